@@ -6,6 +6,7 @@ The roll call is that of `check` (same code, same findings); the connections sta
 import asyncio
 import contextlib
 import errno
+import socket
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,6 @@ from allready.agent.compare import Comparison
 from allready.agent.context import AgentContext
 from allready.agent.node import NodeAgent
 from allready.agent.nodes import NodeTable
-from allready.agent.ports import free_port
 from allready.agent.supervisor import Supervisor
 from allready.errors import ExchangeError
 from allready.launch.attempts import Attempts, RestartChoice
@@ -333,3 +333,13 @@ def assign_ranks(offers: Mapping[int, messages.Offer]) -> dict[int, tuple[int, .
         ]
     )
     return {present[place.entry]: place.ranks for place in sorted(places, key=lambda place: place.ranks)}
+
+
+def free_port(near: int) -> int:
+    """A free port, if possible just above `near`, where a firewall that was opened for a range lets it through."""
+    for port in (*(range(near + 1, min(near + 40, 65536)) if near >= 1024 else ()), 0):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("", port))
+            return int(sock.getsockname()[1])
+    raise ExchangeError("no TCP port is free on this machine")

@@ -20,10 +20,9 @@ from allready import __version__
 from allready.agent.closing import closed, leave_for_relay
 from allready.agent.context import AgentContext, AgentState
 from allready.agent.control import Control
-from allready.agent.coordinator import JobCoordinator, JobEnd, PortIsHeld
+from allready.agent.coordinator import JobCoordinator, JobEnd, PortIsHeld, free_port
 from allready.agent.interruption import ReportKeeper
 from allready.agent.participant import JobParticipant
-from allready.agent.ports import free_port
 from allready.agent.shared_folder import Node, SharedFolder
 from allready.errors import FactUnavailable
 from allready.facts.host import Host

@@ -18,6 +18,7 @@ from allready.lab.faults import Fault, from_mapping
 from allready.lab.faults.base import Effect
 from allready.lab.network import LabView
 from allready.lab.record import ActiveFault, Record
+from allready.proc.kill import end_child
 from allready.proc.process import identify, is_running
 
 Stream = int | IO[Any] | None
@@ -245,7 +246,7 @@ class Lab:
         except subprocess.TimeoutExpired as error:
             raise DeadlineExceeded(f"{' '.join(argv)} in node{node} still ran after {timeout_s:g} s") from error
         finally:
-            end_group(process)
+            end_child(process, timeout_s=lifecycle.END_TIMEOUT_S)
         return subprocess.CompletedProcess(list(argv), process.returncode, out, err)
 
     def faults(self) -> dict[int, Fault]:
@@ -356,18 +357,6 @@ def take_down(name: str, state_dir: Path | None = None) -> None:
         LabError: as `Lab.down`.
     """
     Lab(name, record.default_state_dir() if state_dir is None else state_dir).down()
-
-
-def end_group(process: subprocess.Popen[Any]) -> None:
-    """Kill a command's process group if the command still runs, and reap it; close our ends of its pipes."""
-    if process.poll() is None:
-        # Not reaped yet, so the group's number cannot have been given to anybody else.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
-    process.wait(lifecycle.END_TIMEOUT_S)
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
 
 
 def _all_effects(own: Record) -> list[Effect]:

@@ -15,8 +15,7 @@ from allready.live import run_paths
 from allready.live.beacon import names
 from allready.live.node.family import role_of
 from allready.live.node.handle import RankHandle
-from allready.live.node.locks import DeadlineLock
-from allready.live.node.observer import NodeObserver
+from allready.live.node.observer import DeadlineLock, NodeObserver
 from allready.live.node.save_evidence import keep
 from allready.live.node.tails import newest, tail
 from allready.messaging.channel import convert

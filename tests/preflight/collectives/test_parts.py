@@ -147,7 +147,8 @@ def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(
 
     fake: Any = SimpleNamespace(cuda=SimpleNamespace(Event=Event))
     dist: Any = SimpleNamespace(all_reduce=lambda view, group: log.append("op"))
-    side: Any = SimpleNamespace(rank=0, world_size=2, mark=lambda *position: written.append(position))
+    orders = SimpleNamespace(rank=0, world_size=2)
+    side: Any = SimpleNamespace(orders=orders, mark=lambda *position: written.append(position))
     sweep = Sweep(torch, dist, side, torch.zeros(1), None)
     sweep._torch = fake
     view = torch.zeros(1)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -22,6 +22,7 @@ from msgspec import Struct, field
 from allready.live.node.cell import BeaconCellReader
 from allready.live.node.tails import size_of, tail
 from allready.model import ProcessState
+from allready.proc.kill import end_child
 from allready.proc.process import has_handler, read_stat, read_thread
 
 MAX_STACK_BYTES = 96 << 10
@@ -266,17 +267,6 @@ def spy(pids: Sequence[int], until: float, program: str | None) -> Mapping[int, 
                 if child.returncode == 0 and out:
                     found[pid] = out[:MAX_STACK_BYTES].decode(errors="replace")
     finally:
-        end(running.values())
+        for child in running.values():
+            end_child(child, timeout_s=SPY_S)
     return found
-
-
-def end(children: Iterable["subprocess.Popen[bytes]"]) -> None:
-    """Kill and reap."""
-    for child in children:
-        if child.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(SPY_S)
-        if child.stdout is not None:
-            child.stdout.close()

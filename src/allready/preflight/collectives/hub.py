@@ -22,6 +22,7 @@ _STOP_WHEN_CANCELLED_S = 2.0
 _SAY_WAITING_AFTER_S = 1.0
 _SAY_EVERY_S = 0.25
 _MAX_STATES = 64
+_NOT_REACHED = "not reached"
 _runs = itertools.count(1)
 
 
@@ -44,26 +45,19 @@ def _never_started(spec: RunSpec, absent: list[int]) -> CollectiveRun:
     detail = f"node {ranges(absent)} is not connected"
     node_of = {r: n for n, here in spec.ranks_of.items() for r in here}
     first, *rest = spec.stages
-    failed = StageResult(
-        name=first,
-        outcome="failed",
-        deadline_s=spec.deadline_s(first),
-        duration_s=0.0,
-        detail=detail,
-        ranks=tuple(_unknown(r, node_of[r], spec, detail) for r in lost),
-        culprits=tuple(lost),
-    )
+    ranks = tuple(_unknown(r, node_of[r], spec, detail) for r in lost)
+    failed = _stage(spec, first, "failed", detail=detail, ranks=ranks, culprits=tuple(lost))
     return CollectiveRun(
         label=spec.label,
         backend=spec.backend,
         ranks=tuple(node_of),
         extra_env=dict(spec.extra_env),
-        stages=(failed, *(_skipped(spec, name) for name in rest)),
+        stages=(failed, *(_stage(spec, name, "skipped", detail=_NOT_REACHED) for name in rest)),
     )
 
 
-def _skipped(spec: RunSpec, name: str, detail: str = "not reached") -> StageResult:
-    return StageResult(name=name, outcome="skipped", deadline_s=spec.deadline_s(name), duration_s=0.0, detail=detail)
+def _stage(spec: RunSpec, name: str, outcome: str, **more: Any) -> StageResult:
+    return StageResult(name=name, outcome=outcome, **({"deadline_s": spec.deadline_s(name), "duration_s": 0.0} | more))
 
 
 def _unknown(rank: int, node_rank: int, spec: RunSpec, why: str, step: str = "") -> RankState:
@@ -302,22 +296,14 @@ class _Run:
             if ending.outcome != "done" and index == ending.stage:
                 stages.append(self._bad_stage(ending, name, seconds or 0.0))
             elif index < tracker.current:
-                stages.append(
-                    StageResult(
-                        name=name,
-                        outcome="ok",
-                        deadline_s=spec.deadline_s(name),
-                        duration_s=seconds or 0.0,
-                        entered=everybody,
-                        finished=everybody,
-                        detail=tracker.detail(index),
-                    )
-                )
+                more = {"duration_s": seconds or 0.0, "detail": tracker.detail(index)}
+                stages.append(_stage(spec, name, "ok", entered=everybody, finished=everybody, **more))
             elif index < ending.stage:
                 late = [r.rank for r in tracker.ranks.values() if r.finished < index]
-                stages.append(_skipped(spec, name, f"rank {ranges(late)} was not through when the run ended"))
+                detail = f"rank {ranges(late)} was not through when the run ended"
+                stages.append(_stage(spec, name, "skipped", detail=detail))
             else:
-                stages.append(_skipped(spec, name))
+                stages.append(_stage(spec, name, "skipped", detail=_NOT_REACHED))
         return CollectiveRun(
             label=spec.label,
             backend=spec.backend,

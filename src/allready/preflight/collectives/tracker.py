@@ -355,7 +355,7 @@ class StageTracker:
             size_bytes, iteration = operation
             deadline_s = self._spec.operation_deadline_s(size_bytes or 0)
             entered = [r for r in self.ranks.values() if self._has_entered(r, size_bytes, iteration)]
-            finished = [r for r in self.ranks.values() if self._has_done(r, size_bytes, iteration)]
+            finished = [r for r in self.ranks.values() if self._has_entered(r, size_bytes, iteration, done=True)]
         if culprits is None:
             culprits = self._late(name, {r.rank for r in entered}, {r.rank for r in finished})
         return Ending(
@@ -398,18 +398,12 @@ class StageTracker:
         return max(((p.size_bytes, p.entered) for _, p in known), default=(None, None))
 
     @staticmethod
-    def _has_entered(rank: Rank, size_bytes: int | None, iteration: int | None) -> bool:
+    def _has_entered(rank: Rank, size_bytes: int | None, iteration: int | None, *, done: bool = False) -> bool:
+        """Whether a rank has begun this operation; `done`: has completed it."""
         p = rank.position
         if p is None or size_bytes is None or iteration is None:
             return False
-        return p.size_bytes > size_bytes or (p.size_bytes == size_bytes and p.entered >= iteration)
-
-    @staticmethod
-    def _has_done(rank: Rank, size_bytes: int | None, iteration: int | None) -> bool:
-        p = rank.position
-        if p is None or size_bytes is None or iteration is None:
-            return False
-        return p.size_bytes > size_bytes or (p.size_bytes == size_bytes and p.done >= iteration)
+        return (p.size_bytes, p.done if done else p.entered) >= (size_bytes, iteration)
 
 
 def _when(rank: Rank) -> float:

@@ -21,23 +21,31 @@ HUB_SILENT_S = 60.0
 """A node ends its ranks when node 0 sends nothing for this long."""
 
 
-class StartOrder(Struct, frozen=True, kw_only=True):
-    """Hub to node: start these ranks."""
+class RankOrders(Struct, frozen=True, kw_only=True):
+    """Agent to rank, the first line that it reads."""
 
-    run: str
-    label: str
     backend: str
     stages: tuple[str, ...]
-    first_rank: int
-    num_ranks: int
     world_size: int
-    num_nodes: int
     master_addr: str
     sizes: tuple[int, ...] = ()
     iters: int = 1
     warmup: int = 0
     size_budget_s: float = 1.0
     backend_timeout_s: float = 1800.0  # for the library's own waits; ours end long before
+    rank: int = 0
+    local_rank: int = 0
+    device_index: int = 0
+
+
+class StartOrder(RankOrders, frozen=True, kw_only=True):
+    """Hub to node: start these ranks.  `rank`, `local_rank` and `device_index` are the agent's to fill in."""
+
+    run: str
+    label: str
+    first_rank: int
+    num_ranks: int
+    num_nodes: int
     positions_every_s: float = 0.1
     devices: tuple[str, ...] = ()
     extra_env: dict[str, str] = {}
@@ -58,7 +66,7 @@ class RankLine(Struct, frozen=True, kw_only=True):
     """
 
     event: str
-    at: float
+    at: float = 0.0
     stage: str = ""
     text: str = ""
     stack: tuple[str, ...] = ()
@@ -69,21 +77,14 @@ class RankLine(Struct, frozen=True, kw_only=True):
     num_errors: int = 0
 
 
-class RankEvent(Struct, frozen=True, kw_only=True):
+class RankEvent(RankLine, frozen=True, kw_only=True, omit_defaults=True):
     """Agent to hub: a rank's line, `age_s` seconds ago; or what the agent saw of its process.
 
     event: those of `RankLine` but port, and: gone (the process ended), state (it is stopped, or no longer).
     """
 
     rank: int
-    event: str
     age_s: float = 0.0
-    stage: str = ""
-    text: str = ""
-    size_bytes: int = 0
-    time_s: float = 0.0
-    iterations: int = 0
-    num_errors: int = 0
     exit_code: int | None = None
     signal: str | None = None
 

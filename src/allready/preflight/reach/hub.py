@@ -88,17 +88,8 @@ def _opening(request: ReachRequest, nodes: Collection[int]) -> wire.Opening:
     return wire.Opening(
         token=secrets.token_hex(16),
         num_nodes=max(nodes, default=0) + 1,
-        payloads_bytes=request.payloads_bytes,
-        datagrams_bytes=request.datagrams_bytes,
-        with_nccl=request.with_nccl,
-        port_range=request.port_range,
         avoid_port=request.master[1] if request.master else None,
-        num_data_ports=request.num_data_ports,
-        num_range_ports=request.num_range_ports,
-        max_addresses=request.max_addresses,
-        connect_s=request.connect_s,
-        echo_s=request.echo_s,
-        slowest_bytes_per_s=request.slowest_bytes_per_s,
+        **{name: getattr(request, name) for name in wire.Probing.__struct_fields__},
     )
 
 

@@ -50,7 +50,7 @@ class Path:
         self._opening = opening
         self._own_rank = own_rank
         self._dst = dst
-        self._offer_index = offer_index
+        self.offer_index = offer_index
         self._offer = offer
         self._port = port
         self._sock: socket.socket | None = None
@@ -73,17 +73,13 @@ class Path:
     def is_alive(self) -> bool:
         return self._sock is not None
 
-    @property
-    def offer_index(self) -> int:
-        return self._offer_index
-
     def row(self) -> wire.Row:
         outcome, detail = self._outcome, self._detail
         if outcome == "not_run" and self._started:
             detail = "begun, but the time for this stage was over"
         return wire.Row(
             dst=self._dst,
-            offer=self._offer_index,
+            offer=self.offer_index,
             port=self._port,
             outcome=outcome,
             num_passed=self._num_passed,
