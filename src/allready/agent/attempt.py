@@ -263,7 +263,6 @@ class LocalAttempt:
 
 def _show_of(request: RunRequest) -> logs.Show:
     return logs.Show(
-        tee_all=request.tee,
         redirects=streams(request.torchrun.get("redirects", "0")),
         tee=streams(request.torchrun.get("tee", "0")),
         quiet_ranks=frozenset(request.quiet_ranks),

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from allready.agent import messages
 from allready.agent.interruption import ReportKeeper
 from allready.launch.request import Note, RunRequest
-from allready.live.run_paths import node_log_dir
 from allready.model import ClockFacts, NodeStatus
 
 
@@ -31,6 +30,11 @@ class AgentContext(Struct, frozen=True, kw_only=True):
     def offer(self) -> messages.Offer:
         """What this node brings, by node 0's clock as far as that is known."""
         clock = self.state.clock
+        ports: tuple[int, ...] = ()
+        if self.request.framework == "jax":
+            from allready.launch.jax import coordinator_ports
+
+            ports = coordinator_ports()
         return messages.Offer(
             nproc_per_node=self.request.nproc_per_node,
             start_rank=self.request.start_rank,
@@ -38,22 +42,9 @@ class AgentContext(Struct, frozen=True, kw_only=True):
             clock_uncertainty_s=clock.uncertainty_s,
             addresses=self.addresses,
             name=self.name,
-            coordinator_ports=self._coordinator_ports(),
+            coordinator_ports=ports,
             missing_script=self.request.command.missing(self.request.environment.get("PATH")),
         )
-
-    def _coordinator_ports(self) -> tuple[int, ...]:
-        """Free ports of this node for JAX's coordinator; empty for other jobs."""
-        if self.request.framework != "jax":
-            return ()
-        from allready.launch.jax import coordinator_ports
-
-        return coordinator_ports()
-
-    def evidence_dir(self, attempt: int, node_rank: int) -> Path:
-        """Where this node keeps what it answers to a question for evidence, beside its ranks' logs; the last answer
-        replaces the one before."""
-        return node_log_dir(self.report_dir, attempt, node_rank)
 
 
 class AgentState(Struct, kw_only=True):

@@ -18,6 +18,7 @@ from allready.agent.attempt import LocalAttempt
 from allready.agent.context import AgentContext
 from allready.agent.jax_meeting import RankServer
 from allready.errors import DeadlineExceeded, ExchangeError
+from allready.live.run_paths import node_log_dir
 from allready.live.waits import FLOOR_S, STATUS_EVERY_S, waits_s
 from allready.messaging.channel import NodeSide, convert
 from allready.model import Gather, NodeEvidence, NodeStatus, ProcessEnd
@@ -206,7 +207,7 @@ class NodeAgent:
             await self._keep(evidence, sampler)
 
     async def _keep(self, evidence: NodeEvidence, sampler: "Sampler") -> None:
-        folder = self._context.evidence_dir(evidence.status.attempt, self._node.node_rank)
+        folder = node_log_dir(self._context.report_dir, evidence.status.attempt, self._node.node_rank)
         await asyncio.to_thread(sampler.observer.keep, evidence, folder)
 
 

@@ -81,7 +81,7 @@ class LabView(Struct, frozen=True):
 
 
 def build(lab: LabView) -> list[Op]:
-    """The operations that turn bare namespaces into a network.
+    """The operations that make a network of bare namespaces.
 
     Segmentation offload is off on every interface, so that what crosses a cable are packets of real sizes: a rule
     that drops by length or by chance then affects single packets.

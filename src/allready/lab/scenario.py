@@ -14,9 +14,7 @@ from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.lab.faults import DoNotStart, Fault, StartLate
-from allready.lab.lab import AppliedFault, Lab
-from allready.lab.lifecycle import END_TIMEOUT_S
-from allready.proc.kill import end_child
+from allready.lab.lab import AppliedFault, Lab, end_group
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -150,7 +148,7 @@ class _Player:
             stdout=self._file(node, "out"),
             stderr=self._file(node, "err"),
         )
-        self._stack.callback(end_child, process, timeout_s=END_TIMEOUT_S)
+        self._stack.callback(end_group, process)
         pidfd = os.pidfd_open(process.pid)
         self._stack.callback(os.close, pidfd)
         self._running[node] = _Running(process=process, start_s=self.now_s(), pidfd=pidfd)
@@ -175,7 +173,7 @@ class _Player:
         for running in self._running.values():
             if running.end_s is None:
                 running.timed_out = running.process.poll() is None
-                end_child(running.process, timeout_s=END_TIMEOUT_S)
+                end_group(running.process)
                 running.end_s = self.now_s()
 
     def outcome(self, node: int) -> NodeOutcome:

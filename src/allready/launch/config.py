@@ -1,4 +1,4 @@
-"""One TOML file for all nodes: [job] for everybody, [node."name or address"] for one of them.
+"""One TOML file for all nodes: [job] for all nodes, [node."name or address"] for one of them.
 
     [job]
     script = "train.py"
@@ -61,7 +61,7 @@ def read_config(
             no section for this node.
     """
     file = load(path)
-    check_whole_file(file)
+    check_nodes(file)
     return settings_of(file, pick(file, node_name, identity))
 
 
@@ -92,15 +92,6 @@ def load(path: str) -> ConfigFile:
             raise UsageError(f'{reader.at(("node", name))}: write [node."NAME"] above the keys of a node')
         nodes.append(reader.section(name, ("node", name), table, _NODE_KEYS))
     return ConfigFile(path=path, job=job, nodes=tuple(nodes))
-
-
-def check_whole_file(file: ConfigFile) -> None:
-    """Node ranks, start ranks, masters and addresses of all sections together.
-
-    Raises:
-        UsageError: duplicates, gaps, overlaps, or given for some nodes only; both parties are named.
-    """
-    check_nodes(file)
 
 
 def pick(file: ConfigFile, node_name: str | None, identity: Callable[[], Identity]) -> Section | None:

@@ -43,14 +43,13 @@ class Show(Struct, frozen=True, kw_only=True):
     `quiet_ranks`: global ranks that stay in their files.  `local_ranks`: only these are shown; empty for all.
     """
 
-    tee_all: bool = True
     redirects: Mapping[int, int] = {}
     tee: Mapping[int, int] = {}
     quiet_ranks: frozenset[int] = frozenset()
     local_ranks: frozenset[int] = frozenset()
 
     def streams(self, rank: int, local_rank: int) -> Std:
-        if not self.tee_all or rank in self.quiet_ranks or (self.local_ranks and local_rank not in self.local_ranks):
+        if rank in self.quiet_ranks or (self.local_ranks and local_rank not in self.local_ranks):
             return Std.NONE
         return Std.ALL & ~std_of(self.redirects, local_rank) | std_of(self.tee, local_rank)
 

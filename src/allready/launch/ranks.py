@@ -1,6 +1,6 @@
 """Which node comes where, and which global ranks it has: from the roll of nodes to the assignment.
 
-Pure: no clock, no network.  Node 0 calls `assign` when everybody is there; a configuration file is checked by it
+Pure: no clock, no network.  Node 0 calls `assign` when all nodes are there; a configuration file is checked by it
 beforehand.
 """
 

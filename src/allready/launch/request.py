@@ -87,7 +87,6 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     retry_user_errors: bool = False
     excluded_nodes: tuple[str, ...] = ()  # names or addresses that may not take part
     report_dir: str | None = None  # None: allready-runs/JOB-TIME in the working directory
-    tee: bool = True  # prefixed lines on the terminal
     quiet_ranks: tuple[int, ...] = ()  # ranks whose lines stay in their files
     shown_local_ranks: tuple[int, ...] = ()  # torchrun's --local-ranks-filter; empty: all
     nccl_log: str | None = None  # level: "INFO", "WARN"; None: as the environment has it

@@ -153,7 +153,7 @@ INDEXED_JOB = Scheduler(
         **_MASTER,
     },
     help={
-        "num_nodes": "Kubernetes does not tell a pod of an indexed Job or JobSet how many there are: "
+        "num_nodes": "a pod of an indexed Job or JobSet cannot see how many there are: "
         "add --nnodes (the Job's spec.completions)",
         "master_addr": "the pod with index 0, by its DNS name: JOB-0.SERVICE (indexed Job with a headless service) or "
         "JOBSET-REPLICATEDJOB-0-0.JOBSET (JobSet)",

@@ -125,16 +125,16 @@ async def _until_all_ended(
     pending: set[asyncio.Future[None]] = set(ends)
     deadline: float | None = None
     failure: int | None = None
-    is_told = False
+    is_ending = False
     while pending:
         timeout_s = None if deadline is None else max(0.0, deadline - loop.time())
         done, pending = await asyncio.wait(pending, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if not done:  # the deadline
-            if is_told:
+            if is_ending:
                 await _kill(nodes)
                 continue
             _close_inputs(nodes)
-            is_told, deadline = True, loop.time() + options.end_s
+            is_ending, deadline = True, loop.time() + options.end_s
         for end in done:
             end.result()
             node = nodes[ends.index(end)]
@@ -147,8 +147,8 @@ async def _until_all_ended(
                 failure = EXIT_NOT_STARTED if node.exit_code is None or node.remark else node.exit_code
                 if node.exit_code is None or node.remark:
                     _close_inputs(nodes)
-                    is_told = True
-                deadline = loop.time() + (options.end_s if is_told else options.settle_s)
+                    is_ending = True
+                deadline = loop.time() + (options.end_s if is_ending else options.settle_s)
     first = nodes[0].exit_code
     return failure if failure is not None and (first in {0, None} or failure == EXIT_NOT_STARTED) else (first or 0)
 

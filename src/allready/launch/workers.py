@@ -62,7 +62,7 @@ class _Running(Struct):
     keys: tuple[int, ...]
     pidfd: int = -1
     end: ProcessEnd | None = None
-    is_heard: bool = True
+    is_reported: bool = True
 
 
 class WorkerGroup:
@@ -128,7 +128,7 @@ class WorkerGroup:
                     self._running[worker.rank] = self._spawn(worker)
                 self._watch()
             except (OSError, ValueError):
-                self.stop(grace_s=0.0, first=signals.SIGKILL, is_heard=False)
+                self.stop(grace_s=0.0, first=signals.SIGKILL, is_reported=False)
                 raise
 
     @property
@@ -168,19 +168,21 @@ class WorkerGroup:
             for running in self._living():
                 _send(running.process.pid, number)
 
-    def stop(self, *, grace_s: float, first: int = signals.SIGTERM, is_heard: bool = True) -> Mapping[int, ProcessEnd]:
+    def stop(
+        self, *, grace_s: float, first: int = signals.SIGTERM, is_reported: bool = True
+    ) -> Mapping[int, ProcessEnd]:
         """End all ranks and everything that they have started; returns how each one ended, in this attempt.
 
         Ranks that live get `first` (stopped ones are continued, so that they can obey), and after `grace_s` SIGKILL.
         What remains of their descendants is killed; of a rank that had ended by itself it is asked first.  A rank that
-        not even SIGKILL ends (it hangs in the kernel) is left behind after 5 s and has no end.  `is_heard` False:
+        not even SIGKILL ends (it hangs in the kernel) is left behind after 5 s and has no end.  `is_reported` False:
         these ends are not reported.
         """
         with self._lock:
             items = list(self._running.values())
             alive = self._living()
             for running in items:
-                running.is_heard = running.is_heard and is_heard
+                running.is_reported = running.is_reported and is_reported
             for running in alive:
                 _send(running.process.pid, first)
                 _send_group(running.process.pid, signals.SIGCONT)
@@ -329,7 +331,7 @@ class WorkerGroup:
                 return
             end = replace(end, rank=running.worker.rank)
         self._relay.flush(timeout_s=_FLUSH_S)
-        if self._record(running, end) and self._on_end is not None and running.is_heard:
+        if self._record(running, end) and self._on_end is not None and running.is_reported:
             self._on_end(end)
 
     def _record(self, running: _Running, end: ProcessEnd) -> bool:

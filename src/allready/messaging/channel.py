@@ -43,7 +43,7 @@ class HubSide(Protocol):
         ...
 
     async def send(self, node_rank: int | None, kind: str, body: Any) -> None:
-        """Send to one node, or to all connected nodes (None).  A node that is gone is passed over: LOST tells."""
+        """Send to one node, or to all connected nodes (None).  A node that is gone is passed over; LOST reports it."""
         ...
 
     async def receive(self, *, timeout_s: float) -> tuple[int, str, Any]:

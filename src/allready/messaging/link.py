@@ -31,7 +31,7 @@ class Link:
         self._inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._clock: asyncio.Queue[tuple[float, float]] = asyncio.Queue()
         self._broken: Loss | None = None
-        self._heard = time.monotonic()
+        self._received_s = time.monotonic()
         self._num_segments: deque[int] = deque(maxlen=_SAMPLES)
         self._tasks = (asyncio.ensure_future(self._read()), asyncio.ensure_future(self._beat()))
 
@@ -42,7 +42,7 @@ class Link:
     @property
     def silent_s(self) -> float:
         """Seconds since node 0's last word; it says something every `BEAT_S` at least."""
-        return time.monotonic() - self._heard
+        return time.monotonic() - self._received_s
 
     async def send(self, kind: str, body: Any) -> None:
         if self._broken is not None:
@@ -104,7 +104,7 @@ class Link:
             while True:
                 async with asyncio.timeout(SILENCE_S):
                     kind, body = await read_frame(self._reader)
-                self._heard = time.monotonic()
+                self._received_s = time.monotonic()
                 if kind == "clock":
                     self._clock.put_nowait((body[0], body[1]))
                 elif kind != "beat":

@@ -5,6 +5,7 @@ The greeting makes an HTTP server answer at once, so that a wrong service shows 
 
 import asyncio
 import contextlib
+import os
 import socket
 import struct
 import zlib
@@ -13,7 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from allready import __version__
 from allready.errors import ExchangeError
+from allready.model import LaunchFacts
 from allready.text.surrogates import without_surrogates
 
 GREETING = b"ALLREADY/1\r\n"
@@ -47,6 +50,22 @@ class Hello(Struct, frozen=True, kw_only=True):
     master_addr: str
     instance: str  # random, tells this process from any other one, also behind address translation
     waited_s: float = 0.0
+
+
+def hello_of(launch: LaunchFacts, *, name: str, instance: str, may_choose: bool = False) -> Hello:
+    """This process's first frame.  `may_choose`: node 0 gives this node its rank."""
+    return Hello(
+        protocol=PROTOCOL,
+        tool_version=__version__,
+        node_rank=ANY_RANK if may_choose else launch.node_rank,
+        name=name,
+        pid=os.getpid(),
+        num_nodes=launch.num_nodes,
+        nproc_per_node=launch.nproc_per_node,
+        job_id=launch.job_id,
+        master_addr=launch.master_addr,
+        instance=instance,
+    )
 
 
 def check_sound(hello: Hello, *, may_leave_rank: bool = False) -> None:

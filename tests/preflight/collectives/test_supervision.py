@@ -201,7 +201,7 @@ def test_ranks_die_with_an_agent_that_is_killed(tmp_path: Path, monkeypatch: pyt
     fake_torch(monkeypatch, tmp_path, FOREVER)
     script = """
         import asyncio
-        from allready.messaging.channel import silent
+        from tests.messaging.memory import silent
         from allready.preflight.collectives.hub import conduct
         from tests.preflight.collectives.cluster import agents, spec
 

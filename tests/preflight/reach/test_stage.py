@@ -110,7 +110,7 @@ def offering(report: wire.EndpointReport, then: Part | None = None) -> Part:
             if kind == "reach.plan":
                 await node.send("reach.result", wire.Result())
             elif kind == "reach.collect":
-                await node.send("reach.heard", wire.Heard())
+                await node.send("reach.arrived", wire.Arrived())
 
     return part
 
@@ -466,12 +466,12 @@ class TestListener:
         ports, opening, _ = await self.opened()
         try:
             token = opening.token.encode()
-            ports.hear(0, wire.DATAGRAM.pack(token, 0, 92).ljust(64, b"\0"), 28)
-            ports.hear(0, wire.DATAGRAM.pack(b"x" * 32, 0, 576).ljust(548, b"\0"), 28)
-            ports.hear(0, wire.DATAGRAM.pack(token, 0, 1400).ljust(100, b"\0"), 28)
-            ports.hear(0, wire.DATAGRAM.pack(token, 99, 92).ljust(64, b"\0"), 28)
-            ports.hear(0, b"short", 28)
-            assert ports.heard() == wire.Heard(rows=(wire.HeardRow(0, 0, (92,)),))
+            ports.note(0, wire.DATAGRAM.pack(token, 0, 92).ljust(64, b"\0"), 28)
+            ports.note(0, wire.DATAGRAM.pack(b"x" * 32, 0, 576).ljust(548, b"\0"), 28)
+            ports.note(0, wire.DATAGRAM.pack(token, 0, 1400).ljust(100, b"\0"), 28)
+            ports.note(0, wire.DATAGRAM.pack(token, 99, 92).ljust(64, b"\0"), 28)
+            ports.note(0, b"short", 28)
+            assert ports.arrived() == wire.Arrived(rows=(wire.ArrivedRow(0, 0, (92,)),))
         finally:
             await ports.close()
 

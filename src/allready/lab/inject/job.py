@@ -15,9 +15,7 @@ from allready.lab.inject.commands import NodeCommand
 from allready.lab.inject.driver import Driver
 from allready.lab.inject.plan import FaultPlan, python_path
 from allready.lab.inject.truth import Injected, problems, read_truth
-from allready.lab.lab import Lab
-from allready.lab.lifecycle import END_TIMEOUT_S
-from allready.proc.kill import end_child
+from allready.lab.lab import Lab, end_group
 
 Output = Callable[[NodeCommand], int | IO[Any]]
 """Where a command's standard output and standard error go."""
@@ -121,7 +119,7 @@ class Job:
         finally:
             self.driver.close()
             for process in self.processes.values():
-                end_child(process, timeout_s=END_TIMEOUT_S)
+                end_group(process)
 
     def truth(self) -> list[Injected]:
         return read_truth(self._folder)

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.lab.faults import FAULTS, Fault, from_mapping
+from allready.lab.faults.catalog import parameters
 from allready.lab.inject.kinds import CHOICES, CHOICES_OF, KINDS, Kind, Value
 
 HOOK = Path(__file__).with_name("hook")
@@ -92,7 +93,7 @@ def plan_of(wanted: Sequence[Sequence[str]], *, step_of: str = "auto", seed: int
     in_ranks: list[RankFault] = []
     in_net: list[NetFault] = []
     for number, words in enumerate(wanted, 1):
-        values = _values(words)
+        values = parameters(words)
         kind = words[0] if words else ""
         if kind in KINDS:
             in_ranks.append(rank_fault(number, kind, values))
@@ -101,16 +102,6 @@ def plan_of(wanted: Sequence[Sequence[str]], *, step_of: str = "auto", seed: int
         else:
             raise UsageError(f"there is no fault {kind!r}; there are: {', '.join([*KINDS, *FAULTS])}")
     return FaultPlan(rank_faults=tuple(in_ranks), net_faults=tuple(in_net), step_of=step_of, seed=seed)
-
-
-def _values(words: Sequence[str]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for word in words[1:]:
-        name, equals, value = word.partition("=")
-        if not equals or name in values:
-            raise UsageError(f"fault {words[0]}: write each parameter once, as NAME=VALUE, not {word!r}")
-        values[name] = value
-    return values
 
 
 def usage(kind: Kind) -> str:

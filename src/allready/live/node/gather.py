@@ -81,14 +81,10 @@ class Gathering(Struct):
             polled = [file.poll() for file in self._files.values()]  # at every one of them
             now = time.monotonic()
             waiting = [rank for rank in waiting if not self._has_answered(rank)]
-            is_written = all(polled) or self._all_silent(now)
+            is_written = all(polled) or all(file.is_silent(now, ANSWER_S) for file in self._files.values())
             if now >= last or (is_written and (not waiting or now >= until)):
                 return
             time.sleep(POLL_S)
-
-    def _all_silent(self, now: float) -> bool:
-        """Whether every stack that is still missing has been asked for long ago."""
-        return all(file.is_silent(now, ANSWER_S) for file in self._files.values())
 
     def _has_answered(self, rank: RankWatch) -> bool:
         number = self._requests[rank.handle.rank]

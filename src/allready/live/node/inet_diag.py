@@ -1,6 +1,6 @@
 """TCP connections from the kernel itself (INET_DIAG over netlink): queues, retransmissions, rates.
 
-Works in any network namespace (the calling thread's) and without rights: everybody may see sockets, and whose they are
+Works in any network namespace (the calling thread's) and without rights: any user may see sockets, and whose they are
 is found out through /proc.  Older kernels give a shorter `tcp_info`: what it lacks is None.
 """
 

@@ -245,8 +245,8 @@ def own_hosts() -> frozenset[str]:
 
 def _new_folder(parent: Path) -> Path:
     name = f"allready-stacks-{time.strftime('%Y%m%d-%H%M%S')}"
-    for number in range(100):
-        folder = parent / (f"{name}-{number}" if number else name)
+    for n in range(100):
+        folder = parent / (f"{name}-{n}" if n else name)
         try:
             folder.mkdir(mode=0o700)
         except FileExistsError:

@@ -24,6 +24,8 @@ MOMENT_S = 0.25
 class WatchedJob(Struct, frozen=True, kw_only=True):
     """A job and how to reach it.
 
+    What an agent writes into its run folder (`job.json`), but for `place`.
+
     source: "allready" (an agent of `allready run` answers) or "processes" (ranks that another launcher started, found
     by their environment).  `place`: the agent's run folder, empty for others.  `pids`: of the ranks of a job of
     processes; `is_numbered`: their environment has no rank, and they are numbered as they were named.
@@ -46,6 +48,7 @@ class WatchedJob(Struct, frozen=True, kw_only=True):
     pids: tuple[int, ...] = ()
     is_numbered: bool = False
     has_diagnosis: bool = True
+    start_ticks: int | None = None  # of the agent, see `proc.process.Stat`
 
 
 class Remark(Struct, frozen=True, kw_only=True):
@@ -89,7 +92,7 @@ def ages_s(statuses: tuple[NodeStatus, ...], now_s: float) -> dict[int, float]:
     if len(statuses) == 1:
         return {statuses[0].node_rank: max(0.0, now_s - statuses[0].time_s)}
     on_node_0 = {s.node_rank: s.time_s - s.clock_offset_s for s in statuses}
-    return {node: max(on_node_0.values()) - told_s for node, told_s in on_node_0.items()}
+    return {node: max(on_node_0.values()) - sent_s for node, sent_s in on_node_0.items()}
 
 
 def remarks_on(statuses: tuple[NodeStatus, ...], now_s: float, num_nodes: int | None) -> tuple[Remark, ...]:
@@ -134,7 +137,8 @@ class RankLine(Struct, frozen=True, kw_only=True):
 
 def lines_of(state: WatchState) -> tuple[RankLine, ...]:
     """The table's rows, by rank."""
-    culprits = set(state.report.verdict.culprits.ranks) if state.report and state.report.verdict else set()
+    verdict = state.report.verdict if state.report is not None else None
+    ranks, nodes = (verdict.culprits.ranks, verdict.culprits.nodes) if verdict is not None else ((), ())
     ahead: dict[str, int] = {}
     for status in state.statuses:
         for rank in status.ranks:
@@ -175,7 +179,7 @@ def lines_of(state: WatchState) -> tuple[RankLine, ...]:
                     gpu=_gpu(rank.gpu_busy_share, rank.gpu_power_w),
                     sockets=_queues(queues.get(rank.rank)),
                     site=_site(rank, status.time_s),
-                    is_odd=rank.rank in culprits or status.node_rank in _odd_nodes(state),
+                    is_odd=rank.rank in ranks or status.node_rank in nodes,
                 )
             )
     return tuple(sorted(found, key=lambda line: line.rank))
@@ -191,10 +195,6 @@ def _behind(mark: GroupMark, ahead: int, rank: RankStatus, status: NodeStatus, n
     if gap > 0 and goes_on and rank.period_s:
         gap -= math.ceil((newest_s - status.time_s + status.clock_offset_s + MOMENT_S) / rank.period_s)
     return max(0, gap)
-
-
-def _odd_nodes(state: WatchState) -> set[int]:
-    return set(state.report.verdict.culprits.nodes) if state.report and state.report.verdict else set()
 
 
 def _ended(exit_code: int | None, signal: str | None) -> str:

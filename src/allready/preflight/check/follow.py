@@ -1,4 +1,4 @@
-"""What every node does for the stages, node 0 included: wait for node 0's word and take part."""
+"""What every node does for the stages, node 0 included: wait for node 0's messages and take part."""
 
 import asyncio
 import contextlib

@@ -114,7 +114,7 @@ class RollCaller:
         )
         self.hub.close_roll(await self._own_process())
         if roll.missing or self.hub.clash_since is not None:
-            await self.hub.turn_away(roll)
+            await self.hub.refuse_all(roll)
 
     async def _until_complete(self) -> None:
         hub, loop = self.hub, asyncio.get_running_loop()

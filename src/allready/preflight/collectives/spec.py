@@ -6,7 +6,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import UsageError
-from allready.model import World
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -36,7 +35,7 @@ STAGE_DEADLINE_S: Mapping[str, float] = {
 SLOWEST_BYTES_PER_S = 50e6
 """An operation slower than this, after its 20 s, is called hung."""
 
-_DEFAULT_BYTES = {  # backend, quick -> smallest and largest size
+DEFAULT_BYTES = {  # backend, quick -> smallest and largest size
     ("gloo", True): (KIB, 16 * MIB),
     ("gloo", False): (KIB, 64 * MIB),
     ("nccl", True): (MIB, 256 * MIB),
@@ -136,55 +135,6 @@ class RunSpec(Struct, frozen=True, kw_only=True):
             found.append(size)
             size *= 2
         return tuple(found)
-
-
-def plan_default(
-    backend: str,
-    world: World,
-    master_addr: str,
-    *,
-    min_bytes: int | None = None,
-    max_bytes: int | None = None,
-    iters: int | None = None,
-    warmup: int | None = None,
-    quick: bool = False,
-    stages: tuple[str, ...] | None = None,
-    devices: Mapping[int, tuple[str, ...]] | None = None,
-    stage_deadline_s: Mapping[str, float] | None = None,
-) -> RunSpec:
-    """The run that `check` makes unless told otherwise: all stages, all ranks of `world`.
-
-    Args:
-        world: every node with its ranks (their number counts).
-        stages: the stages asked for; those that they stand on are added.
-
-    Raises:
-        UsageError: an argument is impossible; the message names what is valid.
-    """
-    if backend not in STAGES:
-        raise UsageError(f"unknown backend {backend!r}: valid are {', '.join(STAGES)}")
-    low, high = _DEFAULT_BYTES.get((backend, quick), (KIB, MIB))
-    low = low if min_bytes is None else min_bytes
-    if min_bytes is not None and max_bytes is None:
-        high = max(low, high)
-    high = high if max_bytes is None else max_bytes
-    if max_bytes is not None and min_bytes is None:
-        low = min(low, high)
-    return RunSpec(
-        backend=backend,
-        nproc={n.node_rank: len(n.ranks) for n in world.nodes},
-        master_addr=master_addr,
-        stages=STAGES[backend] if stages is None else with_needed(backend, stages),
-        names={n.node_rank: n.name for n in world.nodes},
-        devices=dict(devices or {}),
-        min_bytes=low,
-        max_bytes=high,
-        iters=(10 if quick and backend == "gloo" else 20) if iters is None else iters,
-        warmup=(2 if quick else 5) if warmup is None else warmup,
-        size_budget_s=1.0 if quick else 10.0,
-        stage_deadline_s=dict(stage_deadline_s or {}),
-        quick=quick,
-    )
 
 
 def with_needed(backend: str, stages: tuple[str, ...]) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
     """reach.endpoint: everything a node opened.  `why`: the reason if that is nothing."""
 
     offers: tuple[Offer, ...] = ()
-    busy_ports: tuple[int, ...] = ()  # of the port range: somebody else has them
+    busy_ports: tuple[int, ...] = ()  # of the port range: another process has them
     why: str = ""
 
 
@@ -130,7 +130,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     sent: tuple[SentRow, ...] = ()
 
 
-class HeardRow(msgspec.Struct, frozen=True, array_like=True):
+class ArrivedRow(msgspec.Struct, frozen=True, array_like=True):
     """Datagram sizes that arrived at one of this node's addresses from one node."""
 
     src: int
@@ -138,7 +138,7 @@ class HeardRow(msgspec.Struct, frozen=True, array_like=True):
     sizes: tuple[int, ...]
 
 
-class Heard(msgspec.Struct, frozen=True, kw_only=True):
-    """reach.heard: all datagrams that arrived."""
+class Arrived(msgspec.Struct, frozen=True, kw_only=True):
+    """reach.arrived: all datagrams that arrived."""
 
-    rows: tuple[HeardRow, ...] = ()
+    rows: tuple[ArrivedRow, ...] = ()
