@@ -1,7 +1,6 @@
 """`allready env preset`: settings for one purpose, computed for this machine."""
 
 import argparse
-import dataclasses
 import os
 import shlex
 import sys
@@ -90,7 +89,7 @@ def with_preset(request: RunRequest, name: str, environ: Mapping[str, str]) -> R
     kept = [n for n, value in values.items() if own.get(n, value) != value]
     notes += [Note(key="workers.variable_kept", values={"name": n, "value": own[n]}) for n in kept]
     environment = {**added, **request.environment}
-    return dataclasses.replace(request, environment=environment, notes=(*request.notes, *notes))
+    return replace(request, environment=environment, notes=(*request.notes, *notes))
 
 
 def _blocks(made: Preset, language: str) -> Iterator[Block]:
