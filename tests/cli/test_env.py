@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from allready.cli.env_machine import towards
 from allready.cli.env_preset import with_preset
 from allready.cli.main import main
+from allready.facts.live import LiveHost
+from allready.facts.net import collect_net
 from allready.launch.request import Command, RunRequest
 from allready.text.ui import ui
 from allready.variables.presets import NAMES
@@ -183,3 +186,12 @@ def test_a_preset_for_a_job_leaves_what_is_set_alone() -> None:
 def test_a_job_with_an_unknown_preset_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--preset", "of-my-own", "train.py"]) == 2
     assert "valid: basic" in capsys.readouterr().err
+
+
+def test_the_interface_towards_a_peer_is_the_one_of_the_kernels_route() -> None:
+    net = collect_net(LiveHost(), timeout_s=5)
+    own = [(i.name, a.partition("/")[0]) for i in net.interfaces for a in i.addresses if i.is_up and "." in a]
+    for name, address in own:
+        expected = None if name == "lo" else name
+        assert towards(net, ["no-address", address]) == expected
+    assert towards(net, []) is None
