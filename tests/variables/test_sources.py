@@ -246,3 +246,10 @@ def test_what_is_quoted_comes_back(variables: dict[str, str]) -> None:
         # $(A) and {{ a }} are filled in later
         fixed = {k: v for k, v in clean.items() if "$" not in v and "{{" not in v}
         assert {s.name: s.value for s in read_text("a.json", json.dumps({"env": fixed})).settings} == fixed
+
+
+@cases("text", ["export A=b\n" * 6000, "true\n" * 60_000])
+def test_what_is_beyond_the_bounds_is_not_passed_over_in_silence(text: str) -> None:
+    found = read_text("a.sh", text)
+    assert [m.why for m in found.malformed] == ["unreadable"]
+    assert "only the first" in found.malformed[0].text

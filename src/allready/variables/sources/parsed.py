@@ -13,7 +13,7 @@ MAX_LINES = 50_000
 
 
 class Parsed(Struct, kw_only=True):
-    """One file, read as what `kind` says.  Everything is bounded; what is beyond the bounds is left out."""
+    """One file, read as what `kind` says.  Everything is bounded; what is beyond the bounds is unreadable."""
 
     source: str
     kind: SourceKind
@@ -29,6 +29,8 @@ class Parsed(Struct, kw_only=True):
             self.settings.append(
                 Setting(name=name, value=known, source=self.source, line=line, kind=self.kind, exported=exported)
             )
+            if len(self.settings) == MAX_SETTINGS:
+                self.slip(line, f"only the first {MAX_SETTINGS} settings are read", Slip.UNREADABLE)
 
     def slip(self, line: int, text: str, why: Slip) -> None:
         """A line that assigns nothing, or something else than is meant."""

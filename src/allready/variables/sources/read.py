@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from pathlib import PurePath
 
-from allready.model.settings import Setting, SourceKind
+from allready.model.settings import Setting, Slip, SourceKind
 from allready.variables.sources import markdown, plain
 from allready.variables.sources.dockerfile import parse_dockerfile
-from allready.variables.sources.parsed import MAX_SETTINGS, Parsed
+from allready.variables.sources.parsed import MAX_LINES, MAX_SETTINGS, Parsed
 from allready.variables.sources.python import parse_python
 from allready.variables.sources.shell import parse_shell
 from allready.variables.sources.structured import parse_structured
@@ -58,6 +58,8 @@ def read_text(source: str, text: str) -> Parsed:
         return read_environment({name: value for name, equals, value in pairs if equals}, source)
     found = Parsed(source=source, kind=kind_of(source, text))
     _PARSERS[found.kind](text, found)
+    if found.kind not in {SourceKind.CONFIG, SourceKind.KUBERNETES, SourceKind.PYTHON} and text.count("\n") > MAX_LINES:
+        found.slip(MAX_LINES, f"only the first {MAX_LINES} lines are read", Slip.UNREADABLE)
     if found.kind in {SourceKind.SHELL, SourceKind.BATCH}:
         found.used = frozenset(_USED.findall(text))
     return found

@@ -15,6 +15,8 @@ _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "!", "{", "(", "time", "exec", "command", "sudo"}
 _DECLARES = {"export", "declare", "typeset", "readonly", "local"}
 _ENV_OPTIONS = {"-e", "--env", "-x", "--export", "-env", "-genv"}
+MAX_JOINED = 200
+"""Lines that one command may have."""
 
 
 class _Word(Struct, frozen=True):
@@ -117,6 +119,7 @@ def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]
     """Simple commands of a script; bodies of here-documents are left out."""
     waiting: str | None = None
     pending: list[str] = []
+    mark = ""  # what the pending lines wait for
     start = first_line
     for number, line in enumerate(text.split("\n")[:MAX_LINES], start=first_line):
         if waiting is not None:
@@ -129,10 +132,14 @@ def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]
                 _export_list(match[1], _Word(match[1], number), found)
                 continue
         pending.append(line.rstrip("\r"))
+        if mark in {"'", '"'} and mark not in line and len(pending) < MAX_JOINED:
+            continue  # inside of a quoted text of several lines
         joined = "\n".join(pending)
         words = _Words(joined, start)
-        if words.is_open and len(pending) < 200:
+        mark = words.open_mark
+        if mark and len(pending) < MAX_JOINED:
             continue
+        mark = ""
         pending = []
         yield from words.commands
         if match := _HEREDOC.search(joined):
@@ -142,11 +149,11 @@ def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]
 
 
 class _Words:
-    """The words of one logical line.  `is_open`: a quote or a backslash at the end asks for the next line."""
+    """The words of one logical line.  `open_mark`: a quote or a backslash at the end that asks for the next line."""
 
     def __init__(self, text: str, line: int) -> None:
         self.commands: list[list[_Word]] = [[]]
-        self.is_open = False
+        self.open_mark = ""
         self._text = text
         self._at = 0
         self._line = line
@@ -196,7 +203,7 @@ class _Words:
 
     def _escaped(self) -> None:
         if self._at + 1 >= len(self._text):
-            self.is_open = True
+            self.open_mark = "\\"
             self._at += 1
         elif self._text[self._at + 1] == "\n":
             self._line += 1
@@ -221,7 +228,7 @@ class _Words:
                 self._line += 1
             self._word.append(letter)
             at += 1
-        self.is_open = self.is_open or at >= len(self._text)
+        self.open_mark = mark if at >= len(self._text) else self.open_mark
         self._at = at + 1
 
     def _end_word(self) -> None:
