@@ -15,8 +15,7 @@ LONGEST_OBJECT = 1 << 20
 MAX_KEPT = 1_000
 """Operations kept of one rank in one communicator, the last ones: 1,024 ranks fit in memory together."""
 MAX_SUMMARIES = 256
-MIN_COMMON = 5
-"""Operations that all ranks must have recorded before anybody is called late."""
+MIN_COMMON = 5  # operations that all ranks must have recorded before anybody is called late
 NOISE_S = 100e-6
 
 _CODES = {

@@ -35,12 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "ReadOptions", "ReaderPool", "read_all", "read_found", "read_source"]
 
-SPLIT_BYTES = 64 << 20
-"""A log above this may be read in parts by several workers."""
-
-MAX_WORKERS = 8
-"""By default: each takes memory, and beyond so many the disk is the limit."""
-
+SPLIT_BYTES = 64 << 20  # A log above this may be read in parts by several workers
+MAX_WORKERS = 8  # by default: each takes memory, and beyond so many the disk is the limit
 _WORKER_BYTES = 1 << 19  # of input, that make one more worker worth its start
 _SPAWN_BYTES = 1 << 22
 _SMALL_BYTES = 1 << 22  # a file that is read in milliseconds

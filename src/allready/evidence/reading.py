@@ -14,8 +14,7 @@ else:
     Column = array  # cannot be subscripted at run time before Python 3.12
 
 _MAX_EXAMPLES = 5
-BLOCK = 65_536
-"""Most operations in one compressed block of an `OpStream`."""
+BLOCK = 65_536  # most operations in one compressed block of an `OpStream`
 
 
 class OpShape(Struct, frozen=True, kw_only=True):

@@ -14,9 +14,7 @@ HEAD_BYTES = 1 << 16
 LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR = "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector"
 REPORT, PAGE, SCRIPT, BINARY, EMPTY, ELASTIC_ERROR = "report", "page", "script", "binary", "empty", "elastic error"
 
-READ = (LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR, REPORT, ELASTIC_ERROR)
-"""Kinds that have a reader."""
-
+READ = (LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR, REPORT, ELASTIC_ERROR)  # kinds that have a reader
 PASSED_OVER = (PAGE, SCRIPT, BINARY, EMPTY)
 
 _BINARY_MAGICS = (

@@ -14,12 +14,10 @@ from allready.evidence.reading import FlightRing, FlightShape
 
 MAX_ENTRIES = 100_000
 MAX_GROUPS = 4_096
-MAX_SHAPES = 512
-"""Different sizes of one dump that are kept whole."""
+MAX_SHAPES = 512  # different sizes of one dump that are kept whole
 MAX_CODES = 65_535
 KEPT_WHOLE = 64
-MAX_TENSORS = 2_000_000
-"""Tensors of all entries together whose sizes are read."""
+MAX_TENSORS = 2_000_000  # tensors of all entries together whose sizes are read
 MAX_DIMS = 32
 MAX_FRAMES = 64
 MAX_TEXT = 500

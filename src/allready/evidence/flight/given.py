@@ -8,12 +8,10 @@ from msgspec import Struct
 KEY = "arguments"
 """Beside the entries of a JSON dump; alone in a pickle that follows the dump's."""
 MAX_ROWS = 100_000
-MAX_SPLITS = 2_000_000
-"""Numbers in all splits of one dump."""
+MAX_SPLITS = 2_000_000  # numbers in all splits of one dump
 _BIG = 1 << 53
 
-Splits = tuple[tuple[int, ...], tuple[int, ...]]
-"""Elements for each member of the group, elements from each member."""
+Splits = tuple[tuple[int, ...], tuple[int, ...]]  # elements for each member of the group, elements from each member
 
 
 class Given(Struct, frozen=True):

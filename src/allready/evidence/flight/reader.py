@@ -17,14 +17,11 @@ from allready.evidence.flight.unpickle import load
 from allready.evidence.reading import FlightDump, FlightShape, Reading
 from allready.model import Origin, SourceRecord
 
-MAX_DUMPS = 4_096
-"""Of one file."""
+MAX_DUMPS = 4_096  # of one file
 MAX_JSON_BYTES = 12 << 20
 MAX_JSON_CONTAINERS = 1_000_000
-MAX_MEMBERS = 1 << 17
-"""Of one group."""
-MAX_MEMBERSHIPS = 1 << 20
-"""Of all groups of one dump together."""
+MAX_MEMBERS = 1 << 17  # of one group
+MAX_MEMBERSHIPS = 1 << 20  # of all groups of one dump together
 MAX_GROUPS = 4_096
 MAX_TEXT = 200
 KIND = "flight recorder"

@@ -20,14 +20,11 @@ SCHEDULED, STARTED, COMPLETED, UNKNOWN = range(4)
 STATE_NAMES = ("scheduled", "started", "completed", None)
 
 COMPARED_INPUT = frozenset({"all_reduce", "all_gather", "reduce_scatter", "reduce", "gather"})
-COMPARED_OUTPUT = frozenset({"broadcast", "scatter"})
-"""Operations of which all members must give (or get) equally much."""
-
+COMPARED_OUTPUT = frozenset({"broadcast", "scatter"})  # operations of which all members must give (or get) equally much
 MAX_HOLES = 4
 """A track may be so many times longer than its entries: numbers may be missing, but not most of them."""
 
-ANY = 0
-"""Code of an operation of which not enough is recorded to compare it."""
+ANY = 0  # code of an operation of which not enough is recorded to compare it
 
 
 class Codes:

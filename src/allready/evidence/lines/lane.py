@@ -22,9 +22,7 @@ from allready.evidence.lines.marks import PADDING, WORDS, Marker
 from allready.evidence.lines.model import Limits, RawLine
 from allready.evidence.lines.templates import Rows
 
-MAX_LOOPS = 8
-"""That a `LoopMemory` keeps."""
-
+MAX_LOOPS = 8  # that a `LoopMemory` keeps
 _MAX_RUNS = 64  # of operations, in one chunk
 _MAX_SINGLE = 48  # operations outside of loops, in one chunk
 _MAX_TRIED = 4  # loops, at one place

@@ -15,9 +15,7 @@ import numpy.typing as npt
 from allready.errors import UsageError
 from allready.evidence.lines.literals import Ints, places_of
 
-WORDS = (b"step", b"iter")
-"""Every usual marker has one of these, in any case."""
-
+WORDS = (b"step", b"iter")  # every usual marker has one of these, in any case
 _MAX_BETWEEN = 24
 _MAX_DIGITS = 12
 _WINDOW = 9 + _MAX_BETWEEN + _MAX_DIGITS + 3  # "iteration", what is between, the number and what ends it

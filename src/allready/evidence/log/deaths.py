@@ -9,6 +9,10 @@ from allready.model import Death, Origin
 
 _KINDS = ("exit", "signal", "abort", "exception", "oom")
 """What is told later in this list explains what is told earlier: an exception explains exit code 1."""
+_EITHER = (
+    "by_launcher", "first", "is_collective_error", "is_own", "is_table", "is_handlers", "call", "last_words",
+)  # fmt: skip
+"""Fields of one end that are those of whichever statement has them."""
 _NEAR_LINES = 200
 _MAX_CANDIDATES = 64
 
@@ -256,13 +260,7 @@ def _join(old: DeathDraft, new: DeathDraft) -> None:
     if new.is_table and new.exit_code is not None:
         old.exit_code, old.signal = new.exit_code, new.signal or (old.signal if new.exit_code < 0 else None)
     old.time_s = _earlier(old.time_s, new.time_s)
-    old.by_launcher = old.by_launcher or new.by_launcher
-    old.first = old.first or new.first
     if old.is_own and new.is_own and new.is_collective_error:
         old.num_words = new.num_words + (old.num_words if old.is_collective_error else 0)
-    old.is_collective_error = old.is_collective_error or new.is_collective_error
-    old.is_own = old.is_own or new.is_own
-    old.is_table = old.is_table or new.is_table
-    old.is_handlers = old.is_handlers or new.is_handlers
-    old.call = old.call or new.call
-    old.last_words = old.last_words or new.last_words
+    for name in _EITHER:
+        setattr(old, name, getattr(old, name) or getattr(new, name))

@@ -31,8 +31,7 @@ _HAS_MORE = ("async exception", "NCCL error", "NCCL operation", "DistBackendErro
 _CPP_FRAME = re.compile(r"(?:Exception raised from|frame #\d)")
 _MAX_MORE = 12
 _FRAME = re.compile(r"""\s*File ["'][^"']{1,400}["'], line \d{1,9}(?:, in .{1,200})?\s*$""")
-_MAX_BETWEEN = 16
-"""Lines of other ranks that may stand between a frame and its source."""
+_MAX_BETWEEN = 16  # lines of other ranks that may stand between a frame and its source
 
 
 def extract_events(log: LogContext, finder: Finder) -> Collector:

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from allready.evidence.log.line import Line
 
 STALLED = "launcher.horovod_stalled"
-MAX_LINES = 400
-"""So much may stand behind the last report of a job that did not go on."""
-
+MAX_LINES = 400  # so much may stand behind the last report of a job that did not go on
 _MAX_BELOW = 256
 _MAX_TENSORS = 24
 _HEADER = "broadcasted by subset of ranks"

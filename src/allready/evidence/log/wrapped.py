@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 from allready.evidence.log.line import Line
 
 MAX_PIECES = 8
-_MAX_BETWEEN = 64
-"""Lines of other ranks that may stand between the pieces of one."""
-
+_MAX_BETWEEN = 64  # lines of other ranks that may stand between the pieces of one
 _BEGUN = re.compile(
     r"Watchdog caught|Caught collective operation|Timeout at NCCL|Exception \(either|"
     r"NCCL error is detected|[Ff]ailure detected by|watchdog got stuck"

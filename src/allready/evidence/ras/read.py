@@ -14,8 +14,7 @@ from allready.evidence.reading import RasAnswer, Reading, Tally
 from allready.evidence.untyped import as_dict
 from allready.model import Event, Origin
 
-MAX_POSITIONS = 100_000
-"""Ranks of all answers together: the first answer and the last ones are kept."""
+MAX_POSITIONS = 100_000  # ranks of all answers together: the first answer and the last ones are kept
 MAX_ANSWERS = 50_000
 """Answers and events in JSON that are looked at; what follows counts as one of the last."""
 MAX_EVENTS = 20_000
