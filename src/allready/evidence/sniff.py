@@ -134,7 +134,7 @@ def is_binary(head: bytes) -> bool:
     """
     if head.startswith(_BINARY_MAGICS) or _is_safetensors(head):
         return True
-    num_meant = len(head) - (head.count(0) if 0 in head else 0)  # to look is faster than to count
+    num_meant = len(head) - (head.count(0) if 0 in head else 0)  # a search is faster than a count
     if not num_meant:
         return True
     if any(byte in head for byte in _NOT_TEXT):  # most logs have none, which is found faster than how many

@@ -22,14 +22,14 @@ class Given(Struct, frozen=True):
     splits: Splits | None = None
 
 
-def given_of(told: Any) -> dict[tuple[str, int], Given]:
+def given_of(rows: Any) -> dict[tuple[str, int], Given]:
     """The beacon's rows by group and number: (group, number, operation, root, to each, from each).
 
     What is no such row is passed over; of two for one operation the last counts.
     """
     found: dict[tuple[str, int], Given] = {}
     left = MAX_SPLITS
-    for row in told[-MAX_ROWS:] if isinstance(told, list) else ():
+    for row in rows[-MAX_ROWS:] if isinstance(rows, list) else ():
         if not isinstance(row, list | tuple) or len(row) != 6:
             continue
         group, seq, operation, root, ins, outs = row

@@ -46,7 +46,7 @@ class Group(Struct, kw_only=True):
 
 
 def by_rank(dumps: Iterable[FlightDump]) -> tuple[dict[int, FlightDump], list[str]]:
-    """One dump for each rank: the one with the newest entries.  What was left out is told."""
+    """One dump for each rank: the one with the newest entries.  Notes say what was left out."""
     chosen: dict[int, FlightDump] = {}
     notes = []
     for dump in dumps:

@@ -249,8 +249,8 @@ def _unwrapped(part: _Part) -> Iterator[_Part]:
         inner = [(k, v) for k, v in value.items() if _is_dump_value(v)]
         for key, dump in inner:
             rank = _RANK_KEY.match(key) if isinstance(key, str) else None
-            told = int(rank[1]) if rank else key if isinstance(key, int) else None
-            yield _Part(value=dump, rank=told, problem=part.problem, is_cut=part.is_cut)
+            number_of_key = int(rank[1]) if rank else key if isinstance(key, int) else None
+            yield _Part(value=dump, rank=number_of_key, problem=part.problem, is_cut=part.is_cut)
         if inner:
             return
     if isinstance(value, list):
@@ -362,29 +362,29 @@ def _status(
     """Group name -> how far it came.  The recorder numbers groups by creation; entries tell which number is which."""
     if not isinstance(status, dict):
         return {}
-    told: dict[int, tuple[int | None, int | None, int | None]] = {}
+    recorded: dict[int, tuple[int | None, int | None, int | None]] = {}
     for key, value in list(status.items())[:MAX_GROUPS]:
         group_id = number(key)
         if group_id is None or not isinstance(value, dict):
             continue
         enqueued, started, completed = (number(value.get(k)) for k in _STATUS)
-        told[group_id] = (_reached(enqueued), _reached(started), _reached(completed))
+        recorded[group_id] = (_reached(enqueued), _reached(started), _reached(completed))
     names = dict(columns.ids)
-    names.update({i: n for i, n in _by_order(told, groups).items() if i not in names and n not in names.values()})
-    return {names[i]: counts for i, counts in told.items() if i in names}
+    names.update({i: n for i, n in _by_order(recorded, groups).items() if i not in names and n not in names.values()})
+    return {names[i]: counts for i, counts in recorded.items() if i in names}
 
 
 def _reached(count: int | None) -> int | None:
     return count if count is not None and count >= 0 else None
 
 
-def _by_order(told: Mapping[int, object], groups: Mapping[str, tuple[str, Sequence[int]]]) -> dict[int, str]:
+def _by_order(recorded: Mapping[int, object], groups: Mapping[str, tuple[str, Sequence[int]]]) -> dict[int, str]:
     """Names are given in the order of creation too: if every group has a number, the n-th has the n-th."""
     names = [n for n, (_, members) in groups.items() if members]
-    if all(n.isascii() and n.isdigit() and len(n) < 10 for n in names) and len(names) == len(told):
-        return dict(zip(sorted(told), sorted(names, key=int), strict=True))
+    if all(n.isascii() and n.isdigit() and len(n) < 10 for n in names) and len(names) == len(recorded):
+        return dict(zip(sorted(recorded), sorted(names, key=int), strict=True))
     default = [n for n, (label, _) in groups.items() if label == "default_pg"]
-    return {0: default[0]} if len(default) == 1 and 0 in told else {}
+    return {0: default[0]} if len(default) == 1 and 0 in recorded else {}
 
 
 def _rank(

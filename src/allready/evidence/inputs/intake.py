@@ -1,4 +1,4 @@
-"""Bytes in order with a look ahead, and the stream that readers get."""
+"""Bytes in order with a peek ahead, and the stream that readers get."""
 
 import io
 from collections.abc import Callable
@@ -111,7 +111,7 @@ class Part:
         return out
 
     def finish(self) -> None:
-        """Pass over what nobody read."""
+        """Pass over what was not read."""
         self._intake.skip(self.left)
         self.left = 0
 

@@ -25,7 +25,7 @@ def unpack(
     Args:
         found: what `find` found.
         limits: how much it may unfold into.
-        took: told the number of bytes whenever some were taken from the disk, for progress.
+        took: called with the number of bytes whenever some are read from the disk, for progress.
     """
     try:
         file, size, mtime_s = _open(found)

@@ -121,7 +121,7 @@ class Lane:
 
     def __init__(self, marker: Marker, limits: Limits, memory: LoopMemory, *, is_on: bool = True) -> None:
         self._marker, self._limits, self._memory = marker, limits, memory
-        # A user's marker may be in any line; and operations must not be too long to be looked at whole.
+        # A user's marker may be in any line; and operations must not be too long to be examined whole.
         self._is_open = is_on and not marker.is_own and coll.MAX_BYTES <= limits.line_bytes >= limits.clip_bytes
         self._bound: dict[tuple[Loop, bytes], BoundLoop] = {}
         self._head, self._comm_size = b"", 0  # of the operation before
@@ -182,7 +182,7 @@ class Lane:
     # -- lines that are no operations ------------------------------------------------------------------------------
 
     def _add_others(self, plan: ChunkPlan, buffer: bytearray, start: int, stop: int, *, is_torn: bool = False) -> bool:
-        """Add such lines; False where one of them needs a closer look.  `is_torn`: it looks like an operation."""
+        """Add such lines; False where one of them must be read line by line.  `is_torn`: it looks like an operation."""
         data = bytes(memoryview(buffer)[start:stop])
         if is_torn and coll.parse(data[:-1]) is not None:
             return False

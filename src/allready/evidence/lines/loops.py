@@ -150,7 +150,7 @@ class Loop:
         return len(self.lines)
 
     def has_words_of(self, phase: int, text: bytes) -> bool:
-        """Whether a line has the fixed words of line `phase`: most that are no match are told apart here."""
+        """Whether a line has the fixed words of line `phase`: most that are no match are kept apart here."""
         begin, middle = self._words[phase]
         return begin in text and middle in text
 

@@ -65,7 +65,7 @@ class Operations:
         self._open: dict[int, OpShape] = {}  # template -> its operation, whatever the number of elements
         self._open_codes: dict[tuple[int, int], int] = {}
         self._loose: list[tuple[int, int, OpShape]] = []  # operations without a template: index, stream
-        self._made: list[tuple[int, int]] = []  # streams that are new: stream, index of the line that told
+        self._made: list[tuple[int, int]] = []  # streams that are new: stream, index of the line that gave it
         self._generation = templates.generation
 
     def match(self, lines: Lines) -> None:

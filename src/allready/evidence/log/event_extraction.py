@@ -239,7 +239,7 @@ def _with_error(values: dict[str, str], last_error: str | None) -> dict[str, str
 
 
 def _is_overcome(log: LogContext, at: int) -> bool:
-    """Whether its process made progress behind the line; what ended a process is told by a traceback."""
+    """Whether its process made progress behind the line; what ended a process is in a traceback."""
     block = log.blocks.of_error.get(at)
     if block is not None and block.is_deadly:
         return False

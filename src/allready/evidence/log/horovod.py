@@ -25,7 +25,7 @@ def report(lines: Sequence[Line], at: int) -> dict[str, str]:
     """What the report that begins with `lines[at]` says, as values of its event.
 
     `ranks`: who is missing; `stopped`: who is the reason that Horovod ends the job; `missing`, `ready`: ranks by
-    tensor, `NAME=1,3;NAME=1`; `cut`: ranks of which not every tensor is told.
+    tensor, `NAME=1,3;NAME=1`; `cut`: ranks of which not every tensor is listed.
     """
     missing: dict[str, set[int]] = {}
     ready: dict[str, set[int]] = {}

@@ -78,7 +78,7 @@ def _is_head(line: Line) -> bool:
 def _whole(lines: Sequence[Line], at: int, *, is_alone: bool) -> tuple[list[int], str | None]:
     """Where the other pieces are, and the text of all; None when they make no whole.
 
-    is_alone: nobody else's sentence is open, so that pieces without a name are this line's.
+    is_alone: no other sentence is open, so that pieces without a name are this line's.
     """
     places: list[int] = []
     pieces = [lines[at].rest]
