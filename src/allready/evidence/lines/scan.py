@@ -82,7 +82,7 @@ def scan(
         use_lane: whether the fast lane (`lane`) may be used; it changes nothing but time.
 
     Raises:
-        UsageError: `iteration_marker` is no regular expression with a group.
+        UsageError: `iteration_marker` is not a regular expression with a group.
     """
     reader = Reader(Marker(iteration_marker), anchors, limits.clip_bytes)
     start = max(0, first_byte - 1)
