@@ -99,7 +99,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     title: str
     message: str
     remedy: str | RemedyStep | tuple[RemedyStep, ...]
-    since: str
+    since: str = "0.1"
     layer: Layer
     explains: tuple[str, ...] = ()
     is_launcher_summary: bool = False

@@ -14,7 +14,6 @@ NAME = "TORCH_DISTRIBUTED_DEBUG"
     code="ENV009",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="TORCH_DISTRIBUTED_DEBUG=DETAIL is set",
     message="TORCH_DISTRIBUTED_DEBUG=DETAIL on node {nodes}: before each collective all ranks compare their calls over "

@@ -12,7 +12,6 @@ from allready.model import FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Sever
     code="ENV006",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Nodes have different GPU models",
     message="GPU models differ between nodes: {split}",

@@ -12,7 +12,6 @@ from allready.model import FaultClass, Hit, HostFacts, PerNode, RemedyStep, Seve
     code="ENV005",
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Nodes run different kernels",
     message="the kernel differs between nodes: {split}",

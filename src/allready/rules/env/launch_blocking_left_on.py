@@ -16,7 +16,6 @@ NAME = "CUDA_LAUNCH_BLOCKING"
     code="ENV008",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="CUDA_LAUNCH_BLOCKING is set",
     message="CUDA_LAUNCH_BLOCKING={value} on node {nodes}: every kernel launch blocks until the kernel ends, so "

@@ -14,7 +14,6 @@ DIGITS = 12
     code="ENV003",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Nodes would run different scripts",
     message="the content of {path} differs between nodes: {split}",

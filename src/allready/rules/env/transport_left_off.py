@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.nccl_defaults import nccl_nodes
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, seen
+from allready.judging.values import nccl_nodes, on_nodes, seen
 from allready.model import (
     Culprits,
     EnvFacts,
@@ -29,7 +28,6 @@ INFINIBAND = "NCCL_IB_DISABLE"
     code="ENV010",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="A fast transport of NCCL is disabled",
     message="{name}={value} on node {nodes} disables a transport that this hardware has ({hardware})",

@@ -15,7 +15,6 @@ from allready.rules.env._variables import FOLK
     code="ENV007",
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="A variable has no effect: no library reads it",
     message="{name} is set ({split}) but has no effect: neither NCCL nor PyTorch, Gloo or JAX reads it",

@@ -22,7 +22,6 @@ from allready.rules.fabric._split import rank_evidence
     code="FAB001",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.READINESS,
     title="GPUs of one node communicate through host memory",
     message="ranks {ranks} reach GPUs of their own node through {how}, not peer to peer{reason}",

@@ -12,7 +12,6 @@ from allready.rules.fabric._split import ranks_differ
     code="FAB003",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Ranks of one job ran with different versions",
     message="{who} has {name} {odd}, the others have {usual}",

@@ -13,7 +13,6 @@ from allready.model import Culprits, FaultClass, GpuFacts, Hit, LaunchFacts, Per
     code="GPU003",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Nodes with the same GPU model have different numbers of GPUs",
     message="the number of {model} GPUs differs between nodes: {split}",
@@ -30,10 +29,10 @@ def gpu_count_differs(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], worl
     """
     ## What it checks
     The number of GPUs that the driver shows, before CUDA_VISIBLE_DEVICES, in a job whose GPUs are all of one model and
-    whose backend is not Gloo.  A node without any counts as 0.
+    whose backend is not Gloo. A node without any counts as 0.
     ## Why it matters
     A GPU that fell off the bus makes a node smaller than its peers; with the same --nproc-per-node everywhere the job
-    does not start there.  Without --backend, one node without GPUs makes the whole job use Gloo on its CPUs.
+    does not start there. Without --backend, one node without GPUs makes the whole job use Gloo on its CPUs.
     ## Check by hand
     `nvidia-smi -L | wc -l` on each node.
     ## When it is harmless

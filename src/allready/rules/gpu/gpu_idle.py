@@ -12,7 +12,6 @@ from allready.model import FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Reme
     code="GPU007",
     severity=Severity.INFO,
     fault_class=FaultClass.HEALTHY,
-    since="0.1",
     layer=Layer.READINESS,
     title="GPUs of a node stay unused",
     message="node {node}: {nproc} ranks use {nproc} of {num_gpus} available GPUs",

@@ -12,7 +12,6 @@ from allready.model import Culprits, FaultClass, Hit, LaunchFacts, PerNode, Reme
     code="GPU008",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="NCCL is requested, but torch is a CPU build",
     message="node {node}: torch {version} is built without CUDA, but the backend is nccl",
@@ -36,7 +35,7 @@ def no_cuda_build(software: PerNode[SoftwareFacts], launch: PerNode[LaunchFacts]
     ## Check by hand
     `python -c 'import torch; print(torch.__version__, torch.version.cuda)'` with the Python that the job uses.
     ## When it is harmless
-    Never with NCCL.  With `--backend gloo` nothing is reported.
+    Never with NCCL. With `--backend gloo` nothing is reported.
     """
     for node, facts in software.items():
         version = facts.versions.get("torch", "")

@@ -23,7 +23,6 @@ from allready.model import (
     code="GPU005",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="NCCL is requested, but there is no NVIDIA driver",
     message="node {node}: no NVIDIA driver responds, but the backend is nccl and torch is built for CUDA {cuda}",
@@ -53,7 +52,7 @@ def no_driver(
     ## Check by hand
     `nvidia-smi`, `ls /dev/nvidia*`, `lsmod | grep nvidia`.
     ## When it is harmless
-    Never with NCCL.  With `--backend gloo` nothing is reported.
+    Never with NCCL. With `--backend gloo` nothing is reported.
     """
     for node, facts in gpu.items():
         cuda = software[node].versions.get("torch-cuda")

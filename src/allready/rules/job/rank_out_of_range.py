@@ -12,7 +12,6 @@ from allready.rules.job._claims import current, evidence, party
     code="JOB007",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.LAUNCH,
     title="A node rank is out of range",
     message="node rank {node} ({party}) does not exist in a job of {num_nodes} nodes: ranks are 0 to {last}",

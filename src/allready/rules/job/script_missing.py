@@ -12,7 +12,6 @@ from allready.model import Culprits, FaultClass, Hit, LaunchFacts, PerNode, Reme
     code="JOB012",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.LAUNCH,
     title="The script does not exist on a node",
     message="node {nodes} has no script {script}",
@@ -26,7 +25,7 @@ from allready.model import Culprits, FaultClass, Hit, LaunchFacts, PerNode, Reme
 def script_missing(launch: PerNode[LaunchFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    That the script (or with --no-python the program) that the ranks will run exists on every node.  Only Python knows
+    That the script (or with --no-python the program) that the ranks will run exists on every node. Only Python knows
     where a module (`-m`) is; it is not checked.
     ## Why it matters
     The ranks of that node would fail at once with "can't open file", and all others would wait for them.

@@ -27,7 +27,6 @@ HALF_OPEN = "SYN_RECV"
     code="LNK006",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.LINK,
     title="Connections between ranks are never answered (SYN lost)",
     message="packets of node {links} are dropped: connections that ranks open (ports {ports}) are never answered, "

@@ -22,7 +22,6 @@ Gaps = dict[tuple[int, ...], list[float]]
     code="LNK007",
     severity=Severity.WARNING,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.PACE,
     title="A network link flaps",
     message="the network of {who} was interrupted {num} times within the last half minute and recovered; the job "

@@ -13,7 +13,6 @@ from allready.rules.link._paths import broken_path, path_hit
     code="LNK004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.LINK,
     title="Packets get lost in one direction between two nodes",
     message="packets of node {links} are lost in that direction only: data between {who} has been unacknowledged for "

@@ -13,7 +13,6 @@ from allready.rules.link._paths import broken_path, path_hit
     code="LNK003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.LINK,
     title="The path between two nodes is broken, while both reach others",
     message="the path between {who} is broken (node {links}): data in segments of {segment} B has been unacknowledged "

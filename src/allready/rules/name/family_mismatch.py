@@ -13,7 +13,6 @@ from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, PerNod
     code="NAM004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.NAME,
     title="A node lacks the address family of MASTER_ADDR",
     message="node {nodes} has no {family}, and MASTER_ADDR {master} resolves to {addresses}",
@@ -36,7 +35,7 @@ def family_mismatch(contact: PerNode[MasterContactFacts], world: World) -> Itera
     ## What it checks
     Whether every address of MASTER_ADDR is IPv6 on a node that has only IPv4, or the reverse.
     ## Why it matters
-    No connection can be made from there.  torch prints "errno: 97 - Address family not supported by protocol" as a
+    No connection can be made from there. torch prints "errno: 97 - Address family not supported by protocol" as a
     warning and retries until its timeout.
     ## Check by hand
     `getent ahosts MASTER_ADDR` and `ip -br address` on the named nodes; `sysctl net.ipv6.conf.all.disable_ipv6`.

@@ -9,9 +9,8 @@ from msgspec import Struct
 
 from allready.judging.addresses import Address, Network, is_loopback, parse, parse_network
 from allready.judging.analysis import Analysis
-from allready.judging.nccl_defaults import nccl_nodes
 from allready.judging.node_split import exports
-from allready.judging.values import commands
+from allready.judging.values import commands, nccl_nodes
 from allready.model import (
     GpuFacts,
     HostFacts,
@@ -31,6 +30,7 @@ _VETH = re.compile(r"veth.*")
 
 @functools.lru_cache(maxsize=65536)
 def parse_interface(text: str) -> Interfaced | None:
+    """`10.0.0.1/24` as an address with its network; None when it is not one."""
     """`10.0.0.1/24` as an address with its network; None when it is not one."""
     try:
         return ipaddress.ip_interface(text)

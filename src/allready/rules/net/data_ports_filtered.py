@@ -16,7 +16,6 @@ from allready.rules.net._paths import Link, Paths, judge_paths, links_of, openin
     code="NET001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="A firewall drops connections to the data ports",
     message="a firewall drops TCP connections to random high ports on {num_links} of {num_tried} directions ({links}); "

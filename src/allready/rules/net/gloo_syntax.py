@@ -16,7 +16,6 @@ from allready.rules.net._interfaces import choices, exports_on, has_nccl_syntax
     code="NET011",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.PATH,
     title="GLOO_SOCKET_IFNAME uses NCCL's syntax",
     message="GLOO_SOCKET_IFNAME={values} on node {nodes}: ^ and = are NCCL's syntax; Gloo takes the value as an "

@@ -37,7 +37,6 @@ from allready.rules.net._interfaces import (
     code="NET012",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.PATH,
     title="The chosen interface leads to no other machine",
     message="{library} on node {nodes} will use only {interfaces}, which leads to no other machine",

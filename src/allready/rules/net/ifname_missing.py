@@ -16,7 +16,6 @@ from allready.rules.net._interfaces import Chosen, choices, exports_on, has_nccl
     code="NET010",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.PATH,
     title="The interface set for NCCL or Gloo does not exist",
     message="{variable}={values} on node {nodes} matches no interface that is up and has an address; available: "

@@ -17,7 +17,6 @@ from allready.rules.net._interfaces import Chosen, needed_choices
     code="NET018",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.READINESS,
     title="Interfaces have different link speeds",
     message="{library}: the link speed (Mbit/s) of the interfaces it will use differs between nodes: {split}",

@@ -28,7 +28,6 @@ SAFE_MTUS_BYTES = (8900, 4000, 1500, 1400, 1280)
     code="NET002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="Large packets are dropped silently (MTU black hole)",
     message="packets above a certain size are dropped silently (no ICMP) on {num_links} directions ({links}): payloads "

@@ -31,7 +31,6 @@ from allready.rules.net._paths import probe_evidence
     code="NET003",
     severity=Severity.WARNING,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Nodes on one subnet have different MTUs",
     message="the MTU (bytes) on {subnet} differs between nodes: {split}",

@@ -14,7 +14,6 @@ from allready.rules.net._interfaces import Chosen, choices
     code="NET014",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.PATH,
     title="NCCL or Gloo finds no usable interface",
     message="{library} finds no usable interface on node {nodes}: {error}",

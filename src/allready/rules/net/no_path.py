@@ -22,7 +22,6 @@ from allready.rules.net._paths import (
     code="NET005",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="No packets pass between two nodes",
     message="no packets pass between {num_pairs} pairs of nodes ({links}) on the addresses that the job will use "

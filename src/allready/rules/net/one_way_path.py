@@ -14,7 +14,6 @@ from allready.rules.net._paths import back, datagram_evidence, judge_paths, path
     code="NET004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="Packets pass in one direction only",
     message="packets are lost in one direction only: {links}; the reverse direction works",

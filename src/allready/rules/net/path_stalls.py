@@ -20,7 +20,6 @@ MIN_GB_PER_S = 1e-3
     code="NET008",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.PATH,
     title="A TCP connection is established but barely transfers data",
     message="connections are established on {num_links} directions ({links}), but {stuck} did not arrive within "

@@ -14,7 +14,6 @@ from allready.rules.net._paths import judge_paths, links_of, openings, path_evid
     code="NET007",
     severity=Severity.ERROR,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="Ports of --port-range are unreachable",
     message="ports of --port-range ({ports}) accept no connection on {num_links} of {num_tried} directions ({links}); "

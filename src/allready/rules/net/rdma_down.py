@@ -14,7 +14,6 @@ from allready.rules.net._rdma import Place, by_place, down_places
     code="NET016",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.READINESS,
     title="An InfiniBand or RoCE port is down",
     message="{ports} of node {nodes} is not ACTIVE; the ports of the same name are ACTIVE on {num_active} other nodes",

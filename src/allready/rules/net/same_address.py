@@ -14,7 +14,6 @@ from allready.rules.net._interfaces import exports_on, holder, needed_choices, s
     code="NET009",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.NAME,
     title="Several nodes would use the same address",
     message="{libraries} on nodes {nodes} would all publish {address} (interface {interface}) to their peers: each of "

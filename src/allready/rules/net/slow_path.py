@@ -23,7 +23,6 @@ MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
     code="NET017",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.READINESS,
     title="Some paths are far slower than the others",
     message="TCP {what} on {num_links} directions ({links}) is far worse than elsewhere: {worst}, the median is "

@@ -1,7 +1,7 @@
 """NET013."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from allready.judging.addresses import is_loopback, parse
 from allready.judging.analysis import Analysis
@@ -42,7 +42,6 @@ MAX_ROUTE_TABLES = 16
     code="NET013",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.PATH,
     title="Other nodes have no route to the chosen address",
     message="{library} on node {nodes} will publish {addresses}, and other nodes have no route to it",
@@ -69,7 +68,7 @@ def unroutable_choice(transport: PerNode[TransportFacts], net: PerNode[NetFacts]
     """
     shared = case.of(shared_addresses)
     tried = _tried(case.reach)
-    routes = _Routes(net)
+    has_route = _has_route(net)
     tables = _route_tables(net) if not tried else ()
     bad: dict[str, dict[int, tuple[Chosen, str, str]]] = {}
     probes: list[PathProbe] = []
@@ -80,7 +79,7 @@ def unroutable_choice(transport: PerNode[TransportFacts], net: PerNode[NetFacts]
                 continue
             paths = tried.get((node, address), [])
             lost = [p for p in paths if _is_misrouted(p, net)]
-            no_table = any(n != node and routes.lacks(n, address, net[node]) for n in tables if node in net)
+            no_table = any(n != node and not has_route(n, address, net[node]) for n in tables if node in net)
             if (lost and all(p.outcome not in {"ok", "stuck"} for p in paths)) or no_table:
                 bad.setdefault(item.backend, {}).setdefault(node, (item, interface, address))
                 probes += lost[:4]
@@ -127,20 +126,19 @@ def _is_misrouted(path: PathProbe, net: Mapping[int, NetFacts]) -> bool:
     return any(other is not None and other[1] > 0 for a in addresses for other in (route_to(net[path.src], a),))
 
 
-class _Routes:
-    """Whether a node has any route to an address, asked once per network."""
+def _has_route(net: Mapping[int, NetFacts]) -> Callable[[int, str, NetFacts], bool]:
+    """Whether a node has any route to an address of another one, asked once per network."""
+    known: dict[tuple[int, str], bool] = {}
 
-    def __init__(self, net: Mapping[int, NetFacts]) -> None:
-        self._net = net
-        self._known: dict[tuple[int, str], bool] = {}
-
-    def lacks(self, node: int, address: str, owner: NetFacts) -> bool:
+    def has_route(node: int, address: str, owner: NetFacts) -> bool:
         interface = holder(owner, address)
         networks = [str(n) for n in subnets(interface) if parse(address) in n] if interface else []
         key = (node, networks[0] if networks else address)
-        if key not in self._known:
-            self._known[key] = route_to(self._net[node], address) is None
-        return self._known[key]
+        if key not in known:
+            known[key] = route_to(net[node], address) is not None
+        return known[key]
+
+    return has_route
 
 
 def _route_tables(net: Mapping[int, NetFacts]) -> tuple[int, ...]:

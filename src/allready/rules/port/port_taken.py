@@ -12,7 +12,6 @@ from allready.rules.port._holder import STORES, is_taken, taken_hit
     code="PRT004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PORT,
     title="Another program holds the master port",
     message="port {port} on node {node} is in use by {holder}",

@@ -12,7 +12,6 @@ from allready.rules.port._holder import is_taken, port_evidence
     code="PRT009",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PORT,
     title="Node 0 cannot open the master port",
     message="node {node} cannot listen on port {port}: {error}",

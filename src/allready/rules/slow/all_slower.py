@@ -21,7 +21,6 @@ MIN_SPAN_S = 0.2
     code="SLW011",
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_NOCULPRIT,
-    since="0.1",
     layer=Layer.PACE,
     title="All ranks slowed down together; no rank stands out",
     message="the job runs {now} operations per second, {before} some seconds ago: all ranks and links slowed down "

@@ -27,7 +27,6 @@ MIN_SHARE_OF_PERIOD = 0.05
     code="SLW001",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
-    since="0.1",
     layer=Layer.PACE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END, Sign.WAIT),

@@ -16,7 +16,6 @@ from allready.rules.slow._pace import percent
     code="SLW005",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
-    since="0.1",
     layer=Layer.PACE,
     title="CPU contention slows one rank, and all ranks wait for it",
     message="{who} shares its CPUs: processes on its node wait for a free CPU {pressure} of the time, on the other "
@@ -30,8 +29,7 @@ from allready.rules.slow._pace import percent
 def cpu_contention(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
-    When each rank entered each operation, and the share of time in which processes of each node wait for a CPU
-    (PSI).
+    When each rank entered each operation, and the share of time in which processes of each node wait for a CPU (PSI).
     ## Why it matters
     Collectives run at the pace of the slowest rank; another process on one node slows the whole job.
     ## Check by hand

@@ -17,7 +17,6 @@ TOGETHER = 0.35
     code="SLW010",
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_NOCULPRIT,
-    since="0.1",
     layer=Layer.PACE,
     title="Load imbalance rotates between ranks; no rank is consistently slower",
     message="ranks of group {group} wait for one another {share} of the time, each for a different one from step to "

@@ -15,7 +15,6 @@ from allready.rules.slow._blame import blame, rank_hit
     code="SLW012",
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_NOCULPRIT,
-    since="0.1",
     layer=Layer.PACE,
     title="One rank has slightly more work than the others (load imbalance)",
     message="{who} has more work per step; the others wait for it {share} of the time, which is no fault",

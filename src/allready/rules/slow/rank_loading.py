@@ -14,7 +14,6 @@ from allready.rules.slow._pace import percent, share_in, usual_site
     code="SLW004",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
-    since="0.1",
     layer=Layer.PACE,
     title="One rank waits for its data, and all others wait for it",
     message="{who} is in data loading in {loading} of samples ({site}); the others wait for it {share} of the time",

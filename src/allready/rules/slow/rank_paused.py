@@ -14,7 +14,6 @@ from allready.rules.slow._pace import paused_share, percent
     code="SLW003",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
-    since="0.1",
     layer=Layer.PACE,
     title="One rank is stopped and continued repeatedly, and all others wait for it",
     message="{who} is stopped {paused} of the time (SIGSTOP and SIGCONT); the others wait for it {share} of the time",

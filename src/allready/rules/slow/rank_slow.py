@@ -14,7 +14,6 @@ from allready.rules.slow._pace import usual_site
     code="SLW006",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
-    since="0.1",
     layer=Layer.PACE,
     title="One rank has a consistently longer compute time per iteration",
     message="{who} computes longer than the others ({site}); they wait for it {share} of the time, by {late} ms at the "

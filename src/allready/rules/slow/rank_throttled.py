@@ -14,7 +14,6 @@ from allready.rules.slow._pace import percent, throttled_share
     code="SLW002",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
-    since="0.1",
     layer=Layer.PACE,
     title="A CPU quota throttles one rank, and all others wait for it",
     message="{who} is throttled {throttled} of the time by the CPU quota of its cgroup; the others wait for it {share} "

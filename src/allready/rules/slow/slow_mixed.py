@@ -16,7 +16,6 @@ from allready.rules.slow._traffic import SURE_S, flow_evidence
     code="SLW009",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_MIXED,
-    since="0.1",
     layer=Layer.PACE,
     explains=("SLW002", "SLW003", "SLW004", "SLW005", "SLW006", "SLW007", "SLW008", "SLW013"),
     title="A slow rank and a slow link at the same time",

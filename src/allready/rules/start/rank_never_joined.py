@@ -26,7 +26,6 @@ from allready.model import (
     code="STA001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
-    since="0.1",
     layer=Layer.ABSENCE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
@@ -43,9 +42,9 @@ from allready.model import (
 def rank_never_joined(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
-    NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks started and
-    which completed.  Where some wait and none completed, those without a START line are named; not where a waiting rank
-    wrote `Bootstrap timings` or the number of nodes, which it knows only from all ranks.
+    NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks started and which
+    completed. Where some wait and none completed, those without a START line are named; not where a waiting rank wrote
+    `Bootstrap timings` or the number of nodes, which it knows only from all ranks.
     ## Why it matters
     Initialization waits for all ranks; those that wait log it, the missing one does not.
     ## Check by hand
