@@ -7,9 +7,8 @@ from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, seen
-from allready.model import Culprits, FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
-from allready.rules.net._interfaces import Chosen, choices, exports_on, has_nccl_syntax
+from allready.model import FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
+from allready.rules.net._interfaces import Chosen, choice_hit, choices, has_nccl_syntax
 
 
 @Rule(
@@ -49,21 +48,14 @@ def ifname_missing(transport: PerNode[TransportFacts], net: PerNode[NetFacts], c
         if choice.pattern and fails:
             bad.setdefault(choice.variable, {})[item.node] = item
     for variable, items in sorted(bad.items()):
-        nodes = tuple(items)
-        yield Hit(
+        errors = {n: item.choice.error or item.choice.reason for n, item in items.items()}
+        yield choice_hit(
+            case,
+            items,
+            {n: f"{variable}={item.choice.pattern}: {errors[n]}" for n, item in items.items()},
             severity=None if any(item.needed for item in items.values()) else Severity.WARNING,
-            culprits=Culprits(nodes=nodes, variables=(variable,)),
-            values={
-                "variable": variable,
-                "values": brief(Split.by({n: item.choice.pattern for n, item in items.items()})),
-                "nodes": on_nodes(case.world, nodes),
-                "existing": brief(Split.by({n: _usable(net[n]) for n in nodes if n in net}), most_chars=120) or "?",
-                "exports": exports_on(case, nodes, [variable]),
-            },
-            evidence=seen(
-                variable,
-                {n: f"{variable}={i.choice.pattern}: {i.choice.error or i.choice.reason}" for n, i in items.items()},
-            ),
+            values=brief(Split.by({n: item.choice.pattern for n, item in items.items()})),
+            existing=brief(Split.by({n: _usable(net[n]) for n in items if n in net}), most_chars=120) or "?",
         )
 
 

@@ -10,7 +10,7 @@ from allready.judging.registry import Rule
 from allready.judging.values import size
 from allready.model import Confidence, FaultClass, Hit, PathProbe, Reachability, RemedyStep, Severity
 from allready.rules.net._packet_size import find_hole, passed_bytes, stuck_path
-from allready.rules.net._paths import Hop, back, common_node, judge_paths, links_of, path_evidence, path_hit
+from allready.rules.net._paths import IPERF, Hop, back, common_node, judge_paths, links_of, path_evidence, path_hit
 
 LARGE_BYTES = 2**20
 MIN_GB_PER_S = 1e-3
@@ -25,10 +25,7 @@ MIN_GB_PER_S = 1e-3
     message="connections are established on {num_links} directions ({links}), but {stuck} did not arrive within "
     "{seconds} s (up to {passed} did)",
     remedy=(
-        RemedyStep(
-            explanation="measure the link: start the server on one node", where="node {receiver}", command="iperf3 -s"
-        ),
-        RemedyStep(explanation="and the client on the other", where="node {sender}", command="iperf3 -c {address}"),
+        *IPERF,
         RemedyStep(
             explanation="check for errors and lost packets; if not even 64 B arrive, find what is in the way "
             "(proxy, stopped process)",

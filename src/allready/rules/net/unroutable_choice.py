@@ -3,16 +3,16 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
+from msgspec.structs import replace
+
 from allready.judging.addresses import is_loopback, parse
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, seen
 from allready.model import (
     Confidence,
-    Culprits,
     FaultClass,
     Hit,
     NetFacts,
@@ -25,7 +25,7 @@ from allready.model import (
 )
 from allready.rules.net._interfaces import (
     Chosen,
-    exports_on,
+    choice_hit,
     holder,
     is_private,
     needed_choices,
@@ -83,26 +83,17 @@ def unroutable_choice(transport: PerNode[TransportFacts], net: PerNode[NetFacts]
             if (lost and all(p.outcome not in {"ok", "stuck"} for p in paths)) or no_table:
                 bad.setdefault(item.backend, {}).setdefault(node, (item, interface, address))
                 probes += lost[:4]
-    for library, found in sorted(bad.items(), reverse=True):
-        nodes = tuple(sorted(found))
-        variable = found[nodes[0]][0].choice.variable
-        avoid = {a for _, _, a in found.values()} | set(shared)
-        is_set = any(c.choice.pattern for c, _, _ in found.values())
-        certain = probes and all(p.src in net and route_to(net[p.src], p.address) is None for p in probes)
-        yield Hit(
+    certain = bool(probes) and all(p.src in net and route_to(net[p.src], p.address) is None for p in probes)
+    for _, found in sorted(bad.items(), reverse=True):
+        hit = choice_hit(
+            case,
+            {n: chosen for n, (chosen, _, _) in found.items()},
+            {n: f"{address}: {chosen.choice.reason}" for n, (chosen, _, address) in list(found.items())[:8]},
+            avoid={*shared, *(address for _, _, address in found.values())},
             confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
-            culprits=Culprits(nodes=nodes, variables=(variable,) if is_set else ()),
-            values={
-                "library": library,
-                "nodes": on_nodes(case.world, nodes),
-                "addresses": brief(Split.by({n: f"{a} ({i})" for n, (_, i, a) in found.items()})),
-                "exports": exports_on(case, nodes, [variable], avoid),
-            },
-            evidence=(
-                *seen(variable, {n: f"{a}: {c.choice.reason}" for n, (c, _, a) in found.items()}, most=8),
-                *path_evidence(probes),
-            ),
+            addresses=brief(Split.by({n: f"{address} ({name})" for n, (_, name, address) in found.items()})),
         )
+        yield replace(hit, evidence=(*hit.evidence, *path_evidence(probes)))
 
 
 def _tried(reach: Reachability | None) -> dict[tuple[int, str], list[PathProbe]]:
