@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from statistics import median
 
-from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import listed, on_nodes, seen
 from allready.model import ClockFacts, Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, World
 

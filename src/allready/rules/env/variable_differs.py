@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import UNSET, assign, cut, differing
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import on_nodes
 from allready.model import EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity, World
 from allready.rules.env._variables import comparable, severity_of

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity
 from allready.rules.env._variables import FOLK

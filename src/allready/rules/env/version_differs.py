@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import MISSING, differing
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import nccl_nodes
 from allready.model import FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, SoftwareFacts
 

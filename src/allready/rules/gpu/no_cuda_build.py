@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, LaunchFacts, PerNode, RemedyStep, Severity, SoftwareFacts, World
 

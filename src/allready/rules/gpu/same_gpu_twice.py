@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import gpu_index, grouped, on_nodes, seen, used_gpus, wants_nccl
 from allready.model import (
     Culprits,

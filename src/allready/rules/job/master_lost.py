@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.addresses import master_endpoint
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import (
     Confidence,

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from allready.judging.addresses import drops_port, half_open_callers, unseen_nodes
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import locked_out
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import (
     Confidence,

@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen, wants_nccl
 from allready.model import (
     Culprits,

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MIB, nccl_worked, size
 from allready.model import Culprits, FaultClass, Hit, LaunchFacts, LimitFacts, PerNode, RemedyStep, Severity
 from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, needed_bytes, shm_evidence

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from allready.judging.layers import Layer
 from allready.judging.link_ends import (
     CONNECTING,
     UNANSWERED,
@@ -16,7 +15,7 @@ from allready.judging.link_ends import (
     silent_nodes,
 )
 from allready.judging.link_paths import arrows, names
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RemedyStep, Severity, SocketRow
 from allready.rules.link._paths import socket_name
 

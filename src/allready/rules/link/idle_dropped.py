@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.link_ends import SURELY, stuck_ends
 from allready.judging.link_idle import alive_beside, idle_before_s, is_answered, is_stale
 from allready.judging.link_paths import arrows, names
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import socket_name
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.link_paths import path_sizes
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Evidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import broken_path, path_hit
 

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from allready.judging.addresses import all_loopback, own_addresses, reached
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import (
     Culprits,

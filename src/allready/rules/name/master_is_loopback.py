@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from allready.judging.addresses import all_loopback, is_literal_loopback, others_joined, reached
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import (
     Confidence,

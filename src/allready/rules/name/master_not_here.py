@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from allready.judging.addresses import has_route, is_loopback, on_link, others_joined, own_addresses, parse
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import (
     Confidence,

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.addresses import all_loopback, is_literal_loopback, is_loopback, own_addresses
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen, wants_nccl
 from allready.model import (
     Confidence,

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from allready.judging.addresses import drops_out, drops_port
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import opening_outward
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import commands
 from allready.model import Confidence, Evidence, FaultClass, FirewallFacts, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._paths import Link, Paths, judge_paths, links_of, openings, path_evidence, path_hit, port_range

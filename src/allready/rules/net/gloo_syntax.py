@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, PerNode, RemedyStep, Severity, TransportFacts
 from allready.rules.net._interfaces import choice_hit, choices, has_nccl_syntax
 

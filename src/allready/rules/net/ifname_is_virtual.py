@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 from allready.judging.addresses import all_loopback
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import (
     Confidence,
     FaultClass,

@@ -4,8 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import on_nodes
 from allready.model import Confidence, FaultClass, Hit, PathProbe, Reachability, RemedyStep, Severity
 from allready.rules.net._packet_size import ends, find_hole, lost_sizes, passed_bytes

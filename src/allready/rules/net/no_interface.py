@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, PerNode, RemedyStep, Severity, TransportFacts
 from allready.rules.net._interfaces import Chosen, choice_hit, choices
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import on_nodes
 from allready.model import FaultClass, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._paths import back, datagram_evidence, judge_paths, path_evidence, path_hit, routes_to

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import size
 from allready.model import Confidence, FaultClass, Hit, PathProbe, Reachability, RemedyStep, Severity
 from allready.rules.net._packet_size import find_hole, passed_bytes, stuck_path

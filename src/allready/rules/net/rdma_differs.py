@@ -3,10 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import differing
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import on_nodes
 from allready.model import FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
 from allready.rules.net._rdma import down_places

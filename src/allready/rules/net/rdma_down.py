@@ -3,8 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import listed, on_nodes
 from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
 from allready.rules.net._rdma import Place, by_place, down_places

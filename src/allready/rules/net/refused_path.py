@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._paths import judge_paths, links_of, openings, path_evidence, path_hit, port_range
 

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._paths import IPERF, MAX_LINKS, Link, arrows, judge_paths

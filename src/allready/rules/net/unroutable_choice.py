@@ -7,10 +7,9 @@ from msgspec.structs import replace
 
 from allready.judging.addresses import is_loopback, parse
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import (
     Confidence,
     FaultClass,

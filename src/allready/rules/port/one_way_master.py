@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from allready.judging.addresses import datagram_callers, endpoint, half_open_callers, job_of
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import filter_evidence, own_drop
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE, seen
 from allready.model import (
     Confidence,

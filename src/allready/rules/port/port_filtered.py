@@ -29,8 +29,7 @@ from allready.judging.firewall import (
     rule_for,
     single_hosts,
 )
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE, seen
 from allready.model import (
     Confidence,

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.addresses import endpoint, is_misnamed, is_own, is_refused_by_filter, others_joined
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
 from allready.model import (
     Confidence,

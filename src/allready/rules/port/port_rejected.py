@@ -13,8 +13,7 @@ from allready.judging.addresses import (
 )
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import filter_evidence, opening, rule_for
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE, seen
 from allready.model import (
     Confidence,

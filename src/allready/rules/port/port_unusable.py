@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, RemedyStep, Severity, World
 from allready.rules.port._holder import is_taken, port_evidence
 

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from allready.judging.addresses import is_misnamed, master_endpoint
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
 from allready.model import (
     Confidence,

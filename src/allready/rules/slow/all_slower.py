@@ -5,8 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, NodeStatus, RemedyStep, Severity
 from allready.rules.slow._blame import blame
 from allready.rules.slow._pace import has_stopped

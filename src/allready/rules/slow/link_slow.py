@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.link_paths import arrows
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame
 from allready.rules.slow._traffic import SURE_S, flow_evidence

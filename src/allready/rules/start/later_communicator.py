@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.model import (

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import nodes_wholly, speaks_beside_its_launcher, who
 from allready.judging.signs import Sign
 from allready.model import (
