@@ -32,8 +32,10 @@ def templates() -> dict[str, str]:
     found = dict.fromkeys(ARGPARSE, "argparse")
     found |= {USAGE: "allready --help", INTERNAL_ERROR: "cli/main.py"}
     for name, (module, text) in COMMANDS.items():
-        parser = argparse.ArgumentParser(prog=f"allready {name}", description=text)
-        importlib.import_module(module).add_arguments(parser)
+        command = importlib.import_module(module)
+        epilog = getattr(command, "EPILOG", None)
+        parser = argparse.ArgumentParser(prog=f"allready {name}", description=text, epilog=epilog)
+        command.add_arguments(parser)
         found |= dict.fromkeys(_shown(parser), f"allready {name} --help")
     for place, tree in trees().items():
         for node in ast.walk(tree):
