@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity
 from allready.model.fill import UNKNOWN
@@ -17,7 +16,6 @@ from allready.variables.versions import is_read
     code="ENV007",
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="A variable has no effect: no library reads it",
     message="{name} is set ({split}) but has no effect: neither NCCL nor PyTorch, Gloo or JAX reads it",

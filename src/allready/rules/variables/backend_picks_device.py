@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Call, Confidence, FaultClass, Hit, PerNode, Setting, Settings, Severity, SoftwareFacts
 from allready.rules.variables._settings import Same, backend, hit, remedy
 from allready.variables.table import Reader

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import is_private
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, Interface, NetFacts, PerNode, Settings, Severity
 from allready.rules.variables._settings import hit, known, remedy, this
 from allready.variables.filters import MAX_INTERFACES, flaws, parse

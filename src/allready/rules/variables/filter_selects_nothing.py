@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, NetFacts, PerNode, RdmaFacts, Settings, Severity
 from allready.rules.variables._settings import hit, known, remedy, this
 from allready.variables.filters import MAX_INTERFACES, exact_flaws, exact_names, flaws, parse, ucx_selects

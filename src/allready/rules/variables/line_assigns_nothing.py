@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, Malformed, Settings, Severity, Slip
 from allready.rules.variables._settings import at_line, line_remedy
 from allready.rules.variables.name_misspelt import misspelt

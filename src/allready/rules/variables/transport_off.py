@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, GpuFacts, Hit, PerNode, RdmaFacts, Setting, Settings, Severity
 from allready.rules.variables._settings import hit, known, remedy, this
 

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, Settings, Severity
 from allready.model.fill import UNKNOWN
 from allready.rules.variables._settings import hit, problems, remedy

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
 from allready.model.fill import UNKNOWN
 from allready.rules.variables._settings import hit, known, remedy, versions
