@@ -1,7 +1,7 @@
 # setup-fast, test-fast: without torch, JAX and root, in about a minute; enough for rules, signatures, texts and reports
 # setup:         everything into .venv      demo: two nodes on this machine, healthy and with faults
 # test:          all tests that CI runs     test-slow, test-gpu: the rest
-# check-style:   linters, types             docs: write generated pages (docs/codes is not committed)
+# check-style:   linters, types             docs: pages and tables made from the code (docs/codes is not committed)
 # release-check: what a release needs besides
 #
 # PYTHON=python3.12 make setup                       another interpreter (3.11 or newer)
@@ -68,6 +68,7 @@ release-check: check-style test
 docs: setup-fast
 	$(BIN)/python -m allready.docs docs/codes
 	$(BIN)/python docs/schedulers_pages.py
+	$(BIN)/python docs/verdict_order_tables.py
 
 clean:
 	rm -rf .venv demo-report

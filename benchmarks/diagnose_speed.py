@@ -16,7 +16,6 @@ the machine at the same time.
 
 import argparse
 import concurrent.futures
-import gc
 import itertools
 import json
 import multiprocessing
@@ -106,7 +105,8 @@ def scan_part(path: str, first: int, end: int) -> Any:
 
 def scan_all(files: Sequence[str]) -> None:
     """Scan all files with as many processes as there are CPUs; prints the number of operations."""
-    from allready.evidence.lines.model import merge, split_ranges
+    from allready.evidence.lines.merge import merged
+    from allready.evidence.lines.model import split_ranges
 
     num = os.cpu_count() or 1
     tasks = [
@@ -120,7 +120,7 @@ def scan_all(files: Sequence[str]) -> None:
         for (path, _, _), part in zip(tasks, pool.map(scan_part, *zip(*tasks, strict=True)), strict=True):
             found.setdefault(path, []).append(part)
             if sum(p.num_bytes for p in found[path]) == Path(path).stat().st_size:
-                total += merge(found.pop(path)).num_coll
+                total += merged(found.pop(path)).num_coll
     sys.stdout.write(f"{total}\n")
 
 
@@ -201,13 +201,13 @@ def steps(files: Sequence[str], repeat: int) -> dict[str, float]:
     """Mean of all files but the first ones, of the turn that took least: what a worker does, and its parent at last."""
     from multiprocessing.reduction import ForkingPickler
 
+    from allready import garbage
     from allready.evidence.inputs import Found, Source, find, unpack
-    from allready.evidence.lines.scan import scan
-    from allready.evidence.log import interpret
     from allready.evidence.read import _load_readers, packed, unpacked
-    from allready.evidence.readers import _tables_and_stacks, kind_of_source
+    from allready.evidence.readers import ReaderContext, _tables_and_stacks, kind_of_source
 
     names = ("open and find out what it is", "scan", "interpret", "send", "receive")
+    context = ReaderContext()
 
     def one(path: str) -> list[float]:
         marks = [time.process_time()]
@@ -218,9 +218,9 @@ def steps(files: Sequence[str], repeat: int) -> dict[str, float]:
         with source.open() as stream:
             _tables_and_stacks(stream, source)
             marks.append(time.process_time())
-            scanned = scan(stream, source=source.label)
+            scanned = context.scan(stream, source.label)
             marks.append(time.process_time())
-        reading = interpret(scanned, source.label, mtime_s=source.mtime_s)
+        reading = context.interpret(scanned, source.label, source.mtime_s)
         marks.append(time.process_time())
         data = ForkingPickler.dumps((1, packed(reading)))
         marks.append(time.process_time())
@@ -229,8 +229,7 @@ def steps(files: Sequence[str], repeat: int) -> dict[str, float]:
         return [end - start for start, end in itertools.pairwise(marks)]
 
     _load_readers()
-    gc.freeze()
-    gc.set_threshold(20_000, 10, 100)  # as in a worker
+    garbage.search_seldom()  # as in a worker
     learnt, timed = files[:20], files[20:220]
     for path in learnt:
         one(path)

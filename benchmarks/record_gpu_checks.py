@@ -364,6 +364,62 @@ def nodes(num_nodes: int) -> Iterator[tuple[list[Popen], str, Any]]:
         yield [at(n) for n in range(num_nodes)], lab.view.address(0), lab
 
 
+LONG = ("--iters", "4000", "--max-bytes", "256M")
+
+
+def on_one_node(wanted: set[str], out: Path) -> dict[str, Any]:
+    """The wanted scenes of one node."""
+    summary = {}
+    with nodes(1) as (here, master, _):
+        if "one" in wanted:
+            summary["one_node"] = in_turn("one_node", here, 4, master, out, SIZES, 3)
+        if "grow" in wanted:
+            check("one_node_grow", here, 4, master, out, "--quick", "--grow")
+        if "faults" in wanted:
+            check("one_node_stopped", here, 4, master, out, *LONG, disturb=stop_rank(2, signal.SIGSTOP))
+            check("one_node_killed", here, 4, master, out, *LONG, disturb=stop_rank(1, signal.SIGKILL))
+            check("one_node_same_gpu", here, 2, master, out, "--devices", "0,0")
+            env = {"NCCL_SOCKET_IFNAME": "nosuch"}
+            check("one_node_isolate", here, 4, master, out, "--quick", "--isolate", env=env)
+        if "jax" in wanted:
+            check("one_node_jax", here, 4, master, out, "--framework", "jax")
+    return summary
+
+
+def on_two_nodes(wanted: set[str], out: Path) -> dict[str, Any]:
+    """The wanted scenes of two nodes."""
+    summary: dict[str, Any] = {}
+    with nodes(2) as (both, master, lab):
+        if "two" in wanted:
+            summary["two_nodes"] = in_turn("two_nodes", both, 2, master, out, [s for s in SIZES if s <= 2**27], 3)
+        if "faults" in wanted:
+            two_node_faults(both, master, lab, out)
+        with lab.apply(SecondInterface(nodes=(0, 1))):
+            if "interfaces" in wanted:
+                summary["interfaces"] = interfaces(both[0], "with docker0")
+            if "faults" in wanted:
+                check("two_nodes_docker0", both, 2, master, out, "--quick", env={"NCCL_SOCKET_IFNAME": "docker0"})
+        if "faults" in wanted and probe(packet_filters=True) is None:
+            with lab.apply(DataPortsDropped(node=1)):
+                check("two_nodes_data_ports", both, 2, master, out, "--quick")
+    return summary
+
+
+def two_node_faults(both: list[Popen], master: str, lab: Any, out: Path) -> None:
+    """A stopped rank, a killed one, and a link that goes down in the sweep."""
+    check("two_nodes_stopped", both, 2, master, out, *LONG, disturb=stop_rank(3, signal.SIGSTOP))
+    check("two_nodes_killed", both, 2, master, out, *LONG, disturb=stop_rank(2, signal.SIGKILL))
+    pulled: list[Any] = []
+
+    def pull(line: str, _: Any) -> None:
+        if "sweep" in line and not pulled:
+            pulled.append(lab.apply(LinkDown(node=1)))
+
+    check("two_nodes_link_down", both, 2, master, out, *LONG, disturb=pull)
+    for fault in pulled:
+        fault.undo()
+
+
 def main() -> int:
     """All scenes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -373,50 +429,12 @@ def main() -> int:
     out: Path = args.out
     out.mkdir(parents=True, exist_ok=True)
     wanted = set(args.only.split(",")) if args.only else SCENES
-    summary: dict[str, Any] = {}
-    long = ("--iters", "4000", "--max-bytes", "256M")
-    with nodes(1) as (here, master, _):
-        if "one" in wanted:
-            summary["one_node"] = in_turn("one_node", here, 4, master, out, SIZES, 3)
-        if "grow" in wanted:
-            check("one_node_grow", here, 4, master, out, "--quick", "--grow")
-        if "faults" in wanted:
-            check("one_node_stopped", here, 4, master, out, *long, disturb=stop_rank(2, signal.SIGSTOP))
-            check("one_node_killed", here, 4, master, out, *long, disturb=stop_rank(1, signal.SIGKILL))
-            check("one_node_same_gpu", here, 2, master, out, "--devices", "0,0")
-            check(
-                "one_node_isolate", here, 4, master, out, "--quick", "--isolate", env={"NCCL_SOCKET_IFNAME": "nosuch"}
-            )
-        if "jax" in wanted:
-            check("one_node_jax", here, 4, master, out, "--framework", "jax")
+    summary = on_one_node(wanted, out)
     why = probe()
     if why is not None:
         say(f"no namespaces here: {why}")
     elif wanted & {"two", "faults", "interfaces"}:
-        with nodes(2) as (both, master, lab):
-            if "two" in wanted:
-                summary["two_nodes"] = in_turn("two_nodes", both, 2, master, out, [s for s in SIZES if s <= 2**27], 3)
-            if "faults" in wanted:
-                check("two_nodes_stopped", both, 2, master, out, *long, disturb=stop_rank(3, signal.SIGSTOP))
-                check("two_nodes_killed", both, 2, master, out, *long, disturb=stop_rank(2, signal.SIGKILL))
-                pulled: list[Any] = []
-
-                def pull(line: str, _: Any) -> None:
-                    if "sweep" in line and not pulled:
-                        pulled.append(lab.apply(LinkDown(node=1)))
-
-                check("two_nodes_link_down", both, 2, master, out, *long, disturb=pull)
-                for fault in pulled:
-                    fault.undo()
-            with lab.apply(SecondInterface(nodes=(0, 1))):
-                if "interfaces" in wanted:
-                    summary["interfaces"] = interfaces(both[0], "with docker0")
-                if "faults" in wanted:
-                    env = {"NCCL_SOCKET_IFNAME": "docker0"}
-                    check("two_nodes_docker0", both, 2, master, out, "--quick", env=env)
-            if "faults" in wanted and probe(packet_filters=True) is None:
-                with lab.apply(DataPortsDropped(node=1)):
-                    check("two_nodes_data_ports", both, 2, master, out, "--quick")
+        summary |= on_two_nodes(wanted, out)
     (out / "summary.json").write_text(json.dumps(summary, indent=1))
     return 0
 

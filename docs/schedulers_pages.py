@@ -37,7 +37,7 @@ COMMANDS = {
 _INTRO_EN = """\
 `allready check` finds out from the environment who this node is. Flags win over variables; of several variables the
 first that is set wins. The schedulers are looked for in the order of this page, and the first that fits is taken: what
-started this very process comes before the allocation that it runs in. The report's `launch` facts say where each value
+started this process comes before the allocation that it runs in. The report's `launch` facts say where each value
 came from.
 
 Where only ranks are known (MPI, plain variables), the number of nodes and the node rank follow from rank, world size

@@ -17,6 +17,7 @@ from allready.preflight.check.request import CheckRequest
 from allready.preflight.collectives.spec import STAGE_DEADLINE_S
 from allready.preflight.reach import ReachRequest
 from tests.cases import cases
+from tests.test_architecture import MAY_IMPORT
 
 ROOT = Path(__file__).resolve().parents[1]
 WRITTEN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -184,6 +185,33 @@ def test_pictures_load_nothing_from_elsewhere(picture: Path) -> None:
     assert any(picture.name in text_of(ROOT / name) for name in ("README.md", "README.zh-CN.md")), "shown nowhere"
 
 
+@cases("document", ["docs/architecture.md", "docs/zh/architecture.md"])
+def test_the_pages_of_the_architecture_name_files_that_exist(document: str) -> None:
+    text = text_of(ROOT / document)
+    named_there = re.findall(r"(?<![\w./])((?:[a-z_]+/)+(?:[a-z_]+\.py)?)(?![\w/.])", text)
+    assert len(named_there) > 60
+    missing = {n for n in named_there if not (ROOT / "src" / "allready" / n).exists() and not (ROOT / n).exists()}
+    assert not missing
+
+
+def test_imports_point_down_in_the_picture_of_the_packages() -> None:
+    picture = next(b for b in blocks_of(text_of(ROOT / "docs" / "architecture.md")) if b.startswith("cli\n"))
+    rows = {package: row for row, line in enumerate(picture.splitlines()) for package in line.split()}
+    assert set(rows) == set(MAY_IMPORT) - {"testing", "docs", "run", "__main__"}
+    upwards = [
+        f"{package} imports {other}"
+        for package, others in MAY_IMPORT.items()
+        for other in others & rows.keys()
+        if rows.get(package, -1) >= rows[other]
+    ]
+    assert not upwards
+
+
+def test_each_way_to_the_verdict_has_eight_stations_at_most() -> None:
+    picture = next(b for b in blocks_of(text_of(ROOT / "docs" / "architecture.md")) if "a heartbeat" in b)
+    assert [int(n) for n in re.findall(r"^ *(\d) ", picture, re.MULTILINE)] == list(range(1, 9))
+
+
 REACH = ReachRequest()
 DEFAULT_WAIT_S = next(f.default for f in fields(CheckRequest) if f.name == "wait_s")
 LIMITS = {
@@ -192,7 +220,7 @@ LIMITS = {
         f"resolving a name | {context.RESOLVE_S + 1:g} s,",
         f"its answer | {contact.CONNECT_S:g} s; {contact.ANSWER_S:g} s |",
         f"a clash; a hopeless master port | {roll_call.SETTLE_S:g} s; {joining.GIVE_UP_HOPELESS_S:g} s |",
-        f"a silent peer (a beat comes every {hub.BEAT_S:g} s) | {hub.SILENCE_S:g} s |",
+        f"a silent peer (a heartbeat comes every {hub.BEAT_S:g} s) | {hub.SILENCE_S:g} s |",
         f"all facts | {roll_call.FACTS_S:g} s |",
         f"| {REACH.endpoint_s:g} s; {REACH.connect_s:g} s; {REACH.echo_s:g} s and 0.1 s per MB |",
         f"goodbyes | {roll_call.BYE_S:g} s |",

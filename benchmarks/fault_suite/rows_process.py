@@ -150,7 +150,7 @@ PROCESS = (
     ),
     Row(id="B04", title="exception on one rank", make=struck("exception", classes=DEAD)),
     Row(
-        id="B05", title="exception swallowed, batch skipped", core=True,
+        id="B05", title="exception caught and ignored, batch skipped", core=True,
         make=scripted("--tolerant", *FLIP, classes=FLOW),
     ),
     Row(

@@ -14,7 +14,14 @@ class AllreadyError(Exception):
 
 
 class UsageError(AllreadyError):
-    """The user asked for something impossible; the message names what is valid.  Exit code 2."""
+    """The user asked for something impossible; the message names what is valid.  Exit code 2.
+
+    `template` is the English message with a `{name}` for each of `values`, to be shown in another language.
+    """
+
+    def __init__(self, template: str, **values: object) -> None:
+        super().__init__(template.format(**values) if values else template)
+        self.template, self.values = template, values
 
 
 class FactUnavailable(AllreadyError):  # noqa: N818 - reads as the answer it is: a state, not a mistake

@@ -101,7 +101,7 @@ def test_a_bug_of_ours_is_70_with_a_request_to_report_it(job: Job, code: str) ->
     nodes = [job.start(0, "--quick", env=patched(job.folder, code)), job.start(1, "--quick")]
     assert nodes[0].wait(30) == 70, nodes[0].all_words()
     assert "ZeroDivisionError: made up" in nodes[0].errors
-    assert nodes[0].errors.endswith("allready check: this is a bug of allready itself; please report the lines above\n")
+    assert nodes[0].errors.endswith("allready check: internal error of allready; please report the lines above\n")
     assert nodes[0].report["status"] == "unknown", "a report that stood before must not pass for the result"
     assert json.loads((nodes[0].folder / "report.json").read_bytes())["not_checked"][0]["why"].startswith("a bug of")
     assert nodes[1].wait(5) == 1, nodes[1].all_words()

@@ -31,15 +31,15 @@ def ended(*words: str) -> int:
 
 
 WRONG: list[tuple[tuple[str, ...], str]] = [
-    (("doctr",), "no command 'doctr'; there are: check"),
+    (("doctr",), "no command 'doctr'; valid: check"),
     (("check", "--no-such-flag"), "--no-such-flag"),
     (("check", "--nnodes", "two"), "two"),
-    (("check", "--nnodes", "2:4"), "how many do you expect"),
+    (("check", "--nnodes", "2:4"), "one number of nodes"),
     (("check", "--nnodes", "-1"), "-1"),
     (("check", "--nnodes", "0"), "--nnodes 0"),
     (("check", "--nnodes", "1000000000", *MEET[2:]), "--nnodes 1000000000"),
-    (("check", "--nnodes", "2"), "--node-rank 0 on the master"),
-    (("check", "--nnodes", "2", "--node-rank", "0"), "where is node 0?"),
+    (("check", "--nnodes", "2"), "--node-rank 0 on node 0"),
+    (("check", "--nnodes", "2", "--node-rank", "0"), "the address of node 0 is missing"),
     (("check", "--nnodes", "2", "--node-rank", "2", "--master-addr", "a"), "node rank 2"),
     (("check", "--nnodes", "2", "--node-rank", "-1", "--master-addr", "a"), "node rank -1"),
     (("check", *MEET, "--node-rank", "one"), "one"),

@@ -24,7 +24,7 @@ from allready.evidence import read as reading_module
 from allready.evidence.inputs import Found, find
 from allready.evidence.inputs.workers import Workers
 from allready.evidence.read import Progress, ReaderPool, ReadOptions, packed, read_all, unpacked
-from allready.evidence.readers import read_found
+from allready.evidence.readers import ReaderContext, read_found
 from allready.evidence.reading import OpStream, Reading
 from allready.model import Origin, SourceRecord
 from tests.clock import Stopwatch
@@ -285,7 +285,7 @@ def test_progress_ends_at_the_whole(run: Path, monkeypatch: pytest.MonkeyPatch) 
 def _dies_on_dumps(task: Any, took: Callable[[int], None]) -> Iterator[Any]:
     if task.found.path.endswith("fr_0"):
         os.kill(os.getpid(), signal.SIGKILL)
-    yield from reading_module._work(ReadOptions(), task, took)
+    yield from reading_module._work(ReaderContext(), task, took)
 
 
 @pytest.mark.thorough
@@ -302,10 +302,10 @@ def test_a_worker_that_is_killed_costs_its_file_only(run: Path, monkeypatch: pyt
 
 def test_files_that_vanish_while_others_are_read_are_told(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
-    with ReaderPool(find([str(tmp_path / "run")])) as crew:
+    with ReaderPool(find([str(tmp_path / "run")])) as pool:
         (tmp_path / "run" / "ras.json").unlink()
         (tmp_path / "run" / "node0" / "nccl.log").write_bytes(b"")
-        found = by_name(crew.read(), tmp_path / "run")
+        found = by_name(pool.read(), tmp_path / "run")
     assert "vanished" in (found["ras.json"].source.problem or "")
     assert found["node0/nccl.log"].source.kind == "empty"
     assert found["node1/nccl.log"].processes

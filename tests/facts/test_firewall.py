@@ -397,7 +397,7 @@ def test_the_command_that_it_names_really_opens_the_port(tool: str, close: str) 
         $PYTHON -c '
 import json, socket, subprocess
 from allready.facts.firewall import collect_firewall
-from allready.rules._firewall import open_command, nft_chain, rule_for
+from allready.judging.firewall import open_command, nft_chain, rule_for
 from allready.facts.live import LiveHost
 def reachable():
     try:

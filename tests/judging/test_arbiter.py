@@ -87,7 +87,7 @@ def test_the_page_lists_the_layers_in_their_order_with_their_codes(page: str) ->
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
     shown = {name.strip("`"): (codes, num) for name, _, codes, num in cells}
     assert list(shown) == [layer.value for layer in Layer]
-    assert shown == rows(), json.dumps(rows(), indent=1)
+    assert shown == rows(), f"run: make docs\n{json.dumps(rows(), indent=1)}"
 
 
 def test_what_a_rule_explains_lies_in_its_own_layer() -> None:

@@ -67,8 +67,8 @@ def test_reads_faults_from_toml_and_json(tmp_path: Path) -> None:
 @cases(
     ("words", "says"),
     [
-        ("", "there is no fault ''; there are: do_not_start, start_late"),
-        ("earthquake node=0", "there is no fault 'earthquake'"),
+        ("", "unknown fault ''; valid: do_not_start, start_late"),
+        ("earthquake node=0", "unknown fault 'earthquake'"),
         ("port_dropped", "needs node and port; its parameters: node=N port=N"),
         ("port_dropped node=0 prot=1", "has no parameter 'prot'"),
         ("port_dropped node=0 port=70000", "port is 1 to 65535, not 70000"),

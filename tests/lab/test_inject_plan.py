@@ -47,8 +47,8 @@ def test_words_become_a_plan_that_the_ranks_can_read(tmp_path: Path) -> None:
 @cases(
     ("words", "why"),
     [
-        ("", "there is no fault ''; there are: sigstop"),
-        ("sigstopp rank=1", "there is no fault 'sigstopp'"),
+        ("", "unknown fault ''; valid: sigstop"),
+        ("sigstopp rank=1", "unknown fault 'sigstopp'"),
         ("kill", "rank is a number"),
         ("kill rank=all", "rank is a number"),
         ("kill rank=-1", "rank is a number"),
@@ -144,7 +144,7 @@ def test_a_plain_program_is_started_once_per_rank_with_its_environment() -> None
 def test_no_command_and_no_such_program_are_refused() -> None:
     with pytest.raises(UsageError, match="no command"):
         node_commands([], LAYOUT)
-    with pytest.raises(UsageError, match="no program"):
+    with pytest.raises(UsageError, match="no such program"):
         node_commands(["/no/such/program"], LAYOUT)
 
 

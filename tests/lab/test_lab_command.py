@@ -38,7 +38,7 @@ def test_up_exec_fault_status_down(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lab", "up", "--nodes", "2", "--name", "mine"]) == 0
     assert "lab mine: 2 nodes up" in capsys.readouterr().out
     assert main(["lab", "up", "--name", "mine"]) == 2
-    assert "there is a lab 'mine' already" in capsys.readouterr().err
+    assert "the lab 'mine' already exists" in capsys.readouterr().err
 
     assert main(["lab", "fault", "apply", "--name", "mine", "port_dropped", "node=0", "port=29500"]) == 0
     assert capsys.readouterr().out == "fault 1 is in force: port_dropped node=0 port=29500\n"
@@ -115,16 +115,16 @@ def test_faults_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     ("words", "says"),
     [
         (["exec", "5", "--", "true"], "no node 5"),
-        (["exec", "x", "--", "true"], "'x' is no node"),
+        (["exec", "x", "--", "true"], "'x' is not a node"),
         (["exec", "0"], "no command was given"),
         (["fault", "apply"], "name one fault"),
         (["fault", "apply", "link_down", "node=9"], "no node 9; the lab has node 0 to 0"),
         (["fault", "apply", "do_not_start", "node=0"], "a running lab cannot have it"),
-        (["fault", "lift", "3"], "no fault 3 is in force"),
-        (["fault", "lift", "x"], "no number of a fault"),
+        (["fault", "lift", "3"], "no active fault 3"),
+        (["fault", "lift", "x"], "not the number of a fault"),
         (["status", "--name", "other"], "no lab 'other' (labs of this user: default)"),
         (["status", "--json", "/nowhere/file"], "--json /nowhere/file: "),
-        (["up", "--name", "a/b"], "no name for a lab"),
+        (["up", "--name", "a/b"], "not a valid lab name"),
         (["up", "--name", "b", "--nodes", "9", "--subnet", "10.0.0.0/29"], "no room"),
     ],
 )

@@ -148,7 +148,7 @@ def test_refuses_nodes_and_names_that_are_not_there(lab2: Lab) -> None:
         lab2.run(2, ["true"])
     with pytest.raises(UsageError, match="no command"):
         lab2.run(0, [])
-    with pytest.raises(UsageError, match="no fault 9 is in force"):
+    with pytest.raises(UsageError, match="no active fault 9"):
         lab2.lift(9)
     with pytest.raises(UsageError, match="there is no lab 'nobody'"):
         Lab.attach("nobody")

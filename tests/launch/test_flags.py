@@ -400,9 +400,9 @@ def test_the_script_is_a_file_a_module_or_a_program() -> None:
     assert ask("--no-python", "./go.sh").command.is_program
     command = ask("--run-path", "--no-python", "/x/t.py").command  # torchrun: --run-path takes precedence
     assert (command.run_path, command.is_program) == (True, False)
-    with pytest.raises(UsageError, match="exclude each other"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         ask("-m", "--no-python", "x")
-    with pytest.raises(UsageError, match="which script"):
+    with pytest.raises(UsageError, match="no script given"):
         ask("--nproc-per-node=2")
 
 

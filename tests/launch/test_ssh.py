@@ -121,7 +121,12 @@ def test_the_nodes_get_what_the_job_reads_and_no_secret() -> None:
     }
     assert passed_environment(environ) == {"NCCL_DEBUG": "INFO", "PET_MAX_RESTARTS": "3", "PYTHONPATH": "/x"}
     assert passed_environment(environ, ["WANDB_MODE"])["WANDB_MODE"] == "offline"
-    for name, words in (("HF_TOKEN", "secret"), ("NOT_SET", "not set"), ("A B", "not a name"), ("JAX_X", "secret")):
+    for name, words in (
+        ("HF_TOKEN", "secret"),
+        ("NOT_SET", "not set"),
+        ("A B", "not the name of a variable"),
+        ("JAX_X", "secret"),
+    ):
         with pytest.raises(UsageError, match=words):
             passed_environment(environ, [name])
 

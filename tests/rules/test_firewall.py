@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
+from allready.judging.firewall import nft_chain, open_command
 from allready.model import DropRule
-from allready.rules._firewall import nft_chain, open_command
 from tests.cases import cases
 
 FIREWALLD = 'rule family="ipv4" source address="10.0.0.2" port port="4-5" protocol="tcp" accept'

@@ -5,7 +5,6 @@ Node 0 has a `NodeAgent` like every other node, at the local end of its hub.
 
 import asyncio
 import contextlib
-import gc
 import logging
 import time
 from collections.abc import Awaitable, Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from allready import garbage
 from allready.agent import messages
 from allready.agent.attempt import LocalAttempt
 from allready.agent.context import AgentContext
@@ -181,9 +181,7 @@ class NodeAgent:
         """Called in the loop's thread when the ranks started, and when the attempt is over."""
         if kind == messages.STARTED and self._attempt is not None:
             if self._attempt.number == 0:
-                # torch and the rules have made 200,000 objects that stay: every search for garbage among them takes
-                # 50 ms of a processor that the ranks may need.
-                gc.freeze()
+                garbage.forget_existing()
             if self._sampler is not None:
                 self._sampler.begin(self._attempt.number, self._attempt.handles())
         self._spawn(self._send(kind, body))

@@ -219,7 +219,7 @@ class Supervisor:
         return messages.StopCause.HUNG if self._hangs_and_must_end(now) else None
 
     def _is_explained(self, failed_for_s: float) -> bool:
-        """Whether the verdict is there already, so that the other ranks need not be sampled any longer."""
+        """Whether the verdict already exists, so that the other ranks need not be sampled any longer."""
         monitor = self._monitor
         if monitor is None:
             return True

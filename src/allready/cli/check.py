@@ -29,6 +29,7 @@ from allready.launch.layout import Layout, lay_out
 from allready.model import Report, UncheckedKind
 from allready.preflight.check.request import COLLECTIVE_STAGES, STAGES, CheckRequest
 from allready.text.reasons import reason
+from allready.text.usage import usage_text
 
 FLOAT32_BYTES = 4
 
@@ -36,9 +37,10 @@ EPILOG = """\
 Run the same command on every node, in any order, with torchrun's flags:
   node 0   allready check --nnodes 2 --node-rank 0 --nproc-per-node 8 --master-addr gpu01 --master-port 29500
   node 1   allready check --nnodes 2 --node-rank 1 --nproc-per-node 8 --master-addr gpu01 --master-port 29500
-or let the scheduler say who is who:   srun allready check      mpirun -x MASTER_ADDR=gpu01 ... allready check
-On one machine without flags it checks that machine with all its GPUs (or two CPU ranks).
-With a script, its content is compared between the nodes:   allready check ... -- train.py
+Under a scheduler, ranks and addresses come from its variables:   srun allready check
+Without flags it checks this machine with all its GPUs, or with two CPU ranks.
+With a script, the script's content is compared between the nodes:   allready check ... -- train.py
+Exit codes: 0 healthy, 1 fault, 2 usage, 3 something necessary could not be checked.
 """
 
 
@@ -46,38 +48,66 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `check`."""
     job = parser.add_argument_group("the job, as for torchrun")
     job.add_argument("--nnodes", type=_nnodes, metavar="N", help="number of nodes")
-    add_both_spellings(job, "node-rank", type=int, metavar="R", help="which of them this is, from 0")
+    add_both_spellings(job, "node-rank", type=int, metavar="R", help="rank of this node, from 0")
     add_both_spellings(job, "nproc-per-node", metavar="N", help="ranks on this node: a number, gpu, cpu or auto")
-    add_both_spellings(job, "master-addr", metavar="HOST", help="name or address of node 0")
+    add_both_spellings(job, "master-addr", metavar="HOST", help="host name or address of node 0")
     add_both_spellings(job, "master-port", type=int, metavar="PORT", help="TCP port on node 0 (default 29500)")
-    add_both_spellings(job, "rdzv-endpoint", metavar="HOST:PORT", help="the same two in torchrun's other form")
-    add_both_spellings(job, "job-id", metavar="ID", help="equal on all nodes of a job; keeps two jobs apart")
+    add_both_spellings(
+        job, "rdzv-endpoint", metavar="HOST:PORT", help="master address and port, in torchrun's rendezvous form"
+    )
+    add_both_spellings(
+        job, "job-id", metavar="ID", help="job id, the same on all nodes; nodes with another id are refused"
+    )
     add_both_spellings(job, "rdzv-id", dest="job_id", metavar="ID", help=argparse.SUPPRESS)
     add_both_spellings(job, "rdzv-backend", metavar="NAME", help=argparse.SUPPRESS)
     job.add_argument("--devices", metavar="0,1", help="GPUs of this node to use, one rank each")
-    job.add_argument("--backend", choices=("nccl", "gloo"), help="default: nccl where every node has GPUs, else gloo")
-    job.add_argument("--framework", choices=("torch", "jax"), default="torch", help="whose collectives to run")
+    job.add_argument(
+        "--backend",
+        choices=("nccl", "gloo"),
+        help="backend of the collectives (default: nccl if every node has GPUs, else gloo)",
+    )
+    job.add_argument(
+        "--framework",
+        choices=("torch", "jax"),
+        default="torch",
+        help="framework whose collectives are run (default: torch)",
+    )
     what = parser.add_argument_group("what to check")
-    what.add_argument("--wait", type=positive_s, default=60.0, metavar="S", help="for late nodes (default 60 s)")
+    what.add_argument(
+        "--wait", type=positive_s, default=60.0, metavar="S", help="timeout for late nodes (default 60 s)"
+    )
     what.add_argument(
         "--stages",
         metavar="LIST",
-        help=f"of {','.join(STAGES)} (default: all); or single ones of the collectives: {','.join(COLLECTIVE_STAGES)}",
+        help=f"stages to run, from {','.join(STAGES)} (default: all), or single stages of the collectives: "
+        f"{','.join(COLLECTIVE_STAGES)}",
     )
-    add_both_spellings(what, "port-range", type=port_range, metavar="A-B", help="also try ports of this range")
-    add_both_spellings(what, "min-bytes", type=size_bytes, metavar="SIZE", help="first size of the sweep")
-    add_both_spellings(what, "max-bytes", type=size_bytes, metavar="SIZE", help="last size of the sweep")
-    what.add_argument("--iters", type=count, metavar="N", help="timed iterations per size")
-    what.add_argument("--warmup", "--warmup-iters", type=count, metavar="N", help="untimed ones before")
-    what.add_argument("--quick", action="store_true", help="a short sweep")
-    what.add_argument(
-        "--isolate", action="store_true", help="repeat a failing stage without P2P, SHM and IB in turn: which matters?"
-    )
-    what.add_argument("--grow", action="store_true", help="1, 2, 4 ... ranks until it breaks: which one breaks it?")
     add_both_spellings(
-        what, "stage-timeout", type=positive_s, metavar="S", help="deadline of each stage of the collectives"
+        what, "port-range", type=port_range, metavar="A-B", help="also test TCP ports of this range between nodes"
     )
-    parser.add_argument("script", nargs="*", metavar="-- SCRIPT", help="training script to compare between nodes")
+    add_both_spellings(
+        what, "min-bytes", type=size_bytes, metavar="SIZE", help="smallest message of the bandwidth sweep"
+    )
+    add_both_spellings(
+        what, "max-bytes", type=size_bytes, metavar="SIZE", help="largest message of the bandwidth sweep"
+    )
+    what.add_argument("--iters", type=count, metavar="N", help="timed iterations per size")
+    what.add_argument("--warmup", "--warmup-iters", type=count, metavar="N", help="warm-up iterations per size")
+    what.add_argument("--quick", action="store_true", help="short bandwidth sweep")
+    what.add_argument(
+        "--isolate",
+        action="store_true",
+        help="repeat a failing stage with P2P, SHM and IB disabled one at a time, to isolate the transport at fault",
+    )
+    what.add_argument(
+        "--grow", action="store_true", help="repeat with 1, 2, 4 ... ranks until it fails, to isolate the rank at fault"
+    )
+    add_both_spellings(
+        what, "stage-timeout", type=positive_s, metavar="S", help="timeout of each stage of the collectives"
+    )
+    parser.add_argument(
+        "script", nargs="*", metavar="-- SCRIPT", help="training script whose content is compared between nodes"
+    )
     add_common(parser)
 
 
@@ -149,7 +179,7 @@ def _layout(args: argparse.Namespace) -> Layout:
         if not host:
             host, port = port, ""
         if port and not port.isdecimal():
-            raise UsageError(f"--rdzv-endpoint {args.rdzv_endpoint!r}: write HOST:PORT")
+            raise UsageError("--rdzv-endpoint {rdzv_endpoint!r}: write HOST:PORT", rdzv_endpoint=args.rdzv_endpoint)
         master_addr = host.strip("[]")
         master_port = master_port or (int(port) if port else None)
     devices = tuple(d.strip() for d in args.devices.split(",") if d.strip()) if args.devices else None
@@ -169,9 +199,15 @@ def _request(args: argparse.Namespace, layout: Layout) -> CheckRequest:
     stages, collective_stages = _stages(args.stages)
     for option, value in (("--min-bytes", args.min_bytes), ("--max-bytes", args.max_bytes)):
         if value is not None and value < FLOAT32_BYTES:
-            raise UsageError(f"{option} {value}: at least {FLOAT32_BYTES}, one float32")
+            raise UsageError(
+                "{option} {value}: at least {least}, one float32", option=option, value=value, least=FLOAT32_BYTES
+            )
     if args.min_bytes and args.max_bytes and args.min_bytes > args.max_bytes:
-        raise UsageError(f"--min-bytes {args.min_bytes} is above --max-bytes {args.max_bytes}")
+        raise UsageError(
+            "--min-bytes {min_bytes} is above --max-bytes {max_bytes}",
+            min_bytes=args.min_bytes,
+            max_bytes=args.max_bytes,
+        )
     script = args.script[0] if args.script else None
     is_missing = script is not None and not Path(script).exists()
     return CheckRequest(
@@ -201,7 +237,12 @@ def _stages(text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     unknown = [part for part in asked if part not in STAGES and part not in COLLECTIVE_STAGES]
     if unknown or not asked:
         valid = ", ".join((*STAGES, *COLLECTIVE_STAGES))
-        raise UsageError(f"--stages {text!r}: {', '.join(unknown) or 'nothing'} is not a stage; there are {valid}")
+        raise UsageError(
+            "--stages {text!r}: {names} is not a stage; there are {valid}",
+            text=text,
+            names=", ".join(unknown) or "nothing",
+            valid=valid,
+        )
     single = tuple(part for part in asked if part in COLLECTIVE_STAGES)
     # Nodes must have met before anything else can be checked.
     chosen = {"roll", "facts", *(part for part in asked if part in STAGES), *(["collectives"] if single else [])}
@@ -211,7 +252,9 @@ def _stages(text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _nnodes(text: str) -> int:
     low, _, high = text.partition(":")
     if not low.isdecimal() or (high and not high.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of nodes")
+        raise argparse.ArgumentTypeError(usage_text("{text!r} is not a number of nodes", text=text))
     if high and high != low:
-        raise argparse.ArgumentTypeError(f"{text}: a roll call needs one number, not a range; how many do you expect?")
+        raise argparse.ArgumentTypeError(
+            usage_text("{text}: a check needs one number of nodes, not a range", text=text)
+        )
     return int(low)

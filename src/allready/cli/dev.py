@@ -30,16 +30,16 @@ def new_rule(root: Path, area: str, name: str) -> tuple[str, list[Path]]:
         UsageError: no such area, not a name, or there is such a rule already; nothing is written.
     """
     if area not in AREAS:
-        raise UsageError(f"no area {area!r}; there are: {', '.join(AREAS)}")
+        raise UsageError("no area {area!r}; there are: {areas}", area=area, areas=", ".join(AREAS))
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
-        raise UsageError(f"{name!r}: write the name in lower case with underscores, like mtu_differs")
+        raise UsageError("{name!r}: write the name in lower case with underscores, like mtu_differs", name=name)
     rule = root / "src" / "allready" / "rules" / area / f"{name}.py"
     test = root / "tests" / "rules" / area / f"test_{name}.py"
     if not rule.parent.is_dir() or not test.parent.is_dir():
-        raise UsageError(f"{root} is not a checkout of allready; run this from an editable install of one")
+        raise UsageError("{root} is not a checkout of allready; run this from an editable install of one", root=root)
     taken = [path for path in (rule, test) if path.exists()]
     if taken:
-        raise UsageError(f"{taken[0]} is there already")
+        raise UsageError("{path} already exists", path=taken[0])
     codes = [code for code, known in load().items() if known.area == area]
     code = f"{codes[-1][:3]}{int(codes[-1][3:]) + 1:03d}"
     version = ".".join(__version__.split(".")[:2])

@@ -12,6 +12,7 @@ from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_UNCHECKED
 from allready.cli.options import add_both_spellings, add_common, configure_logging, count, positive_s
 from allready.errors import UsageError
+from allready.text.usage import usage_text
 
 if TYPE_CHECKING:
     from allready.cli.diagnose_judge import Question
@@ -30,44 +31,51 @@ _BAR = 20
 _MAX_RANKS = 1_000_000
 
 EPILOG = """\
-Give it everything there is, in any mixture; what each file is, is found from its content:
+Give it every file of the run, in any mixture; the kind of a file is detected from its content:
   allready diagnose run-folder/
   allready diagnose nccl.*.log torchrun.out nccl_trace_rank_* dmesg.txt
   allready diagnose logs-of-all-nodes.tar.gz
   kubectl logs -l job=train --prefix --timestamps | allready diagnose -
   allready diagnose --baseline good-run/ bad-run/
   allready diagnose --explain-line 'NCCL WARN Bootstrap : no socket interface found'
-Exit codes: 0 the run was healthy, 1 a fault, 2 usage, 3 nothing decisive was found.
+Exit codes: 0 healthy, 1 fault, 2 usage, 3 no decisive evidence.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `diagnose`."""
     parser.add_argument(
-        "paths", nargs="*", metavar="PATH", help="files, folders, patterns, archives; - for standard input"
+        "paths", nargs="*", metavar="PATH", help="files, folders, glob patterns, archives; - for standard input"
     )
-    what = parser.add_argument_group("what to look at")
+    what = parser.add_argument_group("what to read")
     what.add_argument(
-        "--since", type=since, metavar="TIME", help="2026-11-20 11:51, 11:51, or 10m before where the evidence ends"
+        "--since",
+        type=since,
+        metavar="TIME",
+        help="ignore earlier lines: 2026-11-20 11:51, 11:51, or 10m before the end of the evidence",
     )
-    what.add_argument("--rank", type=ranks, metavar="LIST", help="show only what these ranks wrote: 0,2,5-7")
-    what.add_argument("--only", type=kinds, metavar="KINDS", help=f"only sources of these kinds: {','.join(KINDS)}")
+    what.add_argument("--rank", type=ranks, metavar="LIST", help="show only output of these ranks: 0,2,5-7")
+    what.add_argument(
+        "--only", type=kinds, metavar="KINDS", help=f"read only sources of these kinds: {','.join(KINDS)}"
+    )
     add_both_spellings(
         what,
         "iteration-marker",
         type=marker,
         metavar="REGEX",
-        help=r"how the job prints an iteration's number, as a group: 'global_step=(\d+)'",
+        help=r"regular expression whose group is the iteration number in the log: 'global_step=(\d+)'",
     )
-    what.add_argument("--baseline", metavar="GOOD", help="a good run's folder or file: say what differs from it")
-    how = parser.add_argument_group("how")
-    how.add_argument("--explain-line", metavar="TEXT", help="say what this line means (- to read it), and nothing else")
-    how.add_argument("--follow", action="store_true", help="go on reading as files grow; Ctrl-C ends it")
+    what.add_argument("--baseline", metavar="GOOD", help="folder or file of a good run to compare with")
+    how = parser.add_argument_group("how to read")
+    how.add_argument("--explain-line", metavar="TEXT", help="explain one log line (- to read it) and exit")
+    how.add_argument("--follow", action="store_true", help="keep reading as files grow, until Ctrl-C")
     add_both_spellings(
-        how, "until-idle", type=positive_s, metavar="S", help="with --follow: end when nothing was written for so long"
+        how, "until-idle", type=positive_s, metavar="S", help="with --follow: exit after S seconds without new input"
     )
-    how.add_argument("--jobs", type=count, metavar="N", help="most worker processes (default: CPUs, up to 8)")
-    how.add_argument("--trace", metavar="FILE", help="write a timeline for Perfetto or chrome://tracing there")
+    how.add_argument(
+        "--jobs", type=count, metavar="N", help="maximum number of worker processes (default: CPUs, up to 8)"
+    )
+    how.add_argument("--trace", metavar="FILE", help="write a timeline for Perfetto or chrome://tracing to FILE")
     add_common(parser)
 
 
@@ -104,13 +112,13 @@ def _once(args: argparse.Namespace) -> int:
 
     started = datetime.now(UTC)
     # Workers first: they start fastest while this process has one thread, and the output may start another.
-    with ReaderPool(find(args.paths), options=read_options(args), workers=args.jobs) as crew:
+    with ReaderPool(find(args.paths), options=read_options(args), workers=args.jobs) as pool:
         from allready.cli.output import Output  # here and in what follows: loaded while they read
 
         with Output(args) as output:
             _check_trace(args.trace)
             _load_what_comes_next()
-            readings = read(crew, output, quiet=args.quiet)
+            readings = read(pool, output, quiet=args.quiet)
             refuse_nothing(readings)
             question = _question(args)
             report, code = report_on(readings, question, args, started=started)
@@ -132,7 +140,7 @@ def _question(args: argparse.Namespace) -> "Question":
     return Question(since=args.since, ranks=args.rank, baseline=good, baseline_name=args.baseline)
 
 
-def read(crew: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]":
+def read(pool: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]":
     """Read everything, with a bar on a terminal."""
     begun = time.monotonic()
     shown_s = 0.0
@@ -148,7 +156,7 @@ def read(crew: "ReaderPool", output: "Output", *, quiet: bool) -> "list[Reading]
         key, values = progress_values(progress.done_bytes, progress.total_bytes, elapsed_s)
         output.narrator.say(key, **values)
 
-    return crew.read(show)
+    return pool.read(show)
 
 
 def _load_what_comes_next() -> None:
@@ -185,7 +193,7 @@ def _check_trace(path: str | None) -> None:
         return
     folder = Path(path).absolute().parent
     if path == "-" or Path(path).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UsageError(f"--trace {path}: name a file in a folder that can be written to")
+        raise UsageError("--trace {path}: name a file in a folder that can be written to", path=path)
 
 
 def ranks(text: str) -> frozenset[int]:
@@ -195,7 +203,7 @@ def ranks(text: str) -> frozenset[int]:
         match = re.fullmatch(r"\s*(\d{1,7})(?:-(\d{1,7}))?\s*", part)
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not low <= high <= _MAX_RANKS:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a list of ranks; write 0,2,5-7")
+            raise argparse.ArgumentTypeError(usage_text("{text!r} is not a list of ranks; write 0,2,5-7", text=text))
         found |= set(range(low, high + 1))
     return frozenset(found)
 
@@ -205,7 +213,14 @@ def kinds(text: str) -> frozenset[str]:
     asked = [part.strip() for part in text.split(",") if part.strip()]
     unknown = [part for part in asked if part not in KINDS]
     if unknown or not asked:
-        raise argparse.ArgumentTypeError(f"{text!r}: {', '.join(unknown) or 'nothing'}; there are {', '.join(KINDS)}")
+        raise argparse.ArgumentTypeError(
+            usage_text(
+                "{text!r}: {names}; there are {known}",
+                text=text,
+                names=", ".join(unknown) or "nothing",
+                known=", ".join(KINDS),
+            )
+        )
     return frozenset(_KIND_NAMES.get(part, part) for part in asked)
 
 
@@ -214,7 +229,11 @@ def marker(text: str) -> str:
     try:
         pattern = re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from error
+        raise argparse.ArgumentTypeError(
+            usage_text("{text!r} is not a regular expression: {error}", text=text, error=error)
+        ) from error
     if not pattern.groups:
-        raise argparse.ArgumentTypeError(rf"{text!r} has no group for the number; write for example 'step (\d+)'")
+        raise argparse.ArgumentTypeError(
+            usage_text(r"{text!r} has no group for the number; write for example 'step (\d+)'", text=text)
+        )
     return text

@@ -49,5 +49,5 @@ def report_on(
         try:
             write_trace(args.trace, report.summary, after, [d for r in readings for d in r.dumps])
         except OSError as error:
-            raise UsageError(f"--trace {args.trace}: {error.strerror or error}") from error
+            raise UsageError("--trace {trace}: {reason}", trace=args.trace, reason=error.strerror or error) from error
     return report, exit_code_of(report.status)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from allready.errors import UsageError
+from allready.text.usage import usage_text
 
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(s|m|min|h|d)", re.ASCII)
@@ -41,7 +42,9 @@ def since(text: str) -> Since:
             pass
         else:
             return lambda _: moment
-    raise argparse.ArgumentTypeError(f"{text!r} is no time; write 2026-11-20 11:51, 11:51 or 10m")
+    raise argparse.ArgumentTypeError(
+        usage_text("{text!r} is not a time; write 2026-11-20 11:51, 11:51 or 10m", text=text)
+    )
 
 
 def _last_such(end_s: float, in_day: timedelta) -> float:
@@ -52,5 +55,8 @@ def _last_such(end_s: float, in_day: timedelta) -> float:
 
 def _known(end_s: float | None, text: str) -> float:
     if end_s is None:
-        raise UsageError(f"--since {text}: no line of the evidence has a time; give a date and a time, or leave it out")
+        raise UsageError(
+            "--since {text}: no line of the evidence has a timestamp; give a date and a time, or leave it out",
+            text=text,
+        )
     return end_s

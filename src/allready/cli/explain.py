@@ -23,18 +23,20 @@ _STYLES = {"blocker": "bad", "error": "bad", "warning": "warn", "info": "dim"}
 
 EPILOG = """\
   allready explain NET003            what it checks, why it matters, how to check by hand, when it is harmless
-  allready explain mtu_differs       the same by the name of the rule
+  allready explain mtu_differs       the same, by the name of the rule
   allready explain --list            every finding: code, severity, fault class, name, title
-  allready explain --list net        those of one area
-Exit codes: 0, or 2 where there is no such finding.
+  allready explain --list net        the findings of one area
+Exit codes: 0, or 2 if there is no such finding.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `explain`."""
-    parser.add_argument("codes", nargs="*", metavar="CODE", help="code of a finding, or name of its rule")
+    parser.add_argument("codes", nargs="*", metavar="CODE", help="code of a finding, or the name of its rule")
     parser.add_argument("--list", nargs="?", const="", metavar="AREA", help="list all findings, or those of one area")
-    parser.add_argument("--json", metavar="FILE", help="write the pages as JSON (- for standard output, and no text)")
+    parser.add_argument(
+        "--json", metavar="FILE", help="write the pages as JSON to FILE (- for standard output, without text)"
+    )
     add_language(parser)
 
 
@@ -64,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
 def _listed(rules: Mapping[str, Rule], area: str) -> list[Rule]:
     areas = by_area(rules.values())
     if area and area not in areas:
-        raise UsageError(f"no area {area!r}; there are: {', '.join(areas)}")
+        raise UsageError("no area {area!r}; there are: {areas}", area=area, areas=", ".join(areas))
     return areas[area] if area else [rule for members in areas.values() for rule in members]
 
 
@@ -82,10 +84,11 @@ def _named(rules: Mapping[str, Rule], word: str) -> Rule:
         return same[0]
     alike = same or _alike(rules, code, name)
     if not alike:
-        raise UsageError(f"no finding is called {word!r}; allready explain --list shows them all")
+        raise UsageError("no finding is called {word!r}; allready explain --list shows them all", word=word)
     rows = "\n".join(f"  {rule.code}  {rule.area}.{rule.name}: {rule.title}" for rule in alike[:MAX_SUGGESTIONS])
-    what = "several findings are called" if same else "no finding is called"
-    raise UsageError(f"{what} {word!r}; did you mean\n{rows}")
+    if same:
+        raise UsageError("several findings are called {word!r}; did you mean\n{rows}", word=word, rows=rows)
+    raise UsageError("no finding is called {word!r}; did you mean\n{rows}", word=word, rows=rows)
 
 
 def _alike(rules: Mapping[str, Rule], code: str, name: str) -> list[Rule]:

@@ -31,50 +31,52 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     speaking = argparse.ArgumentParser(add_help=False)
     add_language(speaking)
     shared = argparse.ArgumentParser(add_help=False, parents=[speaking])
-    shared.add_argument("--name", default="default", help="which lab (default: %(default)s)")
+    shared.add_argument("--name", default="default", help="name of the lab (default: %(default)s)")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     def action(name: str, text: str) -> argparse.ArgumentParser:
         return actions.add_parser(name, help=text, description=text, parents=[shared], allow_abbrev=False)
 
-    up = action("up", "make a lab: nodes as namespaces, joined by a network")
+    up = action("up", "create a lab: network namespaces as nodes, connected by a network")
     up.add_argument("--nodes", type=count, default=2, help="number of nodes (default: %(default)s)")
-    up.add_argument("--subnet", default="10.77.0.0/24", help="their IPv4 network (default: %(default)s)")
-    up.add_argument("--subnet6", default="fd00:77::/64", help="their IPv6 network; '' for none (default: %(default)s)")
+    up.add_argument("--subnet", default="10.77.0.0/24", help="IPv4 network of the nodes (default: %(default)s)")
+    up.add_argument(
+        "--subnet6", default="fd00:77::/64", help="IPv6 network of the nodes; '' for none (default: %(default)s)"
+    )
     up.add_argument("--mtu", type=count, default=1500, metavar="BYTES", help="MTU of all links (default: %(default)s)")
-    up.add_argument("--user-namespace", action="store_true", help="do without root's rights even as root")
+    up.add_argument("--user-namespace", action="store_true", help="use a user namespace even as root")
 
-    run_in = action("exec", "run a command in a node; exits with its exit code (128 + N when signal N ended it)")
-    run_in.add_argument("node", metavar="NODE", help="0 or node0")
+    run_in = action("exec", "run a command in a node; exits with its exit code (128 + N if killed by signal N)")
+    run_in.add_argument("node", metavar="NODE", help="the node: 0 or node0")
     run_in.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command and its arguments")
 
     from allready.cli import lab_run
 
-    text = "a command on every node, with faults at an exact rank and step; exits with the job's exit code"
+    text = "run a command on every node with faults at an exact rank and step; exits with the job's exit code"
     running = actions.add_parser("run", help=text, description=text, parents=[speaking], allow_abbrev=False)
     lab_run.add_arguments(running)
-    text = "play the fault suite of a checkout, benchmarks/fault_suite, with its options: --help shows them"
+    text = "run the fault suite of a checkout, benchmarks/fault_suite; --help shows its options"
     score = actions.add_parser("score", help=text, add_help=False, prefix_chars="\0")
     score.add_argument("options", nargs=argparse.REMAINDER)
 
-    text = "what runs and which faults are in force, in all labs or in one"
+    text = "show processes and active faults, of all labs or of one"
     status = actions.add_parser("status", help=text, description=text, parents=[speaking], allow_abbrev=False)
     status.add_argument("--name", help="only this lab (default: all labs of this user)")
-    status.add_argument("--json", metavar="FILE", help="write it as JSON (- for standard output)")
+    status.add_argument("--json", metavar="FILE", help="write the status as JSON to FILE (- for standard output)")
 
-    down = action("down", "end every process of a lab and remove it")
+    down = action("down", "kill every process of a lab and remove it")
     down.add_argument("--all", action="store_true", help="all labs of this user")
 
     fault = actions.add_parser("fault", help="list, apply and lift faults", allow_abbrev=False)
     verbs = fault.add_subparsers(dest="verb", required=True, metavar="list|apply|lift")
-    verbs.add_parser("list", help="every fault with its parameters", parents=[speaking], allow_abbrev=False)
-    text = "put faults in force"
+    verbs.add_parser("list", help="list every fault with its parameters", parents=[speaking], allow_abbrev=False)
+    text = "apply faults"
     apply = verbs.add_parser("apply", help=text, description=text, parents=[shared], allow_abbrev=False)
     apply.add_argument(
         "fault", nargs="*", metavar="FAULT PARAMETER=VALUE", help="for example: port_dropped node=0 port=29500"
     )
-    apply.add_argument("--file", type=Path, help="faults from a TOML file ([[fault]] tables) or a JSON list")
-    text = "take faults back"
+    apply.add_argument("--file", type=Path, help="read faults from a TOML file ([[fault]] tables) or a JSON list")
+    text = "lift faults"
     lift = verbs.add_parser("lift", help=text, description=text, parents=[shared], allow_abbrev=False)
     lift.add_argument("id", metavar="ID", help="number of the fault, or all")
 
@@ -137,7 +139,7 @@ def _print_nodes(lab: "Lab") -> None:
 def _node(text: str) -> int:
     match = re.fullmatch(r"(?:node)?(\d{1,4})", text)
     if not match:
-        raise UsageError(f"{text!r} is no node; write 0 or node0")
+        raise UsageError("{text!r} is not a node; write 0 or node0", text=text)
     return int(match.group(1))
 
 
@@ -255,7 +257,7 @@ def _lift(args: argparse.Namespace, language: str) -> int:
     lab = Lab.attach(args.name)
     active: dict[int, Fault] = lab.faults()
     if args.id != "all" and not args.id.isdecimal():
-        raise UsageError(f"{args.id!r} is no number of a fault; see: allready lab status")
+        raise UsageError("{number!r} is not the number of a fault; see: allready lab status", number=args.id)
     for fault_id in sorted(active, reverse=True) if args.id == "all" else [int(args.id)]:
         lab.lift(fault_id)
         print(ui("lab.lifted", language, id=fault_id, fault=_words(active[fault_id].as_dict())))

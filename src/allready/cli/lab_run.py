@@ -43,14 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--step-of",
         default="auto",
         metavar="WHAT",
-        help="what counts as a step: optimizer, collective, jit or MODULE:FUNCTION (default: what the job has)",
+        help="what counts as a step: optimizer, collective, jit or MODULE:FUNCTION (default: detected)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of faults that come by chance (default: %(default)s)")
-    parser.add_argument("--name", help="use this running lab (default: make one, and take it down)")
-    parser.add_argument("--master-port", type=count, default=29500, help="on node 0 (default: %(default)s)")
-    parser.add_argument("--timeout", type=positive_s, metavar="S", help="end everything after so long, exit code 124")
-    parser.add_argument("--grace", type=positive_s, default=10.0, metavar="S", help="between SIGTERM and SIGKILL")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="keep the plan and what was injected there")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random faults (default: %(default)s)")
+    parser.add_argument("--name", help="use this running lab (default: create one and remove it afterwards)")
+    parser.add_argument("--master-port", type=count, default=29500, help="master port on node 0 (default: %(default)s)")
+    parser.add_argument("--timeout", type=positive_s, metavar="S", help="kill the job after S seconds; exit code 124")
+    parser.add_argument(
+        "--grace", type=positive_s, default=10.0, metavar="S", help="seconds between SIGTERM and SIGKILL"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the plan and the log of injected faults")
     parser.add_argument(
         "command",
         nargs=argparse.REMAINDER,
@@ -89,7 +91,11 @@ def _lab(args: argparse.Namespace, stack: contextlib.ExitStack) -> "Lab":
         return stack.enter_context(Lab.up(args.nodes, name=f"run-{os.getpid()}"))
     lab = Lab.attach(args.name)
     if lab.view.num_nodes < args.nodes:
-        raise UsageError(f"the lab {args.name!r} has {lab.view.num_nodes} nodes; give --nodes {lab.view.num_nodes}")
+        raise UsageError(
+            "the lab {name!r} has {num_nodes} nodes; give --nodes {num_nodes}",
+            name=args.name,
+            num_nodes=lab.view.num_nodes,
+        )
     return lab
 
 
@@ -100,7 +106,7 @@ def _fresh(folder: Path) -> Path:
         for path in old:
             path.unlink()
     except OSError as error:
-        raise UsageError(f"--out {folder}: {error.strerror}") from error
+        raise UsageError("--out {folder}: {reason}", folder=folder, reason=error.strerror) from error
     return folder
 
 
@@ -118,7 +124,12 @@ def _run(
     )
     for fault in plan.rank_faults:
         if isinstance(fault.rank, int) and fault.rank >= layout.world_size:
-            raise UsageError(f"fault {fault.kind}: no rank {fault.rank}; there are {layout.world_size}")
+            raise UsageError(
+                "fault {kind}: no rank {rank}; there are {world_size}",
+                kind=fault.kind,
+                rank=fault.rank,
+                world_size=layout.world_size,
+            )
     commands = node_commands(command, layout)
     printer, teller = _Printer(), _Teller(language)
     job = Job(lab, commands, plan, folder, output=printer.pipe)

@@ -4,21 +4,36 @@ Exit codes: 0 healthy; 1 a fault or an error-level finding; 2 usage; 3 something
 70 our own bug.
 """
 
-import gc
 import importlib
 import sys
 from collections.abc import Sequence
 
+from allready.text.usage import choose_language, language_of, speak, usage_text
+
 EXIT_HEALTHY, EXIT_FAULT, EXIT_USAGE, EXIT_UNCHECKED, EXIT_BUG = 0, 1, 2, 3, 70
 
 COMMANDS = {
-    "check": ("allready.cli.check", "roll call before a job: run the same command on every node"),
-    "run": ("allready.cli.run", "drop-in for torchrun: names who does not come, hangs, dies or crawls, within seconds"),
+    "check": ("allready.cli.check", "check nodes, network and collectives before a job: run it on every node"),
+    "run": ("allready.cli.run", "start a job in place of torchrun; name the rank at fault within seconds"),
     "watch": ("allready.cli.watch", "live view of a running job, from another terminal"),
-    "diagnose": ("allready.cli.diagnose", "after the fact: whatever is left of a run, and what it says"),
-    "explain": ("allready.cli.explain", "the page of a finding: what it checks, why it matters, when it is harmless"),
-    "lab": ("allready.cli.lab", "fault laboratory: nodes as network namespaces on this machine"),
+    "diagnose": ("allready.cli.diagnose", "find the cause of a failed run from its logs, dumps and stacks"),
+    "explain": ("allready.cli.explain", "print the page of a finding, by its code"),
+    "lab": ("allready.cli.lab", "fault laboratory: network namespaces of this machine as nodes"),
 }
+INTERNAL_ERROR = "internal error of allready; please report the lines above"
+USAGE = """\
+usage: allready COMMAND [OPTION ...]
+
+Finds the rank or node at fault, the cause and the fix when a distributed PyTorch or JAX job fails to start, hangs,
+times out or runs slowly.
+
+{commands}
+
+allready COMMAND --help   options of a command
+allready --version        version
+
+Exit codes: 0 healthy, 1 fault, 2 usage, 3 something necessary could not be checked, 70 internal error.
+"""
 
 
 def exit_code_of(status: str) -> int:
@@ -28,15 +43,8 @@ def exit_code_of(status: str) -> int:
 
 def usage() -> str:
     """The text of `allready --help`."""
-    rows = "\n".join(f"  {name:10} {text}" for name, (_, text) in COMMANDS.items())
-    return (
-        "usage: allready COMMAND [OPTION ...]\n\n"
-        "Says who, why and what to type when a distributed PyTorch or JAX job does not start, hangs or crawls.\n\n"
-        f"{rows}\n\n"
-        "allready COMMAND --help   the options of a command\n"
-        "allready --version        the version\n\n"
-        "Exit codes: 0 healthy, 1 fault, 2 usage, 3 something necessary could not be checked, 70 our own bug.\n"
-    )
+    rows = "\n".join(f"  {name:10} {usage_text(text)}" for name, (_, text) in COMMANDS.items())
+    return usage_text(USAGE, commands=rows)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,6 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    language = language_of(arguments)
+    speak(language)
+    if arguments[:1] == ["--lang"] or (arguments and arguments[0].startswith("--lang=")):
+        del arguments[: 2 if arguments[0] == "--lang" else 1]
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         sys.stdout.write(usage())
         return EXIT_HEALTHY if arguments else EXIT_USAGE
@@ -60,18 +72,20 @@ def _main(argv: Sequence[str] | None) -> int:
         return EXIT_HEALTHY
     name = arguments[0]
     if name not in COMMANDS:
-        sys.stderr.write(f"allready: no command {name!r}; there are: {', '.join(COMMANDS)}\n")
+        known = ", ".join(COMMANDS)
+        sys.stderr.write(f"allready: {usage_text('no command {name!r}; valid: {known}', name=name, known=known)}\n")
         return EXIT_USAGE
-    return _run(name, arguments[1:])
+    return _run(name, arguments[1:], language)
 
 
-def _run(name: str, arguments: list[str]) -> int:
+def _run(name: str, arguments: list[str], language: str) -> int:
     import argparse
 
+    from allready.cli.parser import Parser, localize
     from allready.errors import AllreadyError, UsageError
 
     module = importlib.import_module(COMMANDS[name][0])
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"allready {name}",
         description=COMMANDS[name][1],
         epilog=getattr(module, "EPILOG", None),
@@ -79,11 +93,14 @@ def _run(name: str, arguments: list[str]) -> int:
         allow_abbrev=False,
     )
     module.add_arguments(parser)
-    parsed = parser.parse_args(arguments)
+    if language != "en":
+        localize(parser)
+    parsed = parser.parse(arguments)
+    speak(choose_language(getattr(parsed, "lang", None)))
     try:
         return int(module.run(parsed))
     except UsageError as error:
-        sys.stderr.write(f"allready {name}: {error}\n")
+        sys.stderr.write(f"allready {name}: {usage_text(error.template, **error.values)}\n")
         return EXIT_USAGE
     except AllreadyError as error:
         sys.stderr.write(f"allready {name}: {error}\n")
@@ -97,18 +114,19 @@ def _run(name: str, arguments: list[str]) -> int:
         import traceback
 
         traceback.print_exc()
-        sys.stderr.write(f"allready {name}: this is a bug of allready itself; please report the lines above\n")
+        sys.stderr.write(f"allready {name}: {usage_text(INTERNAL_ERROR)}\n")
         return EXIT_BUG
 
 
 def entry() -> None:
     """Console script."""
+    from allready import garbage
     from allready.cli.interrupts import this_process_ends_here
 
     _have_standard_streams()
     this_process_ends_here()
     code = main()
-    gc.freeze()  # the last collection would look through everything that is about to go anyway: 0.1 s after a large run
+    garbage.forget_existing()
     sys.exit(code)
 
 

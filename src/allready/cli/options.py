@@ -5,6 +5,8 @@ import re
 import sys
 from typing import Any
 
+from allready.text.usage import usage_text
+
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 
 
@@ -12,7 +14,7 @@ def size_bytes(text: str) -> int:
     """`64M`, `1GiB`, `4096`: powers of 1024 as in nccl-tests."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write 4096, 64K, 16M or 1G")
+        raise argparse.ArgumentTypeError(usage_text("{text!r} is not a size; write 4096, 64K, 16M or 1G", text=text))
     number, prefix, _ = match.groups()
     return int(float(number) * 1024 ** " kmgt".index(prefix.lower() or " "))
 
@@ -22,7 +24,7 @@ def port_range(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"(\d{1,5})(?:[-:](\d{1,5}))?", text.strip())
     low, high = (int(match.group(1)), int(match.group(2) or match.group(1))) if match else (0, 0)
     if not 1 <= low <= high <= 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a range of ports; write 29500-29510")
+        raise argparse.ArgumentTypeError(usage_text("{text!r} is not a range of ports; write 29500-29510", text=text))
     return low, high
 
 
@@ -33,14 +35,14 @@ def positive_s(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1e7:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+        raise argparse.ArgumentTypeError(usage_text("{text!r} is not a positive number of seconds", text=text))
     return value
 
 
 def count(text: str) -> int:
     """A whole number from 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+        raise argparse.ArgumentTypeError(usage_text("{text!r} is not a whole number from 1", text=text))
     return int(text)
 
 
@@ -52,18 +54,20 @@ def add_both_spellings(parser: Any, name: str, **kwargs: Any) -> None:
 
 def add_language(parser: Any) -> None:
     """--lang."""
-    parser.add_argument("--lang", choices=("en", "zh"), help="language of the texts (default: from the locale)")
+    parser.add_argument(
+        "--lang", choices=("en", "zh"), help="language of the report and the messages (default: from the locale)"
+    )
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """--json, --html, --lang, --report-dir, -v, -q."""
     group = parser.add_argument_group("results")
-    group.add_argument("--json", metavar="FILE", help="write report.json there (- for standard output)")
-    group.add_argument("--html", metavar="FILE", help="write a self-contained HTML report there")
-    add_both_spellings(group, "report-dir", metavar="DIR", help="write report.json and report.html into this folder")
+    group.add_argument("--json", metavar="FILE", help="write report.json to FILE (- for standard output)")
+    group.add_argument("--html", metavar="FILE", help="write a self-contained HTML report to FILE")
+    add_both_spellings(group, "report-dir", metavar="DIR", help="write report.json and report.html to DIR")
     add_language(group)
-    group.add_argument("-v", "--verbose", action="count", default=0, help="more evidence; twice: debug log")
-    group.add_argument("-q", "--quiet", action="store_true", help="only the verdict")
+    group.add_argument("-v", "--verbose", action="count", default=0, help="show more evidence; twice: debug log")
+    group.add_argument("-q", "--quiet", action="store_true", help="print only the verdict")
 
 
 def configure_logging(verbose: int) -> None:

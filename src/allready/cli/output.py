@@ -32,7 +32,7 @@ class Output:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"--report-dir {folder}: {error.strerror}") from error
+            raise UsageError("--report-dir {report_dir}: {reason}", report_dir=folder, reason=error.strerror) from error
         if args.html == "-":
             raise UsageError("--html -: give a file; only --json can go to standard output")
         for option, name in (("--json", args.json), ("--html", args.html), ("--report-dir", args.report_dir)):
@@ -89,7 +89,7 @@ class Output:
             _let_go_of_stdout()
         except OSError as error:
             _let_go_of_stdout()
-            raise UsageError(f"cannot write to standard output: {error.strerror or error}") from error
+            raise UsageError("cannot write to standard output: {reason}", reason=error.strerror or error) from error
 
 
 def write_all(paths: Sequence[Path], data: bytes) -> list[Path]:
@@ -118,14 +118,16 @@ def deliver_json(target: str, body: Any) -> None:
 def _check_writable(option: str, path: Path, *, is_folder: bool) -> None:
     """Raises UsageError unless `path` can be written (a file), or written into (a folder)."""
     if not is_folder and path.is_dir():
-        raise UsageError(f"{option} {path}: this is a folder; name a file in it")
+        raise UsageError("{option} {path}: this is a folder; name a file in it", option=option, path=path)
     if not is_folder and path.exists() and not path.is_file():  # /dev/stdout, a pipe: written to as it is
         if not os.access(path, os.W_OK):
-            raise UsageError(f"{option} {path}: cannot be written to")
+            raise UsageError("{option} {path}: cannot be written to", option=option, path=path)
         return
     folder = path if is_folder else path.absolute().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UsageError(f"{option} {path}: {folder} is not a folder that can be written to")
+        raise UsageError(
+            "{option} {path}: {folder} is not a folder that can be written to", option=option, path=path, folder=folder
+        )
 
 
 def _let_go_of_stdout() -> None:

@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from allready.agent.entry import Job
 
 EPILOG = """\
-Use it as torchrun; every flag of torchrun is taken:
+All flags of torchrun are accepted:
   one machine      allready run --nproc-per-node 8 train.py --lr 0.1
   two machines     allready run --nnodes 2 --node-rank 0 --nproc-per-node 8 --master-addr gpu01 train.py     (and 1)
   from one shell   allready run --hosts gpu01,gpu02 --nproc-per-node 8 train.py
   JAX              allready run --framework jax --nnodes 2 --node-rank 0 --nproc-per-node 1 --master-addr gpu01 train.py
-Every rank's output is in REPORT_DIR/attempt0/node0/rank0/out.log, the verdict in REPORT_DIR/report.json and .html.
+Output of each rank: REPORT_DIR/attempt0/node0/rank0/out.log; verdict: REPORT_DIR/report.json and report.html.
+Exit code: that of the job.
 """
 
 
@@ -73,7 +74,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     try:
         folder.open()
     except OSError as error:
-        raise UsageError(f"--report-dir {folder.path}: {error.strerror}") from error
+        raise UsageError("--report-dir {path}: {reason}", path=folder.path, reason=error.strerror) from error
     show = RunShow(args, request, folder)
     for note in request.notes:
         show.say(note)

@@ -23,13 +23,13 @@ SAID_AGAIN = 10
 MAX_STACK_BYTES = 1 << 20
 
 EPILOG = """\
-  allready watch                     the job of this user on this machine; keys: s stacks, b bundle, q quit
-  allready watch JOB                 by job id, or by the pid of its agent or of one of its ranks
-  allready watch 4711,4712           processes that tell no rank, as one job
-  allready watch --once --json -     one look, for scripts
-  allready watch --metrics-port 9400 Prometheus at http://127.0.0.1:9400/metrics (with or without a terminal)
-Jobs under `allready run` show operations, rhythm and verdict of all nodes; jobs that torchrun or a script started show
-this node's processes, sockets, NCCL's counters where its RAS offers them and, with py-spy, stacks.
+  allready watch                      the job of this user on this machine; keys: s stacks, b bundle, q quit
+  allready watch JOB                  by job id, or by the pid of its agent or of one of its ranks
+  allready watch 4711,4712            processes without a rank in their environment, as one job
+  allready watch --once --json -      one sample, for scripts
+  allready watch --metrics-port 9400  Prometheus metrics at http://127.0.0.1:9400/metrics, with or without a terminal
+Jobs under `allready run`: operations, step times and verdict of all nodes.  Jobs started by torchrun or by a script:
+processes and sockets of this node, NCCL's counters if its RAS offers them, stacks if py-spy is installed.
 Exit codes of --once: 0 healthy, 1 fault, 3 no verdict.
 """
 
@@ -37,21 +37,30 @@ Exit codes of --once: 0 healthy, 1 fault, 3 no verdict.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `watch`."""
     parser.add_argument(
-        "job", nargs="?", metavar="JOB", help="job id, or pid of the agent or a rank (default: the only one here)"
+        "job",
+        nargs="?",
+        metavar="JOB",
+        help="job id, or pid of the agent or of a rank (default: the only job on this machine)",
     )
-    parser.add_argument("--once", action="store_true", help="one look instead of a live view")
-    parser.add_argument("--json", metavar="FILE", help="with --once: the state as JSON (- for standard output)")
-    parser.add_argument("--stacks", action="store_true", help="with --once: the stacks of all ranks as well")
-    parser.add_argument("--every", type=positive_s, default=1.0, metavar="S", help="between two looks (default 1 s)")
+    parser.add_argument("--once", action="store_true", help="print one sample and exit")
+    parser.add_argument("--json", metavar="FILE", help="with --once: write the state as JSON (- for standard output)")
+    parser.add_argument("--stacks", action="store_true", help="with --once: include the stacks of all ranks")
+    parser.add_argument(
+        "--every", type=positive_s, default=1.0, metavar="S", help="interval between samples (default 1 s)"
+    )
     add_both_spellings(
-        parser, "metrics-port", type=int, metavar="PORT", help="serve Prometheus metrics there (0: any free port)"
+        parser,
+        "metrics-port",
+        type=int,
+        metavar="PORT",
+        help="serve Prometheus metrics on this port (0: any free port)",
     )
     add_both_spellings(
         parser,
         "metrics-host",
         default="127.0.0.1",
         metavar="ADDRESS",
-        help="bind metrics there (default: loopback only)",
+        help="address to serve metrics on (default: loopback only)",
     )
     add_language(parser)
 
@@ -67,14 +76,14 @@ def run(args: argparse.Namespace) -> int:
     if args.stacks and not args.once:
         raise UsageError("--stacks needs --once; in the live view press s")
     if args.metrics_port is not None and args.once:
-        raise UsageError("--metrics-port and --once exclude each other: metrics are served while the view is open")
+        raise UsageError("--metrics-port and --once cannot be combined: metrics are served while the view is open")
     if args.metrics_port is not None and not 0 <= args.metrics_port <= 65535:
-        raise UsageError(f"--metrics-port {args.metrics_port}: 0 to 65535")
+        raise UsageError("--metrics-port {metrics_port}: 0 to 65535", metrics_port=args.metrics_port)
     with Interrupts(exit_code=EXIT_UNCHECKED):
         try:
             view = open_view(args.job)
         except OSError as error:
-            raise UsageError(f"no folder for temporary files: {error.strerror}") from error
+            raise UsageError("no folder for temporary files: {reason}", reason=error.strerror) from error
         try:
             return _once(args, view, language) if args.once else _live(args, view, language)
         finally:
@@ -178,7 +187,10 @@ def _serve(args: argparse.Namespace, poller: "Poller") -> "MetricsServer":
         return MetricsServer(text, port=args.metrics_port, host=args.metrics_host)
     except OSError as error:
         raise UsageError(
-            f"metrics at {args.metrics_host} port {args.metrics_port}: {error.strerror or error}"
+            "metrics at {metrics_host} port {metrics_port}: {reason}",
+            metrics_host=args.metrics_host,
+            metrics_port=args.metrics_port,
+            reason=error.strerror or error,
         ) from error
 
 

@@ -3,6 +3,7 @@
 import datetime as dt
 import functools
 import re
+from collections.abc import Callable
 
 _DAY_S = 86_400
 _LATEST_S = 2 * _DAY_S  # how far a line may lie after the reference: clocks differ, files are touched
@@ -56,10 +57,16 @@ def latest_dated(lines: "list[bytes]", most: int = 4000) -> float | None:
 class Clock:
     """Completes times that say no year or no date, from one moment that is known not to lie much before them."""
 
-    def __init__(self, reference_s: float) -> None:
-        self.reference_s = min(max(reference_s, 0.0), 253_000_000_000.0)
-        self._year = dt.datetime.fromtimestamp(self.reference_s, dt.UTC).year
+    def __init__(self, reference_s: float | Callable[[], float]) -> None:
+        """`reference_s`: a function is called when the first such time comes."""
+        self._reference = reference_s
         self._by_day: dict[tuple[int, int], int | None] = {}
+
+    @functools.cached_property
+    def reference_s(self) -> float:
+        """The moment."""
+        found = self._reference if isinstance(self._reference, float) else self._reference()
+        return min(max(found, 0.0), 253_000_000_000.0)
 
     def without_year(
         self, month: int, day: int, hour: int, minute: int, second: int, part: float = 0.0
@@ -74,7 +81,8 @@ class Clock:
         return days * _DAY_S + hour * 3600 + minute * 60 + second + part
 
     def _find_day(self, month: int, day: int) -> int | None:
-        for year in range(min(self._year + 1, 9998), max(self._year - 9, 1), -1):  # nine: a 29th of February
+        now = dt.datetime.fromtimestamp(self.reference_s, dt.UTC).year
+        for year in range(min(now + 1, 9998), max(now - 9, 1), -1):  # nine: a 29th of February
             days = _days(year, month, day)
             if days is not None and days * _DAY_S <= self.reference_s + _LATEST_S:
                 return days

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from allready.evidence import sniff
 from allready.evidence.inputs import Found, Source, open_plain, unpack
-from allready.evidence.readers import DEFAULT, ReadOptions, kind_of_source, read_found, scan_range
+from allready.evidence.readers import DEFAULT, ReaderContext, ReadOptions, kind_of_source, read_found, scan_range
 from allready.evidence.reading import Reading
 from allready.model import SourceRecord
 
@@ -41,7 +41,7 @@ class Growth:
 
     def __init__(self, find: Callable[[], Iterable[Found | SourceRecord]], options: ReadOptions = DEFAULT) -> None:
         self._find = find
-        self._options = options
+        self._context, self._kinds = ReaderContext(options), options.kinds
         self._files: dict[tuple[int, int], _File] = {}
         self._records: dict[str, SourceRecord] = {}
 
@@ -91,9 +91,9 @@ class Growth:
         file.found = found
         if file.scanned is None:
             file.kind = _kind(found)
-            is_wanted = not self._options.kinds or file.kind in self._options.kinds
+            is_wanted = not self._kinds or file.kind in self._kinds
             if file.kind != sniff.LOG:
-                file.readings = list(read_found(found, self._options))
+                file.readings = list(read_found(found, self._context))
                 return grown
             if not is_wanted:
                 return 0
@@ -101,7 +101,7 @@ class Growth:
 
     def _scan_more(self, file: _File) -> int:
         """Scan whole lines that were added; returns how many bytes they have."""
-        from allready.evidence.lines.model import merge
+        from allready.evidence.lines.merge import merged
 
         if file.found.size_bytes < file.offset:
             file.offset = 0  # cut, and written anew
@@ -110,7 +110,7 @@ class Growth:
             if stop <= file.offset:
                 return 0
             limits = self._limits()
-            more = scan_range(file.found, file.offset, stop, self._options, limits=limits)
+            more = scan_range(file.found, file.offset, stop, self._context, limits=limits)
         except OSError as error:
             file.readings = [
                 Reading(source=SourceRecord(path=file.found.label, kind="unread", problem=str(error.strerror or error)))
@@ -118,7 +118,7 @@ class Growth:
             return 0
         file.readings = []
         num_new, file.offset = stop - file.offset, stop
-        file.scanned = more if file.scanned is None else merge([file.scanned, more], limits)
+        file.scanned = more if file.scanned is None else merged([file.scanned, more], limits)
         return num_new
 
     def _limits(self) -> "Limits":
@@ -130,10 +130,8 @@ class Growth:
     def _interpreted(self, file: _File) -> Reading:
         if file.readings:
             return file.readings[0]
-        from allready.evidence.log import interpret
-
         assert file.scanned is not None
-        reading = interpret(file.scanned, file.found.label, mtime_s=file.found.mtime_s)
+        reading = self._context.interpret(file.scanned, file.found.label, file.found.mtime_s)
         reading.source = replace(
             reading.source, path=file.found.label, kind=sniff.LOG, size_bytes=file.found.size_bytes
         )

@@ -10,14 +10,13 @@ from typing import Any, BinaryIO
 
 from msgspec import Struct, field
 
-from allready.evidence.reading import InspectorSummary, Reading
-from allready.model import Lag, Origin, SourceRecord
+from allready.evidence.reading import InspectorSummary, Reading, Tally
+from allready.model import Lag, Origin
 
 LONGEST_OBJECT = 1 << 20
 MAX_KEPT = 1_000
 """Operations kept of one rank in one communicator, the last ones: 1,024 ranks fit in memory together."""
 MAX_SUMMARIES = 256
-MAX_EXAMPLES = 5
 MIN_COMMON = 5
 """Operations that all ranks must have recorded before anybody is called late."""
 NOISE_S = 100e-6
@@ -92,7 +91,7 @@ def _objects(stream: BinaryIO, reader: "_Reader") -> Iterator[tuple[int, bytes]]
         if len(held) > LONGEST_OBJECT:
             reader.note_unknown(held, "an object is too large")
             held = b""
-        elif text.startswith(b"{") and held.count(b"\n") > 1 and _is_new(text):
+        elif text.startswith(b'{"header"') and held.count(b"\n") > 1:
             # The object before was never finished.
             reader.note_unknown(held[: -len(text) - 1], "an object was not finished")
             held = b"" if _is_whole(text) else text + b"\n"
@@ -107,10 +106,6 @@ def _objects(stream: BinaryIO, reader: "_Reader") -> Iterator[tuple[int, bytes]]
         reader.note_unknown(held, "the last object is cut off")
 
 
-def _is_new(text: bytes) -> bool:
-    return text.startswith(b'{"header"')
-
-
 def _is_whole(text: bytes) -> bool:
     return text.count(b"{") == text.count(b"}")
 
@@ -120,9 +115,7 @@ class _Reader:
         self.source = source
         self.size = 0
         self.num_lines = 0
-        self.num_known = 0
-        self.num_unknown = 0
-        self.examples: list[str] = []
+        self.tally = Tally()
         self.problem: str | None = None
         self.first_s: float | None = None
         self.last_s: float | None = None
@@ -130,10 +123,8 @@ class _Reader:
 
     def note_unknown(self, text: bytes, problem: str | None = None) -> None:
         """Something that is no record."""
-        self.num_unknown += 1
         self.problem = problem or self.problem
-        if len(self.examples) < MAX_EXAMPLES:
-            self.examples.append(text[:200].decode("utf-8", "replace"))
+        self.tally.add_unknown(text[:200].decode("utf-8", "replace"))
 
     def take(self, text: bytes, number: int) -> None:
         """One object, or one line of a Prometheus file."""
@@ -146,7 +137,7 @@ class _Reader:
             self.note_unknown(text, "an object is broken")
             return
         if self._record(item, number):
-            self.num_known += 1
+            self.tally.num_known += 1
         else:
             self.note_unknown(text)
 
@@ -197,11 +188,11 @@ class _Reader:
         match = _PROMETHEUS.match(text)
         if match is None:
             if text.startswith(b"#"):
-                self.num_known += 1
+                self.tally.num_known += 1
             else:
                 self.note_unknown(text)
             return
-        self.num_known += 1
+        self.tally.num_known += 1
         labels = dict(_LABEL.findall(match.group(2).decode("utf-8", "replace")))
         value = _positive(_to_float(match.group(3)))
         num_ranks = labels.get("nranks", "")
@@ -220,18 +211,8 @@ class _Reader:
             opened.summary.durations_s = opened.durations
             opened.summary.busbw_gb_per_s = list(opened.busbw)
             summaries.append(opened.summary)
-        record = SourceRecord(
-            path=self.source,
-            kind="inspector",
-            size_bytes=self.size,
-            num_lines=self.num_lines,
-            num_understood=self.num_known,
-            num_unknown=self.num_unknown,
-            unknown_examples=tuple(self.examples),
-            problem=self.problem,
-            first_time_s=self.first_s,
-            last_time_s=self.last_s,
-        )
+        more = {"problem": self.problem, "first_time_s": self.first_s, "last_time_s": self.last_s}
+        record = self.tally.record(self.source, "inspector", self.size, self.num_lines, **more)
         return Reading(source=record, inspections=summaries)
 
 

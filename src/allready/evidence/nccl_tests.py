@@ -4,12 +4,11 @@ import re
 
 from msgspec import Struct
 
-from allready.evidence.reading import Reading
-from allready.model import BenchRow, BenchRun, Origin, ProcessRecord, SourceRecord
+from allready.evidence.reading import Reading, Tally
+from allready.model import BenchRow, BenchRun, Origin, ProcessRecord
 
 MAX_ROWS = 10_000
 MAX_DEVICES = 100_000
-MAX_EXAMPLES = 5
 NOT_CHECKED = -1
 """`num_wrong` of a row whose values were not compared (N/A), or whose old `error` column has another meaning."""
 
@@ -74,16 +73,8 @@ def read_nccl_tests(data: bytes, source: str) -> Reading:
     for number, line in enumerate(lines, 1):
         reader.take(_stripped(line[:4096]), number)
     reader.close()
-    record = SourceRecord(
-        path=source,
-        kind="nccl-tests",
-        size_bytes=len(data),
-        num_lines=len(lines),
-        num_understood=reader.num_known,
-        num_unknown=reader.num_unknown,
-        unknown_examples=tuple(reader.examples),
-        problem="the last table has no end" if reader.is_cut else None,
-    )
+    problem = "the last table has no end" if reader.is_cut else None
+    record = reader.tally.record(source, "nccl-tests", len(data), len(lines), problem=problem)
     return Reading(source=record, benches=reader.benches, processes=reader.processes)
 
 
@@ -96,9 +87,7 @@ class _Reader:
         self.source = source
         self.benches: list[BenchRun] = []
         self.processes: list[ProcessRecord] = []
-        self.num_known = 0
-        self.num_unknown = 0
-        self.examples: list[str] = []
+        self.tally = Tally()
         self.is_cut = False
         self._table: _Table | None = None
         self._operation = ""
@@ -110,13 +99,11 @@ class _Reader:
         if not line.strip():
             return
         if self._comment(line, number) if line.startswith("#") else self._row(line, number):
-            self.num_known += 1
+            self.tally.num_known += 1
             return
         if match := _PROGRAM.search(line):
             self._operation = _name(match.group(1))
-        self.num_unknown += 1
-        if len(self.examples) < MAX_EXAMPLES:
-            self.examples.append(line[:200])
+        self.tally.add_unknown(line)
 
     def _comment(self, line: str, number: int) -> bool:
         if match := _DEVICE.match(line):

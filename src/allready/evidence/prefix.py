@@ -13,20 +13,23 @@ from allready.evidence.clock import Clock
 
 MAX_PREFIXES = 8
 _BLANKS = " \t"
+_LABEL_STARTS = " 0123456789"
 _MAX_FRONT = 400
-_MAX_HEADS = 2048
-_MAX_HEAD = 320
-_NO_CLOCK = Clock(0.0)
-_HEADS: dict[str, tuple[Any, ...]] = {}
-"""Beginnings of NCCL's lines, and what they say; a process's lines have few."""
+_MAX_KNOWN_FRONTS = 2048
+_MAX_KNOWN_CHARS = 320
+_MAX_PID = 4_194_304
+_NUMBERS = ("pid", "tid", "rank", "local_rank", "task")
+
+KnownFronts = dict[str, tuple[Any, ...]]
+"""Beginnings of NCCL's lines up to their own words -> all fields but `rest`; a process's lines have few."""
 
 
 class Prefix(NamedTuple):
     """One line, taken apart.
 
-    `kind`: who formatted the line: "nccl", "glog", "python", "kernel", "syslog", "" (nobody: its own words).
+    `kind`: the program that formatted the line: "nccl", "glog", "python", "kernel", "syslog", "" (none: its own words).
     `rank`: the global rank of `[rankN]:`.  `task`: the number that srun or mpirun put in front: a rank, or a node
-    where one launcher runs per node.  `cut`: this line is followed, in the same line, by another one from there on.
+    where one launcher runs per node.
     """
 
     rest: str
@@ -46,90 +49,39 @@ class Prefix(NamedTuple):
 
     @property
     def writer(self) -> tuple[int | None, int | None, str | None]:
-        """Who the launcher says wrote it, without the rank: equal for all lines of one stream."""
+        """The launcher's name for the writer, without the rank: equal for all lines of one stream."""
         return self.task, self.local_rank, self.node
 
 
-class _Parts:
-    """A prefix in the making."""
-
-    __slots__ = (
-        "cuda_dev", "file", "host", "kind", "level", "local_rank", "node", "outer_time_s", "pid", "rank", "task",
-        "tid", "time_s",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.time_s: float | None = None
-        self.outer_time_s: float | None = None
-        self.host: str | None = None
-        self.pid: int | None = None
-        self.tid: int | None = None
-        self.cuda_dev: int | None = None
-        self.rank: int | None = None
-        self.local_rank: int | None = None
-        self.task: int | None = None
-        self.node: str | None = None
-        self.level: str | None = None
-        self.file: str | None = None
-        self.kind = ""
+_made = tuple.__new__  # half the time of Prefix(...), which names every field
 
 
-def parse(text: str, clock: Clock, *, labels: bool = True) -> Prefix:
-    """`text` without its prefixes.  `labels`: whether a number and a colon in front are srun's label of a task."""
-    word = text.find(" NCCL ")
-    end = text.find(" ", word + 6) + 1
-    if word > 0 and end:
-        known = _HEADS.get(text[:end])
-        if known is not None:
-            return Prefix(text[end:], *known)
+def parse(text: str, clock: Clock, *, labels: bool = True, known: KnownFronts | None = None) -> Prefix:
+    """`text` without its prefixes.
+
+    Args:
+        clock: completes times without a year or a date.
+        labels: whether a number and a colon in front are srun's label of a task.
+        known: what lines before this one began with; new beginnings are added.
+    """
+    front_end = _end_of_nccl(text)
+    if known is not None and front_end and (fields := known.get(text[:front_end])) is not None:
+        return _made(Prefix, (text[front_end:], *fields))
     match = forms.NCCL.match(text)
-    if match is not None:
-        found = _nccl(match, text, _Parts())
-        # What stands before the first " NCCL " decides all alone, unless the match goes on behind it.
-        if match.end() == end <= _MAX_HEAD:
-            if len(_HEADS) >= _MAX_HEADS:
-                _HEADS.clear()
-            _HEADS[text[:end]] = found[1:]
-        return found
-    parts = _Parts()
-    pos = _strip(text, 0, clock, parts, labels=labels)
-    word = text.find("NCCL ", pos, pos + 1024)
-    if word >= 0 and forms.NCCL_WORD.match(text, word) is not None:
-        match = _nccl_before(text, pos, word)
-        if match is not None:
-            if match.start() > pos:
-                _unknown_stamp(text[pos : match.start()], clock, parts)
-            return _nccl(match, text, parts)
-    if parts.kind != "glog":
-        pos = _torch_inside(text, pos, clock, parts)
-    return Prefix(
-        text[pos:],
-        parts.time_s,
-        parts.outer_time_s,
-        parts.host,
-        parts.pid,
-        parts.tid,
-        parts.cuda_dev,
-        parts.rank,
-        parts.local_rank,
-        parts.task,
-        parts.node,
-        parts.level,
-        parts.file,
-        parts.kind,
-    )
-
-
-def of_nccl(head: bytes) -> Prefix | None:
-    """What `head` says, if a line that begins so is NCCL's and says no more of itself than that, whatever follows."""
-    text = head.decode("utf-8", "replace")
-    is_head = text.isascii() and (text in _HEADS or (parse(text, _NO_CLOCK).rest == "" and text in _HEADS))
-    return Prefix("", *_HEADS[text]) if is_head else None
+    if match is None:
+        return _Parser(text, clock, labels=labels).parse()
+    found = _nccl(match, text, {})
+    # What stands before the first " NCCL " decides all alone, unless the match goes on behind it.
+    if known is not None and match.end() == front_end <= _MAX_KNOWN_CHARS:
+        if len(known) >= _MAX_KNOWN_FRONTS:
+            known.clear()
+        known[text[:front_end]] = found[1:]
+    return found
 
 
 def has_label(text: str) -> bool:
     """Whether the line may begin with srun's label of a task."""
-    return forms.LABEL.match(text) is not None
+    return text[:1] in _LABEL_STARTS and forms.LABEL.match(text) is not None
 
 
 def second_start(rest: str) -> int | None:
@@ -139,15 +91,21 @@ def second_start(rest: str) -> int | None:
         return glued.start()
     word = rest.find(" NCCL ")
     while word >= 0:
-        match = _nccl_before(rest, max(0, word - 400), word + 1)
+        match = _nccl_before(rest, max(0, word - _MAX_FRONT), word + 1)
         if match is not None and match.start() > 0:
             return match.start()
         word = rest.find(" NCCL ", word + 1)
     return None
 
 
+def _end_of_nccl(text: str) -> int:
+    """Behind ` NCCL LEVEL `, 0 where there is none."""
+    word = text.find(" NCCL ")
+    return text.find(" ", word + 6) + 1 if word > 0 else 0
+
+
 def _nccl_before(text: str, pos: int, word: int) -> re.Match[str] | None:
-    """NCCL's own prefix that ends at `word`: whatever stands before it, only the few words near it are looked at."""
+    """NCCL's own prefix that ends at `word`: of what stands before it only the few words nearest to it are tried."""
     start = word
     for _ in range(7):
         if start <= pos:
@@ -162,361 +120,314 @@ def _nccl_before(text: str, pos: int, word: int) -> re.Match[str] | None:
     return None
 
 
-def _nccl(match: re.Match[str], text: str, parts: _Parts) -> Prefix:
+def _nccl(match: re.Match[str], text: str, found: dict[str, Any]) -> Prefix:
     host, pid, tid, cuda_dev, file, level = match.groups()
-    return Prefix(
-        text[match.end() :],
-        parts.time_s,
-        parts.outer_time_s,
-        host,
-        int(pid),
-        int(tid),
-        None if cuda_dev is None else int(cuda_dev),
-        parts.rank,
-        parts.local_rank,
-        parts.task,
-        parts.node,
-        level,
-        file,
-        "nccl",
-    )
+    own = {"host": host, "pid": int(pid), "tid": int(tid), "file": file, "level": level, "kind": "nccl"}
+    return Prefix(text[match.end() :], **found | own, cuda_dev=None if cuda_dev is None else int(cuda_dev))
 
 
-def _torch_inside(text: str, pos: int, clock: Clock, parts: _Parts) -> int:
-    """Where torch's own words begin behind a stamp of any form, or behind half a line of a progress bar."""
-    found = None
-    first = text.find("[", pos, pos + _MAX_FRONT)
-    if first < 0:
-        return pos
-    if parts.rank is None and text.find("[rank", first, pos + _MAX_FRONT) >= 0:
-        found = forms.RANK_INSIDE.search(text, first, pos + _MAX_FRONT)
-        if found is not None and forms.AFTER_RANK.match(text, found.end()) is None:
-            stamp = forms.STAMP.match(text, pos, found.start())
-            if stamp is None or stamp.end() < found.start() or text.lstrip().startswith("- "):
-                return pos  # a sentence about that rank, or one of a list
-    if found is None and parts.kind in ("", "python"):
-        found = forms.GLOG_IN_CPP.search(text, first, pos + _MAX_FRONT)
-    if found is None or found.start() == pos:
-        return pos
-    if parts.time_s is None:
-        _unknown_stamp(text[pos : found.start()], clock, parts)
-    return _strip(text, found.start(), clock, parts, labels=False)
+class _Parser:
+    """Takes the prefixes off one line; `pos` is the first character that is left.
 
+    `found`: fields of the `Prefix`; the groups of a form are named like them.  Each method for some forms moves `pos`
+    behind the one that is there, and returns whether there was any.
+    """
 
-def _unknown_stamp(text: str, clock: Clock, parts: _Parts) -> None:
-    """NCCL's time stamp in any strftime form: a date anywhere in it, else a time of day, else seconds since 1970."""
-    match = forms.DATE.search(text, max(0, len(text) - 120))
-    if match is not None:
-        parts.time_s = _full(match)
-        return
-    match = forms.US_DATE.search(text, max(0, len(text) - 120))
-    if match is not None:
-        month, day, year, hour, minute, second, part = match.groups()
-        parts.time_s = clocks.dated(
-            int(year), int(month), int(day), int(hour), int(minute), int(second), clocks.fraction(part)
+    def __init__(self, text: str, clock: Clock, *, labels: bool) -> None:
+        self.text, self.clock, self.labels = text, clock, labels
+        self.pos = 0
+        self.found: dict[str, Any] = {"kind": ""}
+
+    def parse(self) -> Prefix:
+        """The whole line."""
+        text = self.text
+        self._strip()
+        word = text.find("NCCL ", self.pos, self.pos + 1024)
+        if word >= 0 and forms.NCCL_WORD.match(text, word) is not None:
+            match = _nccl_before(text, self.pos, word)
+            if match is not None:
+                if match.start() > self.pos:
+                    self._any_stamp(text[self.pos : match.start()])
+                return _nccl(match, text, self.found)
+        if self.found["kind"] != "glog":
+            self._skip_to_torch()
+        return Prefix(text[self.pos :], **self.found)
+
+    def _strip(self) -> None:
+        for _ in range(MAX_PREFIXES):
+            if not self._one() or self.found["kind"] == "glog":
+                return
+
+    def _one(self) -> bool:
+        """Take one prefix off, by the first character."""
+        first = self.text[self.pos : self.pos + 1]
+        if self.pos == 0 and first in (" ", "|") and self._takes(forms.TABLE):
+            return True
+        if first == "[":
+            return self._bracket()
+        if first.isdigit() or (first == " " and self.pos == 0):
+            return self._digits()
+        if first.isalpha():
+            return self._letters()
+        if first == "(":
+            return self._takes(forms.RAY)
+        return first == "<" and self._takes(forms.PRIORITY)
+
+    def _takes(self, form: re.Pattern[str], **fixed: str) -> bool:
+        """Take a form off where it is there: its groups are fields, `fixed` are further ones."""
+        match = form.match(self.text, self.pos)
+        if match is None:
+            return False
+        self._accept(match)
+        self.found |= fixed
+        return True
+
+    def _accept(self, match: re.Match[str]) -> None:
+        self.pos = match.end()
+        for name, value in match.groupdict().items():
+            if value is not None and name in Prefix._fields:
+                self.found[name] = int(value) if name in _NUMBERS else value
+        if match.re.groupindex.get("level") and self.found.get("level"):
+            self.found["level"] = forms.WORDS.get(self.found["level"], self.found["level"])
+
+    def _move_behind(self, end: int) -> bool:
+        """Go on at `end`, behind one blank; always True."""
+        self.pos = end + 1 if self.text[end : end + 1] == " " else end
+        return True
+
+    def _has(self, name: str) -> bool:
+        return self.found.get(name) is not None
+
+    # -- [...] -----------------------------------------------------------------------------------------------------
+
+    def _bracket(self) -> bool:
+        second = self.text[self.pos + 1 : self.pos + 2]
+        if second in "IWEF" and (self._glog(self.pos + 1) or self._takes(forms.OLD_GLOG, kind="glog")):
+            return True
+        if second == "r" and self._takes(forms.RANK):
+            return True
+        if second.isdigit() or second == " ":
+            return self._bracketed_number()
+        return (
+            self._takes(forms.RUNNER)
+            or self._takes(forms.BRACKETED_LEVEL, kind="python")
+            or (self._has("time_s") and self._takes(forms.BRACKETED_FILE))
+            or self._takes(forms.ROLE)
+            or self._takes(forms.POD)
+            or self._takes(forms.MPI)
+            or self._bracketed_time(forms.C_DATE, kind="kernel")
+            or self._ucx()
         )
-        return
-    match = forms.TIME.search(text, max(0, len(text) - 60))
-    if match is not None:
-        hour, minute, second, part = match.groups()
-        parts.time_s = clock.time_of_day(int(hour), int(minute), int(second), clocks.fraction(part))
-        return
-    match = re.search(r"(?<!\d)(1\d{9})(?:\.(\d{1,9}))?(?!\d)", text[-60:])
-    if match is not None:
-        parts.time_s = int(match[1]) + clocks.fraction(match[2])
 
+    def _glog(self, start: int) -> bool:
+        match = forms.GLOG_INSIDE.match(self.text, start)
+        if match is None:
+            return False
+        self._accept(match)
+        time_s = _time_of(match, self.clock)
+        if time_s is not None:
+            self.found["time_s"] = time_s
+        # Python's logger prints the process, absl the thread; old Pythons a pthread address
+        number = match["number"]
+        if number is not None and int(number) <= _MAX_PID:
+            self.found["pid" if ".py:" in match["file"] else "tid"] = int(number)
+        self.found["kind"] = "glog"
+        return True
 
-def _full(match: re.Match[str]) -> float | None:
-    year, month, day, hour, minute, second, part, _ = match.groups()
-    return clocks.dated(
-        int(year), int(month), int(day), int(hour), int(minute), int(second or 0), clocks.fraction(part)
-    )
+    def _bracketed_time(self, form: re.Pattern[str], **fixed: str) -> bool:
+        match = form.match(self.text, self.pos + 1)
+        if match is None or self.text[match.end() : match.end() + 1] != "]":
+            return False
+        self.found |= fixed | {"time_s": _time_of(match, self.clock)}
+        return self._move_behind(match.end() + 1)
 
+    def _bracketed_number(self) -> bool:
+        date = forms.DATE.match(self.text, self.pos + 1)
+        if date is not None:
+            return self._bracketed_date(date)
+        return (
+            self._takes(forms.MPI)
+            or self._ucx()
+            or self._takes(forms.UPTIME, kind="kernel")
+            or self._bracketed_time(forms.TIME)
+            or self._before_known(forms.HYDRA)
+        )
 
-def _strip(text: str, pos: int, clock: Clock, parts: _Parts, *, labels: bool) -> int:
-    for _ in range(MAX_PREFIXES):
-        first = text[pos : pos + 1]
-        if pos == 0 and first in (" ", "|") and (column := forms.TABLE.match(text)) is not None:
-            after = column.end()
-        elif first == "[":
-            after = _bracket(text, pos, clock, parts)
-        elif first.isdigit() or (first == " " and pos == 0):
-            after = _digits(text, pos, clock, parts, labels=labels)
-        elif first.isalpha():
-            after = _letters(text, pos, clock, parts)
-        elif first == "(":
-            after = _ray(text, pos, parts)
-        elif first == "<":
-            match = forms.PRIORITY.match(text, pos)
-            after = match.end() if match else pos
-        else:
-            break
-        if after == pos:
-            break
-        pos = after
-        if parts.kind == "glog":
-            break
-    return pos
-
-
-def _glog(match: re.Match[str], clock: Clock, parts: _Parts) -> int:
-    letter, month, day, hour, minute, second, part, number, file, line = match.groups()
-    time_s = clock.without_year(int(month), int(day), int(hour), int(minute), int(second), clocks.fraction(part))
-    if time_s is not None:
-        parts.time_s = time_s
-    if number is not None:  # Python's logger prints the process, absl the thread; old Pythons a pthread address
-        if file.endswith(".py") and int(number) <= 4_194_304:
-            parts.pid = int(number)
-        elif int(number) <= 4_194_304:
-            parts.tid = int(number)
-    parts.level, parts.file, parts.kind = forms.WORDS[letter], f"{file}:{line}", "glog"
-    return match.end()
-
-
-def _bracket(text: str, pos: int, clock: Clock, parts: _Parts) -> int:
-    second = text[pos + 1 : pos + 2]
-    if second in "IWEF":
-        match = forms.GLOG_INSIDE.match(text, pos + 1)
-        if match is not None:
-            return _glog(match, clock, parts)
-        match = forms.OLD_GLOG.match(text, pos)
-        if match is not None:
-            parts.level, parts.file, parts.kind = forms.WORDS[match[1]], f"{match[2]}:{match[3]}", "glog"
-            return match.end()
-    if second == "r":
-        match = forms.RANK.match(text, pos)
-        if match is not None:
-            parts.rank = int(match[1])
-            return match.end()
-    if second.isdigit() or second == " ":
-        return _bracketed_number(text, pos, clock, parts)
-    if second in "nN":
-        match = forms.RUNNER.match(text, pos)
-        if match is not None:
-            node, rank, local_rank = match.groups()
-            parts.node = node
-            parts.rank = parts.rank if rank is None else int(rank)
-            parts.local_rank = parts.local_rank if local_rank is None else int(local_rank)
-            return match.end()
-    if (match := forms.BRACKETED_LEVEL.match(text, pos)) is not None:
-        parts.level, parts.kind = forms.WORDS.get(match[1], match[1]), "python"
-        return match.end()
-    if parts.time_s is not None and (match := forms.BRACKETED_FILE.match(text, pos)) is not None:
-        parts.file = f"{match[1]}:{match[2]}"
-        return match.end()
-    return _bracketed_name(text, pos, parts)
-
-
-def _ucx(match: re.Match[str], parts: _Parts) -> int:
-    second, part, parts.host, pid = match.groups()
-    parts.pid, parts.time_s = int(pid), parts.time_s if second is None else int(second) + clocks.fraction(part)
-    return match.end()
-
-
-def _bracketed_name(text: str, pos: int, parts: _Parts) -> int:
-    match = forms.ROLE.match(text, pos)
-    if match is not None:
-        parts.local_rank = int(match[2])
-        return match.end()
-    match = forms.POD.match(text, pos)
-    if match is not None:
-        parts.node = match[1]
-        return match.end()
-    match = forms.MPI.match(text, pos)
-    if match is not None:
-        parts.task = int(match[1])
-        return match.end()
-    match = forms.C_DATE.match(text, pos + 1)
-    if match is not None and text[match.end() : match.end() + 1] == "]":
-        parts.time_s = _c_date(match)
-        parts.kind = "kernel"
-        return _blank(text, match.end() + 1)
-    match = forms.UCX.match(text, pos)
-    return pos if match is None else _ucx(match, parts)
-
-
-def _c_date(match: re.Match[str]) -> float | None:
-    month, day, hour, minute, second, part, year = match.groups()
-    return clocks.dated(
-        int(year), clocks.MONTHS[month], int(day), int(hour), int(minute), int(second), clocks.fraction(part)
-    )
-
-
-def _bracketed_number(text: str, pos: int, clock: Clock, parts: _Parts) -> int:
-    match = forms.DATE.match(text, pos + 1)
-    if match is not None:
-        if text[match.end() : match.end() + 1] != "]":
-            return pos
-        time_s = _full(match)
+    def _bracketed_date(self, date: re.Match[str]) -> bool:
+        time_s = _time_of(date, self.clock) if self.text[date.end() : date.end() + 1] == "]" else None
         if time_s is None:
-            return pos
-        parts.time_s = time_s
-        after = _blank(text, match.end() + 1)
-        match = forms.DETERMINED.match(text, after)
+            return False
+        self.found["time_s"] = time_s
+        self._move_behind(date.end() + 1)
+        if not self._takes(forms.DETERMINED):
+            self._takes(forms.AFTER_DATE, kind="python")  # torchrun's logger of 2.0 to 2.2
+        return True
+
+    def _before_known(self, form: re.Pattern[str]) -> bool:
+        """Take a form off that counts only in front of a line of a known form."""
+        match = form.match(self.text, self.pos)
+        return match is not None and self._begins(match.end()) and self._takes(form)
+
+    def _ucx(self) -> bool:
+        match = forms.UCX.match(self.text, self.pos)
+        if match is None:
+            return False
+        self._accept(match)
+        if match["second"] is not None:
+            self.found["time_s"] = int(match["second"]) + clocks.fraction(match["part"])
+        return True
+
+    # -- digits ----------------------------------------------------------------------------------------------------
+
+    def _digits(self) -> bool:
+        text, found = self.text, self.found
+        match = forms.DATE.match(text, self.pos) or forms.US_DATE.match(text, self.pos)
         if match is not None:
-            return match.end()
-        match = forms.AFTER_DATE.match(text, after)  # torchrun's logger of 2.0 to 2.2
-        if match is not None:
-            parts.file, parts.level, parts.kind = match[1], forms.WORDS.get(match[2], match[2]), "python"
-            return match.end()
-        return after
-    match = forms.MPI.match(text, pos)
-    if match is not None:
-        parts.task = int(match[1])
-        return match.end()
-    match = forms.UCX.match(text, pos)
-    if match is not None:
-        return _ucx(match, parts)
-    match = forms.UPTIME.match(text, pos)
-    if match is not None:
-        parts.kind = "kernel"
-        return match.end()
-    match = forms.TIME.match(text, pos + 1)
-    if match is not None and text[match.end() : match.end() + 1] == "]":
-        hour, minute, second, part = match.groups()
-        parts.time_s = clock.time_of_day(int(hour), int(minute), int(second), clocks.fraction(part))
-        return _blank(text, match.end() + 1)
-    match = forms.HYDRA.match(text, pos)
-    if match is not None and _begins(text, match.end()):
-        parts.task = int(match[1])
-        return match.end()
-    return pos
+            return self._date(match)
+        if self.labels and found["kind"] == "" and not self._has("task") and self._takes(forms.LABEL):
+            return True
+        match = forms.TIME.match(text, self.pos)
+        if match is None or self._has("time_s") or text[match.end() : match.end() + 1] not in _BLANKS:
+            return False
+        found["time_s"] = _time_of(match, self.clock)
+        return self._logger(match.end())
 
+    def _date(self, match: re.Match[str]) -> bool:
+        """A container's stamp, journalctl's, or a Python logger's: told apart by what follows."""
+        time_s = _time_of(match, self.clock)
+        if time_s is None:
+            return False
+        text, found = self.text, self.found
+        pos = match.end()
+        is_stamp = match.groupdict().get("zone") is not None and text[match.start() + 10] == "T"
+        end = forms.STAMP_END.match(text, pos)
+        if is_stamp and not self._has("outer_time_s"):
+            found["outer_time_s"] = time_s
+            stream = forms.CRI.match(text, pos)
+            if stream is not None:
+                self.pos = stream.end()
+                return True
+            if end is not None:
+                self.pos = end.end()
+            else:
+                self._move_behind(pos)
+            self._syslog_writer()
+            return True
+        if not self._has("time_s") or not is_stamp:
+            found["time_s"] = time_s
+        self.pos = pos
+        if self._takes(forms.TSL, kind="glog"):
+            return True
+        self._logger(pos)
+        if end is not None and not found.get("level") and text[pos] == ":":
+            self.pos = end.end()
+        return True
 
-def _digits(text: str, pos: int, clock: Clock, parts: _Parts, *, labels: bool) -> int:
-    match = forms.DATE.match(text, pos) or forms.US_DATE.match(text, pos)
-    if match is not None:
-        return _date_in_front(text, match, parts)
-    if labels and parts.kind == "" and parts.task is None:
-        match = forms.LABEL.match(text, pos)
-        if match is not None:
-            parts.task = int(match[1])
-            return match.end()
-    match = forms.TIME.match(text, pos)
-    if match is not None and text[match.end() : match.end() + 1] in _BLANKS and parts.time_s is None:
-        hour, minute, second, part = match.groups()
-        parts.time_s = clock.time_of_day(int(hour), int(minute), int(second), clocks.fraction(part))
-        return _logger(text, match.end(), parts)
-    return pos
-
-
-def _date_in_front(text: str, match: re.Match[str], parts: _Parts) -> int:
-    """A container's stamp, journalctl's, or a Python logger's: told apart by what follows."""
-    if match.re is forms.US_DATE:
-        month, day, year, hour, minute, second, part = match.groups()
-        time_s = clocks.dated(
-            int(year), int(month), int(day), int(hour), int(minute), int(second), clocks.fraction(part)
+    def _logger(self, pos: int) -> bool:
+        """The level and name that a Python logger puts behind its time; always True."""
+        self.pos = pos
+        return (
+            self._takes(forms.LOGGED, kind="python")
+            or self._takes(forms.LOGGED_NAME, kind="python")
+            or (self._move_behind(pos))
         )
-        zone = None
-    else:
-        time_s, zone = _full(match), match[8]
-    if time_s is None:
-        return match.start()
-    pos = match.end()
-    is_stamp = zone is not None and text[match.start() + 10] == "T"
-    end = forms.STAMP_END.match(text, pos)
-    if is_stamp and parts.outer_time_s is None:
-        parts.outer_time_s = time_s
-        stream = forms.CRI.match(text, pos)
-        if stream is not None:
-            return stream.end()
-        return _syslog_who(text, _blank(text, pos) if end is None else end.end(), parts)
-    if parts.time_s is None or not is_stamp:
-        parts.time_s = time_s
-    words = forms.TSL.match(text, pos)
-    if words is not None:
-        parts.level, parts.file, parts.kind = forms.WORDS[words[1]], f"{words[2]}:{words[3]}", "glog"
-        return words.end()
-    after = _logger(text, pos, parts)
-    return end.end() if end is not None and not parts.level and text[pos] == ":" else after
 
+    def _syslog_writer(self) -> bool:
+        match = forms.SYSLOG_WHO.match(self.text, self.pos)
+        if match is None:
+            return False
+        self._accept(match)
+        self.found["kind"] = "syslog" if match["program"] else "kernel"
+        return True
 
-def _logger(text: str, pos: int, parts: _Parts) -> int:
-    match = forms.LOGGED.match(text, pos)
-    if match is None:
-        return _blank(text, pos)
-    level = match[1] or match[3]
-    parts.level, parts.kind = forms.WORDS.get(level, level), "python"
-    if match[2]:
-        parts.file = match[2]
-    return match.end()
+    # -- letters ---------------------------------------------------------------------------------------------------
 
-
-def _syslog_who(text: str, pos: int, parts: _Parts) -> int:
-    match = forms.SYSLOG_WHO.match(text, pos)
-    if match is None:
-        return pos
-    parts.host = match[1]
-    parts.kind = "syslog" if match[2] else "kernel"
-    if match[3]:
-        parts.pid = int(match[3])
-    return match.end()
-
-
-def _letters(text: str, pos: int, clock: Clock, parts: _Parts) -> int:
-    if text[pos] in "IWEF":
-        match = forms.GLOG_INSIDE.match(text, pos)
+    def _letters(self) -> bool:
+        text, pos = self.text, self.pos
+        if (text[pos] in "IWEF" and self._glog(pos)) or self._takes(forms.LOGGING, kind="python"):
+            return True
+        match = forms.SYSLOG.match(text, pos)
         if match is not None:
-            return _glog(match, clock, parts)
-    match = forms.LOGGING.match(text, pos)
-    if match is not None:
-        parts.level, parts.file, parts.kind = forms.WORDS.get(match[1], match[1]), match[2], "python"
-        return match.end()
-    match = forms.SYSLOG.match(text, pos)
-    if match is not None:
-        month, day, hour, minute, second, part = match.groups()
-        time_s = clock.without_year(
-            clocks.MONTHS[month], int(day), int(hour), int(minute), int(second), clocks.fraction(part)
-        )
-        after = _syslog_who(text, match.end(), parts)
-        if time_s is None or after == match.end():
-            return pos
-        parts.outer_time_s = time_s
-        return after
-    match = forms.C_DATE.match(text, pos)
-    if match is not None and forms.OUTPUT_TAG.match(text, match.end()) is not None:  # mpirun --timestamp-output
-        parts.outer_time_s = _c_date(match)
-        tag = forms.OUTPUT_TAG.match(text, match.end())
-        return match.end() if tag is None or tag[1] is None else tag.end()
-    return _name_in_front(text, pos, parts)
+            return self._syslog(match)
+        match = forms.C_DATE.match(text, pos)
+        tag = forms.OUTPUT_TAG.match(text, match.end()) if match is not None else None
+        if match is not None and tag is not None:  # mpirun --timestamp-output
+            self.found["outer_time_s"] = _time_of(match, self.clock)
+            self.pos = match.end() if tag[1] is None else tag.end()
+            return True
+        return self._name()
+
+    def _syslog(self, match: re.Match[str]) -> bool:
+        time_s = _time_of(match, self.clock)
+        before, self.pos = self.pos, match.end()
+        if not self._syslog_writer() or time_s is None:
+            self.pos = before
+            return False
+        self.found["outer_time_s"] = time_s
+        return True
+
+    def _name(self) -> bool:
+        """A container's or host's name: only in forms that a sentence does not have."""
+        text, pos = self.text, self.pos
+        if self._has("node") or self._has("rank") or self.found["kind"]:
+            return False
+        match = forms.COMPOSE.match(text, pos)
+        if match is not None and (match["node"][-1].isdigit() or "-" in match["node"]):
+            return self._takes(forms.COMPOSE)
+        if self._takes(forms.STREAM):
+            return True
+        match = forms.NAMED.match(text, pos)
+        if match is not None and any(c.isdigit() for c in match["node"]) and self._before_known(forms.NAMED):
+            return True
+        match = forms.STERN.match(text, pos)
+        return match is not None and "-" in match["node"] and self._before_known(forms.STERN)
+
+    def _begins(self, pos: int) -> bool:
+        """Whether a line of a known form begins at `pos`."""
+        return forms.STARTS.match(self.text, pos) is not None or forms.NCCL.match(self.text, pos) is not None
+
+    # -- behind other words ----------------------------------------------------------------------------------------
+
+    def _skip_to_torch(self) -> None:
+        """Go to torch's own prefix where it stands behind a stamp of any form or half a line of a progress bar."""
+        text, pos = self.text, self.pos
+        first = text.find("[", pos, pos + _MAX_FRONT)
+        if first < 0:
+            return
+        found = None
+        if not self._has("rank") and text.find("[rank", first, pos + _MAX_FRONT) >= 0:
+            found = forms.RANK_INSIDE.search(text, first, pos + _MAX_FRONT)
+            if found is not None and forms.AFTER_RANK.match(text, found.end()) is None:
+                stamp = forms.STAMP.match(text, pos, found.start())
+                if stamp is None or stamp.end() < found.start() or text.lstrip().startswith("- "):
+                    return  # a sentence about that rank, or one of a list
+        if found is None and self.found["kind"] in ("", "python"):
+            found = forms.GLOG_IN_CPP.search(text, first, pos + _MAX_FRONT)
+        if found is None or found.start() == pos:
+            return
+        if not self._has("time_s"):
+            self._any_stamp(text[pos : found.start()])
+        self.pos, self.labels = found.start(), False
+        self._strip()
+
+    def _any_stamp(self, text: str) -> None:
+        """A time stamp in any strftime form: a date anywhere in it, else a time of day, else seconds since 1970."""
+        for form, most in ((forms.DATE, 120), (forms.US_DATE, 120), (forms.TIME, 60)):
+            if (match := form.search(text, max(0, len(text) - most))) is not None:
+                self.found["time_s"] = _time_of(match, self.clock)
+                return
+        if (match := re.search(r"(?<!\d)(1\d{9})(?:\.(\d{1,9}))?(?!\d)", text[-60:])) is not None:
+            self.found["time_s"] = int(match[1]) + clocks.fraction(match[2])
 
 
-def _name_in_front(text: str, pos: int, parts: _Parts) -> int:
-    """A container's or host's name: only in forms that a sentence does not have."""
-    if parts.node is not None or parts.rank is not None or parts.kind:
-        return pos
-    match = forms.COMPOSE.match(text, pos)
-    if match is not None and (match[1][-1].isdigit() or "-" in match[1]):
-        parts.node = match[1]
-        return match.end()
-    match = forms.STREAM.match(text, pos)
-    if match is not None:
-        parts.node = match[1]
-        return match.end()
-    match = forms.NAMED.match(text, pos)
-    if match is not None and any(c.isdigit() for c in match[1]) and _begins(text, match.end()):
-        parts.node = match[1]
-        return match.end()
-    match = forms.STERN.match(text, pos)
-    if match is not None and "-" in match[1] and _begins(text, match.end()):
-        parts.node = match[1]
-        return match.end()
-    return pos
-
-
-def _ray(text: str, pos: int, parts: _Parts) -> int:
-    match = forms.RAY.match(text, pos)
-    if match is None:
-        return pos
-    parts.pid = int(match[1])
-    parts.node = match[2] or parts.node
-    return match.end()
-
-
-def _begins(text: str, pos: int) -> bool:
-    """Whether a line of a known form begins at `pos`."""
-    return forms.STARTS.match(text, pos) is not None or forms.NCCL.match(text, pos) is not None
-
-
-def _blank(text: str, pos: int) -> int:
-    return pos + 1 if text[pos : pos + 1] == " " else pos
+def _time_of(match: re.Match[str], clock: Clock) -> float | None:
+    """The time in a match with groups `hour` to `part`; `clock` completes what has no date, or no year."""
+    parts = match.groupdict()
+    hour, minute, second = int(parts["hour"]), int(parts["minute"]), int(parts["second"] or 0)
+    part = clocks.fraction(parts["part"])
+    if "month" not in parts:
+        return clock.time_of_day(hour, minute, second, part)
+    month = clocks.MONTHS.get(parts["month"]) or int(parts["month"])
+    if "year" not in parts:
+        return clock.without_year(month, int(parts["day"]), hour, minute, second, part)
+    return clocks.dated(int(parts["year"]), month, int(parts["day"]), hour, minute, second, part)

@@ -11,18 +11,20 @@ NCCL_WORD = re.compile(rf"NCCL (?:{LEVEL})(?: |$)")
 WORDS = {
     "I": "INFO", "W": "WARN", "E": "ERROR", "F": "FATAL", "D": "DEBUG", "WARNING": "WARN", "CRITICAL": "FATAL",
 }  # fmt: skip
+_MONTH = r"Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 LEVEL_NAME = r"DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL"
 GLOG = (
-    r"([IWEF])(\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9}) +(?:(\d{1,20}) +)?"
-    r"([^\s:\]\[]{1,300}):(\d{1,7})"
+    r"(?P<level>[IWEF])(?P<month>\d{1,2})(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+    r"\.(?P<part>\d{1,9}) +(?:(?P<number>\d{1,20}) +)?(?P<file>[^\s:\]\[]{1,300}:\d{1,7})"
 )
 GLOG_INSIDE = re.compile(GLOG + r"\] ?")
-OLD_GLOG = re.compile(r"\[([IWEF]) ([\w./\-]{1,200}\.(?:cpp|hpp|cc|h|cu)):(\d{1,7})\] ?")
+OLD_GLOG = re.compile(r"\[(?P<level>[IWEF]) (?P<file>[\w./\-]{1,200}\.(?:cpp|hpp|cc|h|cu):\d{1,7})\] ?")
 DATE = re.compile(
-    r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?: ?(Z|UTC|[+-]\d\d:?\d\d))?"
+    r"(?P<year>\d{4})[-/](?P<month>\d\d)[-/](?P<day>\d\d)[T _](?P<hour>\d\d):(?P<minute>\d\d)"
+    r"(?::(?P<second>\d\d)(?:[.,](?P<part>\d{1,9}))?)?(?: ?(?P<zone>Z|UTC|[+-]\d\d:?\d\d))?"
     r"(?!\d|:(?! ))"
 )
-TSL = re.compile(r": ([IWEFD]) +(?:\d{1,20} )?([^\s:\]\[]{1,300}):(\d{1,7})\] ?")
+TSL = re.compile(r": (?P<level>[IWEFD]) +(?:\d{1,20} )?(?P<file>[^\s:\]\[]{1,300}:\d{1,7})\] ?")
 """What TensorFlow's and XLA's own logger puts behind its date."""
 
 STAMP_END = re.compile(r": |:$| \| ")
@@ -33,41 +35,42 @@ DETERMINED = re.compile(r"(?:[0-9a-f]{6,64} )?\|\| ?")
 TABLE = re.compile(r" {0,60}\| (?=\d{4}-\d\d-\d\dT|\[rank\d)")
 """A column in front of the stamp (CloudWatch) or of the rank (a table of a benchmark)."""
 
-US_DATE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?![\d:])")
-TIME = re.compile(r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?![\d:])")
+_TIME = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+_PART = r"(?:[.,](?P<part>\d{1,9}))?"
+US_DATE = re.compile(rf"(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>\d{{4}}) {_TIME}{_PART}(?![\d:])")
+TIME = re.compile(rf"{_TIME}{_PART}(?![\d:])")
 C_DATE = re.compile(
-    r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) "
-    r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))? (\d{4})"
+    rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<month>{_MONTH}) +(?P<day>\d{{1,2}}) {_TIME}{_PART} (?P<year>\d{{4}})"
 )
-SYSLOG = re.compile(
-    r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))? "
-)
-SYSLOG_WHO = re.compile(r"([\w.\-]{1,255}) (?:kernel|([\w./@()\-]{1,100})\[(\d{1,9})\]): ?")
+SYSLOG = re.compile(rf"(?P<month>{_MONTH}) {{1,2}}(?P<day>\d{{1,2}}) {_TIME}(?:\.(?P<part>\d{{1,9}}))? ")
+SYSLOG_WHO = re.compile(r"(?P<host>[\w.\-]{1,255}) (?:kernel|(?P<program>[\w./@()\-]{1,100})\[(?P<pid>\d{1,9})\]): ?")
 UPTIME = re.compile(r"\[ *\d{1,12}\.\d{6}\](?:\[ *[TC]\d+\])? ?")
 UCX = re.compile(
-    r"\[(?:(\d{10})\.(\d{6})\] \[)?([A-Za-z0-9][\w.\-]{0,254}):(\d{1,9}) {0,4}:\d{1,6}(?::\d{1,9})?\] +"
+    r"\[(?:(?P<second>\d{10})\.(?P<part>\d{6})\] \[)?"
+    r"(?P<host>[A-Za-z0-9][\w.\-]{0,254}):(?P<pid>\d{1,9}) {0,4}:\d{1,6}(?::\d{1,9})?\] +"
     r"(?=[\w./\-]{1,200}\.[ch]\w{0,2}:\d)"
 )
 """UCX's logger: `[TIME] [HOST:PID:THREAD] file.c:12`, or without the time where it tells of an error; its seconds since
 1970 look like the kernel's since it started."""
 
 PRIORITY = re.compile(r"<\d{1,3}>(?=\[)")
-LABEL = re.compile(r" {0,3}(\d{1,6}):(?: |$)")
+LABEL = re.compile(r" {0,3}(?P<task>\d{1,6}):(?: |$)")
 AFTER_LEVEL = r"(?: ?[-|:] | |$)"
-LOGGED = re.compile(
-    rf"(?: [-|:] ?|[-|:] | )?(?:\[?({LEVEL_NAME})\]?{AFTER_LEVEL}(?:[A-Za-z_][\w.]{{0,100}} - )?|"
-    rf"([A-Za-z_][\w.\-]{{0,100}})(?: [-|:] ?|: | )\[?({LEVEL_NAME})\]?{AFTER_LEVEL})"
+LOGGED = re.compile(rf"(?: [-|:] ?|[-|:] | )?\[?(?P<level>{LEVEL_NAME})\]?{AFTER_LEVEL}(?:[A-Za-z_][\w.]{{0,100}} - )?")
+LOGGED_NAME = re.compile(
+    rf"(?: [-|:] ?|[-|:] | )?(?P<file>[A-Za-z_][\w.\-]{{0,100}})(?: [-|:] ?|: | )"
+    rf"\[?(?P<level>{LEVEL_NAME})\]?{AFTER_LEVEL}"
 )
-LOGGING = re.compile(r"(DEBUG|INFO|WARNING|ERROR|CRITICAL):([A-Za-z_][\w.\-]{0,200}):")
-AFTER_DATE = re.compile(rf"([A-Za-z_][\w.\-]{{0,200}}): \[({LEVEL_NAME})\] ?")
-COMPOSE = re.compile(r"([A-Za-z0-9][\w.\-]{0,200}) +\| ?")
-NAMED = re.compile(r"([A-Za-z][\w.\-]{0,200}): ?")
-STERN = re.compile(r"([a-z0-9][a-z0-9.\-]{0,200}) ([a-z0-9][a-z0-9\-]{0,100}) ")
-STREAM = re.compile(r"([A-Za-z][\w.\-]{0,200}) \[std(?:out|err)\] ?")
-RAY = re.compile(r"\((?:[\w.:<>]{1,200} )?pid=(\d{1,9})(?:, ip=([\w.:\-]{1,100}))?\) ?")
-MPI = re.compile(r"\[(?:(?:[\w.\-]{1,255}@)?\d{1,10},)?(\d{1,7})\]<(?:stdout|stderr|stddiag)>: ?")
+LOGGING = re.compile(r"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL):(?P<file>[A-Za-z_][\w.\-]{0,200}):")
+AFTER_DATE = re.compile(rf"(?P<file>[A-Za-z_][\w.\-]{{0,200}}): \[(?P<level>{LEVEL_NAME})\] ?")
+COMPOSE = re.compile(r"(?P<node>[A-Za-z0-9][\w.\-]{0,200}) +\| ?")
+NAMED = re.compile(r"(?P<node>[A-Za-z][\w.\-]{0,200}): ?")
+STERN = re.compile(r"(?P<node>[a-z0-9][a-z0-9.\-]{0,200}) [a-z0-9][a-z0-9\-]{0,100} ")
+STREAM = re.compile(r"(?P<node>[A-Za-z][\w.\-]{0,200}) \[std(?:out|err)\] ?")
+RAY = re.compile(r"\((?:[\w.:<>]{1,200} )?pid=(?P<pid>\d{1,9})(?:, ip=(?P<node>[\w.:\-]{1,100}))?\) ?")
+MPI = re.compile(r"\[(?:(?:[\w.\-]{1,255}@)?\d{1,10},)?(?P<task>\d{1,7})\]<(?:stdout|stderr|stddiag)>: ?")
 OUTPUT_TAG = re.compile(r"(<(?:stdout|stderr|stddiag)>: ?)|(?=\[)")
-RANK = re.compile(r"\[rank(\d{1,7})\]: ?")
+RANK = re.compile(r"\[rank(?P<rank>\d{1,7})\]: ?")
 RANK_INSIDE = re.compile(r"\[rank\d{1,7}\]:")
 GLOG_IN_CPP = re.compile(
     r"\[[IWEF](?:\d{3,4} \d\d:\d\d:\d\d\.\d{1,9}(?: +\d{1,20})?)? [\w./\-]{1,200}\.(?:cpp|hpp|cc|h|cu):\d{1,7}\]"
@@ -88,12 +91,14 @@ STAMP = re.compile(
 """What may stand before `[rankN]:`, from the line's beginning or from what is known there on: dates, times, levels,
 streams, names with a number, what grep puts there; no sentence has such words only."""
 
-ROLE = re.compile(r"\[([A-Za-z_][\w\-]{0,60}?)(\d{1,4})\]:")
-RUNNER = re.compile(r"\[node ?([\w.\-]{1,100})(?: rank ?(\d{1,7}))?(?: local[ _-]rank ?(\d{1,4}))?\] ?")
-POD = re.compile(r"\[(?:pod/)?([a-z0-9][a-z0-9.\-]{0,252})/([a-z0-9][a-z0-9.\-]{0,252})\] ?")
-HYDRA = re.compile(r"\[(\d{1,6})\] ")
-BRACKETED_LEVEL = re.compile(rf"\[({LEVEL_NAME})\] ?")
-BRACKETED_FILE = re.compile(r"\[([\w./\-]{1,200}\.\w{1,4}):(\d{1,7})(?::[\w<>.]{1,100})?\] ?")
+ROLE = re.compile(r"\[[A-Za-z_][\w\-]{0,60}?(?P<local_rank>\d{1,4})\]:")
+RUNNER = re.compile(
+    r"\[node ?(?P<node>[\w.\-]{1,100})(?: rank ?(?P<rank>\d{1,7}))?(?: local[ _-]rank ?(?P<local_rank>\d{1,4}))?\] ?"
+)
+POD = re.compile(r"\[(?:pod/)?(?P<node>[a-z0-9][a-z0-9.\-]{0,252})/[a-z0-9][a-z0-9.\-]{0,252}\] ?")
+HYDRA = re.compile(r"\[(?P<task>\d{1,6})\] ")
+BRACKETED_LEVEL = re.compile(rf"\[(?P<level>{LEVEL_NAME})\] ?")
+BRACKETED_FILE = re.compile(r"\[(?P<file>[\w./\-]{1,200}\.\w{1,4}:\d{1,7})(?::[\w<>.]{1,100})?\] ?")
 STARTS = re.compile(r"[IWEF]\d{3,4} \d\d:\d\d:\d\d\.|\[|Traceback \(most recent|\d{4}-\d\d-\d\d[T ]|NCCL version ")
 
 GLUED_RANK = re.compile(r'(?<=[^\s:|>])\[rank\d{1,7}\]:(?= Traceback \(most recent| {3}File "|\[[IWEF]\d{4} )')

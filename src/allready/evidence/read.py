@@ -1,9 +1,9 @@
 """All sources -> all readings, over a few processes where there is enough to read."""
 
+import contextlib
 import functools
-import gc
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import msgspec
 from msgspec import Struct
 
+from allready import garbage
 from allready.evidence import sniff
-from allready.evidence.inputs import Found, find, unpack
+from allready.evidence.inputs import Found, unpack
 from allready.evidence.inputs.find import STDIN
 from allready.evidence.inputs.source import Source
 from allready.evidence.inputs.workers import Lost, Workers, can_fork
 from allready.evidence.readers import (
     DEFAULT,
+    ReaderContext,
     ReadOptions,
     kind_of_source,
     read_found,
@@ -42,7 +44,7 @@ MAX_WORKERS = 8
 _WORKER_BYTES = 1 << 19  # of input, that make one more worker worth its start
 _SPAWN_BYTES = 1 << 22
 _SMALL_BYTES = 1 << 22  # a file that is read in milliseconds
-_GARBAGE = 100_000  # objects that come between two searches for cycles
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _LOOK_AHEAD = 20_000  # files that are known before the first is read
 _MAX_BARE = 1_000  # records of one kind of sources that gave nothing
 
@@ -106,13 +108,16 @@ def _is_small(task: _Task) -> bool:
     return task.part is None and task.found.size_bytes <= _SMALL_BYTES
 
 
-def _work(options: ReadOptions, task: _Task, took: Callable[[int], None]) -> "Iterator[tuple[_Answer, bool]]":
-    """What a worker does.  What bears the name of the file itself comes last: members of archives have longer names."""
+def _work(context: ReaderContext, task: _Task, took: Callable[[int], None]) -> "Iterator[tuple[_Answer, bool]]":
+    """What a worker does, with a context of its own.
+
+    What bears the name of the file itself comes last: members of archives have longer names.
+    """
     if task.part is None:
-        for reading in read_found(task.found, options, took):
+        for reading in read_found(task.found, context, took):
             yield (task.order, packed(reading)), reading.source.path == task.found.label
         return
-    part = _Part(task=task, scanned=scan_range(task.found, task.part[1], task.part[2], options, took))
+    part = _Part(task=task, scanned=scan_range(task.found, task.part[1], task.part[2], context, on_bytes=took))
     yield part, True
 
 
@@ -124,19 +129,7 @@ class _Results(Struct):
 
     def add(self, index: int, reading: Reading) -> None:
         record = reading.source
-        gave = (
-            reading.events,
-            reading.processes,
-            reading.deaths,
-            reading.op_streams,
-            reading.dumps,
-            reading.ras,
-            reading.stacks,
-            reading.benches,
-            reading.inspections,
-            reading.reports,
-        )
-        is_bare = not any(gave)
+        is_bare = not any(getattr(reading, name) for name in Reading.__struct_fields__ if name != "source")
         if is_bare:
             counts = self.bare.setdefault(record.kind, [0, 0, 0])
             counts[0] += 1
@@ -156,16 +149,18 @@ class _Results(Struct):
 
 
 class ReaderPool:
-    """Context manager: looks at what there is, starts as many workers as it is worth, reads, ends them.
+    """Context manager: shares the files among as many workers as they are worth, reads them, ends the workers.
 
-    Enter it before this process starts threads: then workers are forked, which takes milliseconds.  They begin at once,
-    so whatever this process needs later is best loaded between entering and `read`.
+    A process may be forked only while it has one thread.  So entering first imports the readers, with numpy kept from
+    starting threads of its own, and then forks the workers, which takes milliseconds; they begin at once.  Start
+    threads, and import what this process needs later, between entering and `read`.  Where this process has threads
+    already, the workers are spawned instead.
     """
 
     def __init__(
         self, items: Iterable[Found | SourceRecord], *, options: ReadOptions = DEFAULT, workers: int | None = None
     ) -> None:
-        self._options = options
+        self._context = ReaderContext(options)
         walk = iter(items)
         # A folder gives its files in any order; reports should not depend on it.
         self._first = sorted(islice(walk, _LOOK_AHEAD), key=_name)
@@ -173,39 +168,33 @@ class ReaderPool:
         self._is_all = following is None
         self._rest: Iterable[Found | SourceRecord] = () if following is None else chain([following], walk)
         self.total_bytes = sum(item.size_bytes for item in self._first if isinstance(item, Found))
-        self._num = max(1, workers if workers is not None else min(MAX_WORKERS, _num_cpus()))
-        self._thresholds = gc.get_threshold()
+        self._num = max(1, workers if workers is not None else min(MAX_WORKERS, len(os.sched_getaffinity(0))))
         self._results = _Results()
         self._done_bytes = 0
         self._progress: Callable[[Progress], None] = lambda _: None
-        self._parts = _Parts(options)
+        self._parts = _Parts(self._context)
         self._alone: list[tuple[int, Found]] = []  # what this process reads itself
         self._pool: Workers[_Task, _Answer] | None = None
         self._answers: Iterator[_Answer | Lost[_Task]] = iter(())
+        self._on_exit = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        num = min(self._num, -(-self.total_bytes // _WORKER_BYTES)) if self._is_all else self._num
-        if num > 1 and (can_fork() or self.total_bytes > _SPAWN_BYTES or not self._is_all):
-            _load_readers()
-            self._pool = Workers(num, functools.partial(_work, self._options), is_small=_is_small)
-            self._pool.__enter__()
-        try:
+        with contextlib.ExitStack() as stack:
+            num = min(self._num, -(-self.total_bytes // _WORKER_BYTES)) if self._is_all else self._num
+            if num > 1 and (can_fork() or self.total_bytes > _SPAWN_BYTES or not self._is_all):
+                _load_readers()
+                work = functools.partial(_work, ReaderContext(self._context.options))
+                self._pool = stack.enter_context(Workers(num, work, is_small=_is_small))
             self._begin()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-        # Thousands of records come in, and none of them is garbage.
-        self._thresholds = gc.get_threshold()
-        gc.set_threshold(_GARBAGE, *self._thresholds[1:])
+            stack.enter_context(garbage.searched_seldom())
+            self._on_exit = stack.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        gc.set_threshold(*self._thresholds)
-        if self._pool is not None:
-            self._pool.__exit__(kind, error, trace)
-            self._pool = None
+        self._pool = None
+        self._on_exit.__exit__(kind, error, trace)
 
     def _begin(self) -> None:
         """Sort out who reads what, and give the workers the first of it."""
@@ -233,7 +222,7 @@ class ReaderPool:
         """
         self._progress = progress
         for index, found in chain(self._alone, () if self._pool is not None else self._following()):
-            for reading in read_found(found, self._options, self._took):
+            for reading in read_found(found, self._context, self._took):
                 self._results.add(index, reading)
         for answer in self._answers:
             self._take(answer)
@@ -292,8 +281,8 @@ class ReaderPool:
 class _Parts:
     """Logs that are read in parts."""
 
-    def __init__(self, options: ReadOptions) -> None:
-        self._options = options
+    def __init__(self, context: ReaderContext) -> None:
+        self._context = context
         self._sources: dict[int, tuple[Source, str]] = {}
         self._missing: dict[int, int] = {}
         self._scanned: dict[int, dict[int, Scanned]] = {}
@@ -307,7 +296,8 @@ class _Parts:
         if not isinstance(first, Source) or first.path is None or first.size_bytes is None:
             return []
         kind = kind_of_source(first)
-        if kind != sniff.LOG or (self._options.kinds and kind not in self._options.kinds):
+        kinds = self._context.options.kinds
+        if kind != sniff.LOG or (kinds and kind not in kinds):
             return []
         ranges = split_ranges(first.size_bytes, workers, smallest_bytes=SPLIT_BYTES)
         if len(ranges) < 2:
@@ -333,13 +323,12 @@ class _Parts:
         self._missing[index] -= 1
         if self._missing[index]:
             return None
-        from allready.evidence.lines.model import merge
-        from allready.evidence.log import interpret
+        from allready.evidence.lines.merge import merged
 
         source, kind = self._sources.pop(index)
         parts = self._scanned.pop(index)
-        scanned = merge([parts[number] for number in sorted(parts)])
-        reading = interpret(scanned, source.label, mtime_s=source.mtime_s)
+        scanned = merged([parts[number] for number in sorted(parts)])
+        reading = self._context.interpret(scanned, source.label, source.mtime_s)
         return with_record(reading, source, kind, self._problems.pop(index, None))
 
 
@@ -350,36 +339,40 @@ def read_all(
     workers: int | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> list[Reading]:
-    """What all sources say, ordered by name.
+    """Every source's reading, ordered by name.
 
     Args:
         items: of `allready.evidence.inputs.find`.
         workers: most processes besides this one; by default as many as there are CPUs, up to 8.
-        progress: see `Crew.read`.
+        progress: see `ReaderPool.read`.
     """
-    with ReaderPool(items, options=options, workers=workers) as crew:
-        return crew.read(progress)
-
-
-def read_paths(paths: Sequence[str], options: ReadOptions = DEFAULT) -> list[Reading]:
-    """`read_all` of paths as a user names them."""
-    return read_all(find(paths), options=options)
+    with ReaderPool(items, options=options, workers=workers) as pool:
+        return pool.read(progress)
 
 
 def _name(item: Found | SourceRecord) -> str:
     return item.label if isinstance(item, Found) else item.path
 
 
-def _num_cpus() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def _load_readers() -> None:
     """Import what forked workers will need, once for all of them."""
-    # numpy's linear algebra starts threads that nobody here needs, and a process with threads cannot fork safely.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    import allready.evidence.lines.scan
-    import allready.evidence.log  # noqa: F401
+    with _without_blas_threads():
+        import allready.evidence.lines.scan
+        import allready.evidence.log  # noqa: F401
     from allready.signatures import table
 
     table.anchors()
+
+
+@contextlib.contextmanager
+def _without_blas_threads() -> Iterator[None]:
+    """numpy's linear algebra, imported within, starts no threads: a process with threads cannot be forked safely."""
+    before = os.environ.get(_BLAS_THREADS)
+    os.environ[_BLAS_THREADS] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_BLAS_THREADS]
+        else:
+            os.environ[_BLAS_THREADS] = before

@@ -3,10 +3,11 @@
 Nothing that a source contains ends the whole: a reader that fails is a problem of that source, told in its record.
 """
 
+import functools
 import io
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,8 +18,12 @@ from allready.evidence.reading import Reading
 from allready.model import SourceRecord
 
 if TYPE_CHECKING:
-    from allready.evidence.lines.model import Limits as LineLimits
+    from allready.evidence.lines.memory import ScanMemory
     from allready.evidence.lines.model import Scanned
+    from allready.evidence.log import LogMemory
+
+NO_LANE = "ALLREADY_NO_LANE"
+"""Environment variable: where it is set and not empty, logs are read without the fast lane."""
 
 MAX_WHOLE_BYTES = 256 << 20
 """Readers of small kinds take a whole file; of a longer one they get the beginning."""
@@ -40,34 +45,85 @@ class ReadOptions(Struct, frozen=True, kw_only=True):
 
     kinds: read only sources of these kinds; empty for all.
     iteration_marker: a regular expression with one group, the number.
+    use_lane: whether the fast lane for operation lines may be used; it changes nothing but time.
     """
 
     kinds: frozenset[str] = frozenset()
     iteration_marker: str | None = None
     limits: Limits = LIMITS
+    use_lane: bool = True
 
 
 DEFAULT = ReadOptions()
 
 
+class ReaderContext:
+    """What one reader reads with: what the user asked for, and what was learnt from the files before.
+
+    What was learnt changes how long reading takes and never what it gives.  For one file at a time; sent to another
+    process it brings the options only.
+    """
+
+    def __init__(self, options: ReadOptions = DEFAULT) -> None:
+        self.options = options
+        self._use_lane = options.use_lane and not os.environ.get(NO_LANE)
+
+    def __reduce__(self) -> tuple[type["ReaderContext"], tuple[ReadOptions]]:
+        return ReaderContext, (self.options,)
+
+    @functools.cached_property
+    def _scan_memory(self) -> "ScanMemory":
+        from allready.evidence.lines.memory import ScanMemory
+
+        return ScanMemory()
+
+    @functools.cached_property
+    def _log_memory(self) -> "LogMemory":
+        from allready.evidence.log import LogMemory
+
+        return LogMemory()
+
+    def scan(self, stream: BinaryIO, label: str, **part: Any) -> "Scanned":
+        """See `lines.scan.scan`; `part`: its other arguments."""
+        from allready.evidence.lines.scan import scan
+
+        marker = self.options.iteration_marker
+        return scan(
+            stream,
+            source=label,
+            iteration_marker=marker,
+            memory=self._scan_memory,
+            use_lane=self._use_lane,
+            **part,
+        )
+
+    def interpret(self, scanned: "Scanned", label: str, mtime_s: float | None) -> Reading:
+        """See `log.interpret`."""
+        from allready.evidence.log import interpret
+
+        return interpret(scanned, label, mtime_s=mtime_s, memory=self._log_memory)
+
+
 def read_found(
-    found: Found, options: ReadOptions = DEFAULT, took: Callable[[int], None] = lambda _: None
+    found: Found, context: ReaderContext | None = None, took: Callable[[int], None] = lambda _: None
 ) -> Iterator[Reading]:
     """Everything in one found file, in order."""
-    for item in unpack(found, limits=options.limits, took=took):
+    context = context or ReaderContext()
+    for item in unpack(found, limits=context.options.limits, took=took):
         if isinstance(item, SourceRecord):
             yield Reading(source=item)
-        elif (reading := read_source(item, options)) is not None:
+        elif (reading := read_source(item, context)) is not None:
             yield reading
 
 
-def read_source(source: Source, options: ReadOptions = DEFAULT) -> Reading | None:
+def read_source(source: Source, context: ReaderContext) -> Reading | None:
     """What one source says; None when its kind was not asked for.
 
     Damage, a reader that raises and memory that is too small are told in the record's `problem`.
     """
     kind = kind_of_source(source)
-    if options.kinds and kind not in options.kinds:
+    kinds = context.options.kinds
+    if kinds and kind not in kinds:
         return None
     empty = SourceRecord(path=source.label, kind=kind, size_bytes=source.size_bytes or len(source.head))
     if kind in sniff.PASSED_OVER:
@@ -75,7 +131,7 @@ def read_source(source: Source, options: ReadOptions = DEFAULT) -> Reading | Non
     problem = None
     try:
         with source.open() as stream:
-            reading = _READERS[kind](stream, source, options)
+            reading = _READERS[kind](stream, source, context)
     except MemoryError:
         reading, problem = Reading(source=empty), "there was not enough memory to read it"
     except Exception as error:  # noqa: BLE001 - whatever a file makes a reader do, the other files are read
@@ -119,56 +175,25 @@ def _after_hole(path: str) -> bytes | None:
         return None
 
 
-def _whole(stream: BinaryIO, most: int = MAX_WHOLE_BYTES) -> tuple[bytes, str | None]:
-    data = stream.read(most + 1)
-    if len(data) > most:
-        return data[:most], f"only its first {most >> 20} MiB were read"
-    return data, None
-
-
-def _read_log(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
-    from allready.evidence.lines.scan import scan
-    from allready.evidence.log import interpret
-
+def _read_log(stream: BinaryIO, source: Source, context: ReaderContext) -> Reading:
     aside = _tables_and_stacks(stream, source)
-    scanned = scan(
-        io.BytesIO(aside) if aside is not None else stream,
-        source=source.label,
-        iteration_marker=options.iteration_marker,
-    )
-    reading = interpret(scanned, source.label, mtime_s=source.mtime_s)
+    scanned = context.scan(io.BytesIO(aside) if aside is not None else stream, source.label)
+    reading = context.interpret(scanned, source.label, source.mtime_s)
     if aside is not None:
         add_asides(reading, aside, source.label)
     return reading
 
 
-def scan_range(
-    found: Found,
-    start: int,
-    stop: int,
-    options: ReadOptions,
-    took: Callable[[int], None] = lambda _: None,
-    *,
-    limits: "LineLimits | None" = None,
-) -> "Scanned":
-    """The lines of a plain log whose first bytes lie in [start, stop); for `lines.model.merge`.
+def scan_range(found: Found, start: int, stop: int, context: ReaderContext, **how: Any) -> "Scanned":
+    """The lines of a plain log whose first bytes lie in [start, stop); for `lines.merge.merged`.
+
+    `how`: further arguments of `lines.scan.scan`.
 
     Raises:
         OSError: the file is gone, or no plain file any more.
     """
-    from allready.evidence.lines.model import LIMITS as LINE_LIMITS
-    from allready.evidence.lines.scan import scan
-
     with open_plain(found.path) as file:
-        return scan(
-            file,
-            source=found.label,
-            first_byte=start,
-            last_byte=stop,
-            iteration_marker=options.iteration_marker,
-            on_bytes=took,
-            limits=limits or LINE_LIMITS,
-        )
+        return context.scan(file, found.label, first_byte=start, last_byte=stop, **how)
 
 
 def _tables_and_stacks(stream: BinaryIO, source: Source) -> bytes | None:
@@ -219,69 +244,69 @@ def _with_known(log: SourceRecord, tables: SourceRecord) -> SourceRecord:
     )
 
 
-def _read_dump(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
+def _read_dump(data: bytes, label: str) -> Reading:
     from allready.evidence.flight.reader import read_dump
 
-    del options
-    data, problem = _whole(stream, MAX_DUMP_BYTES)
-    return _with_problem(read_dump(data, source.label, name_hint=source.label), problem)
+    return read_dump(data, label, name_hint=label)
 
 
-def _read_ras(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
+def _read_ras(data: bytes, label: str) -> Reading:
     from allready.evidence.ras import read_ras
 
-    del options
-    data, problem = _whole(stream)
-    return _with_problem(read_ras(data, source.label), problem)
+    return read_ras(data, label)
 
 
-def _read_stacks(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
+def _read_stacks(data: bytes, label: str) -> Reading:
     from allready.evidence.stacks import read_stacks
 
-    del options
-    data, problem = _whole(stream, MAX_STACKS_BYTES)
-    return _with_problem(read_stacks(data, source.label), problem)
+    return read_stacks(data, label)
 
 
-def _read_inspector(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
-    from allready.evidence.inspector import read_inspector
-
-    del options
-    return read_inspector(stream, source.label)
-
-
-def _read_table(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
-    """nccl-tests prints its tables among NCCL's own lines: both readers get them."""
-    data, problem = _whole(stream)
-    from allready.evidence.lines.scan import scan
-    from allready.evidence.log import interpret
-
-    scanned = scan(io.BytesIO(data), source=source.label, iteration_marker=options.iteration_marker)
-    reading = interpret(scanned, source.label, mtime_s=source.mtime_s)
-    add_asides(reading, data, source.label)
-    return _with_problem(reading, problem)
-
-
-def _read_report(stream: BinaryIO, source: Source, options: ReadOptions) -> Reading:
-    del options
-    data, problem = _whole(stream, MAX_REPORT_BYTES)
-    record = SourceRecord(path=source.label, kind=sniff.REPORT, num_understood=1, problem=problem)
+def _read_report(data: bytes, label: str) -> Reading:
+    record = SourceRecord(path=label, kind=sniff.REPORT, num_understood=1)
     return Reading(source=record, reports=[data.decode("utf-8", "replace")])
 
 
-def _with_problem(reading: Reading, problem: str | None) -> Reading:
-    if problem is not None:
-        reading.source = replace(reading.source, problem="; ".join(p for p in (reading.source.problem, problem) if p))
+def _whole(read: Callable[[bytes, str], Reading], most: int = MAX_WHOLE_BYTES) -> "_Reader":
+    """A reader that takes the whole source, or so many bytes of it."""
+
+    def read_stream(stream: BinaryIO, source: Source, _: ReaderContext) -> Reading:
+        data = stream.read(most + 1)
+        return _with_cut(read(data[:most], source.label), len(data), most)
+
+    return read_stream
+
+
+def _with_cut(reading: Reading, num_bytes: int, most: int) -> Reading:
+    if num_bytes > most:
+        cut = f"only its first {most >> 20} MiB were read"
+        reading.source = replace(reading.source, problem="; ".join(filter(None, (reading.source.problem, cut))))
     return reading
 
 
-_READERS: dict[str, Callable[[BinaryIO, Source, ReadOptions], Reading]] = {
+def _read_inspector(stream: BinaryIO, source: Source, _: ReaderContext) -> Reading:
+    from allready.evidence.inspector import read_inspector
+
+    return read_inspector(stream, source.label)
+
+
+def _read_table(stream: BinaryIO, source: Source, context: ReaderContext) -> Reading:
+    """nccl-tests prints its tables among NCCL's own lines: both readers get them."""
+    data = stream.read(MAX_WHOLE_BYTES + 1)
+    text = data[:MAX_WHOLE_BYTES]
+    reading = context.interpret(context.scan(io.BytesIO(text), source.label), source.label, source.mtime_s)
+    add_asides(reading, text, source.label)
+    return _with_cut(reading, len(data), MAX_WHOLE_BYTES)
+
+
+_Reader = Callable[[BinaryIO, Source, ReaderContext], Reading]
+_READERS: dict[str, _Reader] = {
     sniff.LOG: _read_log,
     sniff.ELASTIC_ERROR: _read_log,
-    sniff.FLIGHT: _read_dump,
-    sniff.RAS: _read_ras,
-    sniff.STACKS: _read_stacks,
+    sniff.FLIGHT: _whole(_read_dump, MAX_DUMP_BYTES),
+    sniff.RAS: _whole(_read_ras),
+    sniff.STACKS: _whole(_read_stacks, MAX_STACKS_BYTES),
     sniff.NCCL_TESTS: _read_table,
     sniff.INSPECTOR: _read_inspector,
-    sniff.REPORT: _read_report,
+    sniff.REPORT: _whole(_read_report, MAX_REPORT_BYTES),
 }

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 else:
     Column = array  # cannot be subscripted at run time before Python 3.12
 
+_MAX_EXAMPLES = 5
 BLOCK = 65_536
 """Most operations in one compressed block of an `OpStream`."""
 
@@ -148,6 +149,33 @@ class InspectorSummary(Struct, kw_only=True):
     durations_s: dict[int, float] = {}  # operation number -> seconds; at most 10,000, the last
     busbw_gb_per_s: list[float] = []
     num_operations: int = 0
+
+
+class Tally(Struct):
+    """How much of a text its reader knows."""
+
+    num_known: int = 0
+    num_unknown: int = 0
+    examples: list[str] = []
+
+    def add_unknown(self, text: str) -> None:
+        """Something that no form fits."""
+        self.num_unknown += 1
+        if len(self.examples) < _MAX_EXAMPLES:
+            self.examples.append(text[:200])
+
+    def record(self, path: str, kind: str, num_bytes: int, num_lines: int, **more: Any) -> model.SourceRecord:
+        """The record of the source; `more`: its other fields."""
+        return model.SourceRecord(
+            path=path,
+            kind=kind,
+            size_bytes=num_bytes,
+            num_lines=num_lines,
+            num_understood=self.num_known,
+            num_unknown=self.num_unknown,
+            unknown_examples=tuple(self.examples),
+            **more,
+        )
 
 
 class Reading(Struct, kw_only=True):

@@ -1,24 +1,43 @@
-"""What rules about names, ports and the roll call share: addresses, and who was heard of without being in the roll."""
+"""IP addresses, and which nodes called at node 0 without joining."""
 
 import functools
 import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
 
-from allready.model import Caller, FirewallFacts, MasterContactFacts, NetFacts, RollCall
+from allready.model import Caller, FirewallFacts, LaunchFacts, MasterContactFacts, NetFacts, RollCall
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-@functools.lru_cache(maxsize=4096)
-def parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address without its zone, an IPv4-mapped one as IPv4; None when it is a name or garbage."""
+@functools.lru_cache(maxsize=65536)
+def parse(address: str) -> Address | None:
+    """The address without its zone and prefix length, an IPv4-mapped one as IPv4; None when it is a name or garbage."""
     try:
-        parsed = ipaddress.ip_address(address.strip("[]").partition("%")[0])
+        parsed = ipaddress.ip_address(address.strip("[]").partition("/")[0].partition("%")[0])
     except ValueError:
         return None
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     return mapped or parsed
 
 
+@functools.lru_cache(maxsize=65536)
+def parse_network(text: str) -> Network | None:
+    """`10.0.0.0/24`, or the network of `10.0.0.1/24`; None when it is neither."""
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def is_within(address: str, networks: Iterable[str]) -> bool:
+    """Whether one of `networks` has this address."""
+    wanted = parse(address)
+    return wanted is not None and any((n := parse_network(text)) is not None and wanted in n for text in networks)
+
+
 def is_name(address: str) -> bool:
-    """Whether it has to be looked up, so that it may mean something else elsewhere."""
+    """Whether it must be resolved, so that it may be another address elsewhere."""
     return parse(address) is None
 
 
@@ -34,47 +53,31 @@ def all_loopback(addresses: tuple[str, ...]) -> bool:
 
 
 def is_misnamed(master: str, addresses: tuple[str, ...]) -> bool:
-    """A name that means this very machine.  Literally localhost or 127.0.0.1 may be meant: all nodes on one machine."""
+    """A name that resolves to loopback.  A literal localhost or 127.0.0.1 may be intended: all nodes on one machine."""
     return all_loopback(addresses) and not is_literal_loopback(master)
 
 
 def is_literal_loopback(master: str) -> bool:
-    """MASTER_ADDR as typed is localhost or a loopback address."""
+    """MASTER_ADDR as given is localhost or a loopback address."""
     return master == "localhost" or is_loopback(master)
 
 
-def own_addresses(net: NetFacts) -> set[str]:
-    """Every address of every interface, without prefix length."""
-    return {a.partition("/")[0] for i in net.interfaces for a in i.addresses}
+def own_addresses(net: NetFacts | None) -> set[str]:
+    """Every address of every interface, without prefix length; empty where they are not known."""
+    return {a.partition("/")[0] for i in net.interfaces for a in i.addresses} if net is not None else set()
 
 
-def on_link(net: NetFacts, address: str) -> bool:
-    """Whether `address` lies in a subnet that this node is directly connected to, so that no router stands between."""
-    wanted = parse(address)
-    for interface in net.interfaces:
-        for cidr in interface.addresses if interface.is_up and not interface.is_loopback else ():
-            try:
-                network = ipaddress.ip_interface(cidr).network
-            except ValueError:
-                continue
-            if wanted is not None and wanted.version == network.version and wanted in network:
-                return True
-    return False
+def on_link(net: NetFacts | None, address: str | None) -> bool:
+    """Whether `address` is in a subnet that this node is directly connected to, with no router between."""
+    interfaces = [i for i in net.interfaces if i.is_up and not i.is_loopback] if net is not None else []
+    return is_within(address or "", (a for i in interfaces for a in i.addresses))
 
 
 def has_route(net: NetFacts, address: str) -> bool:
     """Whether any route or connected subnet of this node covers `address`; True when no routes are known."""
-    wanted = parse(address)
-    if wanted is None or not net.routes or on_link(net, address):
+    if parse(address) is None or not net.routes or on_link(net, address):
         return True
-    for route in net.routes:
-        try:
-            network = ipaddress.ip_network(route.destination, strict=False)
-        except ValueError:
-            continue
-        if network.version == wanted.version and wanted in network:
-            return True
-    return False
+    return is_within(address, (route.destination for route in net.routes))
 
 
 def endpoint(address: str | None, port: int) -> str:
@@ -82,21 +85,44 @@ def endpoint(address: str | None, port: int) -> str:
     return f"[{address}]:{port}" if address and ":" in address else f"{address or '?'}:{port}"
 
 
+def job_of(launch: Mapping[int, LaunchFacts]) -> LaunchFacts:
+    """The command as node 0 was given it, or as the first node was."""
+    return launch.get(0) or next(iter(launch.values()))
+
+
+def master_endpoint(contact: MasterContactFacts) -> str:
+    """Where this node tries node 0."""
+    return endpoint(contact.address or contact.master_addr, contact.master_port)
+
+
 def reached(contact: MasterContactFacts | None) -> bool:
-    """This node has spoken with node 0 of its own job, whatever came of it."""
+    """Whether this node has exchanged messages with node 0 of its own job, with whatever outcome."""
     return contact is not None and contact.outcome in {"joined", "rejected", "lost"}
 
 
-def host_is_silent(contact: MasterContactFacts, net: NetFacts | None) -> bool:
-    """Whether "no route" means that the machine itself gives no sign of life, not that the kernel knows no way.
+def others_joined(roll: RollCall | None, contacts: Iterable[MasterContactFacts] = ()) -> bool:
+    """Whether a node other than node 0 reached it."""
+    return any(map(reached, contacts)) or (roll is not None and bool(set(roll.present) - {0}))
 
-    On a connected subnet nobody but the machine itself can answer for its address; EHOSTUNREACH there is a
-    neighbour that does not.  Beyond a router the same errno is the router's word about the route.
+
+def is_own(contact: MasterContactFacts, net: NetFacts | None) -> bool:
+    """Whether what this node tries for node 0 is an address of one of its own interfaces other than loopback."""
+    return contact.address in own_addresses(net) and not is_loopback(contact.address or "")
+
+
+def is_refused_by_filter(contact: MasterContactFacts) -> bool:
+    """A refusal that a packet filter sent: node 0 answers by UDP, or an ICMP message ended the connection."""
+    return contact.outcome == "refused" and bool(contact.heard_by_datagram or contact.rejected_by)
+
+
+def host_is_silent(contact: MasterContactFacts, net: NetFacts | None) -> bool:
+    """Whether "no route" means that the machine does not respond, not that the kernel has no route.
+
+    On a connected subnet only the machine itself answers for its address; EHOSTUNREACH there is a neighbour that does
+    not.  Beyond a router the same errno is the router's answer about the route.
     """
     kernels_own = {"ENETUNREACH", "EINVAL", "EACCES", "EPERM", "ENETDOWN"}
-    if contact.outcome != "no_route" or contact.error in kernels_own:
-        return False
-    return net is not None and contact.address is not None and on_link(net, contact.address)
+    return contact.outcome == "no_route" and contact.error not in kernels_own and on_link(net, contact.address)
 
 
 def drops_port(firewall: FirewallFacts | None, port: int) -> bool:
@@ -109,14 +135,18 @@ def drops_out(firewall: FirewallFacts | None, port: int) -> bool:
     return firewall is not None and any(low <= port <= high for low, high in firewall.out_dropped_ports)
 
 
-def datagram_callers(roll: RollCall) -> dict[int, Caller]:
-    """Nodes outside the roll whose UDP call arrived, by node rank."""
+def datagram_callers(roll: RollCall | None) -> dict[int, Caller]:
+    """Nodes that did not join and whose UDP datagrams arrived, by node rank."""
+    if roll is None:
+        return {}
     here = set(roll.present)
-    return {
-        c.node_rank: c
-        for c in roll.callers
-        if c.kind == "datagram" and c.node_rank is not None and c.node_rank not in here
-    }
+    return {r: c for c in roll.callers if c.kind == "datagram" and (r := c.node_rank) is not None and r not in here}
+
+
+def calling_addresses(roll: RollCall | None, nodes: Sequence[int]) -> list[str]:
+    """The addresses of these nodes, where the datagrams of all of them arrived; else none."""
+    calling = datagram_callers(roll)
+    return [calling[n].address for n in nodes] if all(n in calling for n in nodes) else []
 
 
 def is_rejected(caller: Caller) -> bool:
@@ -125,14 +155,19 @@ def is_rejected(caller: Caller) -> bool:
 
 
 def half_open_callers(roll: RollCall) -> tuple[tuple[int, ...], tuple[Caller, ...]]:
-    """Nodes whose SYN arrives and whose handshake never ends, and those callers.
+    """Nodes whose SYN arrives and whose handshake never completes, and those callers.
 
-    A SYN does not say which node sent it.  Nodes are named only when the callers are as many as the nodes of which
-    there is no other sign; otherwise the first part is empty.
+    A SYN does not carry a node rank.  Nodes are named only when the callers are as many as the nodes of which there is
+    no other sign; otherwise the first part is empty.
     """
     known = {c.address for c in roll.claims if c.refused is None} | {c.address for c in datagram_callers(roll).values()}
     callers = {c.address: c for c in roll.callers if c.kind == "half_open" and c.address not in known}
-    claimed = {c.node_rank for c in roll.claims}
-    silent = tuple(r for r in roll.missing if r not in claimed and r not in datagram_callers(roll))
+    silent = unseen_nodes(roll)
     found = tuple(callers[a] for a in sorted(callers))
     return (silent if found and len(found) == len(silent) else ()), found
+
+
+def unseen_nodes(roll: RollCall) -> tuple[int, ...]:
+    """Missing nodes that neither claimed their rank nor sent a datagram."""
+    known = {*datagram_callers(roll), *(c.node_rank for c in roll.claims)}
+    return tuple(r for r in roll.missing if r not in known)

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from allready.model import Fleet, Live, RunEvidence
+from allready.model import Fleet, Live, PerNode, RunEvidence
 
 Answer = TypeVar("Answer")
+Fact = TypeVar("Fact")
 
 
 class Analysis:
@@ -19,8 +20,13 @@ class Analysis:
         self.has_run = fleet.run_evidence is not None
         self.run = fleet.run_evidence if fleet.run_evidence is not None else RunEvidence()
         self.live: Live | None = fleet.live
-        self.world = fleet.world
+        self.world, self.roll, self.reach, self.collectives = fleet.world, fleet.roll, fleet.reach, fleet.collectives
+        self._fleet = fleet
         self._answers: dict[Callable[..., Any], Any] = {}
+
+    def facts(self, kind: type[Fact]) -> PerNode[Fact]:
+        """That fact of every node that has it; here its absence is not worth a "not checked"."""
+        return PerNode(self._fleet.per_node(kind)[0])
 
     def of(self, question: Callable[["Analysis"], Answer]) -> Answer:
         """The answer of a function of this analysis; it is called once, however many rules ask."""

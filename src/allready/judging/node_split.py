@@ -1,17 +1,16 @@
 """Splits, values and commands written short enough for one sentence, however many nodes differ."""
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from allready.judging.majority import Split
-from allready.judging.values import NodeCommand
-from allready.model import ranges
+from allready.judging.values import MAX_EVIDENCE, NodeCommand, seen
+from allready.model import Culprits, Hit, Severity, ranges
 
 MAX_GROUPS = 4
 MAX_CHARS = 60
 MAX_SPANS = 6
 MAX_TYPED = 200
-MAX_EVIDENCE = 16
 UNSET = "(unset)"
 MISSING = "(missing)"
 
@@ -75,13 +74,35 @@ def exports(variable: str, names: Mapping[int, str], nodes: Iterable[int] = ()) 
 
 def some(items: Mapping[int, object], outliers: Iterable[int], *, most: int = MAX_EVIDENCE) -> list[int]:
     """Node ranks worth showing as evidence: the odd ones first, then the others, `most` in all."""
-    odd = [n for n in outliers if n in items]
-    chosen = odd[:most]
-    if len(chosen) < most:
-        known = set(odd)
-        for node in items:
-            if node not in known:
-                chosen.append(node)
-                if len(chosen) == most:
-                    break
-    return sorted(chosen)
+    odd = dict.fromkeys(n for n in outliers if n in items)
+    return sorted([*odd, *(n for n in items if n not in odd)][:most])
+
+
+def differing(
+    values: Mapping[int, object],
+    source: str,
+    *,
+    texts: Mapping[int, str] | None = None,
+    severity: Severity | None = None,
+    variables: tuple[str, ...] = (),
+    **more: object,
+) -> Iterator[Hit]:
+    """The hit of a rule that compares one value between nodes; nothing where all agree.  The minority is the culprit.
+
+    Args:
+        values: node rank -> value.
+        source: of the evidence.
+        texts: evidence of each node; by default its value.
+        severity: other than the rule's.
+        variables: culprits beside the nodes.
+        more: values of the message besides `split`.
+    """
+    split = Split.by(values)
+    if len(split) > 1:
+        odd = split.outliers()
+        yield Hit(
+            severity=severity,
+            culprits=Culprits(nodes=odd, variables=variables),
+            values={"split": brief(split), **more},
+            evidence=seen(source, {n: str((texts or values)[n]) for n in some(values, odd)}),
+        )

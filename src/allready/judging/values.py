@@ -1,10 +1,12 @@
 """How rules write values (sizes, ranks, stages), the same in every language, and what a job asks for."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from allready.model import (
     Collectives,
+    Evidence,
     Fleet,
     GpuFacts,
     LaunchFacts,
@@ -14,6 +16,8 @@ from allready.model import (
     StageResult,
     World,
 )
+
+Key = TypeVar("Key")
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -26,6 +30,34 @@ def size(num_bytes: int) -> str:
     return f"{num_bytes} B"
 
 
+def listed(items: Sequence[str], most: int, separator: str = ", ") -> str:
+    """The items in one line; beyond `most` only how many are left."""
+    more = f"{separator}… +{len(items) - most}" if len(items) > most else ""
+    return separator.join(items[:most]) + more
+
+
+MAX_EVIDENCE = 16
+
+
+def seen(source: str, texts: Mapping[int, str], *, most: int = MAX_EVIDENCE) -> tuple[Evidence, ...]:
+    """What `source` shows on each of the first nodes.
+
+    Args:
+        source: where it was read.
+        texts: node rank -> what was read there.
+        most: of them.
+    """
+    return tuple(Evidence(source=source, text=text, node_rank=node) for node, text in list(texts.items())[:most])
+
+
+def grouped(members: Iterable[tuple[Key, int]]) -> dict[Key, tuple[int, ...]]:
+    """Members (node ranks or ranks) by what they have in common, in the order in which they come."""
+    found: dict[Key, list[int]] = {}
+    for key, member in members:
+        found.setdefault(key, []).append(member)
+    return {key: tuple(group) for key, group in found.items()}
+
+
 def rank_label(world: World, rank: int, pid: int | None = None) -> str:
     """`3 (gpu01, pid 1234)`, with what is known."""
     node = world.node_of(rank)
@@ -35,10 +67,8 @@ def rank_label(world: World, rank: int, pid: int | None = None) -> str:
 
 
 def rank_labels(world: World, states: Iterable[RankState], *, most: int = 8) -> str:
-    """Labels of the ranks in `states`, joined by commas; beyond `most` only their number is said."""
-    chosen = list(states)
-    shown = ", ".join(rank_label(world, s.rank, s.pid) for s in chosen[:most])
-    return f"{shown}, … +{len(chosen) - most}" if len(chosen) > most else shown
+    """Labels of the ranks in `states`, joined by commas; beyond `most` only how many are left."""
+    return listed([rank_label(world, s.rank, s.pid) for s in states], most)
 
 
 def stage_label(stage: StageResult) -> str:

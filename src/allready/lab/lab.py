@@ -193,7 +193,12 @@ class Lab:
         with record.locked(self._state_dir, self.name) as folder:
             own = self._whole(folder)
             if not 0 <= node < own.num_nodes:
-                raise UsageError(f"no node {node}; the lab {self.name!r} has node 0 to {own.num_nodes - 1}")
+                raise UsageError(
+                    "no node {node}; the lab {name!r} has node 0 to {last}",
+                    node=node,
+                    name=self.name,
+                    last=own.num_nodes - 1,
+                )
             if not argv:
                 raise UsageError("no command was given")
             enter = holders.into(own.nodes[node].pid, own.user_namespace, "user", "net", "uts", "mount")
@@ -263,7 +268,8 @@ class Lab:
         """
         if fault.scenario_only:
             raise UsageError(
-                f"fault {fault.kind} is about how a scenario starts its commands; a running lab cannot have it"
+                "fault {kind} is about how a scenario starts its commands; a running lab cannot have it",
+                kind=fault.kind,
             )
 
         def change(own: Record, folder: Path) -> Record:
@@ -273,7 +279,10 @@ class Lab:
                 if taken := set(fault.slots_taken()) & set(from_mapping(active.fault).slots_taken()):
                     what = " ".join(min(taken))
                     raise UsageError(
-                        f"fault {active.id} ({active.fault['fault']}) has changed this already: {what}; lift it"
+                        "fault {id} ({fault}) has changed this already: {what}; lift it",
+                        id=active.id,
+                        fault=active.fault["fault"],
+                        what=what,
                     )
             wanted = fault.effects(view)
             effects.apply(own, own.next_fault, wanted)
@@ -316,7 +325,7 @@ class Lab:
             if active.id == fault_id:
                 return from_mapping(active.fault)
         have = ", ".join(f"{a.id} ({a.fault['fault']})" for a in own.faults) or "none"
-        raise UsageError(f"no fault {fault_id} is in force; in force: {have}")
+        raise UsageError("no active fault {fault_id}; active: {have}", fault_id=fault_id, have=have)
 
     def _change(self, change: Callable[[Record, Path], Record]) -> Record:
         with record.locked(self._state_dir, self.name) as folder:

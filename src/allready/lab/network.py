@@ -42,23 +42,25 @@ class LabView:
             UsageError: not a network of a lab, or too small for so many nodes.
         """
         if not 1 <= num_nodes <= MAX_NODES:
-            raise UsageError(f"a lab has 1 to {MAX_NODES} nodes, not {num_nodes}")
+            raise UsageError("a lab has 1 to {limit} nodes, not {num_nodes}", limit=MAX_NODES, num_nodes=num_nodes)
         try:
             network = ipaddress.IPv4Network(subnet)
             network6 = ipaddress.IPv6Network(subnet6) if subnet6 else None
         except ValueError as error:
-            raise UsageError(f"not a subnet: {error}; write for example 10.77.0.0/24 and fd00:77::/64") from error
+            raise UsageError(
+                "not a subnet: {error}; write for example 10.77.0.0/24 and fd00:77::/64", error=error
+            ) from error
         for net in (network, network6):
             if net is not None and net.num_addresses < num_nodes + 2:
-                raise UsageError(f"{net} has no room for {num_nodes} nodes")
+                raise UsageError("{net} has no room for {num_nodes} nodes", net=net, num_nodes=num_nodes)
         if (
             network.is_loopback
             or network.is_multicast
             or (network6 and (network6.is_multicast or network6.is_loopback))
         ):
-            raise UsageError(f"{subnet} cannot be used between nodes")
+            raise UsageError("{subnet} is not usable between nodes", subnet=subnet)
         if not 1280 <= mtu_bytes <= 65535:
-            raise UsageError(f"an MTU is 1280 to 65535 bytes, not {mtu_bytes}")
+            raise UsageError("an MTU is 1280 to 65535 bytes, not {mtu_bytes}", mtu_bytes=mtu_bytes)
         return cls(num_nodes=num_nodes, subnet=network, subnet6=network6, mtu_bytes=mtu_bytes)
 
     def name(self, node: int) -> str:

@@ -81,7 +81,7 @@ def check_name(name: str) -> str:
         UsageError: not usable as the name of a lab.
     """
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name for a lab; use up to 40 letters, digits, '-', '_', '.'")
+        raise UsageError("{name!r} is not a valid lab name; use up to 40 letters, digits, '-', '_', '.'", name=name)
     return name
 
 
@@ -153,8 +153,9 @@ def create(state_dir: Path, name: str) -> Path:
             continue
         except FileExistsError as error:
             raise UsageError(
-                f"there is a lab {name!r} already; remove it with: allready lab down --name {name}, "
-                "or choose another --name"
+                "the lab {name!r} already exists; remove it with: allready lab down --name {name}, or "
+                "choose another --name",
+                name=name,
             ) from error
         return state_dir / name
     raise LabError(f"{state_dir} keeps disappearing")
@@ -174,7 +175,9 @@ def locked(state_dir: Path, name: str) -> Iterator[Path]:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
         have = ", ".join(names(state_dir)) if isinstance(error, FileNotFoundError) else error.strerror
-        raise UsageError(f"there is no lab {name!r} (labs of this user: {have or 'none'})") from error
+        raise UsageError(
+            "there is no lab {name!r} (labs of this user: {have})", name=name, have=have or "none"
+        ) from error
     try:
         deadline = time.monotonic() + LOCK_TIMEOUT_S
         while True:
@@ -190,7 +193,7 @@ def locked(state_dir: Path, name: str) -> Iterator[Path]:
         except FileNotFoundError:
             same = False
         if not same:
-            raise UsageError(f"the lab {name!r} was taken down just now")
+            raise UsageError("the lab {name!r} was removed meanwhile", name=name)
         yield folder
     finally:
         os.close(descriptor)

@@ -78,7 +78,7 @@ def run_scenario(
     wanted = {node: c if isinstance(c, Command) else Command(argv=tuple(c)) for node, c in sorted(commands.items())}
     num_nodes = lab.view.num_nodes
     if wrong := [node for node in wanted if not 0 <= node < num_nodes]:
-        raise UsageError(f"no node {wrong[0]}; the lab has node 0 to {num_nodes - 1}")
+        raise UsageError("no node {node}; the lab has node 0 to {last}", node=wrong[0], last=num_nodes - 1)
     for fault in faults:
         fault.check_nodes(num_nodes)
     starts = dict.fromkeys(wanted, 0.0) | {f.node: f.delay_s for f in faults if isinstance(f, StartLate)}

@@ -72,25 +72,29 @@ def load(path: str) -> ConfigFile:
         with Path(path).open("rb") as source:
             data = source.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UsageError(f"--config {path}: {error.strerror or error}") from None
+        raise UsageError("--config {path}: {reason}", path=path, reason=error.strerror or error) from None
     if len(data) > MAX_BYTES:
-        raise UsageError(f"--config {path}: larger than {MAX_BYTES >> 20} MiB")
+        raise UsageError("--config {path}: larger than {limit} MiB", path=path, limit=MAX_BYTES >> 20)
     try:
         text = data.decode("utf-8")
         content = tomllib.loads(text)
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 text: {error.reason} at byte {error.start}") from None
+        raise UsageError(
+            "{path}: not UTF-8 text: {reason} at byte {start}", path=path, reason=error.reason, start=error.start
+        ) from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: not TOML: {error}") from None
+        raise UsageError("{path}: not TOML: {error}", path=path, error=error) from None
     reader = _Reader(path, text)
     for key, value in content.items():
         if key not in {"job", "node"} or not isinstance(value, dict):
-            raise UsageError(f'{reader.at((key,))}: {key}: a file has [job] and [node."NAME"] sections only')
+            raise UsageError(
+                '{at}: {key}: a file has [job] and [node."NAME"] sections only', at=reader.at((key,)), key=key
+            )
     job = reader.section("", ("job",), content.get("job", {}), _JOB_KEYS)
     nodes = []
     for name, table in content.get("node", {}).items():
         if not isinstance(table, dict) or not name.strip():
-            raise UsageError(f'{reader.at(("node", name))}: write [node."NAME"] above the keys of a node')
+            raise UsageError('{at}: write [node."NAME"] above the keys of a node', at=reader.at(("node", name)))
         nodes.append(reader.section(name, ("node", name), table, _NODE_KEYS))
     return ConfigFile(path=path, job=job, nodes=tuple(nodes))
 
@@ -114,7 +118,12 @@ def pick(file: ConfigFile, node_name: str | None, identity: Callable[[], Identit
     if node_name is not None:
         named = [s for s in file.nodes if node_name in {s.name, s.address}]
         if len(named) != 1:
-            raise UsageError(f"--node-name {node_name}: {file.path} has no such node; there are: {listed}")
+            raise UsageError(
+                "--node-name {node_name}: {path} has no such node; there are: {listed}",
+                node_name=node_name,
+                path=file.path,
+                listed=listed,
+            )
         return named[0]
     if not file.nodes:
         return None
@@ -126,10 +135,13 @@ def pick(file: ConfigFile, node_name: str | None, identity: Callable[[], Identit
         return fits[0]
     if fits:
         both = " and ".join(f'[node."{s.name}"]' for s in fits)
-        raise UsageError(f"{file.path}: {both} are both this machine; choose one with --node-name")
+        raise UsageError("{path}: {both} are both this machine; choose one with --node-name", path=file.path, both=both)
     raise UsageError(
-        f"{file.path}: no [node] is this machine ({', '.join((*me.names, *me.addresses))}); there are: {listed}.  "
-        "Add a section, or choose one with --node-name"
+        "{path}: no [node] is this machine ({names}); there are: {listed}.  Add a section, or choose one "
+        "with --node-name",
+        path=file.path,
+        names=", ".join((*me.names, *me.addresses)),
+        listed=listed,
     )
 
 
@@ -204,7 +216,7 @@ class _Reader:
                 continue
             flag = _BY_KEY[key]
             if flag.dest in values:
-                raise UsageError(f"{at}: {written} is given twice in this section")
+                raise UsageError("{at}: {written} is given twice in this section", at=at, written=written)
             values[flag.dest] = _value(flag, value, f"{at}: {written}")
             sources[flag.dest] = at
         return Section(values=values, sources=sources, **more)
@@ -213,49 +225,56 @@ class _Reader:
         key = written.replace("-", "_")
         section = "[job]" if keys == ("job",) else "[node]"
         if key in _JOB_KEYS:
-            raise UsageError(f"{at}: {written} belongs to [job]: it is the same for all nodes")
+            raise UsageError("{at}: {written} belongs to [job]: it is the same for all nodes", at=at, written=written)
         if key in _NODE_KEYS:
-            raise UsageError(f'{at}: {written} belongs to a [node."NAME"]')
+            raise UsageError('{at}: {written} belongs to a [node."NAME"]', at=at, written=written)
         near = difflib.get_close_matches(key, valid, n=1)
         meant = f"; did you mean {near[0].replace('_', '-')}?" if near else ""
         shown = ", ".join(sorted(name.replace("_", "-") for name in valid))
-        raise UsageError(f"{at}: {section} has no key {written}{meant}  Valid are: {shown}")
+        raise UsageError(
+            "{at}: {section} has no key {written}{meant}  Valid are: {shown}",
+            at=at,
+            section=section,
+            written=written,
+            meant=meant,
+            shown=shown,
+        )
 
     def _special(self, at: str, key: str, value: Any) -> dict[str, Any]:
         if key == "env":
             return {"environment": _environment(at, value)}
         if key == "master":
             if not isinstance(value, bool):
-                raise UsageError(f"{at}: master is true or false; the address of node 0 is master-addr in [job]")
+                raise UsageError("{at}: master is true or false; the address of node 0 is master-addr in [job]", at=at)
             return {"master": value}
         if key == "arguments":
             if not isinstance(value, list) or not all(isinstance(v, str | int | float) for v in value):
-                raise UsageError(f'{at}: arguments is a list such as ["--lr", "0.1"]')
+                raise UsageError('{at}: arguments is a list such as ["--lr", "0.1"]', at=at)
             return {"arguments": tuple(str(v) for v in value)}
         if not isinstance(value, str) or not value:
-            raise UsageError(f"{at}: {key} is a string")
+            raise UsageError("{at}: {key} is a string", at=at, key=key)
         return {key: value}
 
 
 def _environment(at: str, value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
-        raise UsageError(f'{at}: env is a table such as {{ NCCL_DEBUG = "INFO" }}')
+        raise UsageError('{at}: env is a table such as {{ NCCL_DEBUG = "INFO" }}', at=at)
     for name, word in value.items():
         if not _VARIABLE.fullmatch(name):
-            raise UsageError(f"{at}: env: {name!r} is not the name of a variable")
+            raise UsageError("{at}: env: {name!r} is not the name of a variable", at=at, name=name)
         if isinstance(word, bool) or not isinstance(word, str | int | float) or "\x00" in str(word):
-            raise UsageError(f"{at}: env: {name} is a string or a number")
+            raise UsageError("{at}: env: {name} is a string or a number", at=at, name=name)
     return {name: str(word) for name, word in value.items()}
 
 
 def _value(flag: Flag, value: Any, what: str) -> Any:
     if flag.kind == "switch":
         if not isinstance(value, bool):
-            raise UsageError(f"{what} is true or false")
+            raise UsageError("{what} is true or false", what=what)
         return value
     if flag.kind == "choice":
         if value not in flag.choices:
-            raise UsageError(f"{what} is one of {', '.join(flag.choices)}")
+            raise UsageError("{what} is one of {choices}", what=what, choices=", ".join(flag.choices))
         return value
     allowed = _SCALARS[flag.kind]
     parts = value if isinstance(value, list) and flag.kind in _LISTED else [value]
@@ -263,10 +282,10 @@ def _value(flag: Flag, value: Any, what: str) -> Any:
         parts = [f"{key}={word}" for key, word in value.items()]
     is_right = parts and all(isinstance(p, allowed) and (not isinstance(p, bool) or bool in allowed) for p in parts)
     if not is_right:
-        raise UsageError(f"{what} is {_SHOWN[flag.kind]}, not {value!r}")
+        raise UsageError("{what} is {shown}, not {value!r}", what=what, shown=_SHOWN[flag.kind], value=value)
     if flag.kind == "level" and isinstance(value, bool):
         return "INFO" if value else None
     try:
         return KINDS[flag.kind](",".join(str(part) for part in parts))
     except ValueError as error:
-        raise UsageError(f"{what}: {error}") from None
+        raise UsageError("{what}: {error}", what=what, error=error) from None

@@ -15,7 +15,12 @@ def check_nodes(file: ConfigFile) -> None:
     _unique("address", [pair for s in nodes for pair in ((s.name, s), *(((s.address, s),) if s.address else ()))])
     masters = [s for s in nodes if s.master]
     if len(masters) > 1:
-        raise UsageError(f"{masters[1].where}: {_shown(masters[0])} is the master already ({masters[0].where})")
+        raise UsageError(
+            "{at}: {master} is the master already ({other_at})",
+            at=masters[1].where,
+            master=_shown(masters[0]),
+            other_at=masters[0].where,
+        )
     _some_only(nodes, "node_rank")
     _some_only(nodes, "start_rank")
     _unique("node-rank", [(s.values["node_rank"], s) for s in nodes if "node_rank" in s.values])
@@ -25,11 +30,20 @@ def check_nodes(file: ConfigFile) -> None:
         rank = section.values.get("node_rank", 0)
         if not 0 <= rank < most:
             raise UsageError(
-                f"{section.sources['node_rank']}: {_shown(section)} has node-rank {rank}: "
-                f"with {most} nodes it is 0 to {most - 1}"
+                "{at}: {section} has node-rank {rank}: with {most} nodes it is 0 to {last}",
+                at=section.sources["node_rank"],
+                section=_shown(section),
+                rank=rank,
+                most=most,
+                last=most - 1,
             )
         if section.master and rank != 0:
-            raise UsageError(f"{section.where}: {_shown(section)} is the master and has node-rank {rank} instead of 0")
+            raise UsageError(
+                "{at}: {section} is the master and has node-rank {rank} instead of 0",
+                at=section.where,
+                section=_shown(section),
+                rank=rank,
+            )
     for section in nodes:
         _devices_fit(file, section)
     _ranks_fit(file)
@@ -50,12 +64,20 @@ def _devices_fit(file: ConfigFile, section: Section) -> None:
     if not devices:
         return
     if len(set(devices)) != len(devices):
-        raise UsageError(f"{section.where}: {_shown(section)} names a device twice: {', '.join(devices)}")
+        raise UsageError(
+            "{at}: {section} names a device twice: {devices}",
+            at=section.where,
+            section=_shown(section),
+            devices=", ".join(devices),
+        )
     grouped = values.get("framework") == "jax" and isinstance(nproc, int) and len(devices) % nproc == 0
     if isinstance(nproc, int) and nproc != len(devices) and not grouped:
         raise UsageError(
-            f"{section.where}: {_shown(section)} has {len(devices)} devices and nproc-per-node {nproc}; "
-            "one rank needs one device"
+            "{at}: {section} has {count} devices and nproc-per-node {nproc}; one rank needs one device",
+            at=section.where,
+            section=_shown(section),
+            count=len(devices),
+            nproc=nproc,
         )
 
 
@@ -81,7 +103,7 @@ def _ranks_fit(file: ConfigFile) -> None:
         assign(entries)
     except RanksError as error:
         first = next(s for s in nodes if s.name in error.nodes)
-        raise UsageError(f"{first.sources['start_rank']}: {error}") from None
+        raise UsageError("{at}: {error}", at=first.sources["start_rank"], error=error) from None
 
 
 def _some_only(nodes: tuple[Section, ...], dest: str) -> None:
@@ -90,8 +112,11 @@ def _some_only(nodes: tuple[Section, ...], dest: str) -> None:
     if with_it and without:
         name = dest.replace("_", "-")
         raise UsageError(
-            f"{with_it[0].sources[dest]}: {_shown(with_it[0])} has {name} and {_shown(without[0])} has none; "
-            "give it to every node or to none"
+            "{at}: {one} has {name} and {other} has none; give it to every node or to none",
+            at=with_it[0].sources[dest],
+            one=_shown(with_it[0]),
+            name=name,
+            other=_shown(without[0]),
         )
 
 
@@ -102,7 +127,14 @@ def _unique(what: str, pairs: Sequence[tuple[str | int, Section]]) -> None:
         other = seen.setdefault(key, section)
         if other is not section:
             line = section.sources.get(what.replace("-", "_"), section.where)
-            raise UsageError(f"{line}: {_shown(section)} and {_shown(other)} both have {what} {value}")
+            raise UsageError(
+                "{line}: {section} and {other} both have {what} {value}",
+                line=line,
+                section=_shown(section),
+                other=_shown(other),
+                what=what,
+                value=value,
+            )
 
 
 def _shown(section: Section) -> str:

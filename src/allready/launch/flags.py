@@ -35,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     groups = {key: parser.add_argument_group(title) for key, title in GROUPS.items()}
     for flag in FLAGS:
         _add(groups[flag.group], flag)
-    script = parser.add_argument("script", metavar="SCRIPT", help="what every rank runs")
+    script = parser.add_argument("script", metavar="SCRIPT", help="program that every rank runs")
     script.required = False  # the configuration file may name it
-    rest = parser.add_argument("script_args", metavar="...", nargs=argparse.REMAINDER, help="its arguments")
+    rest = parser.add_argument("script_args", metavar="...", nargs=argparse.REMAINDER, help="arguments of the program")
     rest.required = False
 
 
@@ -115,7 +115,10 @@ def request_from(
     start_rank = options.value("start_rank")
     if start_rank is not None and least != most:
         raise UsageError(
-            f"{options.where('start_rank')}: with {least} to {most} nodes the ranks are not known beforehand"
+            "{where}: with {least} to {most} nodes the ranks are not known beforehand",
+            where=options.where("start_rank"),
+            least=least,
+            most=most,
         )
     wait_s = options.value("wait") or rendezvous.wait_s or DEFAULT_WAIT_S
     log_dir = options.value("log_dir")
@@ -219,12 +222,16 @@ def _command(args: argparse.Namespace, options: OptionSources, settings: Setting
     if target is None:
         target, arguments = settings.script, settings.arguments
     if not target:
-        raise UsageError("which script?  Name it behind the flags: allready run --nproc-per-node 2 train.py")
+        raise UsageError("no script given; put it after the flags: allready run --nproc-per-node 2 train.py")
     if target.upper() in NCCL_LEVELS and options.by_hand("nccl_log") and arguments:
-        raise UsageError(f"{target} would be the script here; the level is chosen by --nccl-log={target.upper()}")
+        raise UsageError(
+            "{target} would be taken as the script; set the level with --nccl-log={level}",
+            target=target,
+            level=target.upper(),
+        )
     module, program, run_path = (bool(options.value(name)) for name in ("module", "no_python", "run_path"))
     if module and program and not run_path:
-        raise UsageError("--module and --no-python exclude each other: a module needs Python")
+        raise UsageError("--module and --no-python cannot be combined: a module needs Python")
     return Command(
         target=target,
         arguments=arguments,
@@ -294,7 +301,11 @@ def as_number(asked: int | str | None, count_gpus: Callable[[], int]) -> int | N
 
 def _num_nodes(options: OptionSources, rendezvous: Rendezvous, num_nodes: int) -> tuple[int, int]:
     if rendezvous.standalone and num_nodes > 1:
-        raise UsageError(f"--standalone is for one node, {options.where('nnodes')} gives {num_nodes}")
+        raise UsageError(
+            "--standalone is for one node, {where} gives {num_nodes}",
+            where=options.where("nnodes"),
+            num_nodes=num_nodes,
+        )
     asked = options.by_hand("nnodes") or options.filed("nnodes")
     return (asked[0], num_nodes) if asked and asked[1] == num_nodes else (num_nodes, num_nodes)
 
@@ -326,8 +337,10 @@ def _master(
         scheduler = detect(environ)
         hint = (scheduler.help if scheduler else {}).get("master_addr", "the name or address of node 0")
         raise UsageError(
-            f"where is node 0 of the {num_nodes} nodes?  Add --master-addr ({hint}), or --sync-dir DIR where all nodes "
-            "see a folder, or start from one shell with --hosts"
+            "the address of node 0 (of {num_nodes} nodes) is missing; add --master-addr ({hint}), or --sync-dir DIR "
+            "(a shared folder), or start from one shell with --hosts",
+            num_nodes=num_nodes,
+            hint=hint,
         )
     return launch.master_addr, launch.master_port if "master_port" in sources else DEFAULT_MASTER_PORT
 
@@ -351,8 +364,11 @@ def _devices(options: OptionSources, nproc: int, framework: str) -> tuple[str, .
         each = len(devices) // nproc
         return tuple(",".join(devices[at : at + each]) for at in range(0, len(devices), each))
     raise UsageError(
-        f"{options.where('devices')} names {len(devices)} devices, "
-        f"{options.where('nproc_per_node')} gives {nproc} ranks"
+        "{devices_at} names {count} devices, {nproc_at} gives {nproc} ranks",
+        devices_at=options.where("devices"),
+        count=len(devices),
+        nproc_at=options.where("nproc_per_node"),
+        nproc=nproc,
     )
 
 
@@ -369,7 +385,10 @@ def _shown(options: OptionSources, nproc: int) -> tuple[int, ...]:
     wrong = [rank for rank in shown if rank >= nproc]
     if wrong:
         raise UsageError(
-            f"{options.where('local_ranks_filter')}: local rank {wrong[0]} does not exist, there are {nproc}"
+            "{where}: local rank {local_rank} does not exist, there are {nproc}",
+            where=options.where("local_ranks_filter"),
+            local_rank=wrong[0],
+            nproc=nproc,
         )
     return shown
 
@@ -383,7 +402,7 @@ def _grace(options: OptionSources, environ: Mapping[str, str]) -> float:
         try:
             return float(KINDS["number"](environ[variable]))
         except ValueError as error:
-            raise UsageError(f"{variable}: {error}") from None
+            raise UsageError("{variable}: {error}", variable=variable, error=error) from None
     for dest in ("grace", "shutdown_timeout"):
         if options.filed(dest) is not None:
             return float(options.filed(dest))
@@ -404,7 +423,9 @@ def _of_torchrun(options: OptionSources) -> dict[str, str]:
     if names:
         unknown = [name for name in names if not name.startswith("SIG") or name not in signal.Signals.__members__]
         if unknown:
-            raise UsageError(f"{options.where('signals_to_handle')}: there is no signal {unknown[0]}")
+            raise UsageError(
+                "{where}: there is no signal {name}", where=options.where("signals_to_handle"), name=unknown[0]
+            )
         found["signals_to_handle"] = ",".join(names)
     return found
 

@@ -49,7 +49,9 @@ def coordinator_ports(
         if len(found) == number:
             break
     if not found:
-        raise UsageError(f"no port from {low} to {high} is free on this machine for the coordinator of JAX")
+        raise UsageError(
+            "no port from {low} to {high} is free on this machine for the coordinator of JAX", low=low, high=high
+        )
     return tuple(found)
 
 

@@ -77,12 +77,15 @@ def lay_out(
     num_nodes = values.setdefault("num_nodes", 1)
     if num_nodes > 1 and "node_rank" not in values and not by_agreement:
         raise UsageError(
-            f"which of the {num_nodes} nodes is this?  Add --node-rank 0 on the master, 1 to {num_nodes - 1} elsewhere"
+            "the rank of this node is missing (of {num_nodes} nodes); add --node-rank 0 on node 0, "
+            "1 to {last} elsewhere",
+            num_nodes=num_nodes,
+            last=num_nodes - 1,
         )
     node_rank = values.setdefault("node_rank", 0)
     if num_nodes > 1 and not values.get("master_addr") and not by_agreement:
         hint = (scheduler.help if scheduler else {}).get("master_addr", "the name or address of node 0")
-        raise UsageError(f"where is node 0?  Add --master-addr ({hint})")
+        raise UsageError("the address of node 0 is missing; add --master-addr ({hint})", hint=hint)
     values.setdefault("master_addr", "127.0.0.1")
     values.setdefault("master_port", DEFAULT_MASTER_PORT)
     devices = tuple(flags.get("devices") or ())
@@ -142,12 +145,16 @@ def _convert(variable: Variable, text: str, environ: Mapping[str, str]) -> Any:
     if variable.name == "PET_NNODES" and tail:
         # torchrun's elastic form MIN:MAX; a roll call needs one number.
         if head != tail:
-            raise UsageError(f"PET_NNODES={text} is a range; give the number of nodes to expect: --nnodes {tail}")
+            raise UsageError(
+                "PET_NNODES={text} is a range; give the number of nodes to expect: --nnodes {tail}",
+                text=text,
+                tail=tail,
+            )
         text = head
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"{variable.name}={text!r} is not a number") from None
+        raise UsageError("{name}={text!r} is not a number", name=variable.name, text=text) from None
 
 
 def _derive_nodes(values: dict[str, Any], sources: dict[str, str], scheduler: Scheduler | None) -> None:
@@ -163,9 +170,14 @@ def _derive_nodes(values: dict[str, Any], sources: dict[str, str], scheduler: Sc
             continue
         if not uniform:
             raise UsageError(
-                f"rank {rank} of {world} with {nproc} here as local rank {local}: the ranks are not placed node by "
-                f"node in equal numbers, so the {name.replace('_', ' ')} cannot be worked out; add --nnodes and "
-                "--node-rank"
+                "rank {rank} of {world} with {nproc} here as local rank {local}: the ranks are not placed "
+                "node by node in equal numbers, so the {what} cannot be worked out; add --nnodes and "
+                "--node-rank",
+                rank=rank,
+                world=world,
+                nproc=nproc,
+                local=local,
+                what=name.replace("_", " "),
             )
         values[name] = value
         sources[name] = f"{sources['rank']} and {sources['nproc_per_node']}"
@@ -176,12 +188,14 @@ def _nproc(asked: Any, devices: tuple[str, ...], count_gpus: Callable[[], int], 
         asked = int(asked)
     if isinstance(asked, int):
         if devices and len(devices) != asked:
-            raise UsageError(f"--devices names {len(devices)} devices, --nproc-per-node is {asked}")
+            raise UsageError(
+                "--devices names {count} devices, --nproc-per-node is {asked}", count=len(devices), asked=asked
+            )
         return asked
     if devices:
         return len(devices)
     if asked not in {None, "auto", "gpu", "cpu"}:
-        raise UsageError(f"--nproc-per-node {asked!r}: give a number, or gpu, cpu or auto")
+        raise UsageError("--nproc-per-node {asked!r}: give a number, or gpu, cpu or auto", asked=asked)
     gpus = 0 if asked == "cpu" else count_gpus()
     if gpus == 0 and asked == "gpu":
         raise UsageError("--nproc-per-node gpu: no GPU is visible on this machine")
@@ -191,17 +205,24 @@ def _nproc(asked: Any, devices: tuple[str, ...], count_gpus: Callable[[], int], 
 
 def _check_ranges(launch: LaunchFacts) -> None:
     if not 1 <= launch.num_nodes <= MAX_NODES:
-        raise UsageError(f"--nnodes {launch.num_nodes}: 1 to {MAX_NODES}")
+        raise UsageError("--nnodes {num_nodes}: 1 to {limit}", num_nodes=launch.num_nodes, limit=MAX_NODES)
     if not 0 <= launch.node_rank < launch.num_nodes:
         origin = launch.sources.get("node_rank", "--node-rank")
         raise UsageError(
-            f"node rank {launch.node_rank} (from {origin}) does not exist: "
-            f"with {launch.num_nodes} nodes it is 0 to {launch.num_nodes - 1}"
+            "node rank {node_rank} (from {origin}) does not exist: with {num_nodes} nodes it is 0 to {last}",
+            node_rank=launch.node_rank,
+            origin=origin,
+            num_nodes=launch.num_nodes,
+            last=launch.num_nodes - 1,
         )
     if not 1 <= launch.nproc_per_node <= MAX_RANKS_PER_NODE:
-        raise UsageError(f"--nproc-per-node {launch.nproc_per_node}: 1 to {MAX_RANKS_PER_NODE}")
+        raise UsageError(
+            "--nproc-per-node {nproc_per_node}: 1 to {limit}",
+            nproc_per_node=launch.nproc_per_node,
+            limit=MAX_RANKS_PER_NODE,
+        )
     if not 1 <= launch.master_port <= 65535:
-        raise UsageError(f"--master-port {launch.master_port}: 1 to 65535")
+        raise UsageError("--master-port {master_port}: 1 to 65535", master_port=launch.master_port)
 
 
 def first_of_nodelist(text: str) -> str:
@@ -212,7 +233,7 @@ def first_of_nodelist(text: str) -> str:
     """
     match = re.match(r"^([^\[\],\s]*)(?:\[([^\]]+)\])?([^\[\],\s]*)(?=,|\[|$)", text)
     if not match or not match.group(0):
-        raise UsageError(f"not a Slurm node list: {text!r}")
+        raise UsageError("not a Slurm node list: {text!r}", text=text)
     prefix, inside, suffix = match.groups()
     first = re.split(r"[,-]", inside)[0] if inside else ""
     rest = text[match.end() :]
@@ -231,9 +252,14 @@ def tasks_on_node(text: str, node_rank: int) -> int:
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
         if not match:
-            raise UsageError(f"not Slurm's tasks per node: {text!r}")
+            raise UsageError("not Slurm's tasks per node: {text!r}", text=text)
         count, repeat = int(match.group(1)), int(match.group(2) or 1)
         place += repeat
         if node_rank < place:
             return count
-    raise UsageError(f"Slurm's tasks per node {text!r} name {place} nodes, this is node {node_rank}")
+    raise UsageError(
+        "Slurm's tasks per node {text!r} name {place} nodes, this is node {node_rank}",
+        text=text,
+        place=place,
+        node_rank=node_rank,
+    )

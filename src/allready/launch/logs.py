@@ -43,7 +43,9 @@ def parse_std(text: str) -> Std | dict[int, Std]:
     for part in text.split(","):
         pair = re.fullmatch(r"\s*(\d{1,4}):([0-3])\s*", part)
         if pair is None:
-            raise UsageError(f"{text!r}: give 0 to 3 (1 is stdout, 2 is stderr), or LOCAL_RANK:0-3,LOCAL_RANK:0-3")
+            raise UsageError(
+                "{text!r}: give 0 to 3 (1 is stdout, 2 is stderr), or LOCAL_RANK:0-3,LOCAL_RANK:0-3", text=text
+            )
         found[int(pair[1])] = Std(int(pair[2]))
     return found
 

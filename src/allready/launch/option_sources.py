@@ -75,12 +75,14 @@ def of_variable(flag: Flag, environ: Mapping[str, str]) -> Any:
         try:
             return bool(int(text))
         except ValueError:
-            raise UsageError(f"{name}={text!r}: torchrun reads 0 or 1 here") from None
+            raise UsageError("{name}={text!r}: torchrun reads 0 or 1 here", name=name, text=text) from None
     if flag.kind == "choice":
         if text not in flag.choices:
-            raise UsageError(f"{name}={text!r}: there are {', '.join(flag.choices)}")
+            raise UsageError(
+                "{name}={text!r}: there are {choices}", name=name, text=text, choices=", ".join(flag.choices)
+            )
         return text
     try:
         return KINDS[flag.kind](text)
     except ValueError as error:
-        raise UsageError(f"{name}: {error}") from None
+        raise UsageError("{name}: {error}", name=name, error=error) from None

@@ -25,9 +25,10 @@ class Rendezvous:
         backend = "c10d" if self.standalone else options.value("rdzv_backend") or "static"
         if backend not in BACKENDS:
             raise UsageError(
-                f"{options.where('rdzv_backend')} {backend}: nodes meet at a port of node 0 here, without "
-                "another server; write --rdzv-backend c10d --rdzv-endpoint HOST:PORT (HOST one of the nodes), "
-                "or --master-addr HOST"
+                "{where} {backend}: nodes meet at a port of node 0 here, without another server; write "
+                "--rdzv-backend c10d --rdzv-endpoint HOST:PORT (HOST one of the nodes), or --master-addr HOST",
+                where=options.where("rdzv_backend"),
+                backend=backend,
             )
         conf: dict[str, str] = dict(options.value("rdzv_conf") or {})
         self.is_agreed = backend == "c10d" and not self.standalone
@@ -72,13 +73,15 @@ def split_endpoint(text: str, source: str = "--rdzv-endpoint") -> tuple[str, int
             return match[1] or match[3], int(port) if port else None
     elif word.count(":") > 1 and re.fullmatch(r"[0-9A-Fa-f:.]+(%[0-9A-Za-z._-]+)?", word):
         return word, None
-    raise UsageError(f"{source} {text!r}: write HOST:PORT, for example gpu01:29500 or [fd00::1]:29500")
+    raise UsageError(
+        "{source} {text!r}: write HOST:PORT, for example gpu01:29500 or [fd00::1]:29500", source=source, text=text
+    )
 
 
 def _truth(conf: Mapping[str, str], key: str) -> bool | None:
     text = conf.get(key, "").lower()
     if text and text not in _TRUE | _FALSE:
-        raise UsageError(f"--rdzv-conf {key}={text}: write {key}=1 or {key}=0")
+        raise UsageError("--rdzv-conf {key}={text}: write {key}=1 or {key}=0", key=key, text=text)
     return text in _TRUE if text else None
 
 
@@ -87,4 +90,4 @@ def _wait(conf: Mapping[str, str]) -> float | None:
     try:
         return seconds(text) if text and text != "-1" else None
     except ValueError as error:
-        raise UsageError(f"--rdzv-conf: {error}") from None
+        raise UsageError("--rdzv-conf: {error}", error=error) from None

@@ -75,9 +75,13 @@ def parse_hosts(words: Sequence[str]) -> tuple[Target, ...]:
             port = int(match["port"]) if match["port"] else None
             target = Target(host=match["host"] or match["six"], user=match["user"], port=port)
         else:
-            raise UsageError(f"--hosts: {word!r} is not a host; write gpu01, user@gpu01, gpu01:2222 or [fd00::1]:22")
+            raise UsageError(
+                "--hosts: {word!r} is not a host; write gpu01, user@gpu01, gpu01:2222 or [fd00::1]:22", word=word
+            )
         if target in targets:
-            raise UsageError(f"--hosts: {word} is there twice; one agent serves all ranks of a node (--nproc-per-node)")
+            raise UsageError(
+                "--hosts: {word} is listed twice; one agent serves all ranks of a node (--nproc-per-node)", word=word
+            )
         targets.append(target)
     if not targets:
         raise UsageError("--hosts names no host; write --hosts gpu01,gpu02")
@@ -92,7 +96,9 @@ def options_from(args: argparse.Namespace, environ: Mapping[str, str]) -> SshOpt
     """
     for option in args.ssh_option or ():
         if not _OPTION.fullmatch(option) or "\n" in option:
-            raise UsageError(f"--ssh-option {option!r}: write KEY=VALUE as in ssh_config, for example Port=2222")
+            raise UsageError(
+                "--ssh-option {option!r}: write KEY=VALUE as in ssh_config, for example Port=2222", option=option
+            )
     return SshOptions(
         options=tuple(args.ssh_option or ()),
         directory=args.remote_dir or str(Path.cwd()),
@@ -115,16 +121,15 @@ def passed_environment(environ: Mapping[str, str], names: Sequence[str] = ()) ->
         if fits and _VARIABLE.fullmatch(name) and _is_harmless(name, value):
             passed[name] = value
     for name in names:
-        if not _VARIABLE.fullmatch(name) or name not in environ:
-            raise UsageError(
-                f"--pass-env {name}: not set in this shell"
-                if _VARIABLE.fullmatch(name)
-                else f"--pass-env {name!r}: not a name"
-            )
+        if not _VARIABLE.fullmatch(name):
+            raise UsageError("--pass-env {name!r}: not the name of a variable", name=name)
+        if name not in environ:
+            raise UsageError("--pass-env {name}: not set in this shell", name=name)
         if not _is_harmless(name, environ[name]):
             raise UsageError(
-                f"--pass-env {name}: this is a likely secret, and every user of the node could read it there; "
-                "put it into a file that the script reads, or into the node's own environment"
+                "--pass-env {name}: this is a likely secret, and every user of the node could read it "
+                "there; put it into a file that the script reads, or into the node's own environment",
+                name=name,
             )
         passed[name] = environ[name]
     return dict(sorted(passed.items()))
@@ -143,10 +148,11 @@ def agent_commands(args: argparse.Namespace, targets: Sequence[Target]) -> list[
     for dest in ("node_rank", "standalone", "rdzv_endpoint", "sync_dir", "node_name"):
         if getattr(args, dest, None) is not None:
             raise UsageError(
-                f"--{dest.replace('_', '-')} and --hosts exclude each other: the order of the hosts decides"
+                "--{option} and --hosts cannot be combined: the order of the hosts decides",
+                option=dest.replace("_", "-"),
             )
     if args.nnodes is not None and args.nnodes != (len(targets), len(targets)):
-        raise UsageError(f"--nnodes and --hosts contradict each other: {len(targets)} hosts are named")
+        raise UsageError("--nnodes and --hosts contradict each other: {count} hosts are named", count=len(targets))
     python = args.remote_python or sys.executable
     master = args.master_addr or targets[0].host
     common = _common_flags(args)

@@ -26,11 +26,13 @@ def count_xpus(deadline_s: float = DEADLINE_S) -> int:
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        raise UsageError(f"--nproc-per-node xpu: torch did not count the XPUs within {deadline_s:.0f} s") from None
+        raise UsageError(
+            "--nproc-per-node xpu: torch did not count the XPUs within {deadline_s:.0f} s", deadline_s=deadline_s
+        ) from None
     words = done.stdout.split()
     if done.returncode or not words or not words[-1].isdecimal():
         last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-        raise UsageError(f"--nproc-per-node xpu: torch cannot count the XPUs: {last[:300]}")
+        raise UsageError("--nproc-per-node xpu: torch cannot count the XPUs: {error}", error=last[:300])
     if int(words[-1]) < 1:
         raise UsageError("--nproc-per-node xpu: no XPU is visible to torch on this machine")
     return int(words[-1])

@@ -46,23 +46,27 @@ def decode(data: bytes) -> Report:
         UsageError: not JSON, not a report, another schema, or a field that is not what it should be.
     """
     if len(data) > MAX_BYTES:
-        raise UsageError(f"not a report: {len(data)} bytes is more than any report has")
+        raise UsageError("not a report: {size} bytes is too large for one", size=len(data))
     try:
         body = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise UsageError(f"not a report: this is not JSON ({error})") from error
+        raise UsageError("not a report: this is not JSON ({error})", error=error) from error
     if not isinstance(body, dict):
         raise UsageError("not a report: the JSON is not an object")
     schema = body.get("schema")
     if schema != SCHEMA:
-        raise UsageError(f"not a report this version reads: its schema is {schema!r:.80}, expected {SCHEMA!r}")
+        raise UsageError(
+            "not a report this version reads: its schema is {schema!r:.80}, expected {expected!r}",
+            schema=schema,
+            expected=SCHEMA,
+        )
     with contextlib.suppress(msgspec.ValidationError, RecursionError):
         return msgspec.convert(body, Report, strict=True, str_keys=True)
     # Again with NaN where a number was not finite, or for the reason: the walk is slow, and seldom needed.
     try:
         return msgspec.convert(_nan_for_null(body, Report), Report, strict=True, str_keys=True)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise UsageError(f"not a whole report: {error}") from error
+        raise UsageError("incomplete report: {error}", error=error) from error
 
 
 def _nan_for_null(value: Any, kind: Any) -> Any:
@@ -146,4 +150,4 @@ def deliver(target: str, data: bytes) -> None:
     except BrokenPipeError:
         raise  # the reader has read enough
     except OSError as error:
-        raise UsageError(f"--json {target}: cannot write: {error.strerror or error}") from error
+        raise UsageError("--json {place}: {reason}", place=target, reason=error.strerror or error) from error

@@ -5,7 +5,6 @@ keyed by code.  What a language lacks falls back to English slot by slot.
 """
 
 import functools
-import os
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any
@@ -15,22 +14,11 @@ from msgspec.structs import replace
 from allready.model import Finding, Remedy, RemedyStep
 from allready.model.fill import fill, fill_place, steps_of
 from allready.text.ui import FOLDERS, entries, ui
+from allready.text.usage import choose_language as choose_language
 
 LANGUAGES = ("en", "zh")
 _NOBODY = {"zh": "某个进程"}
 _NOWHERE = {"zh": "未知地址"}
-
-
-def choose_language(asked: str | None, environ: dict[str, str] | None = None) -> str:
-    """The language of people-facing text: `asked`, else ALLREADY_LANG, LC_ALL, LC_MESSAGES, LANG, else English."""
-    if asked:
-        return asked
-    environ = dict(os.environ) if environ is None else environ
-    for name in ("ALLREADY_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
-        value = environ.get(name)
-        if value:
-            return "zh" if value.lower().startswith("zh") else "en"
-    return "en"
 
 
 @functools.cache
@@ -39,10 +27,8 @@ def _codes(language: str) -> dict[str, dict[str, Any]]:
     if language == "en":
         return {}
     files = (resources.files("allready.text") / FOLDERS[language]).iterdir()
-    areas = (file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
-    return {
-        code: entry for area in areas if not area.startswith("ui_") for code, entry in entries(language, area).items()
-    }
+    areas = [f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml") and not f.name.startswith("ui_")]
+    return {code: entry for area in areas for code, entry in entries(language, area).items()}
 
 
 def translated(language: str, area: str, code: str, slot: str) -> str | None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from allready.evidence.lines.line_buffer import clip, process_of
-from allready.evidence.lines.model import Limits, Scanned, merge
+from allready.evidence.lines.merge import merged
+from allready.evidence.lines.model import Limits, Scanned
 from allready.evidence.lines.scan import scan
 from tests.cases import cases
 from tests.evidence.lines import logs, reference
@@ -61,7 +62,7 @@ def test_repeats_are_the_same_in_parts(border: int) -> None:
     data = "\n".join(lines).encode()
     whole = scanned(data)
     parts = [scanned(data, first_byte=0, last_byte=border), scanned(data, first_byte=border, last_byte=len(data))]
-    both = merge(parts, SMALL)
+    both = merged(parts, SMALL)
     assert both.lines == whole.lines
     assert sorted(both.repeats, key=lambda r: r.first) == sorted(whole.repeats, key=lambda r: r.first)
     assert both.num_interesting == whole.num_interesting > 200
@@ -85,7 +86,7 @@ def test_the_first_and_the_last_are_the_same_in_parts(border: int) -> None:
         scanned(data, limits, first_byte=0, last_byte=border),
         scanned(data, limits, first_byte=border, last_byte=len(data)),
     ]
-    both, whole = merge(parts, limits), scanned(data, limits)
+    both, whole = merged(parts, limits), scanned(data, limits)
     assert (both.lines, both.num_head, both.num_dropped) == (whole.lines, whole.num_head, whole.num_dropped)
 
 
@@ -113,7 +114,7 @@ def test_a_block_reaches_over_the_end_of_a_part(border: int) -> None:
     data = "\n".join(lines).encode()
     whole = scanned(data)
     parts = [scanned(data, first_byte=0, last_byte=border), scanned(data, first_byte=border, last_byte=len(data))]
-    assert merge(parts, SMALL).lines == whole.lines
+    assert merged(parts, SMALL).lines == whole.lines
     assert len(whole.lines[0].following) == 80
 
 
@@ -139,7 +140,7 @@ def test_parts_inside_a_long_line_have_nothing(borders: tuple[int, int]) -> None
     whole = scanned(data)
     cuts = [0, *borders, len(data)]
     parts = [scanned(data, first_byte=a, last_byte=b) for a, b in itertools.pairwise(cuts)]
-    both = merge(parts, SMALL)
+    both = merged(parts, SMALL)
     assert (both.lines, both.num_lines, both.num_rest, both.num_bytes) == (
         whole.lines,
         whole.num_lines,

@@ -5,7 +5,7 @@ import random
 import numpy as np
 
 from allready.evidence.lines import coll, loops
-from allready.evidence.lines.loops import Stretch, pattern_of, stretches
+from allready.evidence.lines.loops import Segment, loop_of, segments_of
 from tests.cases import cases
 from tests.evidence.lines import logs
 
@@ -27,18 +27,18 @@ def numbers(text: str) -> np.ndarray:
     ],
 )
 def test_a_run_is_told_as_loops_and_what_stands_between(run: str, found: list[tuple[str, bool]]) -> None:
-    got = [(run[one.first : one.first + one.lines], one.is_loop) for one in stretches(numbers(run))]
+    got = [(run[one.first : one.first + one.num], one.is_loop) for one in segments_of(numbers(run))]
     assert got == found
 
 
 def test_the_longest_loop_is_taken_and_not_the_first_that_seems_one() -> None:
     every_tenth = ("ab" * 10 + "c") * 20
-    assert stretches(numbers(every_tenth))[0] == Stretch(0, 21, is_loop=True)
+    assert segments_of(numbers(every_tenth))[0] == Segment(0, 21, is_loop=True)
 
 
 def test_runs_without_end_take_bounded_work() -> None:
     rng = random.Random(0)
-    assert len(stretches(np.array([rng.randrange(3) for _ in range(5000)], np.int64))) <= 30
+    assert len(segments_of(np.array([rng.randrange(3) for _ in range(5000)], np.int64))) <= 30
 
 
 def lines_of(num: int, *, start: int = 0x3F0, head: str = "gpu01:4711:4711 [0]", comm: str = "0x55aa") -> list[bytes]:
@@ -54,27 +54,32 @@ def lines_of(num: int, *, start: int = 0x3F0, head: str = "gpu01:4711:4711 [0]",
     ]
 
 
-def pattern(texts: list[bytes]) -> loops.Pattern:
+def loop(texts: list[bytes]) -> loops.Loop:
     parsed = [coll.parse(text[:-1]) for text in texts]
-    found = pattern_of(texts, [line for line in parsed if line is not None])
+    found = loop_of(texts, [line for line in parsed if line is not None])
     assert found is not None
     return found
 
 
-def matched(known: loops.Pattern, texts: list[bytes], phase: int, comm: bytes = b"0x55aa") -> int:
+def bound(known: loops.Loop, head: bytes, comm: bytes, num_digits: int) -> loops.BoundLoop:
+    sized = known.sized(len(head), len(comm), num_digits)
+    return loops.BoundLoop(sized, sized.expected(head, [comm]), (None,), "")
+
+
+def matched(known: loops.Loop, texts: list[bytes], phase: int, comm: bytes = b"0x55aa") -> int:
     data = b"".join(texts)
     first = coll.parse(texts[0][:-1])
     assert first is not None
     start, end = first.variable[0]
-    shaped = known.shaped(first.head, len(comm), end - start)
-    filled = shaped.filled(texts[0][: first.head], [comm])
-    match = filled.match(np.frombuffer(data, np.uint8), 0, len(data), phase)
+    match = bound(known, texts[0][: first.head], comm, end - start).match(
+        np.frombuffer(data, np.uint8), 0, len(data), phase
+    )
     assert data[: match.end].count(b"\n") == match.num
     return match.num
 
 
 def test_the_lines_of_another_process_with_longer_names_and_numbers_are_known() -> None:
-    known = pattern(lines_of(3))
+    known = loop(lines_of(3))
     other = lines_of(900, start=0x11000, head="a-much-longer-name:1234567:1234568 [7]", comm="0x7fdeadbeef00")
     assert matched(known, other, 0, b"0x7fdeadbeef00") == 900
     assert matched(known, other[2:], 2, b"0x7fdeadbeef00") == 898
@@ -97,7 +102,7 @@ def test_the_lines_of_another_process_with_longer_names_and_numbers_are_known() 
     ],
 )
 def test_what_differs_ends_a_match_before_its_line(place: int, old: bytes, new: bytes) -> None:
-    known = pattern(lines_of(3))
+    known = loop(lines_of(3))
     texts = lines_of(900, start=0x1000)
     assert old in texts[place]
     texts[place] = texts[place].replace(old, new)
@@ -105,27 +110,27 @@ def test_what_differs_ends_a_match_before_its_line(place: int, old: bytes, new: 
     data = b"".join([whole[0], *texts]) if place == 0 else b"".join(texts)
     first = coll.parse(whole[0][:-1])
     assert first is not None
-    filled = known.shaped(first.head, 6, 4).filled(whole[0][: first.head], [b"0x55aa"])
-    match = filled.match(np.frombuffer(data, np.uint8), 0, len(data), 0)
-    # Before a changed first line stands an unchanged one, which is another line of the pattern.
+    match = bound(known, whole[0][: first.head], b"0x55aa", 4).match(np.frombuffer(data, np.uint8), 0, len(data), 0)
+    # Before a changed first line stands an unchanged one, which is another line of the loop.
     assert match.num == (1 if place == 0 else place)
 
 
 def test_lines_that_are_cut_are_not_known() -> None:
-    known = pattern(lines_of(3))
+    known = loop(lines_of(3))
     data = b"".join(lines_of(30, start=0x1000))[:-20] + b"\n"
     first = coll.parse(data.split(b"\n")[0])
     assert first is not None
-    filled = known.shaped(first.head, 6, 4).filled(data[: first.head], [b"0x55aa"])
-    assert filled.match(np.frombuffer(data, np.uint8), 0, len(data), 0).num == 29
+    assert (
+        bound(known, data[: first.head], b"0x55aa", 4).match(np.frombuffer(data, np.uint8), 0, len(data), 0).num == 29
+    )
 
 
-def test_lines_with_something_in_front_or_of_two_heads_make_no_pattern() -> None:
+def test_lines_with_something_in_front_or_of_two_heads_make_no_loop() -> None:
     rng = random.Random(0)
 
-    def of(*texts: bytes) -> loops.Pattern | None:
+    def of(*texts: bytes) -> loops.Loop | None:
         parsed = [coll.parse(text[:-1]) for text in texts]
-        return pattern_of(texts, [line for line in parsed if line is not None])
+        return loop_of(texts, [line for line in parsed if line is not None])
 
     plain = logs.operation(rng, pid=1).encode() + b"\n"
     assert of(b"[rank0]: " + plain) is None

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from allready.evidence.lines.model import Limits, Scanned, merge, split_ranges
+from allready.evidence.lines.memory import ScanMemory
+from allready.evidence.lines.merge import merged
+from allready.evidence.lines.model import Limits, Scanned, split_ranges
 from allready.evidence.lines.scan import scan
 from tests.cases import cases
 from tests.evidence.lines import logs, reference
@@ -26,10 +28,15 @@ def scanned(data: bytes, *, chunk: int = 1 << 20, limits: Limits = SMALL, **opti
     )
 
 
-def in_parts(data: bytes, borders: list[int], *, chunk: int = 1 << 20, limits: Limits = SMALL) -> Scanned:
+def in_parts(
+    data: bytes, borders: list[int], *, chunk: int = 1 << 20, limits: Limits = SMALL, memory: ScanMemory | None = None
+) -> Scanned:
     cuts = [0, *sorted(min(b, len(data)) for b in borders), len(data)]
-    parts = [scanned(data, chunk=chunk, limits=limits, first_byte=a, last_byte=b) for a, b in itertools.pairwise(cuts)]
-    return merge(parts, limits)
+    parts = [
+        scanned(data, chunk=chunk, limits=limits, first_byte=a, last_byte=b, memory=memory)
+        for a, b in itertools.pairwise(cuts)
+    ]
+    return merged(parts, limits)
 
 
 def comparable(found: Scanned) -> dict[str, object]:
@@ -157,7 +164,7 @@ def test_every_operation_may_have_another_size(templates: int) -> None:
 
 
 def test_no_bytes_at_all() -> None:
-    assert comparable(scanned(b"")) == comparable(merge([]))
+    assert comparable(scanned(b"")) == comparable(merged([]))
 
 
 def test_parts_of_a_file_cover_it() -> None:

@@ -5,7 +5,8 @@ import pytest
 
 from allready.errors import UsageError
 from allready.evidence.lines import streams as streams_module
-from allready.evidence.lines.model import Limits, Scanned, merge
+from allready.evidence.lines.merge import merged
+from allready.evidence.lines.model import Limits, Scanned
 from allready.evidence.lines.scan import scan
 from allready.evidence.lines.streams import thinned_step, unpacked
 from allready.evidence.reading import BLOCK
@@ -99,8 +100,8 @@ def test_many_marks_are_thinned_evenly_and_alike_in_parts() -> None:
         scan(io.BytesIO(data), limits=limits, anchors=(), first_byte=a, last_byte=b)
         for a, b in ((0, half), (half, len(data)))
     ]
-    assert merge(parts, limits).streams[0].marks == whole.streams[0].marks
-    assert whole.iterations.num_lines == merge(parts, limits).iterations.num_lines == 300
+    assert merged(parts, limits).streams[0].marks == whole.streams[0].marks
+    assert whole.iterations.num_lines == merged(parts, limits).iterations.num_lines == 300
 
 
 def test_times_are_sampled_once_a_second() -> None:

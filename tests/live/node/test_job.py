@@ -129,8 +129,8 @@ def test_what_is_kept_is_diagnosed_and_has_no_secret(job: tuple[Node, list[NodeS
     kept = [path for path in folder.rglob("*") if path.is_file()]
     assert not any(b"hf_abcdefgh" in path.read_bytes() for path in kept)
     assert (folder / "rank1/evidence/out.tail.log").read_text().rstrip().endswith("HF_TOKEN=(redacted)")
-    with ReaderPool(find([str(folder)]), workers=1) as crew:
-        after = assemble(crew.read())
+    with ReaderPool(find([str(folder)]), workers=1) as pool:
+        after = assemble(pool.read())
     by_rank = {stack.rank: stack for stack in after.stacks}
     assert set(by_rank) == {0, 1}
     groups = [g for g in after.progress if g.positions]

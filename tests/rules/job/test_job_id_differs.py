@@ -28,7 +28,7 @@ def test_a_stray_caller_is_only_a_warning_when_nobody_is_missing() -> None:
 def test_the_refused_node_says_the_same() -> None:
     roll = RollCall(num_nodes=2, claims=(claim(0, 2, job_id="a"), claim(1, 2, job_id="b", refused="job_id_differs")))
     [hit] = check("JOB006", worker_alone("other_job", num_nodes=2, roll=roll)).hits
-    assert hit.values["split"] == "a [0 (gpu0)], b [1 (gpu1)]"
+    assert hit.values["split"] == "0 (gpu0): --rdzv-id a; 1 (gpu1): --rdzv-id b"
 
 
 def test_is_clear_when_all_have_one_job_id() -> None:

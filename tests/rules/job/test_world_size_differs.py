@@ -11,7 +11,7 @@ def test_names_the_one_node_with_another_nnodes() -> None:
     odd = claim(2, 3, refused="num_nodes_differs")
     [hit] = check("JOB004", fleet(4, roll=roll(claim(0, 4), claim(1, 4), odd, claim(3, 4)))).hits
     assert hit.culprits.nodes == (2,)
-    assert hit.values["split"] == "4 [0 (gpu0), 1 (gpu1), 3 (gpu3)], 3 [2 (gpu2)]"
+    assert hit.values["split"] == "2 (gpu2): --nnodes 3; 0 (gpu0), 1 (gpu1), 3 (gpu3): --nnodes 4"
 
 
 def test_names_node_0_when_the_others_agree_against_it() -> None:
@@ -25,13 +25,13 @@ def test_blames_nobody_on_a_tie() -> None:
         "JOB004", fleet(2, roll=roll(claim(0, 2), claim(1, 3, refused="num_nodes_differs"), num_nodes=2))
     ).hits
     assert (hit.culprits.nodes, hit.culprits.variables) == ((), ("nnodes",))
-    assert hit.values["split"] == "2 [0 (gpu0)], 3 [1 (gpu1)]"
+    assert hit.values["split"] == "0 (gpu0): --nnodes 2; 1 (gpu1): --nnodes 3"
 
 
 def test_the_refused_node_sees_both_values_in_a_roll_without_node_0s_claim() -> None:
     partial = roll(claim(1, 3, refused="num_nodes_differs"), num_nodes=2)
     [hit] = check("JOB004", worker_alone("rejected", num_nodes=3, roll=partial)).hits
-    assert hit.values["split"] == "2 [0], 3 [1 (gpu1)]"
+    assert hit.values["split"] == "0: --nnodes 2; 1 (gpu1): --nnodes 3"
 
 
 def test_a_node_that_came_again_with_the_right_number_is_forgiven() -> None:

@@ -29,7 +29,7 @@ def test_a_first_packet_that_is_answered_now_shows_that_the_path_works() -> None
     """After a pause all connections of the ranks may have been forgotten, so that none is left that works."""
     [hit] = ask("LNK005", rows={(1, 2): FORGOTTEN}, reached={1: {2: True}}).hits
     assert hit.culprits.links == ((1, 2),)
-    assert "a first packet is answered" in hit.evidence[0].text
+    assert "a SYN is answered" in hit.evidence[0].text
     for code in ("LNK001", "LNK003"):
         assert ask(code, rows={(1, 2): FORGOTTEN}, reached={1: {2: True}}).state == "clear"
     before: dict[str, Any] = {"reached": {1: {2: True}}, "asked_s": NOW - 3}  # the data has gone unanswered since 1.4 s

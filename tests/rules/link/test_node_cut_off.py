@@ -13,7 +13,7 @@ def test_names_the_silent_node_to_which_data_goes_unanswered() -> None:
     [hit] = ask("LNK001", rows=CUT, heard_s=SILENT).hits
     assert (hit.culprits.nodes, hit.confidence) == ((2,), Confidence.CERTAIN)
     assert hit.values["who"] == "node 2 (gpu2)"
-    assert any("side channel" in e.source for e in hit.evidence)
+    assert any("agent heartbeats" in e.source for e in hit.evidence)
 
 
 def test_names_node_0_when_it_hears_nobody() -> None:

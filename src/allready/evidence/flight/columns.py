@@ -34,22 +34,11 @@ _LIBRARIES = (
     "torch/utils/", "torch/csrc/", "torch/optim/", "torch/cuda/", "torch/multiprocessing/", "/lib/python3", "c10/",
     "c10d/", "aten/",
 )  # fmt: skip
-_NOT_PYTHON = (".cpp", ".cc", ".cu", ".h", ".hpp", ".so", ".c", ".S")
+_NOT_PYTHON = re.compile(r"[^: ]*\.(?:cpp|cc|cu|h|hpp|so|c|S)(?:[: ]|$)")
 
 
-class _Open(Struct):
-    """Columns of one group while they grow."""
-
-    seq: list[int] = []
-    p2p: list[int] = []
-    num_in: list[int] = []
-    num_out: list[int] = []
-    shape: list[int] = []
-    site: list[int] = []
-    state: bytearray = bytearray()
-    created: list[int] = []
-    started: list[int] = []
-    completed: list[int] = []
+_Row = tuple[int, int, int, int, int, int, int, int, int, int]
+"""Of one entry: number, number of a send or receive, shape, elements in and out, site, state, three times."""
 
 
 class Columns(Struct):
@@ -159,7 +148,7 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
     """
     columns = Columns()
     tables = _Tables(columns, given or {})
-    groups: dict[str, _Open] = {}
+    groups: dict[str, list[_Row]] = {}
     columns.num_skipped = max(0, len(entries) - MAX_ENTRIES)
     for entry in entries[-KEPT_WHOLE:]:  # what is pending matters most: these sizes get a place in any case
         if type(entry) is dict and type(entry.get("profiling_name")) is str:
@@ -197,38 +186,32 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
         if columns.num_entries == 0:
             columns.first_record = number(entry.get("record_id", entry.get("id")))
         columns.num_entries += 1
-        group.seq.append(seq)
-        group.p2p.append(p2p if is_p2p else 0)
         code, num_in, num_out = tables.shape(entry, name[:MAX_TEXT], is_p2p)
-        group.shape.append(code)
-        group.num_in.append(num_in)
-        group.num_out.append(num_out)
-        group.site.append(tables.stack(entry.get("frames")))
-        group.state.append(state)
-        group.created.append(created)
-        group.started.append(started)
-        group.completed.append(completed)
+        site = tables.stack(entry.get("frames"))
+        group.append((seq, p2p if is_p2p else 0, code, num_in, num_out, site, state, created, started, completed))
     _close(columns, groups)
     return columns
 
 
-def _close(columns: Columns, groups: Mapping[str, _Open]) -> None:
+def _close(columns: Columns, groups: Mapping[str, list[_Row]]) -> None:
     times: list[int] = []
-    for name, group in groups.items():
-        made = [t for t in group.created if t]
+    none = array("B")
+    for name, rows in groups.items():
+        seq, p2p, shape, num_in, num_out, site, state, created, started, completed = zip(*rows, strict=True)
+        made = [t for t in created if t]
         times += [min(made), max(made)] if made else []
-        times += [max(group.completed)] if any(group.completed) else []
+        times += [max(completed)] if any(completed) else []
         columns.rings[name] = FlightRing(
-            seq=_packed(group.seq),
-            p2p_seq=_packed(group.p2p) if any(group.p2p) else array("B"),
-            shape=_packed(group.shape),
-            site=_packed(group.site) if any(group.site) else array("B"),
-            num_in=_packed(group.num_in) if columns.has_other_sizes else array("B"),
-            num_out=_packed(group.num_out) if columns.has_other_sizes else array("B"),
-            state=bytes(group.state),
-            created_ns=array("q", group.created),
-            started_ns=array("q", group.started) if any(group.started) else array("q"),
-            completed_ns=array("q", group.completed) if any(group.completed) else array("q"),
+            seq=_packed(seq),
+            p2p_seq=_packed(p2p) if any(p2p) else none,
+            shape=_packed(shape),
+            site=_packed(site) if any(site) else none,
+            num_in=_packed(num_in) if columns.has_other_sizes else none,
+            num_out=_packed(num_out) if columns.has_other_sizes else none,
+            state=bytes(state),
+            created_ns=array("q", created),
+            started_ns=array("q", started if any(started) else ()),
+            completed_ns=array("q", completed if any(completed) else ()),
         )
     columns.first_ns, columns.last_ns = min(times, default=None), max(times, default=None)
     names = {operation_name(s.raw)[1] for s in columns.shapes}
@@ -254,7 +237,7 @@ def num_elements(sizes: tuple[tuple[int, ...], ...] | None) -> int:
     return total if total < _BIG else -1
 
 
-def _group_of(entry: Mapping[str, Any], columns: Columns, groups: dict[str, _Open]) -> _Open | None:
+def _group_of(entry: Mapping[str, Any], columns: Columns, groups: dict[str, list[_Row]]) -> list[_Row] | None:
     told = entry.get("process_group")
     number_here = entry.get("pg_id")
     label = ""
@@ -271,7 +254,7 @@ def _group_of(entry: Mapping[str, Any], columns: Columns, groups: dict[str, _Ope
     if group is None:
         if len(groups) >= MAX_GROUPS:
             return None
-        group = groups[name] = _Open()
+        group = groups[name] = []
         columns.labels[name] = label[:MAX_TEXT]
     if type(number_here) is int and number_here not in columns.ids and len(columns.ids) < MAX_GROUPS:
         columns.ids[number_here] = name
@@ -348,11 +331,7 @@ def _frame(frame: Mapping[str, Any]) -> str:
 
 def site_of(stack: Sequence[str]) -> str | None:
     """The innermost frame that is the user's own; else what was typed in; else the outermost one that is not torch."""
-    outside = [frame for frame in stack if frame[:1] not in {"<", "?"} and not _file(frame).endswith(_NOT_PYTHON)]
+    outside = [f for f in stack if f[:1] not in {"<", "?"} and not _NOT_PYTHON.match(f)]
     own = next((f for f in outside if not any(part in f for part in _LIBRARIES)), None)
     typed_in = next((f for f in stack if f.startswith(("<stdin>", "<string>", "<ipython"))), None)
     return own or typed_in or next((f for f in reversed(outside) if "/torch/" not in f), None)
-
-
-def _file(frame: str) -> str:
-    return frame.partition(":")[0].partition(" ")[0]

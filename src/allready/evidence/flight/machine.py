@@ -8,7 +8,7 @@ what was read neither takes long to hash nor is too deep to walk.
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 MAX_TOKENS = 1_500_000
 MAX_NUMBER_BYTES = 9
@@ -56,7 +56,6 @@ class Machine:
         self.is_cut = False
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
-        self._do = {token: getattr(self, name) for token, name in _METHODS.items()}
 
     def run(self) -> Any:
         """What the pickle holds, or as much of it as stands before the first damage.
@@ -64,7 +63,7 @@ class Machine:
         Raises:
             RefusedError: a token that imports, calls or builds.
         """
-        data, do = self.data, self._do
+        data = self.data
         tokens = 0
         try:
             while True:
@@ -72,8 +71,8 @@ class Machine:
                 if token == b".":
                     self.at += 1
                     return self._result()
-                method: Callable[[], None] | None = do.get(token)
-                if method is None:
+                pushes, does = self._PUSHES.get(token), self._DOES.get(token)
+                if pushes is None and does is None:
                     self._refuse(token)
                 tokens += 1
                 if tokens > MAX_TOKENS:
@@ -81,8 +80,10 @@ class Machine:
                     self.is_cut = True
                     break
                 self.at += 1
-                assert method is not None
-                method()
+                if pushes is not None:
+                    self._stack.append(pushes(self))
+                elif does is not None:
+                    does(self)
         except _CutError:
             self.problem = f"the file ends after {len(data):,} bytes, inside the dump"
             self.is_cut = True
@@ -173,128 +174,59 @@ class Machine:
                 return items
         raise _MalformedError("no mark")
 
-    # -- tokens, in the order of the table below
+    def _uint(self, width: int) -> int:
+        return int.from_bytes(self._take(width), "little")
 
-    def _skip_1(self) -> None:
-        self._take(1)
+    def _sized(self, width: int) -> bytes:
+        """As many bytes as a length of `width` bytes says."""
+        return self._take(self._uint(width))
 
-    def _skip_8(self) -> None:
-        self._take(8)
+    def _text(self, width: int) -> str:
+        return self._sized(width).decode("utf-8", "replace")
 
-    def _mark(self) -> None:
-        self._stack.append(_MARK)
+    def _long(self, width: int) -> int | None:
+        """A number that is longer than any time or size is read as nothing."""
+        data = self._sized(width)
+        return int.from_bytes(data, "little", signed=True) if len(data) <= MAX_NUMBER_BYTES else None
 
-    def _drop(self) -> None:
-        if not self._stack:
-            raise _MalformedError("nothing to drop")
-        self._stack.pop()
-
-    def _drop_to_mark(self) -> None:
-        self._since_mark()
-
-    def _twice(self) -> None:
-        item = self._pop()
-        self._stack += [item, item]
-
-    def _none(self) -> None:
-        self._stack.append(None)
-
-    def _true(self) -> None:
-        self._stack.append(True)
-
-    def _false(self) -> None:
-        self._stack.append(False)
-
-    def _int_1(self) -> None:
-        self._stack.append(self._take(1)[0])
-
-    def _int_2(self) -> None:
-        self._stack.append(int.from_bytes(self._take(2), "little"))
-
-    def _int_4(self) -> None:
-        self._stack.append(int.from_bytes(self._take(4), "little", signed=True))
-
-    def _int_n(self, width: int = 1) -> None:
-        size = int.from_bytes(self._take(width), "little")
-        data = self._take(size)
-        # A number that is longer than any time or size is read as nothing.
-        self._stack.append(int.from_bytes(data, "little", signed=True) if size <= MAX_NUMBER_BYTES else None)
-
-    def _int_n4(self) -> None:
-        self._int_n(4)
-
-    def _int_text(self) -> None:
+    def _int_line(self) -> int | None:
         line = self._line().rstrip(b"L")
         if line in {b"00", b"01"}:
-            self._stack.append(line == b"01")
-            return
+            return line == b"01"
         digits = line.lstrip(b"+-")
         if not digits.isdigit():
             raise _MalformedError("a number that is none")
-        self._stack.append(int(line) if len(digits) <= MAX_DIGITS else None)
+        return int(line) if len(digits) <= MAX_DIGITS else None
 
-    def _float_8(self) -> None:
-        self._stack.append(struct.unpack(">d", self._take(8))[0])
-
-    def _float_text(self) -> None:
-        line = self._line()
+    def _float_line(self) -> float:
         try:
-            self._stack.append(float(line[:64]))
+            return float(self._line()[:64])
         except ValueError:
             raise _MalformedError("a number that is none") from None
 
-    def _text_1(self) -> None:
-        self._stack.append(self._take(self._take(1)[0]).decode("utf-8", "replace"))
+    def _dict_since_mark(self) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        _put_items(made, self._since_mark())
+        return made
 
-    def _text_4(self) -> None:
-        self._stack.append(self._take(int.from_bytes(self._take(4), "little")).decode("utf-8", "replace"))
+    def _tuple(self, size: int) -> Any:
+        return _flat_tuple([self._pop() for _ in range(size)][::-1])
 
-    def _text_8(self) -> None:
-        self._stack.append(self._take(int.from_bytes(self._take(8), "little")).decode("utf-8", "replace"))
+    def _place(self) -> int:
+        line = self._line()
+        if not line.isdigit() or len(line) > MAX_DIGITS:
+            raise _MalformedError("a memo number that is none")
+        return int(line)
 
-    def _text_line(self) -> None:
-        self._stack.append(self._line().decode("raw-unicode-escape", "replace"))
+    def _stored(self, place: int) -> Any:
+        if place not in self._memo:
+            raise _MalformedError(f"memo number {place} was never stored")
+        return self._memo[place]
 
-    def _text_quoted(self) -> None:
-        self._stack.append(self._line().strip(b"'\"").decode("utf-8", "replace"))
-
-    def _bytes_1(self) -> None:
-        self._stack.append(self._take(self._take(1)[0]))
-
-    def _bytes_4(self) -> None:
-        self._stack.append(self._take(int.from_bytes(self._take(4), "little")))
-
-    def _bytes_8(self) -> None:
-        self._stack.append(self._take(int.from_bytes(self._take(8), "little")))
-
-    def _new_list(self) -> None:
-        self._stack.append([])
-
-    def _new_dict(self) -> None:
-        self._stack.append({})
-
-    def _list_of(self) -> None:
-        self._stack.append(self._since_mark())
-
-    def _dict_of(self) -> None:
-        items = self._since_mark()
-        self._stack.append({})
-        _put_items(self._stack[-1], items)
-
-    def _tuple_0(self) -> None:
-        self._stack.append(())
-
-    def _tuple_of(self) -> None:
-        self._stack.append(_flat_tuple(self._since_mark()))
-
-    def _tuple_n(self, size: int = 1) -> None:
-        self._stack.append(_flat_tuple([self._pop() for _ in range(size)][::-1]))
-
-    def _tuple_2(self) -> None:
-        self._tuple_n(2)
-
-    def _tuple_3(self) -> None:
-        self._tuple_n(3)
+    def _store(self, place: int) -> None:
+        if not self._stack or self._stack[-1] is _MARK:
+            raise _MalformedError("nothing to remember")
+        self._memo[place] = self._stack[-1]
 
     def _append(self) -> None:
         item = self._pop()
@@ -312,56 +244,70 @@ class Machine:
         items = self._since_mark()
         _put_items(self._top(dict), items)
 
-    def _put(self, width: int = 1) -> None:
-        self._remember(int.from_bytes(self._take(width), "little"))
+    def _drop(self) -> None:
+        if not self._stack:
+            raise _MalformedError("nothing to drop")
+        self._stack.pop()
 
-    def _put_4(self) -> None:
-        self._put(4)
+    def _repeat(self) -> Any:
+        item = self._pop()
+        self._stack.append(item)
+        return item
 
-    def _put_text(self) -> None:
-        self._remember(self._place())
+    _PUSHES: ClassVar[dict[bytes, Callable[[Any], Any]]] = {
+        b"(": lambda _: _MARK,
+        b"N": lambda _: None,
+        b"\x88": lambda _: True,
+        b"\x89": lambda _: False,
+        b"K": lambda self: self._uint(1),
+        b"M": lambda self: self._uint(2),
+        b"J": lambda self: int.from_bytes(self._take(4), "little", signed=True),
+        b"\x8a": lambda self: self._long(1),
+        b"\x8b": lambda self: self._long(4),
+        b"I": _int_line,
+        b"L": _int_line,
+        b"G": lambda self: struct.unpack(">d", self._take(8))[0],
+        b"F": _float_line,
+        b"\x8c": lambda self: self._text(1),
+        b"U": lambda self: self._text(1),
+        b"X": lambda self: self._text(4),
+        b"T": lambda self: self._text(4),
+        b"\x8d": lambda self: self._text(8),
+        b"V": lambda self: self._line().decode("raw-unicode-escape", "replace"),
+        b"S": lambda self: self._line().strip(b"'\"").decode("utf-8", "replace"),
+        b"C": lambda self: self._sized(1),
+        b"B": lambda self: self._sized(4),
+        b"\x8e": lambda self: self._sized(8),
+        b"]": lambda _: [],
+        b"}": lambda _: {},
+        b"l": _since_mark,
+        b"d": _dict_since_mark,
+        b")": lambda _: (),
+        b"t": lambda self: _flat_tuple(self._since_mark()),
+        b"\x85": lambda self: self._tuple(1),
+        b"\x86": lambda self: self._tuple(2),
+        b"\x87": lambda self: self._tuple(3),
+        b"2": _repeat,
+        b"h": lambda self: self._stored(self._uint(1)),
+        b"j": lambda self: self._stored(self._uint(4)),
+        b"g": lambda self: self._stored(self._place()),
+    }
+    """Tokens that put one thing on the stack."""
 
-    def _put_next(self) -> None:
-        self._remember(len(self._memo))
-
-    def _remember(self, place: int) -> None:
-        if not self._stack or self._stack[-1] is _MARK:
-            raise _MalformedError("nothing to remember")
-        self._memo[place] = self._stack[-1]
-
-    def _get(self, width: int = 1) -> None:
-        self._recall(int.from_bytes(self._take(width), "little"))
-
-    def _get_4(self) -> None:
-        self._get(4)
-
-    def _get_text(self) -> None:
-        self._recall(self._place())
-
-    def _place(self) -> int:
-        line = self._line()
-        if not line.isdigit() or len(line) > MAX_DIGITS:
-            raise _MalformedError("a memo number that is none")
-        return int(line)
-
-    def _recall(self, place: int) -> None:
-        if place not in self._memo:
-            raise _MalformedError(f"memo number {place} was never stored")
-        self._stack.append(self._memo[place])
-
-
-_METHODS = {
-    b"\x80": "_skip_1", b"\x95": "_skip_8", b"(": "_mark", b"0": "_drop", b"1": "_drop_to_mark", b"2": "_twice",
-    b"N": "_none", b"\x88": "_true", b"\x89": "_false",
-    b"K": "_int_1", b"M": "_int_2", b"J": "_int_4", b"\x8a": "_int_n", b"\x8b": "_int_n4", b"I": "_int_text",
-    b"L": "_int_text", b"G": "_float_8", b"F": "_float_text",
-    b"\x8c": "_text_1", b"X": "_text_4", b"\x8d": "_text_8", b"V": "_text_line", b"S": "_text_quoted",
-    b"U": "_text_1", b"T": "_text_4", b"C": "_bytes_1", b"B": "_bytes_4", b"\x8e": "_bytes_8",
-    b"]": "_new_list", b"}": "_new_dict", b"l": "_list_of", b"d": "_dict_of", b")": "_tuple_0", b"t": "_tuple_of",
-    b"\x85": "_tuple_n", b"\x86": "_tuple_2", b"\x87": "_tuple_3", b"a": "_append", b"e": "_extend",
-    b"s": "_set_item", b"u": "_set_items", b"q": "_put", b"r": "_put_4", b"p": "_put_text", b"\x94": "_put_next",
-    b"h": "_get", b"j": "_get_4", b"g": "_get_text",
-}  # fmt: skip
+    _DOES: ClassVar[dict[bytes, Callable[[Any], object]]] = {
+        b"\x80": lambda self: self._take(1),  # the protocol
+        b"\x95": lambda self: self._take(8),  # the length of a frame
+        b"0": _drop,
+        b"1": _since_mark,
+        b"a": _append,
+        b"e": _extend,
+        b"s": _set_item,
+        b"u": _set_items,
+        b"q": lambda self: self._store(self._uint(1)),
+        b"r": lambda self: self._store(self._uint(4)),
+        b"p": lambda self: self._store(self._place()),
+        b"\x94": lambda self: self._store(len(self._memo)),
+    }
 
 
 def _flat_tuple(items: list[Any]) -> Any:

@@ -34,6 +34,7 @@ _HEAD_KEYS = tuple(key.encode() for key in (*sorted(_DUMP_KEYS), "collective_seq
 _RANKS = re.compile(r"[\[(]?[\d,\s]*[\])]?\Z")
 _RANK_KEY = re.compile(r"(?:rank[_\- ]?)?(\d{1,7})\Z", re.IGNORECASE)
 _RANK_BEFORE = re.compile(r"\brank[ :=_\-]{0,3}(\d{1,7})\b", re.IGNORECASE)
+_PICKLE_STARTS = {b"\x80", b"(", b"}", b"]", b"c", b"\x8c", b"X"}
 _PADDING = (b"\n", b"\r", b" ", b"\0")
 _STATUS = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
 _BACKENDS_WITH_STATES = {"nccl", "rccl", "xccl", "ncclx", "rcclx", "hccl", "mccl"}
@@ -119,7 +120,7 @@ def _forget_shared_ranks(dumps: Sequence[FlightDump], problems: list[str]) -> No
 
 def _parts(data: bytes) -> Iterator[_Part]:
     begin = data[:64].removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n\t ")
-    if begin.startswith((b"{", b"[")) or not _looks_pickled(data):
+    if begin.startswith((b"{", b"[")) or data[:1] not in _PICKLE_STARTS:
         yield from _json_parts(data)
         return
     at = 0
@@ -145,10 +146,6 @@ def _with_arguments(parts: Iterator[_Part]) -> Iterator[_Part]:
         held = part
     if held is not None:
         yield held
-
-
-def _looks_pickled(data: bytes) -> bool:
-    return data[:1] in {b"\x80", b"(", b"}", b"]", b"c", b"\x8c", b"X"}
 
 
 def _json_parts(data: bytes) -> Iterator[_Part]:

@@ -55,7 +55,8 @@ def load(data: bytes, start: int = 0) -> Loaded:
         RefusedError: it asks for anything but data; nothing of it was executed.
     """
     end = dialect_end(data, start)
-    if end is not None and _containers_bytes(data, start, end) <= MAX_CONTAINER_BYTES:
+    num_containers = 0 if end is None else data.count(b"}", start, end) + data.count(b"]", start, end)
+    if end is not None and _EMPTY_CONTAINER_BYTES * num_containers <= MAX_CONTAINER_BYTES:
         try:
             return Loaded(value=_DataUnpickler(_Bytes(data, start, end)).load(), end=end)
         except _PICKLE_ERRORS:
@@ -63,10 +64,6 @@ def load(data: bytes, start: int = 0) -> Loaded:
     machine = Machine(data, start)
     value = machine.run()
     return Loaded(value=value, end=machine.at, problem=machine.problem, is_cut=machine.is_cut)
-
-
-def _containers_bytes(data: bytes, start: int, end: int) -> int:
-    return _EMPTY_CONTAINER_BYTES * (data.count(b"}", start, end) + data.count(b"]", start, end))
 
 
 def dialect_end(data: bytes, start: int = 0) -> int | None:

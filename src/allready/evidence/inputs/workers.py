@@ -1,7 +1,6 @@
 """A few worker processes, each at one task at a time, whose deaths are noticed and whose end is certain."""
 
 import contextlib
-import gc
 import os
 import pickle
 import selectors
@@ -14,6 +13,8 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from msgspec import Struct, field
+
+from allready import garbage
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -29,7 +30,6 @@ tells how many bytes it took meanwhile."""
 END_S = 2.0
 _TOLD_BYTES = 8 << 20  # progress is told in steps of so many bytes
 _AHEAD = 3  # small tasks that a worker has besides the one that it is at, so that it never waits for the next
-_GARBAGE = 20_000  # objects that come between two searches for cycles; what readers make hardly has any
 _ORPHAN_S = 1.0
 _POLL_S = 0.1
 
@@ -206,8 +206,7 @@ def _serve(pipe: "Connection[Any, Any]", parent: int, work: "Work[Any, Any]") ->
 
     signal.signal(signal.SIGALRM, orphaned)
     signal.setitimer(signal.ITIMER_REAL, _ORPHAN_S, _ORPHAN_S)
-    gc.freeze()
-    gc.set_threshold(_GARBAGE, 10, 100)
+    garbage.search_seldom()
     untold = 0
 
     def tell(*results: object, is_done: bool) -> None:

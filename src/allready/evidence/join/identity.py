@@ -78,15 +78,11 @@ def merge_processes(records: Iterable[ProcessRecord]) -> tuple[ProcessRecord, ..
         key: tuple[Any, ...] = (record.host, record.pid, record.node)
         if record.pid is None:
             key = (record.host, None, record.node, record.rank)
-        if key in merged and _agree(merged[key].rank, record.rank):
+        if key in merged and (None in (merged[key].rank, record.rank) or merged[key].rank == record.rank):
             merged[key] = _merged(merged[key], record)
         else:
             merged[(*key, record.rank) if key in merged else key] = record
     return tuple(sorted(merged.values(), key=lambda r: (r.rank is None, r.rank or 0, r.host or "", r.pid or 0)))
-
-
-def _agree(a: int | None, b: int | None) -> bool:
-    return a is None or b is None or a == b
 
 
 def _merged(a: ProcessRecord, b: ProcessRecord) -> ProcessRecord:
@@ -260,8 +256,10 @@ def _numbered(best: Mapping[int, str], lone: set[str], events: Sequence[Event]) 
             return by_name
     keys = set(best.values()) or lone
     lowest = {key: min((r for r, k in best.items() if k == key), default=1 << 30) for key in keys}
-    ordered = sorted(keys, key=lambda k: (lowest[k], _natural(k)))
-    return {key: number for number, key in enumerate(ordered)}
+    natural = {
+        k: [(0, int(t), "") if t.isdecimal() else (1, 0, t) for t in re.findall(r"\d{1,9}|\D+", k)] for k in keys
+    }
+    return {key: number for number, key in enumerate(sorted(keys, key=lambda k: (lowest[k], natural[k])))}
 
 
 def _starts_at_0(best: Mapping[int, str], by_name: Mapping[str, int]) -> bool:
@@ -269,10 +267,6 @@ def _starts_at_0(best: Mapping[int, str], by_name: Mapping[str, int]) -> bool:
     if 0 in best:
         return by_name.get(best[0], -1) == 0
     return max(by_name.values()) < 2 * len(by_name) + 2
-
-
-def _natural(key: str) -> list[tuple[int, int, str]]:
-    return [(0, int(t), "") if t.isdecimal() else (1, 0, t) for t in re.findall(r"\d{1,9}|\D+", key)]
 
 
 def _peers(found: Identities, answers: Sequence[RasAnswer]) -> None:

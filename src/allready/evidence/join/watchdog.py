@@ -103,9 +103,12 @@ class _Said(Struct):
     works: dict[int, Operation | None] = {}
     gave_up: set[int] = set()
 
-    def hear(self, event: Event, desc: str, numbers: Mapping[str, int | None]) -> None:
+    def update(self, event: Event, desc: str) -> None:
+        """A line of this group."""
         self.event, self.desc = event, desc or self.desc
-        self.numbers = {k: _larger(self.numbers.get(k), numbers.get(k)) for k in _NUMBERS}
+        for name in _NUMBERS:
+            both = (self.numbers.get(name), _int(event.values.get(name)))
+            self.numbers[name] = max((n for n in both if n is not None), default=None)
 
     def spans(self, seq: int) -> bool:
         """Whether the operation with this number was enqueued and did not complete."""
@@ -173,7 +176,7 @@ def _positions(lines: Iterable[Event]) -> Iterable[tuple[str | None, str, Positi
         tag = TAG.search(event.text)
         name = (event.values.get("pg_guid") or (tag["name"] if tag else "")) or _WORLD
         said = found.setdefault(name, _Said(event))
-        said.hear(event, event.values.get("pg_desc") or (tag["desc"] if tag else "") or "", _numbers(event))
+        said.update(event, event.values.get("pg_desc") or (tag["desc"] if tag else "") or "")
         work = _int(event.values.get("work"))
         if work is None:
             continue
@@ -230,10 +233,6 @@ def _loose(at: int, event: Event) -> _Loose:
     return _Loose(at, event, _operation(event), name or None, desc)
 
 
-def _numbers(event: Event) -> dict[str, int | None]:
-    return {name: _int(event.values.get(name)) for name in _NUMBERS}
-
-
 def _operation(event: Event) -> Operation:
     timeout_ms, ran_ms = _int(event.values.get("timeout_ms")), _int(event.values.get("ran_ms"))
     return Operation(
@@ -245,10 +244,6 @@ def _operation(event: Event) -> Operation:
         site=event.values.get("site") or None,
         stack=event.extra,
     )
-
-
-def _larger(a: int | None, b: int | None) -> int | None:
-    return max((n for n in (a, b) if n is not None), default=None)
 
 
 def _int(text: str | None) -> int | None:

@@ -27,16 +27,20 @@ class Chunk(NamedTuple):
     continues: bool
 
 
-_SPARE: list[Rows] = []
-"""The buffer of the last log, for the next one: clearing two megabytes takes as long as reading them."""
+class SpareRows:
+    """The buffer of the last log, for the next one: clearing two megabytes takes as long as reading them."""
 
+    def __init__(self) -> None:
+        self._rows: Rows | None = None
 
-def _room(num_bytes: int) -> Rows:
-    try:
-        rows = _SPARE.pop()
-    except IndexError:
-        return Rows(bytearray(num_bytes))
-    return rows if len(rows.buffer) == num_bytes else Rows(bytearray(num_bytes))
+    def take(self, num_bytes: int) -> Rows:
+        """A buffer of this size, with anything in it."""
+        rows, self._rows = self._rows, None
+        return rows if rows is not None and len(rows.buffer) == num_bytes else Rows(bytearray(num_bytes))
+
+    def put_back(self, rows: Rows) -> None:
+        """A buffer that is not needed any more."""
+        self._rows = rows
 
 
 class Feed:
@@ -57,10 +61,12 @@ class Feed:
         overlap: int,
         on_bytes: OnBytes,
         first: int | None = None,
+        spare: SpareRows | None = None,
     ) -> None:
+        self._spare = spare or SpareRows()
         self.size = max(size, 2 * (piece + overlap))
         self._first = self.size if first is None else min(first, self.size)
-        self.rows = _room(self.size + MAX_BYTES + 16)
+        self.rows = self._spare.take(self.size + MAX_BYTES + 16)
         self.buffer = self.rows.buffer
         self.problem: str | None = None
         self.is_newline_added = False  # the last line had none
@@ -76,8 +82,7 @@ class Feed:
 
     def close(self) -> None:
         """The buffer is not needed any more; the stream stays open."""
-        if not _SPARE:
-            _SPARE.append(self.rows)
+        self._spare.put_back(self.rows)
 
     def skip_line(self) -> bool:
         """Before the first chunk: go on after the next newline.  Whether there was one."""

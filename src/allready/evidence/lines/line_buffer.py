@@ -89,7 +89,7 @@ class LineBuffer:
 
     def add_few(self, lines: list[RawLine], process: str) -> bool:
         """Keep lines of one process, none of which can be one too many; False where that is not sure."""
-        num_bytes = sum(len(line.text) + 100 for line in lines)
+        num_bytes = sum([len(line.text) for line in lines]) + 100 * len(lines)
         if (
             self._head_is_full
             or len(self._head) + len(lines) > min(self._limits.same_lines, self._limits.head_lines, _MAX_KEYS)

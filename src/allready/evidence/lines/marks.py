@@ -155,11 +155,13 @@ def compiled(pattern: str) -> re.Pattern[bytes]:
     try:
         found = re.compile(pattern.encode(), re.MULTILINE)
     except re.error as error:
-        msg = f"--iteration-marker {pattern!r} is no regular expression: {error}"
-        raise UsageError(msg) from error
+        raise UsageError(
+            "--iteration-marker {pattern!r} is not a regular expression: {error}", pattern=pattern, error=error
+        ) from error
     if found.groups < 1:
-        msg = f"--iteration-marker {pattern!r} has no group for the number, as in 'iteration: (\\d+)'"
-        raise UsageError(msg)
+        raise UsageError(
+            "--iteration-marker {pattern!r} has no group for the number, as in 'iteration: (\\d+)'", pattern=pattern
+        )
     return found
 
 

@@ -7,15 +7,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.lines.line_buffer import LineBuffer, process_of
-from allready.evidence.lines.model import Iterations, Limits, Mark, RawLine, Scanned
+from allready.evidence.lines.model import LIMITS, Iterations, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.streams import applies, packed, shape_code, thin_times, thinned_marks, unpacked
 from allready.evidence.reading import OpShape, OpStream
 
 Key = tuple[str | None, int | None, str]
+_SUMS = [name for name in Scanned.__struct_fields__ if name.startswith("num_") and name != "num_head"]
 
 
-def merged(parts: Sequence[Scanned], limits: Limits) -> Scanned:
-    """`parts` in order.  Nothing in them is changed."""
+def merged(parts: Sequence[Scanned], limits: Limits = LIMITS) -> Scanned:
+    """The whole from neighbouring parts of one file, in order: as if it had been scanned at once.
+
+    Nothing in the parts is changed.
+    """
     whole = Scanned()
     keeper = LineBuffer(limits)
     streams = _Streams(limits)
@@ -23,20 +27,13 @@ def merged(parts: Sequence[Scanned], limits: Limits) -> Scanned:
         base = whole.num_lines
         streams.add(part, base)
         _add_lines(keeper, part, base)
-        _add_last_lines(whole.last_lines, part, base, limits.processes)
+        for process, line in part.last_lines.items():
+            if process in whole.last_lines or len(whole.last_lines) < limits.processes:
+                whole.last_lines[process] = _moved(line, base)
         whole.iterations = _both(whole.iterations, part.iterations, base)
         whole.rest_examples += part.rest_examples[: limits.rest_examples - len(whole.rest_examples)]
         whole.problems += [problem for problem in part.problems if problem not in whole.problems]
-        for name in (
-            "num_bytes",
-            "num_lines",
-            "num_coll",
-            "num_blank",
-            "num_rest",
-            "num_interesting",
-            "num_dropped",
-            "num_coll_apart",
-        ):
+        for name in _SUMS:
             setattr(whole, name, getattr(whole, name) + getattr(part, name))
     whole.lines, whole.num_head, whole.repeats = keeper.lines, keeper.num_head, keeper.repeats
     whole.num_dropped += keeper.num_dropped
@@ -56,12 +53,6 @@ def _add_lines(keeper: LineBuffer, part: Scanned, base: int) -> None:
         keeper.add(_moved(line, base), "" if found is None else found[0])
     for repeat in part.repeats:
         keeper.add_repeat(replace(repeat, first=repeat.first + base, last=repeat.last + base))
-
-
-def _add_last_lines(last: dict[str, RawLine], part: Scanned, base: int, most: int) -> None:
-    for process, line in part.last_lines.items():
-        if process in last or len(last) < most:
-            last[process] = _moved(line, base)
 
 
 def _both(one: Iterations, two: Iterations, base: int) -> Iterations:

@@ -4,7 +4,6 @@ Pickled between processes; standard library only.
 """
 
 import itertools
-from collections.abc import Sequence
 
 from msgspec import Struct, field
 
@@ -126,10 +125,3 @@ def split_ranges(size_bytes: int, workers: int, *, smallest_bytes: int = 64 << 2
     num = max(1, min(workers, size_bytes // max(1, smallest_bytes)))
     borders = [size_bytes * i // num for i in range(num + 1)]
     return list(itertools.pairwise(borders))
-
-
-def merge(parts: Sequence[Scanned], limits: Limits = LIMITS) -> Scanned:
-    """The whole from neighbouring parts of one file, in order: as if it had been scanned at once."""
-    from allready.evidence.lines.merge import merged
-
-    return merged(parts, limits)

@@ -7,7 +7,6 @@ from allready.evidence import prefix
 from allready.evidence.clock import Clock
 from allready.evidence.lines import coll
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
-from allready.evidence.lines.forms import family_of, firsts
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.streams import Streams
 from allready.evidence.lines.templates import PENDING, Templates, Words, dates, decimals, geometry
@@ -22,7 +21,6 @@ _MANY = 200  # templates of one layout, from which on the number of elements is 
 _MAX_DIGITS = 18
 _FEW = 8
 _MAX_OPEN = 200_000
-_MAX_EXPECTED = 16  # processes and communicators of one log that others tell something about
 _CLOCK = Clock(0.0)  # prefixes are read for who wrote a line, not for when
 
 
@@ -36,6 +34,13 @@ def tag_of(who: prefix.Prefix) -> str | None:
 def writer(text: bytes) -> prefix.Prefix:
     """The prefix of a line."""
     return prefix.parse(text[:1024].decode("utf-8", "replace"), _CLOCK)
+
+
+def _first_places(ids: Ints, places: Ints, num: int) -> Ints:
+    """For each of `num` ids the first of its places, which are in order; -1 where it has none."""
+    found = np.full(num, -1, np.int64)
+    found[ids[::-1]] = places[::-1]  # of equal indexes the last one stays
+    return found
 
 
 def _firsts(hashed: Words) -> Ints:
@@ -61,45 +66,14 @@ class Operations:
         self._shapes: dict[int, OpShape] = {}  # template -> its operation
         self._open: dict[int, OpShape] = {}  # template -> its operation, whatever the number of elements
         self._open_codes: dict[tuple[int, int], int] = {}
-        self._expected: set[tuple[bytes, str]] = set()  # head and communicator that the forms were filled with
         self._loose: list[tuple[int, int, OpShape]] = []  # operations without a template: index, stream
         self._made: list[tuple[int, int]] = []  # streams that are new: stream, index of the line that told
         self._generation = templates.generation
 
     def match(self, lines: Lines) -> None:
         """Fill in the lines that are known."""
-        if not self._templates.num:
-            self._begin(lines)
         ids = self._templates.match(lines.rows, lines.starts, lines.lengths, lines.times, lines.numbers)
         self._fill(lines, slice(None), ids)
-
-    def _begin(self, lines: Lines) -> None:
-        """What other logs tell of the lines of the process that wrote the first operation."""
-        start, end = int(lines.starts[0]), int(lines.starts[-1] + lines.lengths[-1])
-        place = lines.buffer.find(coll.MARKER, start, end)
-        index = int(np.searchsorted(lines.starts, place, "right")) - 1
-        if index > 0 and lines.lengths[index] < coll.MAX_BYTES:  # the line with index 0 may be the end of a longer one
-            text = lines.text(index)
-            line = coll.parse(text)
-            if line is not None:
-                self._expect(line, text, self._target(line, lines, index))
-
-    def _expect(self, line: coll.CollLine, text: bytes, target: int) -> bool:
-        """Templates for what this process and communicator may print, as other logs tell; whether there are any."""
-        who = (text[len(line.front) : line.head], line.comm)
-        if target < 0 or who in self._expected or len(self._expected) >= _MAX_EXPECTED:
-            return False
-        self._expected.add(who)
-        family = family_of(line, text)
-        filled = None if family is None else family.fill(line, text)
-        if filled is None:
-            return False
-        templates = self._templates
-        hashed = templates.hash_each(filled.rows, filled.shift, filled.mask)
-        self._shapes.update(enumerate(filled.shapes, start=templates.num))
-        for form, first, end in filled.groups:
-            templates.add(templates.layout(form), hashed[first:end], target, PENDING)
-        return True
 
     def _fill(self, lines: Lines, which: Ints | slice, ids: Ints) -> None:
         """What the templates say of the lines `which`."""
@@ -116,41 +90,28 @@ class Operations:
         while len(left):
             first = int(left[0])
             left = left[1:]
-            text = lines.text(first)
-            line = coll.parse(text) if lines.targets[first] == UNKNOWN else None
+            line = coll.parse(lines.text(first)) if lines.targets[first] == UNKNOWN else None
             if line is None:
                 continue
             was_any = True
             target = self._target(line, lines, first)
-            if self._expect(line, text, target):
-                self._match_again(lines, np.concatenate(([first], left)))
+            lines.targets[first] = target
+            if target >= 0:
+                self._loose.append((first, target, line.shape))
+            if line.date is not None:
+                row = lines.rows.take(lines.starts[first : first + 1], int(lines.lengths[first]))
+                lines.times[first] = dates(row, line.date)[0]
+            if num_learnt < _MAX_LEARNT:
+                num_learnt += 1
+                self._learn_layout(lines, first, left, line)
                 left = left[lines.targets[left] == UNKNOWN]
-            if lines.targets[first] == UNKNOWN:
-                lines.targets[first] = target
-                if target >= 0:
-                    self._loose.append((first, target, line.shape))
-                if line.date is not None:
-                    row = lines.rows.take(lines.starts[first : first + 1], int(lines.lengths[first]))
-                    lines.times[first] = dates(row, line.date)[0]
-                if num_learnt < _MAX_LEARNT:
-                    num_learnt += 1
-                    self._learn_layout(lines, first, left, line)
-                    left = left[lines.targets[left] == UNKNOWN]
         return was_any
 
     def _renew(self) -> None:
         if self._generation != self._templates.generation:  # the templates were forgotten, their numbers begin anew
             self._generation = self._templates.generation
-            for known in (self._shapes, self._open, self._open_codes, self._expected):
+            for known in (self._shapes, self._open, self._open_codes):
                 known.clear()
-
-    def _match_again(self, lines: Lines, which: Ints) -> None:
-        times, numbers = np.full(len(which), np.nan), np.full(len(which), -1, np.int64)
-        ids = self._templates.match(lines.rows, lines.starts[which], lines.lengths[which], times, numbers)
-        known = ids >= 0
-        which = which[known]
-        lines.times[which], lines.numbers[which] = times[known], numbers[known]
-        self._fill(lines, which, ids[known])
 
     def _learn_layout(self, lines: Lines, first: int, left: Ints, line: coll.CollLine) -> None:
         """The template of line `first`, and all others with its layout among the lines left."""
@@ -168,8 +129,7 @@ class Operations:
         new: list[int] = []
         targets: list[int] = []
         for place, member in zip(members.tolist(), same[members].tolist(), strict=True):
-            text = lines.text(member)
-            one = line if member == first else coll.parse(text)
+            one = line if member == first else coll.parse(lines.text(member))
             if one is None or one.variable != line.variable or one.date != line.date:
                 continue
             if number is not None and one.count != number:
@@ -178,9 +138,6 @@ class Operations:
             known[self._templates.num + len(new)] = one.shape
             new.append(place)
             targets.append(self._target(one, lines, member))
-            family = family_of(one, text) if number is None and len(self._expected) < _MAX_EXPECTED else None
-            if family is not None:
-                family.add(one, text, form)
         self._templates.add(layout, hashed[new], targets, PENDING)
         ids = self._templates.look_up(layout, hashed, rows)
         known_rows = ids >= 0
@@ -228,7 +185,7 @@ class Operations:
             (at, target, shape, -1, -1) for at, target, shape in self._loose if ids[at] < 0
         ]
         if len(pending):
-            first = firsts(ids[pending], pending, templates.num)
+            first = _first_places(ids[pending], pending, templates.num)
             new += [
                 (int(first[one]), int(templates.target[one]), self._shapes[one], one, -1)
                 for one in np.flatnonzero(first >= 0).tolist()
@@ -261,7 +218,7 @@ class Operations:
         if not self._made:
             return
         operations = np.flatnonzero(lines.targets >= 0)
-        first = firsts(lines.targets[operations].astype(np.int64), operations, len(self._streams.builders))
+        first = _first_places(lines.targets[operations].astype(np.int64), operations, len(self._streams.builders))
         for stream, index in self._made:
             at = int(first[stream])
             if at < 0 or at == index:

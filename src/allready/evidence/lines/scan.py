@@ -13,19 +13,20 @@ import numpy as np
 
 from allready.evidence.lines.blocks import Blocks
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
-from allready.evidence.lines.coll import MAX_BYTES, CollLine
+from allready.evidence.lines.coll import MAX_BYTES
 from allready.evidence.lines.feed import CHUNK, Chunk, Feed
-from allready.evidence.lines.lane import Lane, Run
+from allready.evidence.lines.lane import Lane
 from allready.evidence.lines.last import LastLines
 from allready.evidence.lines.line_buffer import LineBuffer, numbers_in, process_of
 from allready.evidence.lines.literals import Ints, distinct, places_of
 from allready.evidence.lines.marks import PADDING, Marker, Marks
+from allready.evidence.lines.memory import ScanMemory
 from allready.evidence.lines.model import LIMITS, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
+from allready.evidence.lines.planned import PlannedOperations
 from allready.evidence.lines.residue import Hit, Reader
 from allready.evidence.lines.streams import Streams
-from allready.evidence.lines.templates import Codes, Templates, geometry
-from allready.model import Origin
+from allready.evidence.lines.templates import Templates, geometry
 
 _LESSON_BYTES = 256 << 10
 """Of the first log: from so many the fast lane learns what the others are compared with."""
@@ -52,19 +53,28 @@ def scan(
     limits: Limits = LIMITS,
     anchors: Sequence[str] | None = None,
     chunk_bytes: int = CHUNK,
+    memory: ScanMemory | None = None,
+    use_lane: bool = True,
 ) -> Scanned:
     """Everything in the lines whose first byte lies in [first_byte, last_byte).
 
     A part of a file needs a stream that can seek; `merge` puts the parts together.  Ends with the stream or, at a read
-    error, with a problem in the result.  `on_bytes` is told how many bytes were read since its last call.
+    error, with a problem in the result.
 
-    Raises UsageError: `iteration_marker` is no regular expression with a group.
+    Args:
+        on_bytes: called with the number of bytes that were read since its last call.
+        memory: what was learnt from other logs.
+        use_lane: whether the fast lane (`lane`) may be used; it changes nothing but time.
+
+    Raises:
+        UsageError: `iteration_marker` is no regular expression with a group.
     """
     reader = Reader(Marker(iteration_marker), anchors, limits.clip_bytes)
     start = max(0, first_byte - 1)
     if first_byte:
         stream.seek(start)
-    lane = Lane(reader.marker, limits)
+    memory = memory or ScanMemory()
+    lane = Lane(reader.marker, limits, memory.loops, is_on=use_lane)
     feed = Feed(
         stream,
         start,
@@ -72,10 +82,11 @@ def scan(
         piece=limits.line_bytes,
         overlap=limits.clip_bytes,
         on_bytes=on_bytes,
-        first=_LESSON_BYTES if lane.has_much_to_learn else None,
+        first=_LESSON_BYTES if lane.needs_first_lesson else None,
+        spare=memory.spare_rows,
     )
     try:
-        one = _Scan(feed, reader, lane, source, limits, last_byte)
+        one = _Scan(feed, reader, lane, memory, source, limits, last_byte)
         if not first_byte or feed.skip_line():
             one.run()
         return one.result()
@@ -87,11 +98,18 @@ class _Scan:
     """The state of one pass."""
 
     def __init__(
-        self, feed: Feed, reader: Reader, lane: Lane, source: str, limits: Limits, last_byte: int | None
+        self,
+        feed: Feed,
+        reader: Reader,
+        lane: Lane,
+        memory: ScanMemory,
+        source: str,
+        limits: Limits,
+        last_byte: int | None,
     ) -> None:
         self._feed, self._reader, self._limits, self._last_byte = feed, reader, limits, last_byte
         self._rows = feed.rows
-        self._templates = Templates(limits.templates)
+        self._templates = Templates(limits.templates, memory.workspace)
         self._streams = Streams(limits)
         self._operations = Operations(self._templates, self._streams, source)
         self._keeper = LineBuffer(limits)
@@ -104,8 +122,7 @@ class _Scan:
         self._marked: set[tuple[int, bytes]] = set()
         self._last = LastLines(limits)
         self._lane = lane
-        self._source = source
-        self._given: dict[tuple[object, ...], Codes] = {}  # streams and codes of a pattern, again and again
+        self._planned = PlannedOperations(self._streams, source)
 
     def run(self) -> None:
         """To the end of the stream or of the part."""
@@ -177,55 +194,13 @@ class _Scan:
         numbers = np.arange(plan.base, plan.base + plan.num_lines + 1)
         for first, run in plan.runs:
             num = run.match.num
-            self._streams.add(*self._targets_and_codes(run), numbers[first - plan.base :][:num], None)
+            self._streams.add(*self._planned.targets_and_codes(run), numbers[first - plan.base :][:num], None)
             self._out.num_coll += num
         self._out.num_interesting += len(plan.lines)
         self._out.num_blank += plan.num_blank
         self._out.num_lines += plan.num_lines
         self._out.num_bytes += chunk.length - self._feed.is_newline_added
         return True
-
-    def _targets_and_codes(self, run: Run) -> tuple[Codes, Codes]:
-        """The stream and the code of each operation; new ones are given out in the order of the lines."""
-        if isinstance(run.of, CollLine):
-            target = self._target(run.of)
-            return np.array([target], np.uint16), np.array([self._streams.code(target, run.of.shape)], np.uint16)
-        phase, num, _ = run.match
-        pattern = run.of.filled.shaped.pattern
-        key = (pattern, *(None if line is None else line.comm for line in run.of.lines))
-        given = self._given.get(key)
-        if given is None:
-            of_kinds: dict[int, tuple[int, int]] = {}
-            both: list[tuple[int, int]] = []
-            for place in range(phase, phase + min(num, len(pattern))):
-                index = place % len(pattern)
-                kind = pattern.kinds[index]
-                if kind not in of_kinds:
-                    line = run.of.lines[pattern.slots[index]]
-                    assert line is not None  # else nothing is like the pattern there
-                    target = self._target(line)
-                    of_kinds[kind] = target, self._streams.code(target, pattern.lines[index].shape)
-                both.append(of_kinds[kind])
-            if num < len(pattern):
-                targets, codes = zip(*both, strict=True)
-                return np.array(targets, np.uint16), np.array(codes, np.uint16)
-            if len(self._given) >= _FEW:
-                self._given.clear()
-            given = self._given[key] = pattern.repeated(
-                tuple(both[len(pattern) - phase :] + both[: len(pattern) - phase])
-            )
-        if given.shape[1] < phase + num:
-            times = -(-(phase + num) // len(pattern))
-            given = self._given[key] = np.tile(given[:, : len(pattern)], times)
-        return given[0, phase : phase + num], given[1, phase : phase + num]
-
-    def _target(self, line: CollLine) -> int:
-        """The stream of an operation of the fast lane, for which there is room."""
-        target = self._streams.index(line)
-        if target is None:
-            target = self._streams.new(line, None, Origin(source=self._source, host=line.host, pid=line.pid))
-        assert target is not None
-        return target
 
     def _some(self, chunk: Chunk, starts: Ints, ends: Ints, first: int, end: int) -> Lines:
         """Lines `first` to `end` of a chunk."""
@@ -247,8 +222,8 @@ class _Scan:
                 left = np.flatnonzero(wanted & (lines.targets == UNKNOWN))
                 data, size, places = lines.spliced(left)
         hits, marks = self._reader.read(data, size, places)
-        dull = np.delete(left, [hit.line for hit in hits])
-        num_rest = len(dull)
+        others = np.delete(left, [hit.line for hit in hits])
+        num_rest = len(others)
         num_before = np.cumsum(lines.targets >= 0)  # a line that is read is no operation itself
         events: list[tuple[int, int, Hit | int | None]] = []
         events += [(int(left[line]), 0, iteration) for line, iteration in self._marks(marks, left, lines)]
@@ -268,7 +243,9 @@ class _Scan:
             elif not self._long_line(lines, index, int(num_before[index])):
                 num_rest += 1
         room = self._limits.rest_examples - len(self._out.rest_examples)
-        self._out.rest_examples += [lines.text(i, self._limits.clip_bytes).rstrip(b"\r") for i in dull[:room].tolist()]
+        self._out.rest_examples += [
+            lines.text(i, self._limits.clip_bytes).rstrip(b"\r") for i in others[:room].tolist()
+        ]
         self._count(lines, num_rest)
 
     # -- lines that are no operations ------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ multiplied, so that two lines that differ anywhere fall together with a probabil
 
 import functools
 import os
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -123,18 +122,13 @@ def _weights() -> Words:
     return weights
 
 
-class _Tools(threading.local):
-    """Room to compute in, and multipliers, of one thread."""
+class Workspace:
+    """Room to compute in, and multipliers, for one log at a time."""
 
     def __init__(self) -> None:
         self.words: Words = np.empty(_BLOCK_WORDS, np.uint64)
         self.moved: Words = np.empty(_BLOCK_WORDS, np.uint64)
         self.weights = _weights()
-
-
-@functools.cache
-def _tools() -> _Tools:
-    return _Tools()
 
 
 class Templates:
@@ -144,13 +138,12 @@ class Templates:
     -1 - target.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, workspace: Workspace) -> None:
         self.target: npt.NDArray[np.int32] = np.empty(1024, np.int32)
         self.code: npt.NDArray[np.uint16] = np.empty(1024, np.uint16)
         self.generation = 0
         self._most = most
-        tools = _tools()
-        self._words, self._moved, self._weights = tools.words, tools.moved, tools.weights
+        self._words, self._moved, self._weights = workspace.words, workspace.moved, workspace.weights
         self._empty()
 
     def _empty(self) -> None:
@@ -196,14 +189,6 @@ class Templates:
                 np.right_shift(words, fold, out=moved)
                 np.bitwise_xor(words, moved, out=words)
             np.matmul(words, self._weights[:width], out=hashed[first : first + some])
-        return hashed
-
-    def hash_each(self, rows: Words, shift: Words, mask: Words) -> Words:
-        """The same for rows that differ in geometry, all as wide as the widest, with zeros behind shorter masks."""
-        words = (rows + shift) & mask
-        for fold in _FOLDS:
-            words ^= words >> fold
-        hashed: Words = np.matmul(words, self._weights[: rows.shape[1]])
         return hashed
 
     def add(self, layout: Layout, hashed: Words, target: int | Sequence[int], code: int) -> None:

@@ -3,6 +3,6 @@
 `interpret` takes what the scanner kept of a file, `read_lines` takes lines as they are.
 """
 
-from allready.evidence.log.interpret import interpret, read_lines
+from allready.evidence.log.interpret import LogMemory, interpret, read_lines
 
-__all__ = ["interpret", "read_lines"]
+__all__ = ["LogMemory", "interpret", "read_lines"]

@@ -37,21 +37,8 @@ class Draft(Struct):
     completed_s: float | None = None
 
     def record(self) -> CommRecord:
-        return CommRecord(
-            comm=self.comm,
-            rank=self.rank,
-            nranks=self.nranks,
-            comm_id=self.comm_id,
-            parent=self.parent,
-            split_count=self.split_count,
-            color=self.color,
-            init_started=self.init_started or self.init_completed,
-            init_completed=self.init_completed,
-            destroyed=self.destroyed,
-            aborted=self.aborted,
-            started_s=self.started_s,
-            completed_s=self.completed_s,
-        )
+        fields = {name: getattr(self, name) for name in CommRecord.__struct_fields__}
+        return CommRecord(**fields | {"init_started": self.init_started or self.init_completed})
 
 
 class Comms:
@@ -64,10 +51,6 @@ class Comms:
         self._starting: dict[int | None, str] = {}  # thread -> the communicator it is initialising
         self._burst_start: int | None = None
         self._bursts: list[int] = []
-
-    def is_blank(self) -> bool:
-        """Whether no line told anything so far."""
-        return not (self._drafts or self.layout or self._starting or self._bursts)
 
     def feed(self, text: str, *, tid: int | None, time_s: float | None) -> bool:
         """Take a life line in; False when it is none."""

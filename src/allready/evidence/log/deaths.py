@@ -22,14 +22,14 @@ def signal_name(number: int) -> str | None:
 
 
 class DeathDraft(Struct, kw_only=True):
-    """One statement about one process's end.
+    """What one line or block says of one process's end; of who it was only as much as the words say.
 
     `task`: srun's or mpirun's number of the process.  `writer`: whose stream said so; local ranks mean something
     only there.
     """
 
     kind: str
-    origin: Origin
+    origin: Origin = Origin(source="")
     rank: int | None = None
     local_rank: int | None = None
     task: int | None = None
@@ -64,27 +64,10 @@ class DeathDraft(Struct, kw_only=True):
             self.kind = "abort" if self.signal == "SIGABRT" else "signal"
 
     def finished(self) -> Death:
+        fields = {name: getattr(self, name) for name in Death.__struct_fields__ if name in self.__struct_fields__}
         return Death(
-            kind=self.kind,
-            origin=self.origin,
-            rank=self.rank,
-            local_rank=self.local_rank,
-            node=self.node,
-            host=self.host,
-            pid=self.pid,
-            signal=self.signal,
-            exit_code=self.exit_code,
-            text=self.text[:1000],
-            site=self.site,
-            call=self.call,
-            time_s=self.time_s,
-            by_launcher=self.by_launcher,
-            first=self.first,
-            is_collective_error=self.is_collective_error,
-            is_agents=self.is_agents,
-            last_words=self.last_words[:1000],
-            last_error=self.last_error[:1000],
-            is_open=self.is_open,
+            **fields
+            | {"text": self.text[:1000], "last_words": self.last_words[:1000], "last_error": self.last_error[:1000]}
         )
 
 

@@ -2,18 +2,14 @@
 
 import re
 import signal
-from typing import TYPE_CHECKING
 
 from allready.evidence.log import launchers
+from allready.evidence.log.context import LogContext
 from allready.evidence.log.deaths import DeathDraft, merge
-from allready.evidence.log.launchers import Statement
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, Traceback
 from allready.evidence.log.writer import Writer
 from allready.model import Death
-
-if TYPE_CHECKING:
-    from allready.evidence.log.interpret import Log
 
 MAX_DEATHS = 20_000
 _ONLY_REPORTS = ("ChildFailedError", "SignalException", "CalledProcessError", "RendezvousGracefulExitError")
@@ -63,7 +59,7 @@ _COMMAND = re.compile(
 _STEP_ENDS = ("srun: Job step aborted", "srun: Terminating", "CANCELLED AT")
 
 
-def find(log: "Log") -> list[Death]:
+def find(log: LogContext) -> list[Death]:
     """One death for each process that ended badly."""
     drafts: list[tuple[int, DeathDraft]] = []
     for at, entry in log.blocks.entries:
@@ -77,7 +73,7 @@ def find(log: "Log") -> list[Death]:
         drafts.append((at, draft))
     for at, said in log.blocks.error_files:
         draft = _of_failure(log, at, said.failure)
-        who = log.whoever.of(log.lines[at])
+        who = log.writer_of(log.lines[at])
         draft.rank, draft.local_rank, draft.pid = who.rank, who.local_rank, who.pid
         draft.text, draft.time_s, draft.is_own = draft.text or said.text, said.time_s, True
         drafts.append((at, draft))
@@ -86,12 +82,12 @@ def find(log: "Log") -> list[Death]:
         if not line.is_known or line.prefix.kind == "nccl" or len(drafts) >= MAX_DEATHS:
             continue
         step_ended = step_ended or any(mark in line.text for mark in _STEP_ENDS)
-        for said_of in launchers.read(log.lines, at):
+        for draft in launchers.read(log.lines, at):
             line.is_understood = True
-            draft = _of_statement(log, at, said_of)
-            draft.by_launcher = draft.by_launcher or (
-                step_ended and said_of.task is not None and draft.signal in ("SIGKILL", "SIGTERM")
-            )
+            is_of_task = draft.task is not None
+            _complete(log, at, draft)
+            if step_ended and is_of_task and draft.signal in ("SIGKILL", "SIGTERM"):
+                draft.by_launcher = True
             if draft.kind == "exit" and draft.exit_code and not draft.by_launcher:
                 draft.last_words = _last_words(log, at)
             drafts.append((at, draft))
@@ -100,7 +96,7 @@ def find(log: "Log") -> list[Death]:
     return merge([draft for _, draft in drafts])
 
 
-def _raised(log: "Log", told_until: int) -> list[tuple[int, DeathDraft]]:
+def _raised(log: LogContext, told_until: int) -> list[tuple[int, DeathDraft]]:
     """Exceptions that ended their process.  `told_until`: the last line that tells an exit code of anybody.
 
     What a logger or `print_exc` wrote looks the same; it ended nothing where the training goes on behind it, unless a
@@ -144,7 +140,7 @@ def _ends_nothing(block: Traceback) -> bool:
     )
 
 
-def _last_but_one_step(log: "Log") -> int:
+def _last_but_one_step(log: LogContext) -> int:
     """The number of the last line but one that shows progress; a bar that is closed at the door is one line."""
     marks = {mark.number for mark in log.scanned.marks}
     marks |= {line.number for line in log.lines if _STEP.search(line.rest)}
@@ -153,7 +149,7 @@ def _last_but_one_step(log: "Log") -> int:
     return sorted(marks)[-2] if len(marks) > 1 else 0
 
 
-def _over_from(log: "Log") -> int:
+def _over_from(log: LogContext) -> int:
     """The index from which on the program had said that it was through, and made no progress any more."""
     found = len(log.lines)
     for at, line in enumerate(log.lines):
@@ -164,7 +160,7 @@ def _over_from(log: "Log") -> int:
     return found
 
 
-def _is_survivor(log: "Log", block: Traceback) -> bool:
+def _is_survivor(log: LogContext, block: Traceback) -> bool:
     """Whether the lines right behind it say that the program went on: they may look like parts of its message."""
     if block.start > 0 and _IGNORED.search(log.lines[block.start - 1].rest):
         return True
@@ -177,7 +173,7 @@ def _is_survivor(log: "Log", block: Traceback) -> bool:
     return any(_WENT_ON.search(text) for text in (*more, *behind))
 
 
-def _calm_from(log: "Log", most: int) -> int:
+def _calm_from(log: LogContext, most: int) -> int:
     """The index from which on at most so many lines stand that a living program may have written."""
     num = 0
     after = log.scanned.num_lines + 1
@@ -198,7 +194,7 @@ def _is_ordinary(line: Line) -> bool:
     return not (prefix.kind in ("glog", "python") and prefix.level in ("WARN", "ERROR", "FATAL"))
 
 
-def _last_words(log: "Log", at: int) -> str:
+def _last_words(log: LogContext, at: int) -> str:
     """The last line before `lines[at]`, in the same output, that says why somebody ended."""
     told = log.lines[at]
     for back in range(at - 1, max(-1, at - 1 - _MAX_BACK), -1):
@@ -217,7 +213,7 @@ def _last_words(log: "Log", at: int) -> str:
     return ""
 
 
-def _of_command(log: "Log", block: Traceback) -> DeathDraft | None:
+def _of_command(log: LogContext, block: Traceback) -> DeathDraft | None:
     """A launcher's last word on a process that it had started: subprocess.CalledProcessError."""
     last = block.failures[-1]
     said = _COMMAND.search("\n".join((last.message, *last.more)))
@@ -235,7 +231,7 @@ def _of_command(log: "Log", block: Traceback) -> DeathDraft | None:
     return draft
 
 
-def _of_traceback(log: "Log", block: Traceback) -> DeathDraft | None:
+def _of_traceback(log: LogContext, block: Traceback) -> DeathDraft | None:
     root = block.root
     if block.is_launcher and any(f.name.endswith(_ONLY_REPORTS) for f in block.failures):
         root = block.failures[-1]
@@ -245,7 +241,7 @@ def _of_traceback(log: "Log", block: Traceback) -> DeathDraft | None:
         return None  # a child's end, which the line itself tells; the parent's exception is nobody's own
     draft = _of_failure(log, block.start, root)
     draft.is_own = True
-    who = log.whoever.of(log.lines[block.start])
+    who = log.writer_of(log.lines[block.start])
     if block.is_launcher:
         draft.rank = draft.local_rank = None
         draft.is_agents = True
@@ -261,12 +257,12 @@ def _of_traceback(log: "Log", block: Traceback) -> DeathDraft | None:
     return draft
 
 
-def _of_failure(log: "Log", at: int, failure: Failure | None) -> DeathDraft:
+def _of_failure(log: LogContext, at: int, failure: Failure | None) -> DeathDraft:
     """A draft without the identity of the process."""
     line = log.lines[at]
-    who = log.whoever.of(line)
+    who = log.writer_of(line)
     draft = DeathDraft(
-        kind="exit", origin=log.origin(line, who), node=who.node, time_s=log.time_of(line), writer=_stream(log, at)
+        kind="exit", origin=log.origin(line, who), node=who.node, time_s=line.time_s, writer=_stream(log, at)
     )
     if failure is not None:
         draft.kind, draft.site, draft.call = "exception", failure.site, failure.call
@@ -276,74 +272,54 @@ def _of_failure(log: "Log", at: int, failure: Failure | None) -> DeathDraft:
     return draft
 
 
-def _stream(log: "Log", at: int) -> object:
+def _stream(log: LogContext, at: int) -> object:
     task, _, node = log.lines[at].prefix.writer
     return task, node
 
 
-def _of_statement(log: "Log", at: int, said: Statement) -> DeathDraft:
+def _complete(log: LogContext, at: int, draft: DeathDraft) -> None:
+    """Fill in what the line's writer says of a process that its words do not name."""
     line = log.lines[at]
-    who = log.whoever.of(line)
-    draft = DeathDraft(
-        kind=said.kind,
-        origin=log.origin(line, who),
-        rank=said.rank,
-        local_rank=said.local_rank,
-        pid=said.pid,
-        host=said.host,
-        node=said.node or who.node,
-        signal=said.signal,
-        text=said.text,
-        site=said.site,
-        time_s=log.time_of(line),
-        by_launcher=said.by_launcher,
-        first=said.first,
-        is_own=said.is_own,
-        is_collective_error=said.is_collective_error,
-        writer=_stream(log, at),
-        last_words=said.words,
-        is_handlers=said.is_handlers,
-    )
-    if said.exit_code is not None:
-        draft.set_exit(said.exit_code)
-    if said.is_agents:
-        draft.is_agents, draft.task = True, who.task
-        return draft
-    if said.is_own:
+    who = log.writer_of(line)
+    draft.origin, draft.time_s, draft.writer = log.origin(line, who), line.time_s, _stream(log, at)
+    draft.node = draft.node or who.node
+    if draft.exit_code is not None:
+        draft.set_exit(draft.exit_code)
+    if draft.is_agents:
+        draft.task = who.task
+        return
+    if draft.is_own:
         draft.rank = who.rank if who.rank is not None else draft.rank
         draft.local_rank, draft.host, draft.task = who.local_rank, who.host, who.task
-        draft.pid = who.pid if who.pid is not None else _own_pid(log, said, line)
+        draft.pid = who.pid if who.pid is not None else _own_pid(log, draft, line)
         if draft.rank is None and who.pid is None:
-            draft.rank = log.whoever.rank_of(who.host, draft.pid)
-        return draft
-    if said.task is not None:
-        draft.task = said.task
-        if log.whoever.tasks_are_ranks:
-            draft.rank = said.task
-        elif said.is_handlers:
-            draft.rank = _rank_of_handler(log, said, who)
-    elif said.is_handlers:
-        draft.rank = _rank_of_handler(log, said, who)
-    elif said.pid is not None and draft.rank is None and line.prefix.kind not in ("kernel", "syslog"):
-        draft.rank = log.whoever.rank_of(None, said.pid)
-    elif said.rank is None and said.pid is None and said.local_rank is None and said.kind != "oom":
+            draft.rank = log.writers.rank_of(who.host, draft.pid)
+        return
+    if draft.task is not None and log.writers.tasks_are_ranks:
+        draft.rank = draft.task
+    elif draft.is_handlers:
+        draft.rank = _rank_of_handler(log, draft, who)
+    elif draft.task is not None:
+        pass  # of what the number is, is not known
+    elif draft.pid is not None and draft.rank is None and line.prefix.kind not in ("kernel", "syslog"):
+        draft.rank = log.writers.rank_of(None, draft.pid)
+    elif draft.rank is None and draft.pid is None and draft.local_rank is None and draft.kind != "oom":
         draft.rank, draft.pid, draft.host = who.rank, who.pid, who.host
         draft.local_rank = who.local_rank
     if draft.host is None and line.prefix.kind in ("kernel", "syslog"):
         draft.host = line.prefix.host
-    return draft
 
 
-def _rank_of_handler(log: "Log", said: Statement, who: Writer) -> int | None:
+def _rank_of_handler(log: LogContext, draft: DeathDraft, who: Writer) -> int | None:
     """By the process that it names; else by the file, unless another process wrote that: a rank's child has its own."""
-    rank = log.whoever.rank_of(said.host, said.pid)
-    return who.rank if rank is None and who.pid in (None, said.pid) else rank
+    rank = log.writers.rank_of(draft.host, draft.pid)
+    return who.rank if rank is None and who.pid in (None, draft.pid) else rank
 
 
-def _own_pid(log: "Log", said: Statement, line: Line) -> int | None:
+def _own_pid(log: LogContext, draft: DeathDraft, line: Line) -> int | None:
     """The process of a line about itself.  A logger may print the thread, which has the process's number when it is the
     first: only a number that the file knows as a process's is taken for one."""
-    if said.is_handlers:
-        return said.pid
-    number = said.pid if said.pid is not None else line.prefix.tid
-    return number if log.whoever.rank_of(None, number) is not None else None
+    if draft.is_handlers:
+        return draft.pid
+    number = draft.pid if draft.pid is not None else line.prefix.tid
+    return number if log.writers.rank_of(None, number) is not None else None

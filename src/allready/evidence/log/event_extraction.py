@@ -1,21 +1,17 @@
 """The events of one log: its known lines, each with the lines that belong to it."""
 
+import functools
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from allready.evidence.log import horovod, ray, statuses, tracebacks, wrapped
-from allready.evidence.log.events import Collector, Finder, Said, likeness, values_of
+from allready.evidence.log.context import LogContext
+from allready.evidence.log.events import Collector, Finder, Found, values_of
 from allready.evidence.log.line import MAX_EVENT_TEXT, Line
-from allready.evidence.log.writer import Writer
 from allready.model import Event, Origin, Role
 from allready.signatures import Signature
-
-if TYPE_CHECKING:
-    from allready.evidence.log.dull import Told
-    from allready.evidence.log.interpret import Log
 
 RENDEZVOUS = "elastic.rendezvous_complete"
 _STACK = "Stack trace of the failed collective"
@@ -39,82 +35,116 @@ _MAX_BETWEEN = 16
 """Lines of other ranks that may stand between a frame and its source."""
 
 
-def tell(log: "Log") -> Collector:
+def extract_events(log: LogContext, finder: Finder) -> Collector:
     """All events, equal ones counted."""
-    finder, collector = Finder(), Collector()
-    pieces: frozenset[int] = frozenset()
-    if not log.is_nccls:  # each of NCCL's lines stands for itself
+    extraction = _Extraction(log, finder)
+    extraction.run()
+    return extraction.collector
+
+
+class _Extraction:
+    """The events of one log while they are collected."""
+
+    def __init__(self, log: LogContext, finder: Finder) -> None:
+        self._log, self._finder = log, finder
+        self.collector = Collector()
+        self._watchdogs: dict[tuple[object, ...], int] = {}  # writer -> its watchdog's event
+        self._last_stall = 0  # number of the line of Horovod's last report
+
+    def run(self) -> None:
+        """Every line in order, then those that were counted only."""
+        log = self._log
         pieces = wrapped.join(log.lines)
         statuses.join(log.lines)
-    told: dict[int, list[Told]] = {}
-    for one in log.told:
-        told.setdefault(one.place, []).append(one)
-    has_old_ranks: bool | None = None
-    watchdogs: dict[tuple[object, ...], int] = {}
-    stalled = 0
-    for at, line in enumerate(log.lines):
-        _add_told(log, collector, told.get(at, ()))
-        if not line.is_known or at in pieces:
-            continue
-        found = finder.find(line.rest, line.text)
-        if found is not None and not log.is_nccls and _is_source(log.lines, at):
-            continue
-        if found is None and at not in log.blocks.rendezvous and _STACK not in line.text:
-            continue
-        origin = log.origin(line)
-        if origin.rank is None and (old := _OLD_RANK.match(line.rest)) is not None:
-            has_old_ranks = _old_ranks_tell(log) if has_old_ranks is None else has_old_ranks
-            origin = replace(origin, rank=int(old[1])) if has_old_ranks else origin
-        stack = _stack_after(log, at) if _STACK in line.text else []
+        for at, line in enumerate(log.lines):
+            if not line.is_known or at in pieces:
+                continue
+            found = self._finder.find(line.rest, line.text)
+            if found is not None or line.prefix.kind != "nccl":
+                self._line(at, line, found)
+        self._add_repeats()
+        if self._last_stall and _went_on(log, self._last_stall):
+            for place, event in enumerate(self.collector):
+                if event.signature == horovod.STALLED:
+                    self.collector.change(place, role=Role.HARMLESS)
+
+    def _line(self, at: int, line: Line, found: Found | None) -> None:
+        log = self._log
+        if found is not None and _is_source(log.lines, at):
+            return
+        has_stack = _STACK in line.text
+        is_event = found is not None or at in log.blocks.rendezvous
+        if not is_event and not has_stack:
+            return
+        origin = self._origin(line)
+        stack = _stack_after(log, at) if has_stack else []
         if stack:
-            _complete_watchdog(collector, watchdogs.get(_key(origin)), stack)
-        if found is None and at not in log.blocks.rendezvous:
-            continue
+            self._complete_watchdog(self._watchdogs.get(_key(origin)), stack)
+        if not is_event:
+            return
         event = _event(log, at, origin, found, stack)
         line.is_understood = True
-        place = collector.add(event)
-        stalled = line.number if event.signature == horovod.STALLED else stalled
+        place = self.collector.add(event)
+        if event.signature == horovod.STALLED:
+            self._last_stall = line.number
         if place is not None and _WATCHDOG.search(line.rest):
-            before = watchdogs.get(_key(origin))
-            if before is None or "Watchdog caught" in line.rest or "Watchdog caught" not in collector[before].text:
-                watchdogs[_key(origin)] = place
-    _add_repeats(log, finder, collector)
-    if stalled and _went_on(log, stalled):
-        for place, event in enumerate(collector):
-            if event.signature == horovod.STALLED:
-                collector.change(place, role=Role.HARMLESS)
-    return collector
+            before = self._watchdogs.get(_key(origin))
+            if before is None or "Watchdog caught" in line.rest or "Watchdog caught" not in self.collector[before].text:
+                self._watchdogs[_key(origin)] = place
 
+    def _origin(self, line: Line) -> Origin:
+        origin = self._log.origin(line)
+        if origin.rank is None and (old := _OLD_RANK.match(line.rest)) is not None and self._old_ranks_are_global:
+            return replace(origin, rank=int(old[1]))
+        return origin
 
-def said(signature: Signature, match: re.Match[str], rest: str) -> Said | None:
-    """What a line of NCCL's among others of its kind says, where its own words alone decide it."""
-    needs_more = signature.id in (horovod.STALLED, ray.DIED) or any(case.role is not None for case in signature.cases)
-    values = _values(match)
-    if needs_more or "tasks" in values or _OLD_RANK.match(rest) is not None:
-        return None
-    text = _text(rest)
-    return Said(signature.id, text, values, signature.role, likeness(values, text))
+    @functools.cached_property
+    def _old_ranks_are_global(self) -> bool:
+        """Whether `[Rank 3]` in old messages of torch is the rank in the whole job.
 
+        It is the rank in the process group.  Where no line begins with a rank of its own, and no rank waited in two
+        operations, groups are the world.
+        """
+        ran: dict[str, tuple[str, str]] = {}
+        for line in self._log.lines:
+            if line.prefix.rank is not None:
+                return False
+            work = _OLD_WORK.match(line.rest) if line.rest.startswith("[Rank ") else None
+            if work is not None and ran.setdefault(work[1], (work[2], work[3])) != (work[2], work[3]):
+                return False
+        return True
 
-def _add_told(log: "Log", collector: Collector, told: Iterable["Told"]) -> None:
-    before, who = None, Writer()
-    for number, _, prefix, (said, _, _) in told:
-        if said is None:
-            continue
-        if prefix is not before:
-            before, who = prefix, log.writer(prefix)
-        event = Event(
-            signature=said.signature,
-            origin=log.origin_of(number, who),
-            text=said.text,
-            values=dict(said.values),
-            role=said.role,
-        )
-        collector.add(event, said.likeness)
+    def _complete_watchdog(self, place: int | None, stack: list[str]) -> None:
+        collector = self.collector
+        if place is None or "site" in collector[place].values:
+            return
+        frames = [(m[2], int(m[3]), m[1]) for text in stack if (m := _STACK_FRAME.match(text))]
+        site = tracebacks.innermost(frames)
+        event = collector[place]
+        values = dict(event.values) | ({} if site is None else {"site": site})
+        collector.change(place, values=values, extra=(*event.extra, *stack))
 
-
-def _values(match: re.Match[str]) -> dict[str, str]:
-    return {name: value for name, value in values_of(match).items() if value != _NO_NUMBER}
+    def _add_repeats(self) -> None:
+        """Lines of which the scanner kept the number only."""
+        log = self._log
+        for repeat in log.scanned.repeats:
+            line = log.another_line(repeat.last, repeat.text)
+            found = self._finder.find(line.rest, line.rest)
+            if found is None:
+                continue
+            signature, match = found
+            self.collector.add(
+                Event(
+                    signature=signature.id,
+                    origin=log.origin(line),
+                    text=_text(line.rest),
+                    time_s=line.time_s,
+                    last_time_s=line.time_s,
+                    values=values_of(match),
+                    count=repeat.count,
+                    role=signature.role,
+                )
+            )
 
 
 def _text(rest: str) -> str:
@@ -124,6 +154,8 @@ def _text(rest: str) -> str:
 def _is_source(lines: Sequence[Line], at: int) -> bool:
     """Whether it is the program's own line below a frame of a traceback, which says nothing of what happened."""
     line = lines[at]
+    if not line.rest[:1].isspace():  # a frame's source is indented
+        return False
     for before in reversed(lines[max(0, at - _MAX_BETWEEN) : at]):
         if before.prefix.writer == line.prefix.writer and before.prefix.rank == line.prefix.rank:
             is_deeper = _indent(line.rest) > _indent(before.rest)
@@ -135,26 +167,10 @@ def _indent(text: str) -> int:
     return len(text) - len(text.lstrip())
 
 
-def _went_on(log: "Log", number: int) -> bool:
+def _went_on(log: LogContext, number: int) -> bool:
     """Whether the job made progress behind the last report of a wait: the rank was only late."""
     num_steps = sum(mark.number > number for mark in log.scanned.marks)
     return num_steps > 1 or log.scanned.num_lines > number + horovod.MAX_LINES
-
-
-def _old_ranks_tell(log: "Log") -> bool:
-    """Whether `[Rank 3]` in old messages of torch is the rank in the whole job.
-
-    It is the rank in the process group.  Where no line begins with a rank of its own, and nobody waited in two
-    operations, groups are the world.
-    """
-    ran: dict[str, tuple[str, str]] = {}
-    for line in log.lines:
-        if line.prefix.rank is not None:
-            return False
-        said = _OLD_WORK.match(line.rest) if line.rest.startswith("[Rank ") else None
-        if said is not None and ran.setdefault(said[1], (said[2], said[3])) != (said[2], said[3]):
-            return False
-    return True
 
 
 def _key(origin: Origin) -> tuple[object, ...]:
@@ -162,53 +178,68 @@ def _key(origin: Origin) -> tuple[object, ...]:
 
 
 def _event(
-    log: "Log", at: int, origin: Origin, found: tuple[Signature, re.Match[str]] | None, stack: list[str]
+    log: LogContext, at: int, origin: Origin, found: tuple[Signature, re.Match[str]] | None, stack: list[str]
 ) -> Event:
     line = log.lines[at]
-    signature, match = found or (None, None)
-    values = {} if match is None else _values(match)
-    if signature is not None and signature.culprit == "ranks" and not values.get("ranks"):
-        values |= _named_below(log, at, signature)
-    if signature is not None and signature.id == horovod.STALLED and not values.get("ranks"):
-        values |= horovod.report(log.lines, at)
-    if signature is not None and signature.id == ray.DIED:
-        values |= ray.named_below(log.lines, at)
-    if "task:" in values.get("tasks", ""):  # one below the other, with JAX's names of jobs and replicas
-        values["ranks"] = values["tasks"] = ", ".join(dict.fromkeys(_TASK.findall(values["tasks"])))
-    extra: tuple[str, ...] = ()
-    if at in log.blocks.rendezvous:
-        values |= log.blocks.rendezvous[at]
-    block = log.blocks.of_error.get(at)
-    if block is not None:
-        extra = tuple(block.lines)
-        said = next((f.last_error for f in block.failures if f.last_error), None)
-        if said:
-            values.setdefault("last_error", said[:MAX_EVENT_TEXT])
-        if block.root.site is not None:
-            values.setdefault("site", block.root.site)
-    elif _has_more(line.rest):
-        extra = tuple(_more(log, at))
-        said = next((extra[i + 1] for i, text in enumerate(extra[:-1]) if text.startswith("Last error:")), None)
-        if said:
-            values.setdefault("last_error", said[:MAX_EVENT_TEXT])
-    elif stack:
-        extra = tuple(stack)
-    role = Role.RECORD
-    if signature is not None and match is not None:
-        front = line.text.partition(match[0])[0] if signature.cases else ""
-        role = signature.role_of(line.rest, values, front, has_progress=bool(signature.cases) and _is_overcome(log, at))
+    values: dict[str, str] = {}
+    signature_id, role = RENDEZVOUS, Role.RECORD
+    if found is not None:
+        signature, match = found
+        signature_id, values = signature.id, _values_of_line(log, at, signature, match)
+    values |= log.blocks.rendezvous.get(at, {})
+    extra, more = _extra(log, at, stack)
+    values |= {name: value for name, value in more.items() if name not in values}
+    if found is not None:
+        role = signature.role
+        if signature.cases:
+            front = line.text.partition(match[0])[0]
+            role = signature.role_of(line.rest, values, front, has_progress=_is_overcome(log, at))
     return Event(
-        signature=RENDEZVOUS if signature is None else signature.id,
+        signature=signature_id,
         origin=origin,
         text=_text(line.rest),
-        time_s=log.time_of(line),
+        time_s=line.time_s,
         values=values,
         extra=extra,
         role=role,
     )
 
 
-def _is_overcome(log: "Log", at: int) -> bool:
+def _values_of_line(log: LogContext, at: int, signature: Signature, match: re.Match[str]) -> dict[str, str]:
+    """What the pattern caught in a line and, for some signatures, what stands below it."""
+    values = values_of(match)
+    if _NO_NUMBER in values.values():
+        values = {name: value for name, value in values.items() if value != _NO_NUMBER}
+    if signature.culprit == "ranks" and not values.get("ranks"):
+        values |= _named_below(log, at, signature)
+    if signature.id == horovod.STALLED and not values.get("ranks"):
+        values |= horovod.report(log.lines, at)
+    if signature.id == ray.DIED:
+        values |= ray.named_below(log.lines, at)
+    if "task:" in values.get("tasks", ""):  # one below the other, with JAX's names of jobs and replicas
+        values["ranks"] = values["tasks"] = ", ".join(dict.fromkeys(_TASK.findall(values["tasks"])))
+    return values
+
+
+def _extra(log: LogContext, at: int, stack: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """The further lines of a message, and what they say: `last_error`, `site`."""
+    block = log.blocks.of_error.get(at)
+    if block is not None:
+        values = {} if block.root.site is None else {"site": block.root.site}
+        last_error = next((f.last_error for f in block.failures if f.last_error), None)
+        return tuple(block.lines), _with_error(values, last_error)
+    if not _has_more(log.lines[at].rest):
+        return tuple(stack), {}
+    extra = tuple(_more(log, at))
+    last_error = next((extra[i + 1] for i, text in enumerate(extra[:-1]) if text.startswith("Last error:")), None)
+    return extra, _with_error({}, last_error)
+
+
+def _with_error(values: dict[str, str], last_error: str | None) -> dict[str, str]:
+    return values | {"last_error": last_error[:MAX_EVENT_TEXT]} if last_error else values
+
+
+def _is_overcome(log: LogContext, at: int) -> bool:
     """Whether its process made progress behind the line; what ended a process is told by a traceback."""
     block = log.blocks.of_error.get(at)
     if block is not None and block.is_deadly:
@@ -223,7 +254,7 @@ def _has_more(text: str) -> bool:
     return False
 
 
-def _named_below(log: "Log", at: int, signature: Signature) -> dict[str, str]:
+def _named_below(log: LogContext, at: int, signature: Signature) -> dict[str, str]:
     """A list of ranks often begins on the next line: the pattern is tried again over both."""
     below = _more(log, at)
     if not below:
@@ -236,7 +267,7 @@ def _named_below(log: "Log", at: int, signature: Signature) -> dict[str, str]:
     return {}
 
 
-def _more(log: "Log", at: int) -> list[str]:
+def _more(log: LogContext, at: int) -> list[str]:
     """The next lines of the same message: up to the C++ frames or a line of its own."""
     found: list[str] = []
     opener = log.lines[at]
@@ -252,7 +283,7 @@ def _more(log: "Log", at: int) -> list[str]:
     return found
 
 
-def _stack_after(log: "Log", at: int) -> list[str]:
+def _stack_after(log: LogContext, at: int) -> list[str]:
     """The frames below `Stack trace of the failed collective`."""
     found: list[str] = []
     opener = log.lines[at]
@@ -267,36 +298,3 @@ def _stack_after(log: "Log", at: int) -> list[str]:
             break
     opener.is_understood = opener.is_understood or bool(found)
     return found
-
-
-def _complete_watchdog(collector: Collector, place: int | None, stack: list[str]) -> None:
-    if place is None or "site" in collector[place].values:
-        return
-    frames = [(m[2], int(m[3]), m[1]) for text in stack if (m := _STACK_FRAME.match(text))]
-    site = tracebacks.innermost(frames)
-    event = collector[place]
-    values = dict(event.values) | ({} if site is None else {"site": site})
-    collector.change(place, values=values, extra=(*event.extra, *stack))
-
-
-def _add_repeats(log: "Log", finder: Finder, collector: Collector) -> None:
-    """Lines of which the scanner kept the number only."""
-    for repeat in log.scanned.repeats:
-        line = Line(repeat.last, "", log.prefix_of(repeat.text))
-        found = finder.find(line.rest, line.rest)
-        if found is None:
-            continue
-        signature, match = found
-        time_s = log.time_of(line)
-        collector.add(
-            Event(
-                signature=signature.id,
-                origin=log.origin(line),
-                text=_text(line.rest),
-                time_s=time_s,
-                last_time_s=time_s,
-                values=values_of(match),
-                count=repeat.count,
-                role=signature.role,
-            )
-        )

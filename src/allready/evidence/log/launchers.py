@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from allready.evidence.log import tracebacks
-from allready.evidence.log.deaths import signal_name
+from allready.evidence.log.deaths import DeathDraft, signal_name
 from allready.evidence.log.line import Line
 
 MAX_TASKS = 4096
@@ -25,81 +26,66 @@ _SIGNALS = {
     "Hangup": "SIGHUP",
 }
 _NAMES = "|".join(_SIGNALS)
+_NUMBERS = ("rank", "local_rank", "task", "pid", "exit_code")
 
 
-class Statement(Struct, kw_only=True):
-    """What one line (or block) says; the identity of the process only as far as the words name it."""
-
-    kind: str
-    text: str
-    rank: int | None = None
-    local_rank: int | None = None
-    task: int | None = None
-    pid: int | None = None
-    host: str | None = None
-    node: str | None = None
-    signal: str | None = None
-    exit_code: int | None = None
-    by_launcher: bool = False
-    first: bool = False
-    is_own: bool = False  # the writer of the line speaks of itself
-    is_agents: bool = False  # of a launcher, of no rank
-    is_collective_error: bool = False
-    is_handlers: bool = False  # written by a handler of signals in the process that got one
-    site: str | None = None
-    words: str = ""  # why, in the words of the process
-
-
-_CLOSING = r"(?:Sending|Closing) process (\d{1,9}) (?:closing signal|via signal) (?:Signals\.)?(SIG\w{2,8})"
-_FORCED = r"Unable to shutdown process (\d{1,9}) via \S{1,30}, forcefully exiting via (\S{1,20})"
-_FAILED = r"failed \(exitcode: (-?\d{1,6})\) local_rank: (\d{1,5}) \(pid: (\d{1,9})\)"
-_CHILD = r"(?:\[rank: (\d{1,7})\] )?Child process with PID (\d{1,9}) terminated with code (-?\d{1,6})"
-_RETURNED = r"exits with return code = (-?\d{1,6})"
+_CLOSING = (
+    r"(?:Sending|Closing) process (?P<pid>\d{1,9}) (?:closing signal|via signal) (?:Signals\.)?(?P<signal>SIG\w{2,8})"
+)
+_FORCED = r"Unable to shutdown process (?P<pid>\d{1,9}) via \S{1,30}, forcefully exiting via (?P<signal>SIG\S{0,17})?"
+_FAILED = r"failed \(exitcode: (?P<exit_code>-?\d{1,6})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: (?P<pid>\d{1,9})\)"
+_CHILD = r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<exit_code>-?\d{1,6})"
+_RETURNED = r"exits with return code = (?P<exit_code>-?\d{1,6})"
 _LOCAL_RANK = r"--local[-_]rank(?:=|', ?'|\", ?\"| )(\d{1,5})"
-_SRUN = r"error: ([\w.\-]{1,255}): tasks? ([\d,\- ]{1,2000}): (.{1,200})"
-_SPAWNED = r"process (\d{1,5}) terminated with (?:signal (SIG\w{2,8})|exit code (-?\d{1,6}))"
+_SRUN = r"error: (?P<node>[\w.\-]{1,255}): tasks? (?P<tasks>[\d,\- ]{1,2000}): (?P<words>.{1,200})"
+_SPAWNED = (
+    r"process (?P<local_rank>\d{1,5}) terminated with "
+    r"(?:signal (?P<signal>SIG\w{2,8})|exit code (?P<exit_code>-?\d{1,6}))"
+)
 _MPI = (
-    r"(?:mpirun|prterun|mpiexec|orterun) noticed that process rank (\d{1,7}) with PID (\d{1,9}) on node (\S{1,255}) "
-    r"exited on\s{1,3}signal (\d{1,3})"
+    r"(?:mpirun|prterun|mpiexec|orterun) noticed that process rank (?P<task>\d{1,7}) with PID (?P<pid>\d{1,9}) "
+    r"on node (?P<node>\S{1,255}) exited on\s{1,3}signal (?P<number>\d{1,3})"
 )
 _MPI_LEFT = (
-    r"(?:mpirun|prterun|mpiexec|orterun) has exited due to process rank (\d{1,7}) with PID (\d{1,9}) on"
-    r"(?:\s{1,3}node (\S{1,255}))?"
+    r"(?:mpirun|prterun|mpiexec|orterun) has exited due to process rank (?P<task>\d{1,7}) with PID (?P<pid>\d{1,9}) on"
+    r"(?:\s{1,3}node (?P<node>\S{1,255}))?"
 )
-_MPI_NAME = r"Process name: +\[(?:\[\d+,\d+\],|[\w.\-]+@\d+,)(\d{1,7})\]"
+_MPI_NAME = r"Process name: +\[(?:\[\d+,\d+\],|[\w.\-]+@\d+,)(?P<task>\d{1,7})\]"
 _MPI_CODE = r"Exit code: +(-?\d{1,6})"
-_MPI_ABORT = r"MPI_ABORT was invoked on rank (\d{1,7})"
+_MPI_ABORT = r"MPI_ABORT was invoked on rank (?P<task>\d{1,7})"
 _ERROR_CODE = r"[Ww]ith errorcode (-?\d{1,9})"
-_HYDRA = r"=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (\S{1,255})"
+_HYDRA = r"=\s+(?:RANK (?P<task>\d{1,7}) )?PID (?P<pid>\d{1,9}) RUNNING AT (?P<node>\S{1,255})"
 _HYDRA_END = r"=\s+(?:KILLED BY SIGNAL: (\d{1,3})|EXIT CODE: (\d{1,6})|EXIT STATUS: (\d{1,6}))"
 _OPAL = (
-    r"\[([\w.\-]{1,255}):(\d{1,9})\] Signal: ([A-Z][\w \-]{1,40}) \((\d{1,3})\)|"
-    r"\[([\w.\-]{1,255}):(\d{1,9}) {0,8}:\d{1,9}:\d{1,9}\] Caught signal (\d{1,3}) "
-    r"\(([^()]{1,120}(?:\([^()]{1,40}\))?)\)"
+    r"\[(?P<host>[\w.\-]{1,255}):(?P<pid>\d{1,9})(?:"
+    r"\] Signal: (?P<how>[A-Z][\w \-]{1,40}) \((?P<number>\d{1,3})\)|"
+    r" {0,8}:\d{1,9}:\d{1,9}\] Caught signal (?P<ucx_number>\d{1,3}) \((?P<ucx_how>[^()]{1,120}(?:\([^()]{1,40}\))?)\))"
 )
 _OPAL_CODE = r"\] Signal code: {1,2}([A-Z][\w \-]{1,80}) \("
 _OPAL_ADDRESS = r"\] Failing at address: (0x[\da-f]{1,16}|\(nil\))"
 _HANDLER = (
-    r"\*\*\* (?:Signal \d{1,3} \()?(SIG[A-Z]{2,6})\)?"
-    r"(?: .{0,100}?received by PID (\d{1,9})\b| received at time=\d{1,20})"
+    r"\*\*\* (?:Signal \d{1,3} \()?(?P<signal>SIG[A-Z]{2,6})\)?"
+    r"(?: .{0,100}?received by PID (?P<pid>\d{1,9})\b| received at time=\d{1,20})"
 )
 _ORDERS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _ABSL_FATAL = r"F0000 00:00:\d{9,11}\.\d{1,9} {1,8}(\d{1,20}) ([^\s:\]\[]{1,300}:\d{1,7})\] ?(.*)"
-_SHELL = rf": line \d{{1,7}}: +(\d{{1,9}}) ({_NAMES})\b"
-_ALONE = r"(Killed|Segmentation fault|Bus error|Aborted)(?: \(core dumped\))?\s*$"
-_KERNEL_KILL = r"[Oo]ut of memory.{0,80}?Kill(?:ed)? process (\d{1,9}) \(([^)]{0,64})\)"
-_KERNEL_KILL_OLD = r"^Killed process (\d{1,9}) \(([^)]{0,64})\)"
-_SEGFAULT = r"(?:traps: )?([^\s\[]{1,64})\[(\d{1,9})\](?:: segfault at| general protection)"
+_SHELL = rf": line \d{{1,7}}: +(?P<pid>\d{{1,9}}) (?P<name>{_NAMES})\b"
+_ALONE = r"^(?P<name>Killed|Segmentation fault|Bus error|Aborted)(?: \(core dumped\))?\s*$"
+_KERNEL_KILL = r"(?:[Oo]ut of memory.{0,80}?Kill(?:ed)?|^Killed) process (?P<pid>\d{1,9}) \([^)]{0,64}\)"
+_SEGFAULT = r"[^\s\[]{1,64}\[(?P<pid>\d{1,9})\](?:: segfault at| general protection)"
 _OOM_STEP = r"[Dd]etected \d+ oom[_-]kill event"
-_POD_ROW = r"([a-z0-9][a-z0-9.\-]{0,252}) +\d+/\d+ +OOMKilled\b"
+_POD_ROW = r"(?P<node>[a-z0-9][a-z0-9.\-]{0,252}) +\d+/\d+ +OOMKilled\b"
 _OOM_REASON = r"(?:[Rr]eason[\"']?\s*[:=]\s*[\"']?|^\s*|\bwas )OOMKilled\b"
 _FATAL = r"Fatal Python error: ([^\n:]{1,100})"
 _THREAD = r'\s*File "([^"]{1,1000})", line (\d{1,9}) in (.{1,200})'
 _TERMINATE = r"terminate called after throwing an instance of '([^']{1,200})'"
 _WHAT = r"\s*what\(\): +(.*)$"
 _WORLD_RANK = r"\[PG (?:ID 0 PG GUID 0|0 )[^\]]{0,80}?Rank (\d{1,7})\]"
-_HOROVOD = r"^Process (\d{1,7}) exit with status code (\d{1,3})\."
-_PALS = r"^([\w.\-]{1,255}): rank (\d{1,7}) (?:died from signal (\d{1,3})|exited with code (\d{1,3}))"
+_HOROVOD = r"^Process (?P<rank>\d{1,7}) exit with status code (?P<exit_code>\d{1,3})\."
+_PALS = (
+    r"^(?P<node>[\w.\-]{1,255}): rank (?P<rank>\d{1,7}) "
+    r"(?:died from signal (?P<number>\d{1,3})|exited with code (?P<exit_code>\d{1,3}))"
+)
 _DUMPING = "Terminating the process after attempting to dump debug info"
 _JAX_ENDS = ("JAX distributed service detected", "coordinator detected missing heartbeats")
 _ENDING = "taking the entire process down"
@@ -139,55 +125,51 @@ def local_rank_of(command: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _closing(here: _Here) -> Iterable[Statement]:
-    for pattern, default in ((_CLOSING, "SIGTERM"), (_FORCED, "SIGKILL")):
+def _made(here: _Here, match: re.Match[str], **fixed: Any) -> DeathDraft:
+    """The statement of a match whose groups are named like its fields; `fixed` adds to them."""
+    found: dict[str, Any] = {"text": here.text.strip()}
+    for name, value in match.groupdict().items():
+        if value is not None and name in DeathDraft.__struct_fields__:
+            found[name] = int(value) if name in _NUMBERS else value
+    found |= fixed
+    found["pid"] = found.get("pid") or None  # 0: unknown to the launcher
+    return DeathDraft(**{"kind": _kind_of(found.get("signal")), **found})
+
+
+def _kind_of(signal: str | None) -> str:
+    return "exit" if signal is None else "abort" if signal == "SIGABRT" else "signal"
+
+
+def _form(pattern: str, **fixed: Any) -> "_Reader":
+    """A reader of lines that say everything in the groups of one pattern."""
+
+    def read(here: _Here) -> Iterable[DeathDraft]:
         match = re.search(pattern, here.text)
         if match is not None:
-            name = match[2] if match[2].startswith("SIG") else default
-            yield Statement(kind="signal", text=here.text.strip(), pid=int(match[1]), signal=name, by_launcher=True)
+            yield _made(here, match, **fixed)
+
+    return read
 
 
-def _failed(here: _Here) -> Iterable[Statement]:
-    match = re.search(_FAILED, here.text)
+def _closing(here: _Here) -> Iterable[DeathDraft]:
+    match = re.search(_CLOSING, here.text) or re.search(_FORCED, here.text)
     if match is not None:
-        yield Statement(
-            kind="exit",
-            text=here.text.strip(),
-            exit_code=int(match[1]),
-            local_rank=int(match[2]),
-            pid=int(match[3]),
-            first=True,
-        )
-    match = re.search(_CHILD, here.text)
-    if match is not None:
-        yield Statement(
-            kind="exit",
-            text=here.text.strip(),
-            pid=int(match[2]),
-            exit_code=int(match[3]),
-            first=True,
-        )
+        yield _made(here, match, kind="signal", signal=match["signal"] or "SIGKILL", by_launcher=True)
+
+
+def _returned(here: _Here) -> Iterable[DeathDraft]:
     match = re.search(_RETURNED, here.text)
-    if match is not None and match[1] != "0":
+    if match is not None and match["exit_code"] != "0":
         # The command is always that of the node's last local rank, whichever failed: 0 tells that there is no other.
         is_only = local_rank_of(here.text) == 0
-        yield Statement(
-            kind="exit",
-            text=here.text.strip()[-200:],
-            exit_code=int(match[1]),
-            first=is_only,
-            local_rank=0 if is_only else None,
-        )
+        text = here.text.strip()[-200:]
+        yield _made(here, match, text=text, first=is_only, local_rank=0 if is_only else None)
+
+
+def _spawned(here: _Here) -> Iterable[DeathDraft]:
     match = re.search(_SPAWNED, here.text)
     if match is not None:
-        yield Statement(
-            kind="signal" if match[2] else "exit",
-            text=here.text.strip(),
-            local_rank=int(match[1]),
-            signal=match[2],
-            exit_code=None if match[3] is None else int(match[3]),
-            first=True,
-        )
+        yield _made(here, match, kind="signal" if match["signal"] else "exit", first=True)
 
 
 def is_spawned(text: str) -> bool:
@@ -195,25 +177,13 @@ def is_spawned(text: str) -> bool:
     return re.match(_SPAWNED, text) is not None
 
 
-def _srun(here: _Here) -> Iterable[Statement]:
+def _srun(here: _Here) -> Iterable[DeathDraft]:
     match = re.search(_SRUN, here.text)
-    if match is None:
-        return
-    node, tasks, words = match.groups()
-    made = _ended(words)
-    if made is None:
-        return
-    kind, name, code = made
-    for task in _ranges(tasks):
-        yield Statement(
-            kind=kind,
-            text=here.text.strip(),
-            node=node,
-            task=task,
-            signal=name,
-            exit_code=code,
-            by_launcher=name == "SIGTERM",
-        )
+    made = None if match is None else _ended(match["words"])
+    if match is not None and made is not None:
+        kind, name, code = made
+        for task in _ranges(match["tasks"]):
+            yield _made(here, match, kind=kind, task=task, signal=name, exit_code=code, by_launcher=name == "SIGTERM")
 
 
 def _ended(words: str) -> tuple[str, str | None, int | None] | None:
@@ -225,7 +195,7 @@ def _ended(words: str) -> tuple[str, str | None, int | None] | None:
     name = next((name for start, name in _SIGNALS.items() if words.startswith(start)), None)
     if name is None:
         return None
-    return ("abort" if name == "SIGABRT" else "signal"), name, None
+    return _kind_of(name), name, None
 
 
 def _ranges(text: str) -> list[int]:
@@ -242,149 +212,80 @@ def _ranges(text: str) -> list[int]:
     return found[:MAX_TASKS]
 
 
-def _mpirun(here: _Here) -> Iterable[Statement]:
+def _mpirun(here: _Here) -> Iterable[DeathDraft]:
     text = here.joined(3)
     match = re.search(_MPI, text)
     if match is not None:
-        rank, pid, node, number = match.groups()
-        yield Statement(
-            kind="exit",
-            text=here.text.strip(),
-            task=int(rank),
-            pid=int(pid) or None,
-            node=node,
-            exit_code=-int(number),
-            first=number != "15",
-            by_launcher=number == "15",
-        )
+        is_stopped = match["number"] == "15"
+        yield _made(here, match, exit_code=-int(match["number"]), first=not is_stopped, by_launcher=is_stopped)
     if "detected that one or more processes exited" in here.text:
         text = here.joined(12)
         name, code = re.search(_MPI_NAME, text), re.search(_MPI_CODE, text)
         if name is not None and code is not None:
-            yield Statement(kind="exit", text=here.text.strip(), task=int(name[1]), exit_code=int(code[1]), first=True)
+            yield _made(here, name, exit_code=int(code[1]), first=True)
     match = re.search(_MPI_LEFT, text)
     if match is not None:
-        yield Statement(
-            kind="exit",
-            text=here.text.strip(),
-            task=int(match[1]),
-            pid=int(match[2]) or None,
-            node=match[3],
-            first=True,
-        )
+        yield _made(here, match, first=True)
     match = re.search(_MPI_ABORT, here.text)
     if match is not None:
         code = re.search(_ERROR_CODE, here.joined(4))
-        yield Statement(
-            kind="exit",
-            text=here.text.strip(),
-            task=int(match[1]),
-            exit_code=None if code is None else int(code[1]),
-            first=True,
-        )
+        yield _made(here, match, exit_code=None if code is None else int(code[1]), first=True)
 
 
-def _received(here: _Here) -> Iterable[Statement]:
+def _received(here: _Here) -> Iterable[DeathDraft]:
     """A handler of signals speaks in the process that got one: Open MPI's, UCX's, glog's, absl's; it ends there."""
     match = re.search(_OPAL, here.text)
     if match is not None:
-        host, pid, number = match[1] or match[5], match[2] or match[6], match[4] or match[7]
-        name = signal_name(int(number))
+        name = signal_name(int(match["number"] or match["ucx_number"]))
         if name is None or name in _ORDERS:
             return
         text = here.joined(3)
         code, address = re.search(_OPAL_CODE, text), re.search(_OPAL_ADDRESS, text)
-        how = match[3] or match[8]
+        how: str = match["how"] or match["ucx_how"]
         how += f", {code[1].lower()}" if code is not None else ""
         how += f" at {address[1]}" if address is not None else ""
-        yield Statement(
-            kind="abort" if name == "SIGABRT" else "signal",
-            text=here.text.strip(),
-            task=here.line.prefix.task,
-            pid=int(pid),
-            host=host,
-            signal=name,
-            is_handlers=True,
-            words="" if name == "SIGABRT" else how,
-        )
+        words = "" if name == "SIGABRT" else how
+        yield _made(here, match, task=here.line.prefix.task, signal=name, is_handlers=True, last_words=words)
         return
     match = re.search(_HANDLER, here.text)
-    if match is not None and match[1] not in _ORDERS:
-        yield Statement(
-            kind="abort" if match[1] == "SIGABRT" else "signal",
-            text=here.text.strip(),
-            is_own=True,
-            pid=None if match[2] is None else int(match[2]),
-            signal=match[1],
-            is_handlers=match[2] is not None,
-        )
+    if match is not None and match["signal"] not in _ORDERS:
+        yield _made(here, match, is_own=True, is_handlers=match["pid"] is not None)
 
 
-def _hydra(here: _Here) -> Iterable[Statement]:
+def _hydra(here: _Here) -> Iterable[DeathDraft]:
     text = here.joined(12)  # some print an empty line after each
-    who, end = re.search(_HYDRA, text), re.search(_HYDRA_END, text)
+    process, end = re.search(_HYDRA, text), re.search(_HYDRA_END, text)
     if end is None:
         return
     number, code, status = end.groups()
-    exit_code = -int(number) if number else _shell_code(int(code or status or 0))
-    if who is None:  # MPICH before 3.1 names nobody
-        if exit_code:
-            yield Statement(kind="exit", text=here.text.strip(" ="), exit_code=exit_code, first=True)
-        return
-    yield Statement(
-        kind="exit",
-        text=here.text.strip(" ="),
-        task=None if who[1] is None else int(who[1]),
-        pid=int(who[2]),
-        node=who[3],
-        exit_code=exit_code,
-        first=True,
-    )
+    exit_code = int(number or code or status or 0)
+    if number or exit_code in (6, 7, 9, 11, 15):  # old Hydra prints the wait status: 9 is signal 9
+        exit_code = -exit_code
+    if process is not None or exit_code:  # MPICH before 3.1 names no process
+        yield _made(here, process or end, kind="exit", text=here.text.strip(" ="), exit_code=exit_code, first=True)
 
 
-def _shell_code(code: int) -> int:
-    """Old Hydra prints the wait status: 9 is signal 9."""
-    return -code if code in (6, 7, 9, 11, 15) else code
-
-
-def _shell(here: _Here) -> Iterable[Statement]:
-    match = re.search(_SHELL, here.text)
+def _shell(here: _Here) -> Iterable[DeathDraft]:
+    match = re.search(_SHELL, here.text) or re.search(_ALONE, here.text)
     if match is not None:
-        name = _SIGNALS[match[2]]
-        yield Statement(
-            kind="abort" if name == "SIGABRT" else "signal", text=here.text.strip(), pid=int(match[1]), signal=name
-        )
-        return
-    match = re.match(_ALONE, here.text)
+        yield _made(here, match, signal=_SIGNALS[match["name"]])
+
+
+def _kernel(here: _Here) -> Iterable[DeathDraft]:
+    killed = re.search(_KERNEL_KILL, here.text)
+    match = killed or re.search(_SEGFAULT, here.text)
     if match is not None:
-        name = _SIGNALS[match[1]]
-        yield Statement(kind="abort" if name == "SIGABRT" else "signal", text=here.text.strip(), signal=name)
+        kind, name = ("oom", "SIGKILL") if killed is not None else ("signal", "SIGSEGV")
+        yield _made(here, match, kind=kind, signal=name, host=here.line.prefix.host)
 
 
-def _kernel(here: _Here) -> Iterable[Statement]:
-    match = re.search(_KERNEL_KILL, here.text) or re.search(_KERNEL_KILL_OLD, here.text)
+def _oom(here: _Here) -> Iterable[DeathDraft]:
+    match = next((m for p in (_OOM_STEP, _POD_ROW, _OOM_REASON) if (m := re.search(p, here.text)) is not None), None)
     if match is not None:
-        yield Statement(
-            kind="oom", text=here.text.strip(), pid=int(match[1]), host=here.line.prefix.host, signal="SIGKILL"
-        )
-        return
-    match = re.search(_SEGFAULT, here.text)
-    if match is not None:
-        yield Statement(
-            kind="signal", text=here.text.strip(), pid=int(match[2]), host=here.line.prefix.host, signal="SIGSEGV"
-        )
+        yield _made(here, match, kind="oom", signal="SIGKILL")
 
 
-def _oom(here: _Here) -> Iterable[Statement]:
-    if re.search(_OOM_STEP, here.text) is not None:
-        yield Statement(kind="oom", text=here.text.strip(), signal="SIGKILL")
-        return
-    row = re.search(_POD_ROW, here.text)
-    if row is not None or re.search(_OOM_REASON, here.text) is not None:
-        yield Statement(kind="oom", text=here.text.strip(), node=None if row is None else row[1], signal="SIGKILL")
-
-
-def _fatal_python(here: _Here) -> Iterable[Statement]:
+def _fatal_python(here: _Here) -> Iterable[DeathDraft]:
     match = re.search(_FATAL, here.text)
     if match is None:
         return
@@ -401,9 +302,9 @@ def _fatal_python(here: _Here) -> Iterable[Statement]:
         if frame is not None and is_current:
             frames.append((frame[1], int(frame[2]), frame[3]))
             other.is_understood = True
-    yield Statement(
-        kind="abort" if name == "SIGABRT" else "signal",
-        text=here.text.strip(),
+    yield _made(
+        here,
+        match,
         signal=name,
         is_own=True,
         site=tracebacks.innermost(frames),
@@ -411,27 +312,22 @@ def _fatal_python(here: _Here) -> Iterable[Statement]:
     )
 
 
-def _horovod(here: _Here) -> Iterable[Statement]:
-    match = re.search(_HOROVOD, here.text)
-    if match is not None and match[2] != "0":
-        yield Statement(kind="exit", text=here.text.strip(), rank=int(match[1]), exit_code=int(match[2]))
-
-
-def _pals(here: _Here) -> Iterable[Statement]:
+def _pals(here: _Here) -> Iterable[DeathDraft]:
     """mpiexec of HPE's PALS: one line for each rank that ended badly, those that it stopped itself too."""
     match = re.search(_PALS, here.text)
-    if match is not None and match[4] != "0":
-        yield Statement(
-            kind="exit",
-            text=here.text.strip(),
-            rank=int(match[2]),
-            node=match[1],
-            exit_code=-int(match[3]) if match[3] else int(match[4]),
-            by_launcher=match[3] in ("9", "15"),
-        )
+    if match is not None and match["exit_code"] != "0":
+        number = match["number"]
+        code = -int(number) if number else int(match["exit_code"])
+        yield _made(here, match, exit_code=code, by_launcher=number in ("9", "15"))
 
 
-def _terminate(here: _Here) -> Iterable[Statement]:
+def _horovod(here: _Here) -> Iterable[DeathDraft]:
+    match = re.search(_HOROVOD, here.text)
+    if match is not None and match["exit_code"] != "0":
+        yield _made(here, match)
+
+
+def _terminate(here: _Here) -> Iterable[DeathDraft]:
     match = re.search(_TERMINATE, here.text)
     if match is None:
         return
@@ -439,28 +335,28 @@ def _terminate(here: _Here) -> Iterable[Statement]:
     words = here_too.strip() or next((w[1] for o in here.following(6) if (w := re.match(_WHAT, o.rest))), "")
     rank = re.search(_WORLD_RANK, words)
     is_collective = tracebacks.Failure(match[1].replace("::", "."), words).is_collective_error
-    yield Statement(
+    yield DeathDraft(
         kind="abort",
         text=f"{match[1]}: {words}" if words else match[1],
         signal="SIGABRT",
         is_own=True,
         rank=None if rank is None else int(rank[1]),
         is_collective_error=is_collective or ("watchdog thread terminated" in words and "CUDA error" not in words),
-        words=f"{match[1]}: {words}" if words else match[1],
+        last_words=f"{match[1]}: {words}" if words else match[1],
     )
 
 
-def _checked(here: _Here) -> Iterable[Statement]:
+def _checked(here: _Here) -> Iterable[DeathDraft]:
     """The fatal line of absl without a date, by which a check in a library ends its process."""
     match = re.search(_ABSL_FATAL, here.text)
     if match is not None:
         words = f"{match[2]}: {match[3].strip()}"
-        yield Statement(
+        yield DeathDraft(
             kind="abort",
             text=words,
             signal="SIGABRT",
             is_own=True,
-            words=words,
+            last_words=words,
             pid=int(match[1]) if len(match[1]) < 8 else None,
             is_collective_error=_lost_a_peer(words),
         )
@@ -471,24 +367,27 @@ def _lost_a_peer(words: str) -> bool:
     return tracebacks.Failure("RuntimeError", words).is_collective_error
 
 
-def _own_end(here: _Here) -> Iterable[Statement]:
+def _own_end(here: _Here) -> Iterable[DeathDraft]:
     is_library = _ENDING in here.text or _DUMPING in here.text or any(mark in here.text for mark in _JAX_ENDS)
     if is_library or (here.line.prefix.kind == "glog" and here.line.prefix.level == "FATAL"):
         file = here.line.prefix.file or ""
         is_collective = is_library or "ProcessGroup" in file or _lost_a_peer(here.text)
-        yield Statement(
+        yield DeathDraft(
             kind="abort",
             text=here.text.strip(),
             is_own=True,
             is_collective_error=is_collective,
-            words="" if is_collective else f"{file}: {here.text.strip()}",
+            last_words="" if is_collective else f"{file}: {here.text.strip()}",
         )
 
 
-_Reader = Callable[[_Here], Iterable[Statement]]
+_Reader = Callable[[_Here], Iterable[DeathDraft]]
 _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("closing signal", "via signal", "forcefully exiting via"), _closing),
-    (("failed (exitcode:", "Child process with PID", "exits with return code", "terminated with "), _failed),
+    (("failed (exitcode:",), _form(_FAILED, first=True)),
+    (("Child process with PID",), _form(_CHILD, first=True)),
+    (("exits with return code",), _returned),
+    (("terminated with ",), _spawned),
     ((": task",), _srun),
     (
         (
@@ -512,11 +411,11 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
 )
 
 
-def read(lines: Sequence[Line], at: int) -> list[Statement]:
+def read(lines: Sequence[Line], at: int) -> list[DeathDraft]:
     """What `lines[at]` says of anybody's end; empty for nearly all lines."""
     here = _Here(lines, at)
     text = here.text
-    found: list[Statement] = []
+    found: list[DeathDraft] = []
     for marks, reader in _READERS:
         if any(mark in text for mark in marks):
             found += reader(here)

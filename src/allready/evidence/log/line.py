@@ -1,6 +1,7 @@
 """One line of a log, ready to be read: decoded, its prefix off."""
 
 import re
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -8,17 +9,22 @@ from allready.evidence.prefix import Prefix
 
 MAX_CHARACTERS = 4096
 MAX_EVENT_TEXT = 1000
+_UNCLEAN = (b"\r", b"\x1b", b"\0")
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,8}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)?|[@-Z\\^_])")
 
 
 class Line(Struct):
-    """`number` from 1.  `is_known`: the scanner or the caller gave it for its own sake, not as another's follower."""
+    """`number` from 1.  `is_known`: the scanner or the caller gave it for its own sake, not as another's follower.
+
+    `time_s`: by the process's own clock, else by its launcher's or container's, brought to the same zone.
+    """
 
     number: int
     text: str
     prefix: Prefix
     is_known: bool = True
     is_understood: bool = False
+    time_s: float | None = None
 
     @property
     def rest(self) -> str:
@@ -32,6 +38,15 @@ class Line(Struct):
             and (mine.rank is None or its.rank is None or mine.rank == its.rank)
             and mine.kind in ("", its.kind if its.kind in ("syslog", "kernel") else "")
         )
+
+
+def decode_all(raw: Sequence[bytes]) -> list[str]:
+    """The lines as text, see `decode`: at once where none needs more than decoding."""
+    whole = b"\n".join(raw)
+    if any(mark in whole for mark in _UNCLEAN) or any(len(text) > MAX_CHARACTERS for text in raw):
+        return [decode(text) for text in raw]
+    texts = whole.decode("utf-8", "replace").split("\n")
+    return texts if len(texts) == len(raw) else [decode(text) for text in raw]
 
 
 def decode(raw: bytes) -> str:

@@ -37,7 +37,9 @@ def hints(source: str) -> Hints:
     tail = "/".join(parts).lower()
     has_rank = "rank" in tail
     local = (_LOCAL_RANK.search(tail) if has_rank else None) or _ATTEMPT.search(tail)
-    rank = next((m for part in reversed(parts) if has_rank and (m := _RANK.search(_without_local(part.lower())))), None)
+    rank = next(
+        (m for part in reversed(parts) if has_rank and (m := _RANK.search(_LOCAL_RANK.sub("", part.lower())))), None
+    )
     # Folders are those of the file before.
     node = next((word for part in reversed(parts) if (word := _node(part)) is not None), None)
     name = parts[-1]
@@ -58,10 +60,6 @@ def hints(source: str) -> Hints:
 def _node(part: str) -> str | None:
     found = _NODE.search(part.lower())
     return None if found is None else found[1]
-
-
-def _without_local(part: str) -> str:
-    return _LOCAL_RANK.sub("", part)
 
 
 def _debug_file(name: str) -> tuple[str | None, int | None]:

@@ -3,7 +3,7 @@
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
@@ -15,15 +15,6 @@ _Item = TypeVar("_Item")
 
 MAX_TRANSPORTS = 4096
 MAX_NAMES = 256
-_MAX_PLAIN = 4096
-_MAX_PLAIN_CHARACTERS = 300
-_PLAIN: dict[str, "bool | _Asked"] = {}
-"""Lines from which nothing is taken, and whether they are of a known kind; of others, who is to be asked.
-
-The ranks of a job print the same ones."""
-
-_remembered = functools.lru_cache(maxsize=512)
-"""Of functions of a line's words, which are the same for most ranks of a job."""
 
 _CHANNEL = re.compile(
     r"Channel (\d+)(?:/(\d+))? : (\d+)\[[0-9a-fA-F]+\] -> (\d+)\[[0-9a-fA-F]+\] (?:\[(send|receive)\] )?via (.{1,120}?)"
@@ -51,8 +42,13 @@ _FILLED = re.compile(r"Filled ([\w.\-]{1,64}) in topo")
 _CODE = re.compile(r"[\w./\-]{1,200}:\d+ -> \d+")
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
+_COPIED = (
+    "host", "pid", "node", "versions", "env", "network", "plugins", "interfaces", "oob", "hcas", "gdr", "num_channels",
+    "algorithms", "phases_s",
+)  # fmt: skip
+"""Fields of a `ProcessRecord` that are `NcclProcess`'s own."""
 
-_KNOWN = re.compile(
+_UNDERSTOOD = re.compile(
     r"Connected |New proxy|Tree |Trees |Ring |Pattern |Channel |GPU/|NET/|CPU/|NVS/|PCI/|NIC/|GIN/|=+|\+ |\d+ : |"
     r"Topology|TOPO/NET|Could not (?:get speed|find real path)|MNNVL|RAS |Comm config|CC O|P2P |Check P2P|ncclP2p|"
     r"\[Proxy|\[Service|\[MSCCL|threadThresholds|Setting affinity|NVLS |DMA-BUF|Initialized|Assigned|Intra|ncclTopo|"
@@ -91,34 +87,13 @@ def class_of(text: str, level: str | None, *, is_nccl: bool = True) -> str:
     return "init" if _INIT.search(text) else "other"
 
 
-class _Asked(NamedTuple):
-    """The readers that a line is given to, and whether it is of a known kind: both are in its words alone."""
-
-    readers: "Readers"
-    is_known: bool
-
-
-def readers_of(text: str) -> "Readers | None":
-    """Who takes something from an INFO line of a known kind, as far as its words alone decide that; None where they do
-    not, or where nobody knows yet."""
-    known = _PLAIN.get(text)
-    if isinstance(known, bool):
-        return () if known else None
-    if known is None or not known.is_known or not _ALONE.isdisjoint(known.readers):
-        return None
-    return known.readers
+@functools.lru_cache(maxsize=4096)
+def _is_understood(text: str) -> bool:
+    """Whether a line from which nothing is kept is of a known kind."""
+    return _UNDERSTOOD.match(text.lstrip()) is not None or _CODE.match(text) is not None
 
 
-def _says_nothing(text: str) -> bool:
-    """Whether nothing is taken from a line, whatever its process printed before."""
-    if text.startswith("Connected"):  # it ends what lines before it began
-        return False
-    process = NcclProcess("", 0)
-    process.read(text, tid=None, time_s=None, line=0)
-    return process.is_blank()
-
-
-@_remembered
+@functools.lru_cache(maxsize=512)  # most ranks of a job print the same words
 def version_of(text: str) -> Mapping[str, str]:
     """The versions that one line tells: "nccl", "cuda", "rccl", "hip", "rocm"."""
     match = _VERSION.search(text)
@@ -130,63 +105,6 @@ def version_of(text: str) -> Mapping[str, str]:
         if built is not None:
             found[name] = built[1]
     return found
-
-
-@_remembered
-def _setting(text: str) -> tuple[str, str, str] | None:
-    """The name of a variable, its value, and the same without a secret."""
-    match = _ENV.match(text)
-    if match is None:
-        return None
-    name, value = match[1], match[2].strip()
-    if value.endswith(".") and value[:-1].lstrip("-").isdigit():
-        value = value[:-1]
-    return name, value, masked_value(name, value)
-
-
-class _Net(NamedTuple):
-    """What a line of a network says."""
-
-    interfaces: list[tuple[str, str]]
-    hcas: list[str]
-    oob: tuple[str, str] | None
-    gdr: tuple[str, bool] | None
-    provider: str | None
-
-
-@_remembered
-def _net(text: str) -> _Net:
-    head, _, oob = text.partition("OOB ")
-    interfaces: list[tuple[str, str]] = []
-    hcas: list[str] = []
-    if " : Using " in head:
-        if "NET/Socket" in head or "NET/IB" not in head:
-            interfaces = _ADDRESS.findall(head)
-        hcas = [f"{name}:{port}/{layer}" for name, port, layer in _PORT.findall(head)]
-    address, gdr, provider = _ADDRESS.search(oob), _GDR_NIC.match(text), _PROVIDER.match(text)
-    return _Net(
-        interfaces,
-        hcas,
-        None if address is None else (address[1], address[2]),
-        None if gdr is None else (gdr[4], gdr[2] == "Enabled"),
-        None if provider is None else f"NET {provider[1]} {provider[2]}",
-    )
-
-
-@_remembered
-def _plugin(text: str) -> str | None:
-    """The plugin that a line names; "" for NCCL's own."""
-    match = _PLUGIN.match(text)
-    if match is None or (match[1] is None and "external" not in text):
-        return None
-    if "internal" in match[2]:
-        return ""
-    return " ".join(part for part in (match[1] or "NET", match[2].strip(), match[3]) if part)
-
-
-@_remembered
-def _channels(text: str) -> Mapping[str, int]:
-    return {f"{kind}{per_peer}": int(number) for number, kind, per_peer in _COUNTS.findall(text)}
 
 
 class NcclProcess(Struct):
@@ -207,109 +125,42 @@ class NcclProcess(Struct):
     gdr: dict[str, bool] = {}
     num_channels: dict[str, int] = {}
     algorithms: dict[str, int] = {}
-    timings: dict[str, float] = {}
+    phases_s: dict[str, float] = {}
     comms: Comms = field(default_factory=Comms)
     _transports: dict[tuple[int, int, str, str, str | None], set[tuple[str, str]]] = {}
     _timed_ranks: int = 0
-    _tid: int | None = None
+    _tid: int | None = None  # of the line that is read
+    _time_s: float | None = None
     _line: int = 0
 
     def feed(self, text: str, *, tid: int | None, time_s: float | None, line: int) -> bool:
         """Take one INFO line in; False when it is of no known kind."""
-        known = _PLAIN.get(text)
-        if isinstance(known, bool):
-            return known
-        if known is not None:
-            self._tid, self._line = tid, line
-            for reader in known.readers:
-                reader(self, text)
-            return known.is_known
-        asked: list[_Reader] = []
-        is_known = self.read(text, tid=tid, time_s=time_s, line=line, asked=asked)
-        if len(text) <= _MAX_PLAIN_CHARACTERS and "comm 0x" not in text:
-            if len(_PLAIN) >= _MAX_PLAIN:
-                _PLAIN.clear()
-            _PLAIN[text] = is_known if _says_nothing(text) else _Asked(tuple(asked), is_known)
-        return is_known
-
-    def read(
-        self, text: str, *, tid: int | None, time_s: float | None, line: int, asked: "list[_Reader] | None" = None
-    ) -> bool:
-        """The same without remembering anything of the line itself.  `asked` gets the readers that it was given to."""
-        asked = [] if asked is None else asked
-        self._tid, self._line = tid, line
-        reader = _READERS.get(text.partition(" ")[0])
-        if reader is not None:
-            asked.append(reader)
+        self._tid, self._time_s, self._line = tid, time_s, line
+        for reader in _readers_of(text):
             if reader(self, text):
                 return True
-        if self.comms.feed(text, tid=tid, time_s=time_s):
-            return True
-        for mark, reader in _BY_MARK:
-            if mark in text:
-                asked.append(reader)
-                if reader(self, text):
-                    return True
-        return _KNOWN.match(text.lstrip()) is not None or _CODE.match(text) is not None
-
-    def is_blank(self) -> bool:
-        """Whether no line told anything so far."""
-        told = (
-            self.cuda_dev,
-            self.node,
-            self.versions,
-            self.env,
-            self.network,
-            self.plugins,
-            self.interfaces,
-            self.oob,
-            self.hcas,
-            self.available,
-            self.gdr,
-            self.num_channels,
-            self.algorithms,
-            self.timings,
-            self._transports,
-            self._timed_ranks,
-        )
-        return not any(told) and self.comms.is_blank()
+        return _is_understood(text)
 
     def facts(self, first_operations: Mapping[str, int] | None = None) -> dict[str, Any]:
         """What a `ProcessRecord` has of it.  `first_operations`: communicator -> line of its first COLL line."""
         world = self.comms.world()
         layout = None if world is None else self.comms.layout.get(world.comm)
-        available = [n for n in self.available if n not in {i for i, _ in self.interfaces} and not self._chose(n)]
+        chosen = {i for i, _ in self.interfaces} | {hca.partition(":")[0] for hca in self.hcas}
+        available = [name for name in self.available if name not in chosen]
         if self.oob is not None and self.interfaces and self.oob[0] not in {i for i, _ in self.interfaces}:
             available.append(self.oob[0])
-        return {
-            "host": self.host,
-            "pid": self.pid,
+        return {name: tuple(value) if isinstance(value := getattr(self, name), list) else value for name in _COPIED} | {
             "rank": None if world is None else world.rank,
             "local_rank": None if layout is None else layout[2],
-            "node": self.node,
             "cuda_dev": self.cuda_dev if world is None or world.cuda_dev is None else world.cuda_dev,
             "nvml_dev": None if world is None else world.nvml_dev,
             "bus_id": None if world is None else world.bus_id,
-            "versions": dict(self.versions),
-            "env": dict(self.env),
-            "network": self.network,
-            "plugins": tuple(self.plugins),
-            "interfaces": tuple(self.interfaces),
-            "oob": self.oob,
-            "hcas": tuple(self.hcas),
             "available": tuple(dict.fromkeys(available)),
-            "gdr": dict(self.gdr),
             "num_nodes": None if layout is None else layout[0],
             "num_local_ranks": None if layout is None else layout[1],
-            "num_channels": dict(self.num_channels),
-            "algorithms": dict(self.algorithms),
             "comms": self.comms.records(),
             "transports": self._all_transports(first_operations or {}),
-            "phases_s": dict(self.timings),
         }
-
-    def _chose(self, name: str) -> bool:
-        return any(hca.partition(":")[0] == name for hca in self.hcas)
 
     def _all_transports(self, first_operations: Mapping[str, int]) -> tuple[Transport, ...]:
         merged: dict[tuple[int, int, str, str, str | None], set[tuple[str, str]]] = {}
@@ -323,6 +174,9 @@ class NcclProcess(Struct):
         )
 
     # Readers of one line each; True when the line was theirs.
+
+    def read_comm(self, text: str) -> bool:
+        return self.comms.feed(text, tid=self._tid, time_s=self._time_s)
 
     def read_channel(self, text: str) -> bool:
         match = _CHANNEL.match(text)
@@ -344,27 +198,30 @@ class NcclProcess(Struct):
         return True
 
     def read_setting(self, text: str) -> bool:
-        setting = _setting(text)
-        if setting is None:
+        match = _ENV.match(text)
+        if match is None:
             return False
-        name, value, shown = setting
+        name, value = match[1], match[2].strip()
+        if value.endswith(".") and value[:-1].lstrip("-").isdigit():
+            value = value[:-1]
         if name in self.env or len(self.env) < MAX_NAMES:
-            self.env[name] = shown
+            self.env[name] = masked_value(name, value)
         if name == "NCCL_HOSTID":
             self.node = value
         return True
 
     def read_net(self, text: str) -> bool:
-        net = _net(text)
-        for interface in net.interfaces:
-            _add(self.interfaces, interface)
-        for hca in net.hcas:
-            _add(self.hcas, hca)
-        self.oob = self.oob or net.oob
-        if net.gdr is not None and len(self.gdr) < MAX_NAMES:
-            self.gdr[net.gdr[0]] = net.gdr[1]
-        if net.provider is not None:
-            _add(self.plugins, net.provider)
+        head, _, oob = text.partition("OOB ")
+        if " : Using " in head:
+            if "NET/Socket" in head or "NET/IB" not in head:
+                _add(self.interfaces, *_ADDRESS.findall(head))
+            _add(self.hcas, *(f"{name}:{port}/{layer}" for name, port, layer in _PORT.findall(head)))
+        if self.oob is None and (address := _ADDRESS.search(oob)) is not None:
+            self.oob = (address[1], address[2])
+        if (gdr := _GDR_NIC.match(text)) is not None and len(self.gdr) < MAX_NAMES:
+            self.gdr[gdr[4]] = gdr[2] == "Enabled"
+        if (provider := _PROVIDER.match(text)) is not None:
+            _add(self.plugins, f"NET {provider[1]} {provider[2]}")
         self.read_plugin(text)
         return text.startswith("NET/")
 
@@ -372,9 +229,9 @@ class NcclProcess(Struct):
         timings = _BOOTSTRAP.match(text)
         if timings is not None:
             total = _number(timings[1])
-            if total > self.timings.get("bootstrap total", -1.0):
-                self.timings["bootstrap total"] = total
-                self.timings |= {f"bootstrap {name}": _number(value) for name, value in _PART.findall(timings[2])}
+            if total > self.phases_s.get("bootstrap total", -1.0):
+                self.phases_s["bootstrap total"] = total
+                self.phases_s |= {f"bootstrap {name}": _number(value) for name, value in _PART.findall(timings[2])}
             return True
         match = _ADDRESS.search(text) if "Using" in text else None
         if match is not None:
@@ -396,10 +253,12 @@ class NcclProcess(Struct):
         return False
 
     def read_plugin(self, text: str) -> bool:
-        plugin = _plugin(text)
-        if plugin:
-            _add(self.plugins, plugin)
-        return plugin is not None
+        match = _PLUGIN.match(text)
+        if match is None or (match[1] is None and "external" not in text):
+            return False
+        if "internal" not in match[2]:  # NCCL's own
+            _add(self.plugins, " ".join(part for part in (match[1] or "NET", match[2].strip(), match[3]) if part))
+        return True
 
     def read_versions(self, text: str) -> bool:
         found = version_of(text)
@@ -413,7 +272,7 @@ class NcclProcess(Struct):
         return True
 
     def read_counts(self, text: str) -> bool:
-        self.num_channels |= _channels(text)
+        self.num_channels |= {f"{kind}{per_peer}": int(number) for number, kind, per_peer in _COUNTS.findall(text)}
         return True
 
     def read_tuning(self, text: str) -> bool:
@@ -433,8 +292,8 @@ class NcclProcess(Struct):
             return False
         if int(match[1]) > self._timed_ranks:
             self._timed_ranks = int(match[1])
-            self.timings["init total"] = _number(match[2])
-            self.timings |= {f"init {name}": _number(value) for name, value in _PART.findall(match[3])}
+            self.phases_s["init total"] = _number(match[2])
+            self.phases_s |= {f"init {name}": _number(value) for name, value in _PART.findall(match[3])}
         return True
 
     def read_filled(self, text: str) -> bool:
@@ -444,9 +303,10 @@ class NcclProcess(Struct):
         return match is not None
 
 
-def _add(items: list[_Item], item: _Item) -> None:
-    if item not in items and len(items) < MAX_NAMES:
-        items.append(item)
+def _add(items: list[_Item], *more: _Item) -> None:
+    for item in more:
+        if item not in items and len(items) < MAX_NAMES:
+            items.append(item)
 
 
 def _number(text: str) -> float:
@@ -461,10 +321,6 @@ def _named(word: str, names: tuple[str, ...]) -> str:
 
 
 _Reader = Callable[[NcclProcess, str], bool]
-Readers = tuple[_Reader, ...]
-_ALONE: frozenset[_Reader] = frozenset((NcclProcess.read_channel, NcclProcess.read_connected))
-"""What these take from a line depends on the lines before."""
-
 _READERS: dict[str, _Reader] = {
     "Channel": NcclProcess.read_channel,
     "Connected": NcclProcess.read_connected,
@@ -482,9 +338,18 @@ _READERS: dict[str, _Reader] = {
     "ncclTopoPopulateNics": NcclProcess.read_filled,
 }
 _BY_MARK: tuple[tuple[str, _Reader], ...] = (
+    ("comm 0x", NcclProcess.read_comm),
     (" set ", NcclProcess.read_setting),
     ("NET/", NcclProcess.read_net),
     (" Bytes -> Algo ", NcclProcess.read_tuning),
     (" coll channels", NcclProcess.read_counts),
     ("lugin", NcclProcess.read_plugin),
 )
+
+
+@functools.lru_cache(maxsize=4096)
+def _readers_of(text: str) -> tuple[_Reader, ...]:
+    """Who is asked about a line, in this order, by its first word and by words in it."""
+    first = _READERS.get(text.partition(" ")[0])
+    marked = [reader for mark, reader in _BY_MARK if mark in text]
+    return tuple(marked if first is None else [first, *marked])

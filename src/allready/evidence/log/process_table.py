@@ -2,27 +2,25 @@
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from allready.evidence.lines.model import RawLine
 from allready.evidence.log import nccl
+from allready.evidence.log.context import LogContext
 from allready.evidence.log.line import Line
 from allready.evidence.log.nccl import NcclProcess
 from allready.evidence.log.writer import Process, Writer
-from allready.evidence.prefix import Prefix
 from allready.evidence.reading import OpStream
 from allready.evidence.secrets import masked_value
 from allready.model import ProcessRecord
 
-if TYPE_CHECKING:
-    from allready.evidence.log.interpret import Log
-
 MAX_PROCESSES = 8192
 MAX_VARIABLES = 256
 _VARIABLE = re.compile(r"(?:^|[ ,:])([A-Z][A-Z0-9_]{3,60}): ([^,]{0,200})")
+_BARE_VERSION = re.compile(r"(?:N|R)CCL version|HIP version|ROCm version")
 _TORCH_NCCL = re.compile(r"NCCL version: (\d[\w.]*)")
 
 
@@ -36,12 +34,12 @@ class _Spoken(Struct):
     env: dict[str, str] = {}
     versions: dict[str, str] = {}
 
-    def hear(self, line: Line, time_s: float | None) -> None:
+    def add(self, line: Line) -> None:
         self.last = line
-        if time_s is not None:
-            self.note(time_s)
+        if line.time_s is not None:
+            self.add_time(line.time_s)
 
-    def note(self, time_s: float) -> None:
+    def add_time(self, time_s: float) -> None:
         self.first_time_s = time_s if self.first_time_s is None else min(self.first_time_s, time_s)
         self.last_time_s = time_s if self.last_time_s is None else max(self.last_time_s, time_s)
 
@@ -54,12 +52,12 @@ class ProcessTable:
         self._spoken: dict[Process, _Spoken] = {}
         self._bare_versions: dict[str, str] = {}
 
-    def feed(self, line: Line, time_s: float | None) -> bool:
+    def feed(self, line: Line) -> bool:
         """Take NCCL's line in; False when it is not NCCL's or of no known kind."""
         p = line.prefix
         if p.kind != "nccl" or p.host is None or p.pid is None:
             versions = nccl.version_of(line.rest) if " version" in line.rest and line.is_known else {}
-            if versions and _is_bare_version(line.rest):
+            if versions and _BARE_VERSION.match(line.rest):
                 self._bare_versions |= versions
                 return True
             return False
@@ -70,21 +68,12 @@ class ProcessTable:
                 return False
             process = self._nccl[key] = NcclProcess(p.host, p.pid)
             self._spoken[key] = _Spoken()
-        self._spoken[key].hear(line, time_s)
+        self._spoken[key].add(line)
         if process.cuda_dev is None:
             process.cuda_dev = p.cuda_dev
-        if p.level in ("TRACE", "CALL"):
-            return True
-        if p.level not in ("INFO", "VERSION"):
-            return False
-        return process.feed(line.rest, tid=p.tid, time_s=time_s, line=line.number)
-
-    def take(self, process: Process, words: str, readers: nccl.Readers) -> None:
-        """The same for a line of which is known who takes something from its words; others of its process were fed."""
-        known = self._nccl.get(process)
-        if known is not None:
-            for reader in readers:
-                reader(known, words)
+        if p.level in ("INFO", "VERSION"):
+            return process.feed(p.rest, tid=p.tid, time_s=line.time_s, line=line.number)
+        return p.level in ("TRACE", "CALL")
 
     def ranks(self) -> dict[Process, int]:
         """Ranks as NCCL tells them: those in the largest communicator that is no child."""
@@ -94,7 +83,7 @@ class ProcessTable:
     def nodes(self) -> dict[Process, str]:
         return {key: process.node for key, process in self._nccl.items() if process.node is not None}
 
-    def records(self, log: "Log") -> list[ProcessRecord]:
+    def records(self, log: LogContext) -> list[ProcessRecord]:
         """One record for each process; a rank and a pid are one process where the log says so."""
         streams = self._streams_by_process(log)
         records = [self._of_nccl(log, key, streams.get(key, [])) for key in self._nccl]
@@ -109,7 +98,7 @@ class ProcessTable:
         self._add_speakers(log, records, by_rank)
         return records
 
-    def _streams_by_process(self, log: "Log") -> dict[Process, list[OpStream]]:
+    def _streams_by_process(self, log: LogContext) -> dict[Process, list[OpStream]]:
         """Operations by process; a process that printed nothing else becomes known here."""
         found: dict[Process, list[OpStream]] = {}
         for stream in log.scanned.streams:
@@ -122,16 +111,16 @@ class ProcessTable:
                 self._spoken[host, pid] = _Spoken()
         return found
 
-    def _of_nccl(self, log: "Log", key: Process, streams: Sequence[OpStream]) -> ProcessRecord:
+    def _of_nccl(self, log: LogContext, key: Process, streams: Sequence[OpStream]) -> ProcessRecord:
         spoken = self._spoken[key]
         counts: dict[str, int] = {}
         for stream in streams:
             for shape, count in zip(stream.shapes, stream.counts, strict=False):
                 counts[shape.name] = counts.get(shape.name, 0) + count
             for _, time_s in stream.times:
-                spoken.note(time_s)
+                spoken.add_time(time_s)
         facts = self._nccl[key].facts({s.comm: s.first_line for s in streams if s.first_line is not None})
-        who = log.writer(Prefix("", host=key[0], pid=key[1], kind="nccl"))
+        who = log.writer_of_process(*key)
         if facts["rank"] is None:
             facts["rank"] = who.rank
         if who.local_rank is not None:
@@ -143,7 +132,7 @@ class ProcessTable:
         return _with_last(log, facts, spoken, log.scanned.last_lines.get(f"{key[0]}:{key[1]}"))
 
     def _add_tables(
-        self, log: "Log", records: list[ProcessRecord], by_rank: dict[int, list[int]], by_pid: dict[int, list[int]]
+        self, log: LogContext, records: list[ProcessRecord], by_rank: dict[int, list[int]], by_pid: dict[int, list[int]]
     ) -> None:
         for at, entry in log.blocks.entries:
             if entry.pid is None or entry.rank is None:
@@ -152,7 +141,7 @@ class ProcessTable:
             if not places:
                 if len(records) >= MAX_PROCESSES:
                     return
-                who = log.whoever.of(log.lines[at])
+                who = log.writer_of(log.lines[at])
                 records.append(
                     ProcessRecord(
                         host=entry.host,
@@ -171,17 +160,17 @@ class ProcessTable:
                     records[places[0]] = replace(old, rank=entry.rank, local_rank=entry.local_rank)
                     by_rank.setdefault(entry.rank, []).append(places[0])
 
-    def _add_speakers(self, log: "Log", records: list[ProcessRecord], by_rank: dict[int, list[int]]) -> None:
+    def _add_speakers(self, log: LogContext, records: list[ProcessRecord], by_rank: dict[int, list[int]]) -> None:
         speakers: dict[int, _Spoken] = {}
         for line in log.lines:
             p = line.prefix
             if p.kind == "nccl" or not line.text.strip():
                 continue
-            who = log.whoever.of(line)
+            who = log.writer_of(line)
             if who.rank is None or who.is_agent or (who.rank not in speakers and len(speakers) >= MAX_PROCESSES):
                 continue
             spoken = speakers.setdefault(who.rank, _Spoken(who))
-            spoken.hear(line, log.time_of(line))
+            spoken.add(line)
             if "environments" in line.rest:
                 _settings(line.rest, spoken)
         for rank, spoken in speakers.items():
@@ -203,10 +192,6 @@ class ProcessTable:
                 records.append(_with_last(log, facts, spoken, None))
 
 
-def _is_bare_version(text: str) -> bool:
-    return re.match(r"(?:N|R)CCL version|HIP version|ROCm version", text) is not None
-
-
 def _settings(text: str, spoken: _Spoken) -> None:
     version = _TORCH_NCCL.search(text)
     if version is not None:
@@ -216,7 +201,7 @@ def _settings(text: str, spoken: _Spoken) -> None:
             spoken.env[name] = masked_value(name, value.strip())
 
 
-def _joined(log: "Log", old: ProcessRecord, spoken: _Spoken) -> ProcessRecord:
+def _joined(log: LogContext, old: ProcessRecord, spoken: _Spoken) -> ProcessRecord:
     """A process with what was printed under its rank."""
     firsts = [t for t in (old.first_time_s, spoken.first_time_s) if t is not None]
     lasts = [t for t in (old.last_time_s, spoken.last_time_s) if t is not None]
@@ -235,21 +220,20 @@ def _joined(log: "Log", old: ProcessRecord, spoken: _Spoken) -> ProcessRecord:
     return replace(old, **changes)
 
 
-def _with_last(log: "Log", facts: dict[str, Any], spoken: _Spoken, last: RawLine | None) -> ProcessRecord:
+def _with_last(log: LogContext, facts: dict[str, Any], spoken: _Spoken, last: RawLine | None) -> ProcessRecord:
     """The record with its times and its last line: the scanner's, which may be an operation, else the last kept."""
     line, last_time_s = spoken.last, spoken.last_time_s
     if last is not None and (line is None or last.number >= line.number):
-        line = Line(last.number, "", log.prefix_of(last.text))
-        time_s = log.time_of(line)
-        if time_s is not None:
-            last_time_s = max(time_s, last_time_s or time_s)
+        line = log.another_line(last.number, last.text)
+        if line.time_s is not None:
+            last_time_s = max(line.time_s, last_time_s or line.time_s)
     if line is not None:
         who = Writer(facts["host"], facts["pid"], facts["rank"], facts["local_rank"], facts["node"])
         facts |= _said_last(log, who, line)
     return ProcessRecord(**facts, first_time_s=spoken.first_time_s, last_time_s=last_time_s)
 
 
-def _said_last(log: "Log", who: Writer, line: Line) -> dict[str, Any]:
+def _said_last(log: LogContext, who: Writer, line: Line) -> dict[str, Any]:
     return {
         "last_line": line.rest.strip()[:500],
         "last_line_class": nccl.class_of(line.rest, line.prefix.level, is_nccl=line.prefix.kind == "nccl"),

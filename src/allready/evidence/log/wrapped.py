@@ -51,7 +51,8 @@ def join(lines: Sequence[Line]) -> frozenset[int]:
     taken: set[int] = set()
     is_open = False  # the line before has begun and did not end
     for at, line in enumerate(lines):
-        if at in taken or not (_is_head(line) or (_begins(line) and not _is_whole(line.rest))):
+        may_begin = line.prefix.kind != "nccl" and at not in taken
+        if not may_begin or not (_is_head(line) or (_begins(line) and not _is_whole(line.rest))):
             is_open = False
             continue
         places, whole = _whole(lines, at, is_alone=not is_open)
@@ -68,7 +69,7 @@ def join(lines: Sequence[Line]) -> frozenset[int]:
 def _begins(line: Line) -> bool:
     """Whether there is the beginning of a sentence."""
     text = line.rest
-    return any(word in text for word in _WORDS) and line.prefix.kind != "nccl" and _BEGUN.search(text) is not None
+    return line.prefix.kind != "nccl" and any(word in text for word in _WORDS) and _BEGUN.search(text) is not None
 
 
 def _is_head(line: Line) -> bool:

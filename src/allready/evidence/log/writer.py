@@ -1,10 +1,11 @@
-"""Who wrote a line: from the line, from what the same process said elsewhere, from the file's name; in this order."""
+"""The writer of a line: by the line, by other lines of the same process, by the file's name; in this order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from allready.evidence.log.line import Line
 from allready.evidence.log.names import Hints
+from allready.evidence.prefix import Prefix
 
 _AGENT_FILES = (
     "torch/distributed/elastic/", "torch/distributed/run.py", "torch/distributed/launcher/", "torch.distributed.run",
@@ -12,6 +13,9 @@ _AGENT_FILES = (
 )  # fmt: skip
 _AGENT_FRAMES = ('bin/torchrun"', 'torch/distributed/run.py"', "distributed/elastic/agent/", "elastic/rendezvous/")
 MAX_WRITERS = 20_000
+
+_UNNAMED = (None,) * 6
+_AFTER_TIMES = Prefix._fields.index("outer_time_s") + 1
 
 Process = tuple[str, int]
 WriterKey = tuple[int | None, int | None, str | None]
@@ -29,10 +33,10 @@ class Writer(NamedTuple):
     is_agent: bool = False
 
 
-def is_agent(line: Line) -> bool:
+def is_agent(prefix: Prefix) -> bool:
     """Whether a launcher wrote it, for its node, not a rank."""
-    file = line.prefix.file
-    return file is not None and line.prefix.kind in ("glog", "python") and file.startswith(_AGENT_FILES)
+    file = prefix.file
+    return file is not None and prefix.kind in ("glog", "python") and file.startswith(_AGENT_FILES)
 
 
 def _is_agents_frame(line: Line) -> bool:
@@ -55,6 +59,7 @@ class WriterResolver:
     ) -> None:
         """`tables`: (writer, rank, local rank, pid) as launchers wrote them down."""
         self._hints = hints
+        self._resolved: dict[tuple[object, ...], Writer] = {}
         self._ranks = dict(ranks)
         self._nodes = dict(nodes)
         self._local_to_global = dict(local_to_global)
@@ -67,8 +72,14 @@ class WriterResolver:
         self._agents: set[WriterKey] = set()
         self._nodes_seen: set[str] = set()
         by_task: dict[int, list[set[int]]] = {}
+        seen: set[tuple[object, ...]] = set()
         for line in lines:
-            self._see(line, by_task)
+            if line.prefix.kind == "nccl":  # all that matters stands in front of its words
+                key = line.prefix[_AFTER_TIMES:]
+                if key in seen:
+                    continue
+                seen.add(key)
+            self._note_writer(line, by_task)
         for process, rank in self._ranks.items():
             self._rank_of_pid.setdefault(process[1], set()).add(rank)
         for _, table_rank, local_rank, pid in tables:
@@ -79,7 +90,7 @@ class WriterResolver:
         self.tasks_are_ranks = self.tasks_are == "rank" or (self.tasks_are is None and not by_task and not self._agents)
         self._sole = self._only_writer()
 
-    def _see(self, line: Line, by_task: dict[int, list[set[int]]]) -> None:
+    def _note_writer(self, line: Line, by_task: dict[int, list[set[int]]]) -> None:
         p = line.prefix
         if p.kind == "nccl" and p.host is not None and p.pid is not None and len(self.processes) < MAX_WRITERS:
             self.processes.add((p.host, p.pid))
@@ -90,7 +101,7 @@ class WriterResolver:
             _note(self._local_of_rank, p.rank, p.local_rank)
         if p.node is not None and len(self._nodes_seen) < MAX_WRITERS:
             self._nodes_seen.add(p.node)
-        if is_agent(line) or "ChildFailedError" in line.text or _is_agents_frame(line):
+        if is_agent(p) or "ChildFailedError" in line.text or _is_agents_frame(line):
             self._agents.add(p.writer)
         if p.task is not None and (p.task in by_task or len(by_task) < MAX_WRITERS):
             pids, ranks, locals_ = by_task.setdefault(p.task, [set(), set(), set()])
@@ -146,32 +157,31 @@ class WriterResolver:
             rank = _only(self._tasks.get((host, pid)))
         return rank
 
-    def of(self, line: Line) -> Writer:
-        """Who wrote `line`."""
-        p = line.prefix
+    def of(self, prefix: Prefix) -> Writer:
+        """Who wrote a line with such a prefix."""
+        key = prefix[_AFTER_TIMES:]
+        found = self._resolved.get(key)
+        if found is None:
+            found = self._resolved[key] = self._resolve(prefix)
+        return found
+
+    def _resolve(self, p: Prefix) -> Writer:
         if p.kind in ("kernel", "syslog"):
             return Writer(host=p.host, pid=p.pid, rank=p.rank, node=p.node or self._hint_node(), task=p.task)
         node = p.node
         if node is None and p.task is not None and self.tasks_are == "node":
             node = str(p.task)
-        if is_agent(line):
+        if is_agent(p):
             return Writer(pid=p.pid, node=node or self._hint_node(), task=p.task, is_agent=True)
-        host, pid, rank, local_rank = p.host, p.pid, p.rank, p.local_rank
-        if host is None and pid is None and rank is None and local_rank is None and p.task is None and node is None:
-            if self._sole is not None:
-                sole = self._sole
-                return sole if sole.node is not None else sole._replace(node=self._hint_node())
-            return Writer(node=self._hint_node())
-        if rank is None:
-            rank = self.rank_of(host, pid)
-        if rank is None and p.task is not None and self.tasks_are == "rank":
-            rank = p.task
-        if rank is None and local_rank is not None:
-            rank = self._local_to_global.get(((p.task, None, p.node), local_rank))
-        if rank is None and self._sole is not None:
-            rank = self._sole.rank
-        if pid is None and self._sole is not None and (rank is None or rank == self._sole.rank):
-            host, pid = host or self._sole.host, self._sole.pid
+        sole = self._sole
+        if (p.host, p.pid, p.rank, p.local_rank, p.task, node) == _UNNAMED:
+            if sole is None or sole.node is None:
+                return (sole or Writer())._replace(node=self._hint_node())
+            return sole
+        rank = self._rank(p)
+        host, pid, local_rank = p.host, p.pid, p.local_rank
+        if pid is None and sole is not None and (rank is None or rank == sole.rank):
+            host, pid = host or sole.host, sole.pid
         if local_rank is None and rank is not None:
             local_rank = _only(self._local_of_rank.get(rank))
         if local_rank is None and pid is not None:
@@ -179,6 +189,17 @@ class WriterResolver:
         if host is not None and pid is not None:
             node = self._nodes.get((host, pid)) or node
         return Writer(host, pid, rank, local_rank, node or self._hint_node(), p.task)
+
+    def _rank(self, p: Prefix) -> int | None:
+        """The rank of the writer of a line with such a prefix."""
+        rank = self.rank_of(p.host, p.pid) if p.rank is None else p.rank
+        if rank is None and p.task is not None and self.tasks_are == "rank":
+            rank = p.task
+        if rank is None and p.local_rank is not None:
+            rank = self._local_to_global.get(((p.task, None, p.node), p.local_rank))
+        if rank is None and self._sole is not None:
+            rank = self._sole.rank
+        return rank
 
     def _hint_node(self) -> str | None:
         """The name in the file's name, unless the lines name nodes themselves."""

@@ -1,7 +1,7 @@
 """Reading the compressed operations of a stream again, a portion at a time."""
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -161,14 +161,9 @@ def iteration_of(marks: Mapping[int, int], place: int) -> int | None:
         return None
     start, first = max(before)
     if not after:
-        step = _least_step(sorted(marks))
-        return first if step in {None, 1} else None
+        return first if min((b - a for a, b in pairwise(sorted(marks))), default=1) == 1 else None
     end, last = min(after)
     if last - first == 1:
         return first
     each, rest = divmod(end - start, last - first) if last > first else (0, 1)
     return first + (place - start) // each if not rest and each else None
-
-
-def _least_step(iterations: Sequence[int]) -> int | None:
-    return min((b - a for a, b in pairwise(iterations)), default=None)

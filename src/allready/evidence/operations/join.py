@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from allready.evidence.operations.codes import counts_by_name, last_shape, num_collectives, operation
-from allready.evidence.operations.members import Group, Process, gather_groups, gather_processes
+from allready.evidence.operations.members import Group, gather_groups, gather_processes
 from allready.evidence.reading import OpStream
-from allready.model import Absence, CommRecord, GroupProgress, Position, ProcessRecord
+from allready.model import Absence, GroupProgress, Position, ProcessRecord
 
 MAX_ABSENT = 100_000
 
@@ -105,11 +105,10 @@ def _progress(
     positions = {rank: _position(stream) for rank, stream in by_rank.items()}
     for number, (process, comm, stream) in group.members.items():
         if stream is None:
-            known = _without_stream(process, comm)
-            if isinstance(known, Absence):
-                absent[ranks[number]] = known
+            if process.streams and comm.init_completed:  # it logs operations of others, so it made none in this one
+                positions[ranks[number]] = Position(enqueued=0)
             else:
-                positions[ranks[number]] = known
+                absent[ranks[number]] = Absence.NO_LINE
     is_whole = group.is_whole and all(a == b for a, b in ranks.items())
     if is_whole and group.nranks - len(ranks) <= MAX_ABSENT:
         absent |= {r: Absence.NO_LOG for r in range(group.nranks) if r not in ranks}
@@ -124,13 +123,6 @@ def _progress(
         complete=complete,
         origin=next(iter(by_rank.values())).origin,
     )
-
-
-def _without_stream(process: Process, comm: CommRecord) -> Position | Absence:
-    """A process that logs operations of other communicators made none in this one; of others nothing is known."""
-    if process.streams and comm.init_completed:
-        return Position(enqueued=0)
-    return Absence.NO_LINE
 
 
 def _position(stream: OpStream) -> Position:

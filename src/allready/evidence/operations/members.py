@@ -84,18 +84,15 @@ def gather_groups(processes: Sequence[Process]) -> tuple[list[Group], int]:
             key = (*keys, "in turn") if len(set(keys)) > 1 else keys[0]
             assert key is not None
             comm = comms[-1]
-            group = groups.setdefault(key, _new_group(_name(key), comm, world))
+            is_whole = comm.parent is None and comm.nranks == world
+            new = Group(_name(key), comm.nranks, is_child=comm.parent is not None, is_whole=is_whole)
+            group = groups.setdefault(key, new)
             old = group.members.get(comm.rank)
             if old is None or _num(old[2]) < _num(stream):
                 group.members[comm.rank] = (process, comm, stream)
     found = list(groups.values())
     _set_ranks(processes, found)
     return found, num_unjoined + _join_lonely(processes, found)
-
-
-def _new_group(name: str, comm: CommRecord, world: int) -> Group:
-    is_child = comm.parent is not None
-    return Group(name, comm.nranks, is_child=is_child, is_whole=not is_child and comm.nranks == world)
 
 
 def _num(stream: OpStream | None) -> int:

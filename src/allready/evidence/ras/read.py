@@ -6,21 +6,18 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from msgspec.structs import replace
-
 from allready.evidence.ras.answer import answer_of
 from allready.evidence.ras.common import as_pid, parse_time
 from allready.evidence.ras.report import VERSION, TextReport
 from allready.evidence.ras.tolerant import parse_object
-from allready.evidence.reading import RasAnswer, Reading
-from allready.model import Event, Origin, SourceRecord
+from allready.evidence.reading import RasAnswer, Reading, Tally
+from allready.model import Event, Origin
 
 MAX_POSITIONS = 100_000
 """Ranks of all answers together: the first answer and the last ones are kept."""
 MAX_ANSWERS = 50_000
 """Answers and events in JSON that are looked at; what follows counts as one of the last."""
 MAX_EVENTS = 20_000
-MAX_EXAMPLES = 5
 
 _EVENT_NAMES = (
     "PEER_NEW|PEER_DEAD|PEER_CONNECTING|PEER_CONNECTED|PEER_DISCONNECTED|PEER_UNRESPONSIVE|PEER_RETRY"
@@ -90,9 +87,7 @@ class _Reader:
         self.num_left_out = 0
         self.events: list[Event] = []
         self.dead: dict[tuple[str, int], None] = {}
-        self.num_known = 0
-        self.num_unknown = 0
-        self.examples: list[str] = []
+        self.tally = Tally()
         self.times: list[float] = []
 
     def between(self, text: str, line: int) -> None:
@@ -107,14 +102,10 @@ class _Reader:
         if match:
             self._event(match.group(2), parse_time(match.group(1)), match.group(3), text, number)
         elif not _TALK.match(text):
-            self._unknown([text])
+            self.tally.add_unknown(text)
             return False
-        self.num_known += 1
+        self.tally.num_known += 1
         return True
-
-    def _unknown(self, texts: list[str]) -> None:
-        self.num_unknown += len(texts)
-        self.examples += [t[:200] for t in texts[: MAX_EXAMPLES - len(self.examples)]]
 
     def answer(self, text: str, start: re.Match[str], line: int) -> None:
         """One answer and what stands after it, up to the next one."""
@@ -122,7 +113,7 @@ class _Reader:
         if start["report"]:
             report, end, problem = parse_object(text)
             self._keep(answer_of(report, origin, problem))
-            self.num_known += 1
+            self.tally.num_known += 1
             self.between(text[end:], line + text.count("\n", 0, end))
         elif start["event"]:
             item, end, _ = parse_object(text)
@@ -140,8 +131,9 @@ class _Reader:
                 report.take(item, number)
         self._keep(report.finish())
         self.events += report.events[: MAX_EVENTS - len(self.events)]
-        self.num_known += report.num_known
-        self._unknown(report.unknown)
+        self.tally.num_known += report.num_known
+        for unknown in report.unknown:
+            self.tally.add_unknown(unknown)
 
     def _json_event(self, item: dict[str, Any], line: int) -> None:
         peer = item.get("peer")
@@ -153,7 +145,7 @@ class _Reader:
             who = str(peer.get("addr") or "")[:255]
         name, details = str(item.get("event"))[:60], str(item.get("details") or "")[:500]
         self._event(name, parse_time(str(item.get("timestamp"))), f"{who} {details}".strip(), "", line)
-        self.num_known += 1
+        self.tally.num_known += 1
 
     def _event(self, name: str, time_s: float | None, who: str, text: str, line: int) -> None:
         values: dict[str, str] = {}
@@ -204,19 +196,9 @@ class _Reader:
         problems = [a.problem for a in answers if a.problem][:1]
         if self.num_left_out:
             problems.append(f"{self.num_left_out} answers between the first and the last ones left out")
-        record = SourceRecord(
-            path=self.source,
-            kind="ras",
-            size_bytes=size,
-            num_lines=num_lines,
-            num_understood=self.num_known,
-            num_unknown=self.num_unknown,
-            unknown_examples=tuple(self.examples),
-            problem="; ".join(problems) or None,
-            first_time_s=self.times[0] if self.times else None,
-            last_time_s=self.times[-1] if self.times else None,
-        )
-        return Reading(source=record, ras=[replace(a) for a in answers], events=self.events)
+        times = {"first_time_s": self.times[0], "last_time_s": self.times[-1]} if self.times else {}
+        record = self.tally.record(self.source, "ras", size, num_lines, problem="; ".join(problems) or None, **times)
+        return Reading(source=record, ras=answers, events=self.events)
 
 
 def _weight(answer: RasAnswer) -> int:

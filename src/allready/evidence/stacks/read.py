@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from allready.evidence.reading import Reading
+from allready.evidence.reading import Reading, Tally
 from allready.evidence.stacks.pyspy_json import take_json
 from allready.evidence.stacks.text import ANSI, StackLines
 from allready.evidence.stacks.threads import MAX_PROCESSES, OpenProcess, finished
-from allready.model import Origin, SourceRecord
+from allready.model import Origin
 
-MAX_EXAMPLES = 5
 MAX_WRITERS = 2_000
 LONGEST_LINE = 8_192
 
@@ -74,16 +73,8 @@ def read_stacks(data: bytes, source: str) -> Reading:
         reader.take_processes(found, problem)
         line += text.count("\n", end, at)
     processes = finished(reader.processes, source, _hints(source))
-    record = SourceRecord(
-        path=source,
-        kind="stacks",
-        size_bytes=len(data),
-        num_lines=text.count("\n") + (bool(text) and not text.endswith("\n")),
-        num_understood=reader.num_known,
-        num_unknown=reader.num_unknown,
-        unknown_examples=tuple(reader.examples),
-        problem=reader.problem,
-    )
+    num_lines = text.count("\n") + (bool(text) and not text.endswith("\n"))
+    record = reader.tally.record(source, "stacks", len(data), num_lines, problem=reader.problem)
     return Reading(source=record, stacks=processes)
 
 
@@ -93,9 +84,7 @@ class _Reader:
     def __init__(self) -> None:
         self.processes: list[OpenProcess] = []
         self.writers: dict[str, StackLines] = {}
-        self.num_known = 0
-        self.num_unknown = 0
-        self.examples: list[str] = []
+        self.tally = Tally()
         self.problem: str | None = None
 
     def lines(self, text: str, number: int) -> int:
@@ -108,11 +97,9 @@ class _Reader:
             if not line.strip():
                 continue
             if self._writer(match).take(line, i):
-                self.num_known += 1
-                continue
-            self.num_unknown += 1
-            if len(self.examples) < MAX_EXAMPLES:
-                self.examples.append(line[:200])
+                self.tally.num_known += 1
+            else:
+                self.tally.add_unknown(line)
         return number + text.count("\n")
 
     def _writer(self, match: re.Match[str] | None) -> StackLines:
@@ -136,7 +123,7 @@ class _Reader:
         if len(found) == 1 and isinstance(rank, int):
             found[0].rank = rank
         self.processes += found[: MAX_PROCESSES - len(self.processes)]
-        self.num_known += len(found)
+        self.tally.num_known += len(found)
         self.problem = self.problem or problem
 
 

@@ -62,7 +62,7 @@ class Fault:
         if why is None and self.end_s is not None and self.end_s <= self.start_s:
             why = "end_s must be later than start_s"
         if why is not None:
-            raise UsageError(f"fault {self.kind}: {why}")
+            raise UsageError("fault {kind}: {why}", kind=self.kind, why=why)
 
     def problem(self) -> str | None:
         """What is wrong with the values, if anything."""
@@ -83,7 +83,12 @@ class Fault:
             UsageError: names them.
         """
         if wrong := [node for node in self.nodes_named() if not 0 <= node < num_nodes]:
-            raise UsageError(f"fault {self.kind}: no node {wrong[0]}; the lab has node 0 to {num_nodes - 1}")
+            raise UsageError(
+                "fault {kind}: no node {node}; the lab has node 0 to {last}",
+                kind=self.kind,
+                node=wrong[0],
+                last=num_nodes - 1,
+            )
 
     def slots_taken(self) -> tuple[tuple[str, ...], ...]:
         """Things of which only one fault at a time can change each, such as the MTU of a node."""

@@ -59,24 +59,36 @@ def from_mapping(data: Mapping[str, Any]) -> Fault:
     values = dict(data)
     kind = values.pop("fault", None)
     if kind not in FAULTS:
-        raise UsageError(f"there is no fault {kind!r}; there are: {', '.join(FAULTS)}")
+        raise UsageError("unknown fault {kind!r}; valid: {known}", kind=kind, known=", ".join(FAULTS))
     fault = FAULTS[kind]
     known = {f.name: f for f in dataclasses.fields(fault)}
     if unknown := sorted(set(values) - set(known)):
-        raise UsageError(f"fault {kind} has no parameter {unknown[0]!r}; it has: {usage(fault)}")
+        raise UsageError(
+            "fault {kind} has no parameter {name!r}; it has: {parameters}",
+            kind=kind,
+            name=unknown[0],
+            parameters=usage(fault),
+        )
     missing = [
         name
         for name, f in known.items()
         if name not in values and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
     ]
     if missing:
-        raise UsageError(f"fault {kind} needs {' and '.join(missing)}; its parameters: {usage(fault)}")
+        raise UsageError(
+            "fault {kind} needs {missing}; its parameters: {parameters}",
+            kind=kind,
+            missing=" and ".join(missing),
+            parameters=usage(fault),
+        )
     hints = typing.get_type_hints(fault)
     read = {name: _value(name, value, hints[name]) for name, value in values.items()}
     try:
         return msgspec.convert(read, fault, strict=False)
     except msgspec.ValidationError as error:
-        raise UsageError(f"fault {kind}: {error}; its parameters: {usage(fault)}") from error
+        raise UsageError(
+            "fault {kind}: {error}; its parameters: {parameters}", kind=kind, error=error, parameters=usage(fault)
+        ) from error
 
 
 def _value(name: str, value: Any, hint: Any) -> Any:
@@ -101,7 +113,7 @@ def from_words(words: Sequence[str]) -> Fault:
     for word in words[1:]:
         name, equals, value = word.partition("=")
         if not equals or name in values:
-            raise UsageError(f"write each parameter once, as NAME=VALUE, not {word!r}")
+            raise UsageError("write each parameter once, as NAME=VALUE, not {word!r}", word=word)
         values[name] = value
     return from_mapping(values)
 
@@ -116,9 +128,11 @@ def from_file(path: Path) -> tuple[Fault, ...]:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text).get("fault")
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read faults from {path}: {error}") from error
+        raise UsageError("cannot read faults from {path}: {error}", path=path, error=error) from error
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise UsageError(f"{path} has no list of faults; write [[fault]] tables (TOML) or a list of objects (JSON)")
+        raise UsageError(
+            "{path} has no list of faults; write [[fault]] tables (TOML) or a list of objects (JSON)", path=path
+        )
     return tuple(from_mapping(item) for item in found)
 
 

@@ -76,7 +76,7 @@ def node_commands(command: Sequence[str], layout: Layout) -> list[NodeCommand]:
     elif words[0] in {"allready", "torchrun"} and shutil.which(words[0]) is None:
         words[:1] = [sys.executable, "-m", "allready" if words[0] == "allready" else "torch.distributed.run"]
     elif shutil.which(words[0]) is None:
-        raise UsageError(f"there is no program {words[0]!r}")
+        raise UsageError("no such program: {word!r}", word=words[0])
     at = launcher_words(words)
     found = []
     for node in range(layout.num_nodes):

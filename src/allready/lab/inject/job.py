@@ -93,7 +93,9 @@ class Job:
                     stderr=subprocess.STDOUT,
                 )
             except OSError as error:
-                raise UsageError(f"{command.argv[0]} cannot be started: {error.strerror}") from error
+                raise UsageError(
+                    "{program} cannot be started: {reason}", program=command.argv[0], reason=error.strerror
+                ) from error
             self.processes[command.label] = process
             self.started_s[command.node] = time.time()
         return bool(self._waiting) or any(p.poll() is None for p in self.processes.values())

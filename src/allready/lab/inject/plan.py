@@ -91,7 +91,9 @@ def plan_of(wanted: Sequence[Sequence[str]], *, step_of: str = "auto", seed: int
         UsageError: no such fault or parameter, or a value that makes no sense; names what is valid.
     """
     if step_of not in {"auto", "optimizer", "collective", "jit"} and not re.fullmatch(r"[\w.]+:[\w.]+", step_of):
-        raise UsageError(f"--step-of {step_of!r}: write auto, optimizer, collective, jit, or MODULE:FUNCTION")
+        raise UsageError(
+            "--step-of {step_of!r}: write auto, optimizer, collective, jit, or MODULE:FUNCTION", step_of=step_of
+        )
     in_ranks: list[RankFault] = []
     in_net: list[NetFault] = []
     for number, words in enumerate(wanted, 1):
@@ -102,7 +104,7 @@ def plan_of(wanted: Sequence[Sequence[str]], *, step_of: str = "auto", seed: int
         elif kind in FAULTS:
             in_net.append(net_fault(number, kind, values))
         else:
-            raise UsageError(f"there is no fault {kind!r}; there are: {', '.join([*KINDS, *FAULTS])}")
+            raise UsageError("unknown fault {kind!r}; valid: {known}", kind=kind, known=", ".join([*KINDS, *FAULTS]))
     return FaultPlan(rank_faults=tuple(in_ranks), net_faults=tuple(in_net), step_of=step_of, seed=seed)
 
 
@@ -111,7 +113,9 @@ def _values(words: Sequence[str]) -> dict[str, Any]:
     for word in words[1:]:
         name, equals, value = word.partition("=")
         if not equals or name in values:
-            raise UsageError(f"fault {words[0]}: write each parameter once, as NAME=VALUE, not {word!r}")
+            raise UsageError(
+                "fault {kind}: write each parameter once, as NAME=VALUE, not {word!r}", kind=words[0], word=word
+            )
         values[name] = value
     return values
 
@@ -133,7 +137,12 @@ def rank_fault(number: int, kind_name: str, given: Mapping[str, Any]) -> RankFau
     kind, values = KINDS[kind_name], dict(given)
 
     def refuse(why: str) -> UsageError:
-        return UsageError(f"fault {kind_name}: {why}; its parameters: {usage(kind)}")
+        return UsageError(
+            "fault {kind_name}: {why}; its parameters: {parameters}",
+            kind_name=kind_name,
+            why=why,
+            parameters=usage(kind),
+        )
 
     rank_text, step_text = str(values.pop("rank", "")), str(values.pop("step", "0"))
     at = str(values.pop("at", "step"))
@@ -205,7 +214,9 @@ def net_fault(number: int, kind_name: str, given: Mapping[str, Any]) -> NetFault
         except ValueError:
             found = -1.0
         if not 0 <= found < 1e6:
-            raise UsageError(f"fault {kind_name}: {name} is a number from 0, not {text!r}")
+            raise UsageError(
+                "fault {kind_name}: {name} is a number from 0, not {text!r}", kind_name=kind_name, name=name, text=text
+            )
         return found
 
     step = int(number_of("step", 0)) if "step" in values else None
@@ -213,7 +224,7 @@ def net_fault(number: int, kind_name: str, given: Mapping[str, Any]) -> NetFault
     lasts_s = number_of("lasts_s", 0) if "lasts_s" in values else None
     repeat, up_s = int(number_of("repeat", 1)), number_of("up_s", 5)
     if repeat != 1 and lasts_s is None:
-        raise UsageError(f"fault {kind_name}: repeat needs lasts_s")
+        raise UsageError("fault {kind_name}: repeat needs lasts_s", kind_name=kind_name)
     fault = from_mapping({"fault": kind_name, **values})
     return NetFault(
         id=number, fault=fault, step=step, rank=rank, after_s=after_s, lasts_s=lasts_s, repeat=max(repeat, 1), up_s=up_s

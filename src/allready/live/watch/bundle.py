@@ -28,7 +28,7 @@ def bundle(root: Path, target: Path, *, cancel: threading.Event | None = None) -
         cancel: set by another thread to give up.
 
     Raises:
-        OSError: `target` cannot be written, is there already, or it was cancelled; then nothing of it remains.
+        OSError: `target` cannot be written, already exists, or it was cancelled; then nothing of it remains.
     """
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with contextlib.ExitStack() as undo:

@@ -37,13 +37,17 @@ def choose(wanted: str | None) -> tuple[WatchedJob, FoundJob | None]:
         pids = tuple(int(word) for word in wanted.split(",") if word.isdecimal() and len(word) < 10)
         named = job_of_pids(pids) if pids and len(pids) == wanted.count(",") + 1 else None
         if named is None:
-            raise UsageError(f"no job {wanted!r} on this machine; there are:{_list(every) or ' none'}")
+            raise UsageError(
+                "no job {wanted!r} on this machine; there are:{jobs}", wanted=wanted, jobs=_list(every) or " none"
+            )
         return named.job, named
     if not meant:
         raise UsageError(_nothing())
     job = meant[0]
     if len({_identity(j) for j in meant}) > 1:
-        raise UsageError(f"several jobs run here; choose one by id or pid:{_list({j: every[j] for j in meant})}")
+        raise UsageError(
+            "several jobs run here; choose one by id or pid:{jobs}", jobs=_list({j: every[j] for j in meant})
+        )
     if job.source == "allready" and not job.has_diagnosis and job.pid in below:
         found = below[job.pid]
         return replace(job, pids=found.job.pids), found

@@ -80,21 +80,31 @@ class RunSpec:
 
     def __post_init__(self) -> None:
         if self.backend not in STAGES:
-            raise UsageError(f"unknown backend {self.backend!r}: valid are {', '.join(STAGES)}")
+            raise UsageError(
+                "unknown backend {backend!r}: valid are {stages}", backend=self.backend, stages=", ".join(STAGES)
+            )
         unknown = [s for s in self.stages if s not in STAGES[self.backend]]
         if unknown or not self.stages:
             raise UsageError(
-                f"unknown stage {', '.join(map(repr, unknown)) or '(none)'} for {self.backend}: "
-                f"valid are {', '.join(STAGES[self.backend])}"
+                "unknown stage {names} for {backend}: valid are {stages}",
+                names=", ".join(map(repr, unknown)) or "(none)",
+                backend=self.backend,
+                stages=", ".join(STAGES[self.backend]),
             )
         if not self.nproc or any(n < 1 for n in self.nproc.values()):
             raise UsageError("every node needs at least one rank (--nproc-per-node)")
         if not 4 <= self.min_bytes <= self.max_bytes:
             raise UsageError(
-                f"sizes must obey 4 <= --min-bytes <= --max-bytes, got {self.min_bytes} and {self.max_bytes}"
+                "sizes must satisfy 4 <= --min-bytes <= --max-bytes, got {min_bytes} and {max_bytes}",
+                min_bytes=self.min_bytes,
+                max_bytes=self.max_bytes,
             )
         if self.iters < 1 or self.warmup < 0:
-            raise UsageError(f"--iters must be at least 1 and --warmup at least 0, got {self.iters} and {self.warmup}")
+            raise UsageError(
+                "--iters must be at least 1 and --warmup at least 0, got {iters} and {warmup}",
+                iters=self.iters,
+                warmup=self.warmup,
+            )
 
     @property
     def world_size(self) -> int:
@@ -165,7 +175,7 @@ def plan_default(
         UsageError: an argument is impossible; the message names what is valid.
     """
     if backend not in STAGES:
-        raise UsageError(f"unknown backend {backend!r}: valid are {', '.join(STAGES)}")
+        raise UsageError("unknown backend {backend!r}: valid are {stages}", backend=backend, stages=", ".join(STAGES))
     low, high = _DEFAULT_BYTES.get((backend, quick), (KIB, MIB))
     low = low if min_bytes is None else min_bytes
     if min_bytes is not None and max_bytes is None:

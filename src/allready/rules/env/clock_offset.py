@@ -6,8 +6,8 @@ from statistics import median
 from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
-from allready.model import ClockFacts, Culprits, Evidence, FaultClass, Hit, PerNode, Severity, World
+from allready.judging.values import listed, on_nodes, seen
+from allready.model import ClockFacts, Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, World
 
 LIMIT_S = 1.0
 
@@ -18,20 +18,26 @@ LIMIT_S = 1.0
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
     layer=Layer.READINESS,
-    title="Clocks disagree",
-    message="the wall clocks differ by up to {largest_s} s (node minus node 0): {offsets}",
-    remedy="synchronise them: chronyc makestep (chrony), or timedatectl set-ntp true (systemd-timesyncd); "
-    "until then shift the time stamps of logs by these offsets before comparing them",
+    title="Clocks are not synchronized",
+    message="the clocks differ by up to {largest_s} s (node minus node 0): {offsets}",
+    remedy=(
+        RemedyStep(
+            explanation="synchronize the clock (with systemd-timesyncd: timedatectl set-ntp true)",
+            where="node {nodes}",
+            command="chronyc makestep",
+        ),
+        RemedyStep(explanation="until then shift the timestamps of logs by these offsets before comparing them"),
+    ),
 )
 def clock_offset(clock: PerNode[ClockFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
     The difference between each node's wall clock and node 0's, measured by round trips over the check's connection.
     Only what exceeds 1 s beyond the uncertainty of the measurement counts. The nodes away from the median are named,
-    if they are the smaller part; when all others differ from node 0 alike, that is node 0.
+    if they are the minority; when all others differ from node 0 alike, that is node 0.
     ## Why it matters
     No collective depends on it. But logs of different nodes are read in the wrong order, so that a victim seems to
-    have failed first; tokens and certificates are refused; make, caches and checkpoints go by the wrong file times.
+    have failed first; tokens and certificates are refused; make, caches and checkpoints use wrong file times.
     ## Check by hand
     `date +%s.%N` on two nodes at once, `chronyc tracking`, `timedatectl`.
     ## When it is harmless
@@ -44,20 +50,15 @@ def clock_offset(clock: PerNode[ClockFacts], world: World) -> Iterator[Hit]:
     middle = median(o for o, _ in offsets.values())
     apart = tuple(sorted(n for n, (o, uncertainty) in offsets.items() if abs(o - middle) - uncertainty > LIMIT_S))
     shown = sorted(off, key=lambda n: (-abs(off[n]), n))
-    listed = ", ".join(f"{world.label(n)} {off[n]:+.1f} s" for n in shown[:6])
     yield Hit(
         culprits=Culprits(nodes=apart if is_minority(len(apart), len(offsets)) else ()),
         values={
-            "largest_s": f"{max(abs(o) for o in off.values()):.1f}",
-            "offsets": listed + (f", … +{len(shown) - 6}" if len(shown) > 6 else ""),
+            "largest_s": f"{max(map(abs, off.values())):.1f}",
+            "offsets": listed([f"{world.label(n)} {off[n]:+.1f} s" for n in shown], 6),
             "nodes": on_nodes(world, apart),
         },
-        evidence=tuple(
-            Evidence(
-                source="round trips to node 0",
-                node_rank=n,
-                text=f"offset {offsets[n][0]:+.4f} s, uncertainty {offsets[n][1]:.4f} s",
-            )
-            for n in shown[:16]
+        evidence=seen(
+            "round trips to node 0",
+            {n: f"offset {offsets[n][0]:+.4f} s, uncertainty {offsets[n][1]:.4f} s" for n in shown},
         ),
     )

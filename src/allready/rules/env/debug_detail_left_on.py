@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
-from allready.model import Culprits, EnvFacts, Evidence, FaultClass, Hit, PerNode, Severity, World
+from allready.judging.values import on_nodes, seen
+from allready.model import Culprits, EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity, World
 
 NAME = "TORCH_DISTRIBUTED_DEBUG"
 
@@ -16,10 +16,14 @@ NAME = "TORCH_DISTRIBUTED_DEBUG"
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
     layer=Layer.READINESS,
-    title="TORCH_DISTRIBUTED_DEBUG=DETAIL is on",
-    message="TORCH_DISTRIBUTED_DEBUG=DETAIL on node {nodes}: before each collective all ranks first compare "
-    "what they are about to do, over Gloo",
-    remedy="unset TORCH_DISTRIBUTED_DEBUG (or INFO), unless you are looking for a desync",
+    title="TORCH_DISTRIBUTED_DEBUG=DETAIL is set",
+    message="TORCH_DISTRIBUTED_DEBUG=DETAIL on node {nodes}: before each collective all ranks compare their calls over "
+    "Gloo",
+    remedy=RemedyStep(
+        explanation="unset it (or set INFO), unless you are debugging a desync",
+        where="node {nodes}",
+        command="unset TORCH_DISTRIBUTED_DEBUG",
+    ),
 )
 def debug_detail_left_on(env: PerNode[EnvFacts], world: World) -> Iterator[Hit]:
     """
@@ -31,12 +35,12 @@ def debug_detail_left_on(env: PerNode[EnvFacts], world: World) -> Iterator[Hit]:
     ## Check by hand
     `echo "$TORCH_DISTRIBUTED_DEBUG"`
     ## When it is harmless
-    While you are looking for ranks that issue different collectives: that is what it is for.
+    While you are debugging ranks that issue different collectives: that is its purpose.
     """
     on = tuple(n for n, f in env.items() if f.variables.get(NAME, "").strip().upper() == "DETAIL")
     if on:
         yield Hit(
             culprits=Culprits(nodes=on if len(on) < len(env) else (), variables=(NAME,)),
             values={"nodes": on_nodes(world, on)},
-            evidence=tuple(Evidence(source="environment", text=f"{NAME}=DETAIL", node_rank=n) for n in on[:8]),
+            evidence=seen("environment", dict.fromkeys(on, f"{NAME}=DETAIL"), most=8),
         )

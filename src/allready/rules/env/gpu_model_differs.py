@@ -1,13 +1,11 @@
 """ENV006."""
 
-from collections import Counter
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
-from allready.judging.majority import Split
-from allready.judging.node_split import brief, some
+from allready.judging.node_split import differing
 from allready.judging.registry import Rule
-from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, PerNode, Severity
+from allready.model import FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity
 
 
 @Rule(
@@ -16,36 +14,26 @@ from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, PerNod
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
     layer=Layer.READINESS,
-    title="Nodes have different GPUs",
-    message="the models of the GPUs differ between nodes: {split}",
-    remedy="use nodes of one kind; if the mixture is meant, size batches for the smallest memory and expect "
-    "the pace of the slowest: nvidia-smi -L",
+    title="Nodes have different GPU models",
+    message="GPU models differ between nodes: {split}",
+    remedy=RemedyStep(
+        explanation="use nodes of one kind; if the mixture is intentional, size batches for the smallest memory and "
+        "expect the pace of the slowest",
+        where="every node",
+        command="nvidia-smi -L",
+    ),
 )
 def gpu_model_differs(gpu: PerNode[GpuFacts]) -> Iterator[Hit]:
     """
     ## What it checks
-    Which models of GPUs the job may use on each node. How many of them there are is another rule's business, and
-    nodes without any are left out.
+    Which GPU models the job may use on each node. Their number is left to GPU003, and nodes without any are left out.
     ## Why it matters
     Every step waits for the slowest GPU, and the one with the least memory runs out first. NCCL builds its rings for
     the weakest link.
     ## Check by hand
     `nvidia-smi -L` on every node.
     ## When it is harmless
-    When the mixture is meant and the work is divided accordingly.
+    When the mixture is intentional and the work is divided accordingly.
     """
-    models: dict[int, str] = {}
-    for node, facts in gpu.items():
-        usable = set(facts.visible)
-        found = Counter(g.name for g in facts.gpus if g.index in usable)
-        if found:
-            models[node] = " + ".join(sorted(found))
-    split = Split.by(models)
-    if len(split) < 2:
-        return
-    outliers = split.outliers()
-    yield Hit(
-        culprits=Culprits(nodes=outliers),
-        values={"split": brief(split)},
-        evidence=tuple(Evidence(source="NVML", text=models[n], node_rank=n) for n in some(models, outliers)),
-    )
+    models = {n: " + ".join(sorted({g.name for g in f.gpus if g.index in f.visible})) for n, f in gpu.items()}
+    yield from differing({n: names for n, names in models.items() if names}, "NVML")

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
-from allready.judging.majority import Split
-from allready.judging.node_split import brief, some
+from allready.judging.node_split import differing
 from allready.judging.registry import Rule
-from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, PerNode, Severity
+from allready.model import FaultClass, Hit, HostFacts, PerNode, RemedyStep, Severity
 
 
 @Rule(
@@ -17,7 +16,9 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, PerNo
     layer=Layer.READINESS,
     title="Nodes run different kernels",
     message="the kernel differs between nodes: {split}",
-    remedy="nothing, unless only these nodes make trouble; to compare: uname -r",
+    remedy=RemedyStep(
+        explanation="nothing, unless only these nodes have problems; to compare", where="every node", command="uname -r"
+    ),
 )
 def kernel_differs(host: PerNode[HostFacts]) -> Iterator[Hit]:
     """
@@ -31,13 +32,4 @@ def kernel_differs(host: PerNode[HostFacts]) -> Iterator[Hit]:
     ## When it is harmless
     Nearly always.
     """
-    kernels = {node: facts.kernel for node, facts in host.items()}
-    split = Split.by(kernels)
-    if len(split) < 2:
-        return
-    outliers = split.outliers()
-    yield Hit(
-        culprits=Culprits(nodes=outliers),
-        values={"split": brief(split)},
-        evidence=tuple(Evidence(source="uname -r", text=kernels[n], node_rank=n) for n in some(kernels, outliers)),
-    )
+    yield from differing({node: facts.kernel for node, facts in host.items()}, "uname -r")

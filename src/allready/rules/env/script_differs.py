@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
-from allready.judging.majority import Split
-from allready.judging.node_split import brief, some
+from allready.judging.node_split import differing
 from allready.judging.registry import Rule
-from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, ScriptFacts, Severity
+from allready.model import FaultClass, Hit, PerNode, RemedyStep, ScriptFacts, Severity
 
 DIGITS = 12
 
@@ -19,31 +18,25 @@ DIGITS = 12
     layer=Layer.READINESS,
     title="Nodes would run different scripts",
     message="the content of {path} differs between nodes: {split}",
-    remedy="copy one version to every node, or start it from a folder that all share; to compare: sha256sum {path}",
+    remedy=RemedyStep(
+        explanation="copy one version to every node, or start it from a shared folder; to compare",
+        where="every node",
+        command="sha256sum {path}",
+    ),
 )
 def script_differs(script: PerNode[ScriptFacts]) -> Iterator[Hit]:
     """
     ## What it checks
-    The SHA-256 of the script that was named after `--`, on every node. Where it lies may differ.
+    The SHA-256 of the script that was named after `--`, on every node. Its path may differ.
     ## Why it matters
-    Ranks that run different code issue different collectives: the job hangs, or goes on with wrong numbers. It
+    Ranks that run different code issue different collectives: the job hangs, or continues with wrong numbers. It
     happens when one node was forgotten in the last copy, or a shared folder shows a stale file.
     ## Check by hand
     `sha256sum SCRIPT` on every node. The modules that it imports are not compared: `git status` and `git rev-parse
     HEAD` tell more.
     ## When it is harmless
-    When only comments differ; even then nobody can tell later what ran.
+    When only comments differ; even then it is unknown later which version ran.
     """
-    split = Split.by({node: facts.sha256[:DIGITS] for node, facts in script.items()})
-    if len(split) < 2:
-        return
-    outliers = split.outliers()
-    first = next(iter(script.values()))
-    yield Hit(
-        culprits=Culprits(nodes=outliers),
-        values={"path": first.path, "split": brief(split)},
-        evidence=tuple(
-            Evidence(source=script[n].path, text=f"{script[n].sha256} ({script[n].size_bytes} B)", node_rank=n)
-            for n in some(script, outliers)
-        ),
-    )
+    digests = {node: facts.sha256[:DIGITS] for node, facts in script.items()}
+    texts = {n: f"{facts.path}: {facts.sha256} ({facts.size_bytes} B)" for n, facts in script.items()}
+    yield from differing(digests, "sha256sum", texts=texts, path=next((f.path for f in script.values()), "?"))

@@ -2,22 +2,22 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.nccl_defaults import nccl_nodes
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
+from allready.judging.values import on_nodes, seen
 from allready.model import (
     Culprits,
     EnvFacts,
-    Evidence,
     FaultClass,
     GpuFacts,
     Hit,
     LaunchFacts,
     PerNode,
     RdmaFacts,
+    RemedyStep,
     Severity,
-    World,
 )
 from allready.rules.env._variables import is_on
 
@@ -31,68 +31,58 @@ INFINIBAND = "NCCL_IB_DISABLE"
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
     layer=Layer.READINESS,
-    title="A fast transport of NCCL is switched off",
-    message="{name}={value} on node {nodes} switches off a transport that this hardware has ({hardware})",
-    remedy="unset {name}, and compare: allready check --isolate; if the job works only with it, the transport "
-    "is broken, and that is the fault to mend",
+    title="A fast transport of NCCL is disabled",
+    message="{name}={value} on node {nodes} disables a transport that this hardware has ({hardware})",
+    remedy=(
+        RemedyStep(explanation="unset it", where="node {nodes}", command="unset {name}"),
+        RemedyStep(
+            explanation="and compare; if the job works only with it, the transport is broken and needs the fix",
+            where="every node",
+            command="allready check --isolate",
+        ),
+    ),
 )
-def transport_left_off(
-    env: PerNode[EnvFacts],
-    world: World,
-    launch: PerNode[LaunchFacts] | None = None,
-    gpu: PerNode[GpuFacts] | None = None,
-    rdma: PerNode[RdmaFacts] | None = None,
-) -> Iterator[Hit]:
+def transport_left_off(env: PerNode[EnvFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     NCCL_P2P_DISABLE and NCCL_SHM_DISABLE on nodes where the job uses several GPUs, and NCCL_IB_DISABLE on nodes of a
     job on several nodes that have an ACTIVE InfiniBand or RoCE port. Only for jobs that use NCCL.
     ## Why it matters
-    These are set to get round a fault and then stay. Without P2P, GPUs of one node talk through host memory (a tenth
-    of NVLink's bandwidth or less); without SHM too, through the network card; without InfiniBand, NCCL uses TCP, ten
-    to twenty times slower.
+    These are set to work around a fault and then stay. Without P2P, GPUs of one node communicate through host memory (a
+    tenth of NVLink's bandwidth or less); without SHM too, through the network card; without InfiniBand, NCCL uses TCP,
+    ten to twenty times slower.
     ## Check by hand
-    `env | grep -E "NCCL_(P2P|SHM|IB)_DISABLE"`, and what /etc/nccl.conf and ~/.nccl.conf say; then `nvidia-smi topo
-    -m`.
+    `env | grep -E "NCCL_(P2P|SHM|IB)_DISABLE"`, /etc/nccl.conf and ~/.nccl.conf; then `nvidia-smi topo -m`.
     ## When it is harmless
     When P2P is known to be broken on this board (ACS, IOMMU), or the InfiniBand ports are for storage only.
     """
-    users = nccl_nodes(env, launch, gpu)
+    gpu, rdma = case.facts(GpuFacts), case.facts(RdmaFacts)
+    users = nccl_nodes(env, case.facts(LaunchFacts), gpu)
     for name in (*INSIDE_A_NODE, INFINIBAND):
-        on: dict[int, str] = {}
-        hardware: dict[int, str] = {}
-        for node, facts in env.items():
-            if not is_on(facts.variables.get(name)) or node not in users:
-                continue
-            what = _infiniband(node, rdma, world) if name == INFINIBAND else _gpus(node, gpu)
-            if what:
-                on[node], hardware[node] = facts.variables[name].strip(), what
-        if not on:
-            continue
-        nodes = tuple(on)
-        yield Hit(
-            culprits=Culprits(nodes=nodes if len(nodes) < len(env) else (), variables=(name,)),
-            values={
-                "name": name,
-                "value": on[nodes[0]],
-                "nodes": on_nodes(world, nodes),
-                "hardware": hardware[nodes[0]],
-            },
-            evidence=tuple(
-                Evidence(source="environment", text=f"{name}={on[n]}; {hardware[n]}", node_rank=n) for n in nodes[:8]
-            ),
-        )
+        on = {n: f.variables[name].strip() for n, f in env.items() if n in users and is_on(f.variables.get(name))}
+        if name == INFINIBAND:
+            hardware = {n: _infiniband(rdma[n]) for n in on if n in rdma and case.world.num_nodes > 1}
+        else:
+            hardware = {n: _gpus(gpu[n]) for n in on if n in gpu}
+        nodes = tuple(n for n in on if hardware.get(n))
+        if nodes:
+            yield Hit(
+                culprits=Culprits(nodes=nodes if len(nodes) < len(env) else (), variables=(name,)),
+                values={
+                    "name": name,
+                    "value": on[nodes[0]],
+                    "nodes": on_nodes(case.world, nodes),
+                    "hardware": hardware[nodes[0]],
+                },
+                evidence=seen("environment", {n: f"{name}={on[n]}; {hardware[n]}" for n in nodes}, most=8),
+            )
 
 
-def _gpus(node: int, gpu: PerNode[GpuFacts] | None) -> str:
-    facts = gpu.get(node) if gpu else None
-    usable = [g.name for g in facts.gpus if g.index in facts.visible] if facts else []
+def _gpus(facts: GpuFacts) -> str:
+    usable = [g.name for g in facts.gpus if g.index in facts.visible]
     return f"{len(usable)} x {usable[0]}" if len(usable) > 1 else ""
 
 
-def _infiniband(node: int, rdma: PerNode[RdmaFacts] | None, world: World) -> str:
-    facts = rdma.get(node) if rdma else None
-    active = [p for p in facts.ports if p.state == "ACTIVE"] if facts else []
-    if not active or world.num_nodes < 2:
-        return ""
-    return ", ".join(f"{p.device}/{p.port} {p.link_layer}" for p in active[:2]) + (", …" if len(active) > 2 else "")
+def _infiniband(facts: RdmaFacts) -> str:
+    active = [f"{p.device}/{p.port} {p.link_layer}" for p in facts.ports if p.state == "ACTIVE"]
+    return ", ".join(active[:2]) + (", …" if len(active) > 2 else "")

@@ -6,7 +6,8 @@ from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.registry import Rule
-from allready.model import Culprits, EnvFacts, Evidence, FaultClass, Hit, PerNode, Severity
+from allready.judging.values import seen
+from allready.model import Culprits, EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity
 from allready.rules.env._variables import FOLK
 
 
@@ -16,17 +17,19 @@ from allready.rules.env._variables import FOLK
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
     layer=Layer.READINESS,
-    title="A variable that nothing reads",
-    message="{name} is set ({split}), but neither NCCL nor PyTorch, Gloo or JAX reads a variable of that name",
-    remedy="unset {name}; what does it: {instead}",
+    title="A variable has no effect: no library reads it",
+    message="{name} is set ({split}) but has no effect: neither NCCL nor PyTorch, Gloo or JAX reads it",
+    remedy=RemedyStep(
+        explanation="remove it; what has this effect is {instead}", where="every node", command="unset {name}"
+    ),
 )
 def variable_unknown(env: PerNode[EnvFacts]) -> Iterator[Hit]:
     """
     ## What it checks
-    Names that are passed on from guide to guide, and that no current release of NCCL, PyTorch, Gloo or JAX reads.
+    Names that guides recommend and that no current release of NCCL, PyTorch, Gloo or JAX reads.
     ## Why it matters
-    Who sets NCCL_TIMEOUT believes that the time-out was raised, and the job ends after the old one. NCCL has no
-    time-out for collectives at all; PyTorch's is an argument.
+    With NCCL_TIMEOUT set the timeout seems to be raised, and the job ends after the old one. NCCL has no timeout for
+    collectives at all; PyTorch's is an argument.
     ## Check by hand
     `strings` on libnccl.so and libtorch_cuda.so, followed by `grep -w NAME`, prints nothing.
     ## When it is harmless
@@ -40,7 +43,5 @@ def variable_unknown(env: PerNode[EnvFacts]) -> Iterator[Hit]:
         yield Hit(
             culprits=Culprits(variables=(name,)),
             values={"name": name, "split": brief(Split.by(values)), "instead": FOLK[name]},
-            evidence=tuple(
-                Evidence(source="environment", text=f"{name}={values[n][:200]}", node_rank=n) for n in list(values)[:4]
-            ),
+            evidence=seen("environment", {n: f"{name}={value[:200]}" for n, value in values.items()}, most=4),
         )

@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterator, Mapping
 
+from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.nccl_defaults import nccl_nodes
-from allready.judging.node_split import MISSING, brief, some
+from allready.judging.node_split import MISSING, differing
 from allready.judging.registry import Rule
-from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, SoftwareFacts
+from allready.model import FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, SoftwareFacts
 
 DRIVER = "nvidia-driver"
 ALWAYS = {"python": Severity.ERROR, DRIVER: Severity.WARNING, "numpy": Severity.INFO, "allready": Severity.INFO}
@@ -32,13 +33,13 @@ COMPARE = {
     layer=Layer.READINESS,
     title="Nodes have different versions",
     message="the version of {name} differs between nodes: {split}",
-    remedy="install the same {name} on every node ({target}); to compare: {command}",
+    remedy=RemedyStep(
+        explanation="install the same {name} on every node ({target}); to compare",
+        where="every node",
+        command="{command}",
+    ),
 )
-def version_differs(
-    software: PerNode[SoftwareFacts],
-    gpu: PerNode[GpuFacts] | None = None,
-    launch: PerNode[LaunchFacts] | None = None,
-) -> Iterator[Hit]:
+def version_differs(software: PerNode[SoftwareFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     The versions of Python, PyTorch and the CUDA it was built for, NCCL, JAX and jaxlib, NumPy, and of the NVIDIA
@@ -46,48 +47,39 @@ def version_differs(
     uses NCCL; different versions of the framework in use, or of Python up to the minor number, are errors; a patch
     level of Python, the driver and a major version of NumPy are warnings; the rest is information.
     ## Why it matters
-    NCCL compares versions when a communicator is made and refuses. PyTorch and JAX do not look: other defaults, other
-    bucket sizes or another compiled program on one node desynchronise the collectives, which then hang or add up
-    wrong numbers. Pickled objects of another Python or NumPy cannot be read.
+    NCCL compares versions when a communicator is created and refuses. PyTorch and JAX do not: other defaults, other
+    bucket sizes or another compiled program on one node desynchronize the collectives, which then hang or compute wrong
+    numbers. Pickled objects of another Python or NumPy cannot be read.
     ## Check by hand
     `python -c 'import torch; print(torch.__version__, torch.version.cuda, torch.cuda.nccl.version())'` on every node,
     in the same virtual environment or container in which the job runs.
     ## When it is harmless
     When the package is not used by the job; a driver that differs, as long as it supports the CUDA of the framework.
     """
-    names = sorted({name for facts in software.values() for name in facts.versions})
-    for name in names:
-        versions = {node: facts.versions.get(name, MISSING) for node, facts in software.items()}
+    launch, gpu = case.facts(LaunchFacts), case.facts(GpuFacts)
+    for name in sorted({name for facts in software.values() for name in facts.versions}):
+        versions = {node: facts.versions.get(name) or MISSING for node, facts in software.items()}
         yield from _compare(name, versions, _severity(name, versions, launch, gpu))
-    drivers = {node: facts.driver_version for node, facts in gpu.items() if facts.driver_version} if gpu else {}
+    drivers = {node: facts.driver_version for node, facts in gpu.items() if facts.driver_version}
     yield from _compare(DRIVER, drivers, ALWAYS[DRIVER])
 
 
-def _compare(name: str, versions: Mapping[int, str | None], severity: Severity) -> Iterator[Hit]:
-    if len(set(versions.values())) < 2:
-        return
+def _compare(name: str, versions: Mapping[int, str], severity: Severity) -> Iterator[Hit]:
     split = Split.by(versions)
-    outliers = split.outliers()
     candidates = [v for v, _ in split.groups if v != MISSING]
-    yield Hit(
+    is_clear = split.outliers() and split.groups[0][0] != MISSING
+    yield from differing(
+        versions,
+        name,
         severity=severity,
-        culprits=Culprits(nodes=outliers, variables=(name,)),
-        values={
-            "name": name,
-            "split": brief(split),
-            "target": candidates[0] if outliers and split.groups[0][0] != MISSING else " | ".join(candidates[:3]),
-            "command": COMPARE.get(name, f"python -m pip show {name}"),
-        },
-        evidence=tuple(Evidence(source=name, text=str(versions[n]), node_rank=n) for n in some(versions, outliers)),
+        variables=(name,),
+        name=name,
+        target=candidates[0] if is_clear else " | ".join(candidates[:3]),
+        command=COMPARE.get(name, f"python -m pip show {name}"),
     )
 
 
-def _severity(
-    name: str,
-    versions: Mapping[int, str],
-    launch: PerNode[LaunchFacts] | None,
-    gpu: PerNode[GpuFacts] | None,
-) -> Severity:
+def _severity(name: str, versions: Mapping[int, str], launch: PerNode[LaunchFacts], gpu: PerNode[GpuFacts]) -> Severity:
     if name == "nccl":
         return Severity.BLOCKER if nccl_nodes(versions, launch, gpu) else Severity.WARNING
     if name in {"python", "numpy"}:
@@ -95,7 +87,7 @@ def _severity(
         coarse = {tuple(re.split(r"[.+]", v)[:parts]) for v in versions.values()}
         differs, same = (Severity.ERROR, Severity.WARNING) if name == "python" else (Severity.WARNING, Severity.INFO)
         return differs if len(coarse) > 1 else same
-    frameworks = {job.framework for job in launch.values()} if launch else {"torch"}
+    frameworks = {job.framework for job in launch.values()} or {"torch"}
     return next(
         (table[name] for f, table in OF_FRAMEWORK.items() if f in frameworks and name in table),
         ALWAYS.get(name, Severity.INFO),

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
-from allready.judging.majority import Split
 from allready.judging.registry import Rule
-from allready.judging.run_signs import who
-from allready.model import Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity
+from allready.model import FaultClass, Hit, RemedyStep, RunEvidence, Severity
+from allready.rules.fabric._split import ranks_differ
 
 OWN = {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG_FILE", "NCCL_TOPO_FILE", "NCCL_COMM_ID"}
 """May well differ from node to node."""
@@ -19,40 +18,26 @@ OWN = {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG_FILE", "N
     since="0.1",
     layer=Layer.READINESS,
     title="A variable that NCCL read differs between ranks",
-    message="{name}: {who} has {odd}, the others {usual}",
-    remedy="set {name} alike on every node (or nowhere); torchrun, mpirun -x and srun --export hand variables on "
-    "differently",
+    message="{who} has {name} {odd}, the others {usual}",
+    remedy=RemedyStep(
+        explanation="set {name} to the same value on every node (or nowhere); torchrun, mpirun -x and srun --export "
+        "pass variables on differently",
+        where="every node",
+        command="env | grep {name}",
+    ),
 )
 def settings_differ(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
-    NCCL's own echoes ("NAME set by environment to VALUE") of every rank.
+    NCCL's own lines ("NAME set by environment to VALUE") of every rank.
     ## Why it matters
     NCCL_ALGO, NCCL_PROTO, NCCL_BUFFSIZE and others must be equal, or ranks wait for messages of other sizes.
     ## Check by hand
     `grep -h "set by environment" nccl.*.log | sort | uniq -c`
     ## When it is harmless
-    Interfaces, HCAs and host names, which may differ by node, are not told.
+    Interfaces, HCAs and host names, which may differ by node, are not reported.
     """
-    ranks = [p for p in run.processes if p.rank is not None and p.comms]
-    for name in sorted({n for p in ranks for n in p.env} - OWN):
-        values = {p.rank: p.env.get(name, "(not set)") for p in ranks if p.rank is not None}
-        split = Split.by(values)
-        if len(split) < 2:
-            continue
-        usual, odd = split.groups[0][0], split.outliers()
-        shown = odd or tuple(r for r, v in values.items() if v != usual)
-        yield Hit(
-            culprits=Culprits(ranks=odd, variables=(name,)),
-            values={
-                "name": name,
-                "who": who(run, shown),
-                "odd": ", ".join(sorted({values[r] for r in shown})),
-                "usual": usual,
-            },
-            evidence=tuple(
-                Evidence(source=", ".join(p.sources[:1]), text=f"rank {p.rank}: {name} {values[p.rank]}")
-                for p in ranks
-                if p.rank in {*shown, *list(values)[:1]}
-            )[:6],
-        )
+    ranks = {p.rank: p.env for p in run.processes if p.rank is not None and p.comms}
+    for name in sorted({n for env in ranks.values() for n in env} - OWN):
+        values = {rank: env.get(name, "(not set)") for rank, env in ranks.items()}
+        yield from ranks_differ(run, name, values, variables=[name])

@@ -6,15 +6,16 @@ from allready.judging.layers import Layer
 from allready.judging.registry import Rule
 from allready.model import (
     Culprits,
-    Evidence,
     FaultClass,
     Hit,
     ProcessRecord,
+    RemedyStep,
     RunEvidence,
     Severity,
     Transport,
     ranges,
 )
+from allready.rules.fabric._split import rank_evidence
 
 
 @Rule(
@@ -23,29 +24,40 @@ from allready.model import (
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
     layer=Layer.READINESS,
-    title="GPUs of one node talk through host memory",
+    title="GPUs of one node communicate through host memory",
     message="ranks {ranks} reach GPUs of their own node through {how}, not peer to peer{reason}",
-    remedy="unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL if they are set; else see why the driver offers no peer access: "
-    "nvidia-smi topo -p2p r, IOMMU and ACS (lspci -vvv | grep ACSCtl), virtual machine, container isolation",
+    remedy=(
+        RemedyStep(
+            explanation="unset the switches if they are set",
+            where="every node",
+            command="unset NCCL_P2P_DISABLE NCCL_P2P_LEVEL",
+        ),
+        RemedyStep(
+            explanation="else find why the driver offers no peer access: IOMMU and ACS, virtual machine, container "
+            "isolation",
+            where="the node of ranks {ranks}",
+            command="nvidia-smi topo -p2p r; lspci -vvv | grep ACSCtl",
+        ),
+    ),
 )
 def shm_within_node(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     NCCL's Channel lines: pairs on one node that are connected via SHM or NET instead of P2P.
     ## Why it matters
-    NVLink carries hundreds of GB/s, PCIe peer to peer tens; through host memory it is some GB/s, and the CPU takes
-    part.
+    NVLink carries hundreds of GB/s, PCIe peer to peer tens; through host memory it is some GB/s, and it takes CPU time.
     ## Check by hand
     `grep "Channel 00" nccl.log | grep via`; `nvidia-smi topo -m`.
     ## When it is harmless
     On machines whose GPUs have neither NVLink nor peer access.
     """
     slow: dict[int, str] = {}
-    asked = []
+    asked = False
     for process in run.processes:
         if process.rank is None:
             continue
         here = run.node_of_rank.get(process.rank)
+        asked = asked or process.env.get("NCCL_P2P_DISABLE", "0") not in {"0", ""}
         for transport in process.transports:
             if not _in_global_ranks(transport, process, run):
                 continue
@@ -54,23 +66,16 @@ def shm_within_node(run: RunEvidence) -> Iterator[Hit]:
                 continue
             if transport.how.startswith(("SHM", "direct shared memory", "NET")):
                 slow[process.rank] = transport.how
-        if process.env.get("NCCL_P2P_DISABLE", "0") not in {"0", ""}:
-            asked.append(process)
-    if not slow:
-        return
-    yield Hit(
-        culprits=Culprits(variables=("NCCL_P2P_DISABLE",) if asked else ()),
-        values={
-            "ranks": ranges(tuple(sorted(slow))),
-            "how": ", ".join(sorted(set(slow.values()))[:3]),
-            "reason": " (NCCL_P2P_DISABLE=1)" if asked else "",
-        },
-        evidence=tuple(
-            Evidence(source=", ".join(p.sources[:1]), text=f"rank {p.rank}: {slow[p.rank]}")
-            for p in run.processes
-            if p.rank in slow
-        )[:6],
-    )
+    if slow:
+        yield Hit(
+            culprits=Culprits(variables=("NCCL_P2P_DISABLE",) if asked else ()),
+            values={
+                "ranks": ranges(tuple(sorted(slow))),
+                "how": ", ".join(sorted(set(slow.values()))[:3]),
+                "reason": " (NCCL_P2P_DISABLE=1)" if asked else "",
+            },
+            evidence=rank_evidence(run, slow, 6),
+        )
 
 
 def _in_global_ranks(transport: Transport, process: ProcessRecord, run: RunEvidence) -> bool:

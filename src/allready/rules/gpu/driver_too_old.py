@@ -3,22 +3,21 @@
 import re
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import nccl_worked, wants_nccl
+from allready.judging.values import nccl_worked, seen, wants_nccl
 from allready.model import (
-    Collectives,
     Confidence,
     Culprits,
-    Evidence,
     FaultClass,
     GpuFacts,
     Hit,
     LaunchFacts,
     PerNode,
+    RemedyStep,
     Severity,
     SoftwareFacts,
-    World,
 )
 
 
@@ -28,17 +27,23 @@ from allready.model import (
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
     layer=Layer.READINESS,
-    title="The driver is too old for this build of torch",
-    message="node {node}: torch is built for CUDA {torch_cuda}, driver {driver} supports CUDA {driver_cuda} at most",
-    remedy="update the driver on node {node}, or install the build of torch for CUDA {driver_major} "
-    "(https://pytorch.org/get-started/locally/); on data-centre GPUs the package cuda-compat helps too",
+    title="The NVIDIA driver is too old for this torch build",
+    message="node {node}: driver {driver} supports CUDA {driver_cuda} at most, torch is built for CUDA {torch_cuda}",
+    remedy=(
+        RemedyStep(
+            explanation="update the driver (on data-centre GPUs the package cuda-compat helps too)",
+            where="node {node}",
+            command="nvidia-smi",
+        ),
+        RemedyStep(
+            explanation="or install the torch build for CUDA {driver_major} (https://pytorch.org/get-started/locally/)",
+            where="node {node}",
+            command="python -m pip install torch",
+        ),
+    ),
 )
 def driver_too_old(
-    gpu: PerNode[GpuFacts],
-    launch: PerNode[LaunchFacts],
-    software: PerNode[SoftwareFacts],
-    world: World,
-    collectives: Collectives | None = None,
+    gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], software: PerNode[SoftwareFacts], case: Analysis
 ) -> Iterator[Hit]:
     """
     ## What it checks
@@ -51,35 +56,29 @@ def driver_too_old(
     `nvidia-smi | grep 'CUDA Version'` and `python -c 'import torch; print(torch.version.cuda)'`.
     ## When it is harmless
     With NVIDIA's forward compatibility package (cuda-compat) in the library path; then NCCL works in this check, and
-    nothing is said.
+    nothing is reported.
     """
-    if nccl_worked(collectives):
-        return
-    for node, facts in gpu.items():
-        wanted = software[node].versions.get("torch-cuda")
-        offered = facts.cuda_version
-        if wanted is None or offered is None or not wants_nccl(node, launch, gpu):
-            continue
+    for node, facts in gpu.items() if not nccl_worked(case.collectives) else ():
+        wanted, offered = software[node].versions.get("torch-cuda"), facts.cuda_version
         need, have = _major(wanted), _major(offered)
-        if need is None or have is None or need <= have:
-            continue
-        yield Hit(
-            confidence=Confidence.LIKELY,
-            culprits=Culprits(nodes=(node,)),
-            values={
-                "node": world.label(node),
-                "torch_cuda": wanted,
-                "driver": facts.driver_version or "?",
-                "driver_cuda": offered,
-                "driver_major": f"{have}.x",
-            },
-            evidence=(
-                Evidence(source="NVML", node_rank=node, text=f"driver {facts.driver_version}, CUDA {offered}"),
-                Evidence(source="torch", node_rank=node, text=f"built for CUDA {wanted}"),
-            ),
-        )
+        if need is not None and have is not None and need > have and wants_nccl(node, launch, gpu):
+            yield Hit(
+                confidence=Confidence.LIKELY,
+                culprits=Culprits(nodes=(node,)),
+                values={
+                    "node": case.world.label(node),
+                    "torch_cuda": wanted,
+                    "driver": facts.driver_version or "?",
+                    "driver_cuda": offered,
+                    "driver_major": f"{have}.x",
+                },
+                evidence=(
+                    *seen("NVML", {node: f"driver {facts.driver_version}, CUDA {offered}"}),
+                    *seen("torch", {node: f"built for CUDA {wanted}"}),
+                ),
+            )
 
 
-def _major(version: str) -> int | None:
-    found = re.match(r"\s*(\d+)", version)
+def _major(version: str | None) -> int | None:
+    found = re.match(r"\s*(\d+)", version or "")
     return int(found[1]) if found else None

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.registry import Rule
-from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, World
+from allready.judging.values import on_nodes, seen
+from allready.model import Culprits, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, World
 
 
 @Rule(
@@ -14,39 +15,43 @@ from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, Launch
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
     layer=Layer.READINESS,
-    title="Nodes with the same kind of GPU have different numbers of them",
-    message="the number of {model} GPUs that the driver shows differs between nodes: {split}",
-    remedy="on the node with fewer: nvidia-smi -L; dmesg | grep -iE 'xid|nvrm' (79: fallen off the bus); "
-    "lspci | grep -i nvidia. A GPU that lspci shows and nvidia-smi does not needs a reset or a reboot",
+    title="Nodes with the same GPU model have different numbers of GPUs",
+    message="the number of {model} GPUs differs between nodes: {split}",
+    remedy=(
+        RemedyStep(
+            explanation="find out why GPUs are missing (Xid 79: fallen off the bus)",
+            where="node {nodes}",
+            command="nvidia-smi -L; dmesg | grep -iE 'xid|nvrm'; lspci | grep -i nvidia",
+        ),
+        RemedyStep(explanation="a GPU that lspci shows and nvidia-smi does not needs a reset or a reboot"),
+    ),
 )
 def gpu_count_differs(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
     The number of GPUs that the driver shows, before CUDA_VISIBLE_DEVICES, in a job whose GPUs are all of one model and
-    which was not told to use Gloo.  A node without any counts as 0.
+    whose backend is not Gloo.  A node without any counts as 0.
     ## Why it matters
     A GPU that fell off the bus makes a node smaller than its peers; with the same --nproc-per-node everywhere the job
-    does not start there.  With no --backend, one node without GPUs makes the whole job use Gloo on its CPUs.
+    does not start there.  Without --backend, one node without GPUs makes the whole job use Gloo on its CPUs.
     ## Check by hand
     `nvidia-smi -L | wc -l` on each node.
     ## When it is harmless
     When the scheduler gave this job different shares of equal machines.
     """
-    counts: dict[int, int] = {}
-    models: set[str] = set()
-    for node, facts in gpu.items():
-        if launch[node].backend != "gloo":
-            counts[node] = len(facts.gpus)
-            models |= {g.name for g in facts.gpus}
+    used = {node: facts.gpus for node, facts in gpu.items() if launch[node].backend != "gloo"}
+    counts = {node: len(gpus) for node, gpus in used.items()}
+    models = {g.name for gpus in used.values() for g in gpus}
     split = Split.by(counts)
     if len(split) < 2 or len(models) != 1:
         return
     most = max(counts.values())
     yield Hit(
         culprits=Culprits(nodes=tuple(n for n in split.outliers() if counts[n] < most)),
-        values={"split": split, "model": models.pop()},
-        evidence=tuple(
-            Evidence(source="NVML", node_rank=node, text=f"node {world.label(node)}: {count} GPUs")
-            for node, count in list(counts.items())[:16]
-        ),
+        values={
+            "split": split,
+            "model": models.pop(),
+            "nodes": on_nodes(world, [n for n, count in counts.items() if count < most]),
+        },
+        evidence=seen("NVML", {node: f"node {world.label(node)}: {count} GPUs" for node, count in counts.items()}),
     )

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import wants_nccl
-from allready.model import Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, World
+from allready.judging.values import seen, wants_nccl
+from allready.model import FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, World
 
 
 @Rule(
@@ -15,26 +15,25 @@ from allready.model import Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, Per
     since="0.1",
     layer=Layer.READINESS,
     title="GPUs of a node stay unused",
-    message="node {node}: {nproc} ranks use {nproc} of the {num_gpus} GPUs offered to them",
-    remedy="to use all of them: --nproc-per-node {num_gpus}",
+    message="node {node}: {nproc} ranks use {nproc} of {num_gpus} available GPUs",
+    remedy=RemedyStep(explanation="to use all of them: --nproc-per-node {num_gpus}", where="node {node}"),
 )
 def gpu_idle(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    Whether a node offers more GPUs than it has ranks, and nobody chose them with --devices or CUDA_VISIBLE_DEVICES.
+    Whether a node offers more GPUs than it has ranks, while --devices or CUDA_VISIBLE_DEVICES do not choose them.
     ## Why it matters
-    It costs nothing but the GPUs that wait; a forgotten --nproc-per-node looks like this.
+    It costs only the idle GPUs; a forgotten --nproc-per-node looks like this.
     ## Check by hand
     `nvidia-smi -L | wc -l`.
     ## When it is harmless
-    Always; it is said for information.
+    Always; it is information only.
     """
     for node, facts in gpu.items():
         job, num_gpus = launch[node], len(facts.visible)
         chosen = bool(job.devices) or facts.visible_devices is not None
-        if chosen or job.nproc_per_node >= num_gpus or not wants_nccl(node, launch, gpu):
-            continue
-        yield Hit(
-            values={"node": world.label(node), "nproc": job.nproc_per_node, "num_gpus": num_gpus},
-            evidence=(Evidence(source="NVML", node_rank=node, text=f"visible GPUs: {list(facts.visible)}"),),
-        )
+        if not chosen and job.nproc_per_node < num_gpus and wants_nccl(node, launch, gpu):
+            yield Hit(
+                values={"node": world.label(node), "nproc": job.nproc_per_node, "num_gpus": num_gpus},
+                evidence=seen("NVML", {node: f"visible GPUs: {list(facts.visible)}"}),
+            )

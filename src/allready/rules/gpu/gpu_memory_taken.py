@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import GIB, MIB, size, used_gpus, wants_nccl
+from allready.judging.values import GIB, MIB, listed, size, used_gpus, wants_nccl
 from allready.model import (
     Confidence,
     Culprits,
@@ -15,11 +15,12 @@ from allready.model import (
     Hit,
     LaunchFacts,
     PerNode,
+    RemedyStep,
     Severity,
     World,
 )
 
-_NOT_WORTH_SAYING_BYTES = 512 * MIB
+_MIN_BYTES = 512 * MIB
 _RESERVED_BYTES = GIB
 """What a driver may keep for itself (ECC, page tables): counted as used although no process has it."""
 
@@ -30,15 +31,21 @@ _RESERVED_BYTES = GIB
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
     layer=Layer.READINESS,
-    title="Other processes hold memory of the GPUs of this job",
-    message="node {node}: {taken} of the memory of GPU {gpus} is held by other processes: {holders}",
-    remedy="on node {node}: nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv; if they are left over "
-    "from a dead job, end them (kill PID); else take other GPUs: --devices or CUDA_VISIBLE_DEVICES",
+    title="Other processes use memory of the job's GPUs",
+    message="node {node}: other processes hold {taken} of the memory of GPU {gpus}: {holders}",
+    remedy=(
+        RemedyStep(
+            explanation="list them; if they are left over from a dead job, end them",
+            where="node {node}",
+            command="nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv",
+        ),
+        RemedyStep(explanation="else use other GPUs: --devices or CUDA_VISIBLE_DEVICES", where="node {node}"),
+    ),
 )
 def gpu_memory_taken(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    The memory of each GPU that a rank of this job will take, before the ranks start.  A warning above 1 GiB or 5 % of
+    The memory of each GPU that a rank of this job will use, before the ranks start.  A warning above 1 GiB or 5 % of
     the memory (never for less than 512 MiB), an error above half of it.  Where NVML shows no processes, as inside a
     container, 1 GiB is left for the driver itself.
     ## Why it matters
@@ -53,31 +60,33 @@ def gpu_memory_taken(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world
         if not wants_nccl(node, launch, gpu):
             continue
         used = set(used_gpus(launch[node], facts))
-        taken = {g.index: (g, _taken_bytes(g)) for g in facts.gpus if g.index in used}
-        bad = {i: (g, b) for i, (g, b) in taken.items() if _matters(g, b)}
+        bad = sorted(
+            (g.index, g, taken)
+            for g in facts.gpus
+            if g.index in used and (taken := _taken_bytes(g)) > max(_MIN_BYTES, min(GIB, 0.05 * g.memory_total_bytes))
+        )
         if not bad:
             continue
-        named = [p for g, _ in bad.values() for p in g.processes]
+        holders = [p for _, g, _ in bad for p in g.processes]
+        is_grave = any(2 * taken > g.memory_total_bytes for _, g, taken in bad)
         yield Hit(
-            severity=Severity.ERROR if any(2 * b > g.memory_total_bytes for g, b in bad.values()) else Severity.WARNING,
-            confidence=Confidence.CERTAIN if named else Confidence.LIKELY,
+            severity=Severity.ERROR if is_grave else Severity.WARNING,
+            confidence=Confidence.CERTAIN if holders else Confidence.LIKELY,
             culprits=Culprits(nodes=(node,)),
             values={
                 "node": world.label(node),
-                "gpus": ", ".join(map(str, sorted(bad))),
-                "taken": ", ".join(size(b) for _, (_, b) in sorted(bad.items())),
-                "holders": ", ".join(f"pid {p.pid} ({p.user or '?'}, {p.command or '?'})" for p in named[:6])
-                + (f", … +{len(named) - 6}" if len(named) > 6 else "")
-                or "?",
+                "gpus": ", ".join(str(index) for index, _, _ in bad),
+                "taken": ", ".join(size(taken) for _, _, taken in bad),
+                "holders": listed([f"pid {p.pid} ({p.user or '?'}, {p.command or '?'})" for p in holders], 6) or "?",
             },
             evidence=tuple(
                 Evidence(
-                    source=f"NVML GPU {g.index}",
+                    source=f"NVML GPU {index}",
                     node_rank=node,
                     text=f"used {g.memory_used_bytes} of {g.memory_total_bytes} bytes"
                     + "".join(f"; pid {p.pid} {p.user} {p.command}: {p.used_bytes} bytes" for p in g.processes[:8]),
                 )
-                for _, (g, _) in sorted(bad.items())
+                for index, g, _ in bad
             ),
         )
 
@@ -87,7 +96,3 @@ def _taken_bytes(gpu: Gpu) -> int:
     if gpu.processes and all(p.used_bytes is not None for p in gpu.processes):
         return sum(p.used_bytes or 0 for p in gpu.processes)
     return max(0, gpu.memory_used_bytes - _RESERVED_BYTES)
-
-
-def _matters(gpu: Gpu, taken_bytes: int) -> bool:
-    return taken_bytes > max(_NOT_WORTH_SAYING_BYTES, min(GIB, 0.05 * gpu.memory_total_bytes))

@@ -4,14 +4,15 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
+from allready.judging.values import seen
 from allready.model import (
     Culprits,
-    Evidence,
     FaultClass,
     GpuFacts,
     Hit,
     LaunchFacts,
     PerNode,
+    RemedyStep,
     Severity,
     SoftwareFacts,
     World,
@@ -24,10 +25,21 @@ from allready.model import (
     fault_class=FaultClass.ENV_MISMATCH,
     since="0.1",
     layer=Layer.READINESS,
-    title="NCCL is asked for, but there is no NVIDIA driver",
-    message="node {node}: NCCL is asked for and torch is built for CUDA {cuda}, but no NVIDIA driver answers",
-    remedy="on node {node}: nvidia-smi; in a container: docker run --gpus all (NVIDIA container toolkit); on the "
-    "machine: modprobe nvidia, after a kernel update install the driver again; without GPUs: --backend gloo",
+    title="NCCL is requested, but there is no NVIDIA driver",
+    message="node {node}: no NVIDIA driver responds, but the backend is nccl and torch is built for CUDA {cuda}",
+    remedy=(
+        RemedyStep(
+            explanation="in a container, pass the GPUs in (NVIDIA container toolkit)",
+            where="node {node}",
+            command="docker run --gpus all",
+        ),
+        RemedyStep(
+            explanation="on the machine, load the driver; after a kernel update install it again",
+            where="node {node}",
+            command="modprobe nvidia && nvidia-smi",
+        ),
+        RemedyStep(explanation="without GPUs: --backend gloo", where="every node"),
+    ),
 )
 def no_driver(
     gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], software: PerNode[SoftwareFacts], world: World
@@ -41,14 +53,13 @@ def no_driver(
     ## Check by hand
     `nvidia-smi`, `ls /dev/nvidia*`, `lsmod | grep nvidia`.
     ## When it is harmless
-    Never with NCCL.  With `--backend gloo` nothing is said.
+    Never with NCCL.  With `--backend gloo` nothing is reported.
     """
     for node, facts in gpu.items():
         cuda = software[node].versions.get("torch-cuda")
-        if facts.driver_version is not None or launch[node].backend != "nccl" or cuda is None:
-            continue
-        yield Hit(
-            culprits=Culprits(nodes=(node,)),
-            values={"node": world.label(node), "cuda": cuda},
-            evidence=(Evidence(source="NVML", node_rank=node, text="no driver"),),
-        )
+        if facts.driver_version is None and launch[node].backend == "nccl" and cuda is not None:
+            yield Hit(
+                culprits=Culprits(nodes=(node,)),
+                values={"node": world.label(node), "cuda": cuda},
+                evidence=seen("NVML", {node: "no driver"}),
+            )

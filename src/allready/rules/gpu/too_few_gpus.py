@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import wants_nccl
-from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Severity, World
+from allready.judging.values import seen, wants_nccl
+from allready.model import Culprits, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, World
 
 
 @Rule(
@@ -15,16 +15,26 @@ from allready.model import Culprits, Evidence, FaultClass, GpuFacts, Hit, Launch
     since="0.1",
     layer=Layer.READINESS,
     title="More ranks than GPUs on a node",
-    message="node {node}: {nproc} ranks are to use NCCL, but {num_gpus} GPUs are offered to them ({limited_by})",
-    remedy="offer more GPUs: unset CUDA_VISIBLE_DEVICES, docker run --gpus all, Slurm: --gpus-per-node={nproc}; or "
-    "start fewer ranks: --nproc-per-node (offered here: {num_gpus}). If nvidia-smi -L shows fewer GPUs than are "
-    "installed, dmesg | grep -i xid says why",
+    message="node {node}: {nproc} NCCL ranks have only {num_gpus} GPUs ({limited_by})",
+    remedy=(
+        RemedyStep(
+            explanation="give the ranks more GPUs: docker run --gpus all, Slurm: --gpus-per-node={nproc}, or",
+            where="node {node}",
+            command="unset CUDA_VISIBLE_DEVICES",
+        ),
+        RemedyStep(explanation="or start fewer ranks: --nproc-per-node {num_gpus}", where="node {node}"),
+        RemedyStep(
+            explanation="if fewer GPUs are listed than are installed, the kernel log has the reason",
+            where="node {node}",
+            command="nvidia-smi -L; dmesg | grep -i xid",
+        ),
+    ),
 )
 def too_few_gpus(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    That every rank of a node has a GPU of its own when NCCL is asked for: nproc-per-node against the GPUs that
-    --devices and CUDA_VISIBLE_DEVICES leave.  Nodes without a driver are the business of GPU005.
+    That every rank of a node has a GPU of its own when NCCL is used: nproc-per-node against the GPUs that --devices
+    and CUDA_VISIBLE_DEVICES leave.  Nodes without a driver are left to GPU005.
     ## Why it matters
     The surplus ranks end with "invalid device ordinal", or share a GPU, which NCCL refuses ("Duplicate GPU detected").
     ## Check by hand
@@ -34,18 +44,15 @@ def too_few_gpus(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: Wo
     """
     for node, facts in gpu.items():
         job = launch[node]
-        if facts.driver_version is None or not wants_nccl(node, launch, gpu):
+        num_gpus = len(job.devices or facts.visible)
+        if facts.driver_version is None or job.nproc_per_node <= num_gpus or not wants_nccl(node, launch, gpu):
             continue
-        num_gpus = len(job.devices) if job.devices else len(facts.visible)
-        if job.nproc_per_node <= num_gpus:
-            continue
-        limited_by = (
-            f"--devices {','.join(job.devices)}"
-            if job.devices
-            else f"CUDA_VISIBLE_DEVICES={facts.visible_devices}"
-            if facts.visible_devices is not None
-            else f"NVML: {len(facts.gpus)}"
-        )
+        limited_by = f"NVML: {len(facts.gpus)}"
+        if job.devices:
+            limited_by = f"--devices {','.join(job.devices)}"
+        elif facts.visible_devices is not None:
+            limited_by = f"CUDA_VISIBLE_DEVICES={facts.visible_devices}"
+        text = f"{len(facts.gpus)} GPUs, visible {list(facts.visible)}, driver {facts.driver_version}"
         yield Hit(
             culprits=Culprits(nodes=(node,)),
             values={
@@ -54,11 +61,5 @@ def too_few_gpus(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: Wo
                 "num_gpus": num_gpus,
                 "limited_by": limited_by,
             },
-            evidence=(
-                Evidence(
-                    source="NVML",
-                    node_rank=node,
-                    text=f"{len(facts.gpus)} GPUs, visible {list(facts.visible)}, driver {facts.driver_version}",
-                ),
-            ),
+            evidence=seen("NVML", {node: text}),
         )

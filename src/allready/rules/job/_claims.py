@@ -1,59 +1,59 @@
-"""What nodes said about themselves at the roll call, sorted for comparison."""
+"""What nodes reported at the roll call, sorted for comparison."""
 
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
-from allready.judging.majority import majority
-from allready.model import Claim, Evidence, RollCall, ranges
+from allready.judging.majority import Split
+from allready.judging.values import MAX_EVIDENCE
+from allready.model import Claim, Evidence, ranges
 
 HANDLED = frozenset({"duplicate_rank", "num_nodes_differs", "job_id_differs", "out_of_range"})
 """Reasons of a refusal that a rule of their own explains."""
 
 
-class Group(Struct, frozen=True):
-    """Nodes that gave the same value."""
+class Comparison(Struct, frozen=True):
+    """Claims by one value.  The members of `split` are positions in `claims`."""
 
-    value: str
     claims: tuple[Claim, ...]
+    split: Split
 
-    def __str__(self) -> str:
-        """`4 [0-2]`, with host names while they are few."""
-        ranks = sorted({c.node_rank for c in self.claims})
-        if len(ranks) > 4:
-            return f"{self.value or '(empty)'} [{ranges(ranks)}]"
-        names = {c.node_rank: c.name for c in self.claims}
-        return f"{self.value or '(empty)'} [{', '.join(f'{r} ({names[r]})' if names[r] else str(r) for r in ranks)}]"
+    @property
+    def odd(self) -> tuple[int, ...]:
+        """Node ranks outside the majority; empty unless more than half of all share one value."""
+        return tuple(sorted({self.claims[at].node_rank for at in self.split.outliers()}))
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """The claims, those of the smallest group first."""
+        return evidence(self.claims[at] for _, group in reversed(self.split.groups) for at in group)
+
+    def text(self, option: str) -> str:
+        """`1 (gpu01): --nnodes 3; 0 (gpu00): --nnodes 2`, the minority first."""
+        groups = self.split.groups[::-1] if self.odd else self.split.groups
+        return "; ".join(f"{self._nodes(group)}: {option} {value or '(empty)'}" for value, group in groups)
+
+    def _nodes(self, group: Iterable[int]) -> str:
+        """Node ranks, with host names while they are few."""
+        names = {self.claims[at].node_rank: self.claims[at].name for at in group}
+        if len(names) > 4:
+            return ranges(sorted(names))
+        return ", ".join(f"{rank} ({name})" if name else str(rank) for rank, name in sorted(names.items()))
+
+
+def compare(claims: Iterable[Claim], value: Callable[[Claim], object]) -> Comparison | None:
+    """The claims of several nodes by one value; None where all agree."""
+    claims = tuple(claims)
+    split = Split.by({at: value(claim) for at, claim in enumerate(claims)})
+    return Comparison(claims, split) if len(split) > 1 else None
 
 
 def current(claims: Iterable[Claim]) -> tuple[Claim, ...]:
-    """The last word of every (node rank, host): a node that was refused counts as it came again."""
+    """The newest claim of every (node rank, host): a node that was refused counts as it came again."""
     last: dict[tuple[int, str, str], Claim] = {}
     for claim in sorted(claims, key=lambda c: (c.arrival_s, c.refused is None)):
         last[(claim.node_rank, claim.name, claim.address)] = claim
     return tuple(sorted(last.values(), key=lambda c: (c.node_rank, c.arrival_s)))
-
-
-def groups(claims: Iterable[Claim], value: Callable[[Claim], object]) -> tuple[Group, ...]:
-    """Claims by value, the largest group first; of equal ones the one with the smallest node rank."""
-    by_value: dict[str, list[Claim]] = {}
-    for claim in claims:
-        by_value.setdefault(str(value(claim)), []).append(claim)
-    found = [Group(v, tuple(c)) for v, c in by_value.items()]
-    return tuple(sorted(found, key=lambda g: (-len(g.claims), min(c.node_rank for c in g.claims))))
-
-
-def minority(found: tuple[Group, ...]) -> tuple[int, ...]:
-    """Node ranks outside the majority; empty unless more than half of all share one value."""
-    claims = [c for g in found for c in g.claims]
-    values = {at: g.value for at, g in enumerate(g for g in found for _ in g.claims)}
-    most = majority(values)
-    return tuple(sorted({claims[at].node_rank for at in most.odd})) if most is not None else ()
-
-
-def text(found: tuple[Group, ...]) -> str:
-    """All groups in one line, neutral in language."""
-    return ", ".join(map(str, found))
 
 
 def party(claim: Claim) -> str:
@@ -61,25 +61,19 @@ def party(claim: Claim) -> str:
     return ", ".join(part for part in (claim.name, claim.address, f"pid {claim.pid}" if claim.pid else "") if part)
 
 
-def evidence(claims: Iterable[Claim], *, most: int = 16) -> tuple[Evidence, ...]:
+def arrival(claim: Claim) -> str:
+    """When this node reported, and from where."""
+    return f"node {claim.node_rank} ({party(claim)}) arrived after {claim.arrival_s:.1f} s"
+
+
+def evidence(claims: Iterable[Claim]) -> tuple[Evidence, ...]:
     """The claims as they were made."""
     return tuple(
         Evidence(
             source="roll call on node 0",
             node_rank=c.node_rank,
-            text=f"node {c.node_rank} ({party(c)}) arrived after {c.arrival_s:.1f} s: nnodes {c.num_nodes}, "
-            f"nproc-per-node {c.nproc_per_node}, job id {c.job_id!r}"
+            text=f"{arrival(c)}: nnodes {c.num_nodes}, nproc-per-node {c.nproc_per_node}, job id {c.job_id!r}"
             + (f", refused: {c.refused}" if c.refused else ""),
         )
-        for c in list(claims)[:most]
+        for c in list(claims)[:MAX_EVIDENCE]
     )
-
-
-def with_node_0(roll: RollCall, name: str, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
-    """The claims, and node 0's own nnodes where its claim was not sent along (a refused node gets part of the roll)."""
-    if any(c.node_rank == 0 and c.refused is None for c in claims):
-        return claims
-    own = Claim(
-        node_rank=0, name=name, address="", pid=0, num_nodes=roll.num_nodes, nproc_per_node=0, job_id="", arrival_s=0.0
-    )
-    return (own, *claims)

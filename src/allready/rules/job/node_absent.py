@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.judging.addresses import datagram_callers, drops_port, half_open_callers
+from allready.judging.addresses import drops_port, half_open_callers, unseen_nodes
+from allready.judging.analysis import Analysis
+from allready.judging.firewall import locked_out
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
+from allready.judging.values import MAX_EVIDENCE
 from allready.model import (
     Confidence,
     Culprits,
@@ -14,18 +17,16 @@ from allready.model import (
     Hit,
     MasterPortFacts,
     NetFacts,
-    PerNode,
     RemedyStep,
     RollCall,
     Severity,
     World,
     ranges,
 )
-from allready.rules.job._claims import party
-from allready.rules.port._filter import locked_out
+from allready.rules.job._claims import arrival
 
 CUT_SHORT_S = 10.0
-"""A clash ends the roll call at once: before this, whoever is not here has not had the time to come."""
+"""A conflict ends the roll call at once: before this, a missing node has not had the time to come."""
 
 
 @Rule(
@@ -35,51 +36,38 @@ CUT_SHORT_S = 10.0
     since="0.1",
     layer=Layer.ABSENCE,
     title="Nodes never reported to node 0",
-    message="no word from node {nodes} after {waited_s} s: {present} of {num_nodes} nodes are here",
+    message="node {nodes} did not report within {waited_s} s: {present} of {num_nodes} nodes are here",
     remedy=(
         RemedyStep(
-            explanation="start the same command with --node-rank {ranks}; if it is running there, its own "
-            "output says why it cannot reach node 0",
+            explanation="start the same command with --node-rank {ranks}; if it is running there, its own output tells "
+            "why it cannot reach node 0",
             where="node {nodes}",
         ),
-        RemedyStep(
-            explanation="see whether it is running",
-            where="node {nodes}",
-            command="pgrep -af allready",
-        ),
+        RemedyStep(explanation="check whether it is running", where="node {nodes}", command="pgrep -af allready"),
     ),
 )
-def node_absent(
-    roll: RollCall,
-    world: World,
-    master_port: PerNode[MasterPortFacts] | None = None,
-    firewall: PerNode[FirewallFacts] | None = None,
-    net: PerNode[NetFacts] | None = None,
-) -> Iterator[Hit]:
+def node_absent(roll: RollCall, case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    That every node rank from 0 to nnodes - 1 has reported to node 0.  Only nodes of which there is no sign at all
-    are named: not one whose datagrams or connection attempts arrive, not one that was refused, and nobody while node 0
-    cannot be reached by its own fault (its port is taken, or its own packet filter drops the port or them) or when
-    a clash of other nodes has ended the roll call within seconds.
+    That every node rank from 0 to nnodes - 1 has reported to node 0.  Only nodes without any sign are named: not one
+    whose datagrams or connection attempts arrive, not one that was refused, and none while node 0 itself cannot be
+    reached (its port is taken, or its own packet filter drops the port or them) or when a conflict of other nodes has
+    ended the roll call within seconds.
     ## Why it matters
-    The job cannot start: torchrun and `init_process_group` wait 60 to 1800 seconds and then name nobody.
+    The job cannot start: torchrun and `init_process_group` wait 60 to 1800 seconds and then name no node.
     ## Check by hand
     On the missing machine: is the command running (`pgrep -af allready`), and with this node rank?
     ## When it is harmless
     While the node is still being started.  Before `--wait` has passed the status is "waiting".
     """
-    node_0 = master_port.get(0) if master_port is not None else None
+    firewall, node_0 = case.facts(FirewallFacts).get(0), case.facts(MasterPortFacts).get(0)
     alone = roll.present in {(), (0,)}
-    if roll.partial or (node_0 is not None and not node_0.opened):
-        return
-    if node_0 is not None and alone and firewall is not None and drops_port(firewall.get(0), node_0.port):
+    if roll.partial or (node_0 is not None and (not node_0.opened or (alone and drops_port(firewall, node_0.port)))):
         return
     half_open, unexplained = half_open_callers(roll)
-    shut = locked_out(roll, firewall.get(0) if firewall is not None else None, net.get(0) if net is not None else None)
-    heard = {*datagram_callers(roll), *half_open, *shut, *(c.node_rank for c in roll.claims)}
-    silent = tuple(r for r in roll.missing if r not in heard)
-    # A machine that was refused because its number is wrong is likely to be the one that is missed.
+    explained = {*half_open, *locked_out(roll, firewall, case.facts(NetFacts).get(0))}
+    silent = tuple(r for r in unseen_nodes(roll) if r not in explained)
+    # A machine that was refused because its number is wrong is likely to be the one that is missing.
     here = {(c.name, c.address) for c in roll.claims if c.refused is None}
     misnumbered = {
         (c.name, c.address)
@@ -87,29 +75,25 @@ def node_absent(
         if c.refused in {"duplicate_rank", "out_of_range"}
         or (c.refused == "num_nodes_differs" and not 0 <= c.node_rank < roll.num_nodes)
     } - here
-    if not silent or len(misnumbered) >= len(silent):
+    if len(misnumbered) >= len(silent):
         return
-    clash = any(c.refused in {"duplicate_rank", "num_nodes_differs", "out_of_range"} for c in roll.claims)
-    if clash and roll.waited_s < CUT_SHORT_S:
+    conflict = any(c.refused in {"duplicate_rank", "num_nodes_differs", "out_of_range"} for c in roll.claims)
+    if conflict and roll.waited_s < CUT_SHORT_S:
         return
     yield Hit(
-        culprits=Culprits(nodes=silent, ranks=_ranks(roll, world, silent)),
+        culprits=Culprits(nodes=silent, ranks=_ranks(roll, case.world, silent)),
         values={
-            "nodes": world.labels(silent),
+            "nodes": case.world.labels(silent),
             "ranks": ranges(silent),
             "waited_s": f"{roll.waited_s:.1f}",
             "present": len(roll.present),
             "num_nodes": roll.num_nodes,
         },
-        # Somebody's packets arrive without an answer getting through: then the silent node may well be running.
+        # Packets of an unknown node arrive and no answer gets through: then the silent node may well be running.
         confidence=Confidence.POSSIBLE if unexplained or misnumbered else Confidence.LIKELY,
         evidence=tuple(
-            Evidence(
-                source="roll call on node 0",
-                node_rank=c.node_rank,
-                text=f"node {c.node_rank} ({party(c)}) arrived after {c.arrival_s:.1f} s",
-            )
-            for c in [c for c in roll.claims if c.refused is None][:16]
+            Evidence(source="roll call on node 0", node_rank=c.node_rank, text=arrival(c))
+            for c in [c for c in roll.claims if c.refused is None][:MAX_EVIDENCE]
         ),
     )
 

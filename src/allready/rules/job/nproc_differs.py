@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, RollCall, Severity
-from allready.rules.job._claims import current, evidence, groups, minority, text
+from allready.model import Culprits, FaultClass, GpuFacts, Hit, RemedyStep, RollCall, Severity
+from allready.rules.job._claims import compare, current
 
 
 @Rule(
@@ -15,41 +16,38 @@ from allready.rules.job._claims import current, evidence, groups, minority, text
     since="0.1",
     layer=Layer.READINESS,
     title="Nodes start different numbers of ranks",
-    message="nproc-per-node differs between nodes: {split}; the world then has {world_size} ranks",
+    message="nodes start different numbers of ranks: {split}; the world size is then {world_size}",
     remedy=(
         RemedyStep(
-            explanation="give the same --nproc-per-node, unless it is meant so",
-            where="every node",
+            explanation="give the same --nproc-per-node, unless the difference is intentional", where="every node"
         ),
         RemedyStep(
-            explanation="scripts that compute a rank as node_rank * nproc + local_rank are wrong in such a "
-            "job: let them read RANK and WORLD_SIZE",
+            explanation="scripts that compute a rank as node_rank * nproc + local_rank are wrong in such a job: let "
+            "them read RANK and WORLD_SIZE"
         ),
     ),
 )
-def nproc_differs(roll: RollCall, gpu: PerNode[GpuFacts] | None = None) -> Iterator[Hit]:
+def nproc_differs(roll: RollCall, case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    The number of ranks that each node is going to start.  The minority is named; on a tie nobody.
+    The number of ranks that each node is going to start.  The minority is named; on a tie no node is.
     ## Why it matters
-    It is allowed, and seldom meant.  Ranks are numbered node after node, so a script that multiplies node rank and
-    nproc by itself gives two processes one rank, and equal shares of the data are no longer equal per node.
+    It is allowed, and seldom intentional.  Ranks are numbered node after node, so a script that multiplies node rank
+    and nproc by itself gives two processes one rank, and equal shares of the data are no longer equal per node.
     ## Check by hand
-    `nvidia-smi -L | wc -l` and the launch command on the nodes named.
+    `nvidia-smi -L | wc -l` and the launch command on the named nodes.
     ## When it is harmless
-    When the nodes really have different numbers of GPUs and each uses all of its own: then it is only told as
-    information.
+    When the nodes have different numbers of GPUs and each uses all of its own: then it is information only.
     """
-    found = groups(current(c for c in roll.claims if c.refused is None), lambda c: c.nproc_per_node)
-    if len(found) < 2:
+    found = compare(current(c for c in roll.claims if c.refused is None), lambda c: c.nproc_per_node)
+    if found is None:
         return
-    claims = [c for g in found for c in g.claims]
-    num_gpus = {c.node_rank: len(gpu[c.node_rank].visible) for c in claims if gpu is not None and c.node_rank in gpu}
-    on_purpose = all(num_gpus.get(c.node_rank) == c.nproc_per_node for c in claims)
-    odd = minority(found)
+    num_gpus = {node: len(facts.visible) for node, facts in case.facts(GpuFacts).items()}
+    on_purpose = all(num_gpus.get(c.node_rank) == c.nproc_per_node for c in found.claims)
+    culprits = Culprits(nodes=found.odd) if found.odd else Culprits(variables=("nproc_per_node",))
     yield Hit(
-        culprits=Culprits() if on_purpose else Culprits(nodes=odd) if odd else Culprits(variables=("nproc_per_node",)),
+        culprits=Culprits() if on_purpose else culprits,
         severity=Severity.INFO if on_purpose else None,
-        values={"split": text(found), "world_size": sum(c.nproc_per_node for c in claims)},
-        evidence=evidence(c for g in reversed(found) for c in g.claims),
+        values={"split": found.text("--nproc-per-node"), "world_size": sum(c.nproc_per_node for c in found.claims)},
+        evidence=found.evidence,
     )

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Culprits, Evidence, FaultClass, Hit, LaunchFacts, PerNode, Severity, World
+from allready.judging.values import grouped, seen
+from allready.model import Culprits, FaultClass, Hit, LaunchFacts, PerNode, RemedyStep, Severity, World
 
 
 @Rule(
@@ -14,32 +15,30 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, LaunchFacts, Per
     since="0.1",
     layer=Layer.LAUNCH,
     title="The script does not exist on a node",
-    message="script not found on node {nodes}: {script}",
-    remedy="check the path on node {nodes}: ls -l {script}; the script must exist under the same path on every node, "
-    "relative to the working directory of the command there",
+    message="node {nodes} has no script {script}",
+    remedy=RemedyStep(
+        explanation="check the path: the script must exist under the same path on every node, relative to the working "
+        "directory of the command there",
+        where="node {nodes}",
+        command="ls -l {script}",
+    ),
 )
 def script_missing(launch: PerNode[LaunchFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    That the script (or with --no-python the program) that the ranks are to run exists on every node.  The place of a
-    module (`-m`) is known to Python only, and is not looked for.
+    That the script (or with --no-python the program) that the ranks will run exists on every node.  Only Python knows
+    where a module (`-m`) is; it is not checked.
     ## Why it matters
-    The ranks of that node would end at once with "can't open file", and all others would wait for them.
+    The ranks of that node would fail at once with "can't open file", and all others would wait for them.
     ## Check by hand
     `ls -l SCRIPT` on that node, in the directory in which the command was started.
     ## When it is harmless
     Never: nothing can be started there.
     """
-    missing: dict[str, list[int]] = {}
-    for node, facts in launch.items():
-        if facts.missing_script:
-            missing.setdefault(facts.missing_script, []).append(node)
+    missing = grouped((facts.missing_script, node) for node, facts in launch.items() if facts.missing_script)
     for script, nodes in missing.items():
         yield Hit(
-            culprits=Culprits(nodes=tuple(nodes)),
+            culprits=Culprits(nodes=nodes),
             values={"nodes": world.labels(nodes), "script": script},
-            evidence=tuple(
-                Evidence(source="roll call", node_rank=n, text=f"{script}: No such file or directory")
-                for n in nodes[:16]
-            ),
+            evidence=seen("roll call", dict.fromkeys(nodes, f"{script}: No such file or directory")),
         )

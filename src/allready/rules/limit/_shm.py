@@ -2,8 +2,9 @@
 
 import re
 
-from allready.judging.values import GIB, MIB
-from allready.model import LaunchFacts, SoftwareFacts, World
+from allready.judging.analysis import Analysis
+from allready.judging.values import GIB, MIB, seen, wants_nccl
+from allready.model import Evidence, GpuFacts, LaunchFacts, LimitFacts, PerNode, SoftwareFacts
 
 DOCKER_DEFAULT_BYTES = 64 * MIB
 ROOMY_BYTES = GIB
@@ -15,10 +16,18 @@ OLD_PROXY_POOL_BYTES = 4 * MIB
 """The same in the releases with 64 B an operation and 1,024 operations for each of 64 local ranks."""
 
 
-def needed_bytes(launch: LaunchFacts, world: World, software: SoftwareFacts | None) -> int:
+def needed_bytes(case: Analysis, node: int, launch: PerNode[LaunchFacts]) -> int:
     """Lower bound of what NCCL puts into one node's /dev/shm; 0 on a single node, where it may need nothing."""
-    if world.num_nodes < 2:
+    if case.world.num_nodes < 2 or not wants_nccl(node, launch, case.facts(GpuFacts)):
         return 0
+    software = case.facts(SoftwareFacts).get(node)
     found = re.match(r"(\d+)\.(\d+)", (software.versions.get("nccl") or "") if software else "")
     is_new = found is not None and (int(found[1]), int(found[2])) >= (2, 28)
-    return launch.nproc_per_node * (PROXY_POOL_BYTES if is_new else OLD_PROXY_POOL_BYTES)
+    return launch[node].nproc_per_node * (PROXY_POOL_BYTES if is_new else OLD_PROXY_POOL_BYTES)
+
+
+def shm_evidence(node: int, facts: LimitFacts, needed: int) -> tuple[Evidence, ...]:
+    """Size and free space of a node's /dev/shm, beside what NCCL needs there."""
+    total, free = facts.shm_total_bytes, facts.shm_free_bytes
+    text = f"total {total} bytes, free {free} bytes; NCCL's lower bound here: {needed} bytes"
+    return seen("statvfs /dev/shm", {node: text if total is not None else "there is no /dev/shm"})

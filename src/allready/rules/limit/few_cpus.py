@@ -4,18 +4,8 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import (
-    Culprits,
-    Evidence,
-    FaultClass,
-    Hit,
-    HostFacts,
-    LaunchFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-    World,
-)
+from allready.judging.values import seen
+from allready.model import Culprits, FaultClass, Hit, HostFacts, LaunchFacts, PerNode, RemedyStep, Severity, World
 
 
 @Rule(
@@ -25,17 +15,15 @@ from allready.model import (
     since="0.1",
     layer=Layer.READINESS,
     title="Fewer usable CPUs than ranks",
-    message="node {node}: {num_cpus} CPUs may be used by {nproc} ranks",
+    message="node {node}: {nproc} ranks may use only {num_cpus} CPUs",
     remedy=(
         RemedyStep(
-            explanation="give the job more CPUs: Slurm: --cpus-per-task; Docker: --cpus, --cpuset-cpus; "
-            "Kubernetes: the CPU limit of the container",
+            explanation="give the job more CPUs: Slurm: --cpus-per-task; Docker: --cpus, --cpuset-cpus; Kubernetes: "
+            "the CPU limit of the container",
             where="node {node}",
         ),
         RemedyStep(
-            explanation="without a scheduler, see what confines it",
-            where="node {node}",
-            command="taskset -cp $$",
+            explanation="without a scheduler, find what restricts it", where="node {node}", command="taskset -cp $$"
         ),
     ),
 )
@@ -45,18 +33,17 @@ def few_cpus(host: PerNode[HostFacts], launch: PerNode[LaunchFacts], world: Worl
     The CPUs that this process may use (affinity and cgroup quota, not what is installed) against the ranks of the node.
     ## Why it matters
     Every rank has a Python thread, and NCCL and Gloo have busy helper threads.  Ranks that share a CPU wait for each
-    other inside every collective: the job runs, several times slower, and time-outs come near.
+    other inside every collective: the job runs several times slower, and timeouts come near.
     ## Check by hand
     `nproc`; `cat /sys/fs/cgroup/cpu.max`; `taskset -cp $$`, each under the launcher.
     ## When it is harmless
-    For a test of the plumbing, where speed does not matter.
+    For a functional test, where speed does not matter.
     """
     for node, facts in host.items():
         nproc = launch[node].nproc_per_node
-        if facts.num_cpus is None or facts.num_cpus >= nproc:
-            continue
-        yield Hit(
-            culprits=Culprits(nodes=(node,)),
-            values={"node": world.label(node), "num_cpus": facts.num_cpus, "nproc": nproc},
-            evidence=(Evidence(source="affinity and cgroup", node_rank=node, text=f"{facts.num_cpus} usable CPUs"),),
-        )
+        if facts.num_cpus is not None and facts.num_cpus < nproc:
+            yield Hit(
+                culprits=Culprits(nodes=(node,)),
+                values={"node": world.label(node), "num_cpus": facts.num_cpus, "nproc": nproc},
+                evidence=seen("affinity and cgroup", {node: f"{facts.num_cpus} usable CPUs"}),
+            )

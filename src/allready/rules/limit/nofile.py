@@ -1,14 +1,15 @@
 """LIM004."""
 
+import math
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import wants_nccl
+from allready.judging.values import seen, wants_nccl
 from allready.model import (
     Culprits,
     EnvFacts,
-    Evidence,
     FaultClass,
     GpuFacts,
     Hit,
@@ -18,7 +19,6 @@ from allready.model import (
     RdmaFacts,
     RemedyStep,
     Severity,
-    World,
 )
 
 _DEFAULT = 1024
@@ -34,46 +34,36 @@ _P2P_CHANNELS = 2
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
     layer=Layer.READINESS,
-    title="The limit of open files is low",
+    title="The open-files limit (nofile) is low",
     message="node {node}: a process may open {soft} files (hard limit {hard}), but a rank of this job with "
     "{world_size} ranks may need {wanted}",
     remedy=(
+        RemedyStep(explanation="raise it before the start", where="node {node}", command="ulimit -n {fit}"),
         RemedyStep(
-            explanation="raise it before the start",
-            where="node {node}",
-            command="ulimit -n {fit}",
-        ),
-        RemedyStep(
-            explanation="or for good: Docker: --ulimit nofile=1048576; systemd: LimitNOFILE=1048576; beyond "
-            "the hard limit root must raise it in /etc/security/limits.conf",
+            explanation="or permanently: Docker: --ulimit nofile=1048576; systemd: LimitNOFILE=1048576; beyond the "
+            "hard limit root must raise it in /etc/security/limits.conf",
             where="node {node}",
         ),
     ),
 )
-def nofile(
-    limits: PerNode[LimitFacts],
-    launch: PerNode[LaunchFacts],
-    world: World,
-    gpu: PerNode[GpuFacts] | None = None,
-    rdma: PerNode[RdmaFacts] | None = None,
-    env: PerNode[EnvFacts] | None = None,
-) -> Iterator[Hit]:
+def nofile(limits: PerNode[LimitFacts], launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     The soft limit of open files (RLIMIT_NOFILE) against the sockets of one rank.  At least: 32 files for a process with
     torch (128 with CUDA) and two for every other rank, measured with torch 2.13 and Gloo on the rank that holds the
-    store: its Gloo group is a full mesh, and every rank is a client of the store.  That much missing is an error.
-    Comfortable: 256, four groups in full mesh, and over sockets for every rank on another node NCCL's two directions of
-    two channels, each with NCCL_NSOCKS_PERTHREAD x NCCL_SOCKET_NTHREADS data sockets and one for control, as all_to_all
-    needs them.  Less than that, or less than the customary 1024, is a warning.
+    store: its Gloo group is a full mesh, and every rank is a client of the store.  Less is an error.  Comfortable: 256,
+    four groups in full mesh, and over sockets for every rank on another node NCCL's two directions of two channels,
+    each with NCCL_NSOCKS_PERTHREAD x NCCL_SOCKET_NTHREADS data sockets and one for control, as all_to_all needs them.
+    Less than that, or less than the customary 1024, is a warning.
     ## Why it matters
-    "Too many open files" ends one rank at the first collective that connects everybody with everybody, or a DataLoader,
-    which passes one file for every tensor.  The other ranks only see closed connections.
+    "Too many open files" ends one rank at the first collective that connects all ranks with each other, or a
+    DataLoader, which passes one file for every tensor.  The other ranks only see closed connections.
     ## Check by hand
     `ulimit -Sn; ulimit -Hn` under the launcher; `ls /proc/PID/fd | wc -l` of a rank that runs.
     ## When it is harmless
     When the script raises the soft limit itself (`resource.setrlimit`) and the hard limit is high enough.
     """
+    world, gpu, rdma, env = case.world, case.facts(GpuFacts), case.facts(RdmaFacts), case.facts(EnvFacts)
     for node, facts in limits.items():
         soft, hard, job = facts.nofile_soft, facts.nofile_hard, launch[node]
         if soft is None:
@@ -81,10 +71,8 @@ def nofile(
         nccl = wants_nccl(node, launch, gpu)
         others = world.world_size - 1
         least = (_CUDA_PROCESS if nccl else _BARE_PROCESS) + 2 * others
-        over_sockets = nccl and not any(
-            p.state == "ACTIVE" for p in (rdma[node].ports if rdma and node in rdma else ())
-        )
-        per_peer = 2 * _P2P_CHANNELS * (_sockets(env.get(node) if env else None) + 1) if over_sockets else 0
+        has_rdma = node in rdma and any(p.state == "ACTIVE" for p in rdma[node].ports)
+        per_peer = 2 * _P2P_CHANNELS * (_sockets(env.get(node)) + 1) if nccl and not has_rdma else 0
         wanted = 256 + _NUM_GROUPS * others + per_peer * max(0, world.world_size - job.nproc_per_node)
         if soft >= max(wanted, _DEFAULT):
             continue
@@ -100,16 +88,11 @@ def nofile(
                 "wanted": max(wanted, least),
                 "fit": min(hard, fit) if hard is not None and hard > soft else fit,
             },
-            evidence=(
-                Evidence(source="RLIMIT_NOFILE", node_rank=node, text=f"soft {soft}, hard {hard}; at least {least}"),
-            ),
+            evidence=seen("RLIMIT_NOFILE", {node: f"soft {soft}, hard {hard}; at least {least}"}),
         )
 
 
 def _sockets(env: EnvFacts | None) -> int:
     variables = env.variables if env else {}
     factors = (variables.get(n, "1") for n in ("NCCL_NSOCKS_PERTHREAD", "NCCL_SOCKET_NTHREADS"))
-    product = 1
-    for factor in factors:
-        product *= int(factor) if factor.isascii() and factor.isdigit() and 0 < int(factor) <= 64 else 1
-    return min(product, 64)
+    return min(math.prod(int(f) if f.isascii() and f.isdigit() and 0 < int(f) <= 64 else 1 for f in factors), 64)

@@ -2,25 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import MIB, nccl_worked, size, wants_nccl
-from allready.model import (
-    Collectives,
-    Culprits,
-    Evidence,
-    FaultClass,
-    GpuFacts,
-    Hit,
-    LaunchFacts,
-    LimitFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-    SoftwareFacts,
-    World,
-)
-from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, needed_bytes
+from allready.judging.values import MIB, nccl_worked, size
+from allready.model import Culprits, FaultClass, Hit, LaunchFacts, LimitFacts, PerNode, RemedyStep, Severity
+from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, needed_bytes, shm_evidence
 
 _LITTLE_BYTES = 512 * MIB
 _LITTLE_SHARE = 0.05
@@ -32,30 +19,23 @@ _LITTLE_SHARE = 0.05
     fault_class=FaultClass.ENV_LIMIT,
     since="0.1",
     layer=Layer.READINESS,
-    title="The file system /dev/shm is nearly full",
-    message="node {node}: only {free} of the {total} in /dev/shm are free; something else fills it",
+    title="The file system at /dev/shm is nearly full",
+    message="node {node}: only {free} of {total} in /dev/shm are free; something else fills it",
     remedy=RemedyStep(
-        explanation="see what fills it and who holds it; files called nccl-* and torch_* that no process holds "
-        "are left over from a dead job and can be removed",
+        explanation="see what fills it and which process holds it; files called nccl-* and torch_* that no process "
+        "holds are left over from a dead job and can be removed",
         where="node {node}",
         command="ls -laS /dev/shm | head; fuser -v /dev/shm/*",
     ),
 )
-def shm_full(
-    limits: PerNode[LimitFacts],
-    launch: PerNode[LaunchFacts],
-    world: World,
-    gpu: PerNode[GpuFacts] | None = None,
-    software: PerNode[SoftwareFacts] | None = None,
-    collectives: Collectives | None = None,
-) -> Iterator[Hit]:
+def shm_full(limits: PerNode[LimitFacts], launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    What is free in a /dev/shm that is large enough by itself: a warning below 5 % and 512 MiB, an error when NCCL's
+    The free space in a /dev/shm that is large enough by itself: a warning below 5 % and 512 MiB, an error when NCCL's
     lower bound for this job (see LIM001) no longer fits.
     ## Why it matters
     A full /dev/shm fails like a small one: "No space left on device" or a bus error on one rank, and closed
-    connections on the others.  The usual filler is a job that was killed and left its segments behind.
+    connections on the others.  Usually a job was killed and left its segments behind.
     ## Check by hand
     `df -h /dev/shm` and `ls -laS /dev/shm | head`.
     ## When it is harmless
@@ -65,22 +45,13 @@ def shm_full(
         total, free = facts.shm_total_bytes, facts.shm_free_bytes
         if total is None or free is None or total <= DOCKER_DEFAULT_BYTES:
             continue
-        job = launch[node]
-        needed = 0
-        if wants_nccl(node, launch, gpu):
-            needed = needed_bytes(job, world, software.get(node) if software else None)
+        needed = needed_bytes(case, node, launch)
         does_not_fit = free < needed <= total
-        if not does_not_fit and not free < min(_LITTLE_BYTES, _LITTLE_SHARE * total):
-            continue
-        yield Hit(
-            severity=Severity.ERROR if does_not_fit and not nccl_worked(collectives) else Severity.WARNING,
-            culprits=Culprits(nodes=(node,)),
-            values={"node": world.label(node), "free": size(free), "total": size(total)},
-            evidence=(
-                Evidence(
-                    source="statvfs /dev/shm",
-                    node_rank=node,
-                    text=f"total {total} bytes, free {free} bytes; NCCL's lower bound here: {needed} bytes",
-                ),
-            ),
-        )
+        if does_not_fit or free < min(_LITTLE_BYTES, _LITTLE_SHARE * total):
+            is_error = does_not_fit and not nccl_worked(case.collectives)
+            yield Hit(
+                severity=Severity.ERROR if is_error else Severity.WARNING,
+                culprits=Culprits(nodes=(node,)),
+                values={"node": case.world.label(node), "free": size(free), "total": size(total)},
+                evidence=shm_evidence(node, facts, needed),
+            )

@@ -2,12 +2,25 @@
 
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from allready.judging.layers import Layer
-from allready.judging.link_ends import silent_nodes
+from allready.judging.link_ends import (
+    CONNECTING,
+    UNANSWERED,
+    address_book,
+    key,
+    mirror,
+    newest_sockets,
+    plain,
+    silent_nodes,
+)
 from allready.judging.link_paths import arrows, names
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, Severity
-from allready.rules.link._connecting import Attempt, connecting
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RemedyStep, Severity, SocketRow
+from allready.rules.link._paths import socket_name
+
+HALF_OPEN = "SYN_RECV"
 
 
 @Rule(
@@ -16,22 +29,32 @@ from allready.rules.link._connecting import Attempt, connecting
     fault_class=FaultClass.START_PATH,
     since="0.1",
     layer=Layer.LINK,
-    title="Ranks cannot connect to each other: their first packets go unanswered",
-    message="connections that ranks open (ports {ports}) are never answered: packets of node {links} are lost, while "
-    "the agents of these nodes are heard; a firewall drops them",
-    remedy="look for a filter of what comes to {who}: `nft list ruleset`, a security group, the switches between; open "
-    "the data ports between the nodes (gloo and NCCL take ports from `sysctl net.ipv4.ip_local_port_range`); "
-    "`allready check` tells all pairs and directions",
+    title="Connections between ranks are never answered (SYN lost)",
+    message="packets of node {links} are dropped: connections that ranks open (ports {ports}) are never answered, "
+    "while the agents of these nodes respond; a firewall drops them",
+    remedy=(
+        RemedyStep(
+            explanation="find the filter of incoming packets; check security groups and the switches between as well",
+            where="{who}",
+            command="nft list ruleset; iptables -S INPUT",
+        ),
+        RemedyStep(
+            explanation="open the data ports between the nodes; Gloo and NCCL take ports from",
+            where="{who}",
+            command="sysctl net.ipv4.ip_local_port_range",
+        ),
+        RemedyStep(explanation="test all pairs and directions", where="every node", command="allready check"),
+    ),
 )
 def connect_unanswered(live: Live) -> Iterator[Hit]:
     """
     ## What it checks
-    Connections of ranks to other nodes that are still being opened after several first packets, while the agents of
-    both nodes are heard; and whether those packets came to the other node (a half-open connection there): then it is
-    the answer that is lost.
+    Connections of ranks to other nodes that are still being opened after several SYN packets, while the agents of both
+    nodes respond; and whether those packets reached the other node (a half-open connection there): then the answer is
+    lost.
     ## Why it matters
     The rendezvous uses one port and works; the data uses random ports, and a firewall that drops them makes every rank
-    wait for half a minute or half an hour without a word.
+    wait silently for half a minute or half an hour.
     ## Check by hand
     `ss -tno state syn-sent` and `ss -tno state syn-recv` on the nodes.
     ## When it is harmless
@@ -54,17 +77,37 @@ def connect_unanswered(live: Live) -> Iterator[Hit]:
             "ports": ", ".join(map(str, sorted({t.row.remote_port for t in tries})[:6])),
         },
         confidence=Confidence.CERTAIN if any(t.row.backoff > 2 for t in tries) else Confidence.LIKELY,
-        evidence=tuple(_told(t) for t in tries[:8]),
+        evidence=tuple(Evidence(source=socket_name(t.row), text=t.text, node_rank=t.src) for t in tries[:8]),
     )
 
 
-def _told(attempt: Attempt) -> Evidence:
-    row = attempt.row
-    text = f"node {attempt.src} -> node {attempt.dst}: {row.backoff + 1} first packets without an answer"
-    if attempt.has_come:
-        text += f"; they came to node {attempt.dst}, whose answers are lost"
-    return Evidence(
-        source=f"socket {row.local}:{row.local_port} -> {row.remote}:{row.remote_port}",
-        text=text,
-        node_rank=attempt.src,
-    )
+class Attempt(Struct, frozen=True, kw_only=True):
+    """A connection of `src` to `dst` that is not established.  `has_arrived`: its SYN did, the answers did not."""
+
+    src: int
+    dst: int
+    row: SocketRow
+    has_arrived: bool = False
+
+    @property
+    def lost(self) -> tuple[int, int]:
+        """The direction in which packets are lost."""
+        return (self.dst, self.src) if self.has_arrived else (self.src, self.dst)
+
+    @property
+    def text(self) -> str:
+        """As evidence."""
+        arrived = f"; they reached node {self.dst}, whose answers are lost" if self.has_arrived else ""
+        return f"node {self.src} -> node {self.dst}: {self.row.backoff + 1} SYN packets without an answer{arrived}"
+
+
+def connecting(live: Live) -> Iterator[Attempt]:
+    """Connections between nodes that get no answer, neither accepted nor refused."""
+    book = address_book(live)
+    rows = {n: newest_sockets(live, n)[0] for n in sorted(live.statuses)}
+    half_open = {key(row) for found in rows.values() for row in found if row.state == HALF_OPEN}
+    for node, found in rows.items():
+        for row in found:
+            other = book.get(plain(row.remote))
+            if row.state == CONNECTING and row.backoff >= UNANSWERED and other is not None and other != node:
+                yield Attempt(src=node, dst=other, row=row, has_arrived=mirror(key(row)) in half_open)

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.link_paths import arrows, broken, names
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, clock_time
-from allready.rules.link._say import segment_bytes, told
+from allready.model import FaultClass, Hit, Live, RemedyStep, Severity
+from allready.rules.link._paths import broken_path, path_hit
 
 
 @Rule(
@@ -16,36 +15,31 @@ from allready.rules.link._say import segment_bytes, told
     fault_class=FaultClass.NET_BROKEN,
     since="0.1",
     layer=Layer.LINK,
-    title="Two nodes do not get each other's data any more, while others do",
-    message="the path between {who} is broken (node {links}): data in segments of {segment} B is unacknowledged for "
-    "{for_s} s",
-    remedy="between {who}: `ping NODE`, `ip route get ADDRESS`, `nft list ruleset` on both, the switches between; if "
-    "only long packets are lost (`ping -M do -s 1472 NODE` fails, `ping NODE` works) the MTU is wrong on the way",
+    title="The path between two nodes is broken, while both reach others",
+    message="the path between {who} is broken (node {links}): data in segments of {segment} B has been unacknowledged "
+    "for {for_s} s",
+    remedy=(
+        RemedyStep(
+            explanation="check the path, the firewalls of both nodes and the switches between; if only the large ping "
+            "fails, the MTU is wrong on the path",
+            where="node {node}",
+            command="ping -c 3 {address}; ping -c 3 -M do -s 1472 {address}; ip route get {address}; nft list ruleset",
+        ),
+    ),
 )
 def pair_broken(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
-    Both ends of the ranks' connections: data that was sent several times and never acknowledged, between two nodes that
-    are both heard by the agents and reach others.
+    Both ends of the ranks' connections: data that was sent several times and never acknowledged, between two nodes
+    whose agents respond and that reach others.
     ## Why it matters
     Each node looks healthy by itself; only the pair does not work, and every rank of the job waits for it.
     ## Check by hand
     `ss -tino` on both nodes: `backoff:` above 1 on this path only; `ping` between the two and to a third.
     ## When it is harmless
-    When the path comes back within seconds, as after a change of routes; the finding then goes away.
+    When the path recovers within seconds, as after a change of routes; the finding then clears.
     """
-    found = case.of(broken)
-    if found is None or found.kind != "pair":
-        return
-    yield Hit(
-        culprits=Culprits(links=found.links),
-        values={
-            "who": names(live, {n for link in found.links for n in link}),
-            "links": arrows(found.links),
-            "segment": segment_bytes(found.stuck),
-            "for_s": f"{found.for_s:.1f}",
-        },
-        confidence=Confidence.CERTAIN if found.is_sure else Confidence.LIKELY,
-        evidence=told(live, found),
-        fault_time=clock_time(live.now_s - found.for_s),
-    )
+    found = broken_path(case, "pair")
+    if found is not None:
+        rows = (s.row for s in found.stuck if s.row.unacked and s.row.send_queue_bytes)
+        yield path_hit(live, found, segment=min((r.send_queue_bytes // r.unacked for r in rows), default="?"))

@@ -1,85 +1,86 @@
-"""What the probes say about each direction between two nodes: the one judgement that all rules about paths share.
+"""What the probes prove about each direction between two nodes: one analysis, which all rules about paths share.
 
-TCP needs both directions, so silence alone does not say which one swallows packets.  Datagrams go one way only and do;
-and any answer on another port of the same two nodes proves that packets pass both ways, so that a port filter is left.
+TCP needs both directions, so silence alone does not tell which one drops packets.  Datagrams go one way only and do;
+and any answer on another port of the same two nodes proves that packets pass both ways, which leaves a port filter.
 """
 
-import functools
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 
 from msgspec import Struct
 
-from allready.model import DatagramProbe, Evidence, PathProbe, Reachability, RollCall, World
+from allready.judging.analysis import Analysis
+from allready.judging.firewall import MAX_PEERS, opening
+from allready.judging.values import MAX_EVIDENCE, commands, listed
+from allready.model import (
+    Confidence,
+    Culprits,
+    DatagramProbe,
+    Evidence,
+    FirewallFacts,
+    Hit,
+    NetFacts,
+    PathProbe,
+    Reachability,
+    World,
+)
+from allready.rules.net._interfaces import holder, parse_interface
 
 Link = tuple[int, int]
 Hop = tuple[int, int, int]
 """(src, dst, plane): nodes may have chosen several addresses, each in a network of its own, the plane."""
 
 MAX_LINKS = 256
-MAX_EVIDENCE = 16
 MAX_ARROWS = 6
 
 _ANSWERS = {"ok", "stuck", "refused"}
+_LINUX_PORT_RANGE = (32768, 60999)
 
 
-class Judged(Struct, frozen=True):
-    """Every direction that was tried, by what it is.  A direction is in at most one of the sets."""
+def back(hop: Hop) -> Hop:
+    """The reverse direction."""
+    return hop[1], hop[0], hop[2]
 
-    filtered: frozenset[Hop] = frozenset()  # silence on data ports, while packets do pass both ways
-    rejected: frozenset[Hop] = frozenset()  # an answer that says no, although our listener was there
-    one_way: frozenset[Hop] = frozenset()  # this direction swallows everything, the reverse does not
-    dead: frozenset[Hop] = frozenset()  # nothing passes between the two, in either direction
-    fine: frozenset[Hop] = frozenset()  # connected at every port
-    certain: frozenset[Hop] = frozenset()  # of those above: proven, not only likely
+
+class Paths(Struct):
+    """Every direction that was tried, by its state.  A direction is in at most one of the sets but `certain`."""
+
     data: dict[Hop, list[PathProbe]] = {}
     others: dict[Hop, list[PathProbe]] = {}  # master port and port range
     datagrams: dict[Hop, DatagramProbe] = {}
-    closed: frozenset[int] = frozenset()  # nodes that no data connection reaches
+    filtered: set[Hop] = set()  # silence on data ports, while packets do pass both ways
+    rejected: set[Hop] = set()  # refused, although our listener was there
+    one_way: set[Hop] = set()  # this direction drops everything, the reverse does not
+    dead: set[Hop] = set()  # nothing passes between the two, in either direction
+    fine: set[Hop] = set()  # connected at every port
+    certain: set[Hop] = set()  # of those above: proven, not only likely
+    closed: set[int] = set()  # nodes that no data connection reaches
+
+    def probes(self, hops: Iterable[Hop], *outcomes: str) -> list[PathProbe]:
+        """The data probes of these directions, with one of these outcomes where any are named."""
+        return [p for hop in sorted(hops) for p in self.data.get(hop, ()) if not outcomes or p.outcome in outcomes]
 
 
-@functools.lru_cache(maxsize=1)
-def _judge_cached(key: "_ById") -> Judged:
-    return _judge(key.reach, key.roll)
-
-
-class _ById:
-    """Several rules ask about the same (large) evidence; compare it by identity, not by value."""
-
-    __slots__ = ("reach", "roll")
-
-    def __init__(self, reach: Reachability, roll: RollCall | None) -> None:
-        self.reach, self.roll = reach, roll
-
-    def __hash__(self) -> int:
-        return hash((id(self.reach), id(self.roll)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _ById) and self.reach is other.reach and self.roll is other.roll
-
-
-def judge_paths(reach: Reachability, roll: RollCall | None) -> Judged:
-    """Say of every direction what it is.  Nodes whose connection to node 0 broke are left out: another fault."""
-    return _judge_cached(_ById(reach, roll))
-
-
-def _judge(reach: Reachability, roll: RollCall | None) -> Judged:
+def judge_paths(case: Analysis) -> Paths:
+    """Classify every direction.  Nodes whose connection to node 0 broke are left out: that is another fault."""
+    found = Paths()
+    reach, roll = case.reach, case.roll
+    if reach is None:
+        return found
     lost = set(roll.lost) if roll else set()
-    plane = _Planes(reach)
-    data: dict[Hop, list[PathProbe]] = {}
-    others: dict[Hop, list[PathProbe]] = {}
+    planes = _Planes(reach)
     for path in reach.paths:
-        if path.outcome in {"not_run", "error"} or path.src in lost or path.dst in lost or path.src == path.dst:
+        if path.outcome in {"not_run", "error"} or path.src == path.dst or lost & {path.src, path.dst}:
             continue
-        if not plane.is_shared(path.address) and plane.is_known(path.dst, path.address):
-            side = data if path.kind == "data" else others
-            side.setdefault((path.src, path.dst, plane.of(path.dst, path.address)), []).append(path)
-    datagrams = {
-        (d.src, d.dst, plane.of(d.dst, d.address)): d
-        for d in reach.datagrams
-        if d.src not in lost and d.dst not in lost and not plane.is_shared(d.address)
-    }
-    return _Sorter(data, others, datagrams, roll).sort()
+        if not planes.is_shared(path.address) and planes.is_known(path.dst, path.address):
+            side = found.data if path.kind == "data" else found.others
+            side.setdefault((path.src, path.dst, planes.of(path.dst, path.address)), []).append(path)
+    for d in reach.datagrams:
+        if not lost & {d.src, d.dst} and not planes.is_shared(d.address):
+            found.datagrams[d.src, d.dst, planes.of(d.dst, d.address)] = d
+    _classify(found, {c.node_rank: c.address for c in roll.claims if c.refused is None} if roll else {})
+    return found
 
 
 class _Planes:
@@ -111,120 +112,72 @@ class _Planes:
         return address in self._names.get(node, {})
 
     def is_shared(self, address: str) -> bool:
-        """Several nodes have this address: a probe may have reached anyone, and proves nothing."""
+        """Several nodes have this address: a probe may have reached any of them, and proves nothing."""
         return address in self._shared
 
 
-class _Sorter:
-    def __init__(
-        self,
-        data: dict[Hop, list[PathProbe]],
-        others: dict[Hop, list[PathProbe]],
-        datagrams: dict[Hop, DatagramProbe],
-        roll: RollCall | None,
-    ) -> None:
-        self.data, self.others, self.datagrams = data, others, datagrams
-        self.claimed = {c.node_rank: c.address for c in roll.claims if c.refused is None} if roll else {}
-        self.state = {hop: _state(paths) for hop, paths in data.items()}
-        self.filtered: set[Hop] = set()
-        self.rejected: set[Hop] = set()
-        self.one_way: set[Hop] = set()
-        self.silent_pairs: list[tuple[Hop, Hop]] = []
-        self.certain: set[Hop] = set()
+def _classify(found: Paths, claimed: dict[int, str]) -> None:
+    """Sort the directions into the sets of `found`; `claimed`: node rank -> the address by which node 0 sees it."""
+    state = {hop: _state(paths) for hop, paths in found.data.items()}
+    found.fine = {hop for hop, outcome in state.items() if outcome == "ok"}
+    silent_pairs = [
+        hop
+        for hop in state
+        if (hop[0] < hop[1] or back(hop) not in state) and _is_silent_pair(found, state, hop, claimed)
+    ]
+    # Nodes into which every data direction is silent, at least one of them for a filter without doubt.
+    tried = Counter(dst for _, dst, _ in state)
+    silent = Counter(dst for (_, dst, _), outcome in state.items() if outcome == "silent")
+    found.closed = {dst for _, dst, _ in found.filtered if silent[dst] == tried[dst]}
+    for hop in silent_pairs:
+        both_closed = {hop[0], hop[1]} <= found.closed  # their firewalls explain it
+        (found.filtered if both_closed else found.dead).update({hop, back(hop)} & state.keys())
 
-    def sort(self) -> Judged:
-        for hop in self.state:
-            a, b, plane = hop
-            back = (b, a, plane)
-            if a < b or back not in self.state:
-                self._pair(hop, back)
-        closed = self._closed()
-        dead: set[Hop] = set()
-        for pair in self.silent_pairs:
-            here = {hop for hop in pair if hop in self.state}
-            if all(hop[1] in closed for hop in pair):  # both ends let nobody in: their firewalls explain it
-                self.filtered |= here
-            else:
-                dead |= here
-        return Judged(
-            filtered=frozenset(self.filtered),
-            rejected=frozenset(self.rejected),
-            one_way=frozenset(self.one_way),
-            dead=frozenset(dead),
-            fine=frozenset(hop for hop, state in self.state.items() if state == "ok"),
-            certain=frozenset(self.certain),
-            data=self.data,
-            others=self.others,
-            datagrams=self.datagrams,
-            closed=frozenset(closed),
-        )
 
-    def _pair(self, hop: Hop, back: Hop) -> None:
-        states = {h: self.state[h] for h in (hop, back) if h in self.state}
-        if all(state == "ok" for state in states.values()):
-            return
-        self.rejected |= {h for h, state in states.items() if state == "refused"}
-        self.certain |= self.rejected & {hop, back}
-        mute = {h for h, state in states.items() if state in {"silent", "no_route"}}
-        if not mute:
-            return
-        if self._answers(hop, back):
-            self.rejected |= {h for h in mute if states[h] == "no_route"}
-            silent = {h for h in mute if states[h] == "silent"}
-            self.filtered |= silent
-            self.certain |= {h for h in silent if all(p.outcome == "filtered" for p in self.data[h])}
-            return
-        there, again = self._heard(hop), self._heard(back)
-        if there is not None and again is not None and there != again:
-            broken = hop if again else back
-            self.one_way.add(broken)
-            if any(h[1] == broken[1] and h != broken and self._heard(h) for h in self._into(broken[1])):
-                self.certain.add(broken)
-            return
-        if there is False and again is False:
-            self.certain |= mute
-        self.silent_pairs.append((hop, back))
+def _is_silent_pair(found: Paths, state: dict[Hop, str], hop: Hop, claimed: dict[int, str]) -> bool:
+    """Whether nothing is known to pass between two nodes; what is known of a pair goes into its set."""
+    states = {h: state[h] for h in (hop, back(hop)) if h in state}
+    refused = {h for h, outcome in states.items() if outcome == "refused"}
+    found.rejected |= refused
+    found.certain |= refused
+    failed = {h for h, outcome in states.items() if outcome in {"silent", "no_route"}}
+    if not failed:
+        return False
+    there, again = _arrive(found, hop), _arrive(found, back(hop))
+    if (there and again) or any(_answers(found, h, claimed) for h in (hop, back(hop))):
+        filtered = {h for h in failed if states[h] == "silent"}
+        found.rejected |= failed - filtered
+        found.filtered |= filtered
+        found.certain |= {h for h in filtered if all(p.outcome == "filtered" for p in found.data[h])}
+        return False
+    if there is not None and again is not None and there != again:
+        broken = hop if again else back(hop)
+        found.one_way.add(broken)
+        if any(h[1] == broken[1] and _arrive(found, h) for h in found.datagrams.keys() - {broken}):
+            found.certain.add(broken)
+        return False
+    if there is False and again is False:
+        found.certain |= failed
+    return True
 
-    def _into(self, node: int) -> Iterable[Hop]:
-        return self._by_dst.get(node, ())
 
-    @functools.cached_property
-    def _by_dst(self) -> dict[int, list[Hop]]:
-        found: dict[int, list[Hop]] = {}
-        for hop in self.datagrams:
-            found.setdefault(hop[1], []).append(hop)
-        return found
+def _answers(found: Paths, hop: Hop, claimed: dict[int, str]) -> bool:
+    """Whether TCP is known to have passed between these two nodes."""
+    data = found.data.get(hop, [])
+    if any(p.outcome in _ANSWERS for p in (*data, *found.others.get(hop, ()))):
+        return True
+    # The check's own connection to node 0 runs over this very address, and it works.
+    if hop[0] == 0 and any(p.address == claimed.get(hop[1]) for p in data):
+        return True
+    return hop[1] == 0 and any(p.src_address and p.src_address == claimed.get(hop[0]) for p in data)
 
-    def _answers(self, hop: Hop, back: Hop) -> bool:
-        """Whether packets are known to pass both ways between these two nodes."""
-        for h in (hop, back):
-            if any(p.outcome in _ANSWERS for p in (*self.data.get(h, ()), *self.others.get(h, ()))):
-                return True
-            # The check's own connection to node 0 runs over this very address, and it works.
-            if h[0] == 0 and any(p.address == self.claimed.get(h[1]) for p in self.data.get(h, ())):
-                return True
-            if h[1] == 0 and any(
-                p.src_address and p.src_address == self.claimed.get(h[0]) for p in self.data.get(h, ())
-            ):
-                return True
-        return bool(self._heard(hop) and self._heard(back))
 
-    def _heard(self, hop: Hop) -> bool | None:
-        """Whether any datagram arrived; None when none was sent."""
-        probe = self.datagrams.get(hop)
-        if probe is None or not set(probe.sent_bytes) - set(probe.too_big_bytes):
-            return None
-        return bool(probe.received_bytes)
-
-    def _closed(self) -> set[int]:
-        """Nodes into which every data direction is silent, at least one of them for a filter without doubt."""
-        mute: Counter[int] = Counter()
-        tried: Counter[int] = Counter()
-        for (_, dst, _), state in self.state.items():
-            tried[dst] += 1
-            mute[dst] += state == "silent"
-        filtered = {dst for _, dst, _ in self.filtered}
-        return {dst for dst in filtered if mute[dst] == tried[dst]}
+def _arrive(found: Paths, hop: Hop) -> bool | None:
+    """Whether any datagram arrived; None when none was sent."""
+    probe = found.datagrams.get(hop)
+    if probe is None or not set(probe.sent_bytes) - set(probe.too_big_bytes):
+        return None
+    return bool(probe.received_bytes)
 
 
 def _state(paths: list[PathProbe]) -> str:
@@ -241,43 +194,118 @@ def links_of(hops: Iterable[Hop]) -> tuple[Link, ...]:
 
 
 def arrows(links: Iterable[Link], world: World) -> str:
-    """`1 (gpu01) -> 0 (gpu00), …`: beyond a few only their number is said."""
-    links = list(links)
-    shown = ", ".join(f"{world.label(a)} -> {world.label(b)}" for a, b in links[:MAX_ARROWS])
-    return f"{shown}, … +{len(links) - MAX_ARROWS}" if len(links) > MAX_ARROWS else shown
+    """`1 (gpu01) -> 0 (gpu00), …`: beyond a few only how many are left."""
+    return listed([f"{world.label(a)} -> {world.label(b)}" for a, b in links], MAX_ARROWS)
 
 
-def common_node(bad: Iterable[Link], fine: Iterable[Link]) -> int | None:
+def common_node(bad: Iterable[Link], fine: Iterable[Link]) -> tuple[int, ...]:
     """The one node that all bad directions touch, with two peers or more, while the others reach each other."""
     bad = set(bad)
-    shared = set.intersection(*({a, b} for a, b in bad)) if bad else set()
-    if len(shared) != 1 or len({n for link in bad for n in link}) < 3:
-        return None
+    touched = {n for link in bad for n in link}
+    shared = set.intersection(*map(set, bad)) if bad else set()
+    if len(shared) != 1 or len(touched) < 3:
+        return ()
     [node] = shared
-    touched = {n for link in bad for n in link} - {node}
     elsewhere = {n for link in fine if node not in link for n in link}
     spared = any(node in link for link in fine)  # then it is not the node as such
-    return node if touched & elsewhere and not spared else None
+    return (node,) if (touched - {node}) & elsewhere and not spared else ()
+
+
+def path_hit(
+    case: Analysis,
+    hops: Iterable[Hop],
+    nodes: tuple[int, ...],
+    confidence: Confidence | None = None,
+    evidence: tuple[Evidence, ...] = (),
+    **values: object,
+) -> Hit:
+    """The hit of a rule about directions.
+
+    Args:
+        case: what is judged.
+        hops: the bad directions.
+        nodes: the nodes at fault; without any, the directions are named alone.
+        confidence: by default certain where all directions are proven, else likely.
+        evidence: of the rule.
+        values: of the message, besides num_links, num_tried and links.
+    """
+    paths, hops = case.of(judge_paths), set(hops)
+    links = links_of(hops)
+    return Hit(
+        culprits=Culprits(nodes=nodes, links=links[:MAX_LINKS]),
+        confidence=confidence or (Confidence.CERTAIN if hops <= paths.certain else Confidence.LIKELY),
+        values={
+            "num_links": len(links),
+            "num_tried": len(links_of(paths.data)),
+            "links": arrows(links, case.world),
+            **values,
+        },
+        evidence=evidence,
+    )
+
+
+def routes_to(addresses: Iterable[str]) -> str:
+    """The command that prints the routes to the first of them."""
+    return "; ".join(f"ip route get {shlex.quote(a)}" for a in sorted(addresses)[:2]) or "ip route get ADDRESS"
+
+
+def port_range(case: Analysis, nodes: Iterable[int]) -> tuple[int, int]:
+    """The widest range from which these nodes' kernels pick ports."""
+    net = case.facts(NetFacts)
+    ranges = [r for n in nodes if n in net and (r := net[n].local_port_range)]
+    return (min(r[0] for r in ranges), max(r[1] for r in ranges)) if ranges else _LINUX_PORT_RANGE
+
+
+def openings(
+    case: Analysis, into: Iterable[int], ports: tuple[int, int], links: Iterable[Link]
+) -> tuple[dict[str, str], ...]:
+    """The commands that open `ports` of the nodes `into` to the senders of `links`, for a remedy's step."""
+    return commands(case.world, opening(into, case.facts(FirewallFacts), ports, _senders(case, links)))
+
+
+def _senders(case: Analysis, links: Iterable[Link]) -> list[str]:
+    """Addresses from which `links` come; of many of them, their networks.
+
+    A connection that failed has no source address, but the sender's own listeners have the address of the node.
+    """
+    sources = {src for src, _ in links}
+    addresses: dict[str, int] = {}
+    for hop, paths in case.of(judge_paths).data.items():
+        if hop[0] in sources:
+            addresses |= {p.src_address: hop[0] for p in paths if p.src_address}
+        if hop[1] in sources:
+            addresses |= {p.address: hop[1] for p in paths}
+    if len(addresses) <= MAX_PEERS:
+        return sorted(addresses)
+    net = case.facts(NetFacts)
+    return sorted({_network(address, net.get(node)) for address, node in addresses.items()})
+
+
+def _network(address: str, net: NetFacts | None) -> str:
+    interface = holder(net, address)
+    own = map(parse_interface, interface.addresses) if interface is not None else ()
+    return next((str(p.network) for p in own if p is not None and str(p.ip) == address), address)
 
 
 def path_evidence(paths: Iterable[PathProbe]) -> tuple[Evidence, ...]:
-    """The probes as they ended."""
+    """The probes with their outcomes."""
     found = []
-    for _, p in zip(range(MAX_EVIDENCE), paths, strict=False):
+    for p in list(paths)[:MAX_EVIDENCE]:
         passed = f", passed {p.passed_bytes[-1]} B" if p.passed_bytes else ""
         stuck = f", stuck at {p.stuck_bytes} B" if p.stuck_bytes is not None else ""
         detail = f": {p.detail}" if p.detail else ""
         source = f"{p.src_address} -> " if p.src_address else ""  # an attempt without an answer has no address
-        text = f"{source}{p.address} port {p.port}: {p.outcome} after {p.duration_s:.1f} s"
-        found.append(
-            Evidence(
-                source=f"TCP probe ({p.kind}) {p.src} -> {p.dst}", text=text + passed + stuck + detail, node_rank=p.src
-            )
-        )
+        text = f"{source}{p.address} port {p.port}: {p.outcome} after {p.duration_s:.1f} s{passed}{stuck}{detail}"
+        found.append(Evidence(source=f"TCP probe ({p.kind}) {p.src} -> {p.dst}", text=text, node_rank=p.src))
     return tuple(found)
 
 
-def datagram_evidence(probes: Iterable[DatagramProbe]) -> tuple[Evidence, ...]:
+def datagram_evidence(paths: Paths, hops: Iterable[Hop]) -> tuple[Evidence, ...]:
+    """Which datagrams of these directions arrived."""
+    return probe_evidence(paths.datagrams[h] for h in sorted(hops) if h in paths.datagrams)
+
+
+def probe_evidence(probes: Iterable[DatagramProbe]) -> tuple[Evidence, ...]:
     """Which datagrams arrived."""
     return tuple(
         Evidence(
@@ -285,7 +313,7 @@ def datagram_evidence(probes: Iterable[DatagramProbe]) -> tuple[Evidence, ...]:
             text=f"sent {_sizes(d.sent_bytes)} B, received {_sizes(d.received_bytes)} B",
             node_rank=d.dst,
         )
-        for _, d in zip(range(MAX_EVIDENCE), probes, strict=False)
+        for d in list(probes)[:MAX_EVIDENCE]
     )
 
 

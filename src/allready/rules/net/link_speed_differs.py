@@ -3,26 +3,14 @@
 import shlex
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, some
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
-from allready.model import (
-    Culprits,
-    Evidence,
-    FaultClass,
-    GpuFacts,
-    Hit,
-    LaunchFacts,
-    NetFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-    TransportFacts,
-    World,
-)
-from allready.rules.net._interfaces import needed_choices
+from allready.judging.values import on_nodes, seen
+from allready.model import Culprits, FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
+from allready.rules.net._interfaces import Chosen, needed_choices
 
 
 @Rule(
@@ -31,68 +19,57 @@ from allready.rules.net._interfaces import needed_choices
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
     layer=Layer.READINESS,
-    title="Interfaces of different speed",
-    message="{library}: the interfaces that will be used differ in speed (Mbit/s) between nodes: {split}",
+    title="Interfaces have different link speeds",
+    message="{library}: the link speed (Mbit/s) of the interfaces it will use differs between nodes: {split}",
     remedy=RemedyStep(
-        explanation="check the speed of the slower link; one that came up below its speed needs another cable, "
-        "transceiver or switch port, and the wrong interface is chosen with {variable}",
+        explanation="check the slower link: one that negotiated below its speed needs another cable, transceiver or "
+        "switch port; a wrong interface is changed with {variable}",
         where="node {where}",
         command="{command}",
     ),
 )
-def link_speed_differs(
-    net: PerNode[NetFacts],
-    transport: PerNode[TransportFacts],
-    world: World,
-    launch: PerNode[LaunchFacts] | None = None,
-    gpu: PerNode[GpuFacts] | None = None,
-) -> Iterator[Hit]:
+def link_speed_differs(net: PerNode[NetFacts], transport: PerNode[TransportFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    The speed that the kernel gives for the interfaces that NCCL and Gloo will use, all together on each node. Nodes
-    whose speed is not known (most virtual machines) are left out.
+    The kernel's speed of the interfaces that NCCL and Gloo will use, added up on each node. Nodes whose speed is
+    unknown (most virtual machines) are left out.
     ## Why it matters
-    A link that trained to 1 Gbit/s instead of 100 works, and slows every collective of the job to its pace.
+    A link that negotiated 1 Gbit/s instead of 100 works, and slows every collective of the job to its pace.
     ## Check by hand
     `cat /sys/class/net/IFNAME/speed` or `ethtool IFNAME` on two nodes.
     ## When it is harmless
-    When the data goes over InfiniBand and these interfaces carry only the set-up, or the few nodes that differ are
-    faster (then it is only information).
+    When data goes over InfiniBand and these interfaces carry only the bootstrap; when the few nodes that differ are
+    faster, it is information only.
     """
-    reported: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
-    chosen = needed_choices(transport, launch, gpu)
+    reported = []
     for library in ("NCCL", "Gloo"):
-        speed: dict[int, int] = {}
-        names: dict[int, tuple[str, ...]] = {}
-        variable = ""
-        for node, items in chosen.items():
-            for item in items:
-                interfaces = [net[node].interface(n) for n in item.choice.interfaces] if node in net else []
-                speeds = [i.speed_mbit_per_s for i in interfaces if i and i.speed_mbit_per_s and i.speed_mbit_per_s > 0]
-                if item.backend == library and speeds and len(speeds) == len(interfaces):
-                    speed[node], names[node] = sum(speeds), item.choice.interfaces
-                    variable = item.choice.variable
+        chosen = {n: c for n, items in case.of(needed_choices).items() for c in items if c.backend == library}
+        speed = {n: total for n, c in chosen.items() if n in net and (total := _speed(net[n], c))}
         split = Split.by(speed)
         if len(split) < 2 or split.groups in reported:
             continue
-        reported.add(split.groups)
-        outliers = split.outliers()
-        faster = bool(outliers) and all(speed[n] > int(split.groups[0][0]) for n in outliers)
+        reported.append(split.groups)
+        odd = split.outliers()
+        faster = bool(odd) and all(speed[n] > int(split.groups[0][0]) for n in odd)
         slowest = min(speed, key=lambda n: speed[n])
         yield Hit(
             severity=Severity.INFO if faster else None,
-            culprits=Culprits(nodes=() if faster else outliers),
+            culprits=Culprits(nodes=() if faster else odd),
             values={
                 "library": library,
                 "split": brief(split),
-                "where": on_nodes(world, [n for n in speed if speed[n] == speed[slowest]]),
-                "command": f"ethtool {shlex.quote(names[slowest][0])}",
-                "variable": variable,
+                "where": on_nodes(case.world, [n for n in speed if speed[n] == speed[slowest]]),
+                "command": f"ethtool {shlex.quote(chosen[slowest].choice.interfaces[0])}",
+                "variable": chosen[slowest].choice.variable,
             },
-            evidence=tuple(
-                Evidence(
-                    source="/sys/class/net/*/speed", node_rank=n, text=f"{','.join(names[n])}: {speed[n]} Mbit/s in all"
-                )
-                for n in some(speed, outliers)
+            evidence=seen(
+                "/sys/class/net/*/speed",
+                {n: f"{chosen[n].names}: {speed[n]} Mbit/s in total" for n in some(speed, odd)},
             ),
         )
+
+
+def _speed(net: NetFacts, chosen: Chosen) -> int:
+    """Of all interfaces together; 0 where one of them is not known."""
+    speeds = [(i.speed_mbit_per_s or 0) if (i := net.interface(n)) else 0 for n in chosen.choice.interfaces]
+    return sum(speeds) if all(s > 0 for s in speeds) else 0

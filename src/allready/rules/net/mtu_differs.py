@@ -3,31 +3,28 @@
 import shlex
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, some
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
+from allready.judging.values import on_nodes, seen
 from allready.model import (
     Confidence,
     Culprits,
     DatagramProbe,
-    Evidence,
     FaultClass,
-    GpuFacts,
     Hit,
-    LaunchFacts,
     NetFacts,
     PerNode,
     Reachability,
     RemedyStep,
     Severity,
     TransportFacts,
-    World,
 )
 from allready.rules.net._interfaces import needed_choices, subnets
-from allready.rules.net._paths import datagram_evidence
-from allready.rules.net.mtu_black_hole import lost_sizes
+from allready.rules.net._packet_size import lost_sizes
+from allready.rules.net._paths import probe_evidence
 
 
 @Rule(
@@ -37,46 +34,35 @@ from allready.rules.net.mtu_black_hole import lost_sizes
     since="0.1",
     layer=Layer.READINESS,
     title="Nodes on one subnet have different MTUs",
-    message="on {subnet} the MTU in bytes differs between nodes: {split}",
+    message="the MTU (bytes) on {subnet} differs between nodes: {split}",
     remedy=RemedyStep(
-        explanation="give every interface on {subnet} the same MTU",
-        where="node {where}",
-        command="{command}",
+        explanation="set the same MTU on every interface on {subnet}", where="node {where}", command="{command}"
     ),
 )
-def mtu_differs(
-    net: PerNode[NetFacts],
-    transport: PerNode[TransportFacts],
-    world: World,
-    launch: PerNode[LaunchFacts] | None = None,
-    gpu: PerNode[GpuFacts] | None = None,
-    reach: Reachability | None = None,
-) -> Iterator[Hit]:
+def mtu_differs(net: PerNode[NetFacts], transport: PerNode[TransportFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    The MTU of those interfaces on one subnet that NCCL and Gloo will use. It is an error when datagrams larger than
-    the smaller MTU vanish between two such nodes and TCP payloads get stuck there, too; otherwise a warning.
+    The MTU of the interfaces on one subnet that NCCL and Gloo will use. It is an error when datagrams larger than the
+    smaller MTU are lost between two such nodes and TCP payloads get stuck there too; otherwise a warning.
     ## Why it matters
-    Frames above the receiver's MTU may be dropped without an error. TCP agrees on a segment size when it connects and
-    mostly copes; RoCE takes its own MTU from the interface's, and there the first large transfer hangs or ends with
-    error 12.
+    Frames above the receiver's MTU may be dropped without an error. TCP negotiates a segment size and mostly copes;
+    RoCE takes its MTU from the interface's, and the first large transfer hangs or fails with error 12.
     ## Check by hand
-    `ip -o link show`, and `ping -M do -s 8972 PEER` from a node whose MTU is 9000 (8972 = 9000 - 28 bytes of
-    headers).
+    `ip -o link show`, and `ping -M do -s 8972 PEER` from a node whose MTU is 9000 (8972 = 9000 - 28 bytes of headers).
     ## When it is harmless
-    When all traffic is TCP, or the two ends are really on different links and the path between them fragments.
+    When all traffic is TCP, or the two ends are on different links and the path between them fragments.
     """
     found: dict[str, dict[int, int]] = {}
     names: dict[str, set[str]] = {}
-    for node, chosen in needed_choices(transport, launch, gpu).items():
+    for node, chosen in case.of(needed_choices).items():
         for name in dict.fromkeys(n for item in chosen for n in item.choice.interfaces):
             interface = net[node].interface(name) if node in net else None
             if interface is None or interface.is_loopback:
                 continue
-            for subnet in subnets(interface):
-                mtu = found.setdefault(str(subnet), {})
+            for subnet in map(str, subnets(interface)):
+                mtu = found.setdefault(subnet, {})
                 mtu[node] = min(interface.mtu_bytes, mtu.get(node, interface.mtu_bytes))
-                names.setdefault(str(subnet), set()).add(name)
+                names.setdefault(subnet, set()).add(name)
     alike: dict[tuple[tuple[int, int], ...], list[str]] = {}  # IPv4 and IPv6 of one network have the same split
     for text in sorted(found):
         alike.setdefault(tuple(sorted(found[text].items())), []).append(text)
@@ -85,44 +71,38 @@ def mtu_differs(
         split = Split.by(mtu)
         if len(split) < 2:
             continue
-        lost = _lost_between(mtu, reach)
-        outliers = split.outliers()
-        usual = split.groups[0][0] if outliers else str(min(mtu.values()))
+        lost = _lost_between(mtu, case.reach)
+        odd = split.outliers()
+        usual = split.groups[0][0] if odd else str(min(mtu.values()))
         shown = sorted(set.union(*(names[n] for n in networks)))[:2]
         yield Hit(
-            severity=Severity.ERROR if _stuck_between(lost, reach) else None,
+            severity=Severity.ERROR if _stuck_between(lost, case.reach) else None,
             confidence=Confidence.CERTAIN if lost else Confidence.LIKELY,
-            culprits=Culprits(nodes=outliers),
+            culprits=Culprits(nodes=odd),
             values={
                 "subnet": ", ".join(networks[:2]),
                 "split": brief(split),
-                "where": on_nodes(world, [n for n in mtu if str(mtu[n]) != usual]),
+                "where": on_nodes(case.world, [n for n in mtu if str(mtu[n]) != usual]),
                 "command": "; ".join(f"ip link set dev {shlex.quote(name)} mtu {usual}" for name in shown),
             },
             evidence=(
-                *(
-                    Evidence(source="/sys/class/net/*/mtu", text=f"{networks[0]}: mtu {mtu[n]}", node_rank=n)
-                    for n in some(mtu, outliers)
-                ),
-                *datagram_evidence(lost[:4]),
+                *seen("/sys/class/net/*/mtu", {n: f"{networks[0]}: mtu {mtu[n]}" for n in some(mtu, odd)}),
+                *probe_evidence(lost[:4]),
             ),
         )
 
 
 def _lost_between(mtu: dict[int, int], reach: Reachability | None) -> list[DatagramProbe]:
-    """Probes in which datagrams above the smaller MTU of two nodes vanished, while smaller ones arrived."""
+    """Probes in which datagrams above the smaller MTU of two nodes were lost, while smaller ones arrived."""
     found = []
     for probe in reach.datagrams if reach else ():
-        ends = mtu.get(probe.src), mtu.get(probe.dst)
-        if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
-            continue
-        lost, _ = lost_sizes(probe)
-        if lost is not None and lost > min(ends[0], ends[1]):
+        src, dst = mtu.get(probe.src, 0), mtu.get(probe.dst, 0)
+        if src and dst and src != dst and (lost_sizes(probe)[0] or 0) > min(src, dst):
             found.append(probe)
     return found
 
 
 def _stuck_between(lost: list[DatagramProbe], reach: Reachability | None) -> bool:
-    """Whether TCP got stuck on one of these paths, too.  Mostly it agrees on the smaller segments and copes."""
+    """Whether TCP got stuck on one of these paths, too.  Mostly it negotiates the smaller segments and copes."""
     links = {(p.src, p.dst) for p in lost}
     return any((p.src, p.dst) in links and p.outcome == "stuck" for p in (reach.paths if reach and links else ()))

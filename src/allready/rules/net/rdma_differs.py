@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.majority import Split
-from allready.judging.node_split import brief, some
+from allready.judging.node_split import differing
 from allready.judging.registry import Rule
 from allready.judging.values import on_nodes
-from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
+from allready.model import FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
 from allready.rules.net._rdma import down_places
 
 
@@ -21,18 +21,16 @@ from allready.rules.net._rdma import down_places
     title="Nodes have different InfiniBand or RoCE ports",
     message="active InfiniBand and RoCE ports differ between nodes: {split}",
     remedy=(
+        RemedyStep(explanation="compare the ports", where="node {nodes}", command="ibstat || rdma link show"),
         RemedyStep(
-            explanation="compare the ports",
-            where="node {nodes}",
-            command="ibstat || rdma link show",
-        ),
-        RemedyStep(
-            explanation="a port that is missing: is the card there, and does its driver complain",
+            explanation="if a port is missing, check the card and its driver",
             where="node {nodes}",
             command="lspci -d 15b3:; dmesg | grep -i mlx",
         ),
         RemedyStep(
-            explanation="in a container: pass /dev/infiniband in",
+            explanation="in a container, pass the devices in",
+            where="node {nodes}",
+            command="docker run --device=/dev/infiniband --cap-add=IPC_LOCK",
         ),
     ),
 )
@@ -40,45 +38,32 @@ def rdma_differs(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Number, kind and rate of the ACTIVE ports of InfiniBand and RoCE devices. Ports that are down on few nodes and up
-    on the others are another finding (NET016) and left out here.
+    on the others are left to NET016.
     ## Why it matters
     NCCL accepts nodes with unequal ports, and every collective runs at the pace of the node with the least. A node
-    without any falls back to TCP, ten to twenty times slower, and says so nowhere.
+    without any falls back to TCP, ten to twenty times slower, without a warning.
     ## Check by hand
     `ibstat | grep -E "State|Rate"` on two nodes, side by side.
     ## When it is harmless
     When the extra ports are for storage, or NCCL_IB_HCA selects the same ones on all nodes.
     """
     down = down_places(rdma)
-    seen = {
-        node: _signature(
-            Counter(
-                (p.link_layer, p.rate_gbit_per_s)
-                for p in facts.ports
-                if p.state == "ACTIVE" and (p.device, p.port) not in down
-            )
-        )
-        for node, facts in rdma.items()
+    active = {
+        n: [p for p in f.ports if p.state == "ACTIVE" and (p.device, p.port) not in down] for n, f in rdma.items()
     }
-    split = Split.by(seen)
-    if len(split) < 2:
-        return
-    outliers = split.outliers()
-    yield Hit(
-        culprits=Culprits(nodes=outliers),
-        values={"split": brief(split), "nodes": on_nodes(world, outliers or tuple(seen))},
-        evidence=tuple(
-            Evidence(
-                source="/sys/class/infiniband",
-                node_rank=n,
-                text=", ".join(f"{p.device}/{p.port} {p.state} {p.rate_gbit_per_s}" for p in rdma[n].ports) or "-",
-            )
-            for n in some(seen, outliers)
-        ),
+    kinds = {n: _kinds(Counter((p.link_layer, p.rate_gbit_per_s) for p in ports)) for n, ports in active.items()}
+    yield from differing(
+        kinds,
+        "/sys/class/infiniband",
+        texts={
+            n: ", ".join(f"{p.device}/{p.port} {p.state} {p.rate_gbit_per_s}" for p in facts.ports) or "-"
+            for n, facts in rdma.items()
+        },
+        nodes=on_nodes(world, Split.by(kinds).outliers() or tuple(kinds)),
     )
 
 
-def _signature(ports: Counter[tuple[str, float | None]]) -> str:
+def _kinds(ports: Counter[tuple[str, float | None]]) -> str:
     """`8 x InfiniBand 400 Gbit/s`, several kinds joined by +; `0` when there is none."""
     parts = (
         f"{count} x {layer}" + (f" {rate:g} Gbit/s" if rate is not None else "")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes
+from allready.judging.values import listed, on_nodes
 from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
 from allready.rules.net._rdma import Place, by_place, down_places
 
@@ -17,28 +17,21 @@ from allready.rules.net._rdma import Place, by_place, down_places
     since="0.1",
     layer=Layer.READINESS,
     title="An InfiniBand or RoCE port is down",
-    message="on node {nodes}: {ports} not ACTIVE, while the ports of the same name are ACTIVE on {num_active} "
-    "other nodes",
+    message="{ports} of node {nodes} is not ACTIVE; the ports of the same name are ACTIVE on {num_active} other nodes",
     remedy=(
+        RemedyStep(explanation="check cable, transceiver and switch port", where="node {nodes}", command="{command}"),
         RemedyStep(
-            explanation="check cable, transceiver and switch port",
-            where="node {nodes}",
-            command="{command}",
-        ),
-        RemedyStep(
-            explanation="until it is up, leave the port out",
-            where="every node",
-            command="export NCCL_IB_HCA=^{devices}",
+            explanation="until it is up, exclude the port", where="every node", command="export NCCL_IB_HCA=^{devices}"
         ),
     ),
 )
 def rdma_down(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    Ports of InfiniBand and RoCE devices that are not ACTIVE on a few nodes, while their namesakes on the others are.
+    Ports of InfiniBand and RoCE devices that are not ACTIVE on a few nodes and ACTIVE on the others.
     ## Why it matters
-    NCCL leaves such a port out without a warning. The node has less bandwidth than the others, all wait for it, and
-    where rails matter the traffic takes a detour or finds no way.
+    NCCL skips such a port without a warning. The node has less bandwidth than the others and all wait for it; on
+    rail-optimized networks the traffic takes a detour or finds no path.
     ## Check by hand
     `ibstat DEVICE PORT` (State, Physical state), `rdma link show`, `ibdev2netdev`.
     ## When it is harmless
@@ -48,17 +41,16 @@ def rdma_down(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
     affected: dict[tuple[int, ...], list[Place]] = {}
     for place, nodes in down_places(rdma).items():
         affected.setdefault(nodes, []).append(place)
-    for nodes, down in sorted(affected.items()):
-        shown = sorted(down)
-        names = [f"{device}/{port}" for device, port in shown]
+    for nodes, found in sorted(affected.items()):
+        down = sorted(found)
         yield Hit(
             culprits=Culprits(nodes=nodes),
             values={
                 "nodes": on_nodes(world, nodes),
-                "ports": ", ".join(names[:4]) + (f", … +{len(names) - 4}" if len(names) > 4 else ""),
-                "num_active": min(len(places[p]) - len(nodes) for p in shown),
-                "command": "; ".join(f"ibstat {shlex.quote(device)} {port}" for device, port in shown[:2]),
-                "devices": ",".join(f"{device}:{port}" for device, port in shown[:8]),
+                "ports": listed([f"{device}/{port}" for device, port in down], 4),
+                "num_active": min(len(places[p]) - len(nodes) for p in down),
+                "command": "; ".join(f"ibstat {shlex.quote(device)} {port}" for device, port in down[:2]),
+                "devices": ",".join(f"{device}:{port}" for device, port in down[:8]),
             },
             evidence=tuple(
                 Evidence(
@@ -66,7 +58,7 @@ def rdma_down(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
                     node_rank=n,
                     text=f"state {p.state}, physical state {p.physical_state}",
                 )
-                for place in shown[:4]
+                for place in down[:4]
                 for n in nodes[:4]
                 for p in (places[place][n],)
             ),

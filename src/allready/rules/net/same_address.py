@@ -2,27 +2,12 @@
 
 from collections.abc import Iterator
 
+from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.node_split import exports
 from allready.judging.registry import Rule
-from allready.judging.values import commands, on_nodes
-from allready.model import (
-    Culprits,
-    Evidence,
-    FaultClass,
-    GpuFacts,
-    Hit,
-    HostFacts,
-    LaunchFacts,
-    NetFacts,
-    PerNode,
-    RemedyStep,
-    RollCall,
-    Severity,
-    TransportFacts,
-    World,
-)
-from allready.rules.net._interfaces import good_interfaces, holder, needed_choices, shared_addresses
+from allready.judging.values import MAX_EVIDENCE, on_nodes
+from allready.model import Culprits, Evidence, FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
+from allready.rules.net._interfaces import exports_on, holder, needed_choices, shared_addresses
 
 
 @Rule(
@@ -32,66 +17,51 @@ from allready.rules.net._interfaces import good_interfaces, holder, needed_choic
     since="0.1",
     layer=Layer.NAME,
     title="Several nodes would use the same address",
-    message="{libraries}: nodes {nodes} would all tell their peers to connect to {address} (interface "
-    "{interface}); each of them would reach itself",
+    message="{libraries} on nodes {nodes} would all publish {address} (interface {interface}) to their peers: each of "
+    "them would connect to itself",
     remedy=(
         RemedyStep(
-            explanation="name an interface whose address is this node's alone",
+            explanation="set an interface whose address only this node has",
             where="node {on}",
             command="{command}",
             each="exports",
         ),
         RemedyStep(
-            explanation="if the address was meant to be unique, two machines have the same one: change it on "
-            "all but one",
+            explanation="if the address should be unique, two machines have the same one: change it on all but one",
+            where="node {nodes}",
+            command="ip -br addr",
         ),
     ),
 )
-def same_address(
-    transport: PerNode[TransportFacts],
-    net: PerNode[NetFacts],
-    world: World,
-    host: PerNode[HostFacts] | None = None,
-    launch: PerNode[LaunchFacts] | None = None,
-    gpu: PerNode[GpuFacts] | None = None,
-    roll: RollCall | None = None,
-) -> Iterator[Hit]:
+def same_address(transport: PerNode[TransportFacts], net: PerNode[NetFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     That no two machines chose the same address for NCCL or Gloo. Nodes that are processes of one machine may.
     ## Why it matters
     Each rank publishes the address of its interface. A bridge such as docker0 has 172.17.0.1 on every machine, so a
-    rank that connects to a peer's 172.17.0.1 reaches itself: refused or hung after 30 s to some minutes.
+    rank that connects to a peer's 172.17.0.1 reaches itself: refused, or hung after 30 s to some minutes.
     ## Check by hand
     `ip -br addr` on the named nodes; `arping -D -I IFNAME ADDRESS` finds a real conflict on one network.
     ## When it is harmless
-    When these nodes share one network namespace without our seeing it.
+    When these nodes share one network namespace and the check could not detect it.
     """
-    chosen = needed_choices(transport, launch, gpu)
-    shared = shared_addresses(chosen, net, host)
+    chosen = case.of(needed_choices)
+    shared = case.of(shared_addresses)
     for address, nodes in sorted(shared.items()):
         users = [c for n in nodes for c in chosen[n] if address in c.choice.addresses]
-        variables = sorted({c.choice.variable for c in users})
-        interfaces = sorted({i.name for n in nodes[:64] if n in net and (i := holder(net[n], address))})
-        better = good_interfaces(nodes, net, roll, avoid=shared)
+        interfaces = sorted({i.name for n in nodes[:64] if (i := holder(net.get(n), address))})
+        is_set = sorted({c.choice.variable for c in users if c.choice.pattern is not None})
         yield Hit(
-            culprits=Culprits(
-                nodes=nodes, variables=tuple(sorted({c.choice.variable for c in users if c.choice.pattern is not None}))
-            ),
+            culprits=Culprits(nodes=nodes, variables=tuple(is_set)),
             values={
                 "libraries": ", ".join(sorted({c.backend for c in users}, reverse=True)),
-                "nodes": on_nodes(world, nodes),
+                "nodes": on_nodes(case.world, nodes),
                 "address": address,
                 "interface": ", ".join(interfaces[:3]) or "?",
-                "exports": commands(world, (e for v in variables for e in exports(v, better, nodes))),
+                "exports": exports_on(case, nodes, sorted({c.choice.variable for c in users}), shared),
             },
             evidence=tuple(
-                Evidence(
-                    source=c.choice.variable,
-                    node_rank=c.node,
-                    text=f"{c.backend} on node {c.node}: {','.join(c.choice.interfaces)} "
-                    f"({','.join(c.choice.addresses)}): {c.choice.reason}",
-                )
-                for c in users[:16]
+                Evidence(source=c.choice.variable, node_rank=c.node, text=f"{c.backend} on node {c.node}: {c.text}")
+                for c in users[:MAX_EVIDENCE]
             ),
         )

@@ -3,21 +3,12 @@
 from collections.abc import Iterator, Mapping
 from statistics import median
 
+from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.registry import Rule
-from allready.model import (
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    Hit,
-    Reachability,
-    RemedyStep,
-    RollCall,
-    Severity,
-    World,
-)
+from allready.judging.values import MAX_EVIDENCE
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._paths import MAX_LINKS, Link, arrows, judge_paths
 
 MIN_NODES = 3
@@ -35,76 +26,66 @@ MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
     since="0.1",
     layer=Layer.READINESS,
     title="Some paths are far slower than the others",
-    message="TCP {what} is far worse than elsewhere: {worst}, and the median is {median}; directions: "
-    "{num_links} ({links})",
+    message="TCP {what} on {num_links} directions ({links}) is far worse than elsewhere: {worst}, the median is "
+    "{median}",
     remedy=(
         RemedyStep(
-            explanation="measure it properly: start the server on one node",
-            where="node {receiver}",
-            command="iperf3 -s",
+            explanation="measure the link: start the server on one node", where="node {receiver}", command="iperf3 -s"
         ),
+        RemedyStep(explanation="and the client on the other", where="node {sender}", command="iperf3 -c {address}"),
         RemedyStep(
-            explanation="and the client on the other",
-            where="node {sender}",
-            command="iperf3 -c {address}",
-        ),
-        RemedyStep(
-            explanation="then look at speed and errors of the interface",
-            where="both nodes",
-            command="ip -s link",
+            explanation="then check speed and errors of the interface", where="both nodes", command="ip -s link"
         ),
     ),
 )
-def slow_path(reach: Reachability, world: World, roll: RollCall | None = None) -> Iterator[Hit]:
+def slow_path(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     Throughput (of 1 MiB) and round trip (of 64 B) of every pair, against the median of all. A node is named when even
-    its best path is four times worse than the median of the nodes' best, a pair when it is so in both directions. The
-    difference must also be 5 ms or more, and with fewer than three nodes nothing is said.
+    its best path is four times worse than the median of the nodes' best; a pair, when it is so in both directions. The
+    difference must also be 5 ms or more. With fewer than three nodes nothing is reported.
     ## Why it matters
-    A collective runs at the pace of its slowest link: one pair at a tenth of the speed slows the whole job to a
-    tenth.
+    A collective runs at the pace of its slowest link: one pair at a tenth of the speed slows the whole job to a tenth.
     ## Check by hand
     `iperf3 -s` on one node and `iperf3 -c ADDRESS` on the other, for a suspect pair and for a good one.
     ## When it is harmless
-    When the nodes are meant to be far apart (two sites), or another job used the link at that moment: this is a quick
-    probe of a megabyte, not a measurement.
+    When the nodes are far apart by design (two sites), or another job used the link at that moment: this is a quick
+    probe of one megabyte, not a measurement.
     """
-    judged = judge_paths(reach, roll)
+    judged = case.of(judge_paths)
     transfer: dict[Link, float] = {}
     rtt: dict[Link, float] = {}
     for (src, dst, _), paths in judged.data.items():
         for p in paths:
-            link = (src, dst)
             if p.throughput_gb_per_s is not None:
                 seconds = PROBE_BYTES / (max(p.throughput_gb_per_s, MIN_GB_PER_S) * 1e9)
-                transfer[link] = min(seconds, transfer.get(link, seconds))
+                transfer[src, dst] = min(seconds, transfer.get((src, dst), seconds))
             if p.rtt_s is not None:
-                rtt[link] = min(p.rtt_s, rtt.get(link, p.rtt_s))
+                rtt[src, dst] = min(p.rtt_s, rtt.get((src, dst), p.rtt_s))
     for what, times, unit in (("1 MiB", transfer, "GB/s"), ("RTT", rtt, "ms")):
         if len(times) < MIN_LINKS or len({n for link in times for n in link}) < MIN_NODES:
             continue
         nodes, links, usual = _slow(times)
         if not links:
             continue
-        sender, receiver = max(links, key=lambda link: times[link])
-        probes = (p for hop, found in judged.data.items() if hop[:2] == (sender, receiver) for p in found)
+        worst = sorted(links, key=lambda link: -times[link])
+        sender, receiver = worst[0]
         yield Hit(
             confidence=Confidence.LIKELY if nodes else Confidence.POSSIBLE,
             culprits=Culprits(nodes=nodes, links=links[:MAX_LINKS]),
             values={
                 "what": what,
                 "num_links": len(links),
-                "links": arrows(links, world),
+                "links": arrows(links, case.world),
                 "worst": _show(times[sender, receiver], unit),
                 "median": _show(usual, unit),
-                "sender": world.label(sender),
-                "receiver": world.label(receiver),
-                "address": next((p.address for p in probes), "?"),
+                "sender": case.world.label(sender),
+                "receiver": case.world.label(receiver),
+                "address": next((p.address for h, ps in judged.data.items() if h[:2] == worst[0] for p in ps), "?"),
             },
             evidence=tuple(
                 Evidence(source=f"TCP probe {a} -> {b}", text=_show(times[a, b], unit), node_rank=a)
-                for a, b in sorted(links, key=lambda link: -times[link])[:16]
+                for a, b in worst[:MAX_EVIDENCE]
             ),
         )
 

@@ -1,6 +1,6 @@
 """How the holder of the master port is written and what ends it."""
 
-from allready.model import Evidence, MasterPortFacts, PortHolder
+from allready.model import Culprits, Evidence, Hit, MasterPortFacts, PortHolder, World
 
 STORES = frozenset({"torch-store", "allready"})
 """Services that belong to a distributed job: another job's when node 0 finds one on its own port."""
@@ -9,10 +9,10 @@ _IN_USE = ("in use", "EADDRINUSE")
 
 
 def is_taken(facts: MasterPortFacts) -> bool:
-    """Node 0 could not open the port because somebody else has it."""
-    said = facts.error or ""
+    """Node 0 could not open the port because another process has it."""
+    error = facts.error or ""
     return not facts.opened and (
-        facts.holder is not None or facts.service is not None or any(w in said for w in _IN_USE)
+        facts.holder is not None or facts.service is not None or any(w in error for w in _IN_USE)
     )
 
 
@@ -33,9 +33,21 @@ def end_command(holder: PortHolder | None, port: int) -> str:
     return f"sudo ss -ltnp 'sport = :{port}'"
 
 
+def taken_hit(world: World, node: int, facts: MasterPortFacts) -> Hit:
+    """The hit of a rule about who holds the master port."""
+    return Hit(
+        culprits=Culprits(nodes=(node,)),
+        values={
+            "port": facts.port,
+            "node": world.label(node),
+            "holder": holder_text(facts.holder, facts.service),
+            "end": end_command(facts.holder, facts.port),
+        },
+        evidence=port_evidence(facts),
+    )
+
+
 def port_evidence(facts: MasterPortFacts) -> tuple[Evidence, ...]:
     """What node 0 found on its port."""
-    seen = [Evidence(source="master port", node_rank=0, text=facts.error or "could not be opened")]
-    if facts.banner:
-        seen.append(Evidence(source="master port", node_rank=0, text=facts.banner))
-    return tuple(seen)
+    texts = (facts.error or "could not be opened", facts.banner)
+    return tuple(Evidence(source="master port", node_rank=0, text=text) for text in texts if text)

@@ -2,22 +2,21 @@
 
 from collections.abc import Iterator
 
-from allready.judging.addresses import host_is_silent, is_name, reached
+from allready.judging.addresses import host_is_silent, is_name, others_joined
+from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
+from allready.judging.values import grouped, seen
 from allready.model import (
     Confidence,
     Culprits,
-    Evidence,
     FaultClass,
     Hit,
     MasterContactFacts,
     NetFacts,
     PerNode,
     RemedyStep,
-    RollCall,
     Severity,
-    World,
 )
 
 
@@ -27,66 +26,47 @@ from allready.model import (
     fault_class=FaultClass.START_NAME,
     since="0.1",
     layer=Layer.NAME,
-    title="There is no route to MASTER_ADDR",
+    title="No route to MASTER_ADDR",
     message="node {nodes} has no route to MASTER_ADDR {master} ({address}): {detail}",
     remedy=(
-        RemedyStep(
-            explanation="compare {address} with the addresses of node 0",
-            where="node 0",
-            command="hostname -I",
-        ),
+        RemedyStep(explanation="compare {address} with the addresses of node 0", where="node 0", command="hostname -I"),
         RemedyStep(
             explanation="if it is not among them, give an address that this node can reach: --master-addr ADDRESS",
             where="node {nodes}",
         ),
-        RemedyStep(
-            explanation="if it is right, fix the route",
-            where="node {nodes}",
-            command="ip route get {address}",
-        ),
+        RemedyStep(explanation="otherwise fix the route", where="node {nodes}", command="ip route get {address}"),
     ),
 )
-def no_route(
-    contact: PerNode[MasterContactFacts],
-    world: World,
-    net: PerNode[NetFacts] | None = None,
-    roll: RollCall | None = None,
-) -> Iterator[Hit]:
+def no_route(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Nodes whose kernel, or a router on the way, says that there is no way to the address of node 0.  While nobody gets
-    through, the address itself is the suspect (START-NAME); once other nodes do, the route of the node named is
-    (START-PATH).  A machine that gives no sign of life on the node's own subnet is JOB011's, unless MASTER_ADDR is a
-    name: it may mean another machine here (an old line in /etc/hosts), or the machine is off.  Then the path is named
-    and nobody is blamed (START-PATH, likely).
+    Nodes whose kernel, or a router on the path, reports that there is no route to the address of node 0.  While no
+    other node gets through, the address itself is suspect (START-NAME); once others do, the route of the named node is
+    (START-PATH).  A machine on the node's own subnet that does not respond is left to JOB011, unless MASTER_ADDR is a
+    name: it may resolve to another machine here (an old line in /etc/hosts), or the machine is off.  Then only the path
+    is named (START-PATH, likely).
     ## Why it matters
-    No connection can be made; torch retries until its time-out and prints "timed out", as for every other cause.
+    No connection can be made; torch retries until its timeout and prints "timed out", as for every other cause.
     ## Check by hand
-    `ip route get ADDRESS` on the nodes named: "unreachable", "blackhole" or a wrong interface; `ip route` beside the
-    same on a node that gets through.  `getent hosts NAME` on both sides; `ip neigh` says FAILED for a silent machine.
+    `ip route get ADDRESS` on the named nodes: "unreachable", "blackhole" or a wrong interface; compare `ip route` with
+    a node that gets through.  `getent hosts NAME` on both; `ip neigh` shows FAILED for a machine that does not respond.
     ## When it is harmless
-    While the network of a container or a virtual machine is still coming up.
+    While the network of a container or a virtual machine is still starting.
     """
-    others_in = any(reached(c) for c in contact.values()) or (roll is not None and bool(set(roll.present) - {0}))
-    groups: dict[tuple[str, str, str, bool], list[int]] = {}
-    for node, facts in contact.items():
-        is_silent = host_is_silent(facts, net.get(node) if net is not None else None)
-        if facts.outcome == "no_route" and (not is_silent or is_name(facts.master_addr)):
-            detail = facts.detail or "no route to host"
-            key = (facts.master_addr, facts.address or facts.master_addr, detail, is_silent)
-            groups.setdefault(key, []).append(node)
+    net, others_in = case.facts(NetFacts), others_joined(case.roll, contact.values())
+    groups = grouped(
+        ((facts.master_addr, facts.address or facts.master_addr, facts.detail or "no route to host", is_silent), node)
+        for node, facts in contact.items()
+        for is_silent in (host_is_silent(facts, net.get(node)),)
+        if facts.outcome == "no_route" and (not is_silent or is_name(facts.master_addr))
+    )
     for (master, address, detail, is_silent), nodes in groups.items():
-        if is_silent:
-            culprits = Culprits(links=tuple((n, 0) for n in nodes))
-        else:
-            culprits = Culprits(nodes=tuple(nodes), variables=() if others_in else ("MASTER_ADDR",))
+        variables = () if others_in else ("MASTER_ADDR",)
+        links = Culprits(links=tuple((n, 0) for n in nodes))
         yield Hit(
-            culprits=culprits,
+            culprits=links if is_silent else Culprits(nodes=nodes, variables=variables),
             fault_class=FaultClass.START_PATH if others_in or is_silent else None,
             confidence=Confidence.CERTAIN if others_in and not is_silent else Confidence.LIKELY,
-            values={"nodes": world.labels(nodes), "master": master, "address": address, "detail": detail},
-            evidence=tuple(
-                Evidence(source="attempts to reach node 0", node_rank=n, text=f"{address}: {contact[n].detail}")
-                for n in nodes[:16]
-            ),
+            values={"nodes": case.world.labels(nodes), "master": master, "address": address, "detail": detail},
+            evidence=seen("attempts to reach node 0", {n: f"{address}: {contact[n].detail}" for n in nodes}),
         )

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 
-from allready.judging.addresses import datagram_callers, endpoint, half_open_callers
+from allready.judging.addresses import datagram_callers, endpoint, half_open_callers, job_of
+from allready.judging.analysis import Analysis
+from allready.judging.firewall import filter_evidence, own_drop
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
+from allready.judging.values import MAX_EVIDENCE, seen
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,11 +19,8 @@ from allready.model import (
     MasterContactFacts,
     PerNode,
     RemedyStep,
-    RollCall,
     Severity,
-    World,
 )
-from allready.rules.port._filter import filter_evidence, own_drop
 
 
 @Rule(
@@ -29,36 +29,30 @@ from allready.rules.port._filter import filter_evidence, own_drop
     fault_class=FaultClass.START_PATH,
     since="0.1",
     layer=Layer.PATH,
-    title="The path from node 0 to a node is broken in one direction",
-    message="what node 0 sends does not arrive at node {nodes} ({seen}): the path from node 0 is broken in that "
+    title="Packets from node 0 do not reach a node",
+    message="node {nodes} does not receive what node 0 sends ({seen}): the path from node 0 is broken in that "
     "direction",
     remedy=(
         RemedyStep(
-            explanation="find the rule that drops what comes from {master}",
+            explanation="find the rule that drops packets from {master}",
             where="node {nodes}",
             command="nft list ruleset; iptables -S INPUT",
         ),
         RemedyStep(
-            explanation="if there is none, check the way back, and reverse-path filtering (rp_filter 1 drops "
-            "what comes in by another interface than the route goes out)",
+            explanation="if there is none, check the return path and reverse-path filtering (rp_filter 1 drops packets "
+            "that arrive on another interface than the route uses)",
             where="node 0",
             command="ip route get {back}; sysctl net.ipv4.conf.all.rp_filter",
         ),
     ),
 )
-def one_way_master(
-    launch: PerNode[LaunchFacts],
-    world: World,
-    roll: RollCall | None = None,
-    contact: PerNode[MasterContactFacts] | None = None,
-    firewall: PerNode[FirewallFacts] | None = None,
-) -> Iterator[Hit]:
+def one_way_master(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Nodes that node 0 hears and that do not hear node 0.  Certain when a node's datagrams arrive and say that no answer
-    ever did.  Likely when a node's connection attempts (SYN) arrive, our answers are never acknowledged, and there is
-    no other sign of exactly as many nodes as there are such callers; or when the silent node's own packet filter drops
-    what comes from node 0.
+    Nodes whose packets arrive at node 0 and that receive none from it.  Certain when a node's datagrams arrive and
+    report that it never got an answer.  Likely when connection attempts (SYN) arrive, our answers are never
+    acknowledged, and there are exactly as many such callers as nodes without any other sign; or when the silent node's
+    own packet filter drops what comes from node 0.
     ## Why it matters
     A connection needs both directions, so each side sees nothing but silence and blames the other.
     ## Check by hand
@@ -67,62 +61,38 @@ def one_way_master(
     ## When it is harmless
     Never, while the node is needed.
     """
-    if world.num_nodes < 2 or not launch:
+    if case.world.num_nodes < 2 or not launch:
         return
-    master = (launch.get(0) or next(iter(launch.values()))).master_addr
+    master = job_of(launch).master_addr
     named: set[int] = set()
-    if roll is not None:
-        deaf = {n: c for n, c in datagram_callers(roll).items() if c.hears_us is False}
-        if deaf:
-            named |= set(deaf)
-            seen = [f"{c.address}: calls by UDP, hears no answer; TCP: {c.detail or 'none'}" for c in deaf.values()]
-            yield _hit(
-                world,
-                tuple(sorted(deaf)),
-                [c.address for c in deaf.values()],
-                master,
-                Confidence.CERTAIN,
-                [Evidence(source="datagrams at node 0", text=t) for t in seen],
-            )
-        nodes, callers = half_open_callers(roll)
-        if nodes:
-            named |= set(nodes)
-            seen = [f"{c.address}: {c.detail or 'SYN received, handshake never completed'}" for c in callers]
-            yield _hit(
-                world,
-                nodes,
-                [c.address for c in callers],
-                master,
-                Confidence.LIKELY,
-                [Evidence(source="half-open connections at node 0", text=t) for t in seen],
-            )
-    for node, facts in (contact or {}).items():
-        own = firewall.get(node) if firewall is not None else None
-        dropped = own_drop(own, facts.address)
+    if case.roll is not None:
+        deaf = {n: c for n, c in datagram_callers(case.roll).items() if c.hears_us is False}
+        half_open, callers = half_open_callers(case.roll)
+        udp = {c.address: f"calls by UDP, receives no answer; TCP: {c.detail or 'none'}" for c in deaf.values()}
+        syn = {c.address: c.detail or "SYN received, handshake never completed" for c in callers}
+        for nodes, confidence, source, texts in (
+            (tuple(sorted(deaf)), Confidence.CERTAIN, "datagrams at node 0", udp),
+            (half_open, Confidence.LIKELY, "half-open connections at node 0", syn),
+        ):
+            if nodes:
+                named |= set(nodes)
+                evidence = [Evidence(source=source, text=f"{address}: {text}") for address, text in texts.items()]
+                yield _hit(case, nodes, list(texts), master, confidence, evidence)
+    firewall = case.facts(FirewallFacts)
+    for node, facts in case.facts(MasterContactFacts).items():
+        dropped = own_drop(firewall.get(node), facts.address)
         if node in named or facts.outcome != "silent" or dropped is None or dropped[0] != "in":
             continue
-        yield _hit(
-            world,
-            (node,),
-            [f"{world.label(node)}: {dropped[1].text}"],
-            facts.address or master,
-            Confidence.LIKELY,
-            [
-                Evidence(
-                    source="attempts to reach node 0",
-                    node_rank=node,
-                    text=f"silent at {endpoint(facts.address, facts.master_port)}, {facts.attempts} attempts",
-                ),
-                *filter_evidence(own, node),
-            ],
-            back="ADDRESS",
-        )
+        text = f"silent at {endpoint(facts.address, facts.master_port)}, {facts.attempts} attempts"
+        evidence = [*seen("attempts to reach node 0", {node: text}), *filter_evidence(firewall.get(node), node)]
+        rule = f"{case.world.label(node)}: {dropped[1].text}"
+        yield _hit(case, (node,), [rule], facts.address or master, Confidence.LIKELY, evidence, back="ADDRESS")
 
 
 def _hit(
-    world: World,
+    case: Analysis,
     nodes: tuple[int, ...],
-    addresses: list[str],
+    found: list[str],
     master: str,
     confidence: Confidence,
     evidence: list[Evidence],
@@ -133,10 +103,10 @@ def _hit(
         culprits=Culprits(links=tuple((0, n) for n in nodes)),
         confidence=confidence,
         values={
-            "nodes": world.labels(nodes),
-            "seen": ", ".join(addresses[:8]),
+            "nodes": case.world.labels(nodes),
+            "seen": ", ".join(found[:8]),
             "master": master,
-            "back": back or addresses[0],
+            "back": back or found[0],
         },
-        evidence=tuple(evidence[:16]),
+        evidence=tuple(evidence[:MAX_EVIDENCE]),
     )

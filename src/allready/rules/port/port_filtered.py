@@ -6,17 +6,32 @@ from msgspec import Struct
 
 from allready.judging.addresses import (
     all_loopback,
+    calling_addresses,
     datagram_callers,
     drops_out,
     drops_port,
     endpoint,
     is_rejected,
+    job_of,
     on_link,
+    others_joined,
     own_addresses,
-    reached,
+)
+from allready.judging.analysis import Analysis
+from allready.judging.firewall import (
+    accept_command,
+    answers_dropped,
+    delete_command,
+    filter_evidence,
+    locked_out,
+    opening,
+    own_drop,
+    rule_for,
+    single_hosts,
 )
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
+from allready.judging.values import MAX_EVIDENCE, seen
 from allready.model import (
     Confidence,
     Culprits,
@@ -33,17 +48,6 @@ from allready.model import (
     RemedyStep,
     RollCall,
     Severity,
-    World,
-)
-from allready.rules._firewall import opening, rule_for
-from allready.rules.port._filter import (
-    accept_command,
-    answers_dropped,
-    delete_command,
-    filter_evidence,
-    locked_out,
-    own_drop,
-    single_hosts,
 )
 
 
@@ -56,7 +60,7 @@ class _Victim(Struct):
 
 
 class _Shut(Struct, frozen=True):
-    """The filter of a node that shuts the way; `command` opens it, empty where `opening` does."""
+    """The filter of a node that blocks the path; `command` opens it, empty where `opening` does."""
 
     firewall: FirewallFacts
     rule: DropRule | None
@@ -68,6 +72,13 @@ class _Shut(Struct, frozen=True):
         return self.rule.text if self.rule is not None else self.firewall.tool or "?"
 
 
+class _Found(Struct):
+    """Nodes that get no answer, and the filters that block them, by node rank."""
+
+    victims: dict[int, _Victim] = {}
+    shut: dict[int, _Shut] = {}
+
+
 @Rule(
     code="PRT002",
     severity=Severity.BLOCKER,
@@ -75,82 +86,64 @@ class _Shut(Struct, frozen=True):
     since="0.1",
     layer=Layer.PATH,
     title="The master port is filtered",
-    message="TCP from node {nodes} to the master port {address} does not get through, as when a packet filter "
-    "drops it (filter found: {filter})",
+    message="TCP from node {nodes} to the master port {address} gets no answer, as when a packet filter drops it "
+    "(filter found: {filter})",
     remedy=(
         RemedyStep(
             explanation="open TCP port {port} for the nodes of the job; in a cloud, in the security group as well",
             where="node {on}",
             command="{command}",
         ),
+        RemedyStep(explanation="or remove the rule that drops it", where="node {on}", command="{delete}"),
         RemedyStep(
-            explanation="or remove the rule that drops it",
-            where="node {on}",
-            command="{delete}",
-        ),
-        RemedyStep(
-            explanation="the rules of node 0 let the port in: find what drops the packets, here, on the way or "
-            "in the security group of a cloud",
+            explanation="the rules of node 0 let the port in: find what drops the packets, here, on the path or in the "
+            "security group of a cloud",
             where="node {nodes}",
             command="{find}",
         ),
         RemedyStep(
-            explanation="no answer to this either: check whether that machine is up",
+            explanation="if this gets no answer either, check whether that machine is up",
             where="node {nodes}",
             command="ping -c 3 {master}",
         ),
     ),
 )
-def port_filtered(
-    launch: PerNode[LaunchFacts],
-    world: World,
-    roll: RollCall | None = None,
-    contact: PerNode[MasterContactFacts] | None = None,
-    firewall: PerNode[FirewallFacts] | None = None,
-    master_port: PerNode[MasterPortFacts] | None = None,
-    net: PerNode[NetFacts] | None = None,
-) -> Iterator[Hit]:
+def port_filtered(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Nodes whose connections to the master port stay without any answer, seen from both sides.  From the node: silence.
-    From node 0: the node's datagrams arrive and are answered, its TCP connection does not come (certain: the machine is
-    alive and the path carries packets both ways).  And node 0's own packet filter, as far as it may be read: if it
-    drops the port, or its own answers from there, and nobody has come, or drops exactly as many single addresses of its
-    subnet as nodes are silent, it is named with the command that opens the way.
+    Nodes whose connections to the master port get no answer, seen from both sides.  From the node: silence.  From
+    node 0: the node's datagrams arrive and are answered, its TCP connection does not come (certain: the machine is
+    alive and packets pass both ways).  Node 0 is named when its own packet filter, as far as it may be read, drops the
+    port, or its own answers from there while no node has joined, or exactly as many single addresses of its subnet as
+    nodes are silent.
 
-    Silence alone is likely a filter when the machine is on the same subnet (it answered for its address) or when other
-    nodes got through, and only possible otherwise: a machine that is off behind a router looks the same.
-    Where datagrams stay without an answer too, the node cannot tell a lost request from a lost answer; node 0 can, and
-    its report (PRT007) is the one to believe.
+    Silence alone is likely a filter when the machine is on the same subnet or other nodes got through, and only
+    possible otherwise: a machine that is off behind a router looks the same.  Where datagrams get no answer either, the
+    node cannot tell a lost request from a lost answer; node 0 can, and reports PRT007.
     ## Why it matters
-    The kernel repeats a dropped SYN for about 127 s, and torch repeats that until its time-out: the message is the same
+    The kernel repeats a dropped SYN for about 127 s, and torch repeats that until its timeout: the message is the same
     as for a wrong address.
     ## Check by hand
-    From the node named: `nc -vz -w 3 MASTER_ADDR PORT` ends by time-out instead of "refused"; on node 0:
-    `nft list ruleset`, `iptables -S`, `firewall-cmd --list-all`, `ufw status`; the cloud's security groups.
+    From the named node: `nc -vz -w 3 MASTER_ADDR PORT` times out instead of "refused"; on node 0: `nft list ruleset`,
+    `iptables -S`, `firewall-cmd --list-all`, `ufw status`; the cloud's security groups.
     ## When it is harmless
     Never, while the node is needed.
     """
+    world = case.world
     if world.num_nodes < 2 or not launch:
         return
-    filters = firewall if firewall is not None else PerNode[FirewallFacts]({})
-    job = launch.get(0) or next(iter(launch.values()))
-    victims: dict[int, _Victim] = {}
-    shut: dict[int, _Shut] = {}
-    if roll is not None:
-        _seen_by_node_0(roll, victims)
-    if contact is not None:
-        _seen_by_nodes(contact, net, filters, roll, victims, shut)
+    filters, contact, job = case.facts(FirewallFacts), case.facts(MasterContactFacts), job_of(launch)
+    found = _Found()
+    _seen_by_node_0(case.roll, found)
+    _seen_by_nodes(case, found)
     if 0 in filters:
-        opened = master_port.get(0) if master_port is not None else None
-        found = _shut_on_node_0(filters[0], opened, job.master_port, roll, net.get(0) if net else None, victims)
-        if found is not None:
-            shut[0] = found
+        _shut_on_node_0(case, job.master_port, found)
+    victims, shut = found.victims, found.shut
     if not victims:
         return
     nodes = tuple(sorted(victims))
     culprit = 0 if 0 in shut else next(iter(shut), 0)
-    met = contact.get(nodes[0]) if contact is not None else None
+    address = contact[nodes[0]].address if nodes[0] in contact else None
     yield Hit(
         culprits=Culprits(
             nodes=tuple(sorted(shut)), links=tuple((0, n) if victims[n].answers_lost else (n, 0) for n in nodes)
@@ -158,24 +151,18 @@ def port_filtered(
         confidence=max((victims[n].confidence for n in nodes), key=lambda c: c.weight),
         values={
             "nodes": world.labels(nodes),
-            "address": endpoint((met.address if met is not None else None) or job.master_addr, job.master_port),
+            "address": endpoint(address or job.master_addr, job.master_port),
             "port": job.master_port,
             "master": job.master_addr,
             "filter": ", ".join(f"{world.label(n)}: {own.text}" for n, own in shut.items()) or "-",
             "on": world.label(culprit),
-            **_commands(shut.get(culprit), filters, job.master_port, _calling_from(roll, nodes)),
+            **_commands(shut.get(culprit), filters, job.master_port, calling_addresses(case.roll, nodes)),
         },
         evidence=(
-            *(e for n in nodes[:16] for e in victims[n].evidence),
+            *(e for n in nodes[:MAX_EVIDENCE] for e in victims[n].evidence),
             *(e for n in sorted(shut) for e in filter_evidence(filters.get(n), n)),
         ),
     )
-
-
-def _calling_from(roll: RollCall | None, nodes: tuple[int, ...]) -> list[str]:
-    """The addresses of the victims, where all of them are known."""
-    calling = datagram_callers(roll) if roll is not None else {}
-    return [calling[n].address for n in nodes] if all(n in calling for n in nodes) else []
 
 
 def _commands(shut: _Shut | None, filters: PerNode[FirewallFacts], port: int, peers: list[str]) -> dict[str, str]:
@@ -186,96 +173,74 @@ def _commands(shut: _Shut | None, filters: PerNode[FirewallFacts], port: int, pe
     return {"command": command or opening([0], filters, (port, port), peers)[0][0], "delete": delete, "find": ""}
 
 
-def _shut_on_node_0(
-    own: FirewallFacts,
-    opened: MasterPortFacts | None,
-    port: int,
-    roll: RollCall | None,
-    net: NetFacts | None,
-    victims: dict[int, _Victim],
-) -> _Shut | None:
+def _shut_on_node_0(case: Analysis, port: int, found: _Found) -> None:
     """Node 0's own filter, where it drops the port, its answers from there, or the packets of silent nodes."""
+    own, opened, roll = case.facts(FirewallFacts)[0], case.facts(MasterPortFacts).get(0), case.roll
     listening = opened.port if opened is not None else port
     shut_in, answers = drops_port(own, listening), answers_dropped(own, listening)
-    found: _Shut | None = None
     if shut_in or answers is not None:
         is_open = opened is None or opened.opened
-        if roll is not None and is_open and not set(roll.present) - {0}:
+        if roll is not None and is_open and not others_joined(roll):
             rejected = {n for n, c in datagram_callers(roll).items() if is_rejected(c)}  # PRT010
             for node in set(roll.missing) - rejected:
-                victims.setdefault(node, _Victim(Confidence.LIKELY))
-        if victims and shut_in:
-            found = _Shut(own, rule_for(own, (port, port)))
-        elif victims and answers is not None:
-            found = _Shut(own, answers, accept_command(own, answers, ("out", listening)))
-        for victim in victims.values():
+                found.victims.setdefault(node, _Victim(Confidence.LIKELY))
+        if found.victims and shut_in:
+            found.shut[0] = _Shut(own, rule_for(own, (port, port)))
+        elif found.victims and answers is not None:
+            found.shut[0] = _Shut(own, answers, accept_command(own, answers, ("out", listening)))
+        for victim in found.victims.values():
             victim.answers_lost = victim.answers_lost or not shut_in
-    for node, rule in (locked_out(roll, own, net) if roll is not None else {}).items():
-        victims.setdefault(node, _Victim(Confidence.LIKELY))
-        found = found or _Shut(own, rule, accept_command(own, rule, ("in", next(single_hosts(rule.sources)))))
-    return found
+    for node, rule in (locked_out(roll, own, case.facts(NetFacts).get(0)) if roll is not None else {}).items():
+        found.victims.setdefault(node, _Victim(Confidence.LIKELY))
+        command = accept_command(own, rule, ("in", next(single_hosts(rule.sources))))
+        found.shut.setdefault(0, _Shut(own, rule, command))
 
 
-def _seen_by_node_0(roll: RollCall, victims: dict[int, _Victim]) -> None:
-    half_open = {c.address for c in roll.callers if c.kind == "half_open"}
+def _seen_by_node_0(roll: RollCall | None, found: _Found) -> None:
+    half_open = {c.address for c in roll.callers if c.kind == "half_open"} if roll is not None else set()
     for node, caller in datagram_callers(roll).items():
-        # Not yet known whether it hears us: the next call tells, until then nobody is accused.
-        if caller.hears_us is False or (caller.hears_us is None and not roll.finished) or is_rejected(caller):
+        # Whether it receives our answers is reported by its next datagram; until then it is not accused.
+        is_open = caller.hears_us is None and roll is not None and not roll.finished
+        if caller.hears_us is False or is_open or is_rejected(caller):
             continue
-        victim = _Victim(Confidence.CERTAIN if caller.hears_us else Confidence.LIKELY)
-        victim.answers_lost = caller.address in half_open
-        victim.evidence.append(
-            Evidence(
-                source="datagrams at node 0",
-                node_rank=node,
-                text=f"node {node} ({caller.name or '?'}, {caller.address}) calls by UDP, its TCP connection: "
-                f"{caller.detail or 'none'}"
-                + (", SYN received, handshake never completed" if victim.answers_lost else ""),
-            )
+        lost = caller.address in half_open
+        text = (
+            f"node {node} ({caller.name or '?'}, {caller.address}) calls by UDP, its TCP connection: "
+            f"{caller.detail or 'none'}{', SYN received, handshake never completed' if lost else ''}"
         )
-        victims[node] = victim
+        confidence = Confidence.CERTAIN if caller.hears_us else Confidence.LIKELY
+        found.victims[node] = _Victim(confidence, [*seen("datagrams at node 0", {node: text})], lost)
 
 
-def _seen_by_nodes(
-    contact: PerNode[MasterContactFacts],
-    net: PerNode[NetFacts] | None,
-    filters: PerNode[FirewallFacts],
-    roll: RollCall | None,
-    victims: dict[int, _Victim],
-    shut: dict[int, _Shut],
-) -> None:
-    others_in = any(reached(c) for c in contact.values()) or (roll is not None and bool(set(roll.present) - {0}))
-    one_way = {n for n, c in datagram_callers(roll).items() if c.hears_us is False} if roll is not None else set()
+def _seen_by_nodes(case: Analysis, found: _Found) -> None:
+    contact, net, filters = case.facts(MasterContactFacts), case.facts(NetFacts), case.facts(FirewallFacts)
+    others_in = others_joined(case.roll, contact.values())
+    one_way = {n for n, c in datagram_callers(case.roll).items() if c.hears_us is False}
     for node, facts in contact.items():
-        here = net.get(node) if net is not None else None
+        here = net.get(node)
         if facts.outcome != "silent" or all_loopback(facts.addresses) or node in one_way:
             continue
-        if here is not None and facts.address in own_addresses(here):
-            continue  # NAM006
         direction, rule = own_drop(filters.get(node), facts.address) or ("", None)
-        if direction == "in":
-            continue  # PRT007
+        if facts.address in own_addresses(here) or direction == "in":
+            continue  # NAM006, PRT007
         own = _shut_out(filters.get(node), rule, facts)
-        near = here is not None and facts.address is not None and on_link(here, facts.address)
-        sure = Confidence.CERTAIN if facts.heard_by_datagram else None
+        near = on_link(here, facts.address)
         likely = Confidence.LIKELY if near or others_in or own is not None else Confidence.POSSIBLE
-        victim = victims.setdefault(node, _Victim(sure or likely))
-        victim.confidence = max((victim.confidence, sure or likely), key=lambda c: c.weight)
+        confidence = Confidence.CERTAIN if facts.heard_by_datagram else likely
+        victim = found.victims.setdefault(node, _Victim(confidence))
+        victim.confidence = max((victim.confidence, confidence), key=lambda c: c.weight)
         datagram = {True: "answered", False: "not answered", None: "not tried"}[facts.heard_by_datagram]
-        victim.evidence.append(
-            Evidence(
-                source="attempts to reach node 0",
-                node_rank=node,
-                text=f"{facts.outcome} at {endpoint(facts.address, facts.master_port)}, {facts.attempts} attempts in "
-                f"{facts.waited_s:.1f} s; UDP datagrams: {datagram}",
-            )
+        text = (
+            f"{facts.outcome} at {endpoint(facts.address, facts.master_port)}, {facts.attempts} attempts in "
+            f"{facts.waited_s:.1f} s; UDP datagrams: {datagram}"
         )
+        victim.evidence += seen("attempts to reach node 0", {node: text})
         if own is not None:
-            shut[node] = own
+            found.shut[node] = own
 
 
 def _shut_out(own: FirewallFacts | None, rule: DropRule | None, facts: MasterContactFacts) -> _Shut | None:
-    """The filter of a node that lets its own packets to node 0 not out."""
+    """The filter of a node that drops its own packets to node 0."""
     port = facts.master_port
     if own is None or (rule is None and not drops_out(own, port)):
         return None

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-from allready.judging.addresses import endpoint, is_loopback, is_misnamed, own_addresses, reached
+from allready.judging.addresses import endpoint, is_misnamed, is_own, is_refused_by_filter, others_joined
+from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
+from allready.judging.values import grouped, seen
 from allready.model import (
     Confidence,
     Culprits,
-    Evidence,
     FaultClass,
     Hit,
     MasterContactFacts,
@@ -16,9 +17,7 @@ from allready.model import (
     NetFacts,
     PerNode,
     RemedyStep,
-    RollCall,
     Severity,
-    World,
 )
 
 
@@ -29,97 +28,82 @@ from allready.model import (
     since="0.1",
     layer=Layer.PATH,
     title="The master port is refused",
-    message="{address} answers node {nodes}, but nobody listens on port {port}: node 0 is not started, or it listens "
-    "on another port (found nearby: {nearby})",
+    message="{address} refuses node {nodes}: no process listens on port {port}; node 0 has not started, or listens on "
+    "another port (found nearby: {nearby})",
     remedy=(
+        RemedyStep(explanation="start the command with --node-rank 0", where="{master}"),
         RemedyStep(
-            explanation="start the command with --node-rank 0",
-            where="{master}",
-        ),
-        RemedyStep(
-            explanation="if it runs there, give all nodes the port on which it listens (--master-port)",
+            explanation="if it is running there, give all nodes the port on which it listens (--master-port)",
             where="{master}",
             command="ss -ltnp",
         ),
     ),
 )
-def port_refused(
-    contact: PerNode[MasterContactFacts],
-    world: World,
-    master_port: PerNode[MasterPortFacts] | None = None,
-    net: PerNode[NetFacts] | None = None,
-    roll: RollCall | None = None,
-) -> Iterator[Hit]:
+def port_refused(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Nodes whose connections to MASTER_ADDR:MASTER_PORT are refused: the machine is up and the path is open, and nobody
+    Nodes whose connections to MASTER_ADDR:MASTER_PORT are refused: the machine is up, the path is open, and no process
     listens on that port.
 
-    From the outside this has two causes that look the same: node 0 has not been started (or crashed before it opened
-    its port), or it listens on another port.  What answers on ports nearby tells them apart: another allready there
-    means a wrong port; nothing there, although it was tried, means that node 0 is absent, and JOB011 says so instead.
-    Where the ports nearby could not be tried, this finding is likely, and JOB011 stands beside it as possible.
-    Where other nodes did get through on the same port, the refusal is a packet filter's (REJECT) or another machine's,
-    and the path from the refused node is named.
+    Either node 0 has not started (or crashed before it opened its port), or it listens on another port.  Ports nearby
+    tell them apart: another allready there means a wrong port; none means that node 0 is absent, which JOB011 reports
+    instead.  Where the ports nearby could not be tried, this finding is likely and JOB011 possible.  Where other nodes
+    got through on the same port, a packet filter (REJECT) or another machine refused, and the path from the refused
+    node is named.
     ## Why it matters
-    torch retries a refused connection until its time-out (60 to 1800 s) and then prints one that reads like a network
+    torch retries a refused connection until its timeout (60 to 1800 s) and then prints one that reads like a network
     fault.
     ## Check by hand
-    On node 0: `ss -ltnp 'sport = :PORT'`; from the node named: `nc -vz MASTER_ADDR PORT` answers "refused" at once.
+    On node 0: `ss -ltnp 'sport = :PORT'`; from the named node: `nc -vz MASTER_ADDR PORT` answers "refused" at once.
     ## When it is harmless
     While node 0 is still being started.  Before `--wait` has passed the status is "waiting".
     """
-    joined = {(c.address, c.master_port) for c in contact.values() if reached(c)}
-    others_in = bool(joined) or (roll is not None and bool(set(roll.present) - {0}))
-    opened = master_port.get(0) if master_port is not None else None
-    groups: dict[tuple[str | None, int], list[int]] = {}
-    for node, facts in contact.items():
-        here = net.get(node) if net is not None else None
-        misnamed = is_misnamed(facts.master_addr, facts.addresses)
-        on_itself = here is not None and facts.address in own_addresses(here) and not is_loopback(facts.address or "")
-        filtered = facts.heard_by_datagram or facts.rejected_by  # PRT010
-        if facts.outcome == "refused" and not filtered and not misnamed and not on_itself:
-            groups.setdefault((facts.address, facts.master_port), []).append(node)
+    net, opened = case.facts(NetFacts), case.facts(MasterPortFacts).get(0)
+    others_in = others_joined(case.roll, contact.values())
+    groups = grouped(
+        ((facts.address, facts.master_port), node)
+        for node, facts in contact.items()
+        if facts.outcome == "refused"
+        and not is_refused_by_filter(facts)  # PRT010
+        and not is_misnamed(facts.master_addr, facts.addresses)
+        and not is_own(facts, net.get(node))
+    )
     for (address, port), nodes in groups.items():
         first = contact[nodes[0]]
         near = first.nearby
-        other_port = opened is not None and opened.opened and opened.port != port
+        other_port = opened.port if opened is not None and opened.opened and opened.port != port else None
         our_kind_near = near is not None and any(service == "allready" for _, service in near)
-        if near is not None and not our_kind_near and not other_port and not others_in:
+        if near is not None and not our_kind_near and other_port is None and not others_in:
             continue  # JOB011
         culprits = Culprits(nodes=(0,))
-        if our_kind_near:  # node 0 is there, on another port: one of the two numbers is wrong, and nobody knows which
-            culprits = Culprits(links=tuple((n, 0) for n in nodes), variables=("MASTER_PORT",))
-        if other_port:
-            culprits = Culprits(nodes=tuple(nodes), variables=("MASTER_PORT",))
-        elif others_in:
-            culprits = Culprits(links=tuple((n, 0) for n in nodes))
+        if other_port is not None:
+            culprits = Culprits(nodes=nodes, variables=("MASTER_PORT",))
+        elif others_in or our_kind_near:  # where node 0 is on another port, either of the two numbers may be wrong
+            variables = () if others_in else ("MASTER_PORT",)
+            culprits = Culprits(links=tuple((n, 0) for n in nodes), variables=variables)
         yield Hit(
             culprits=culprits,
             confidence=Confidence.CERTAIN if other_port else Confidence.LIKELY,
             values={
                 "address": address or first.master_addr,
-                "nodes": world.labels(nodes),
+                "nodes": case.world.labels(nodes),
                 "port": port,
-                "nearby": _nearby(first, opened.port if opened is not None and other_port else None),
+                "nearby": f"{other_port} allready" if other_port else _nearby(first),
                 "master": first.master_addr,
             },
-            evidence=tuple(
-                Evidence(
-                    source="attempts to reach node 0",
-                    node_rank=n,
-                    text=f"{endpoint(address, port)}: {contact[n].detail or 'refused'}, "
-                    f"{contact[n].attempts} attempts in {contact[n].waited_s:.1f} s",
-                )
-                for n in nodes[:16]
+            evidence=seen(
+                "attempts to reach node 0",
+                {
+                    n: f"{endpoint(address, port)}: {contact[n].detail or 'refused'}, "
+                    f"{contact[n].attempts} attempts in {contact[n].waited_s:.1f} s"
+                    for n in nodes
+                },
             ),
         )
 
 
-def _nearby(facts: MasterContactFacts, opened: int | None) -> str:
+def _nearby(facts: MasterContactFacts) -> str:
     """What answers on other ports: `29501 allready`; "-" when nothing is known."""
-    if opened is not None:
-        return f"{opened} allready"
     if facts.nearby:
         return ", ".join(f"{port} {service}" for port, service in facts.nearby[:8])
     holder = facts.local_holder

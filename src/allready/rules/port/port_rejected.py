@@ -2,9 +2,20 @@
 
 from collections.abc import Iterator
 
-from allready.judging.addresses import datagram_callers, drops_port, endpoint, is_rejected
+from allready.judging.addresses import (
+    calling_addresses,
+    datagram_callers,
+    drops_port,
+    endpoint,
+    is_refused_by_filter,
+    is_rejected,
+    job_of,
+)
+from allready.judging.analysis import Analysis
+from allready.judging.firewall import filter_evidence, opening, rule_for
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
+from allready.judging.values import MAX_EVIDENCE, seen
 from allready.model import (
     Confidence,
     Culprits,
@@ -16,12 +27,8 @@ from allready.model import (
     MasterContactFacts,
     PerNode,
     RemedyStep,
-    RollCall,
     Severity,
-    World,
 )
-from allready.rules._firewall import opening, rule_for
-from allready.rules.port._filter import filter_evidence
 
 
 @Rule(
@@ -30,21 +37,16 @@ from allready.rules.port._filter import filter_evidence
     fault_class=FaultClass.START_PATH,
     since="0.1",
     layer=Layer.PATH,
-    title="The master port is rejected by a packet filter",
+    title="A packet filter rejects connections to the master port",
     message="a packet filter rejects TCP from node {nodes} to {address} (filter found: {filter}; ICMP from: {sender})",
     remedy=RemedyStep(
-        explanation="open TCP port {port} for the nodes of the job; if no filter there rejects it, one on the way does",
+        explanation="open TCP port {port} for the nodes of the job; if no filter there rejects it, one on the path "
+        "does",
         where="node 0",
         command="{command}",
     ),
 )
-def port_rejected(
-    launch: PerNode[LaunchFacts],
-    world: World,
-    roll: RollCall | None = None,
-    contact: PerNode[MasterContactFacts] | None = None,
-    firewall: PerNode[FirewallFacts] | None = None,
-) -> Iterator[Hit]:
+def port_rejected(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     Nodes whose TCP connection to the master port is refused by a packet filter and not by a closed port.  Two things
@@ -52,56 +54,42 @@ def port_rejected(
     the node's datagrams on the same port number.  Node 0 is named where its own filter, as far as it may be read,
     rejects the port.
     ## Why it matters
-    A filter that rejects (instead of dropping) answers exactly like a port that nobody listens on.  torch retries until
-    its time-out, and everybody looks for a node 0 that runs.
+    A filter that rejects (instead of dropping) answers exactly like a port without a listener.  torch retries until its
+    timeout, and the search begins at a node 0 that runs.
     ## Check by hand
     On node 0: `ss -ltnp 'sport = :PORT'` shows the listener, `nft list ruleset` or `iptables -S` the rule with reject.
     ## When it is harmless
     Never, while the node is needed.
     """
-    if world.num_nodes < 2 or not launch:
+    if case.world.num_nodes < 2 or not launch:
         return
-    heard = contact if contact is not None else PerNode[MasterContactFacts]({})
-    rejected = {
-        n: c.address for n, c in heard.items() if c.outcome == "refused" and (c.heard_by_datagram or c.rejected_by)
-    }
-    callers = datagram_callers(roll) if roll is not None else {}
-    calling = {n: c for n, c in callers.items() if is_rejected(c)}
+    rejected = {n: c for n, c in case.facts(MasterContactFacts).items() if is_refused_by_filter(c)}
+    calling = {n: c for n, c in datagram_callers(case.roll).items() if is_rejected(c)}
     nodes = tuple(sorted({*rejected, *calling}))
     if not nodes:
         return
-    job = launch.get(0) or next(iter(launch.values()))
-    address = next((a for a in rejected.values() if a), job.master_addr)
-    peers = [calling[n].address for n in nodes] if all(n in calling for n in nodes) else []
-    own = firewall.get(0) if firewall is not None else None
-    port = job.master_port
+    job, firewall = job_of(launch), case.facts(FirewallFacts)
+    port, own = job.master_port, firewall.get(0)
+    address = next((c.address for c in rejected.values() if c.address), job.master_addr)
     rule = rule_for(own, (port, port)) if own is not None and drops_port(own, port) else None
-    senders = sorted({by for n in rejected if (by := heard[n].rejected_by)})
+    attempts = {
+        n: f"{c.detail}; datagrams {'answered' if c.heard_by_datagram else 'not answered'}" for n, c in rejected.items()
+    }
+    calls = [f"node {n} ({c.name}, {c.address}) calls: its TCP connection was refused" for n, c in calling.items()]
     yield Hit(
         culprits=Culprits(nodes=(0,) if rule else (), links=tuple((n, 0) for n in nodes)),
         confidence=Confidence.CERTAIN,
         values={
-            "nodes": world.labels(nodes),
-            "address": endpoint(address, job.master_port),
-            "port": job.master_port,
-            "filter": f"{world.label(0)}: {rule.text}" if rule else "-",
-            "sender": ", ".join(senders) or "-",
-            "command": opening([0], firewall, (port, port), peers)[0][0],
+            "nodes": case.world.labels(nodes),
+            "address": endpoint(address, port),
+            "port": port,
+            "filter": f"{case.world.label(0)}: {rule.text}" if rule else "-",
+            "sender": ", ".join(sorted({c.rejected_by for c in rejected.values() if c.rejected_by})) or "-",
+            "command": opening([0], firewall, (port, port), calling_addresses(case.roll, nodes))[0][0],
         },
         evidence=(
-            *(Evidence(source="attempts to reach node 0", node_rank=n, text=_attempts(heard[n])) for n in rejected),
-            *(
-                Evidence(
-                    source="datagrams at node 0",
-                    node_rank=0,
-                    text=f"node {n} ({c.name}, {c.address}) calls: its TCP connection was refused",
-                )
-                for n, c in calling.items()
-            ),
+            *seen("attempts to reach node 0", attempts),
+            *(Evidence(source="datagrams at node 0", node_rank=0, text=text) for text in calls),
             *(filter_evidence(own, 0) if rule else ()),
-        )[:16],
+        )[:MAX_EVIDENCE],
     )
-
-
-def _attempts(facts: MasterContactFacts) -> str:
-    return f"{facts.detail}; datagrams {'answered' if facts.heard_by_datagram else 'not answered'}"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
+from allready.judging.values import MAX_EVIDENCE
 from allready.model import Evidence, FaultClass, Hit, RemedyStep, RollCall, Severity
 
 
@@ -13,23 +14,23 @@ from allready.model import Evidence, FaultClass, Hit, RemedyStep, RollCall, Seve
     fault_class=FaultClass.HEALTHY,
     since="0.1",
     layer=Layer.READINESS,
-    title="Something else called at the master port",
-    message="{num} callers at the master port did not speak our protocol: {callers}",
+    title="An unrelated client connected to the master port",
+    message="{num} clients at the master port did not use our protocol: {callers}",
     remedy=RemedyStep(
-        explanation="nothing has to be done; if such an address is a node of this job, a training process may "
-        "have been started there at the same time: start it after the check",
+        explanation="no action is needed; if such an address is a node of this job, a training process may have been "
+        "started there at the same time: start it after the check"
     ),
 )
 def stranger_on_port(roll: RollCall) -> Iterator[Hit]:
     """
     ## What it checks
-    Who connected to the master port during the roll call without being an allready: a port scanner, a health check, a
-    browser, a training process that was already started.
+    Clients that connected to the master port during the roll call and are not allready: a port scanner, a health check,
+    a browser, a training process that was already started.
     ## Why it matters
-    It does no harm here: nothing of it is believed, and it is never blamed.  But a training job's store on this port
-    would get the same visitors, and older versions of torch did not survive every one of them.
+    Here it does no harm: their messages are ignored.  But a training job's store on this port would get the same
+    visitors, and older versions of torch did not survive every one of them.
     ## Check by hand
-    `sudo ss -tnp 'sport = :PORT'` on node 0 while it happens; who is that address?
+    `sudo ss -tnp 'sport = :PORT'` on node 0 while it happens shows the address.
     ## When it is harmless
     Nearly always.
     """
@@ -39,7 +40,7 @@ def stranger_on_port(roll: RollCall) -> Iterator[Hit]:
         yield Hit(
             values={"num": len(strangers), "callers": shown + (", …" if len(strangers) > 4 else "")},
             evidence=tuple(
-                Evidence(source="master port", node_rank=0, text=f"{c.address}: {c.detail or 'no word'}")
-                for c in strangers[:16]
+                Evidence(source="master port", node_rank=0, text=f"{c.address}: {c.detail or 'sent nothing'}")
+                for c in strangers[:MAX_EVIDENCE]
             ),
         )

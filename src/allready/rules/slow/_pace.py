@@ -1,39 +1,41 @@
-"""Who is waited for again and again: lateness, how steadily, and what the late rank is seen to do meanwhile."""
+"""Which ranks are late again and again, how steadily, and what the late rank is doing meanwhile."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from math import comb
-from statistics import median
+from statistics import fmean, median
 
 from msgspec import Struct
 
 from allready.judging.live_status import SILENT_S
 from allready.judging.majority import is_majority
-from allready.model import Evidence, Lag, Live, NodeStatus, ProcessState, RankStatus, RunEvidence
+from allready.model import Evidence, Lag, Live, ProcessState, RankStatus, RunEvidence
 
 HEAVY = 0.22
 """Share of the time for which the others wait for one rank, from which on it is an error.  A rank that has a fifth more
 work than the others in every step (it logs) makes them wait for a sixth of the time at most, 0.2 / 1.2.
 """
 HEAVY_WITH_CAUSE = 0.10
-"""The same where it is seen what holds the rank back (a CPU quota, stops): no imbalance of work looks like that."""
-WORTH_TELLING = 0.08
+"""The same where the cause is seen (a CPU quota, stops): no imbalance of work looks like that."""
+MIN_SHARE = 0.08
 MIN_WAITS = 3
 CHANCE = 1e-3
-"""How likely so many of the waits may be one rank's if each was anybody's; of imbalance that rotates they are."""
+"""Probability that so many of the waits are one rank's if each is any rank's; of imbalance that rotates they are."""
 DOMINANT = 3.0
 DOMINANT_WITH_CAUSE = 2.0
 """Its share against the next rank's."""
 MOVED_S = 4.0
 PHASES_S = 12.0
-MIN_LOOKS = 6
+SHARES_S = 6.0
+MIN_SAMPLES = 6
 
 
 class Slow(Struct, frozen=True, kw_only=True):
     """One rank that the others wait for.  `share`: of the time; `late_s`: median behind the first of them;
-    `chance`: how likely it (with the others that are slow) would have so many of the waits if each was anybody's;
+    `chance`: probability that it (with the others that are slow) has so many of the waits if each is any rank's;
     `lead`: its share against that of the next rank.
 
-    `in_operations`: share of looks at which it was inside an operation, and `others_in_operations`, the middle one of
+    `in_operations`: share of samples at which it was inside an operation, and `others_in_operations`, the median of
     the others'; None where that is not known.
     """
 
@@ -49,7 +51,7 @@ class Slow(Struct, frozen=True, kw_only=True):
 
     @property
     def computes_longer(self) -> bool | None:
-        """Whether it is seen less in operations than the others, as who computes longer is; None when not known.
+        """Whether it is inside operations less than the others, as a rank that computes longer is; None if unknown.
 
         On a slow path ranks get out of an operation at different times and so enter the next one at different times:
         they are late as well, and were waiting themselves.
@@ -59,66 +61,53 @@ class Slow(Struct, frozen=True, kw_only=True):
         return self.others_in_operations - self.in_operations >= 0.4 * self.share
 
 
-def is_standing(live: Live) -> bool:
-    """Whether nothing has moved for longer than it takes a slow job: rules about hangs tell that."""
-    if any(n in live.lost or live.heard_s.get(n, 0.0) > SILENT_S for n in live.statuses):
+def has_stopped(live: Live) -> bool:
+    """Whether no operation has moved for longer than a slow job takes: that is left to the rules about hangs."""
+    statuses = live.statuses
+    if any(n in live.lost or live.heard_s.get(n, 0.0) > SILENT_S for n in statuses):
         return True
-    moved = [
-        g.moved_s - s.clock_offset_s
-        for s in live.statuses.values()
-        for r in s.ranks
-        for g in r.groups
-        if g.moved_s is not None
-    ]
-    if not moved:
-        return True
-    periods = [r.period_s for s in live.statuses.values() for r in s.ranks if r.period_s is not None]
-    return live.now_s - max(moved) > max(MOVED_S, 3 * max(periods, default=0.0))
+    ranks = [(s, r) for s in statuses.values() for r in s.ranks]
+    moved = [g.moved_s - s.clock_offset_s for s, r in ranks for g in r.groups if g.moved_s is not None]
+    longest_s = max((r.period_s for _, r in ranks if r.period_s is not None), default=0.0)
+    return not moved or live.now_s - max(moved) > max(MOVED_S, 3 * longest_s)
 
 
-def slow_ranks(live: Live, run: RunEvidence, least: float) -> tuple[Slow, ...]:
-    """Ranks that the others wait for during at least this share of the time, steadily; the worst first.
+def slow_ranks(live: Live, run: RunEvidence) -> tuple[Slow, ...]:
+    """Ranks that the others wait for during a good share of the time, steadily; the worst first.
 
     A rank that is in several groups is judged by the one in which it is waited for most.
     """
     worst: dict[int, Slow] = {}
-    for lag in run.lags:
-        for found in _of_group(live, lag, least):
-            if found.rank not in worst or worst[found.rank].share < found.share:
-                worst[found.rank] = found
+    for found in (found for lag in run.lags for found in _of_group(live, lag)):
+        if found.rank not in worst or worst[found.rank].share < found.share:
+            worst[found.rank] = found
     return tuple(sorted(worst.values(), key=lambda s: (-s.share, s.rank)))
 
 
-def _of_group(live: Live, lag: Lag, least: float) -> Iterable[Slow]:
+def _of_group(live: Live, lag: Lag) -> Iterator[Slow]:
     shares = lag.waited_share
     if len(shares) < 2 or lag.num_operations < 10:
         return
-    slow = [r for r, s in shares.items() if s >= least]
-    rest = [s for r, s in shares.items() if r not in slow]
-    if (
-        not slow
-        or is_majority(len(slow), len(shares))
-        or (rest and min(shares[r] for r in slow) < DOMINANT_WITH_CAUSE * max(rest))
-    ):
+    slow = [r for r, s in shares.items() if s >= MIN_SHARE]
+    rest = max((s for r, s in shares.items() if r not in slow), default=0.0)
+    if not slow or is_majority(len(slow), len(shares)) or min(shares[r] for r in slow) < DOMINANT_WITH_CAUSE * rest:
         return
     chance = _chance(sum(lag.num_waits.get(r, 0) for r in slow), sum(lag.num_waits.values()), len(slow) / len(shares))
+    inside = {r: _in_operations(live, r) for r in shares}
+    others = [v for r, v in inside.items() if r not in slow and v is not None]
     for rank in slow:
-        own = lag.num_waits.get(rank, 0)
-        if own < MIN_WAITS:
-            continue
-        inside = {r: _in_operations(live, r) for r in shares}
-        others = [v for r, v in inside.items() if r not in slow and v is not None]
-        yield Slow(
-            rank=rank,
-            lag=lag,
-            share=shares[rank],
-            late_s=lag.median_late_s.get(rank, 0.0),
-            num_waits=own,
-            chance=chance,
-            lead=shares[rank] / max([*rest, 1e-9]),
-            in_operations=inside[rank],
-            others_in_operations=median(others) if others else None,
-        )
+        if lag.num_waits.get(rank, 0) >= MIN_WAITS:
+            yield Slow(
+                rank=rank,
+                lag=lag,
+                share=shares[rank],
+                late_s=lag.median_late_s.get(rank, 0.0),
+                num_waits=lag.num_waits[rank],
+                chance=chance,
+                lead=shares[rank] / max(rest, 1e-9),
+                in_operations=inside[rank],
+                others_in_operations=median(others) if others else None,
+            )
 
 
 def _chance(hits: int, tries: int, share: float) -> float:
@@ -127,65 +116,59 @@ def _chance(hits: int, tries: int, share: float) -> float:
     return sum(comb(tries, k) * share**k * (1 - share) ** (tries - k) for k in range(hits, tries + 1))
 
 
-def looks(live: Live, rank: int, last_s: float = PHASES_S) -> list[tuple[NodeStatus, RankStatus]]:
-    """The words about one rank of the last seconds, of the present attempt, oldest first."""
+def samples(live: Live, rank: int, last_s: float = PHASES_S) -> list[RankStatus]:
+    """The statuses of one rank of the last seconds, of the present attempt, oldest first."""
     node = live.node_of_rank().get(rank)
     if node is None:
         return []
     newest = live.statuses[node]
-    words = [*live.history.get(node, ())]
-    if not words or words[-1].time_s < newest.time_s:
-        words.append(newest)
-    return [
-        (s, r)
-        for s in words
-        if s.attempt == newest.attempt and s.time_s >= newest.time_s - last_s
-        for r in s.ranks
-        if r.rank == rank
-    ]
+    statuses = [*live.history.get(node, ())]
+    if not statuses or statuses[-1].time_s < newest.time_s:
+        statuses.append(newest)
+    recent = (s for s in statuses if s.attempt == newest.attempt and s.time_s >= newest.time_s - last_s)
+    return [r for s in recent for r in s.ranks if r.rank == rank]
 
 
 def _in_operations(live: Live, rank: int) -> float | None:
-    """At what share of the last looks the rank waited in an operation."""
-    words = [r for _, r in looks(live, rank) if r.groups]
-    if len(words) < MIN_LOOKS:
-        return None
-    return sum(any(g.waiting_s is not None for g in r.groups) for r in words) / len(words)
+    """At what share of the last samples the rank waited in an operation."""
+    found = [any(g.waiting_s is not None for g in r.groups) for r in samples(live, rank) if r.groups]
+    return fmean(found) if len(found) >= MIN_SAMPLES else None
 
 
-def share_of_looks(live: Live, rank: int, *phases: str) -> float | None:
-    """At what share of the last looks the rank was in one of these phases; None when its phase is not known."""
-    words = [r for _, r in looks(live, rank) if r.phase != "unknown"]
-    return sum(r.phase in phases for r in words) / len(words) if len(words) >= MIN_LOOKS else None
+def share_in(live: Live, rank: int, *phases: str) -> float | None:
+    """At what share of the last samples the rank was in one of these phases; None when its phase is not known."""
+    found = [r.phase in phases for r in samples(live, rank) if r.phase != "unknown"]
+    return fmean(found) if len(found) >= MIN_SAMPLES else None
 
 
 def throttled_share(live: Live, rank: int) -> float:
     """Share of the last seconds in which a CPU quota held the rank back, 0 when not known."""
-    shares = [r.throttled_share for _, r in looks(live, rank, 6.0) if r.throttled_share is not None]
-    return sum(shares) / len(shares) if shares else 0.0
+    return fmean([r.throttled_share for r in samples(live, rank, SHARES_S) if r.throttled_share is not None] or [0.0])
 
 
 def queued_share(live: Live, rank: int) -> float | None:
     """Share of the last seconds in which the rank's main thread waited for a free CPU; None when not known."""
-    shares = [r.queued_share for _, r in looks(live, rank, 6.0) if r.queued_share is not None]
-    return sum(shares) / len(shares) if shares else None
+    shares = [r.queued_share for r in samples(live, rank, SHARES_S) if r.queued_share is not None]
+    return fmean(shares) if shares else None
+
+
+def others_queued(live: Live, late: Collection[int]) -> list[float]:
+    """`queued_share` of the ranks that are not late, where it is known."""
+    return [share for r in live.ranks() if r not in late and (share := queued_share(live, r)) is not None]
 
 
 def paused_share(live: Live, rank: int) -> float:
-    """Share of the last seconds in which the rank was stopped, 0 when it was never seen so."""
-    words = [r for _, r in looks(live, rank, 6.0)]
-    told = [r.paused_share for r in words if r.paused_share is not None]
-    seen = sum(r.process_state == ProcessState.STOPPED for r in words) / len(words) if words else 0.0
-    return max([*told[-3:], seen if 0.0 < seen < 1.0 else 0.0])
+    """Share of the last seconds in which the rank was stopped, 0 when it never was."""
+    found = samples(live, rank, SHARES_S)
+    measured = [r.paused_share for r in found if r.paused_share is not None]
+    stopped = fmean([r.process_state == ProcessState.STOPPED for r in found] or [0.0])
+    return max([*measured[-3:], stopped if stopped < 1.0 else 0.0])
 
 
 def usual_site(live: Live, rank: int) -> str:
-    """Where its main thread was seen most often outside of operations; "" when not known."""
-    sites: dict[str, int] = {}
-    for _, r in looks(live, rank):
-        if r.site and r.phase != "communicating":
-            sites[r.site] = sites.get(r.site, 0) + 1
-    return max(sites, key=lambda s: sites[s]) if sites else ""
+    """Where its main thread was most often outside of operations; "?" when not known."""
+    sites = Counter(r.site for r in samples(live, rank) if r.site and r.phase != "communicating")
+    return sites.most_common(1)[0][0] if sites else "?"
 
 
 def percent(share: float) -> str:
@@ -193,7 +176,7 @@ def percent(share: float) -> str:
     return f"{share:.0%}"
 
 
-def told(slow: Iterable[Slow]) -> tuple[Evidence, ...]:
+def lateness_evidence(slow: Iterable[Slow]) -> tuple[Evidence, ...]:
     """Lateness of all ranks, the latest first."""
     found = []
     for lag in {id(s.lag): s.lag for s in slow}.values():

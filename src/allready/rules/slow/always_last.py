@@ -6,7 +6,7 @@ from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Lag, RunEvidence, Severity
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Lag, RemedyStep, RunEvidence, Severity
 
 ALWAYS = 0.8
 """Share of operations that a rank must enter last to be the slow one; imbalance that rotates gives each about 1/n."""
@@ -30,15 +30,20 @@ MIN_SHARE_OF_PERIOD = 0.05
     since="0.1",
     layer=Layer.PACE,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.WAIT,
-    ),
+    unless=(Sign.PROCESS_END, Sign.WAIT),
     title="One rank enters nearly every operation last, and all others wait for it",
-    message="{who} entered {share} of {num} operations last, by {late} s at the median: the others wait for its "
+    message="{who} entered {share} of {num} operations last, {late} s late at the median: the others wait for its "
     "computation",
-    remedy="profile {who}: its data loader, CPU quota and neighbours (cat /sys/fs/cgroup/cpu.stat), its GPU clocks "
-    "(nvidia-smi -q -d CLOCK,PERFORMANCE), its share of the work",
+    remedy=(
+        RemedyStep(
+            explanation="check CPU quota and GPU clocks",
+            where="the node of {who}",
+            command="cat /sys/fs/cgroup/cpu.stat; nvidia-smi -q -d CLOCK,PERFORMANCE",
+        ),
+        RemedyStep(
+            explanation="then profile {who}: its data loader, the neighbours on its CPUs, its share of the work"
+        ),
+    ),
 )
 def always_last(run: RunEvidence) -> Iterator[Hit]:
     """
@@ -46,18 +51,18 @@ def always_last(run: RunEvidence) -> Iterator[Hit]:
     When each rank entered each operation (creation times in flight-recorder dumps, times of NCCL's COLL lines,
     durations in Inspector files), after the clocks of the ranks were aligned by operations that completed together.
     ## Why it matters
-    Collectives go at the pace of the slowest; every other rank looks busy in communication and is only waiting.
+    Collectives run at the pace of the slowest rank; every other rank looks busy in communication and only waits.
     ## Check by hand
     Compare creation times of the same operation in all dumps.
     ## When it is harmless
     When the rank has more work by design (logging, a longer sequence) and the loss is accepted.
     """
-    told: set[int] = set()
+    named: set[int] = set()
     for lag in sorted(run.lags, key=lambda g: -g.num_operations):
         for rank, is_sure in _slow(lag).items():
-            if rank in told:
+            if rank in named:
                 continue
-            told.add(rank)
+            named.add(rank)
             yield Hit(
                 culprits=Culprits(ranks=(rank,)),
                 values={

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Confidence, Evidence, FaultClass, Hit, Live, Severity, World
-from allready.rules.slow._decide import decide
+from allready.model import Confidence, Evidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.rules.slow._blame import blame, rank_hit, ranks_of
 from allready.rules.slow._pace import percent
-from allready.rules.slow._say import ranks_of, waited_for
 
 
 @Rule(
@@ -17,37 +18,31 @@ from allready.rules.slow._say import ranks_of, waited_for
     fault_class=FaultClass.SLOW_COMP,
     since="0.1",
     layer=Layer.PACE,
-    title="One rank shares its CPUs with others, and all ranks wait for it",
-    message="the others wait for {who} during {share} of the time, by {late} ms at the median; on its node processes "
-    "wait for a free CPU {pressure} of the time, on the others hardly ever",
-    remedy="see who else computes on the node of {who}: `top`, `cat /proc/pressure/cpu`, `taskset -pc PID`; move "
-    "them, or bind the rank to CPUs of its own",
+    title="CPU contention slows one rank, and all ranks wait for it",
+    message="{who} shares its CPUs: processes on its node wait for a free CPU {pressure} of the time, on the other "
+    "nodes hardly ever; the others wait for this rank {share} of the time, by {late} ms at the median",
+    remedy=RemedyStep(
+        explanation="find what else runs on its CPUs, move it away, or bind the rank to CPUs of its own",
+        where="node {node}",
+        command="cat /proc/pressure/cpu; taskset -pc {pid}; top -b -n 1 | head -20",
+    ),
 )
-def cpu_contention(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+def cpu_contention(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation, and the share of time in which processes of each node wait for a CPU
     (PSI).
     ## Why it matters
-    Collectives go at the pace of the slowest rank; a neighbour on one node slows the whole job.
+    Collectives run at the pace of the slowest rank; another process on one node slows the whole job.
     ## Check by hand
     `cat /proc/pressure/cpu` on the node and on another one, `top`.
     ## When it is harmless
-    When the neighbour is wanted there, for example a monitoring tool, and the loss is accepted.
+    When the other process is wanted there, for example a monitoring tool, and the loss is accepted.
     """
-    slow = case.of(decide).because("crowded")
-    if not slow:
-        return
-    pressure = _pressure(live, ranks_of(slow)[0])
-    yield waited_for(
-        live,
-        world,
-        slow,
-        confidence=Confidence.LIKELY,
-        pressure=percent(pressure),
-        own=(Evidence(source="/proc/pressure/cpu", text=f"{pressure:.0%} of the time somebody waits"),),
-    )
-
-
-def _pressure(live: Live, rank: int) -> float:
-    return live.statuses[live.node_of_rank()[rank]].cpu_pressure_share or 0.0
+    slow = case.of(blame).because("contention")
+    if slow:
+        node = live.node_of_rank()[ranks_of(slow)[0]]
+        pressure = live.statuses[node].cpu_pressure_share or 0.0
+        hit = rank_hit(case, slow, Confidence.LIKELY, pressure=percent(pressure))
+        text = f"{pressure:.0%} of the time some process waits for a CPU"
+        yield replace(hit, evidence=(Evidence(source="/proc/pressure/cpu", text=text), *hit.evidence))

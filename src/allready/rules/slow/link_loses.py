@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.link_paths import arrows, names
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity
-from allready.rules.slow._decide import WORST_LOSS, decide
-from allready.rules.slow._traffic import LOST_TIME, SURE_S, is_crowded, told
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.rules.slow._blame import WORST_LOSS, blame
+from allready.rules.slow._traffic import LOST_TIME, SURE_S, flow_evidence
 
 SURE_LOSS = 0.03
 
@@ -19,39 +18,51 @@ SURE_LOSS = 0.03
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
     layer=Layer.PACE,
-    title="Packets get lost on the way to or from one node",
-    message="{loss} of the segments to and from {where} are sent again ({num}), {others} on the other paths: packets "
-    "get lost there, and each loss makes all ranks wait",
-    remedy="look for a bad cable or port: `ip -s link` and `ethtool -S IFNAME | grep -i -E 'err|drop|crc'` on both "
-    "ends, the switch's counters; a full queue in front of a slow link loses packets as well",
+    title="Packet loss on the path to or from one node",
+    message="{where} loses packets: {loss} of its TCP segments are retransmitted ({num}), {others} on the other paths; "
+    "each loss makes all ranks wait",
+    remedy=(
+        RemedyStep(
+            explanation="check cable, port and the switch's counters, on both ends",
+            where="node {node}",
+            command="ip -s link; ethtool -S IFNAME | grep -i -E 'err|drop|crc'",
+        ),
+        RemedyStep(
+            explanation="a full queue in front of a slow link loses packets as well; measure all paths",
+            where="every node",
+            command="allready check",
+        ),
+    ),
 )
 def link_loses(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
-    The share of TCP segments that are sent again on each path, over a few seconds.
+    The share of TCP segments that are retransmitted on each path, over a few seconds.
     ## Why it matters
-    Every loss costs a round trip, or 0.2 s when it hits the end of a message; a ring waits for each of them.
+    Every loss costs a round trip, or 0.2 s at the end of a message; a ring waits for each of them.
     ## Check by hand
     `ss -tin` twice: `retrans:` grows on the paths of one node only.
     ## When it is harmless
-    When a few are lost at the start of a transfer; less than five of a thousand are not told.  On nodes whose
-    processors are overloaded up to three of a hundred are a warning only: acknowledgements come late there.
+    A few losses at the start of a transfer; less than five of a thousand are not reported.  On nodes with CPU
+    contention up to three of a hundred are only a warning: acknowledgements come late there.
     """
-    found = case.of(decide).lossy
-    if found is None or min(f.seconds for f in found.flows) < SURE_S:
+    found = case.of(blame).lossy
+    if found is None or found.seconds < SURE_S:
         return
-    is_bad = found.loss >= WORST_LOSS or max(f.busy for f in found.flows) >= LOST_TIME
-    if found.loss < SURE_LOSS and is_crowded(live, found.flows):
-        is_bad = False  # whoever gets no processor acknowledges late, and his peers send again what was not lost
+    loss, others = found.loss
+    is_bad = loss >= WORST_LOSS or max(f.busy for f in found.flows) >= LOST_TIME
+    # A node without a free CPU acknowledges late, and its peers retransmit what was not lost.
+    is_doubtful = loss < SURE_LOSS and found.has_cpu_contention(live)
     yield Hit(
         culprits=Culprits(nodes=found.nodes, links=found.links),
         values={
-            "where": names(live, found.nodes) if found.nodes else arrows(found.links),
-            "loss": f"{found.loss:.2%}",
-            "num": found.num_again,
-            "others": f"{found.others_loss:.2%}",
+            "where": found.where(live),
+            "node": found.place(live),
+            "loss": f"{loss:.2%}",
+            "num": sum(f.num_retransmits for f in found.flows),
+            "others": f"{others:.2%}",
         },
-        severity=None if is_bad else Severity.WARNING,
+        severity=None if is_bad and not is_doubtful else Severity.WARNING,
         confidence=Confidence.CERTAIN if found.nodes and len(found.flows) > 1 else Confidence.LIKELY,
-        evidence=tuple(told(found.flows[:8])),
+        evidence=tuple(flow_evidence(found.flows[:8])),
     )

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.link_paths import arrows, names
+from allready.judging.link_paths import arrows
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity
-from allready.rules.slow._decide import decide
-from allready.rules.slow._traffic import SURE_S, is_crowded, told
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.rules.slow._blame import blame
+from allready.rules.slow._traffic import SURE_S, flow_evidence
 
 FAR_SLOWER = 4.0
-"""So many times slower than the others a path must be where the processors of its nodes are overloaded."""
+"""So many times slower than the others a path must be where its nodes have too few CPUs."""
 
 
 @Rule(
@@ -21,41 +21,49 @@ FAR_SLOWER = 4.0
     since="0.1",
     layer=Layer.PACE,
     title="The network of one node is slower than the others', and all ranks wait for it",
-    message="{where} is slower than the others: data {paths} is acknowledged at {rate} Mbit/s, elsewhere at {others} "
-    "Mbit/s, and takes {rtt} ms there; the job waits for it during {cost} of the time",
-    remedy="look at that link: negotiated speed (`ethtool IFNAME | grep Speed`), a rate limit (`tc -s qdisc show`), "
-    "errors (`ip -s link`), other traffic on it (`sar -n DEV 1`), and the switch port; `allready check` measures all "
-    "paths",
+    message="{where} has a slow network: data {paths} is acknowledged at {rate} Mbit/s, elsewhere at {others} Mbit/s, "
+    "with a round trip of {rtt} ms; the job waits for it {cost} of the time",
+    remedy=(
+        RemedyStep(
+            explanation="check negotiated speed, rate limits, errors and other traffic of that link, and its switch "
+            "port",
+            where="node {node}",
+            command="ethtool IFNAME | grep Speed; tc -s qdisc show; ip -s link; sar -n DEV 1 3",
+        ),
+        RemedyStep(explanation="measure all paths", where="every node", command="allready check"),
+    ),
 )
 def link_slow(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
-    The kernel's counters of the ranks' TCP connections over a few seconds: for how much of the time each has data under
-    way, how fast it is acknowledged, and how long packets take.  On one path data is always under way and takes long,
-    while the senders on all other paths are mostly idle.
+    The kernel's counters of the ranks' TCP connections over a few seconds: for how much of the time each has data in
+    flight, how fast it is acknowledged, and how long packets take.  On one path data is always in flight and takes
+    long, while the senders on all other paths are mostly idle.
     ## Why it matters
-    A ring moves at the pace of its slowest link.  The ranks enter every operation together and look alike from inside.
+    A ring runs at the pace of its slowest link.  The ranks enter every operation together and look alike from inside.
     ## Check by hand
     `ss -tin` on the nodes, twice: `busy:` grows all the time on the slow path only; `delivery_rate`, `rtt`.
     ## When it is harmless
-    While something else uses the link for a moment, for example a checkpoint that is copied away.  On nodes whose
-    processors are overloaded it is a warning, unless the path is four times slower than the others.
+    While something else uses the link for a moment, for example a checkpoint that is copied away.  On nodes with CPU
+    contention it is a warning, unless the path is four times slower than the others.
     """
-    path = case.of(decide).path
-    if path is None or min(f.seconds for f in path.flows) < SURE_S:
+    path = case.of(blame).path
+    if path is None or path.seconds < SURE_S:
         return
-    is_clear = path.others_mbit_per_s >= FAR_SLOWER * path.mbit_per_s
+    rate, others = path.mbit_per_s
+    is_doubtful = path.has_cpu_contention(live) and others < FAR_SLOWER * rate
     yield Hit(
-        severity=Severity.WARNING if is_crowded(live, path.flows) and not is_clear else None,
+        severity=Severity.WARNING if is_doubtful else None,
         culprits=Culprits(nodes=path.nodes, links=path.links),
         values={
-            "where": names(live, path.nodes) if path.nodes else arrows(path.links),
+            "where": path.where(live),
+            "node": path.place(live),
             "paths": arrows((f.src, f.dst) for f in path.flows),
-            "rate": f"{path.mbit_per_s:.3g}",
-            "others": f"{path.others_mbit_per_s:.3g}",
+            "rate": f"{rate:.3g}",
+            "others": f"{others:.3g}",
             "cost": f"{path.cost:.0%}",
             "rtt": f"{max(f.rtt_s for f in path.flows) * 1000:.1f}",
         },
         confidence=Confidence.CERTAIN if len(path.flows) > 1 or not path.nodes else Confidence.LIKELY,
-        evidence=(*told(path.flows[:6]), *told(path.others[:4])),
+        evidence=(*flow_evidence(path.flows[:6]), *flow_evidence(path.others[:4])),
     )

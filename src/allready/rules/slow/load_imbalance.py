@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.live_status import named
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Severity, World
-from allready.rules.slow._decide import decide
-from allready.rules.slow._pace import percent, told
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.rules.slow._blame import blame, rank_hit
 
 
 @Rule(
@@ -17,30 +17,25 @@ from allready.rules.slow._pace import percent, told
     fault_class=FaultClass.SLOW_NOCULPRIT,
     since="0.1",
     layer=Layer.PACE,
-    title="One rank has a little more work than the others",
-    message="the others wait for {who} during {share} of the time: it has more to do in each turn, which is not a "
-    "fault",
-    remedy="if this time matters, move work away from {who}: logging, checkpoints, evaluation, a larger share of the "
-    "data",
+    title="One rank has slightly more work than the others (load imbalance)",
+    message="{who} has more work per step; the others wait for it {share} of the time, which is no fault",
+    remedy=RemedyStep(
+        explanation="if this time matters, move work away from {who}: logging, checkpoints, evaluation, a larger share "
+        "of the data"
+    ),
 )
-def load_imbalance(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+def load_imbalance(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
-    Whether the others wait for one rank steadily, for less than a fifth of the time, or while that rank is seen saving,
-    evaluating or compiling.
+    Whether the others wait for one rank steadily, for less than a fifth of the time, or while that rank saves,
+    evaluates or compiles.
     ## Why it matters
-    It is what a rank that logs or saves costs; nothing is broken.
+    It is the cost of a rank that logs or saves; nothing is broken.
     ## Check by hand
     Profile that rank against another one.
     ## When it is harmless
-    Always; it is a remark for who wants the last tenth of speed.
+    Always; it is a hint for the last tenth of speed.
     """
-    slow = case.of(decide).heavier
-    if not slow:
-        return
-    yield Hit(
-        culprits=Culprits(),
-        values={"who": named(live, world, [s.rank for s in slow]), "share": percent(slow[0].share)},
-        confidence=Confidence.LIKELY,
-        evidence=told(slow),
-    )
+    slow = case.of(blame).heavier
+    if slow:
+        yield replace(rank_hit(case, slow, Confidence.LIKELY), culprits=Culprits())

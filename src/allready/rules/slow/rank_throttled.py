@@ -5,10 +5,9 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Confidence, FaultClass, Hit, Live, Severity, World
-from allready.rules.slow._decide import decide
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.rules.slow._blame import blame, rank_hit, ranks_of
 from allready.rules.slow._pace import percent, throttled_share
-from allready.rules.slow._say import of_each, ranks_of, waited_for
 
 
 @Rule(
@@ -17,33 +16,37 @@ from allready.rules.slow._say import of_each, ranks_of, waited_for
     fault_class=FaultClass.SLOW_COMP,
     since="0.1",
     layer=Layer.PACE,
-    title="A CPU quota holds one rank back, and all others wait for it",
-    message="the others wait for {who} during {share} of the time: the CPU quota of its control group stops it for "
-    "{throttled} of the time",
-    remedy="give {who} more CPU: raise or remove the quota (`cat /sys/fs/cgroup/cpu.max` and `cpu.stat`, `docker "
-    "update --cpus`, resources.limits.cpu in Kubernetes), or start fewer threads and loader workers",
+    title="A CPU quota throttles one rank, and all others wait for it",
+    message="{who} is throttled {throttled} of the time by the CPU quota of its cgroup; the others wait for it {share} "
+    "of the time",
+    remedy=(
+        RemedyStep(
+            explanation="find the quota",
+            where="node {node}",
+            command="cat /proc/{pid}/cgroup; cat /sys/fs/cgroup/cpu.max /sys/fs/cgroup/cpu.stat",
+        ),
+        RemedyStep(
+            explanation="raise or remove it (`docker update --cpus`, resources.limits.cpu in Kubernetes), or start "
+            "fewer threads and loader workers",
+            where="node {node}",
+        ),
+    ),
 )
-def rank_throttled(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+def rank_throttled(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
-    When each rank entered each operation, on clocks that were compared, and how much of the time the kernel held
-    the rank's control group back (nr_throttled, throttled_time).
+    When each rank entered each operation, on synchronized clocks, and how much of the time the kernel throttled the
+    rank's cgroup (nr_throttled, throttled_time).
     ## Why it matters
-    Collectives go at the pace of the slowest rank. A quota stops all threads of the rank for the rest of each
-    period of 100 ms, however idle the machine is.
+    Collectives run at the pace of the slowest rank. A quota stops all threads of the rank for the rest of each period
+    of 100 ms, however idle the machine is.
     ## Check by hand
-    `cat /sys/fs/cgroup/cpu.stat` of the rank's control group, twice: `nr_throttled` grows.
+    `cat /sys/fs/cgroup/cpu.stat` of the rank's cgroup, twice: `nr_throttled` grows.
     ## When it is harmless
-    When the job is meant to run within that quota and its speed is accepted.
+    When the job should run within that quota and its speed is accepted.
     """
-    slow = case.of(decide).because("throttled")
-    if not slow:
-        return
-    yield waited_for(
-        live,
-        world,
-        slow,
-        confidence=Confidence.CERTAIN,
-        throttled=percent(max(throttled_share(live, r) for r in ranks_of(slow))),
-        own=of_each(slow, "cpu.stat", lambda r: f"held back {throttled_share(live, r):.0%} of the time"),
-    )
+    slow = case.of(blame).because("throttled")
+    if slow:
+        share = {r: throttled_share(live, r) for r in ranks_of(slow)}
+        texts = {r: f"throttled {s:.0%} of the time" for r, s in share.items()}
+        yield rank_hit(case, slow, Confidence.CERTAIN, "cpu.stat", texts, throttled=percent(max(share.values())))

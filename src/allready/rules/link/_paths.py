@@ -1,0 +1,94 @@
+"""The hit of a rule about a path between nodes that is broken while the job runs, and its evidence."""
+
+from collections.abc import Iterable
+
+from allready.judging.analysis import Analysis
+from allready.judging.link_ends import Stuck
+from allready.judging.link_paths import Broken, arrows, broken, names
+from allready.model import Confidence, Culprits, Evidence, Hit, Live, SocketRow, clock_time
+
+MAX_SOCKETS = 8
+_ARRIVED = {
+    "lost": "; the other end did not get it",
+    "answer lost": "; the other end has it: the acknowledgement is lost",
+}
+
+
+def broken_path(case: Analysis, kind: str) -> Broken | None:
+    """What is broken between the nodes, if it is of this kind."""
+    found = case.of(broken)
+    return found if found is not None and found.kind == kind else None
+
+
+def path_hit(
+    live: Live,
+    found: Broken,
+    *,
+    confidence: Confidence | None = None,
+    evidence: Iterable[Evidence] = (),
+    **values: object,
+) -> Hit:
+    """The hit of a rule about a broken path.
+
+    Args:
+        live: the job.
+        found: the path; its nodes are the culprits, or where there are none its directions.
+        confidence: by default as sure as the path.
+        evidence: of the rule, before the sockets and the silence of nodes.
+        values: of the message, besides who, links, for_s, and of the first stuck connection node, peer and address.
+    """
+    nodes = found.nodes or tuple(sorted({n for link in found.links for n in link}))
+    first = max(found.stuck, key=lambda s: s.row.backoff, default=None)
+    rows = sorted(found.stuck, key=lambda s: -s.row.backoff)[:MAX_SOCKETS]
+    return Hit(
+        culprits=Culprits(nodes=found.nodes) if found.nodes else Culprits(links=found.links),
+        values={
+            "who": names(live, nodes),
+            "links": arrows(found.links),
+            "for_s": f"{found.for_s:.1f}",
+            "node": node_label(live, first.src if first is not None else nodes[0]),
+            "address": first.row.remote if first is not None else "?",
+            **values,
+        },
+        confidence=confidence or (Confidence.CERTAIN if found.is_sure else Confidence.LIKELY),
+        evidence=(*evidence, *(_row(live, s) for s in rows), *silence(live)),
+        fault_time=clock_time(live.now_s - found.for_s),
+    )
+
+
+def node_label(live: Live, node: int) -> str:
+    """`2 (gpu02)`, as a place of a remedy."""
+    return names(live, [node]).removeprefix("node ")
+
+
+def silence(live: Live) -> tuple[Evidence, ...]:
+    """For how long each node that is not node 0 has been silent, the most silent first."""
+    silent = sorted(((s, n) for n, s in live.heard_s.items() if n in live.statuses), reverse=True)
+    return tuple(
+        Evidence(
+            source="agent heartbeats",
+            text=f"node {n}: last heartbeat {s:.1f} s ago" + (f", {live.lost[n]}" if n in live.lost else ""),
+            node_rank=n,
+        )
+        for s, n in silent[:4]
+    )
+
+
+def socket_name(row: SocketRow) -> str:
+    """`socket 10.0.0.1:40000 -> 10.0.0.2:41000`."""
+    return f"socket {row.local}:{row.local_port} -> {row.remote}:{row.remote_port}"
+
+
+def _row(live: Live, end: Stuck) -> Evidence:
+    row = end.row
+    text = (
+        f"node {end.src} -> node {end.dst}: {row.send_queue_bytes} B in {row.unacked} segments unacknowledged after "
+        f"{row.backoff} retransmission timeouts"
+    )
+    if row.last_received_s is not None:
+        text += f", last data from there {row.last_received_s:.1f} s ago"
+    return Evidence(
+        source=socket_name(row) + (f", rank {row.rank}" if row.rank is not None else ""),
+        text=text + _ARRIVED.get(end.way, ""),
+        node_rank=end.src if end.src in live.statuses else None,
+    )

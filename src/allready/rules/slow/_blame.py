@@ -1,0 +1,190 @@
+"""What makes a job slow: ranks, links, or both; one decision for all rules, and the hit of those about ranks."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+from msgspec import Struct
+
+from allready.judging.analysis import Analysis
+from allready.judging.link_ends import silent_nodes
+from allready.judging.link_paths import broken
+from allready.judging.live_status import named, status_of
+from allready.model import Confidence, Culprits, Evidence, Hit, Live
+from allready.rules.slow._pace import (
+    CHANCE,
+    DOMINANT,
+    HEAVY,
+    HEAVY_WITH_CAUSE,
+    Slow,
+    has_stopped,
+    lateness_evidence,
+    others_queued,
+    paused_share,
+    percent,
+    queued_share,
+    share_in,
+    slow_ranks,
+    throttled_share,
+)
+from allready.rules.slow._traffic import BadPath, bulk, flows, lossy_path, slow_path
+
+THROTTLED = 0.05
+PAUSED = 0.04
+LOADING = 0.3
+OWN_WORK = 0.3
+"""Share of samples at which a rank that saves, evaluates or compiles does that: it is late by design."""
+OWN_PHASES = ("evaluating", "saving", "compiling", "importing", "starting", "joining", "ending")
+PRESSED = 0.25
+MORE_PRESSED = 3.0
+QUEUED = 0.15
+MORE_QUEUED = 2.0
+HELD_QUEUED = 0.3
+"""A rank that waits so long for a CPU leaves its sockets unanswered; a link is not blamed then."""
+BUSY_PATHS = 0.4
+"""Where data is in flight for so much of the time, ranks may be late only because they left an operation late."""
+WORST_LOSS = 0.008
+"""A path that loses one segment of a hundred and twenty is broken however little the job sends at the moment."""
+MAX_SHOWN = 4
+
+
+class SlowBlame(Struct, frozen=True, kw_only=True):
+    """`ranks`: slow by themselves, with the cause in `causes`.
+
+    Causes: "throttled", "paused", "loading", "queued", "contention", "".
+    `heavier`: ranks with more work in every iteration, which is no fault.  `path`, `lossy`: slow and lossy links.
+    """
+
+    ranks: tuple[Slow, ...] = ()
+    causes: dict[int, str] = {}
+    heavier: tuple[Slow, ...] = ()
+    path: BadPath | None = None
+    lossy: BadPath | None = None
+
+    def because(self, cause: str) -> tuple[Slow, ...]:
+        """Slow ranks with this cause."""
+        return tuple(s for s in self.ranks if self.causes[s.rank] == cause)
+
+    @property
+    def any_at_fault(self) -> bool:
+        """Whether a rank or a link is."""
+        return bool(self.ranks) or self.path is not None or self.lossy is not None
+
+
+def blame(case: Analysis) -> SlowBlame:
+    """Which ranks and links are slow; the same answer for every rule that asks."""
+    live, run = case.live, case.run
+    if live is None or live.is_starting or silent_nodes(live) or case.of(broken) is not None:
+        return SlowBlame()
+    held = {n for r, n in live.node_of_rank().items() if _is_held(live, r)}
+    path, lossy = slow_path(case, live), lossy_path(case)
+    # A process that is held back in the middle of a system call keeps its socket from answering.
+    path = None if path is not None and held & path.ends else path
+    # The queue in front of a slow link overflows: its losses are no fault of their own.
+    lossy = None if lossy is not None and (held | (path.ends if path is not None else set())) & lossy.ends else lossy
+    if has_stopped(live):
+        return SlowBlame(path=path, lossy=lossy)
+    late = slow_ranks(live, run)
+    causes = {s.rank: _cause(live, s, {x.rank for x in late}) for s in late}
+    is_network_slow = path is not None or lossy is not None
+    may_be_victim = is_network_slow or any(f.busy >= BUSY_PATHS for f in bulk(case.of(flows)))
+    ranks: list[Slow] = []
+    heavier: list[Slow] = []
+    for slow in late:
+        cause = causes[slow.rank]
+        explains = slow.computes_longer or cause == "queued"  # a rank that only waits for data does neither
+        if cause in {"throttled", "paused"}:
+            (ranks if slow.share >= HEAVY_WITH_CAUSE else heavier).append(slow)
+        elif slow.chance > CHANCE or slow.lead < DOMINANT or (may_be_victim and not explains):
+            continue
+        elif slow.share >= HEAVY and (share_in(live, slow.rank, *OWN_PHASES) or 0.0) < OWN_WORK:
+            ranks.append(slow)
+        elif not is_network_slow:
+            heavier.append(slow)
+    if lossy is not None and {live.node_of_rank().get(s.rank) for s in ranks} & lossy.ends:
+        lossy = None  # the same: a rank without a free CPU answers late, and its peers retransmit
+    return SlowBlame(ranks=tuple(ranks), causes=causes, heavier=tuple(heavier), path=path, lossy=lossy)
+
+
+def _cause(live: Live, slow: Slow, late: set[int]) -> str:
+    if throttled_share(live, slow.rank) >= THROTTLED:
+        return "throttled"
+    if paused_share(live, slow.rank) >= PAUSED:
+        return "paused"
+    own = share_in(live, slow.rank, "loading")
+    if own is not None and own >= LOADING:
+        rest = [s for r in live.ranks() if r not in late and (s := share_in(live, r, "loading")) is not None]
+        if not rest or own >= 2 * median(rest):
+            return "loading"
+    if _is_queued(live, slow.rank, late):
+        return "queued"
+    return "contention" if _has_contention(live, slow.rank) else ""
+
+
+def _is_held(live: Live, rank: int) -> bool:
+    """Whether the rank is kept from running."""
+    if max(throttled_share(live, rank), paused_share(live, rank)) >= PAUSED:
+        return True
+    return (queued_share(live, rank) or 0.0) >= HELD_QUEUED and _is_queued(live, rank, {rank})
+
+
+def _is_queued(live: Live, rank: int, late: set[int]) -> bool:
+    """Whether the rank's own thread waits for a free CPU, and those of the ranks that are not late do not."""
+    own, rest = queued_share(live, rank), others_queued(live, late)
+    return own is not None and bool(rest) and own >= max(QUEUED, MORE_QUEUED * median(rest))
+
+
+def _has_contention(live: Live, rank: int) -> bool:
+    """Whether processes of the rank's node wait for a CPU, and those of the other nodes do not."""
+    node = live.node_of_rank().get(rank)
+    pressure = {n: s.cpu_pressure_share for n, s in live.statuses.items() if s.cpu_pressure_share is not None}
+    rest = [p for n, p in pressure.items() if n != node]
+    return node in pressure and bool(rest) and pressure[node] >= max(PRESSED, MORE_PRESSED * median(rest))
+
+
+def ranks_of(slow: Iterable[Slow]) -> tuple[int, ...]:
+    """In their order."""
+    return tuple(sorted(s.rank for s in slow))
+
+
+def rank_values(case: Analysis, slow: Sequence[Slow]) -> dict[str, object]:
+    """The values of messages and remedies about slow ranks: who, share, late, and of the slowest one pid and node."""
+    live = case.live
+    assert live is not None
+    status, node = status_of(live, slow[0].rank), live.node_of_rank().get(slow[0].rank)
+    return {
+        "who": named(live, case.world, ranks_of(slow)),
+        "share": percent(slow[0].share),
+        "late": f"{slow[0].late_s * 1000:.1f}",
+        "pid": status.pid if status is not None and status.pid is not None else "?",
+        "node": case.world.label(node) if node is not None else "?",
+    }
+
+
+def rank_hit(
+    case: Analysis,
+    slow: Sequence[Slow],
+    confidence: Confidence,
+    source: str = "",
+    texts: Mapping[int, str] | None = None,
+    **values: object,
+) -> Hit:
+    """The hit of a rule that found why the others wait for some ranks.
+
+    Args:
+        case: what is judged.
+        slow: not empty, the slowest first; the culprits.
+        confidence: of the cause.
+        source: of the evidence of the cause, after the rank.
+        texts: rank -> that evidence; it stands before that of the lateness.
+        values: of the message, besides those of `rank_values`.
+    """
+    own = (
+        Evidence(source=f"rank {rank}, {source}" if source else f"rank {rank}", text=text)
+        for rank, text in list((texts or {}).items())[:MAX_SHOWN]
+    )
+    return Hit(
+        culprits=Culprits(ranks=ranks_of(slow)),
+        values=rank_values(case, slow) | values,
+        confidence=confidence,
+        evidence=(*own, *lateness_evidence(slow)),
+    )

@@ -1,0 +1,58 @@
+"""Help and usage errors in the reader's language, looked up by their English text.
+
+English stands where it is used, as with gettext; `zh_CN/cli/*.toml` has the Chinese.  What lacks it stays English.
+"""
+
+import functools
+import os
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+
+
+def choose_language(asked: str | None, environ: dict[str, str] | None = None) -> str:
+    """The language of people-facing text: `asked`, else ALLREADY_LANG, LC_ALL, LC_MESSAGES, LANG, else English."""
+    if asked:
+        return asked
+    environ = dict(os.environ) if environ is None else environ
+    for name in ("ALLREADY_LANG", "LC_ALL", "LC_MESSAGES", "LANG"):
+        value = environ.get(name)
+        if value:
+            return "zh" if value.lower().startswith("zh") else "en"
+    return "en"
+
+
+def language_of(arguments: Sequence[str]) -> str:
+    """The language that a command line asks for, before its options are known; else that of the environment."""
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    for word, following in zip(own, [*own[1:], ""], strict=False):
+        name, _, value = word.partition("=")
+        if name == "--lang":
+            return "zh" if (value or following) == "zh" else "en"
+    return choose_language(None)
+
+
+@functools.cache
+def translations(language: str) -> dict[str, str]:
+    """Every English text that has one in `language`; empty for English."""
+    if language == "en":
+        return {}
+    found: dict[str, str] = {}
+    for file in (resources.files("allready.text") / "zh_CN" / "cli").iterdir():
+        found |= tomllib.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+_language = "en"
+
+
+def speak(language: str) -> None:
+    """Set the language of this process's help and usage errors; `cli.main` does, once the command line shows which."""
+    global _language
+    _language = language
+
+
+def usage_text(template: str, **values: object) -> str:
+    """`template` in the process's language, with `values` filled in."""
+    translated = translations(_language).get(template, template)
+    return translated.format(**values) if values else translated

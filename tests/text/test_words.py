@@ -1,0 +1,73 @@
+"""What people read is written in the words of NCCL's, torch's and operators' documents."""
+
+from collections import Counter
+from pathlib import Path
+
+from tests.cases import cases
+from tests.text.words import CHINESE, ENGLISH, Found, Text, found, prose, texts
+
+PENDING = Path(__file__).with_name("words_pending.txt")
+"""Files that still contain such words.  A file leaves the list when it is clean; the list ends with the renovation."""
+
+
+def listed(rows: list[Found]) -> str:
+    return "\n".join(f"{r.file}, {r.place}: {r.word!r} in “...{r.around}...”; write: {r.instead}" for r in rows)
+
+
+def test_no_text_for_people_contains_a_forbidden_word() -> None:
+    pending = set(PENDING.read_text(encoding="utf-8").split()) if PENDING.exists() else set()
+    rows = [row for text in texts() if text.file not in pending for row in found(text)]
+    assert not rows, f"{len(rows)} words:\n{listed(rows)}"
+
+
+def test_texts_of_every_kind_are_read() -> None:
+    kinds = Counter(
+        text.file.partition("/")[0] if "/" not in text.file else text.file.split("/")[-2] for text in texts()
+    )
+    for kind in ("README.md", "docs", "zh", "cli", "signatures", "en", "zh_CN", "net", "live", "process_exit"):
+        assert kinds[kind], f"no text of {kind}"
+    assert sum(kinds.values()) > 4000
+
+
+@cases(
+    "text",
+    [
+        "rank 3 told node 0",
+        "Nobody can be blamed",
+        "a GPU falls behind and crawls",
+        "packets vanish without a word",
+        "rank 1 takes another turn",
+        "one look at the sockets",
+        "its last words",
+        "stopped for want of memory",
+        "某个进程没有人知道",
+        "原生代码持有 GIL",
+    ],
+)
+def test_a_forbidden_word_is_found(text: str) -> None:
+    assert list(found(Text("file", "place", text)))
+
+
+@cases(
+    "text",
+    [
+        "turn off the firewall; each in turn",
+        "look at dmesg, look for the pid, it looks like a timeout",
+        "the error is `nobody told you`",
+        'NCCL prints "everybody left"',
+        "a 64-bit word in memory, word by word",
+        "history, directory, storage",
+        "无人值守安装",
+    ],
+)
+def test_plain_words_code_and_quotations_are_left_alone(text: str) -> None:
+    rows = list(found(Text("file", "place", text)))
+    assert not rows, listed(rows)
+
+
+def test_prose_leaves_out_code_blocks_and_addresses() -> None:
+    assert "nobody" not in prose("x\n```console\nnobody\n```\n`nobody` [page](nobody.md) https://nobody.example")
+
+
+def test_every_word_has_a_replacement() -> None:
+    assert all(word.instead for word in (*ENGLISH, *CHINESE))

@@ -1,0 +1,173 @@
+"""The texts that people read, each with the file it stands in, and the words that must not stand in them."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PACKAGE = CHECKOUT / "src" / "allready"
+
+
+class Word(NamedTuple):
+    """A pattern of words, and what to write in its place."""
+
+    pattern: re.Pattern[str]
+    instead: str
+
+
+def _words(rows: Mapping[str, str], flags: int = re.IGNORECASE) -> tuple[Word, ...]:
+    return tuple(Word(re.compile(pattern, flags), instead) for pattern, instead in rows.items())
+
+
+ENGLISH = _words(
+    {
+        r"\btold\b": "reported, logged, named",
+        r"\b(is|are|was|were|be|what|been|it|than|nothing|and) said\b": "reported, printed, logged",
+        r"\b(un)?heard\b": "received; no heartbeat",
+        r"\b(a|one|each|every|first|last|next|between|two|of|this) looks?\b": "a sample, a poll, a read",
+        r"\blook(s|ed)? into\b": "investigate, sample",
+        r"\bturns?\b(?! (on|off|it|them|out|into|to)\b)(?![^.]{0,30}\binto\b)(?<!in turn)": "iteration, step, round",
+        r"\bcrawl(s|ed|ing)?\b": "be slow, run slowly",
+        r"\bmend(s|ed|ing)?\b": "fix",
+        r"\b(for )?want of\b": "lack of, out of",
+        r"\bby order\b": "terminated by SIGTERM, on request",
+        r"\bwho(m|so)?ever\b": "name the rank, node, process or person",
+        r"\b(some|no|any|every)body\b": "the rank, node or process; no rank, every node",
+        r"\bwithout a word\b": "silently",
+        r"\b(last|no|own|further|other's|its|a) words?\b(?! (of|for) (memory|length|one thing))": "output, message",
+        r"\bswallow(s|ed|ing)?\b": "drop",
+        r"\bdull\b": "known, repeated",
+        r"\bruins\b": "what a run left, run summary",
+        r"\b(story|stories)\b": "event, sequence of events",
+        r"\bto type\b": "to fix; the command",
+        r"\bthis very\b": "this",
+        r"\b(in|at|from) the second second\b": "after the first second",
+        r"\b(is|are) meant\b": "is intentional, means",
+        r"\bsurroundings\b": "environment",
+        r"\bcrowded\b": "lacks CPU time, CPU contention",
+        r"\bst(an|oo)ds? still\b": "is stalled, makes no progress",
+        r"\baftermath\b": "run evidence",
+    }
+)
+
+CHINESE = _words(
+    {
+        "原生代码": "本地代码",
+        "废墟|残骸": "运行留下的文件, 运行摘要",
+        "爬行|龟速": "运行缓慢",
+        "(?<!责)任何人|没有人|没人|无人(?!值守)|有人|某人|别人|谁也|大家": "写明 rank、节点或进程",
+        "吞掉|吞没": "丢弃",
+        "一声不响|一言不发|不吭声|没有吭声|无声无息": "没有任何输出",
+        "遗言|临终": "最后的输出",
+        "故事": "事件",
+        "修补": "修复",
+        "聚合操作|聚集操作": "集合通信",
+    },
+    0,
+)
+
+
+class Text(NamedTuple):
+    """One text: the file, the place in it, and what stands there."""
+
+    file: str
+    place: str
+    text: str
+
+
+_PROSE = {"title", "message", "remedy", "page", "explanation", "where"}
+_CODE = re.compile(r"```.*?```|<!--.*?-->|`[^`\n]*`|\]\([^)]*\)|https?://\S+", re.DOTALL)
+_QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”")
+
+
+def prose(text: str) -> str:
+    """Without code, addresses and quotations: what others wrote is not ours to change."""
+    return _QUOTED.sub('""', _CODE.sub("``", text))
+
+
+@cache
+def texts() -> tuple[Text, ...]:
+    """All of them: rules, signatures, labels, Chinese, help, usage errors, documents."""
+    return (*_of_rules(), *_of_tables(), *_of_help(), *_of_documents())
+
+
+def _of_rules() -> Iterator[Text]:
+    from allready.judging.registry import load
+
+    for code, rule in load().items():
+        file = PACKAGE / "rules" / rule.area / f"{rule.name}.py"
+        if not file.exists():
+            continue  # of a signature, whose table is read below
+        name = file.relative_to(CHECKOUT).as_posix()
+        yield Text(name, f"{code} title", rule.title)
+        yield Text(name, f"{code} message", rule.message)
+        for step in rule.steps:
+            yield Text(name, f"{code} remedy", f"{step.where} {step.explanation}")
+        yield Text(name, f"{code} page", rule.page)
+
+
+def _of_tables() -> Iterator[Text]:
+    for folder in ("signatures", "text/en", "text/zh_CN"):
+        for path in sorted((PACKAGE / folder).glob("*.toml")):
+            name = path.relative_to(CHECKOUT).as_posix()
+            every = path.stem.startswith(("ui_", "usage", "help"))
+            for place, text in _strings(tomllib.loads(path.read_text(encoding="utf-8")), "", every=every):
+                yield Text(name, place, text)
+
+
+def _strings(value: Any, place: str, *, every: bool, wanted: bool = False) -> Iterator[tuple[str, str]]:
+    """The texts of a table: all of them, or those below a key that holds prose."""
+    if isinstance(value, str):
+        if every or wanted:
+            yield place, value
+    elif isinstance(value, Mapping):
+        here = value.get("code") or place
+        for key, inner in value.items():
+            yield from _strings(inner, f"{here}.{key}".strip("."), every=every, wanted=key in _PROSE)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner, place, every=every, wanted=wanted)
+
+
+def _of_help() -> Iterator[Text]:
+    import importlib
+
+    from allready.cli.main import COMMANDS, usage
+
+    yield Text("src/allready/cli/main.py", "usage", usage())
+    for command, (module, _) in COMMANDS.items():
+        import argparse
+
+        parser = argparse.ArgumentParser(prog=f"allready {command}")
+        importlib.import_module(module).add_arguments(parser)
+        yield Text(
+            f"src/allready/{module.removeprefix('allready.').replace('.', '/')}.py", "help", parser.format_help()
+        )
+
+
+def _of_documents() -> Iterator[Text]:
+    files = [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md"), *CHECKOUT.glob("docs/zh/*.md")]
+    for path in sorted(files):
+        yield Text(path.relative_to(CHECKOUT).as_posix(), "text", path.read_text(encoding="utf-8"))
+
+
+class Found(NamedTuple):
+    """A word that must not stand where it stands."""
+
+    file: str
+    place: str
+    word: str
+    instead: str
+    around: str
+
+
+def found(text: Text) -> Iterator[Found]:
+    """Every forbidden word of one text."""
+    bare = prose(text.text)
+    for word in (*ENGLISH, *CHINESE):
+        for match in word.pattern.finditer(bare):
+            around = bare[max(0, match.start() - 50) : match.end() + 40].replace("\n", " ")
+            yield Found(text.file, text.place, match.group(), word.instead, around)
