@@ -163,7 +163,7 @@ def with_live(findings: Sequence[Finding], runs: Sequence[Report]) -> tuple[Find
 
 def fleet_of(run_evidence: RunEvidence, checked: Report | None) -> Fleet:
     """The evidence that rules judge: what the run left, and what a check before it had found."""
-    from allready.facts.saved import fleet_from_report
+    from allready.facts.exchange import fleet_from_report
     from allready.judging.assemble import world_of
 
     if checked is None:

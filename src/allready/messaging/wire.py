@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from allready.errors import ExchangeError
-from allready.text.surrogates import without_surrogates
+from allready.text.surrogates import to_json as to_json  # every message goes through it
 
 GREETING = b"ALLREADY/1\r\n"
 PROTOCOL = 1
@@ -78,14 +78,6 @@ def keep_segments_small(sock: socket.socket) -> None:
     """
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
-
-
-def to_json(body: Any) -> bytes:
-    """Any body as JSON; what came from undecodable bytes is escaped."""
-    try:
-        return msgspec.json.encode(body)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(without_surrogates(msgspec.to_builtins(body, str_keys=True)))
 
 
 def encode(kind: str, body: Any) -> bytes:
