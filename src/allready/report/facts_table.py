@@ -1,6 +1,6 @@
 """The facts of all nodes as rows: what is the same everywhere, what differs, and who is the odd one.
 
-A row that is the node's own by nature (its host name, its addresses) marks nobody as odd.
+A row that is the node's own by nature (its host name, its addresses) marks no node as odd.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class Shown(Struct, frozen=True):
     key: str = ""
     why: str = ""
 
-    def said(self, language: str) -> str:
+    def text_in(self, language: str) -> str:
         """What to show, harmless and not too long."""
         text = plain(self.text, most=MAX_CHARS)
         return (t(self.key, language, name=text, why=plain(self.why)) if self.key else text) or units.UNKNOWN

@@ -1,4 +1,4 @@
-"""The sentences that terminal and HTML share: status, verdict, culprits, what was looked at, the roll call.
+"""The sentences that terminal and HTML share: status, verdict, culprits, what was checked, the roll call.
 
 Everything returned here is made harmless by `safe.plain`.
 """
@@ -89,7 +89,7 @@ def size_text(report: Report, language: str) -> str:
 
 
 def stage_detail(stage: StageResult) -> str:
-    """Where in a sweep a stage ended, and what its ranks said; neutral in language."""
+    """Where in a sweep a stage ended, and what its ranks reported; neutral in language."""
     at = [units.size(stage.size_bytes)] if stage.size_bytes is not None else []
     at += [f"iteration {stage.iteration}"] if stage.iteration is not None else []
     return plain(" · ".join([*at, stage.detail] if stage.detail else at), most=600)
@@ -161,7 +161,7 @@ def sentence(report: Report, language: str) -> str:
 
 
 def absent(roll: RollCall) -> tuple[int, ...]:
-    """Node ranks that did not come; nobody when this node was told only a part of the roll."""
+    """Node ranks that did not come; none when this node knows only a part of the roll."""
     return () if roll.partial else roll.missing
 
 
@@ -215,31 +215,31 @@ def paths_ok(report: Report) -> tuple[int, int]:
 
 
 def summary(report: Report, language: str) -> tuple[str, ...]:
-    """What was looked at and how it went, one short text each; parts that were not looked at are not mentioned."""
-    said: list[str] = []
+    """What was checked and how it went, one short text each; parts that were not checked are left out."""
+    texts: list[str] = []
     if report.roll is not None and report.roll.num_nodes > 1 and not report.roll.partial:
-        said.append(t("summary_roll", language, present=len(report.roll.present), num_nodes=report.roll.num_nodes))
+        texts.append(t("summary_roll", language, present=len(report.roll.present), num_nodes=report.roll.num_nodes))
     ok, tried = paths_ok(report)
     if tried:
         name = "summary_reach" if ok == tried else "summary_reach_bad"
-        said.append(t(name, language, ok=ok, bad=tried - ok, count=tried))
+        texts.append(t(name, language, ok=ok, bad=tried - ok, count=tried))
     for run in report.collectives.runs[:1] if report.collectives else ():
         stages = [s for s in run.stages if s.outcome != "skipped"]
         ok = sum(s.outcome == "ok" for s in stages)
         ranks = count("num_ranks", len(run.ranks), language)
         if run.bad is not None:
             word = stage_word(run.bad.outcome, language)
-            said.append(
+            texts.append(
                 t("summary_stage_bad", language, stage=plain(run.bad.name), outcome=word, backend=plain(run.backend))
             )
         elif stages:
-            said.append(
+            texts.append(
                 t("summary_stages", language, ok=ok, count=len(stages), ranks=ranks, backend=plain(run.backend))
             )
         if run.points:
             best = max(run.points, key=lambda p: p.busbw_gb_per_s)
             if best.busbw_gb_per_s > 0:
-                said.append(
+                texts.append(
                     t(
                         "summary_busbw",
                         language,
@@ -248,8 +248,8 @@ def summary(report: Report, language: str) -> tuple[str, ...]:
                     )
                 )
     if report.summary is not None:
-        said += ended(report.summary, language)
-    return tuple(said)
+        texts += ended(report.summary, language)
+    return tuple(texts)
 
 
 def stage_word(outcome: str, language: str) -> str:
@@ -265,10 +265,10 @@ def roll_lines(report: Report, language: str) -> tuple[str, ...]:
         return ()
     if roll.num_nodes == 1 and len(roll.present) == 1 and not roll.callers:
         return (t("roll_one", language),)
-    said: list[str] = []
+    texts: list[str] = []
     here = [c for c in roll.claims if c.refused is None]
     if absent(roll):
-        said.append(
+        texts.append(
             t(
                 "roll_some",
                 language,
@@ -280,13 +280,13 @@ def roll_lines(report: Report, language: str) -> tuple[str, ...]:
         )
     elif not roll.partial:
         last = max((c.arrival_s for c in here), default=roll.waited_s)
-        said.append(t("roll_all", language, num_nodes=roll.num_nodes, seconds=units.seconds(last)))
+        texts.append(t("roll_all", language, num_nodes=roll.num_nodes, seconds=units.seconds(last)))
     late = late_by_s(roll)
     if late:
-        said.append(t("roll_late", language, who=_labels_with(world, late, language)))
+        texts.append(t("roll_late", language, who=_labels_with(world, late, language)))
     longest = max((c.waited_s for c in here), default=0.0)
     if longest > LATE_S and longest > 2 * typical_arrival_s(roll):
-        said.append(t("roll_first_waited", language, seconds=units.seconds(longest)))
+        texts.append(t("roll_first_waited", language, seconds=units.seconds(longest)))
     refused = [
         t(
             "roll_refused_item",
@@ -299,17 +299,17 @@ def roll_lines(report: Report, language: str) -> tuple[str, ...]:
         if c.refused is not None
     ]
     if refused:
-        said.append(t("roll_refused", language, who=_some(refused, language)))
+        texts.append(t("roll_refused", language, who=_some(refused, language)))
     if roll.lost:
-        said.append(t("roll_lost", language, who=plain(world.labels(roll.lost))))
+        texts.append(t("roll_lost", language, who=plain(world.labels(roll.lost))))
     if roll.callers:
-        heard = [plain(f"{c.address} {c.kind} {c.detail}".strip(), most=120) for c in roll.callers]
-        said.append(t("roll_callers", language, who=_some(heard, language)))
-    return tuple(said)
+        callers = [plain(f"{c.address} {c.kind} {c.detail}".strip(), most=120) for c in roll.callers]
+        texts.append(t("roll_callers", language, who=_some(callers, language)))
+    return tuple(texts)
 
 
 def typical_arrival_s(roll: RollCall) -> float:
-    """The median arrival of the nodes other than node 0, which is there from the start; 0 when nobody came."""
+    """The median arrival of the nodes other than node 0, which is there from the start; 0 when none came."""
     others = [c.arrival_s for c in roll.claims if c.refused is None and c.node_rank != 0]
     return statistics.median_low(others) if others else 0.0
 
