@@ -225,28 +225,17 @@ def summary(report: Report, language: str) -> tuple[str, ...]:
         texts.append(t(name, language, ok=ok, bad=tried - ok, count=tried))
     for run in report.collectives.runs[:1] if report.collectives else ():
         stages = [s for s in run.stages if s.outcome != "skipped"]
-        ok = sum(s.outcome == "ok" for s in stages)
-        ranks = count("num_ranks", len(run.ranks), language)
+        ok, backend = sum(s.outcome == "ok" for s in stages), plain(run.backend)
         if run.bad is not None:
-            word = stage_word(run.bad.outcome, language)
-            texts.append(
-                t("summary_stage_bad", language, stage=plain(run.bad.name), outcome=word, backend=plain(run.backend))
-            )
+            stage, outcome = plain(run.bad.name), stage_word(run.bad.outcome, language)
+            texts.append(t("summary_stage_bad", language, stage=stage, outcome=outcome, backend=backend))
         elif stages:
-            texts.append(
-                t("summary_stages", language, ok=ok, count=len(stages), ranks=ranks, backend=plain(run.backend))
-            )
-        if run.points:
-            best = max(run.points, key=lambda p: p.busbw_gb_per_s)
-            if best.busbw_gb_per_s > 0:
-                texts.append(
-                    t(
-                        "summary_busbw",
-                        language,
-                        busbw=units.bandwidth_with_unit(best.busbw_gb_per_s),
-                        size=units.size(best.size_bytes),
-                    )
-                )
+            ranks = count("num_ranks", len(run.ranks), language)
+            texts.append(t("summary_stages", language, ok=ok, count=len(stages), ranks=ranks, backend=backend))
+        best = max(run.points, key=lambda p: p.busbw_gb_per_s, default=None)
+        if best is not None and best.busbw_gb_per_s > 0:
+            busbw, size = units.bandwidth_with_unit(best.busbw_gb_per_s), units.size(best.size_bytes)
+            texts.append(t("summary_busbw", language, busbw=busbw, size=size))
     if report.summary is not None:
         texts += ended(report.summary, language)
     return tuple(texts)
@@ -268,22 +257,18 @@ def roll_lines(report: Report, language: str) -> tuple[str, ...]:
     texts: list[str] = []
     here = [c for c in roll.claims if c.refused is None]
     if absent(roll):
-        texts.append(
-            t(
-                "roll_some",
-                language,
-                present=len(roll.present),
-                num_nodes=roll.num_nodes,
-                waited_s=units.seconds(roll.waited_s),
-                missing=plain(world.labels(roll.missing)),
-            )
-        )
+        present, waited_s, missing = len(roll.present), units.seconds(roll.waited_s), plain(world.labels(roll.missing))
+        named = {"present": present, "num_nodes": roll.num_nodes, "waited_s": waited_s, "missing": missing}
+        texts.append(t("roll_some", language, **named))
     elif not roll.partial:
         last = max((c.arrival_s for c in here), default=roll.waited_s)
         texts.append(t("roll_all", language, num_nodes=roll.num_nodes, seconds=units.seconds(last)))
-    late = late_by_s(roll)
+    late = [
+        t("roll_late_item", language, label=plain(world.label(n)), seconds=units.seconds(s))
+        for n, s in late_by_s(roll).items()
+    ]
     if late:
-        texts.append(t("roll_late", language, who=_labels_with(world, late, language)))
+        texts.append(t("roll_late", language, who=_some(late, language)))
     longest = max((c.waited_s for c in here), default=0.0)
     if longest > LATE_S and longest > 2 * typical_arrival_s(roll):
         texts.append(t("roll_first_waited", language, seconds=units.seconds(longest)))
@@ -293,10 +278,10 @@ def roll_lines(report: Report, language: str) -> tuple[str, ...]:
             language,
             label=plain(f"{c.node_rank} ({c.name})"),
             address=plain(c.address),
-            why=plain(c.refused),
+            why=plain(why),
         )
         for c in roll.claims
-        if c.refused is not None
+        if (why := c.refused) is not None
     ]
     if refused:
         texts.append(t("roll_refused", language, who=_some(refused, language)))
@@ -320,13 +305,6 @@ def late_by_s(roll: RollCall) -> dict[int, float]:
     typical = typical_arrival_s(roll) if len(arrivals) > 2 else min(arrivals.values(), default=0.0)
     late = {n: s - typical for n, s in arrivals.items() if s - typical > LATE_S}
     return dict(sorted(late.items(), key=lambda item: -item[1]))
-
-
-def _labels_with(world: World, late: dict[int, float], language: str) -> str:
-    return _some(
-        [t("roll_late_item", language, label=plain(world.label(n)), seconds=units.seconds(s)) for n, s in late.items()],
-        language,
-    )
 
 
 def _some(items: Sequence[str], language: str, most: int = 8) -> str:
