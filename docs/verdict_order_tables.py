@@ -1,4 +1,4 @@
-"""The codes in the tables of verdict-order.md and zh/verdict-order.md: `python docs/verdict_order_tables.py` writes them.
+"""The codes in the tables of verdict-order.md, in both languages: `python docs/verdict_order_tables.py` writes them.
 
 The first two columns are written by hand; the codes of rules and the number of signatures come from the registry.
 """

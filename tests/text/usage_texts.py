@@ -33,9 +33,8 @@ def templates() -> dict[str, str]:
     found |= {USAGE: "allready --help", INTERNAL_ERROR: "cli/main.py"}
     for name, (module, text) in COMMANDS.items():
         command = importlib.import_module(module)
-        parser = argparse.ArgumentParser(
-            prog=f"allready {name}", description=text, epilog=getattr(command, "EPILOG", None)
-        )
+        epilog = getattr(command, "EPILOG", None)
+        parser = argparse.ArgumentParser(prog=f"allready {name}", description=text, epilog=epilog)
         command.add_arguments(parser)
         found |= dict.fromkeys(_shown(parser), f"allready {name} --help")
     for place, tree in trees().items():

@@ -141,15 +141,18 @@ def _of_help() -> Iterator[Text]:
     for command, (module, _) in COMMANDS.items():
         import argparse
 
-        parser = argparse.ArgumentParser(prog=f"allready {command}")
-        importlib.import_module(module).add_arguments(parser)
+        imported = importlib.import_module(module)
+        parser = argparse.ArgumentParser(prog=f"allready {command}", epilog=getattr(imported, "EPILOG", None))
+        imported.add_arguments(parser)
         yield Text(
             f"src/allready/{module.removeprefix('allready.').replace('.', '/')}.py", "help", parser.format_help()
         )
 
 
 def _of_documents() -> Iterator[Text]:
-    files = [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md"), *CHECKOUT.glob("docs/zh/*.md")]
+    files = [
+        path for pattern in ("*.md", "docs/*.md", "docs/zh/*.md", "examples/*.md") for path in CHECKOUT.glob(pattern)
+    ]
     for path in sorted(files):
         yield Text(path.relative_to(CHECKOUT).as_posix(), "text", path.read_text(encoding="utf-8"))
 

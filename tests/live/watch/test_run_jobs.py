@@ -133,7 +133,7 @@ def test_a_stopped_agent_is_said_and_waited_for_and_a_killed_one_is_over(job: Jo
             assert began.s < 12.0
             assert (once.returncode, once.stdout) == (3, "")
             assert f"kill -CONT {pid}" in once.stderr
-            screen.until("nothing new for")
+            screen.until("no update for")
             with urllib.request.urlopen(f"http://{url}/metrics", timeout=5) as answer:
                 body = answer.read().decode()
             assert f'allready_up{{job="{job.job_id}"}} 0' in body

@@ -103,7 +103,7 @@ def test_node_0_names_who_holds_its_port(job: Job, taken: Holder) -> None:
         assert "started=20" in verdict["sentence"], "since when it has been there"
         assert f"kill {pid}" in verdict["remedy"]
         assert verdict["detect_s"] < 5.0
-        assert [line for line in node.errors.splitlines() if f"port {job.port} is taken (pid {pid})" in line]
+        assert [line for line in node.errors.splitlines() if f"port {job.port} is in use (pid {pid})" in line]
 
 
 def test_a_second_node_0_of_the_same_job_on_this_machine_is_a_rank_given_twice(job: Job) -> None:
