@@ -150,7 +150,5 @@ def deliver(target: str, data: bytes) -> None:
     except BrokenPipeError:
         raise  # the reader has read enough
     except OSError as error:
-        place = "to stdout" if target == "-" else target
-        raise UsageError(
-            "cannot write {place}: {reason}; name a writable place", place=place, reason=error.strerror or error
-        ) from error
+        reason = error.strerror or error
+        raise UsageError("--json {target}: cannot write: {reason}", target=target, reason=reason) from error
