@@ -80,4 +80,4 @@ def test_a_new_rule_lacks_its_chinese_text_and_that_is_listed(checkout: Path) ->
     assert listed.returncode == 1
     assert f"zh_CN/net.toml: {code}: title, message, page, remedy\n" in listed.stdout
     shown = run(checkout, "-m", "allready", "explain", code, "--lang", "zh")
-    assert "Nodes run different operating systems" in shown.stdout
+    assert "Nodes run different kernels" in shown.stdout

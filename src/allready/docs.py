@@ -18,7 +18,7 @@ from allready.judging.registry import AREAS, Rule, load
 from allready.model import RemedyStep
 from allready.model.fill import plain, steps_of
 from allready.text import catalog
-from allready.text.ui import areas, table, ui
+from allready.text.ui import FOLDERS, areas, entries, table, ui
 
 LANGUAGES = ("en", "zh")
 SLOTS = ("title", "message", "page")
@@ -90,13 +90,13 @@ def untranslated(language: str = "zh") -> Iterator[str]:
     """What `language` lacks and shows in English: file, code or label, and the slots of a code."""
     for rule in load().values():
         slots = [s for s in SLOTS if catalog.translated(language, rule.area, rule.code, s) is None]
-        if len(steps_of(catalog.entries(language, rule.area).get(rule.code, {}))) < len(rule.steps):
+        if len(steps_of(entries(language, rule.area).get(rule.code, {}))) < len(rule.steps):
             slots.append("remedy")
         if slots:
-            yield f"{catalog.folder(language)}/{rule.area}.toml: {rule.code}: {', '.join(slots)}"
+            yield f"{FOLDERS[language]}/{rule.area}.toml: {rule.code}: {', '.join(slots)}"
     for area in areas():
         for name in table("en", area).keys() - table(language, area).keys():
-            yield f"{catalog.folder(language)}/ui_{area}.toml: {name}"
+            yield f"{FOLDERS[language]}/ui_{area}.toml: {name}"
 
 
 def by_area(rules: Iterable[Rule]) -> dict[str, list[Rule]]:
@@ -152,7 +152,7 @@ def _t(name: str, language: str) -> str:
 
 def steps(rule: Rule, language: str) -> tuple[RemedyStep, ...]:
     """The steps of a rule's remedy with their placeholders; a step that `language` lacks stays English."""
-    translated = steps_of(catalog.entries(language, rule.area).get(rule.code, {}))
+    translated = steps_of(entries(language, rule.area).get(rule.code, {}))
     return tuple(
         replace(step, explanation=translated[n].explanation, where=translated[n].where) if n < len(translated) else step
         for n, step in enumerate(rule.steps)

@@ -1,9 +1,8 @@
 """Python's search for reference cycles, tuned in one place.
 
-Our processes make hundreds of thousands of objects that stay, and hardly any cycles; each search looks through all of
-them.  What that costs (2-CPU machine, Python 3.11): the last search of `diagnose` after 1,024 logs 0.1 s; one search in
-a node's agent with torch and the rules loaded 50 ms of a CPU that ranks may need; receiving the readings of 1,024 logs
-{receiving}; reading a log of 1 MB in a worker {worker}.
+Our processes make hundreds of thousands of objects that stay, and hardly any cycles; each search visits all of them.
+What that costs (2-CPU machine, Python 3.11): the last search of `diagnose` after 1,024 logs 0.1 s; one search in a
+node's agent with torch and the rules loaded 50 ms of a CPU that ranks may need.
 """
 
 import contextlib
@@ -14,7 +13,7 @@ _SELDOM = 100_000  # objects that come between two searches; by default 700
 
 
 def forget_existing() -> None:
-    """From now on no search looks through the objects that exist: they stay, or the process ends soon."""
+    """From now on no search visits the objects that exist: they stay, or the process ends soon."""
     gc.freeze()
 
 

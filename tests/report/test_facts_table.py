@@ -8,7 +8,7 @@ from allready.testing import fleet
 
 def table(num_nodes: int, **changes: Any) -> dict[str, Row]:
     made_up = fleet(num_nodes, **changes)
-    return {row.label.text("en"): row for row in rows({n: to_json(node) for n, node in made_up.nodes.items()})}
+    return {row.label.said("en"): row for row in rows({n: to_json(node) for n, node in made_up.nodes.items()})}
 
 
 def test_marks_the_one_node_with_another_version() -> None:

@@ -80,8 +80,8 @@ def test_both_languages_are_in_the_page_and_one_is_shown_first(language: str) ->
     page = render(absent_report(), language=language)
     assert f'data-lang="{language}"' in page
     text = Seen(page).text
-    assert "no word from node 2 (gpu2) after 5.0 s: 3 of 4 nodes are here" in text
-    assert "已等待 5.0 秒，节点 2 (gpu2) 没有任何音讯：4 个节点中已到 3 个" in text
+    assert "node 2 (gpu2) did not report within 5.0 s: 3 of 4 nodes are here" in text
+    assert "节点 2 (gpu2) 在 5.0 秒内没有报到：4 个节点中已到 3 个" in text
 
 
 def test_a_faulty_report_says_who_what_and_why() -> None:

@@ -35,15 +35,15 @@ def shown(report: Any, language: str = "en", **options: Any) -> str:
 
 def test_the_first_line_is_the_answer_and_the_next_say_who_and_what_to_type() -> None:
     first, second, third, fourth, *_ = shown(absent_report()).splitlines()
-    assert first == "✗ FAULT: JOB001 no word from node 2 (gpu2) after 5.0 s: 3 of 4 nodes are here"
+    assert first == "✗ FAULT: JOB001 node 2 (gpu2) did not report within 5.0 s: 3 of 4 nodes are here"
     assert second == "  culprit: node 2 (gpu2); rank 4,5"
     assert third.startswith("  fix: on node 2 (gpu2): start the same command with --node-rank 2")
-    assert fourth == "  fix: on node 2 (gpu2): see whether it is running: pgrep -af allready"
+    assert fourth == "  fix: on node 2 (gpu2): check whether it is running: pgrep -af allready"
 
 
 def test_chinese_is_chinese_from_the_first_line_on() -> None:
     text = shown(absent_report(), "zh")
-    assert text.startswith("✗ 故障：JOB001 已等待 5.0 秒，节点 2 (gpu2) 没有任何音讯")
+    assert text.startswith("✗ 故障：JOB001 节点 2 (gpu2) 在 5.0 秒内没有报到")
     assert "处理办法：在节点 2 (gpu2)上：用 --node-rank 2" in text
     assert "点名：5.0 秒内 4 个节点到了 3 个；缺席：2 (gpu2) · 迟到：3 (gpu3) +3.3 秒" in text
 

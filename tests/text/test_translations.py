@@ -16,7 +16,7 @@ from allready.docs import page_of, untranslated
 from allready.judging.registry import Rule, load, placeholders
 from allready.model.fill import UNKNOWN, fill, plain, steps_of
 from allready.text import catalog
-from allready.text.ui import table, ui
+from allready.text.ui import entries, table, ui
 from tests.cases import cases
 from tests.text.sources import TEXT
 
@@ -57,7 +57,7 @@ def test_a_chinese_text_fits_the_english_one(rule: Rule) -> None:
     texts = chinese(rule)
     for slot in {"title", "message"} & set(texts):
         assert_it_fits(str(getattr(rule, slot)), texts[slot])
-    steps = steps_of(catalog.entries("zh", rule.area).get(rule.code, {}))
+    steps = steps_of(entries("zh", rule.area).get(rule.code, {}))
     assert len(steps) <= len(rule.steps), "steps that the English text lacks"
     for english, step in zip(rule.steps, steps, strict=False):
         assert_it_fits(english.explanation, step.explanation)
@@ -73,7 +73,7 @@ def test_a_chinese_text_fits_the_english_one(rule: Rule) -> None:
 
 @cases("rule", RULES.values(), ids=lambda rule: rule.code)
 def test_no_remedy_has_a_question_mark_for_a_value(rule: Rule) -> None:
-    steps = (*rule.steps, *steps_of(catalog.entries("zh", rule.area).get(rule.code, {})))
+    steps = (*rule.steps, *steps_of(entries("zh", rule.area).get(rule.code, {})))
     for template in (text for step in steps for text in (step.explanation, step.command)):
         names = placeholders(template)
         marked = template.replace("?", "").replace("？", "")
@@ -104,9 +104,10 @@ def test_no_chinese_text_is_orphaned(path: Path) -> None:
 
 
 def test_what_lacks_a_chinese_text_is_shown_in_english_slot_by_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = catalog.entries("zh", "net")
+    whole = entries("zh", "net")
     partial = {**whole, "NET003": {"title": whole["NET003"]["title"]}}
-    monkeypatch.setattr(catalog, "entries", lambda language, area: partial if language == "zh" else {})
+    for module in ("allready.docs", "allready.text.catalog"):
+        monkeypatch.setattr(f"{module}.entries", lambda language, area: partial if language == "zh" else {})
     page = page_of(RULES["NET003"], "zh")
     assert page.title == whole["NET003"]["title"]
     assert RULES["NET003"].steps[0].explanation.split("{")[0] in page.remedy

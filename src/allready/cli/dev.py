@@ -1,7 +1,7 @@
 """For developers, in a checkout: `python -m allready.cli.dev new-rule AREA NAME` and `... untranslated`.
 
-A new rule and its test work and pass: it compares one fact between all nodes, the commonest form.  Change the fact and
-the words from there; the tests show at once what no longer fits.
+A new rule and its test begin as a copy of a small one that compares one fact between all nodes, the commonest form.
+Change the fact and the words from there; the tests show at once what no longer fits.
 """
 
 import argparse
@@ -10,86 +10,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from allready import __version__
 from allready.docs import untranslated
 from allready.errors import AllreadyError, UsageError
 from allready.judging.registry import AREAS, load
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
-RULE = '''\
-"""CODE."""
-
-from collections.abc import Iterator
-
-from allready.judging.layers import Layer
-from allready.judging.majority import Split
-from allready.judging.registry import Rule
-from allready.model import Culprits, Evidence, FaultClass, Hit, HostFacts, PerNode, Severity
-
-
-@Rule(
-    code="CODE",
-    severity=Severity.INFO,
-    fault_class=FaultClass.ENV_MISMATCH,
-    since="VERSION",
-    layer=Layer.READINESS,
-    title="Nodes run different operating systems",
-    message="the operating system differs between nodes: {split}",
-    remedy="nothing, unless only these nodes make trouble; to compare: cat /etc/os-release",
-)
-def NAME(host: PerNode[HostFacts]) -> Iterator[Hit]:
-    """
-    ## What it checks
-    The name of the operating system on every node.
-    ## Why it matters
-    Libraries of another system may have other defaults.
-    ## Check by hand
-    `cat /etc/os-release` on every node.
-    ## When it is harmless
-    When the job runs in the same container everywhere.
-    """
-    values = {node: facts.os_name for node, facts in host.items()}
-    split = Split.by(values)
-    if len(split) > 1:
-        yield Hit(
-            culprits=Culprits(nodes=split.outliers()),
-            values={"split": split},
-            evidence=tuple(Evidence(source="/etc/os-release", text=v, node_rank=n) for n, v in values.items()),
-        )
-'''
-
-TEST = '''\
-from msgspec.structs import replace
-
-from allready.model import FactMissing, HostFacts
-from allready.testing import check, fleet
-
-
-def other(node: int) -> HostFacts:
-    """The host of `node` as it is in a healthy fleet, but for the fact in question."""
-    healthy = fleet(node + 1).nodes[node].host
-    assert isinstance(healthy, HostFacts)
-    return replace(healthy, os_name="Another OS 1")
-
-
-def test_names_the_one_node_that_differs() -> None:
-    [hit] = check("CODE", fleet(4, host={2: other(2)})).hits
-    assert hit.culprits.nodes == (2,)
-
-
-def test_blames_nobody_on_a_tie() -> None:
-    [hit] = check("CODE", fleet(2, host={1: other(1)})).hits
-    assert hit.culprits.nodes == ()
-
-
-def test_is_clear_when_all_are_alike() -> None:
-    assert check("CODE", fleet(4)).state == "clear"
-
-
-def test_says_which_node_it_could_not_check() -> None:
-    outcome = check("CODE", fleet(2, host={1: FactMissing("permission denied")}))
-    assert outcome.unchecked == {1: "permission denied"}
-'''
+EXAMPLE = "kernel_differs"
+EXAMPLE_CODE = "ENV005"
+EXAMPLE_FILES = (f"src/allready/rules/env/{EXAMPLE}.py", f"tests/rules/env/test_{EXAMPLE}.py")
+"""The rule that a new one begins as a copy of, and its test."""
 
 
 def new_rule(root: Path, area: str, name: str) -> tuple[str, list[Path]]:
@@ -111,16 +42,11 @@ def new_rule(root: Path, area: str, name: str) -> tuple[str, list[Path]]:
         raise UsageError("{path} already exists", path=taken[0])
     codes = [code for code, known in load().items() if known.area == area]
     code = f"{codes[-1][:3]}{int(codes[-1][3:]) + 1:03d}"
-    rule.write_text(_filled(RULE, code, name), encoding="utf-8")
-    test.write_text(_filled(TEST, code, name), encoding="utf-8")
-    return code, [rule, test]
-
-
-def _filled(template: str, code: str, name: str) -> str:
-    from allready import __version__
-
     version = ".".join(__version__.split(".")[:2])
-    return template.replace("CODE", code).replace("NAME", name).replace("VERSION", version)
+    for example, target in zip(EXAMPLE_FILES, (rule, test), strict=True):
+        text = (root / example).read_text(encoding="utf-8").replace(EXAMPLE_CODE, code).replace(EXAMPLE, name)
+        target.write_text(re.sub(r'since="[\d.]+"', f'since="{version}"', text), encoding="utf-8")
+    return code, [rule, test]
 
 
 def main(argv: Sequence[str] | None = None, root: Path = CHECKOUT) -> int:

@@ -62,8 +62,8 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     from allready.judging.assemble import only_ranks
     from allready.judging.baseline import compare
     from allready.judging.engine import crashed, judge
-    from allready.judging.onset import onset
     from allready.judging.report_builder import ReportBuilder, status_of, verdict_of
+    from allready.judging.run_signs import onset
 
     run_evidence = run_evidence_of(readings, question)
     saved = saved_reports(readings)

@@ -54,22 +54,20 @@ class RunShow:
                 self._write(ui("run.goes_on", self._language))
             self._shown = None
             return
-        state = (report.status, verdict.culprits)
-        if report.status is Status.INTERRUPTED:
-            if state != self._shown:
-                self._shown = state
-                self._write(ui("run.interrupted", self._language, sentence=sentence(report, self._language)))
+        is_fault = report.status not in {Status.INTERRUPTED, Status.WAITING}
+        state = (report.status, verdict.culprits, *((verdict.code, verdict.confidence) if is_fault else ()))
+        if state == self._shown:
             return
         if report.status is Status.WAITING:
             now = time.monotonic()
-            if state != self._shown and (now - self._shown_waiting_s >= WAITING_AGAIN_S or self._shown is None):
-                self._shown, self._shown_waiting_s = state, now
-                self._write(ui("run.waiting", self._language, sentence=sentence(report, self._language)))
-            return
-        fault = (*state, verdict.code, verdict.confidence)
-        if fault != self._shown:
-            self._shown = fault
+            if self._shown is not None and now - self._shown_waiting_s < WAITING_AGAIN_S:
+                return
+            self._shown_waiting_s = now
+        self._shown = state
+        if is_fault:
             self._block(report)
+        else:
+            self._write(ui(f"run.{report.status}", self._language, sentence=sentence(report, self._language)))
 
     def ranks_begin(self) -> None:
         """An attempt begins: from now on the terminal belongs to the ranks, and no verdict stands."""
@@ -94,15 +92,16 @@ class RunShow:
         """The last report, and where everything lies."""
         self.narrator.close()
         self._write_json(end.report)
-        self._write_html(end.report)
+        from allready.report import html  # not before it is needed
+
+        self._write_files(".html", html.render(end.report, language=self._language).encode(), self._args.html)
         if self._args.json == "-":
             sys.stdout.buffer.write(json_report.encode(end.report))
             sys.stdout.buffer.flush()
         if self._args.quiet:
             return
         if end.job.exit_code != 0 or end.why:
-            text = ui("run.ended", self._language, code=end.job.exit_code, why=end.why or "-")
-            self._write(text)
+            self._write(ui("run.ended", self._language, code=end.job.exit_code, why=end.why or "-"))
         if end.job.exit_code != 0 or end.report.verdict is not None:
             place = self.report_path().with_suffix(".html")
             self._write(ui("run.report", self._language, path=str(place)))
@@ -134,15 +133,8 @@ class RunShow:
         return self._folder.path / self._folder.report_name()
 
     def _write_json(self, report: Report) -> None:
-        paths = [self.report_path().with_suffix(".json")]
-        if self._args.json and self._args.json != "-":  # standard output belongs to the ranks until the end
-            paths.append(Path(self._args.json))
-        write_all(paths, json_report.encode(report))
+        # Standard output belongs to the ranks until the end.
+        self._write_files(".json", json_report.encode(report), self._args.json if self._args.json != "-" else None)
 
-    def _write_html(self, report: Report) -> None:
-        from allready.report import html  # not before it is needed
-
-        paths = [self.report_path().with_suffix(".html")]
-        if self._args.html:
-            paths.append(Path(self._args.html))
-        write_all(paths, html.render(report, language=self._language).encode())
+    def _write_files(self, ending: str, data: bytes, asked: str | None) -> None:
+        write_all([self.report_path().with_suffix(ending), *([Path(asked)] if asked else [])], data)

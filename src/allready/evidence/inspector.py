@@ -3,14 +3,12 @@
 import io
 import json
 import re
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, BinaryIO
 
-from msgspec import Struct, field
-
 from allready.evidence.reading import InspectorSummary, Reading, Tally
+from allready.evidence.untyped import as_dict, as_int, as_text
 from allready.model import Lag, Origin
 
 LONGEST_OBJECT = 1 << 20
@@ -38,14 +36,6 @@ _HEAD = re.compile(rb'"header"\s*:\s*\{.{0,2000}?"n_ranks"', re.DOTALL)
 _LABEL = re.compile(r'(\w{1,40})="([^"]{0,255})"')
 
 
-class _Open(Struct):
-    """One rank's operations in one communicator, while the file is read."""
-
-    summary: InspectorSummary
-    durations: dict[int, float] = {}
-    busbw: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_KEPT))
-
-
 def is_inspector(head: bytes) -> bool:
     """Whether a file that begins so was written by the Inspector, as JSON or for Prometheus."""
     part = head[:65536]
@@ -60,12 +50,7 @@ def operation_number(name: str, sequence: int) -> int:
 
 
 def read_inspector(data: bytes | BinaryIO, source: str) -> Reading:
-    """One summary per communicator and rank; memory does not grow with the file.
-
-    Args:
-        data: the file, or a stream of it.
-        source: its name for the report.
-    """
+    """One summary per communicator and rank of a file; memory does not grow with it."""
     reader = _Reader(source)
     for number, text in _objects(io.BytesIO(data) if isinstance(data, bytes) else data, reader):
         reader.take(text, number)
@@ -119,7 +104,7 @@ class _Reader:
         self.problem: str | None = None
         self.first_s: float | None = None
         self.last_s: float | None = None
-        self.found: dict[tuple[str, int], _Open] = {}
+        self.found: dict[tuple[str, int], InspectorSummary] = {}
 
     def note_unknown(self, text: bytes, problem: str | None = None) -> None:
         """Something that is no record."""
@@ -142,8 +127,8 @@ class _Reader:
             self.note_unknown(text)
 
     def _record(self, item: object, number: int) -> bool:
-        record = _dict(item)
-        header, metadata = _dict(record.get("header")), _dict(record.get("metadata"))
+        record = as_dict(item)
+        header, metadata = as_dict(record.get("header")), as_dict(record.get("metadata"))
         group, rank, num_ranks = header.get("id"), _count(header.get("rank")), _count(header.get("n_ranks"))
         if not isinstance(group, str) or rank is None or num_ranks is None:
             return False
@@ -152,35 +137,36 @@ class _Reader:
         if isinstance(stamp, int | float) and 0 < stamp < 1e17:
             self.first_s = stamp / 1e6 if self.first_s is None else self.first_s
             self.last_s = stamp / 1e6
-        collective, p2p = _dict(record.get("coll_perf")), _dict(record.get("p2p_perf"))
+        collective, p2p = as_dict(record.get("coll_perf")), as_dict(record.get("p2p_perf"))
         if opened is None:
             return bool(collective or p2p)
         busbw = _positive(collective.get("coll_busbw_gbs", p2p.get("p2p_busbw_gbs")))
         if busbw is not None:
-            opened.busbw.append(busbw)
+            _add_bandwidth(opened, busbw)
         name, sequence = collective.get("coll"), _count(collective.get("coll_sn"))
         time_us = _positive(collective.get("coll_exec_time_us"))
         if isinstance(name, str) and sequence is not None and time_us is not None:
-            opened.summary.num_operations += 1
-            opened.durations[operation_number(name, sequence)] = time_us / 1e6
-            if len(opened.durations) > MAX_KEPT:
-                del opened.durations[next(iter(opened.durations))]
+            opened.num_operations += 1
+            opened.durations_s[operation_number(name, sequence)] = time_us / 1e6
+            if len(opened.durations_s) > MAX_KEPT:
+                del opened.durations_s[next(iter(opened.durations_s))]
             return True
         if p2p:
-            opened.summary.num_operations += 1
+            opened.num_operations += 1
         return bool(p2p)
 
-    def _open(self, group: str, rank: int, num_ranks: int, metadata: Mapping[str, Any], number: int) -> _Open | None:
+    def _open(
+        self, group: str, rank: int, num_ranks: int, metadata: Mapping[str, Any], number: int
+    ) -> InspectorSummary | None:
         key = (group[:40].lower(), rank)
         if key not in self.found:
             if len(self.found) >= MAX_SUMMARIES:
                 return None
-            host, pid = metadata.get("hostname"), metadata.get("pid")
-            host = host[:255] if isinstance(host, str) else None
-            pid = pid if isinstance(pid, int) and not isinstance(pid, bool) and 0 < pid < 1 << 31 else None
+            host = as_text(metadata.get("hostname"))[:255] or None
+            pid = as_int(metadata.get("pid"), 1, (1 << 31) - 1)
             origin = Origin(source=self.source, line=number, host=host, pid=pid)
-            self.found[key] = _Open(
-                InspectorSummary(origin=origin, rank=rank, num_ranks=num_ranks, group=key[0], host=host, pid=pid)
+            self.found[key] = InspectorSummary(
+                origin=origin, rank=rank, num_ranks=num_ranks, group=key[0], host=host, pid=pid
             )
         return self.found[key]
 
@@ -202,18 +188,13 @@ class _Reader:
         name = f"prometheus {labels.get('comm_name') or 'unnamed'} {labels.get('gpu', '')}".strip()
         opened = self._open(name, -1, int(num_ranks), {"hostname": labels.get("node")}, number)
         if opened is not None:
-            opened.busbw.append(value)
+            _add_bandwidth(opened, value)
 
     def reading(self) -> Reading:
         """Everything that was read."""
-        summaries = []
-        for opened in self.found.values():
-            opened.summary.durations_s = opened.durations
-            opened.summary.busbw_gb_per_s = list(opened.busbw)
-            summaries.append(opened.summary)
         more = {"problem": self.problem, "first_time_s": self.first_s, "last_time_s": self.last_s}
         record = self.tally.record(self.source, "inspector", self.size, self.num_lines, **more)
-        return Reading(source=record, inspections=summaries)
+        return Reading(source=record, inspections=list(self.found.values()))
 
 
 def inspector_lags(summaries: Sequence[InspectorSummary]) -> list[Lag]:
@@ -280,8 +261,13 @@ def _lag(group: str, by_rank: Mapping[int, InspectorSummary], common: Sequence[i
     )
 
 
+def _add_bandwidth(summary: InspectorSummary, gb_per_s: float) -> None:
+    summary.busbw_gb_per_s.append(gb_per_s)
+    del summary.busbw_gb_per_s[:-MAX_KEPT]
+
+
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 48 else None
+    return as_int(value, 0, (1 << 48) - 1)
 
 
 def _positive(value: object) -> float | None:
@@ -293,7 +279,3 @@ def _to_float(text: bytes) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-def _dict(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

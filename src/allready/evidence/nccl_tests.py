@@ -4,6 +4,7 @@ import re
 
 from msgspec import Struct
 
+from allready.evidence.operation_names import known_operation
 from allready.evidence.reading import Reading, Tally
 from allready.model import BenchRow, BenchRun, Origin, ProcessRecord
 
@@ -36,10 +37,6 @@ _SIZES = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8,
     "uint64": 8, "int": 4, "char": 1,
 }  # fmt: skip
-_NAMES = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter", "alltoall": "all_to_all",
-    "alltoallv": "all_to_all", "sendrecv": "send_recv",
-}  # fmt: skip
 
 
 class _Table(Struct):
@@ -55,19 +52,8 @@ class _Table(Struct):
     out_of_bounds: int | None = None
 
 
-def is_nccl_tests(head: bytes) -> bool:
-    """Whether a file that begins so holds a run of nccl-tests, among whatever else."""
-    lines = (_stripped(line) for line in head[:65536].decode("utf-8", "replace").splitlines())
-    return any(_BEGIN.match(x) or _HEADER.match(x) or _VERSION.match(x) or _AVERAGE.match(x) for x in lines)
-
-
 def read_nccl_tests(data: bytes, source: str) -> Reading:
-    """All tables in one file.
-
-    Args:
-        data: the file; lines that are no part of a table (NCCL's own log) are counted and left alone.
-        source: its name for the report.
-    """
+    """All tables in one file; lines that are no part of a table (NCCL's own log) are counted and left alone."""
     reader = _Reader(source)
     lines = data.decode("utf-8", "replace").splitlines()
     for number, line in enumerate(lines, 1):
@@ -181,7 +167,7 @@ class _Reader:
 
 
 def _name(program: str) -> str:
-    return _NAMES.get(program.replace("_", ""), program)
+    return (known_operation(program) or program).removesuffix("_v")
 
 
 def _columns(header: str) -> list[str]:

@@ -250,9 +250,9 @@ class ReaderPool:
                 )
                 self._results.add(task.order, Reading(source=record))
                 return
-            index, whole = task.order, self._parts.lost(task, answer.why)
+            index, whole = task.order, self._parts.take(task, None, answer.why)
         elif isinstance(answer, _Part):
-            index, whole = answer.task.order, self._parts.add(answer.task, answer.scanned)
+            index, whole = answer.task.order, self._parts.take(answer.task, answer.scanned)
         else:
             index, whole = answer[0], self._arrived(*answer)
         if whole is not None:
@@ -278,15 +278,21 @@ class ReaderPool:
         yield _Task(index, found)
 
 
+class _Split(Struct):
+    """A log that is read in parts: what came of it, by number, and how many parts are missing."""
+
+    source: Source
+    num_missing: int
+    scanned: dict[int, "Scanned"] = {}
+    problem: str | None = None
+
+
 class _Parts:
     """Logs that are read in parts."""
 
     def __init__(self, context: ReaderContext) -> None:
         self._context = context
-        self._sources: dict[int, tuple[Source, str]] = {}
-        self._missing: dict[int, int] = {}
-        self._scanned: dict[int, dict[int, Scanned]] = {}
-        self._problems: dict[int, str] = {}
+        self._splits: dict[int, _Split] = {}
 
     def split(self, found: Found, index: int, workers: int) -> list[tuple[int, int]]:
         """Ranges of bytes to read apart; none when it is no plain log."""
@@ -295,41 +301,33 @@ class _Parts:
         first = next(unpack(found), None)
         if not isinstance(first, Source) or first.path is None or first.size_bytes is None:
             return []
-        kind = kind_of_source(first)
         kinds = self._context.options.kinds
-        if kind != sniff.LOG or (kinds and kind not in kinds):
+        if kind_of_source(first) != sniff.LOG or (kinds and sniff.LOG not in kinds):
             return []
         ranges = split_ranges(first.size_bytes, workers, smallest_bytes=SPLIT_BYTES)
         if len(ranges) < 2:
             return []
-        self._sources[index] = (first, kind)
-        self._missing[index] = len(ranges)
-        self._scanned[index] = {}
+        self._splits[index] = _Split(first, len(ranges))
         return ranges
 
-    def add(self, task: _Task, scanned: "Scanned") -> Reading | None:
-        """The reading when this was the last part that was missing."""
+    def take(self, task: _Task, scanned: "Scanned | None", why: str = "") -> Reading | None:
+        """One part, None for a part that is lost; the reading when this was the last one that was missing."""
         assert task.part is not None
-        self._scanned[task.order][task.part[0]] = scanned
-        return self._one_less(task.order)
-
-    def lost(self, task: _Task, why: str) -> Reading | None:
-        """The same for a part that will not come."""
-        assert task.part is not None
-        self._problems[task.order] = f"bytes {task.part[1]:,} to {task.part[2]:,} are missing: {why}"
-        return self._one_less(task.order)
-
-    def _one_less(self, index: int) -> Reading | None:
-        self._missing[index] -= 1
-        if self._missing[index]:
+        number, start, stop = task.part
+        split = self._splits[task.order]
+        if scanned is None:
+            split.problem = f"bytes {start:,} to {stop:,} are missing: {why}"
+        else:
+            split.scanned[number] = scanned
+        split.num_missing -= 1
+        if split.num_missing:
             return None
         from allready.evidence.lines.merge import merged
 
-        source, kind = self._sources.pop(index)
-        parts = self._scanned.pop(index)
-        scanned = merged([parts[number] for number in sorted(parts)])
-        reading = self._context.interpret(scanned, source.label, source.mtime_s)
-        return with_record(reading, source, kind, self._problems.pop(index, None))
+        del self._splits[task.order]
+        whole = merged([split.scanned[number] for number in sorted(split.scanned)])
+        reading = self._context.interpret(whole, split.source.label, split.source.mtime_s)
+        return with_record(reading, split.source, sniff.LOG, split.problem)
 
 
 def read_all(
@@ -341,10 +339,7 @@ def read_all(
 ) -> list[Reading]:
     """Every source's reading, ordered by name.
 
-    Args:
-        items: of `allready.evidence.inputs.find`.
-        workers: most processes besides this one; by default as many as there are CPUs, up to 8.
-        progress: see `ReaderPool.read`.
+    `workers`: most processes besides this one; by default as many as there are CPUs, up to 8.
     """
     with ReaderPool(items, options=options, workers=workers) as pool:
         return pool.read(progress)

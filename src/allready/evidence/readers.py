@@ -18,8 +18,8 @@ from allready.evidence.reading import Reading
 from allready.model import SourceRecord
 
 if TYPE_CHECKING:
-    from allready.evidence.lines.memory import ScanMemory
     from allready.evidence.lines.model import Scanned
+    from allready.evidence.lines.scan import ScanMemory
     from allready.evidence.log import LogMemory
 
 NO_LANE = "ALLREADY_NO_LANE"
@@ -73,7 +73,7 @@ class ReaderContext:
 
     @functools.cached_property
     def _scan_memory(self) -> "ScanMemory":
-        from allready.evidence.lines.memory import ScanMemory
+        from allready.evidence.lines.scan import ScanMemory
 
         return ScanMemory()
 

@@ -7,6 +7,7 @@ what is nothing else from its first line on.
 import ast
 import re
 import warnings
+from collections.abc import Callable
 
 HEAD_BYTES = 1 << 16
 
@@ -58,10 +59,9 @@ def kind_of(head: bytes, *, name: str = "") -> str:
     del name
     if not head.strip(b"\0\r\n\t "):
         return BINARY if b"\0" in head else EMPTY
-    if head[:1] == b"\x80" and head[1:2] in {b"\x02", b"\x03", b"\x04", b"\x05"}:
+    is_pickle = head[:1] == b"\x80" and head[1:2] in {b"\x02", b"\x03", b"\x04", b"\x05"}
+    if is_pickle or is_binary(head):  # pickles of protocol 0 and 1 have no mark
         return FLIGHT if _is_dump(head) else BINARY
-    if is_binary(head):
-        return FLIGHT if _is_dump(head) else BINARY  # protocol 0 and 1 have no mark
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\0\r\n\t ")
     if text.startswith((b"{", b"[{", b"[\n", b"[ ")):
         return _kind_of_json(text)
@@ -73,22 +73,33 @@ def kind_of(head: bytes, *, name: str = "") -> str:
         return NCCL_TESTS
     if _LOG_LINE.search(text):
         return LOG
-    if b"nccl_" in text[:4096]:
-        from allready.evidence.inspector import is_inspector
+    return next((kind for kind, may_be, is_it in _KINDS_OF_TEXT if may_be(text) and is_it(text)), LOG)
 
-        if is_inspector(text):
-            return INSPECTOR
-    if any(mark in text for mark in _RAS_MARKS):
-        from allready.evidence.ras import is_ras
 
-        if is_ras(text):
-            return RAS
-    if any(mark in text for mark in _STACK_MARKS):
-        from allready.evidence.stacks import is_stacks
+def _is_inspector(text: bytes) -> bool:
+    from allready.evidence.inspector import is_inspector
 
-        if is_stacks(text):
-            return STACKS
-    return LOG
+    return is_inspector(text)
+
+
+def _is_ras(text: bytes) -> bool:
+    from allready.evidence.ras import is_ras
+
+    return is_ras(text)
+
+
+def _is_stacks(text: bytes) -> bool:
+    from allready.evidence.stacks import is_stacks
+
+    return is_stacks(text)
+
+
+_KINDS_OF_TEXT: tuple[tuple[str, Callable[[bytes], bool], Callable[[bytes], bool]], ...] = (
+    (INSPECTOR, lambda text: b"nccl_" in text[:4096], _is_inspector),
+    (RAS, lambda text: any(mark in text for mark in _RAS_MARKS), _is_ras),
+    (STACKS, lambda text: any(mark in text for mark in _STACK_MARKS), _is_stacks),
+)
+"""Kind, what is cheap to ask first, and what decides."""
 
 
 def _is_python(text: bytes, *, is_whole: bool) -> bool:
@@ -161,23 +172,13 @@ def _kind_of_json(text: bytes) -> str:
     start = text[:4096]
     if b'"allready.report/' in start and b'"schema"' in start:
         return REPORT
-    if b'"coll_perf"' in text or b'"p2p_perf"' in text or (b'"header"' in start and b'"n_ranks"' in start):
-        from allready.evidence.inspector import is_inspector
-
-        if is_inspector(text):
-            return INSPECTOR
-    if b'"communicators"' in text or b'"PEER_' in text or b'"nccl_version"' in start:
-        from allready.evidence.ras import is_ras
-
-        if is_ras(text):
-            return RAS
+    is_perf = b'"coll_perf"' in text or b'"p2p_perf"' in text or (b'"header"' in start and b'"n_ranks"' in start)
+    if is_perf and _is_inspector(text):
+        return INSPECTOR
+    if (b'"communicators"' in text or b'"PEER_' in text or b'"nccl_version"' in start) and _is_ras(text):
+        return RAS
     if b'"entries"' in text or b'"pg_config"' in text or b'"pg_status"' in text:
         return FLIGHT if _is_dump(text) else LOG
     if _ERROR_FILE.match(start) and any(key in text for key in (b'"extraInfo"', b'"errorCode"', b'"timestamp"')):
         return ELASTIC_ERROR
-    if b'"frames"' in text:
-        from allready.evidence.stacks import is_stacks
-
-        if is_stacks(text):
-            return STACKS
-    return LOG
+    return STACKS if b'"frames"' in text and _is_stacks(text) else LOG

@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from allready.errors import FactUnavailable
 from allready.facts.host import Host, names_in, number, text_of
 from allready.facts.processes import command_of, user_of
@@ -68,13 +71,8 @@ def parse_nvml(host: Host, answer: Any, visible_devices: str | None) -> GpuFacts
         if broken:
             raise FactUnavailable(f"GPU {broken[0]['index']}: {broken[0]['error']}")
         gpus = tuple(
-            Gpu(
-                index=int(row["index"]),
-                uuid=str(row["uuid"]),
-                name=str(row["name"]),
-                pci_bus_id=str(row["pci_bus_id"]),
-                memory_total_bytes=int(row["memory_total_bytes"]),
-                memory_used_bytes=int(row["memory_used_bytes"]),
+            replace(
+                msgspec.convert({**row, "processes": ()}, Gpu),
                 processes=tuple(
                     _process(host, int(p["pid"]), p.get("used_bytes")) for p in row["processes"][:MAX_PROCESSES]
                 ),

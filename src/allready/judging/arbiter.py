@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
+from allready.judging.values import grouped
 from allready.model import Finding, Severity
 from allready.model.fill import UNKNOWN
 
@@ -21,8 +22,8 @@ def in_order(findings: Iterable[Finding], rules: Rules) -> tuple[Finding, ...]:
     Two relations come before the order.  A launcher's summary of an end is information beside a finding that explains
     it.  Findings of the layer FALLBACK are left out where another layer has an error.
     """
-    told = list(findings)
-    found = [replace(f, severity=Severity.INFO) if _is_explained(f, told, rules) else f for f in told]
+    every = list(findings)
+    found = [replace(f, severity=Severity.INFO) if _is_explained(f, every, rules) else f for f in every]
     errors = [f for f in found if is_error(f)]
     is_fallback = [f for f in errors if rules[f.code].layer is Layer.FALLBACK]
     if any(rules[f.code].layer is not Layer.FALLBACK and not _is_empty_summary(f, rules) for f in errors):
@@ -120,11 +121,8 @@ OBJECTS = {"peer", "host", "address", "remote", "device", "task", "module", "lib
 
 def _vague(findings: Sequence[Finding], rules: Rules) -> set[int]:
     """Places of lines that name nothing, after one of the same layer and class that says with whom it failed."""
-    alike: dict[tuple[object, ...], list[int]] = {}
-    for at, finding in enumerate(findings):
-        if rules[finding.code].area.startswith("log_"):
-            key = (finding.severity, rules[finding.code].layer, finding.fault_class)
-            alike.setdefault(key, []).append(at)
+    of_logs = [(at, f) for at, f in enumerate(findings) if rules[f.code].area.startswith("log_")]
+    alike = grouped(((f.severity, rules[f.code].layer, f.fault_class), at) for at, f in of_logs)
     vague = set()
     for group in alike.values():
         named = [findings[at] for at in group if _names(findings[at])]

@@ -18,6 +18,7 @@ from allready.judging.attempts import Attempts, find_attempts, settle_attempts
 from allready.judging.calls import compare_dumps, compare_operations
 from allready.judging.ends import ended_well, merge_deaths
 from allready.judging.roles import settle
+from allready.judging.values import grouped
 from allready.judging.watchdog_calls import watchdog_mismatches
 from allready.model import Death, Event, ProcessStack, RunEvidence, World, WorldNode
 
@@ -186,9 +187,7 @@ def only_ranks(run: RunEvidence, ranks: frozenset[int]) -> RunEvidence:
 
 def world_of(run: RunEvidence) -> World:
     """The job's members as far as the evidence names them: also nodes of which no rank is known."""
-    ranks_by_node: dict[int, list[int]] = {}
-    for rank, node in sorted(run.node_of_rank.items()):
-        ranks_by_node.setdefault(node, []).append(rank)
+    ranks_by_node = grouped((node, rank) for rank, node in sorted(run.node_of_rank.items()))
     names = _names(run)
     num_nodes = max([len(ranks_by_node), *(p.num_nodes or 0 for p in run.processes)], default=0)
     return World(

@@ -57,46 +57,39 @@ def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int]) -> Atte
         num_lines: source -> how many lines it has.
     """
     found = Attempts()
+    written: dict[str, list[Event]] = {}
     failures: dict[Agent, list[Event]] = {}
-    for event in events:
-        if event.signature == "elastic.child_failed" and event.origin.line is not None:
+    for event in sorted((e for e in events if e.origin.line is not None), key=lambda e: e.origin.line or 0):
+        written.setdefault(event.origin.source, []).append(event)
+        if event.signature == "elastic.child_failed":
             failures.setdefault((event.origin.source, event.origin.node, event.origin.pid), []).append(event)
-    ends: dict[str, list[int]] = {}
-    stops: dict[str, list[int]] = {}
-    starts: dict[str, list[int]] = {}
-    nodes: dict[str, set[str | None]] = {}
-    for event in events if failures else ():
-        if event.origin.line is None:
-            continue
-        nodes.setdefault(event.origin.source, set()).add(event.origin.node)
-        if event.signature == TABLE:
-            ends.setdefault(event.origin.source, []).append(event.origin.line)
-        elif event.signature.startswith(ENDED):
-            stops.setdefault(event.origin.source, []).append(event.origin.line)
-        elif event.signature in STARTING:
-            starts.setdefault(event.origin.source, []).append(event.origin.line)
-    lasting: dict[Agent, bool] = {}
-    for agent, failed in failures.items():
-        source = agent[0]
-        failed.sort(key=lambda e: e.origin.line or 0)
-        last = failed[-1].origin.line or 0
-        wrote_on = any(line > last for line in starts.get(source, ()))
-        if len(nodes.get(source, set()) - {None}) < 2:  # in a log of several nodes the others may write on
-            wrote_on = wrote_on or num_lines.get(source, 0) > last + MAX_LAST_LINES
-        stopped = any(0 < line - last <= MAX_LAST_LINES for line in stops.get(source, ()))
-        if not stopped and not any(line > last for line in ends.get(source, ())):
-            lasting[agent] = wrote_on
+    lasting = {
+        agent: _wrote_on(failed[-1].origin.line or 0, written[agent[0]], num_lines.get(agent[0], 0))
+        for agent, failed in failures.items()
+    }
     went_on = any(lasting.values())  # agents go on together
     for agent, failed in failures.items():
         source, _, pid = agent
-        over = failed if went_on and agent in lasting else failed[:-1]
-        if not over or (pid is None and len(ends.get(source, ())) >= len(failed)):
+        over = failed if went_on and lasting[agent] is not None else failed[:-1]
+        num_ends = sum(e.signature == TABLE for e in written[source])
+        if not over or (pid is None and num_ends >= len(failed)):
             continue  # old logs do not name the agent: as many that gave up as failed are several, not several attempts
         found.lines[source] = max(found.lines.get(source, 0), over[-1].origin.line or 0)
         node, time_s = over[-1].origin.node or over[-1].origin.host, over[-1].time_s
         if node is not None and time_s is not None:
             found.times[node] = max(found.times.get(node, time_s), time_s)
     return found
+
+
+def _wrote_on(last: int, written: Sequence[Event], num_lines: int) -> bool | None:
+    """Whether workers wrote on after an agent's last failure; None where the agent gave up then, or was ended."""
+    later = [e for e in written if (e.origin.line or 0) > last]
+    soon = [e for e in later if (e.origin.line or 0) <= last + MAX_LAST_LINES]
+    if any(e.signature == TABLE for e in later) or any(e.signature.startswith(ENDED) for e in soon):
+        return None
+    # In a log of several nodes the others may write on.
+    is_of_one = len({e.origin.node for e in written} - {None}) < 2
+    return any(e.signature in STARTING for e in later) or (is_of_one and num_lines > last + MAX_LAST_LINES)
 
 
 def settle_attempts(
@@ -112,7 +105,7 @@ def settle_attempts(
     if never_went:  # a bare exit code is that of the connection that failed
         own = [o and (w or d.kind != "exit") for o, w, d in zip(own, was, deaths, strict=True)]
     failed_itself = any(o and not w for o, w in zip(own, was, strict=True)) or any(
-        _tells_a_fault(e) for e, over in zip(events, is_over, strict=True) if not over
+        _states_a_fault(e) for e, over in zip(events, is_over, strict=True) if not over
     )
     if never_went and not failed_itself and any(o and w for o, w in zip(own, was, strict=True)):
         return tuple(
@@ -136,7 +129,7 @@ def _is_grave(event: Event) -> bool:
     return signature is not None and signature.severity.weight >= Severity.ERROR.weight
 
 
-def _tells_a_fault(event: Event) -> bool:
+def _states_a_fault(event: Event) -> bool:
     signature = load().get(event.signature)
     if signature is None or not _is_grave(event):
         return False

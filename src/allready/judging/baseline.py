@@ -97,8 +97,8 @@ def _by_rank(
             what=name,
             weight=weight,
             ranks=() if len(ranks) == len(new) else ranks,
-            good=_said(v for v in old.values() if v not in skip) or NOT_SET,
-            bad=_said(v for v in new.values() if v not in skip) or NOT_SET,
+            good=_counted(v for v in old.values() if v not in skip) or NOT_SET,
+            bad=_counted(v for v in new.values() if v not in skip) or NOT_SET,
         )
 
 
@@ -106,7 +106,7 @@ def _table(run: RunEvidence, read: Callable[[ProcessRecord], Mapping[str, str]])
     return {p.rank: read(p) for p in run.processes if p.rank is not None and p.comms}
 
 
-def _said(values: Iterable[str]) -> str:
+def _counted(values: Iterable[str]) -> str:
     counts = Counter(values).most_common(4)
     return "; ".join(
         value if len(counts) == 1 else f"{value} ({n} {'rank' if n == 1 else 'ranks'})" for value, n in counts
@@ -127,8 +127,8 @@ def _operations(good: RunEvidence, bad: RunEvidence) -> Iterator[Difference]:
         yield Difference(
             area="operations",
             what=name,
-            good=_said(map(str, old.values())),
-            bad=_said(map(str, new.values())),
+            good=_counted(map(str, old.values())),
+            bad=_counted(map(str, new.values())),
             ranks=most.odd if most is not None else (),
             weight=2 if len(set(new.values())) > 1 else 1,
         )

@@ -1,10 +1,11 @@
 """Which deaths are causes: not those that a launcher, a watchdog or the fault itself brought about."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_grave_root, who
-from allready.model import Culprits, Death, Evidence, Role, RunEvidence, clock_time
+from allready.model import Culprits, Death, Evidence, Hit, Role, RunEvidence, clock_time
 from allready.signatures import of_line
 
 SAME_MOMENT_S = 2.0
@@ -32,9 +33,8 @@ def causes(case: Analysis) -> tuple[Death, ...]:
     if run.expected_ranks and len(run.ended_well) >= run.expected_ranks:
         own = [d for d in own if not d.is_open]
     own = [d for d in own if not (_gave_up(d) and d.exit_code is not None and _is_taken_down(d, run))]
-    told = [d for d in own if not _is_echo(d)]
-    is_told = bool(told) or case.of(has_grave_root) or _has_stalled(run)
-    own = told if is_told else own
+    no_echoes = [d for d in own if not _is_echo(d)]
+    own = no_echoes if bool(no_echoes) or case.of(has_grave_root) or _has_stalled(run) else own
     own.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0, not d.first))
     struck_s = min((d.time_s for d in own if d.time_s is not None and not _gave_up(d)), default=None)
     return tuple(d for d in own if struck_s is None or d.time_s is None or d.time_s <= struck_s or not _gave_up(d))
@@ -77,7 +77,7 @@ def _is_taken_down(death: Death, run: RunEvidence) -> bool:
 
 def _gave_up(death: Death) -> bool:
     """Libraries abort their process when they lose another one; what an abort of its own says is another matter."""
-    return death.signal == "SIGABRT" and not is_told_by_a_line(death)
+    return death.signal == "SIGABRT" and not is_named_by_signature(death)
 
 
 def first_causes(case: Analysis, kinds: set[str]) -> tuple[Death, ...]:
@@ -102,8 +102,8 @@ def _planned(death: Death, run: RunEvidence) -> bool:
         return True
     if death.kind not in {"signal", "exit"} or death.signal not in {"SIGTERM", "SIGINT", "SIGHUP"}:
         return False
-    told = any(e.signature == "elastic.death_signal" for e in run.events)
-    return told or death.signal == "SIGTERM"
+    is_ordered = any(e.signature == "elastic.death_signal" for e in run.events)
+    return is_ordered or death.signal == "SIGTERM"
 
 
 def is_interrupt(death: Death) -> bool:
@@ -111,7 +111,7 @@ def is_interrupt(death: Death) -> bool:
     return death.kind == "exception" and death.text.partition(":")[0] == "KeyboardInterrupt"
 
 
-def is_told_by_a_line(death: Death) -> bool:
+def is_named_by_signature(death: Death) -> bool:
     """A signature knows the error better than "an exception": that finding is the one to give."""
     texts = (death.text, death.last_words) if death.kind == "exit" else (death.text,)
     return any(s.role is Role.ROOT and s.code is not None for text in texts if text for s, _ in of_line(text))
@@ -136,7 +136,7 @@ def who_died(deaths: Sequence[Death], run: RunEvidence) -> str:
 
 def evidence_of(deaths: Sequence[Death], run: RunEvidence) -> tuple[Evidence, ...]:
     """The deaths, then the first words of those that felt them."""
-    own = [Evidence(source=str(d.origin), text=_said(d), time=clock_time(d.time_s)) for d in deaths[:4]]
+    own = [Evidence(source=str(d.origin), text=_described(d), time=clock_time(d.time_s)) for d in deaths[:4]]
     felt = [
         Evidence(source=str(e.origin), text=e.text[:400], time=clock_time(e.time_s))
         for e in run.events
@@ -145,7 +145,17 @@ def evidence_of(deaths: Sequence[Death], run: RunEvidence) -> tuple[Evidence, ..
     return (*own, *felt[:3])
 
 
-def _said(death: Death) -> str:
+def hit_of(deaths: Sequence[Death], run: RunEvidence, **changes: Any) -> Hit:
+    """A hit that accuses those who died; `changes`: fields of the hit, `values` are added to who it was."""
+    known: dict[str, Any] = {
+        "culprits": culprits_of(deaths, run),
+        "evidence": evidence_of(deaths, run),
+        "fault_time": clock_time(deaths[0].time_s),
+    }
+    return Hit(values={"who": who_died(deaths, run)} | changes.pop("values", {}), **(known | changes))
+
+
+def _described(death: Death) -> str:
     how = death.text or death.signal or f"exit code {death.exit_code}"
     more = f", at {death.site}" if death.site else f"; before it: {death.last_words}" if death.last_words else ""
     return f"{called(death)}: {how}{more}"

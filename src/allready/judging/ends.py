@@ -118,10 +118,10 @@ def _with_kernels(deaths: Sequence[Death], identities: Identities) -> tuple[tupl
 
     A container's pids are not the kernel's, so beside the pid the node, the signal and the moment decide.
     """
-    told = [d for d in deaths if _is_kernels(d) and d.rank is None]
+    reported = [d for d in deaths if _is_kernels(d) and d.rank is None]
     victims: set[tuple[str, int]] = set()
     rest = [d for d in deaths if not (_is_kernels(d) and d.rank is None)]
-    for one in told:
+    for one in reported:
         node = _node_of(one, identities)
         rank = identities.rank_of(one.host, one.pid) if one.pid is not None else None
         fitting = [

@@ -114,7 +114,7 @@ def _with_processes(rule: Rule, hit: Hit, fleet: Fleet) -> Hit:
 def _is_asked(rule: Rule, case: Analysis) -> bool:
     """Whether it applies here, and nothing shows that another rule explains more."""
     where = Applies.LIVE if case.live is not None else Applies.OFFLINE if case.has_run else Applies.CHECK
-    return where in rule.applies and not any(SIGNS[sign](case) for sign in rule.unless)
+    return rule.applies is not None and where in rule.applies and not any(SIGNS[sign](case) for sign in rule.unless)
 
 
 def _reported(code: str, missing: dict[int, FactMissing], *, besides: set[int | None]) -> Iterator[NotChecked]:

@@ -1,127 +1,517 @@
-"""Which explanation of a hang holds: one decision, told by several rules."""
+"""What explains a hang: one decision, read as a list of named cases, of a running job and of what a run left."""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import causes
-from allready.judging.majority import is_minority
+from allready.judging.live_status import (
+    entered_s,
+    evidence_of,
+    is_silent,
+    place_since_s,
+    same_place_s,
+    status_of,
+    usual_stay_s,
+    waited_s,
+)
+from allready.judging.majority import is_minority, majority
 from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED, nodes_wholly, speaks_beside_its_launcher
-from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING
-from allready.judging.stall import CLOSED as CLOSED_BY_PEER
-from allready.judging.waits import Wait, WaitSnapshot, pictures
-from allready.model import Absence, Operation, RunEvidence
+from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, StallKind
+from allready.judging.stall_files import CLOSED as CLOSED_BY_PEER
+from allready.judging.stall_files import stall_by_files
+from allready.judging.stall_live import doing_of, stack_of, stall_of_process
+from allready.judging.waits import Wait, WaitSnapshot, snapshots
+from allready.model import Absence, Confidence, FaultClass, Live, Operation, RunEvidence
 
-TOLD_SILENT = {Absence.UNRESPONSIVE, Absence.DEAD}
+RAS_SILENT = {Absence.UNRESPONSIVE, Absence.DEAD}
 """What RAS says of processes that did not answer it."""
 
 STOOD_S = 10.0
 """A job that is told to end so soon after an operation was moving, as far as its log tells."""
 
 TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "?"}
-"""Nobody gets out of these before everybody went in."""
+"""No rank leaves these before every rank has entered."""
+
+NO_RECORD_S = 2.0
+"""Without a recorder a rank waits when its stack has been the same for so long, in a call that waits for others."""
+OTHER_LINE_S = 6.0
+"""So long must every rank stand in such calls before those of another line are told from the rest."""
+AFTER_AN_END_S = 1.0
+"""Ranks of a job that ends well leave one after the other; who is still waited for after this left too early."""
+CIRCLE_S = 1.2
+JOIN_S = 3.0
+
+STOPS = {"SIGTERM", "SIGINT", "SIGHUP"}
+LOST_CONNECTION = (
+    "closed by peer", "connection reset", "connection closed", "remote process exited", "broken pipe"
+)  # fmt: skip
 
 
-class Decision(Struct, frozen=True, kw_only=True):
-    """kind: "apart" (ranks wait in an operation that others came out of), "missing" (ranks did not enter), "silent"
-    (nothing is known of some), "cut off" (whole nodes vanished),
-    "cycle" (ranks wait for each other), "transport" (all entered the same operation), "partial" (only some of those who
-    wait are seen, so that nobody can be accused), or "" (no hang is shown).
+class HangKind(StrEnum):
+    """What explains the hang; "" where no hang is shown."""
+
+    NONE = ""
+    LEFT = "left"  # ranks left in order, and the others lost them
+    FROZEN = "frozen"  # a process is stopped, wherever it is
+    APART = "apart"  # ranks wait in an operation that others came out of
+    CIRCLE = "circle"  # ranks wait for each other
+    LATE = "late"  # ranks did not enter; `causes` say why, in a running job
+    INSIDE = "inside"  # ranks are in an operation that all entered and that others have left
+    CUT_OFF = "cut off"  # whole nodes cannot be reached
+    SILENT = "silent"  # nothing is known of some ranks
+    PARTIAL = "partial"  # only some of those who wait are seen, so that no rank can be accused
+    LEVEL = "level"  # all are in the same operation
+    JOINING = "joining"  # some have joined the job and wait, others not
+    ODD_PLACE = "odd place"  # all wait, some in another line of the program
+    ALL_WAIT = "all wait"  # all wait, and nothing more is known
+
+
+class HangBlame(Struct, frozen=True, kw_only=True):
+    """Who is missing.
+
+    `ranks`, `nodes`: accused, or in a circle.  `waiting`: who waits.  `causes`: of a running job, why ranks are late.
+    `began_s`: when the wait could first be seen, node 0's clock; `for_s`: how long it has lasted.
     """
 
-    kind: str
-    picture: WaitSnapshot | None = None
+    kind: HangKind = HangKind.NONE
+    snapshot: WaitSnapshot | None = None
+    wait: Wait | None = None
     ranks: tuple[int, ...] = ()
     nodes: tuple[int, ...] = ()
-    wait: Wait | None = None
-    operation: Operation | None = None
-    others: tuple[WaitSnapshot, ...] = ()
+    waiting: tuple[int, ...] = ()
+    causes: tuple[StallCause, ...] = ()
+    began_s: float | None = None
+    for_s: float = 0.0
+
+    @property
+    def operation(self) -> Operation | None:
+        """What they wait in, if a recorder tells."""
+        return self.wait.operation if self.wait is not None else None
 
     @property
     def is_final(self) -> bool:
-        """Whether the picture is known to stand still."""
-        return self.picture is not None and self.picture.frozen
+        """Whether the snapshot is known to stand still."""
+        return self.snapshot is not None and self.snapshot.frozen
 
     @property
     def is_glance(self) -> bool:
         """Ranks are seen in an operation that all of them may well get through: a moving job looks so at any moment."""
-        return self.kind in {"transport", "partial"} and not self.is_final
+        return self.kind in {HangKind.LEVEL, HangKind.PARTIAL} and not self.is_final
 
 
-def decide(case: Analysis) -> Decision:
-    """Look at all kinds of evidence, the most telling first."""
+NOTHING = HangBlame()
+
+
+def blame_hang(case: Analysis) -> HangBlame:
+    """What explains the hang: the first case that fits, the most telling first."""
+    if case.of(causes) or (_is_no_wait(case) if case.live is not None else _all_ended(case.run)):
+        return NOTHING
+    usable = [s for s in case.of(snapshots) if case.live is not None or _shows_a_hang(case, s)]
+    for ask in BEFORE_RECORDS:
+        if (found := ask(case)) is not None:
+            return found
+    for snapshot in usable:
+        for ask_records in BY_RECORDS:
+            if (found := ask_records(case, snapshot)) is not None:
+                return found if case.live is not None else _with_causes(case, found)
+    for ask in WITHOUT_RECORDS:
+        if (found := ask(case)) is not None:
+            return found
+    return NOTHING
+
+
+def _with_causes(case: Analysis, found: HangBlame) -> HangBlame:
+    """The same with what files tell of each rank that is missing."""
+    snapshot = found.snapshot
+    if snapshot is None or found.kind not in {HangKind.LATE, HangKind.SILENT}:
+        return found
+    return replace(found, causes=tuple(stall_by_files(case, r, snapshot) for r in found.ranks))
+
+
+def _is_no_wait(case: Analysis) -> bool:
+    """Nothing is suspected, or a node is silent: its ranks may be those that are waited for; rules about paths tell."""
+    live = case.live
+    return live is None or live.since_s is None or any(is_silent(live, r) for r in live.ranks())
+
+
+def _all_ended(run: RunEvidence) -> bool:
+    return bool(run.expected_ranks) and len(run.ended_well) >= run.expected_ranks
+
+
+# Cases of a running job, before its records are asked
+
+
+def _left_first(case: Analysis) -> HangBlame | None:
+    """Ranks that ended well, and whose end the others died of at once: their connections were closed."""
+    live, run = case.live, case.run
+    if live is None:
+        return None
+    lost = {
+        d.rank: d.time_s
+        for d in run.deaths
+        if d.rank is not None and d.is_collective_error and any(w in d.text.lower() for w in LOST_CONNECTION)
+    }
+    well = [
+        r for r, s in live.ranks().items() if s.is_gone and ((s.exit_code == 0 and not s.signal) or s.signal in STOPS)
+    ]
+    if not well and len(lost) > 1:  # who has left its groups lives on, and its connections are closed
+        well = [
+            r
+            for r, s in live.ranks().items()
+            if r not in lost and not s.is_gone and stall_of_process(case, r).kind is StallKind.LEAVING
+        ]
+    if not lost or not well or run.mismatches or (len(lost) > 1 and not is_minority(len(well), len(well) + len(lost))):
+        return None
+    found = tuple(stall_of_process(case, r) for r in well)
+    ended = [c.began_s for c in found if c.began_s is not None]
+    first_lost = min((t for t in lost.values() if t is not None), default=None)
+    if ended and first_lost is not None and min(ended) > first_lost:
+        return None  # they had lost a rank before
+    wait = next((w for r in well for s in case.of(snapshots) for w in s.waits_for(r)), None)
+    return HangBlame(
+        kind=HangKind.LATE,
+        ranks=tuple(well),
+        waiting=tuple(sorted(lost)),
+        causes=found,
+        wait=wait,
+        began_s=max(ended, default=None),
+        for_s=AFTER_AN_END_S,
+    )
+
+
+def _frozen(case: Analysis) -> HangBlame | None:
+    """Stopped processes, unless all are: then the whole job was stopped, and no rank waits."""
+    live = case.live
+    if live is None:
+        return None
+    frozen = [r for r, s in live.ranks().items() if s.is_frozen]
+    running = [r for r, s in live.ranks().items() if not s.is_frozen and not s.is_gone]
+    lasting = tuple(c for c in (stall_of_process(case, r) for r in frozen) if c.stays)
+    if not lasting or not running:
+        return None
+    began = min((c.began_s for c in lasting if c.began_s is not None), default=None)
+    ranks = tuple(c.rank for c in lasting)
+    waits = [w for s in case.of(snapshots) for r in ranks for w in s.waits_for(r)]
+    waits += [w for s in case.of(snapshots) for w in s.level if set(ranks) & set(w.waiting)]
+    waiting = tuple(
+        r for r, s in live.ranks().items() if r not in frozen and any(g.waiting_s is not None for g in s.groups)
+    ) or tuple(r for r in running if _doing(case, live, r) in WAITING)
+    return HangBlame(
+        kind=HangKind.FROZEN,
+        ranks=ranks,
+        causes=lasting,
+        wait=waits[0] if waits else None,
+        began_s=began,
+        waiting=waiting,
+        for_s=live.now_s - began if began is not None else 0.0,
+    )
+
+
+# Cases that records of operations show
+
+
+def _apart(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
+    """Some gave up in an operation that needs all, and others went through that one and the next."""
+    del case
+    wait = next((w for w in (*snapshot.waits, *snapshot.level) if _are_apart(w)), None)
+    return None if wait is None else _of(HangKind.APART, snapshot, tuple(sorted(wait.elsewhere)), wait=wait)
+
+
+def _circle(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
+    """Each waits for another; of a running job only where all of them have stood still since before the newest words
+    about them."""
+    if not snapshot.cycle:
+        return None
+    if case.live is None:
+        return _of(HangKind.CIRCLE, snapshot, snapshot.cycle)
+    waits = [w for w in snapshot.waits if set(w.waiting) & set(snapshot.cycle)]
+    lasted = min((waited_s(case.live, set(w.waiting) & set(snapshot.cycle), w.group) for w in waits), default=0.0)
+    if lasted < CIRCLE_S:
+        return None
+    found = _of(HangKind.CIRCLE, snapshot, snapshot.cycle, wait=waits[0])
+    return replace(found, waiting=snapshot.cycle, for_s=lasted, began_s=case.live.now_s - lasted)
+
+
+def _late(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
+    """Ranks that are waited for."""
+    if case.live is not None:
+        return _late_now(case, case.live, snapshot)
+    # Who is alive and behind is the cause; whoever is unseen beside it may just have no file here.
+    known = tuple(r for r in snapshot.roots if r not in snapshot.unseen)
+    return _of(HangKind.LATE, snapshot, known) if known else None
+
+
+def _late_now(case: Analysis, live: Live, snapshot: WaitSnapshot) -> HangBlame | None:
+    """Ranks that are waited for, unless they are in the middle of an operation that all have entered."""
+    if not snapshot.roots or not snapshot.waits:
+        return None
+    inside = {r: w for w in snapshot.level for r in w.waiting if r in snapshot.roots}
+    late = tuple(r for r in snapshot.roots if r not in inside)
+    for_s = max(waited_s(live, w.waiting, w.group) for w in snapshot.waits)
+    entered = [t for w in snapshot.waits for r in w.waiting if (t := entered_s(live, r, w.group)) is not None]
+    waiting = tuple(sorted({r for w in snapshot.waits for r in w.waiting} - set(late or inside)))
+    began_s = max(entered, default=None)
+    if not late:
+        rank, wait = min(inside.items())
+        began_s = entered_s(live, rank, wait.group) or began_s
+        found = _of(HangKind.INSIDE, snapshot, tuple(sorted(inside)), wait=wait)
+        return replace(found, waiting=waiting, for_s=for_s, began_s=began_s)
+    wait = snapshot.waits_for(late[0])[0]
+    found = _of(HangKind.LATE, snapshot, late, wait=wait)
+    found = replace(
+        found,
+        waiting=waiting,
+        causes=tuple(_unless_connecting(live, stall_of_process(case, r), wait.group) for r in late),
+        for_s=for_s,
+        began_s=began_s,
+    )
+    if any(c.kind is StallKind.LEFT for c in found.causes) and for_s < AFTER_AN_END_S:
+        return None
+    return _accused(found)
+
+
+def _unseen(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
+    """Ranks of which nothing is known, while others wait for them."""
     run = case.run
-    if case.of(causes) or _all_ended(run):
-        return Decision(kind="")
-    found = case.of(pictures)
+    if case.live is not None or not snapshot.unseen:
+        return None
+    entered = _entered_elsewhere(case, snapshot)
+    left = tuple(r for r in snapshot.unseen if r not in entered)
     gone = _unreachable(run)
-    for picture in found:
-        well = any(run.ended_well & {*w.waiting, *w.behind, *w.unseen} for w in picture.waits)
-        if well and not _left_behind(run, picture):
-            continue  # who got to the end was let through by everybody: the others' records are only cut short
-        if picture.source == "coll log" and was_told_to_stop(run) and not stacks_agree(run, picture):
-            continue  # ranks of a moving job are ended at different operations
-        apart = next((w for w in (*picture.waits, *picture.level) if _are_apart(w)), None)
-        if apart is not None:
-            return _of("apart", picture, tuple(sorted(apart.elsewhere)), found, (), apart)
-        if picture.cycle:
-            return _of("cycle", picture, picture.cycle, found)
-        known = tuple(r for r in picture.roots if r not in picture.unseen)
-        if known:
-            # Who is alive and behind is the cause; whoever is unseen beside it may just have no file here.
-            if picture.source != "torch" and _many_behind(picture, known):
-                continue
-            return _of("missing", picture, known, found)
-        if picture.unseen:
-            entered = _entered_elsewhere(picture, found)
-            left = tuple(r for r in picture.unseen if r not in entered)
-            nodes = nodes_wholly(run, gone)
-            if nodes and set(left) <= set(gone) and not case.of(lost_a_peer):
-                return _of("cut off", picture, gone, found, nodes)
-            waiting = {r for w in picture.waits for r in w.waiting if not w.elsewhere} | entered
-            is_one = len(left) == 1 and (_is_told_silent(picture, left) or _should_speak(run, picture, left[0]))
-            if left and (is_minority(len(left), len(waiting.union(left))) or is_one):
-                return _of("silent", picture, left, found)
-            if left:  # more are unseen than seen: rather their files were not given
-                seen = _seen_behind(run, picture, left, found)
-                return seen or _of("partial", picture, left, found)
-        level = [w for w in picture.level if not _went_through(w)]
-        if level and not picture.waits and picture.source == "torch":
-            idle = _idle(run, picture)
-            if idle:
-                return _of("missing", picture, idle, found, (), level[0])
-            nodes = nodes_wholly(run, gone)
-            if nodes and not case.of(lost_a_peer):
-                return _of("cut off", picture, gone, found, nodes, level[0])
-            whole = next((w for w in level if w.progress is not None and 0 < w.progress.size <= len(w.waiting)), None)
-            if whole is not None:
-                return _of("transport", picture, (), found, (), whole)
-            return _of("partial", picture, (), found, (), level[0])
-    return Decision(kind="")
+    nodes = nodes_wholly(run, gone)
+    if nodes and set(left) <= set(gone) and not case.of(lost_a_peer):
+        return _of(HangKind.CUT_OFF, snapshot, gone, nodes=nodes)
+    waiting = {r for w in snapshot.waits for r in w.waiting if not w.elsewhere} | entered
+    is_one = len(left) == 1 and (_is_silent_to_ras(snapshot, left) or _should_speak(run, snapshot, left[0]))
+    if left and (is_minority(len(left), len(waiting.union(left))) or is_one):
+        return _of(HangKind.SILENT, snapshot, left)
+    if left:  # more are unseen than seen: rather their files were not given
+        return _seen_behind(case, snapshot, left) or _of(HangKind.PARTIAL, snapshot, left)
+    return None
 
 
-def _left_behind(run: RunEvidence, picture: WaitSnapshot) -> bool:
+def _level(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
+    """All that are seen are in the same operation."""
+    live = case.live
+    if snapshot.waits:
+        return None
+    if live is None:
+        return _level_left(case, snapshot)
+    wait = max(snapshot.level, key=lambda w: len(w.waiting), default=None)
+    if wait is None:
+        return None
+    entered = [t for r in wait.waiting if (t := entered_s(live, r, wait.group)) is not None]
+    return replace(
+        _of(HangKind.LEVEL, snapshot, wait=wait),
+        waiting=wait.waiting,
+        for_s=waited_s(live, wait.waiting, wait.group),
+        began_s=max(entered, default=None),
+    )
+
+
+def _level_left(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
+    """The same by what a run left: who waits in no group, which nodes are cut off, whether all members are seen."""
+    run = case.run
+    level = [w for w in snapshot.level if not _went_through(w)]
+    if not level or snapshot.source != "torch":
+        return None
+    idle = _idle(run, snapshot)
+    if idle:
+        return _of(HangKind.LATE, snapshot, idle, wait=level[0])
+    gone = _unreachable(run)
+    nodes = nodes_wholly(run, gone)
+    if nodes and not case.of(lost_a_peer):
+        return _of(HangKind.CUT_OFF, snapshot, gone, nodes=nodes, wait=level[0])
+    whole = next((w for w in level if w.progress is not None and 0 < w.progress.size <= len(w.waiting)), None)
+    if whole is not None:
+        return _of(HangKind.LEVEL, snapshot, wait=whole)
+    return _of(HangKind.PARTIAL, snapshot, wait=level[0])
+
+
+# Cases of a running job that no record shows
+
+
+def _joining(case: Analysis) -> HangBlame | None:
+    """Some wait for the job to come together, others have not begun to."""
+    live = case.live
+    if live is None:
+        return None
+    ranks = live.ranks()
+    joining = [
+        r
+        for r, s in ranks.items()
+        if s.phase == "joining" and not s.num_operations and not s.is_gone and not s.is_frozen
+    ]
+    others = [r for r, s in ranks.items() if r not in joining and not s.num_operations and not s.groups]
+    if not joining or not others or len(joining) + len(others) < len(ranks):
+        return None
+    for_s = min(max(0.0, live.now_s - (place_since_s(live, r) or live.now_s)) for r in joining)
+    if for_s < JOIN_S or all(ranks[r].phase == "communicating" for r in others):  # these are through already
+        return None
+    return _accused(
+        HangBlame(
+            kind=HangKind.JOINING,
+            ranks=tuple(others),
+            waiting=tuple(joining),
+            causes=tuple(stall_of_process(case, r) for r in others),
+            for_s=for_s,
+            began_s=live.now_s - for_s,
+        )
+    )
+
+
+def _by_stacks(case: Analysis) -> HangBlame | None:
+    """Who stands in a call that waits for others, and who does not."""
+    live, run = case.live, case.run
+    if live is None or not run.stacks:
+        return None
+    ended = tuple(r for r, s in live.ranks().items() if s.is_gone)
+    doing = {r: _doing(case, live, r) for r, s in live.ranks().items() if not s.is_gone}
+    if not doing or "" in doing.values():
+        return None
+    joins = [r for r, what in doing.items() if what in WAITING]
+    waiting = tuple(r for r in joins if same_place_s(live, r) >= NO_RECORD_S)
+    if not waiting or len(waiting) < len(joins):
+        return None  # a rank has only just come
+    others = tuple(r for r in (*doing, *ended) if r not in waiting)
+    for_s = min(same_place_s(live, r) for r in waiting)
+    began_s = live.now_s - for_s
+    found = HangBlame(kind=HangKind.LATE, ranks=others, waiting=waiting, for_s=for_s, began_s=began_s)
+    if not others:
+        return _all_in_calls(case, live, found)
+    if all(r in ended for r in others) and for_s < NO_RECORD_S + AFTER_AN_END_S:
+        return None
+    return _accused(replace(found, causes=tuple(stall_of_process(case, r) for r in others)))
+
+
+def _all_in_calls(case: Analysis, live: Live, found: HangBlame) -> HangBlame | None:
+    """All stand in calls that wait for others: some may still connect, or stand in another line of the program."""
+    waiting = found.waiting
+    patience_s = max(OTHER_LINE_S, *(2 * usual_stay_s(live, r) for r in waiting))
+    if found.for_s < patience_s or any((s.cpu_share or 0.0) > 0.3 for s in live.ranks().values()):
+        return None
+    connecting = tuple(r for r in waiting if _has_no_group_yet(live, r))
+    if connecting and len(connecting) < len(waiting):
+        late = tuple(_unless_connecting(live, stall_of_process(case, r), None) for r in connecting)
+        rest = tuple(r for r in waiting if r not in connecting)
+        return replace(found, ranks=connecting, waiting=rest, causes=late)
+    odd = _odd_line(case, live, waiting)
+    rest = tuple(r for r in waiting if r not in odd)
+    return replace(found, kind=HangKind.ODD_PLACE if odd else HangKind.ALL_WAIT, ranks=odd, waiting=rest)
+
+
+BEFORE_RECORDS: Sequence[Callable[[Analysis], HangBlame | None]] = (_left_first, _frozen)
+BY_RECORDS: Sequence[Callable[[Analysis, WaitSnapshot], HangBlame | None]] = (_apart, _circle, _late, _unseen, _level)
+WITHOUT_RECORDS: Sequence[Callable[[Analysis], HangBlame | None]] = (_joining, _by_stacks)
+"""The cases, in their order."""
+
+
+def _of(
+    kind: HangKind,
+    snapshot: WaitSnapshot,
+    ranks: tuple[int, ...] = (),
+    *,
+    nodes: tuple[int, ...] = (),
+    wait: Wait | None = None,
+) -> HangBlame:
+    if wait is None:
+        missed = (w for r in ranks for w in snapshot.waits_for(r))
+        wait = next(missed, snapshot.waits[0] if snapshot.waits else None)
+    return HangBlame(kind=kind, snapshot=snapshot, ranks=ranks, nodes=nodes, wait=wait)
+
+
+# What a running job tells besides
+
+
+def _doing(case: Analysis, live: Live, rank: int) -> str:
+    return doing_of(live.ranks()[rank], evidence_of(live, rank), stack_of(case.run, rank))
+
+
+def _unless_connecting(live: Live, cause: StallCause, group: str | None) -> StallCause:
+    """Who still makes the very group in which others wait already is in no other call than they were: its connections
+    do not come up, and no rank's order of calls is wrong."""
+    status = status_of(live, cause.rank)
+    if cause.kind is not StallKind.ELSEWHERE or status is None or status.phase != "joining":
+        return cause
+    if any(g.group == group or group is None for g in status.groups):
+        return cause
+    return replace(
+        cause,
+        kind=StallKind.UNKNOWN,
+        stays=False,
+        fault_class=FaultClass.START_PATH,
+        confidence=Confidence.POSSIBLE,
+        doing="joining",
+    )
+
+
+def _accused(found: HangBlame) -> HangBlame:
+    """Of several that are late, those with a cause that stays: the others may wait for them in ways no record shows.
+
+    Who is in a call that waits for others is a victim where another rank beside it has a cause of its own.
+    """
+    living = [c for c in found.causes if c.kind is not StallKind.DIED] or list(found.causes)
+    own = [c for c in living if c.kind is not StallKind.ELSEWHERE] or living
+    kept = [c for c in own if c.stays] or own
+    return replace(found, causes=tuple(kept), ranks=tuple(c.rank for c in kept))
+
+
+def _has_no_group_yet(live: Live, rank: int) -> bool:
+    status = status_of(live, rank)
+    return status is not None and status.phase == "joining" and not status.groups and not status.num_operations
+
+
+def _odd_line(case: Analysis, live: Live, waiting: Sequence[int]) -> tuple[int, ...]:
+    """The minority that stands in another line of the program."""
+    lines: dict[int, str] = {}
+    for rank in waiting:
+        status, stack = status_of(live, rank), stack_of(case.run, rank)
+        lines[rank] = (status.site if status is not None else "") or (stack.site if stack is not None else "")
+    most = majority(lines)
+    return most.odd if most is not None and "" not in lines.values() else ()
+
+
+# What files tell besides
+
+
+def _shows_a_hang(case: Analysis, snapshot: WaitSnapshot) -> bool:
+    """Whether records that a run left show a hang, and not only how it was ended."""
+    run = case.run
+    members = {r for w in snapshot.waits for r in (*w.waiting, *w.behind, *w.unseen)}
+    if run.ended_well & members and not _left_behind(run, snapshot):
+        return False  # who got to the end was let through by all: the others' records are only cut short
+    if snapshot.source == "coll log" and was_stopped_from_outside(run) and not stacks_agree(run, snapshot):
+        return False  # ranks of a moving job are ended at different operations
+    known = tuple(r for r in snapshot.roots if r not in snapshot.unseen)
+    return snapshot.source == "torch" or not known or not _many_behind(snapshot, known)
+
+
+def _left_behind(run: RunEvidence, snapshot: WaitSnapshot) -> bool:
     """Whether ranks came to their end in order with fewer operations, and those that wait for them lost them."""
     lost = {e.origin.rank for e in run.events if e.signature in WAITED | CLOSED_BY_PEER}
-    waiting = {r for w in picture.waits for r in w.waiting}
+    waiting = {r for w in snapshot.waits for r in w.waiting}
     return (
-        picture.source == "coll log"
-        and bool(picture.roots)
-        and set(picture.roots) <= run.ended_well
+        snapshot.source == "coll log"
+        and bool(snapshot.roots)
+        and set(snapshot.roots) <= run.ended_well
         and not waiting & run.ended_well
         and bool(waiting & lost)
     )
 
 
-def stacks_agree(run: RunEvidence, picture: WaitSnapshot) -> bool:
+def stacks_agree(run: RunEvidence, snapshot: WaitSnapshot) -> bool:
     """Whether stacks show the same as counted operations: who is behind does something else, and who is ahead waits."""
     doing = {s.rank: s.activity for s in run.stacks if s.role == "rank" and s.rank is not None}
-    waiting = {r for w in picture.waits for r in w.waiting}
+    waiting = {r for w in snapshot.waits for r in w.waiting}
     return (
-        bool(picture.roots)
+        bool(snapshot.roots)
         and not _moved_to_the_end(run)
         and (
-            all(doing.get(r, "") in STUCK | BUSY | LEAVING for r in picture.roots)
+            all(doing.get(r, "") in STUCK | BUSY | LEAVING for r in snapshot.roots)
             and all(doing.get(r) in WAITING for r in waiting)
         )
     )
@@ -134,24 +524,26 @@ def _moved_to_the_end(run: RunEvidence) -> bool:
         (p.last_time_s for p in run.processes if p.last_line_class == "operation" and p.last_time_s is not None),
         default=None,
     )
-    ended_s = min((e.time_s for e in run.events if e.signature in STOPS and e.time_s is not None), default=None)
+    ended_s = min(
+        (e.time_s for e in run.events if e.signature in STOP_SIGNATURES and e.time_s is not None), default=None
+    )
     return last_s is not None and ended_s is not None and ended_s < last_s + STOOD_S
 
 
-def _is_told_silent(picture: WaitSnapshot, left: tuple[int, ...]) -> bool:
+def _is_silent_to_ras(snapshot: WaitSnapshot, left: tuple[int, ...]) -> bool:
     """RAS itself asked these ranks and got no answer; it is not that somebody's files were not given."""
-    return picture.source == "ras" and all(
-        w.why_unseen.get(r) in TOLD_SILENT for w in picture.waits for r in left if r in w.unseen
+    return snapshot.source == "ras" and all(
+        w.why_unseen.get(r) in RAS_SILENT for w in snapshot.waits for r in left if r in w.unseen
     )
 
 
-def _should_speak(run: RunEvidence, picture: WaitSnapshot, rank: int) -> bool:
+def _should_speak(run: RunEvidence, snapshot: WaitSnapshot, rank: int) -> bool:
     """Whether a rank said nothing although its process was there long after somebody had given up waiting, and what its
     launcher printed is here: in a process that runs, torch's threads tell within seconds that any rank gave up."""
     given_up_s = min((e.time_s for e in run.events if e.signature in WAITED and e.time_s is not None), default=None)
     ended = [d for d in run.deaths if d.rank == rank and d.by_launcher and not d.earlier]
     ended_s = max((d.time_s for d in ended if d.time_s), default=None)
-    if picture.source != "torch" or not picture.frozen or given_up_s is None or ended_s is None:
+    if snapshot.source != "torch" or not snapshot.frozen or given_up_s is None or ended_s is None:
         return False
     spoke = any(e.origin.rank == rank and e.signature.startswith("torch.") for e in run.events)
     if not speaks_beside_its_launcher(run, (e.origin.source for e in run.events if e.signature in WAITED)):
@@ -159,47 +551,21 @@ def _should_speak(run: RunEvidence, picture: WaitSnapshot, rank: int) -> bool:
     return not spoke and ended_s > given_up_s + TIME_TO_SPEAK_S
 
 
-def _seen_behind(
-    run: RunEvidence, picture: WaitSnapshot, left: tuple[int, ...], found: tuple[WaitSnapshot, ...]
-) -> Decision | None:
-    """Ranks that have no record where somebody has given up waiting, and whose logs count fewer operations; only where
+def _seen_behind(case: Analysis, snapshot: WaitSnapshot, left: tuple[int, ...]) -> HangBlame | None:
+    """Ranks that have no record where others have given up waiting, and whose logs count fewer operations; only where
     logs are there of all that have no record."""
-    if not picture.frozen:
+    if not snapshot.frozen:
         return None
-    for other in found:
-        if other is picture or other.cycle or (other.source == "coll log" and was_told_to_stop(run)):
+    for other in case.of(snapshots):
+        is_ended = other.source == "coll log" and was_stopped_from_outside(case.run)
+        if other is snapshot or other.cycle or is_ended:
             continue
         behind = tuple(r for r in other.roots if r not in other.unseen)
         seen = {r for w in other.waits for r in (*w.waiting, *w.behind)}
         if behind and set(behind) <= set(left) <= seen and not _many_behind(other, behind):
-            wait = next((w for w in picture.waits if set(behind) & set(w.unseen)), None)
-            return _of("missing", replace(other, frozen=True), behind, found, (), wait)
+            wait = next((w for w in snapshot.waits if set(behind) & set(w.unseen)), None)
+            return _of(HangKind.LATE, replace(other, frozen=True), behind, wait=wait)
     return None
-
-
-def _of(
-    kind: str,
-    picture: WaitSnapshot,
-    ranks: tuple[int, ...],
-    found: tuple[WaitSnapshot, ...],
-    nodes: tuple[int, ...] = (),
-    wait: Wait | None = None,
-) -> Decision:
-    if wait is None:
-        wait = next((w for r in ranks for w in picture.waits_for(r)), picture.waits[0] if picture.waits else None)
-    return Decision(
-        kind=kind,
-        picture=picture,
-        ranks=ranks,
-        nodes=nodes,
-        wait=wait,
-        operation=wait.operation if wait is not None else None,
-        others=tuple(p for p in found if p is not picture),
-    )
-
-
-def _all_ended(run: RunEvidence) -> bool:
-    return bool(run.expected_ranks) and len(run.ended_well) >= run.expected_ranks
 
 
 def _unreachable(run: RunEvidence) -> tuple[int, ...]:
@@ -211,7 +577,7 @@ def _unreachable(run: RunEvidence) -> tuple[int, ...]:
                 for p in run.progress
                 if p.source == "ras" and p.positions
                 for r, why in p.absent.items()
-                if why in {*TOLD_SILENT, Absence.MISSING}
+                if why in {*RAS_SILENT, Absence.MISSING}
             }
         )
     )
@@ -237,34 +603,36 @@ def _are_apart(wait: Wait) -> bool:
     return any(o.name in TOGETHER - {"?"} and through > o.seq for o in wait.elsewhere.values())
 
 
-def _entered_elsewhere(picture: WaitSnapshot, found: tuple[WaitSnapshot, ...]) -> set[int]:
-    """Ranks unseen here that other evidence shows to be as far as everybody else."""
-    entered: set[int] = set()
-    for other in found:
-        if other is picture:
-            continue
-        for wait in (*other.waits, *other.level):
-            entered |= set(wait.waiting)
-    return entered
+def _entered_elsewhere(case: Analysis, snapshot: WaitSnapshot) -> set[int]:
+    """Ranks unseen here that other evidence shows to be as far as all others."""
+    others = (s for s in case.of(snapshots) if s is not snapshot)
+    return {r for other in others for wait in (*other.waits, *other.level) for r in wait.waiting}
 
 
-def _idle(run: RunEvidence, picture: WaitSnapshot) -> tuple[int, ...]:
+def _idle(run: RunEvidence, snapshot: WaitSnapshot) -> tuple[int, ...]:
     """Ranks that speak and wait in no group, where most ranks wait in groups whose members nobody tells."""
-    if not any(not w.progress.members for w in picture.level if w.progress is not None):
+    if not any(not w.progress.members for w in snapshot.level if w.progress is not None):
         return ()
-    waiting = {r for w in picture.level for r in w.waiting}
+    waiting = {r for w in snapshot.level for r in w.waiting}
     speaking = {e.origin.rank for e in run.events if e.origin.rank is not None}
     speaking |= {r for p in run.progress for r in p.positions}
     idle = tuple(sorted(speaking - waiting))
     return idle if is_minority(len(idle), len(waiting.union(idle))) else ()
 
 
-STOPS = {"launcher.slurm_time_limit", "launcher.slurm_cancelled", "launcher.slurm_preempted", "elastic.death_signal"}
+STOP_SIGNATURES = {
+    "launcher.slurm_time_limit",
+    "launcher.slurm_cancelled",
+    "launcher.slurm_preempted",
+    "elastic.death_signal",
+}
 
 
-def was_told_to_stop(run: RunEvidence) -> bool:
+def was_stopped_from_outside(run: RunEvidence) -> bool:
     """A scheduler or a person ended the whole job, and nobody had given up waiting before."""
-    return any(e.signature in STOPS for e in run.events) and not any(e.signature in WAITED for e in run.events)
+    return any(e.signature in STOP_SIGNATURES for e in run.events) and not any(
+        e.signature in WAITED for e in run.events
+    )
 
 
 CLOSED = ("closed by remote peer", "reset by peer", "closed by peer")
@@ -284,8 +652,8 @@ def lost_a_peer(case: Analysis) -> bool:
     )
 
 
-def _many_behind(picture: WaitSnapshot, known: tuple[int, ...]) -> bool:
+def _many_behind(snapshot: WaitSnapshot, known: tuple[int, ...]) -> bool:
     """Launch counters show as many behind as ahead: rather the few made a call more, or their logs are cut short."""
-    wait = next(iter(picture.waits_for(known[0])), None)
+    wait = next(iter(snapshot.waits_for(known[0])), None)
     both = len(wait.waiting) + len(wait.behind) if wait is not None else 0
     return wait is not None and both > 2 and not is_minority(len(wait.behind), both)

@@ -60,13 +60,13 @@ def address_book(live: Live) -> dict[str, int]:
     The near end of a node's own connections is an address of that node, also where nobody told its addresses.
     """
     found: dict[str, set[int]] = {}
-    told = {n: set(a) for n, a in live.addresses.items()}
+    reported = {n: set(a) for n, a in live.addresses.items()}
     for node, answer in live.evidence.items():
-        told.setdefault(node, set()).update(answer.addresses, (row.local for row in answer.sockets))
+        reported.setdefault(node, set()).update(answer.addresses, (row.local for row in answer.sockets))
     for node in live.statuses:
         for status in snapshots(live, node)[-1:]:
-            told.setdefault(node, set()).update(row.local for row in status.sockets)
-    for node, addresses in told.items():
+            reported.setdefault(node, set()).update(row.local for row in status.sockets)
+    for node, addresses in reported.items():
         for address in addresses:
             found.setdefault(plain(address), set()).add(node)
     return {a: next(iter(nodes)) for a, nodes in found.items() if len(nodes) == 1 and a and not is_loopback(a)}
@@ -191,8 +191,8 @@ def _arrives_now(live: Live, src: int, dst: int, name: Key, for_s: float) -> boo
     That data arrived once and its answer did not is no proof: a path may break one way and, a moment later, the other.
     """
     begin_s = live.now_s - for_s + AFTER_S
-    sent = [(t, row.total_retransmits) for t, row in _looks(live, src, name) if t >= begin_s]
-    got = [(t, n) for t, row in _looks(live, dst, mirror(name)) if t >= begin_s and (n := row.segments_received)]
+    sent = [(t, row.total_retransmits) for t, row in _samples(live, src, name) if t >= begin_s]
+    got = [(t, n) for t, row in _samples(live, dst, mirror(name)) if t >= begin_s and (n := row.segments_received)]
     if not got:
         return None
     last_s, last = got[-1]
@@ -203,7 +203,7 @@ def _arrives_now(live: Live, src: int, dst: int, name: Key, for_s: float) -> boo
     return None
 
 
-def _looks(live: Live, node: int, name: Key) -> list[tuple[float, SocketRow]]:
+def _samples(live: Live, node: int, name: Key) -> list[tuple[float, SocketRow]]:
     """One connection at every look at it, by time on node 0's clock."""
     offset_s = live.statuses[node].clock_offset_s
     words = [(s.time_s, s.sockets) for s in snapshots(live, node)]

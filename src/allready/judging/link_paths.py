@@ -75,7 +75,7 @@ def broken(case: Analysis) -> Broken | None:
         return None
     stuck = tuple(s for s in stuck_ends(live) if not is_stale(live, s) and not is_undecided(live, s))
     if not stuck:
-        return _own_link(live) or _unheard(live)
+        return _own_link(live) or _unreached(live)
     pairs = {(min(s.src, s.dst), max(s.src, s.dst)) for s in stuck}
     touched = {n for pair in pairs for n in pair}
     down = {n: links for n in sorted(touched) if (links := down_links(live, n))}
@@ -163,7 +163,7 @@ def _carried_most(live: Live, node: int, name: str) -> bool:
     return took.get(name, 0) >= max(took.values(), default=0)
 
 
-def _unheard(live: Live) -> Broken | None:
+def _unreached(live: Live) -> Broken | None:
     """Nodes that are neither heard nor reached while the job stands: all that is under way may lie on their side."""
     silent = silent_nodes(live)
     heard = [n for n in live.statuses if n not in silent]

@@ -5,6 +5,7 @@ from typing import Generic, Self, TypeVar
 
 import msgspec
 
+from allready.judging.values import grouped
 from allready.model import ranges
 
 Value = TypeVar("Value")
@@ -35,9 +36,7 @@ def majority(values: Mapping[int, Value], members: Iterable[int] = ()) -> Majori
         values: member -> its value, where that is known.
         members: all that take part; those without a value may have any.
     """
-    holders: dict[Value, list[int]] = {}
-    for member, value in values.items():
-        holders.setdefault(value, []).append(member)
+    holders = grouped((value, member) for member, value in values.items())
     if not holders:
         return None
     value, same = max(holders.items(), key=lambda item: len(item[1]))
@@ -54,9 +53,7 @@ class Split(msgspec.Struct, frozen=True):
     @classmethod
     def by(cls, values: Mapping[int, object]) -> Self:
         """Group the members of `values` by `str` of their value; order: size of the group, then smallest member."""
-        members: dict[str, list[int]] = {}
-        for member, value in values.items():
-            members.setdefault(str(value), []).append(member)
+        members = grouped((str(value), member) for member, value in values.items())
         groups = sorted(((v, tuple(sorted(m))) for v, m in members.items()), key=lambda g: (-len(g[1]), g[1]))
         return cls(tuple(groups))
 

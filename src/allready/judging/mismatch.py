@@ -1,8 +1,10 @@
 """What a mismatch between ranks means: another flow of calls, or other arguments in the same call."""
 
 from collections.abc import Mapping
+from typing import Any
 
-from allready.model import Evidence, Mismatch, Operation, RunEvidence
+from allready.judging.run_signs import who
+from allready.model import Culprits, Evidence, Hit, Mismatch, Operation, RunEvidence, clock_time
 
 UNMET = "peer"
 """A send without its receive, or a receive without its send: nothing differs, somebody did not come."""
@@ -53,7 +55,7 @@ def described(operation: Operation) -> str:
     return " ".join(parts) + (f" ({operation.site})" if operation.site else "")
 
 
-def told(operations: Mapping[int, Operation], ranks: tuple[int, ...]) -> str:
+def calls_text(operations: Mapping[int, Operation], ranks: tuple[int, ...]) -> str:
     """What these ranks did, each different thing once."""
     return "; ".join(dict.fromkeys(described(operations[r]) for r in ranks if r in operations)) or "?"
 
@@ -77,12 +79,32 @@ def evidence_of(mismatch: Mismatch) -> tuple[Evidence, ...]:
     return tuple(found.values())[:6]
 
 
+def hit_of(run: RunEvidence, mismatch: Mismatch, **changes: Any) -> Hit:
+    """A hit that accuses the odd ranks; `changes`: fields of the hit, `values` are added to where and who it was."""
+    odd = mismatch.odd or alike(mismatch.by_rank)
+    created = (o.created_s for o in mismatch.by_rank.values() if o.created_s is not None)
+    known: dict[str, Any] = {
+        "culprits": Culprits(ranks=mismatch.odd),
+        "evidence": evidence_of(mismatch),
+        "fault_time": clock_time(min(created, default=None)),
+    }
+    values: dict[str, object] = {
+        "seq": mismatch.seq,
+        "group": mismatch.label or mismatch.group,
+        "who": who(run, odd),
+        "odd": calls_text(mismatch.by_rank, odd),
+        "usual": calls_text(mismatch.by_rank, tuple(r for r in mismatch.by_rank if r not in odd)),
+    }
+    values |= changes.pop("values", {})
+    return Hit(**(known | changes), values=values)
+
+
 def first_mismatches(run: RunEvidence, *, flow: bool) -> list[Mismatch]:
     """Of each group the first mismatch (recorders know call sites, so they are asked first), of one kind; no UNMET."""
     found: dict[tuple[str, int], Mismatch] = {}
     order = {"flight recorder": 0, "coll log": 1}
-    told = [m for m in run.mismatches if m.kind != UNMET]
-    for mismatch in sorted(told, key=lambda m: (order.get(m.source, 2), m.seq)):
+    met = (m for m in run.mismatches if m.kind != UNMET)
+    for mismatch in sorted(met, key=lambda m: (order.get(m.source, 2), m.seq)):
         # Names of groups differ between sources: a communicator's hash here, a number there.  Same ranks, same group.
         key = (",".join(map(str, sorted({*mismatch.by_rank, *mismatch.missing}))), 0)
         found.setdefault(key, mismatch)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from allready.judging.analysis import Analysis
+from allready.judging.values import grouped
 from allready.model import Death, Event, FaultClass, Origin, ProcessRecord, Severity
 from allready.signatures import Signature
 
@@ -53,35 +54,32 @@ def chain_behind(case: Analysis, event: Event) -> list[Event]:
     return [e for e in found.values() if is_later(e, event) and same_process(e.origin, event.origin)]
 
 
-def _chains(case: Analysis) -> dict[object, list[Event]]:
-    found: dict[object, list[Event]] = {}
-    for event in case.run.events:
-        for key in _keys(event.origin) if event.signature == BACK_TRACE else ():
-            found.setdefault(key, []).append(event)
-    return found
+def _chains(case: Analysis) -> dict[object, tuple[Event, ...]]:
+    chains = (e for e in case.run.events if e.signature == BACK_TRACE)
+    return grouped((key, event) for event in chains for key in _keys(event.origin))
 
 
 def died(case: Analysis, origin: Origin) -> list[Death]:
     """Deaths of the process that wrote a line there."""
     found = {
-        id(d): d for key in _keys(origin) for told, d in case.of(_deaths).get(key, ()) if same_process(told, origin)
+        id(d): d for key in _keys(origin) for place, d in case.of(_deaths).get(key, ()) if same_process(place, origin)
     }
     return list(found.values())
 
 
-def _deaths(case: Analysis) -> dict[object, list[tuple[Origin, Death]]]:
-    found: dict[object, list[tuple[Origin, Death]]] = {}
-    for death in case.run.deaths:
-        told = Origin(
-            source=death.origin.source,
-            host=death.host or death.origin.host,
-            pid=death.pid or death.origin.pid,
-            rank=death.rank if death.rank is not None else death.origin.rank,
-            node=death.node or death.origin.node,
-        )
-        for key in _keys(told):
-            found.setdefault(key, []).append((told, death))
-    return found
+def _deaths(case: Analysis) -> dict[object, tuple[tuple[Origin, Death], ...]]:
+    places = [(_place_of(death), death) for death in case.run.deaths]
+    return grouped((key, (place, death)) for place, death in places for key in _keys(place))
+
+
+def _place_of(death: Death) -> Origin:
+    return Origin(
+        source=death.origin.source,
+        host=death.host or death.origin.host,
+        pid=death.pid or death.origin.pid,
+        rank=death.rank if death.rank is not None else death.origin.rank,
+        node=death.node or death.origin.node,
+    )
 
 
 STOPPED = {
@@ -91,7 +89,7 @@ STOPPED = {
 """Signatures of lines by which a job, or a communicator, is ended by order."""
 
 
-def is_told_to_stop(case: Analysis, event: Event) -> bool:
+def is_being_stopped(case: Analysis, event: Event) -> bool:
     """Whether the job was being ended when the line was written: then it says nothing of why."""
     return any(e.origin.source == event.origin.source and is_later(event, e) for e in case.of(_orders))
 

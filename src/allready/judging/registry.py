@@ -99,11 +99,11 @@ class Rule(Struct, frozen=True, kw_only=True):
     title: str
     message: str
     remedy: str | RemedyStep | tuple[RemedyStep, ...]
-    since: str
     layer: Layer
+    since: str = "0.1"
     explains: tuple[str, ...] = ()
     is_launcher_summary: bool = False
-    applies: Applies = Applies.EVERYWHERE
+    applies: Applies | None = None
     unless: tuple[Sign, ...] = ()
     body: Callable[..., Iterator[Hit]] | None = None
     needs: tuple[Need, ...] = ()
@@ -118,10 +118,12 @@ class Rule(Struct, frozen=True, kw_only=True):
         """
         assert re.fullmatch(r"[A-Z]{3}\d{3}", self.code), self.code
         assert self.code not in RULES, f"code {self.code} is taken by {RULES[self.code].body}"
+        needs = tuple(_needs(body))
         rule = replace(
             self,
             body=body,
-            needs=tuple(_needs(body)),
+            needs=needs,
+            applies=self.applies or _where(needs),
             area=body.__module__.split(".")[-2],
             page=inspect.getdoc(body) or "",
         )
@@ -164,6 +166,13 @@ def _import_rules() -> None:
         for module in pkgutil.iter_modules(package.__path__):
             if not module.name.startswith("_"):
                 importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+def _where(needs: tuple[Need, ...]) -> Applies:
+    """Where a rule with these needs can be asked."""
+    if any(need.fact_type is Live and not need.optional for need in needs):
+        return Applies.LIVE
+    return Applies.RUN if any(need.fact_type is RunEvidence for need in needs) else Applies.CHECK | Applies.OFFLINE
 
 
 def _needs(body: Callable[..., Any]) -> Iterator[Need]:

@@ -1,10 +1,12 @@
 """What rules over the ruins of a run have in common: names of ranks and nodes, clock times, evidence."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from allready.judging.analysis import Analysis
 from allready.judging.processes import is_at_start, overcome
-from allready.model import Event, Evidence, Origin, Role, RunEvidence, Severity, clock_time, ranges
+from allready.judging.values import grouped
+from allready.model import Confidence, Event, Evidence, Hit, Origin, Role, RunEvidence, Severity, clock_time, ranges
 from allready.model.fill import NOBODY
 from allready.signatures import load
 
@@ -24,23 +26,47 @@ def evidence(origin: Origin | None, text: str, time_s: float | None = None) -> E
     return Evidence(source=str(origin) if origin is not None else "", text=text[:400], time=clock_time(time_s))
 
 
+def hit_of_lines(events: Sequence[Event], **changes: Any) -> Hit:
+    """A hit that is shown by lines, the first eight; it began with the earliest.  `changes`: fields of the hit."""
+    times = (e.time_s for e in events if e.time_s is not None)
+    known: dict[str, Any] = {
+        "evidence": tuple(evidence(e.origin, e.text, e.time_s) for e in events[:8]),
+        "fault_time": clock_time(min(times, default=None)),
+        "confidence": Confidence.POSSIBLE,
+    }
+    return Hit(**(known | changes))
+
+
+def onset(run: RunEvidence) -> float | None:
+    """When the hang began, in seconds since 1970: a watchdog speaks one timeout later."""
+    found = []
+    for event in run.events:
+        ran = event.values.get("ran_ms", "")
+        if event.signature == "torch.watchdog_timeout" and event.time_s is not None and ran.isdecimal():
+            found.append(event.time_s - int(ran) / 1000)
+    if found:
+        return min(found)
+    created = [
+        p.stuck.created_s
+        for g in run.progress
+        for p in g.positions.values()
+        if p.stuck is not None and p.stuck.created_s is not None
+    ]
+    return min(created, default=None)
+
+
 def nodes_wholly(run: RunEvidence, rank_numbers: Sequence[int]) -> tuple[int, ...]:
     """Nodes all of whose known ranks are among `rank_numbers`, if these nodes account for every one of them."""
     named = set(rank_numbers)
-    by_node: dict[int, set[int]] = {}
-    for rank, node in run.node_of_rank.items():
-        by_node.setdefault(node, set()).add(rank)
-    whole = tuple(sorted(n for n, members in by_node.items() if members <= named))
+    by_node = grouped((node, rank) for rank, node in run.node_of_rank.items())
+    whole = tuple(sorted(n for n, members in by_node.items() if named.issuperset(members)))
     covered = {r for n in whole for r in by_node[n]}
     return whole if named and covered == named and len(whole) < len(by_node) else ()
 
 
-def by_signature(case: Analysis) -> dict[str, list[Event]]:
+def by_signature(case: Analysis) -> dict[str, tuple[Event, ...]]:
     """Events of one kind together: hundreds of rules ask for theirs."""
-    found: dict[str, list[Event]] = {}
-    for event in case.run.events:
-        found.setdefault(event.signature, []).append(event)
-    return found
+    return grouped((event.signature, event) for event in case.run.events)
 
 
 WAITED = {

@@ -14,7 +14,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.processes import is_at_start, overcome
-from allready.judging.registry import RULES, Need, Rule, placeholders
+from allready.judging.registry import RULES, Applies, Need, Rule, placeholders
 from allready.judging.run_signs import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
 from allready.model import (
     Confidence,
@@ -60,6 +60,7 @@ def register() -> None:
             is_launcher_summary=signature.is_launcher_summary,
             body=_body(signature),
             needs=_NEEDS,
+            applies=Applies.RUN,
             area=f"log_{signature.family}",
             page=signature.page,
         )
@@ -94,9 +95,9 @@ def _hit(signature: Signature, events: Sequence[Event], case: Analysis, names: s
     values["who"] = called(run, events)
     confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, run)} if culprits.nodes else set()
-    tells_all = signature.culprit == "nobody"  # it is certain although it accuses no rank; whom it suggests is inferred
-    inferred = set(culprits.nodes) - wrote or (tells_all and culprits.ranks)
-    if first.role is Role.ROOT and (inferred or (not culprits and not tells_all)):
+    is_whole = signature.culprit == "nobody"  # it is certain although it accuses no rank; whom it suggests is inferred
+    inferred = set(culprits.nodes) - wrote or (is_whole and culprits.ranks)
+    if first.role is Role.ROOT and (inferred or (not culprits and not is_whole)):
         confidence = Confidence.LIKELY
     if first.role is Role.ROOT:
         confidence = min(confidence, signature.max_confidence, key=lambda c: c.weight)
@@ -171,29 +172,15 @@ def _lived_on(ranks: Sequence[int], run: RunEvidence) -> bool:
 
 def accused(signature: Signature, events: Sequence[Event], run: RunEvidence) -> Culprits:
     """Whom lines of one signature accuse, as ranks or nodes of this run; empty when that cannot be said."""
+    accusing = [e for e in events if e.role in {Role.ROOT, Role.RECORD}]
     ranks: set[int] = set()
     nodes: set[int] = set()
-    for event in events:
-        if event.role not in {Role.ROOT, Role.RECORD}:
-            continue
-        match signature.culprit:
-            case "rank":
-                ranks |= {event.origin.rank} - {None}  # type: ignore[arg-type]
-            case "node":
-                found_nodes = _nodes_of(event, run)
-                nodes |= found_nodes
-                if not found_nodes and event.origin.rank is not None:
-                    ranks.add(event.origin.rank)
-            case "peer":
-                found = run.peers.get(event.values.get("peer", "").strip())
-                if isinstance(found, tuple):
-                    ranks |= set(found)
-            case "ranks":
-                ranks |= set(numbers(event.values.get("ranks", "")))
-            case _:
-                pass
+    for event in accusing:
+        named_ranks, named_nodes = _named(signature.culprit, event, run)
+        ranks |= named_ranks
+        nodes |= named_nodes
     if signature.id in CULPRITS:
-        ranks |= CULPRITS[signature.id]([e for e in events if e.role in {Role.ROOT, Role.RECORD}])
+        ranks |= CULPRITS[signature.id](accusing)
     if signature.culprit == "ranks" and run.expected_ranks and len(ranks) >= run.expected_ranks:
         ranks.clear()  # everybody is nobody
     if signature.fault_class is FaultClass.START_ABSENT and not ranks | nodes:
@@ -202,6 +189,24 @@ def accused(signature: Signature, events: Sequence[Event], run: RunEvidence) -> 
     if nodes and signature.variables:
         nodes |= _not_cleared(signature.variables, events, run)
     return Culprits(ranks=tuple(sorted(ranks)), nodes=tuple(sorted(nodes)), variables=signature.variables)
+
+
+def _named(culprit: str, event: Event, run: RunEvidence) -> tuple[set[int], set[int]]:
+    """Ranks and nodes that one line names."""
+    own = set() if event.origin.rank is None else {event.origin.rank}
+    match culprit:
+        case "rank":
+            return own, set()
+        case "node":
+            nodes = _nodes_of(event, run)
+            return (set() if nodes else own), nodes
+        case "peer":
+            found = run.peers.get(event.values.get("peer", "").strip())
+            return set(found) if isinstance(found, tuple) else set(), set()
+        case "ranks":
+            return set(numbers(event.values.get("ranks", ""))), set()
+        case _:
+            return set(), set()
 
 
 def _absentees(events: Sequence[Event], run: RunEvidence) -> set[int]:

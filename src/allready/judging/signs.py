@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import causes
-from allready.judging.hang import decide
+from allready.judging.hang import blame_hang
 from allready.judging.run_signs import has_grave_root
 
 
@@ -22,7 +22,7 @@ class Sign(StrEnum):
 
 
 def _is_wait(case: Analysis) -> bool:
-    found = case.of(decide)
+    found = case.of(blame_hang)
     return bool(found.kind) and not found.is_glance
 
 
@@ -32,7 +32,7 @@ SIGNS: Mapping[Sign, Callable[[Analysis], bool]] = {
     Sign.ROOT_LINE: lambda case: case.of(has_grave_root),
     Sign.POSITIONS: lambda case: bool(case.run.progress),
     Sign.WAIT: _is_wait,
-    Sign.HANG: lambda case: bool(case.of(decide).kind),
+    Sign.HANG: lambda case: bool(case.of(blame_hang).kind),
     Sign.ALL_WELL: lambda case: bool(case.run.expected_ranks) and len(case.run.ended_well) >= case.run.expected_ranks,
 }
 """Sign -> whether the evidence shows it."""

@@ -18,6 +18,7 @@ from allready.model import (
 )
 
 Key = TypeVar("Key")
+Member = TypeVar("Member")
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -50,9 +51,9 @@ def seen(source: str, texts: Mapping[int, str], *, most: int = MAX_EVIDENCE) -> 
     return tuple(Evidence(source=source, text=text, node_rank=node) for node, text in list(texts.items())[:most])
 
 
-def grouped(members: Iterable[tuple[Key, int]]) -> dict[Key, tuple[int, ...]]:
-    """Members (node ranks or ranks) by what they have in common, in the order in which they come."""
-    found: dict[Key, list[int]] = {}
+def grouped(members: Iterable[tuple[Key, Member]]) -> dict[Key, tuple[Member, ...]]:
+    """Members (node ranks, ranks, events) by what they have in common, in the order in which they come."""
+    found: dict[Key, list[Member]] = {}
     for key, member in members:
         found.setdefault(key, []).append(member)
     return {key: tuple(group) for key, group in found.items()}

@@ -5,14 +5,14 @@ and that wait for nobody are the ones to look at; ranks that wait for each other
 different orders.  A rank of which this kind of evidence shows nothing counts as waited for, since it may be anywhere.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_stopped
-from allready.model import UNNAMED_GROUP, GroupProgress, Operation, Position
+from allready.model import UNNAMED_GROUP, Evidence, GroupProgress, Operation, Position, clock_time
 
 MAX_AHEAD = 1_000
 """Nobody gets so far ahead of an operation that does not end: CUDA's queues are full before.  Numbers that are further
@@ -57,18 +57,24 @@ class WaitSnapshot(Struct, frozen=True, kw_only=True):
         return tuple(w for w in self.waits if rank in w.behind or rank in w.unseen)
 
 
-def pictures(case: Analysis) -> tuple[WaitSnapshot, ...]:
-    """One picture per kind of evidence, the most telling first: torch's records, RAS, counted log lines."""
+def snapshots(case: Analysis) -> tuple[WaitSnapshot, ...]:
+    """One for each kind of evidence, the most telling first: torch's records, RAS, counted log lines.
+
+    Of a running job only the recorders' numbers, which agents complete every second, are of now.
+    """
     run = case.run
+    if case.live is not None:
+        marks = [p for p in run.progress if p.source == "flight recorder"]
+        return tuple(s for s in (_snapshot("torch", marks, waits_in=_waits_of_each, is_still=False),) if s is not None)
     torch = _combined([p for p in run.progress if p.source in TORCH])
-    ras = [p for p in run.progress if p.source == "ras"]
-    logs = [_of_those_given(p) for p in run.progress if p.source == "coll log"]
-    found = [
+    ras = [_with_pending(p) for p in run.progress if p.source == "ras"]
+    logs = [_with_pending(_of_those_given(p)) for p in run.progress if p.source == "coll log"]
+    found = (
         snapshot_of("torch", torch, is_still=case.of(has_stopped)),
-        snapshot_of("ras", [_with_pending(p) for p in ras]),
-        snapshot_of("coll log", [_with_pending(p) for p in logs]),
-    ]
-    return tuple(p for p in found if p is not None)
+        snapshot_of("ras", ras),
+        snapshot_of("coll log", logs),
+    )
+    return tuple(s for s in found if s is not None)
 
 
 def _combined(progress: Sequence[GroupProgress]) -> list[GroupProgress]:
@@ -77,14 +83,14 @@ def _combined(progress: Sequence[GroupProgress]) -> list[GroupProgress]:
     spoken = [p for p in progress if p.source == "watchdog"]
     combined = []
     for group in dumps:
-        said = next((w for w in spoken if _same_group(group, w)), None)
-        if said is not None:
-            more = {r: p for r, p in said.positions.items() if r not in group.positions and _fits(group, r)}
+        stated = next((w for w in spoken if _same_group(group, w)), None)
+        if stated is not None:
+            more = {r: p for r, p in stated.positions.items() if r not in group.positions and _fits(group, r)}
             group = replace(
                 group,
                 positions={**group.positions, **more},
                 absent={r: why for r, why in group.absent.items() if r not in more},
-                label=group.label or said.label,
+                label=group.label or stated.label,
             )
         combined.append(group)
     # Without dumps a group's members are those that spoke; the world's are all ranks.
@@ -149,22 +155,27 @@ def _kind_that_differs(positions: Sequence[Position]) -> str:
 
 def snapshot_of(source: str, groups: Sequence[GroupProgress], *, is_still: bool = True) -> WaitSnapshot | None:
     """Who waits for whom by one kind of evidence; None where it tells of no group."""
+    return _snapshot(source, groups, waits_in=_last_wait, is_still=is_still)
+
+
+def _snapshot(
+    source: str,
+    groups: Sequence[GroupProgress],
+    *,
+    waits_in: Callable[[GroupProgress], Sequence[Wait]],
+    is_still: bool,
+) -> WaitSnapshot | None:
     if not groups:
         return None
-    waits: list[Wait] = []
-    level: list[Wait] = []
-    for group in groups:
-        found = _wait(group)
-        if found is None:
-            continue
-        (waits if found.behind or found.unseen else level).append(found)
+    every = [wait for group in groups for wait in waits_in(group)]
+    waits = sorted((wait for wait in every if wait.behind or wait.unseen), key=lambda w: -len(w.waiting))
     waiting_for: dict[int, set[int]] = {}
     for wait in waits:
         for rank in wait.waiting:
             waiting_for.setdefault(rank, set()).update(wait.behind, wait.unseen)
     missed = {r for wait in waits for r in (*wait.behind, *wait.unseen)}
     # Who waits in a group that no line names waits all the same, perhaps in the very operation where it is missed.
-    waiting_somewhere = {r for wait in (*waits, *level) if wait.group == UNNAMED_GROUP for r in wait.waiting}
+    waiting_somewhere = {r for wait in every if wait.group == UNNAMED_GROUP for r in wait.waiting}
     roots = sorted(r for r in missed if r not in waiting_for and r not in waiting_somewhere)
     seen = {r for g in groups for r in g.positions}
     return WaitSnapshot(
@@ -173,32 +184,56 @@ def snapshot_of(source: str, groups: Sequence[GroupProgress], *, is_still: bool 
         roots=tuple(roots),
         unseen=tuple(r for r in roots if r not in seen),
         cycle=() if roots else cycle_of(waiting_for),
-        level=tuple(level),
+        level=tuple(wait for wait in every if not (wait.behind or wait.unseen)),
         frozen=is_still and all(g.complete for g in groups),
     )
 
 
-def _wait(group: GroupProgress) -> Wait | None:
+def _last_wait(group: GroupProgress) -> list[Wait]:
+    """The operation that the group's members wait in when all is over."""
     pending = {r: p.stuck for r, p in group.positions.items() if p.stuck is not None}
     if not pending:
-        return None
-    # Errors can leave an early number behind; what somebody really waits in is the latest one, or an earlier one that
-    # somebody gave up and nobody came through: then all wait in that one.
+        return []
+    # Errors can leave an early number behind; what members really wait in is the latest one, or an earlier one that
+    # a member gave up and none came through: then all wait in that one.
     latest = max(pending.values(), key=lambda o: o.seq)
     latest = _given_up(group, latest.seq) or latest
     # Who waited a whole time-out in an earlier one did not stay away: it was waiting, too.
     elsewhere = {r: o for r, o in pending.items() if o.seq < latest.seq and group.positions[r].gave_up}
-    waiting = tuple(sorted(r for r, p in group.positions.items() if p.enqueued >= latest.seq and r not in elsewhere))
-    behind = tuple(sorted(r for r, p in group.positions.items() if p.enqueued < latest.seq and r not in elsewhere))
+    waiting = (r for r, p in group.positions.items() if p.enqueued >= latest.seq and r not in elsewhere)
+    return [_wait_in(group, latest.seq, pending.values(), waiting, elsewhere)]
+
+
+def _waits_of_each(group: GroupProgress) -> list[Wait]:
+    """One for each operation that a member is in, the latest first.
+
+    In rooted operations some leave before others have come, so that ranks of one group are in several of them at once.
+    """
+    inside: dict[int, dict[int, Operation]] = {}
+    for rank, position in group.positions.items():
+        if position.stuck is not None:
+            inside.setdefault(position.stuck.seq, {})[rank] = position.stuck
+    return [_wait_in(group, seq, inside[seq].values(), inside[seq], {}) for seq in sorted(inside, reverse=True)]
+
+
+def _wait_in(
+    group: GroupProgress,
+    seq: int,
+    pending: Iterable[Operation],
+    waiting: Iterable[int],
+    elsewhere: Mapping[int, Operation],
+) -> Wait:
     members = group.members or tuple(sorted({*group.positions, *group.absent}))
     unseen = tuple(r for r in members if r not in group.positions)
+    here = [o for o in pending if o.seq == seq]
+    behind = (r for r, p in group.positions.items() if p.enqueued < seq and r not in elsewhere)
     return Wait(
         group=group.group,
         label=group.label,
         source=group.source,
-        operation=next((o for o in pending.values() if o.seq == latest.seq and o.name != "?"), latest),
-        waiting=waiting,
-        behind=behind,
+        operation=next((o for o in here if o.name != "?"), here[0]),
+        waiting=tuple(sorted(waiting)),
+        behind=tuple(sorted(behind)),
         unseen=unseen,
         elsewhere=elsewhere,
         why_unseen={r: group.absent.get(r, "no word") for r in unseen},
@@ -226,3 +261,30 @@ def cycle_of(waiting_for: Mapping[int, Iterable[int]]) -> tuple[int, ...]:
                 return tuple(path[path.index(following[0]) :])
             path.append(following[0])
     return ()
+
+
+def positions(snapshot: WaitSnapshot, shown: Sequence[int]) -> tuple[Evidence, ...]:
+    """How far ranks came, as evidence."""
+    found = []
+    for wait in snapshot.waits[:4]:
+        if wait.progress is None:
+            continue
+        for rank in (*shown, *wait.waiting[:3]):
+            position = wait.progress.positions.get(rank)
+            name = wait.label or wait.group
+            if position is None:
+                why = wait.why_unseen.get(rank)
+                if why is not None:
+                    text = f"rank {rank}, group {name}: {why}"
+                    found.append(Evidence(source=wait.source, text=text))
+                continue
+            stuck = f", not through {position.stuck.name} #{position.stuck.seq}" if position.stuck else ""
+            done = "" if position.completed is None else f", last completed {position.completed}"
+            found.append(
+                Evidence(
+                    source=str(position.origin) if position.origin else wait.source,
+                    text=f"rank {rank}, group {name}: last enqueued {position.enqueued}{done}{stuck}",
+                    time=clock_time(position.time_s),
+                )
+            )
+    return tuple(dict.fromkeys(found))[:8]

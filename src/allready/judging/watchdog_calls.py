@@ -14,7 +14,7 @@ COMPARED = {
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "broadcast", "reduce", "gather", "scatter"
 }  # fmt: skip
 """Calls of all members together; sends and receives take numbers that differ between ranks without a fault."""
-TELLING_NUMBER = 1_000
+UNLIKELY_NUMBER = 1_000
 """Lines that name no group may be of several; with a number like this one they are hardly so by chance."""
 
 
@@ -26,14 +26,14 @@ def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Even
     """
     found: list[Mismatch] = []
     is_named = any(e.values.get("pg_guid") or TAG.search(e.text) for e in events if e.signature in SPEAKING)
-    told = tuple(progress)
-    for group in told:
+    reported = tuple(progress)
+    for group in reported:
         is_one = is_named and group.group != UNNAMED_GROUP
-        least = 0 if is_one else TELLING_NUMBER
+        least = 0 if is_one else UNLIKELY_NUMBER
         equal = EQUAL if is_one else frozenset()
         by_seq: dict[int, dict[int, Operation]] = {}
         if is_named and not is_one:
-            group = _with_those_beside(group, told)
+            group = _with_those_beside(group, reported)
         for rank, position in group.positions.items():
             stuck = position.stuck
             if position.gave_up and stuck is not None and stuck.name in COMPARED and stuck.seq >= least:
@@ -61,7 +61,7 @@ def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Even
     return found
 
 
-def _with_those_beside(nameless: GroupProgress, told: Sequence[GroupProgress]) -> GroupProgress:
+def _with_those_beside(nameless: GroupProgress, reported: Sequence[GroupProgress]) -> GroupProgress:
     """The ranks whose lines name no group, and those that stand at one of their numbers in the only group it may be.
 
     Of several ranks in one group a log that is cut often shows only the time-out, without the line that names the
@@ -70,7 +70,7 @@ def _with_those_beside(nameless: GroupProgress, told: Sequence[GroupProgress]) -
     numbers = {p.stuck.seq for p in nameless.positions.values() if p.stuck is not None}
     meant = [
         group
-        for group in told
+        for group in reported
         if group.group != nameless.group
         and any(p.stuck is not None and p.stuck.seq in numbers for p in group.positions.values())
         and (not group.members or set(nameless.positions) <= set(group.members))

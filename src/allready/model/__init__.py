@@ -1,118 +1,17 @@
 """Frozen data: facts, evidence of the job, findings, fleet, report.  Standard library and msgspec only.
 
-Whoever imports a name imports it from here; `X as X` says that it is meant for others (PEP 484).
+Every public name of these modules is imported from here.
 """
+# ruff: noqa: F403
 
-from allready.model.events import Event as Event
-from allready.model.events import Origin as Origin
-from allready.model.events import Role as Role
-from allready.model.events import SourceRecord as SourceRecord
-from allready.model.events import clock_time as clock_time
-from allready.model.events import wall_clock as wall_clock
-from allready.model.facts import ClockFacts as ClockFacts
-from allready.model.facts import DropRule as DropRule
-from allready.model.facts import EnvFacts as EnvFacts
-from allready.model.facts import FirewallFacts as FirewallFacts
-from allready.model.facts import Gpu as Gpu
-from allready.model.facts import GpuFacts as GpuFacts
-from allready.model.facts import GpuProcess as GpuProcess
-from allready.model.facts import HostFacts as HostFacts
-from allready.model.facts import Interface as Interface
-from allready.model.facts import InterfaceChoice as InterfaceChoice
-from allready.model.facts import LaunchFacts as LaunchFacts
-from allready.model.facts import LimitFacts as LimitFacts
-from allready.model.facts import Loss as Loss
-from allready.model.facts import LossReason as LossReason
-from allready.model.facts import MasterContactFacts as MasterContactFacts
-from allready.model.facts import MasterPortFacts as MasterPortFacts
-from allready.model.facts import NameFacts as NameFacts
-from allready.model.facts import NetFacts as NetFacts
-from allready.model.facts import PortHolder as PortHolder
-from allready.model.facts import RdmaFacts as RdmaFacts
-from allready.model.facts import RdmaPort as RdmaPort
-from allready.model.facts import Route as Route
-from allready.model.facts import ScriptFacts as ScriptFacts
-from allready.model.facts import SoftwareFacts as SoftwareFacts
-from allready.model.facts import TransportFacts as TransportFacts
-from allready.model.finding import Confidence as Confidence
-from allready.model.finding import Culprits as Culprits
-from allready.model.finding import Evidence as Evidence
-from allready.model.finding import FaultClass as FaultClass
-from allready.model.finding import Finding as Finding
-from allready.model.finding import Hit as Hit
-from allready.model.finding import NotChecked as NotChecked
-from allready.model.finding import Reason as Reason
-from allready.model.finding import Remedy as Remedy
-from allready.model.finding import RemedyStep as RemedyStep
-from allready.model.finding import Severity as Severity
-from allready.model.finding import UncheckedKind as UncheckedKind
-from allready.model.fleet import NODE_FACTS as NODE_FACTS
-from allready.model.fleet import FactMissing as FactMissing
-from allready.model.fleet import Fleet as Fleet
-from allready.model.fleet import NodeFacts as NodeFacts
-from allready.model.fleet import NotApplicable as NotApplicable
-from allready.model.fleet import PerNode as PerNode
-from allready.model.fleet import fact_from_json as fact_from_json
-from allready.model.job import BenchPoint as BenchPoint
-from allready.model.job import Caller as Caller
-from allready.model.job import Claim as Claim
-from allready.model.job import CollectiveRun as CollectiveRun
-from allready.model.job import Collectives as Collectives
-from allready.model.job import DatagramProbe as DatagramProbe
-from allready.model.job import PathProbe as PathProbe
-from allready.model.job import RankState as RankState
-from allready.model.job import Reachability as Reachability
-from allready.model.job import RollCall as RollCall
-from allready.model.job import StageResult as StageResult
-from allready.model.job import World as World
-from allready.model.job import WorldNode as WorldNode
-from allready.model.live import ChildRow as ChildRow
-from allready.model.live import Gather as Gather
-from allready.model.live import GroupMark as GroupMark
-from allready.model.live import LinkRow as LinkRow
-from allready.model.live import Live as Live
-from allready.model.live import NodeEvidence as NodeEvidence
-from allready.model.live import NodeStatus as NodeStatus
-from allready.model.live import PaceSample as PaceSample
-from allready.model.live import PathSize as PathSize
-from allready.model.live import RankEvidence as RankEvidence
-from allready.model.live import RankStatus as RankStatus
-from allready.model.live import SocketRow as SocketRow
-from allready.model.numbers import ranges as ranges
-from allready.model.process import EndCause as EndCause
-from allready.model.process import EndKind as EndKind
-from allready.model.process import ProcessEnd as ProcessEnd
-from allready.model.process import ProcessState as ProcessState
-from allready.model.report import SCHEMA as SCHEMA
-from allready.model.report import JobOutcome as JobOutcome
-from allready.model.report import Report as Report
-from allready.model.report import Status as Status
-from allready.model.report import Verdict as Verdict
-from allready.model.run_evidence import UNNAMED_GROUP as UNNAMED_GROUP
-from allready.model.run_evidence import Absence as Absence
-from allready.model.run_evidence import BenchRow as BenchRow
-from allready.model.run_evidence import BenchRun as BenchRun
-from allready.model.run_evidence import ClockOffset as ClockOffset
-from allready.model.run_evidence import CommRecord as CommRecord
-from allready.model.run_evidence import Death as Death
-from allready.model.run_evidence import Frame as Frame
-from allready.model.run_evidence import GroupProgress as GroupProgress
-from allready.model.run_evidence import Iterations as Iterations
-from allready.model.run_evidence import Lag as Lag
-from allready.model.run_evidence import Misfit as Misfit
-from allready.model.run_evidence import Mismatch as Mismatch
-from allready.model.run_evidence import Operation as Operation
-from allready.model.run_evidence import Position as Position
-from allready.model.run_evidence import ProcessRecord as ProcessRecord
-from allready.model.run_evidence import ProcessStack as ProcessStack
-from allready.model.run_evidence import RunEvidence as RunEvidence
-from allready.model.run_evidence import ThreadStack as ThreadStack
-from allready.model.run_evidence import Transport as Transport
-from allready.model.run_summary import Difference as Difference
-from allready.model.run_summary import GroupPosition as GroupPosition
-from allready.model.run_summary import Happening as Happening
-from allready.model.run_summary import IterationCounts as IterationCounts
-from allready.model.run_summary import RankRow as RankRow
-from allready.model.run_summary import RunEvent as RunEvent
-from allready.model.run_summary import RunSummary as RunSummary
-from allready.model.run_summary import TimelineEvent as TimelineEvent
+from allready.model.events import *
+from allready.model.facts import *
+from allready.model.finding import *
+from allready.model.fleet import *
+from allready.model.job import *
+from allready.model.live import *
+from allready.model.numbers import *
+from allready.model.process import *
+from allready.model.report import *
+from allready.model.run_evidence import *
+from allready.model.run_summary import *

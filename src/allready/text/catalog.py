@@ -5,7 +5,6 @@ keyed by code.  What a language lacks falls back to English slot by slot.
 """
 
 import functools
-import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any
@@ -14,41 +13,24 @@ from msgspec.structs import replace
 
 from allready.model import Finding, Remedy, RemedyStep
 from allready.model.fill import fill, fill_place, steps_of
-from allready.text.ui import ui
-from allready.text.usage import choose_language as choose_language  # of every text, also where no rule is loaded
+from allready.text.ui import FOLDERS, entries, ui
+from allready.text.usage import choose_language as choose_language
 
 LANGUAGES = ("en", "zh")
-_FOLDERS = {"zh": "zh_CN"}
 _NOBODY = {"zh": "某个进程"}
 _NOWHERE = {"zh": "未知地址"}
 
 
 @functools.cache
-def entries(language: str, area: str) -> dict[str, dict[str, Any]]:
-    """All entries of one area in `language`, by code (or by key, for the area "ui"); empty for English."""
-    folder = _FOLDERS.get(language)
-    if folder is None:
-        return {}
-    file = resources.files("allready.text") / folder / f"{area}.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-
-
-@functools.cache
 def _codes(language: str) -> dict[str, dict[str, Any]]:
-    folder = _FOLDERS.get(language)
-    if folder is None:
+    """Entries of all areas by code; empty for English."""
+    if language == "en":
         return {}
-    found: dict[str, dict[str, Any]] = {}
-    for file in (resources.files("allready.text") / folder).iterdir():
-        area = file.name.removesuffix(".toml")
-        if file.name.endswith(".toml") and not area.startswith("ui_"):
-            found |= entries(language, area)
-    return found
-
-
-def folder(language: str) -> str:
-    """The folder of a language's texts below this package."""
-    return _FOLDERS[language]
+    files = (resources.files("allready.text") / FOLDERS[language]).iterdir()
+    areas = (file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+    return {
+        code: entry for area in areas if not area.startswith("ui_") for code, entry in entries(language, area).items()
+    }
 
 
 def translated(language: str, area: str, code: str, slot: str) -> str | None:

@@ -6,8 +6,9 @@ A key is "AREA.NAME"; its text is NAME in `en/ui_AREA.toml`, and in `zh_CN/ui_AR
 import functools
 import tomllib
 from importlib import resources
+from typing import Any
 
-_FOLDERS = {"en": "en", "zh": "zh_CN"}
+FOLDERS = {"en": "en", "zh": "zh_CN"}
 
 
 def areas() -> list[str]:
@@ -17,10 +18,15 @@ def areas() -> list[str]:
 
 
 @functools.cache
-def table(language: str, area: str) -> dict[str, str]:
-    """All texts of one area in `language`; empty when there is no such file."""
-    file = resources.files("allready.text") / _FOLDERS[language] / f"ui_{area}.toml"
+def entries(language: str, name: str) -> dict[str, Any]:
+    """The file NAME.toml of `language`; empty when there is none."""
+    file = resources.files("allready.text") / FOLDERS[language] / f"{name}.toml"
     return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def table(language: str, area: str) -> dict[str, str]:
+    """All texts of one area in `language`."""
+    return entries(language, f"ui_{area}")
 
 
 def ui(key: str, language: str = "en", **values: object) -> str:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allready.evidence.lines import lane
-from allready.evidence.lines.memory import ScanMemory
 from allready.evidence.lines.model import Limits, Scanned
-from allready.evidence.lines.scan import scan
+from allready.evidence.lines.scan import ScanMemory, scan
 from tests.cases import cases
 from tests.evidence.lines.test_scan import comparable, in_parts
 

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from allready.evidence.lines.memory import ScanMemory
 from allready.evidence.lines.merge import merged
 from allready.evidence.lines.model import Limits, Scanned, split_ranges
-from allready.evidence.lines.scan import scan
+from allready.evidence.lines.scan import ScanMemory, scan
 from tests.cases import cases
 from tests.evidence.lines import logs, reference
 

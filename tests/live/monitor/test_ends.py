@@ -8,7 +8,7 @@ from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
 from allready.judging.analysis import Analysis
 from allready.judging.causes import causes
-from allready.live.monitor.ends import reading_of_ends, settled, with_sizes_told
+from allready.live.monitor.ends import reading_of_ends, settled, with_reported_sizes
 from allready.model import (
     Death,
     Fleet,
@@ -106,11 +106,11 @@ def test_the_rank_that_died_of_a_size_is_odd_where_all_others_called_alike() -> 
         positions={r: Position(enqueued=2) for r in range(3)},
     )
     rings = [dump(0, entry(1, 50.0), entry(2, 51.0)), dump(1, entry(1, 50.0), entry(2, 51.0)), dump(2, entry(1, 50.0))]
-    [found] = with_sizes_told(RunEvidence(deaths=deaths, progress=(group,)), rings).mismatches
+    [found] = with_reported_sizes(RunEvidence(deaths=deaths, progress=(group,)), rings).mismatches
     assert (found.odd, found.seq, found.kind) == ((2,), 2, "size")
     unlike = [rings[0], dump(1, entry(1, 50.0), entry(2, 51.0, size=7)), rings[2]]
-    assert with_sizes_told(RunEvidence(deaths=deaths, progress=(group,)), unlike).mismatches == ()
-    assert with_sizes_told(RunEvidence(progress=(group,)), rings).mismatches == ()
+    assert with_reported_sizes(RunEvidence(deaths=deaths, progress=(group,)), unlike).mismatches == ()
+    assert with_reported_sizes(RunEvidence(progress=(group,)), rings).mismatches == ()
 
 
 def test_equal_totals_of_an_operation_with_splits_tell_nothing() -> None:
@@ -125,11 +125,11 @@ def test_equal_totals_of_an_operation_with_splits_tell_nothing() -> None:
     )
     first, second = entry(1, 50.0), entry(2, 51.0, "all_to_all", size=16)
     rings = [dump(0, first, second), dump(1, first), dump(2, first, second)]
-    assert with_sizes_told(RunEvidence(deaths=deaths, progress=(group,)), rings).mismatches == ()
+    assert with_reported_sizes(RunEvidence(deaths=deaths, progress=(group,)), rings).mismatches == ()
     third = entry(3, 52.0)  # the others have gone on meanwhile
     rings = [dump(0, first, second, third), dump(1, first), dump(2, first, second, third)]
     group = replace(group, positions={0: Position(enqueued=3), 1: Position(enqueued=2), 2: Position(enqueued=3)})
-    assert with_sizes_told(RunEvidence(deaths=deaths, progress=(group,)), rings).mismatches == ()
+    assert with_reported_sizes(RunEvidence(deaths=deaths, progress=(group,)), rings).mismatches == ()
 
 
 def test_arguments_that_the_library_refuses_by_themselves_are_the_rank_s_own() -> None:
@@ -138,10 +138,10 @@ def test_arguments_that_the_library_refuses_by_themselves_are_the_rank_s_own() -
         group="0", source="flight recorder", members=(0, 1, 2), positions={r: Position(enqueued=7) for r in range(3)}
     )
     one = death(2, text=text, is_collective_error=True)
-    [found] = with_sizes_told(RunEvidence(deaths=(one,), progress=(group,)), []).mismatches
+    [found] = with_reported_sizes(RunEvidence(deaths=(one,), progress=(group,)), []).mismatches
     assert (found.odd, found.seq) == ((2,), 7)
     two = (one, death(1, text=text, is_collective_error=True))
-    assert with_sizes_told(RunEvidence(deaths=two, progress=(group,)), []).mismatches == ()
+    assert with_reported_sizes(RunEvidence(deaths=two, progress=(group,)), []).mismatches == ()
 
 
 def exchange(rank: int, to_each: list[int]) -> FlightDump:
@@ -165,8 +165,8 @@ def test_what_gloo_refused_tells_whose_splits_do_not_fit() -> None:
     )
     run = RunEvidence(deaths=deaths, progress=(group,))
     died = dump(1, entry(1, 50.0))
-    [found] = with_sizes_told(run, [exchange(0, [500, 250, 500]), died, exchange(2, [200, 1000, 250])]).mismatches
+    [found] = with_reported_sizes(run, [exchange(0, [500, 250, 500]), died, exchange(2, [200, 1000, 250])]).mismatches
     assert (found.kind, found.seq, found.odd, found.missing) == ("splits", 2, (2,), (1,))
     assert found.misfits[-1] == Misfit(sender=2, receiver=1, num_sent=1000, num_expected=500)
-    either = with_sizes_told(run, [exchange(0, [500, 1000, 250]), died, exchange(2, [250, 1000, 250])])
+    either = with_reported_sizes(run, [exchange(0, [500, 1000, 250]), died, exchange(2, [250, 1000, 250])])
     assert either.mismatches == ()

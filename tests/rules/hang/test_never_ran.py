@@ -1,7 +1,7 @@
 from allready.judging.registry import load
 from allready.model import Severity
 from allready.model.fill import fill, fill_steps, steps_of
-from allready.text import catalog
+from allready.text.ui import entries
 from tests.rules.runs import ask, event
 
 
@@ -38,7 +38,7 @@ def test_lines_without_numbers_are_passed_over() -> None:
 
 
 def test_what_is_not_known_of_the_moment_is_not_said() -> None:
-    rule, chinese = load()["HNG007"], catalog.entries("zh", "hang")["HNG007"]
+    rule, chinese = load()["HNG007"], entries("zh", "hang")["HNG007"]
     [hit] = ask("HNG007", events=(timed_out(ran_ms="?"),)).hits
     assert "it stood still: mostly" in fill(rule.message, hit.values)
     assert fill_steps(rule.steps, hit.values)[0].explanation.startswith("look for a rank that did not enter; if all")

@@ -113,16 +113,19 @@ def groups_of(dumps: Mapping[int, FlightDump]) -> list[Group]:
         _place(found, dumps[rank], rank, name, label)
     for rank, dump in dumps.items():
         _add_silent(found.values(), rank, dump)
-    groups = [g for g in found.values() if g.dumps]
+    return _finished([g for g in found.values() if g.dumps])
+
+
+def _finished(groups: list[Group]) -> list[Group]:
+    """In order, each with its size and a title of its own."""
     left = MAX_MEMBERSHIPS
+    names = [g.name for g in groups]
     for group in groups:
         if not group.members:
             _measure(group)
         left -= len(group.members)
         if left < 0:
             group.members = ()  # no job is so large; a dump that says so shall not fill the memory
-    names = [g.name for g in groups]
-    for group in groups:
         if names.count(group.name) > 1:
             group.title = f"{group.name} [{ranges(group.members or group.dumps)}]"
     return sorted(groups, key=lambda g: (not g.is_world, _order(g.name), g.title))

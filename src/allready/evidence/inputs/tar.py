@@ -49,27 +49,7 @@ def members(intake: Intake, budget: Budget) -> Iterator[Member]:
     name: str | None = None
     size: int | None = None
     is_sparse = False
-    seen_zeros = False
-    while True:
-        block = intake.read(BLOCK)
-        while 0 < len(block) < BLOCK:
-            more = intake.read(BLOCK - len(block))
-            if not more:
-                break
-            block += more
-        if not block:
-            if not seen_zeros:
-                raise DamagedError("the tar has no end mark: it was cut")
-            return
-        if block == _ZEROS:
-            seen_zeros = True  # archives may follow each other
-            continue
-        header = _header(block) if len(block) == BLOCK else None
-        if header is None:
-            if seen_zeros:
-                return
-            raise DamagedError("a tar header is damaged; what follows it was not read")
-        seen_zeros = False
+    for header, block in _headers(intake):
         budget.member()
         if header.type in {_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _SOLARIS}:
             data = b""
@@ -85,22 +65,46 @@ def members(intake: Intake, budget: Budget) -> Iterator[Member]:
                 name, size = records.get("path", name), _number(records.get("size"), size)
                 is_sparse = any(key.startswith("GNU.sparse.") for key in records)
             continue
-        member_size = header.size if size is None else size
-        member_name = header.name if name is None else name
-        is_file = header.type in _FILES and not member_name.endswith("/")
+        size = header.size if size is None else size
+        name = header.name if name is None else name
         if is_sparse or header.type == _SPARSE:
-            if header.type == _SPARSE:
-                _skip_sparse_map(intake, block)
-            yield Member(name=member_name, size_bytes=member_size, why_not="stored as a sparse file: unpack it first")
-            intake.skip(member_size)
-            _pad(intake, member_size)
-        elif is_file:
-            content = Part(intake, member_size)
-            yield Member(name=member_name, size_bytes=member_size, mtime_s=float(header.mtime), content=content)
+            more = block[482] if header.type == _SPARSE else 0
+            while more:  # GNU's old sparse header goes on in further blocks
+                more = intake.read_exactly(BLOCK)[504]
+            yield Member(name=name, size_bytes=size, why_not="stored as a sparse file: unpack it first")
+            intake.skip(size)
+            _pad(intake, size)
+        elif header.type in _FILES and not name.endswith("/"):
+            content = Part(intake, size)
+            yield Member(name=name, size_bytes=size, mtime_s=float(header.mtime), content=content)
             content.finish()
-            _pad(intake, member_size)
+            _pad(intake, size)
         # Links, folders, devices and pipes have no content, whatever their header says of a size.
         name, size, is_sparse = None, None, False
+
+
+def _headers(intake: Intake) -> "Iterator[tuple[tarfile.TarInfo, bytes]]":
+    """Every header and its block; what follows one is to be taken before the next is asked for."""
+    seen_zeros = False
+    while True:
+        block = b""
+        while len(block) < BLOCK and (more := intake.read(BLOCK - len(block))):
+            block += more
+        if block == _ZEROS:
+            seen_zeros = True  # archives may follow each other
+            continue
+        header = _header(block) if len(block) == BLOCK else None
+        if header is None:
+            if seen_zeros:
+                return
+            what = (
+                "a tar header is damaged; what follows it was not read"
+                if block
+                else "the tar has no end mark: it was cut"
+            )
+            raise DamagedError(what)
+        seen_zeros = False
+        yield header, block
 
 
 def _header(block: bytes) -> "tarfile.TarInfo | None":
@@ -137,10 +141,3 @@ def _pax(data: bytes) -> dict[str, str]:
 
 def _number(text: str | None, otherwise: int | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and len(text) < 20 else otherwise
-
-
-def _skip_sparse_map(intake: Intake, block: bytes) -> None:
-    """GNU's old sparse header may go on in further blocks."""
-    more = block[482]
-    while more:
-        more = intake.read_exactly(BLOCK)[504]

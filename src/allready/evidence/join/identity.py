@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -174,42 +174,16 @@ def _world_size(found: Identities, events: Sequence[Event], answers: Sequence[Ra
 
 
 def _nodes(found: Identities, events: Sequence[Event], deaths: Sequence[Death], answers: Sequence[RasAnswer]) -> None:
-    keys: dict[int, dict[str, int]] = {}
-
-    def vote(rank: int | None, key: str | None, weight: int) -> None:
-        if rank is not None and key:
-            votes = keys.setdefault(rank, {})
-            votes[key] = max(votes.get(key, 0), weight)
-
-    lone: set[str] = set()
-    for process in found.processes:
-        vote(process.rank, process.node, 3)
-        vote(process.rank, process.host, 1)
-        lone.add(process.node or process.host or "")
-    for rank, node, host in {(found.rank(e.origin), e.origin.node, e.origin.host) for e in events}:
-        vote(rank, node, 3)
-        vote(rank, host, 1)
-        lone.add(node or "")
-    for death in deaths:
-        vote(death.rank, death.node or death.origin.node, 3)
-        lone |= {death.node or death.origin.node or ""}
-    addresses: dict[int | None, str] = {}
-    for answer in answers:
-        group_sizes = {g.group: g.size for g in answer.groups}
-        for (group, rank), (host, pid) in answer.hosts.items():
-            is_world = group_sizes.get(group, 0) == found.world_size
-            addresses[rank if is_world else found.rank_of(host, pid if pid is not None else -1)] = host
-    # A hint from a file's name or NCCL_HOSTID is worth more than a host name that several nodes share.
-    best = {rank: max(sorted(votes), key=votes.__getitem__) for rank, votes in keys.items()}
+    best, named = _best_keys(found, events, deaths)
+    addresses = dict(_ras_hosts(found, answers))
     by_address: dict[str, str] = {}
-    for at, host in addresses.items():
-        if at is not None and at in best:
-            by_address.setdefault(host, best[at])
-    for at, host in addresses.items():
-        if at is not None:
-            best.setdefault(at, by_address.get(host, host))
+    for rank, host in addresses.items():
+        if rank in best:
+            by_address.setdefault(host, best[rank])
+    for rank, host in addresses.items():
+        best.setdefault(rank, by_address.get(host, host))
     found.node_key_of_rank = best
-    numbers = _numbered(best, {k for k in lone if k}, events)
+    numbers = _numbered(best, named, events)
     found.node_numbers = dict(numbers)
     found.node_of_rank = _filled({rank: numbers[key] for rank, key in best.items() if key in numbers})
     if set(best) == set(range(found.world_size)):  # more than the size says: it is that of a smaller group
@@ -219,12 +193,47 @@ def _nodes(found: Identities, events: Sequence[Event], deaths: Sequence[Death], 
     for process in found.processes:
         if process.host and process.rank is not None and process.rank in found.node_of_rank:
             shared.setdefault(process.host, set()).add(found.node_of_rank[process.rank])
-    for host, on in shared.items():
-        if len(on) == 1:
-            found.node_numbers.setdefault(host, on.pop())
-    for host, key in by_address.items():
-        if key in numbers:
-            found.node_numbers.setdefault(host, numbers[key])
+    of_host = {host: next(iter(nodes)) for host, nodes in shared.items() if len(nodes) == 1}
+    of_address = {host: numbers[key] for host, key in by_address.items() if key in numbers}
+    for name, number in (*of_host.items(), *of_address.items()):
+        found.node_numbers.setdefault(name, number)
+
+
+def _best_keys(found: Identities, events: Sequence[Event], deaths: Sequence[Death]) -> tuple[dict[int, str], set[str]]:
+    """Each rank's node by what logs call it, and all such names.
+
+    A hint from a file's name or NCCL_HOSTID is worth more than a host name that several nodes share.
+    """
+    keys: dict[int, dict[str, int]] = {}
+
+    def vote(rank: int | None, node: str | None, host: str | None = None) -> None:
+        for key, weight in ((node, 3), (host, 1)):
+            if rank is not None and key:
+                votes = keys.setdefault(rank, {})
+                votes[key] = max(votes.get(key, 0), weight)
+
+    named = {process.node or process.host for process in found.processes}
+    for process in found.processes:
+        vote(process.rank, process.node, process.host)
+    for rank, node, host in {(found.rank(e.origin), e.origin.node, e.origin.host) for e in events}:
+        vote(rank, node, host)
+        named.add(node)
+    for death in deaths:
+        vote(death.rank, death.node or death.origin.node)
+        named.add(death.node or death.origin.node)
+    best = {rank: max(sorted(votes), key=votes.__getitem__) for rank, votes in keys.items()}
+    return best, {name for name in named if name}
+
+
+def _ras_hosts(found: Identities, answers: Sequence[RasAnswer]) -> Iterator[tuple[int, str]]:
+    """(global rank, host) of every process that RAS names."""
+    for answer in answers:
+        sizes = {group.group: group.size for group in answer.groups}
+        for (group, rank), (host, pid) in answer.hosts.items():
+            is_world = sizes.get(group, 0) == found.world_size
+            world = rank if is_world else None if pid is None else found.rank_of(host, pid)
+            if world is not None:
+                yield world, host
 
 
 def _filled(node_of_rank: dict[int, int]) -> dict[int, int]:
@@ -276,11 +285,6 @@ def _peers(found: Identities, answers: Sequence[RasAnswer]) -> None:
             continue
         for _, address in (*process.interfaces, *((process.oob,) if process.oob else ())):
             peers.setdefault(re.sub(r"<\d+>$", "", address), set()).add(process.rank)
-    for answer in answers:
-        group_sizes = {g.group: g.size for g in answer.groups}
-        for (group, rank), (host, pid) in answer.hosts.items():
-            size = group_sizes.get(group, 0)
-            world = rank if size == found.world_size else (found.rank_of(host, pid) if pid is not None else None)
-            if world is not None:
-                peers.setdefault(host, set()).add(world)
+    for rank, host in _ras_hosts(found, answers):
+        peers.setdefault(host, set()).add(rank)
     found.peers = {address: tuple(sorted(ranks)) for address, ranks in peers.items()}

@@ -5,16 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from allready.evidence.flight.names import operation_name
 from allready.evidence.join.identity import MAX_RANKS, Identities
 from allready.model import UNNAMED_GROUP, Event, GroupProgress, Operation, Position
 
 TAG = re.compile(r"\[PG (?:ID \d+ PG GUID )?(?P<name>[^\s(\]]+) ?(?:\((?P<desc>[^)]*)\))?(?: Rank (?P<rank>\d+))?\]")
-_NAMES = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "_allgather_base": "all_gather",
-    "allgather_into_tensor_coalesced": "all_gather", "reduce_scatter": "reduce_scatter",
-    "_reduce_scatter_base": "reduce_scatter", "reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "alltoall": "all_to_all", "alltoall_base": "all_to_all", "allreduce_coalesced": "all_reduce",
-}  # fmt: skip
 _WORLD = "0"
 _GAVE_UP = "Timeout at NCCL work"
 _OF_ONE_OPERATION = {"torch.watchdog_timeout", "torch.async_exception"}
@@ -22,11 +17,6 @@ SPEAKING = {*_OF_ONE_OPERATION, "torch.pg_status", "torch.dump_signal"}
 _NUMBERS = ("enqueued", "completed", "started")
 _OTHER_GROUP = 1_000
 """A rank that names no group, and waits in operations with numbers so far apart, waits in several groups."""
-
-
-def canonical(op_type: str) -> str:
-    """`_ALLGATHER_BASE` -> all_gather."""
-    return _NAMES.get(op_type.lower(), op_type.lower())
 
 
 def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[GroupProgress]:
@@ -237,7 +227,7 @@ def _operation(event: Event) -> Operation:
     timeout_ms, ran_ms = _int(event.values.get("timeout_ms")), _int(event.values.get("ran_ms"))
     return Operation(
         seq=_int(event.values.get("seq")) or 0,
-        name=canonical(event.values.get("op", "?")),
+        name=operation_name(event.values.get("op", "?"))[0],
         num_elements=_int(event.values.get("numel_in")),
         timeout_s=None if timeout_ms is None else timeout_ms / 1000,
         ran_s=None if ran_ms is None else ran_ms / 1000,

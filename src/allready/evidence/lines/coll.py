@@ -9,6 +9,7 @@ import re
 
 from msgspec import Struct
 
+from allready.evidence.operation_names import known_operation
 from allready.evidence.reading import OpShape
 
 VARIABLE_LOW, VARIABLE_HIGH = 0x30, 0x6F
@@ -49,22 +50,6 @@ _CLOCK = re.compile(
 _DIGITS = re.compile(rb"\d+")
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
-_NAMES = {
-    "AllReduce": "all_reduce",
-    "AllGather": "all_gather",
-    "ReduceScatter": "reduce_scatter",
-    "Broadcast": "broadcast",
-    "Bcast": "broadcast",
-    "Reduce": "reduce",
-    "Send": "send",
-    "Recv": "recv",
-    "AlltoAll": "all_to_all",
-    "AllToAll": "all_to_all",
-    "AlltoAllv": "all_to_all_v",
-    "AllToAllv": "all_to_all_v",
-    "Gather": "gather",
-    "Scatter": "scatter",
-}
 _DTYPES = (
     "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16", "float8_e4m3fn",
     "float8_e5m2",
@@ -145,7 +130,7 @@ _BUFFER_GROUPS = tuple(i for i in range(1, _LINE.groups + 1) if i not in _LINE.g
 
 def op_name(name: str) -> str:
     """`AllReduce` -> `all_reduce`; a name we have never seen in the same style."""
-    return _NAMES.get(name) or _CAPITAL.sub("_", name).lower()
+    return known_operation(name) or _CAPITAL.sub("_", name).lower()
 
 
 def _named(names: tuple[str, ...], number: int, otherwise: str) -> str:

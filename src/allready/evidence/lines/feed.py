@@ -17,38 +17,21 @@ class Chunk(NamedTuple):
     """The first `length` bytes of the buffer.
 
     They are lines with their newlines, or whole pieces of a line that does not fit (`is_open`); then `available` bytes
-    may be looked at.  `offset` is the place of the first byte in the stream.  `continues`: an open chunk came before.
+    may be looked at.  `offset` is the place of the first byte in the stream.
     """
 
     length: int
     available: int
     offset: int
     is_open: bool
-    continues: bool
-
-
-class SpareRows:
-    """The buffer of the last log, for the next one: clearing two megabytes takes as long as reading them."""
-
-    def __init__(self) -> None:
-        self._rows: Rows | None = None
-
-    def take(self, num_bytes: int) -> Rows:
-        """A buffer of this size, with anything in it."""
-        rows, self._rows = self._rows, None
-        return rows if rows is not None and len(rows.buffer) == num_bytes else Rows(bytearray(num_bytes))
-
-    def put_back(self, rows: Rows) -> None:
-        """A buffer that is not needed any more."""
-        self._rows = rows
 
 
 class Feed:
     """Chunks of `stream`, whose next byte is number `offset`.
 
     `size`: of the buffer; `first`: what is read of it for the first chunk.  A line that is longer than the buffer comes
-    in pieces of `piece` bytes, of which at least `overlap` bytes more are there to be looked at.  `rows` are those of
-    `buffer`, which holds the lines until `close` is called.
+    in pieces of `piece` bytes, of which at least `overlap` bytes more are there to be looked at.  `rows` makes
+    the buffer, with anything in it.
     """
 
     def __init__(
@@ -61,12 +44,11 @@ class Feed:
         overlap: int,
         on_bytes: OnBytes,
         first: int | None = None,
-        spare: SpareRows | None = None,
+        rows: Callable[[int], Rows] = lambda num_bytes: Rows(bytearray(num_bytes)),
     ) -> None:
-        self._spare = spare or SpareRows()
         self.size = max(size, 2 * (piece + overlap))
         self._first = self.size if first is None else min(first, self.size)
-        self.rows = self._spare.take(self.size + MAX_BYTES + 16)
+        self.rows = rows(self.size + MAX_BYTES + 16)
         self.buffer = self.rows.buffer
         self.problem: str | None = None
         self.is_newline_added = False  # the last line had none
@@ -79,10 +61,6 @@ class Feed:
         # One read at a time where there is the choice: what comes before damage in an archive is not lost.
         self._fill = getattr(stream, "readinto1", None) or getattr(stream, "readinto", None)
         self._have = 0
-
-    def close(self) -> None:
-        """The buffer is not needed any more; the stream stays open."""
-        self._spare.put_back(self.rows)
 
     def skip_line(self) -> bool:
         """Before the first chunk: go on after the next newline.  Whether there was one."""
@@ -100,7 +78,7 @@ class Feed:
 
     def chunks(self) -> Iterator[Chunk]:
         """To the end of the stream, or of what can be read of it."""
-        have, continues = self._have, False
+        have = self._have
         most = self._first if have < self._first else self.size
         while True:
             num = self._read(have, most)
@@ -116,8 +94,7 @@ class Feed:
             if not length and have == self.size and not is_end:
                 length, is_open = (have - self._overlap) // self._piece * self._piece, True
             if length:
-                yield Chunk(length, have if is_open else length, self._offset, is_open, continues)
-                continues = is_open
+                yield Chunk(length, have if is_open else length, self._offset, is_open)
                 have -= length
                 self._view[:have] = bytes(self._view[length : length + have])
                 self._offset += length

@@ -85,34 +85,9 @@ class LineBuffer:
         self._tail: deque[RawLine] = deque()
         self._head_bytes = self._tail_bytes = 0
         self._head_is_full = False
-        self._uncounted: list[tuple[str, list[RawLine]]] = []
-
-    def add_few(self, lines: list[RawLine], process: str) -> bool:
-        """Keep lines of one process, none of which can be one too many; False where that is not sure."""
-        num_bytes = sum([len(line.text) for line in lines]) + 100 * len(lines)
-        if (
-            self._head_is_full
-            or len(self._head) + len(lines) > min(self._limits.same_lines, self._limits.head_lines, _MAX_KEYS)
-            or self._head_bytes + num_bytes > self._limits.kept_bytes
-        ):
-            return False
-        self._head += lines
-        self._head_bytes += num_bytes
-        self._uncounted.append((process, lines))
-        return True
-
-    def _count(self) -> None:
-        """The lines of `add_few`, when it matters."""
-        for process, lines in self._uncounted:
-            for line in lines:
-                key = (process, without_numbers(line.text)[:_KEY_BYTES])
-                self._counts[key] = self._counts.get(key, 0) + 1
-        self._uncounted.clear()
 
     def add(self, line: RawLine, process: str) -> int:
         """Keep a line or count it.  Returns the index of the repeat that it went into, -1 when it is kept."""
-        if self._uncounted:
-            self._count()
         key = (process, without_numbers(line.text)[:_KEY_BYTES])
         count = self._counts.get(key, 0)
         if not count and len(self._counts) >= _MAX_KEYS:
@@ -147,8 +122,6 @@ class LineBuffer:
 
     def add_repeat(self, repeat: Repeat) -> None:
         """Lines that were counted in another part of the log, after those that were kept of it."""
-        if self._uncounted:
-            self._count()
         key = (repeat.process, without_numbers(repeat.text)[:_KEY_BYTES])
         self._counts[key] = self._counts.get(key, 0) + repeat.count
         index = self._repeats.get(key)

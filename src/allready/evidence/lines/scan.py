@@ -15,18 +15,17 @@ from allready.evidence.lines.blocks import Blocks
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
 from allready.evidence.lines.coll import MAX_BYTES
 from allready.evidence.lines.feed import CHUNK, Chunk, Feed
-from allready.evidence.lines.lane import Lane
+from allready.evidence.lines.lane import Lane, LoopMemory
 from allready.evidence.lines.last import LastLines
 from allready.evidence.lines.line_buffer import LineBuffer, numbers_in, process_of
 from allready.evidence.lines.literals import Ints, distinct, places_of
 from allready.evidence.lines.marks import PADDING, Marker, Marks
-from allready.evidence.lines.memory import ScanMemory
 from allready.evidence.lines.model import LIMITS, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
 from allready.evidence.lines.planned import PlannedOperations
 from allready.evidence.lines.residue import Hit, Reader
 from allready.evidence.lines.streams import Streams
-from allready.evidence.lines.templates import Templates, geometry
+from allready.evidence.lines.templates import Rows, Templates, Workspace, geometry
 
 _LESSON_BYTES = 256 << 10
 """Of the first log: from so many the fast lane learns what the others are compared with."""
@@ -40,6 +39,24 @@ _MAX_FORMS = 64
 _FEW = 64
 _MAX_MARKED = 50_000
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
+
+
+class ScanMemory:
+    """What is remembered from one log to the next: it changes how long scanning takes and never what it gives.
+
+    For one log at a time.
+    """
+
+    def __init__(self) -> None:
+        self.loops = LoopMemory()
+        self.workspace = Workspace()
+        self._rows = Rows(bytearray())
+
+    def rows(self, num_bytes: int) -> Rows:
+        """The buffer of the log before, if it fits: clearing two megabytes takes as long as reading them."""
+        if len(self._rows.buffer) != num_bytes:
+            self._rows = Rows(bytearray(num_bytes))
+        return self._rows
 
 
 def scan(
@@ -83,15 +100,12 @@ def scan(
         overlap=limits.clip_bytes,
         on_bytes=on_bytes,
         first=_LESSON_BYTES if lane.needs_first_lesson else None,
-        spare=memory.spare_rows,
+        rows=memory.rows,
     )
-    try:
-        one = _Scan(feed, reader, lane, memory, source, limits, last_byte)
-        if not first_byte or feed.skip_line():
-            one.run()
-        return one.result()
-    finally:
-        feed.close()
+    one = _Scan(feed, reader, lane, memory, source, limits, last_byte)
+    if not first_byte or feed.skip_line():
+        one.run()
+    return one.result()
 
 
 class _Scan:
@@ -186,8 +200,8 @@ class _Scan:
         )
         if plan is None or len(self._streams.builders) + plan.num_comms > self._limits.streams:
             return False
-        if not self._keeper.add_few(plan.lines, plan.process):
-            return False
+        for line in plan.lines:
+            self._keeper.add(line, plan.process)
         for last in (plan.lines[-1] if plan.lines else None, plan.last):
             if last is not None:
                 self._last.set(plan.process, last)
@@ -376,7 +390,7 @@ class _Scan:
         out.streams = [builder.stream for builder in builders]
         out.stream_tags = [builder.tag for builder in builders]
         out.marks = self._streams.marks
-        out.last_lines = self._last.finish()
+        out.last_lines = self._last.found
         out.lines, out.num_head = keeper.lines, keeper.num_head
         out.repeats, out.num_dropped = keeper.repeats, keeper.num_dropped
         if self._feed.problem is not None:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from allready.evidence import clock as clocks
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, read_text
+from allready.evidence.untyped import as_dict, as_text
 
 MAX_SECTION_LINES = 6000
 
@@ -157,10 +158,8 @@ def _whole_error(text: str) -> tuple[str | None, str | None, float | None] | Non
         return inner, None, _stamp(outer.get("timestamp"))
     if not isinstance(inner, dict) or not isinstance(inner.get("message"), str):
         return None, None, None
-    extra = inner.get("extraInfo")
-    extra = extra if isinstance(extra, dict) else {}
-    callstack = extra.get("py_callstack")
-    return inner["message"], callstack if isinstance(callstack, str) else None, _stamp(extra.get("timestamp"))
+    extra = as_dict(inner.get("extraInfo"))
+    return inner["message"], as_text(extra.get("py_callstack")), _stamp(extra.get("timestamp"))
 
 
 def _cut_error(text: str) -> tuple[str | None, str | None, float | None]:

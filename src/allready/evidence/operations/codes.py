@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from allready.evidence.flight.names import element_bytes
 from allready.evidence.reading import OpShape, OpStream
 from allready.model import Operation
 
@@ -14,10 +15,6 @@ Ids = npt.NDArray[np.int32]
 
 CHUNK = 4_096
 POINT_TO_POINT = {"send", "recv"}
-_SIZES = {
-    "int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "float16": 2, "float32": 4, "float64": 8,
-    "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3": 1,
-}  # fmt: skip
 
 
 def raw_codes(stream: OpStream) -> Iterator[npt.NDArray[np.uint16]]:
@@ -136,7 +133,7 @@ def last_shape(stream: OpStream) -> OpShape | None:
 def operation(shape: OpShape, seq: int, time_s: float | None = None) -> Operation:
     """As the model has it."""
     known = shape.count >= 0
-    width = _SIZES.get(shape.dtype)
+    width = element_bytes(shape.dtype)
     return Operation(
         seq=seq,
         name=shape.name,

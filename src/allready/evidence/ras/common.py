@@ -4,6 +4,9 @@ import calendar
 import re
 import time
 
+from allready.evidence.operation_names import known_operation
+from allready.evidence.untyped import as_int
+
 RESULTS = {
     1: "unhandled cuda error",
     2: "unhandled system error",
@@ -24,17 +27,6 @@ _RESULT_OF_TEXT = {
     "remote process error": 6,
 }
 
-OPERATIONS = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "alltoall": "all_to_all",
-    "gather": "gather",
-    "scatter": "scatter",
-    "sendrecv": "send_recv",
-}
 MAX_RANKS = 1_000_000
 """A rank or a size beyond is a broken number."""
 
@@ -43,7 +35,7 @@ _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
 
 def operation_name(name: str) -> str:
     """`all_reduce` for `AllReduce`; what is not known stays as it is."""
-    return OPERATIONS.get(name.lower().replace("_", ""), name[:40])
+    return known_operation(name) or name[:40]
 
 
 def error_text(number: int) -> str | None:
@@ -76,13 +68,9 @@ def parse_time(text: str) -> float | None:
 
 def as_rank(value: object) -> int | None:
     """A rank or size that can be one."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_RANKS:
-        return value
-    return None
+    return as_int(value, 0, MAX_RANKS)
 
 
 def as_pid(value: object) -> int | None:
     """A process number; RAS writes -1 where it has none."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31:
-        return value
-    return None
+    return as_int(value, 1, (1 << 31) - 1)

@@ -11,6 +11,7 @@ from allready.evidence.ras.common import as_pid, parse_time
 from allready.evidence.ras.report import VERSION, TextReport
 from allready.evidence.ras.tolerant import parse_object
 from allready.evidence.reading import RasAnswer, Reading, Tally
+from allready.evidence.untyped import as_dict
 from allready.model import Event, Origin
 
 MAX_POSITIONS = 100_000
@@ -55,12 +56,7 @@ def is_ras(head: bytes) -> bool:
 
 
 def read_ras(data: bytes, source: str) -> Reading:
-    """All answers in one file, in order; more than one are samples over time.
-
-    Args:
-        data: the file.
-        source: its name for the report.
-    """
+    """All answers in one file, in order; more than one are samples over time."""
     text = data.decode("utf-8", "replace").replace("\r\n", "\n")
     reader = _Reader(source)
     starts = list(islice(_START.finditer(text), MAX_ANSWERS))
@@ -136,8 +132,7 @@ class _Reader:
             self.tally.add_unknown(unknown)
 
     def _json_event(self, item: dict[str, Any], line: int) -> None:
-        peer = item.get("peer")
-        peer = peer if isinstance(peer, dict) else {}
+        peer = as_dict(item.get("peer"))
         host, pid = peer.get("host"), as_pid(peer.get("pid"))
         if isinstance(host, str) and pid is not None:
             who = f"Process {pid} on node {host[:255]}"

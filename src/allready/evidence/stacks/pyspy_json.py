@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allready.evidence.stacks.threads import OpenProcess, OpenThread
+from allready.evidence.untyped import as_dict, as_int, as_list, as_text
 from allready.model import Frame
 
 _DECODER = json.JSONDecoder()
@@ -21,19 +22,19 @@ def take_json(text: str, start: int, line: int) -> tuple[list[OpenProcess], int,
         return [], end, "not a list of threads"
     found: dict[int, OpenProcess] = {}
     for item in value[:MAX_THREADS]:
-        thread = _dict(item)
+        thread = as_dict(item)
         pid = _number(thread.get("pid"))
         if pid is None:
             continue
         process = found.get(pid)
         if process is None:
-            info = _dict(thread.get("process_info"))
+            info = as_dict(thread.get("process_info"))
             process = found[pid] = OpenProcess(
                 line=line,
                 kind="py-spy",
                 pid=pid,
-                parent=_number(_dict(info.get("parent")).get("pid")),
-                command=_text(info.get("command_line"))[:4000],
+                parent=_number(as_dict(info.get("parent")).get("pid")),
+                command=as_text(info.get("command_line"))[:4000],
             )
         _take_thread(process, thread)
     return list(found.values()), end, None
@@ -42,27 +43,19 @@ def take_json(text: str, start: int, line: int) -> tuple[list[OpenProcess], int,
 def _take_thread(process: OpenProcess, thread: Mapping[str, Any]) -> None:
     state = "gil" if thread.get("owns_gil") is True else "active" if thread.get("active") is True else "idle"
     ident = _number(thread.get("os_thread_id")) or _number(thread.get("thread_id"))
-    opened = process.begin(OpenThread(name=_text(thread.get("thread_name"))[:200], state=state, ident=str(ident or "")))
-    frames = thread.get("frames")
-    for item in frames if isinstance(frames, list) else ():
-        frame = _dict(item)
-        file = _text(frame.get("short_filename")) or _text(frame.get("filename"))
-        opened.add(Frame(function=_text(frame.get("name"))[:200], file=file[-400:], line=_number(frame.get("line"))))
-        values = frame.get("locals")
-        for value in values if isinstance(values, list) else ():
-            local = _dict(value)
-            text = _text(local.get("repr"))
+    opened = process.begin(
+        OpenThread(name=as_text(thread.get("thread_name"))[:200], state=state, ident=str(ident or ""))
+    )
+    for item in as_list(thread.get("frames")):
+        frame = as_dict(item)
+        file = as_text(frame.get("short_filename")) or as_text(frame.get("filename"))
+        opened.add(Frame(function=as_text(frame.get("name"))[:200], file=file[-400:], line=_number(frame.get("line"))))
+        for value in as_list(frame.get("locals")):
+            local = as_dict(value)
+            text = as_text(local.get("repr"))
             if local.get("name") in {"global_rank", "world_rank"} and text.isdecimal() and len(text) < 8:
                 process.rank = int(text)
 
 
 def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 63 else None
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _dict(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return as_int(value, 1, (1 << 63) - 1)

@@ -54,12 +54,7 @@ def is_stacks(head: bytes) -> bool:
 
 
 def read_stacks(data: bytes, source: str) -> Reading:
-    """All stacks in one file.
-
-    Args:
-        data: the file.
-        source: its name for the report; a pid, rank or node in it helps where the text has none.
-    """
+    """All stacks in one file; a pid, rank or node in its name helps where the text has none."""
     text = ANSI.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
     reader = _Reader()
     at, line = 0, 1

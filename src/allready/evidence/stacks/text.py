@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 from allready.evidence.stacks.threads import MAX_PROCESSES, OpenProcess, OpenThread
 from allready.model import Frame
@@ -76,7 +77,7 @@ class StackLines:
         self.local_rank = local_rank
         self.process: OpenProcess | None = None
         self.thread: OpenThread | None = None
-        self.pending: dict[str, int | str] = {}
+        self.pending: dict[str, Any] = {}  # what header lines say of the next process
         self.in_error = False
         self._takers: tuple[Callable[[str, int], bool], ...] = (
             self._pyspy,
@@ -92,18 +93,11 @@ class StackLines:
         return any(taker(line, number) for taker in self._takers)
 
     def _begin(self, kind: str, number: int, *, pid: int | None = None, command: str = "") -> OpenProcess:
-        told, self.pending = self.pending, {}
-        told_pid, host = told.get("pid"), told.get("host")
-        rank, local_rank = told.get("rank", self.rank), told.get("local_rank", self.local_rank)
-        self.process = OpenProcess(
-            line=number,
-            kind=kind,
-            pid=pid if pid is not None else told_pid if isinstance(told_pid, int) else None,
-            rank=rank if isinstance(rank, int) else None,
-            local_rank=local_rank if isinstance(local_rank, int) else None,
-            host=host if isinstance(host, str) else None,
-            command=command,
-        )
+        known = {"rank": self.rank, "local_rank": self.local_rank} | self.pending
+        if pid is not None:
+            known["pid"] = pid
+        self.process = OpenProcess(line=number, kind=kind, command=command, **known)
+        self.pending = {}
         self.thread = None
         self.in_error = False
         if len(self.processes) < MAX_PROCESSES:
@@ -223,7 +217,7 @@ class StackLines:
     def _header(self, line: str, number: int) -> bool:  # noqa: ARG002 -- one signature for all
         if len(line) > 300 or not _HEADER.search(line):
             return False
-        found: dict[str, int | str] = {}
+        found: dict[str, Any] = {}
         for name, pattern in (("pid", _PROC_PATH), ("pid", _HEAD_PID), ("local_rank", _HEAD_LOCAL)):
             if match := pattern.search(line):
                 found.setdefault(name, int(match.group(1)))

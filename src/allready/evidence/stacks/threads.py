@@ -58,13 +58,7 @@ class OpenProcess(Struct):
 
 
 def finished(processes: Sequence[OpenProcess], source: str, hints: Origin) -> list[ProcessStack]:
-    """All processes with their roles; parents are looked up among them.
-
-    Args:
-        processes: in the order of the file.
-        source: the file.
-        hints: pid, rank and node that the file's name has, for a file with one process.
-    """
+    """All processes with their roles; `hints`: pid, rank and node in the file's name, for a file of one process."""
     roles: dict[int, str] = {}
     found: list[ProcessStack] = []
     alone = len({p.pid for p in processes if p.pid is not None}) <= 1

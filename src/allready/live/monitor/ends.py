@@ -109,15 +109,15 @@ def _as_asked(death: Death) -> Death:
     return replace(death, by_launcher=True) if death.text.startswith(INTERRUPTED) else death
 
 
-def with_sizes_told(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvidence:
+def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvidence:
     """A rank that died of a peer's size, and whose own last operation its ring does not hold any more: it is the odd
     one if all others made that call alike, in an operation whose recorded sizes tell that (all_to_all has splits).
     """
-    told = [d for d in run.deaths if d.rank is not None and any(w in d.text.lower() for w in SIZES)]
-    run = _with_misfits_told(run, told, dumps)
-    if run.mismatches or len(told) != 1:
+    reported = [d for d in run.deaths if d.rank is not None and any(w in d.text.lower() for w in SIZES)]
+    run = _with_reported_misfits(run, reported, dumps)
+    if run.mismatches or len(reported) != 1:
         return run
-    rank = told[0].rank
+    rank = reported[0].rank
     assert rank is not None
     chosen, _ = by_rank(dumps)
     for group in groups_of(chosen):
@@ -146,16 +146,16 @@ def with_sizes_told(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvidenc
             seq=seq,
             label=progress.label,
             odd=(rank,),
-            by_rank={**made, rank: Operation(seq=seq, name=one.name, site=told[0].site)},
-            origin=told[0].origin,
+            by_rank={**made, rank: Operation(seq=seq, name=one.name, site=reported[0].site)},
+            origin=reported[0].origin,
         )
         return replace(run, mismatches=(mismatch,))
-    if any(word in told[0].text.lower() for word in OWN_CHECKS):
-        return replace(run, mismatches=(_own_fault(told[0], run),))
+    if any(word in reported[0].text.lower() for word in OWN_CHECKS):
+        return replace(run, mismatches=(_own_fault(reported[0], run),))
     return run
 
 
-def _with_misfits_told(run: RunEvidence, told: Sequence[Death], dumps: Sequence[FlightDump]) -> RunEvidence:
+def _with_reported_misfits(run: RunEvidence, reported: Sequence[Death], dumps: Sequence[FlightDump]) -> RunEvidence:
     """A rank that got more than it had room for, in an all_to_all that its ring does not hold any more: Gloo says how
     much it was, and the splits of the others whose it was.
     """
@@ -165,7 +165,7 @@ def _with_misfits_told(run: RunEvidence, told: Sequence[Death], dumps: Sequence[
     for group in groups_of(chosen):
         tracks, _ = tracks_of(group)
         for seq, known in sorted(splits_of(group, tracks).items(), reverse=True)[:1]:
-            more = [m for d in told if d.rank not in known for m in _received(d, group, tracks, seq, known)]
+            more = [m for d in reported if d.rank not in known for m in _received(d, group, tracks, seq, known)]
             if more:
                 mismatch = splits_mismatch(group, tracks, seq, known, [*misfits_of(group, known), *more])
                 others = [m for m in run.mismatches if m.group != mismatch.group]
@@ -177,11 +177,11 @@ def _received(
     death: Death, group: Group, tracks: Mapping[int, Track], seq: int, known: Mapping[int, Splits]
 ) -> Iterator[Misfit]:
     """From whom came what was too long; nothing where several sent so much."""
-    said = _TOO_LONG.search(death.text)
-    if said is None or death.rank not in group.members:
+    stated = _TOO_LONG.search(death.text)
+    if stated is None or death.rank not in group.members:
         return
     assert death.rank is not None
-    num_bytes, room_bytes = map(int, said.groups())
+    num_bytes, room_bytes = map(int, stated.groups())
     place = list(group.members).index(death.rank)
     senders = []
     for rank, (sent, _) in known.items():

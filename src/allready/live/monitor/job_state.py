@@ -30,7 +30,6 @@ class JobState:
     last_marks: dict[int, tuple[GroupMark, ...]] = field(default_factory=dict)  # an ending process forgets its groups
     shifts: dict[int, dict[str, int]] = field(default_factory=dict)
     attempt: int = 0
-    num_changes: int = 0
 
     def take_status(self, status: NodeStatus, now: float) -> bool:
         """Keep a word; False for one of an attempt that is over, or that is older than what is known."""
@@ -56,7 +55,6 @@ class JobState:
         kept.append(status)
         while kept and kept[0].time_s < status.time_s - HISTORY_S:
             kept.popleft()
-        self.num_changes += 1
         return True
 
     def begin(self, attempt: int) -> None:
@@ -94,14 +92,13 @@ class JobState:
 
         self.readings[answer.node_rank] = readings_of(answer)
         self.shifts |= {r.rank: shifts_of(r.ring) for r in answer.ranks if r.ring}
-        self.num_changes += 1
         return True
 
     def ages(self, now: float) -> dict[int, float]:
         """Node -> seconds since its last word."""
         return {n: max(0.0, now - t) for n, t in self.heard.items()}
 
-    def untold(self) -> dict[int, float]:
+    def ends_without_words(self) -> dict[int, float]:
         """Ranks that ended badly and whose last words have not come: rank -> when its end was told."""
         found = {}
         for node, status in self.statuses.items():

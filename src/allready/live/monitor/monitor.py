@@ -11,10 +11,10 @@ from allready.judging.engine import crashed
 from allready.judging.engine import judge as ask
 from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
-from allready.judging.registry import Rule, load
+from allready.judging.registry import Applies, Rule, load
 from allready.judging.report_builder import ReportBuilder
 from allready.live.monitor.job_state import JobState
-from allready.live.monitor.pace import DigestMismatch, PaceBook
+from allready.live.monitor.pace import PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of
 from allready.live.monitor.suspicion import Suspicion, suspect
 from allready.model import (
@@ -61,7 +61,7 @@ HANG_FLOOR_S, HANG_MAX_S = 60.0, 600.0
 HANG_GAPS = 3.0
 """By default a wait counts when it is so many times longer than any that went by."""
 
-RETELL_S = 5.0
+REPEAT_S = 5.0
 """A verdict whose words changed, and nothing else, is told again after this."""
 SILENT_S = 2.5
 MAX_NOTES = 20
@@ -111,8 +111,8 @@ class Judge:
         self._measured: float | None = None
         self._hang_after_s = HANG_FLOOR_S
         self._notes: list[str] = []
-        self._told: object = None
-        self._told_at = 0.0
+        self._published: object = None
+        self._published_at = 0.0
         self._is_news = True
         self._judged_wall_s = 0.0
         self.last: Report | None = None
@@ -139,7 +139,6 @@ class Judge:
         """The connection to a node's agent broke."""
         self._board.lost[node_rank] = loss
         self._board.heard.setdefault(node_rank, now)
-        self._board.num_changes += 1
 
     def take_end(self, why: str, wall_s: float) -> None:
         """The job is told to end: ranks that end from now on do so because of that.  The first call counts."""
@@ -166,7 +165,7 @@ class Judge:
         if self._suspicion is None:
             return None
         again = GATHER_AGAIN_S[min(max(self._num_asked - 1, 0), len(GATHER_AGAIN_S) - 1)]
-        if any(self._asked is not None and since > self._asked for since in self._board.untold().values()):
+        if any(self._asked is not None and since > self._asked for since in self._board.ends_without_words().values()):
             again = WORDS_AGAIN_S  # somebody has ended since the last question
         elif self._board.has_settled_elsewhere(PLACE_S):
             again = min(again, PLACE_AGAIN_S)
@@ -200,7 +199,7 @@ class Judge:
             board.statuses,
             board.ages(now),
             board.lost,
-            has_other_digests=bool(self._digests()),
+            has_other_digests=bool(self._pace.mismatches()),
             rhythm_s=lambda group: rhythms.get(group, 0.0),
         )
         if found is None:
@@ -218,16 +217,13 @@ class Judge:
             self._ended_since = now
         self._suspicion = found
 
-    def _digests(self) -> tuple[DigestMismatch, ...]:
-        return self._pace.mismatches()
-
     def _measure(self, now: float) -> None:
         """The job's rhythm, asked for once a second."""
         if self._measured is not None and now - self._measured < CALM_EVERY_S:
             return
         self._measured = now
         found = self._pace.rhythms()
-        self._rhythms = {name: r.period_s or r.median_gap_s for name, r in found.items()}
+        self._rhythms = {name: r.period_s for name, r in found.items()}
         longest = max((r.longest_gap_s for r in found.values()), default=0.0)
         self._hang_after_s = min(max(HANG_FLOOR_S, HANG_GAPS * longest), HANG_MAX_S)
 
@@ -266,21 +262,21 @@ class Judge:
         if not self._board.statuses and not self._board.lost:
             return None
         report = self._judge(now, wall_s)
-        told = self._key(report)
-        if told == self._told and not (
+        key = self._key(report)
+        if key == self._published and not (
             report.verdict is not None
-            and now - self._told_at >= RETELL_S
+            and now - self._published_at >= REPEAT_S
             and self.last is not None
             and report.verdict != self.last.verdict
         ):
             return None
-        return self._tell(report, told, now)
+        return self._publish(report, key, now)
 
     def finish(self, now: float, wall_s: float) -> Report:
         """The report of a job that is over: what stands, or how it ended.  Called once, after the last words."""
         self._suspect(now)
         report = self._judge(now, wall_s, is_over=True)
-        return self._tell(report, self._key(report), now)
+        return self._publish(report, self._key(report), now)
 
     def freeze(self, now: float, wall_s: float) -> Report:
         """The report of the moment at which a signal came: what is known now, ends of ranks included.
@@ -291,10 +287,10 @@ class Judge:
         """
         self._suspect(now)
         report = self._judge(now, wall_s, with_ends=True)
-        return self._tell(report, self._key(report), now)
+        return self._publish(report, self._key(report), now)
 
-    def _tell(self, report: Report, told: object, now: float) -> Report:
-        self._told, self._told_at = told, now
+    def _publish(self, report: Report, key: object, now: float) -> Report:
+        self._published, self._published_at = key, now
         self.last = masked_all(report)
         return self.last
 
@@ -325,7 +321,7 @@ class Judge:
         self._settle(findings, run, wall_s, is_over=is_over)
         standing = self._standing
         shown = standing.among(findings)
-        silent = self._not_heard(live) if not is_over else ()
+        silent = self._silent_nodes(live) if not is_over else ()
         return self._reports.build(
             now=datetime.fromtimestamp(wall_s, UTC),
             world=world,
@@ -352,7 +348,7 @@ class Judge:
             now=now,
             stopping_s=self._stopping[0] if self._stopping is not None else None,
             lags=self._pace.lags(),
-            digests=self._digests(),
+            digests=self._pace.mismatches(),
             kept=tuple(self._kept.values()),
             ends=is_over or with_ends or self._has_last_words(now),
         )
@@ -361,7 +357,7 @@ class Judge:
         """Whether ends may be told: the ranks' last words were asked for after they ended, and others had their say."""
         if self._ended_since is None or now - self._ended_since < GRACE_S:
             return False
-        return all(now - since >= WORDS_S for since in self._board.untold().values())
+        return all(now - since >= WORDS_S for since in self._board.ends_without_words().values())
 
     def _keep_mismatches(self, run: RunEvidence, findings: Sequence[Finding]) -> None:
         """Rings forget; what did not match does not become right by that."""
@@ -391,7 +387,7 @@ class Judge:
             return not is_over
         return bool(ranks) and all(r.exit_code == 0 and not r.signal for r in ranks)
 
-    def _not_heard(self, live: Live) -> tuple[NotChecked, ...]:
+    def _silent_nodes(self, live: Live) -> tuple[NotChecked, ...]:
         return tuple(
             not_checked(
                 "status",
@@ -427,12 +423,7 @@ class Judge:
 @functools.cache
 def live_rules() -> tuple[Rule, ...]:
     """Rules that judge what a job leaves or says; the others need a check."""
-    parts = {RunEvidence, Live}
-    return tuple(
-        rule
-        for rule in load().values()
-        if any(need.fact_type in parts for need in rule.needs) and not any(need.per_node for need in rule.needs)
-    )
+    return tuple(rule for rule in load().values() if rule.applies is not None and Applies.LIVE in rule.applies)
 
 
 def visible_of(run: RunEvidence) -> dict[Layer | None, float]:

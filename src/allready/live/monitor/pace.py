@@ -16,7 +16,7 @@ from allready.judging.lateness import lateness, period_of
 from allready.judging.sequence import KnownCalls, first_difference
 from allready.live.digests import UNKNOWN, call_of, differ, root_of
 from allready.live.monitor.pace_lines import Line
-from allready.model import Lag, NodeStatus, PaceSample
+from allready.model import Lag, Mismatch, NodeStatus, Operation, PaceSample
 
 SOURCE = "flight recorder"
 WINDOW_S = 30.0
@@ -42,36 +42,12 @@ SINGLE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DigestMismatch:
-    """The first operation of a group at which its ranks did not do the same, as far as digests tell.
-
-    `odd`: ranks that differ from more than half of all members; empty when no half is bigger.  `missing`: members of
-    which this operation is not known.  `size_bytes`: by rank, where told.  `roots`: by rank, where nothing else
-    differs; then `by_rank` has only ranks whose root is known.
-    """
-
-    group: str
-    label: str
-    seq: int
-    by_rank: Mapping[int, int]
-    odd: tuple[int, ...] = ()
-    missing: tuple[int, ...] = ()
-    size_bytes: Mapping[int, int] = field(default_factory=dict)
-    roots: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """Time from one operation of a group to the next on one rank, over the last half minute.
+    """Time of one iteration of the loop, or from one operation to the next where operations do not repeat, over the
+    last half minute; and the longest time between two operations ever, on any rank."""
 
-    `period_s`: of an iteration of the loop, where operations repeat.  `longest_gap_s`: ever, on any rank.
-    """
-
-    num_operations: int
-    median_gap_s: float
-    largest_gap_s: float
+    period_s: float
     longest_gap_s: float
-    period_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -81,7 +57,7 @@ class _Group:
     lines: dict[int, Line] = field(default_factory=dict)
     reference: dict[int, int] = field(default_factory=dict)  # number -> the digest that came first
     first_odd: int | None = None
-    mismatch: DigestMismatch | None = None
+    mismatch: Mismatch | None = None
 
 
 class PaceBook:
@@ -177,7 +153,7 @@ class PaceBook:
             if differ(known, digest) and (group.first_odd is None or seq < group.first_odd):
                 group.first_odd = seq
 
-    def mismatches(self) -> tuple[DigestMismatch, ...]:
+    def mismatches(self) -> tuple[Mismatch, ...]:
         """At most one of a group: after the first difference, numbers need not mean the same any more.
 
         It stays until the attempt ends, and knows more as more ranks tell.
@@ -202,14 +178,8 @@ class PaceBook:
             line = max(group.lines.values(), key=len)
             if len(line) < MIN_OPERATIONS:
                 continue
-            gaps = [b - a for a, b in pairwise(line.created)]
-            found[name] = Rhythm(
-                num_operations=len(line),
-                median_gap_s=median(gaps),
-                largest_gap_s=max(gaps),
-                longest_gap_s=longest_s,
-                period_s=_period_s(line),
-            )
+            gap_s = median(b - a for a, b in pairwise(line.created))
+            found[name] = Rhythm(period_s=_period_s(line) or gap_s, longest_gap_s=longest_s)
         return found
 
     def lags(self, recent_s: float = RECENT_S) -> tuple[Lag, ...]:
@@ -298,7 +268,7 @@ def _is_mixed(group: _Group) -> bool:
     return any(line.is_mixed for line in group.lines.values())
 
 
-def _mismatch(name: str, group: _Group, seq: int) -> DigestMismatch | None:
+def _mismatch(name: str, group: _Group, seq: int) -> Mismatch | None:
     """What all members tell of one number, if two of them differ there: in the call, or in its root alone."""
     digests, sizes = {}, {}
     for rank, line in sorted(group.lines.items()):
@@ -314,15 +284,23 @@ def _mismatch(name: str, group: _Group, seq: int) -> DigestMismatch | None:
         found = first_difference({r: _one_call(seq, digests[r]) for r in roots}, group.members)
     if found is None:
         return None
-    return DigestMismatch(
+    kind = "root" if roots else "size" if len(set(sizes.values())) > 1 else "dtype"
+    # What the operations were, no ring holds any longer.
+    operations = {
+        r: Operation(
+            seq=seq, name="?", size_bytes=sizes.get(r), root=roots.get(r), redop=f"digest {call_of(digest):08x}"
+        )
+        for r, digest in found.codes.items()
+    }
+    return Mismatch(
         group=name,
-        label=group.label,
+        source=SOURCE,
+        kind=kind,
         seq=seq,
-        by_rank=found.codes,
-        odd=found.odd,
+        by_rank=operations,
+        label=group.label,
         missing=tuple(r for r in group.members if r not in found.codes),
-        size_bytes=sizes,
-        roots=roots,
+        odd=found.odd,
     )
 
 

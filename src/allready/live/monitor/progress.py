@@ -55,8 +55,8 @@ def progress_of(
                 key = (mark.group, _members(mark, world_size))
                 marks.setdefault(key, {})[rank.rank] = (mark, status.time_s - status.clock_offset_s)
     found = [
-        _group(name, members, told, flight, joined, {r: s.get(name, 0) for r, s in (shifts or {}).items()}, mute)
-        for (name, members), told in sorted(marks.items(), key=lambda item: item[0][0])
+        _group(name, members, reported, flight, joined, {r: s.get(name, 0) for r, s in (shifts or {}).items()}, mute)
+        for (name, members), reported in sorted(marks.items(), key=lambda item: item[0][0])
     ]
     pairs = [g for g in flight if " send " in g.group]  # of which marks say nothing
     known = {(g.group, g.members) for g in found}
@@ -72,7 +72,7 @@ def _members(mark: GroupMark, world_size: int) -> tuple[int, ...]:
 def _group(
     name: str,
     members: tuple[int, ...],
-    told: Mapping[int, tuple[GroupMark, float]],
+    reported: Mapping[int, tuple[GroupMark, float]],
     flight: Sequence[GroupProgress],
     joined: set[int],
     shifts: Mapping[int, int],
@@ -80,9 +80,9 @@ def _group(
 ) -> GroupProgress:
     ring = next((g for g in flight if _is_same(g, name, members)), None)
     names = _operations(ring)
-    positions = {r: _position(r, mark, now_s, ring, names) for r, (mark, now_s) in sorted(told.items())}
-    if any(shifts.get(r) for r in told):  # counts of all operations: only the rings number collectives
-        for rank, (mark, _) in told.items():
+    positions = {r: _position(r, mark, now_s, ring, names) for r, (mark, now_s) in sorted(reported.items())}
+    if any(shifts.get(r) for r in reported):  # counts of all operations: only the rings number collectives
+        for rank, (mark, _) in reported.items():
             recorded = ring.positions.get(rank) if ring is not None else None
             enqueued = mark.enqueued - shifts.get(rank, 0)
             positions[rank] = recorded or Position(enqueued=enqueued, completed=enqueued, time_s=mark.moved_s)
@@ -95,7 +95,7 @@ def _group(
             positions[rank] = Position(enqueued=0, completed=0)
         else:
             absent[rank] = Absence.NOT_JOINED
-    label = next((m.label for m, _ in told.values() if m.label), "")
+    label = next((m.label for m, _ in reported.values() if m.label), "")
     return GroupProgress(
         group=name,
         source=SOURCE,

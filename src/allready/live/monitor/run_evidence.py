@@ -5,12 +5,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from allready.judging.assemble import assemble
-from allready.live.digests import call_of
-from allready.live.monitor.ends import reading_of_ends, settled, with_sizes_told
+from allready.live.monitor.ends import reading_of_ends, settled, with_reported_sizes
 from allready.live.monitor.job_state import JobState
-from allready.live.monitor.pace import DigestMismatch
 from allready.live.monitor.progress import progress_of
-from allready.model import Lag, Mismatch, Operation, RunEvidence, World
+from allready.model import Lag, Mismatch, RunEvidence, World
 
 FRESH_S = 12.0
 """Answers older than this say nothing of now; what a rank that ended had recorded stays."""
@@ -23,7 +21,7 @@ def run_evidence_of(
     now: float,
     stopping_s: float | None,
     lags: Sequence[Lag],
-    digests: Sequence[DigestMismatch],
+    digests: Sequence[Mismatch],
     kept: Sequence[Mismatch],
     ends: bool,
 ) -> RunEvidence:
@@ -72,11 +70,11 @@ def run_evidence_of(
         clocks=(),
         ended_well=frozenset(),
     )
-    return with_sizes_told(settled(run), [d for r in readings for d in r.dumps])
+    return with_reported_sizes(settled(run), [d for r in readings for d in r.dumps])
 
 
 def _mismatches(
-    found: Sequence[Mismatch], digests: Sequence[DigestMismatch], kept: Sequence[Mismatch]
+    found: Sequence[Mismatch], digests: Sequence[Mismatch], kept: Sequence[Mismatch]
 ) -> tuple[Mismatch, ...]:
     """Of each group the first: what rings show whole, else what was seen before, else what digests tell."""
     by_group: dict[str, Mismatch] = {}
@@ -90,36 +88,10 @@ def _mismatches(
             by_group[mismatch.group] = mismatch
     for digest in digests:
         if not any(name.partition(" [")[0] == digest.group for name in by_group):
-            by_group[digest.group] = _of_digests(digest)
+            by_group[digest.group] = digest
     return tuple(by_group.values())
 
 
 def _weight(mismatch: Mismatch) -> tuple[bool, int, int]:
     sites = sum(1 for o in mismatch.by_rank.values() if o.site)
     return (bool(mismatch.odd), len(mismatch.by_rank), sites)
-
-
-def _of_digests(digest: DigestMismatch) -> Mismatch:
-    """Numbers that differ; what the operations were, nobody recorded any longer."""
-    operations = {
-        r: Operation(
-            seq=digest.seq,
-            name="?",
-            size_bytes=digest.size_bytes.get(r),
-            root=digest.roots.get(r),
-            redop=f"digest {call_of(d):08x}",
-        )
-        for r, d in digest.by_rank.items()
-    }
-    sizes = set(digest.size_bytes.values())
-    kind = "root" if digest.roots else "size" if len(sizes) > 1 else "dtype"
-    return Mismatch(
-        group=digest.group,
-        source="flight recorder",
-        kind=kind,
-        seq=digest.seq,
-        by_rank=operations,
-        label=digest.label,
-        missing=digest.missing,
-        odd=digest.odd,
-    )

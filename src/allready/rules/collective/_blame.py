@@ -10,12 +10,15 @@ A rank whose only sign is a closed connection or a time-out is a victim as long 
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.judging.majority import Split
+from allready.judging.values import grouped, on_nodes, rank_labels, stage_label
 from allready.model import (
     CollectiveRun,
     Collectives,
@@ -23,6 +26,7 @@ from allready.model import (
     Culprits,
     Evidence,
     FaultClass,
+    Hit,
     ProcessState,
     RankState,
     StageResult,
@@ -101,19 +105,15 @@ def blame(run: CollectiveRun) -> tuple[Blame, ...]:
         return ()
     if stage.outcome == "wrong":
         return (Blame(kind=Kind.WRONG, run=run, stage=stage, states=stage.ranks),)
-    causes: dict[Kind, list[RankState]] = {}
-    for state in stage.ranks:
-        kind = _own_fault(state, stage)
-        if kind is not None:
-            causes.setdefault(kind, []).append(state)
+    causes = grouped((kind, s) for s in stage.ranks if (kind := _own_fault(s, stage)) is not None)
     gone = [s for s in stage.ranks if _was_ended(s) or (s.state == "unknown" and stage.outcome == "failed")]
     if gone and not causes:
-        causes[Kind.DIED] = gone
+        causes[Kind.DIED] = tuple(gone)
     # Whoever watched the run knows the order in time; the first causes are enough.
-    first = {k: [s for s in v if s.rank in stage.culprits] for k, v in causes.items()}
+    first = {k: tuple(s for s in v if s.rank in stage.culprits) for k, v in causes.items()}
     causes = {k: v for k, v in first.items() if v} or causes
     if causes:
-        return tuple(Blame(kind=k, run=run, stage=stage, states=tuple(s)) for k, s in causes.items())
+        return tuple(Blame(kind=k, run=run, stage=stage, states=s) for k, s in causes.items())
     behind = _behind(run, stage)
     if behind:
         kind = Kind.SLOW_ALONE if is_alone(stage) else Kind.NOT_ENTERED
@@ -171,13 +171,53 @@ def culprits(blamed: Blame, world: World) -> Culprits:
     """
     ranks = blamed.ranks
     if set(ranks) >= set(blamed.run.ranks) and len(blamed.run.ranks) > 1:
-        said = {s.rank: re.sub(r"\d+", "#", s.error or s.signal or s.state) for s in blamed.states}
-        ranks = Split.by(said).outliers()
+        stated = {s.rank: re.sub(r"\d+", "#", s.error or s.signal or s.state) for s in blamed.states}
+        ranks = Split.by(stated).outliers()
         if not ranks:
             nodes = {world.node_of(r) for r in blamed.ranks} - {None}
             return Culprits(nodes=tuple(n for n in nodes if n is not None) if world.num_nodes == 1 else ())
     nodes = {world.node_of(r) for r in ranks} - {None}
     return Culprits(ranks=ranks, nodes=tuple(sorted(n for n in nodes if n is not None)))
+
+
+def hit_of(blamed: Blame, world: World, **changes: Any) -> Hit:
+    """A hit that accuses the ranks of `blamed`.
+
+    Args:
+        blamed: of the run that the user asked for.
+        world: names of the nodes.
+        changes: fields of the hit by name; every other name is a value of its message.
+    """
+    fields = {name: changes.pop(name) for name in Hit.__struct_fields__ if name in changes}
+    usual: dict[str, object] = {
+        "stage": stage_label(blamed.stage),
+        "ranks": rank_labels(world, blamed.states),
+        "error": (blamed.states[0].error or "")[:400],
+        "nodes": on_nodes(world, _nodes(world, blamed.states)),
+    }
+    known: dict[str, Any] = {"culprits": culprits(blamed, world), "evidence": evidence(blamed.stage, blamed.states)}
+    return Hit(**(known | fields), values=usual | changes)
+
+
+def hits_of_late(blamed: Blame, world: World, **values: object) -> Iterator[Hit]:
+    """A hit for each class of what the ranks that have not come were doing."""
+    for fault_class, states in grouped((waiting_class(state)[0], state) for state in blamed.states).items():
+        sure = min((waiting_class(s)[1] for s in states), key=lambda c: c.weight)
+        yield hit_of(
+            replace(blamed, states=states),
+            world,
+            fault_class=fault_class,
+            confidence=sure if blamed.stage.entered or blamed.of(Kind.SLOW_ALONE) else Confidence.POSSIBLE,
+            deadline_s=f"{blamed.stage.deadline_s:.0f}",
+            doing="; ".join(dict.fromkeys(doing(s) for s in states[:4])),
+            pids=pids(states[:1]),
+            **values,
+        )
+
+
+def _nodes(world: World, states: Iterable[RankState]) -> list[int]:
+    places = (s.node_rank if s.node_rank >= 0 else world.node_of(s.rank) for s in states)
+    return [n for n in places if n is not None]
 
 
 def waiting_class(state: RankState) -> tuple[FaultClass, Confidence]:

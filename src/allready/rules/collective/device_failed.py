@@ -5,16 +5,14 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, FaultClass, Hit, Severity, World
-from allready.rules.collective._blame import BROKEN_DEVICE, Kind, blame_first_run, culprits, evidence
+from allready.rules.collective._blame import BROKEN_DEVICE, Kind, blame_first_run, hit_of
 
 
 @Rule(
     code="COL005",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.STAGE,
     title="A rank cannot use its GPU",
     message="stage {stage}: rank {ranks} cannot use its GPU: {error}",
@@ -38,14 +36,4 @@ def device_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     if found is None:
         return
     is_broken = any(re.search(BROKEN_DEVICE, s.error or "") for s in found.states)
-    yield Hit(
-        fault_class=FaultClass.HW_HANG if is_broken else None,
-        culprits=culprits(found, world),
-        values={
-            "stage": stage_label(found.stage),
-            "ranks": rank_labels(world, found.states),
-            "error": (found.states[0].error or "")[:400],
-            "nodes": on_nodes(world, [s.node_rank for s in found.states]),
-        },
-        evidence=evidence(found.stage, found.states),
-    )
+    yield hit_of(found, world, fault_class=FaultClass.HW_HANG if is_broken else None)

@@ -24,7 +24,6 @@ from allready.model import (
     code="COL013",
     severity=Severity.ERROR,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.STAGE,
     title="The collectives break at a certain number of ranks",
     message="{works} ranks work, {breaks} do not: stage {stage} {outcome} when rank {added} joins",

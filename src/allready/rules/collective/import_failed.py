@@ -4,16 +4,14 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, rank_labels
 from allready.model import Collectives, FaultClass, Hit, Severity, World
-from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence
+from allready.rules.collective._blame import Kind, blame_first_run, hit_of
 
 
 @Rule(
     code="COL004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.STAGE,
     title="The framework cannot be imported on a rank",
     message="rank {ranks} cannot import what it needs: {error}",
@@ -34,12 +32,4 @@ def import_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     found = blame_first_run(collectives, Kind.IMPORT)
     if found is None:
         return
-    yield Hit(
-        culprits=culprits(found, world),
-        values={
-            "ranks": rank_labels(world, found.states),
-            "error": (found.states[0].error or "")[:400],
-            "nodes": on_nodes(world, [s.node_rank for s in found.states]),
-        },
-        evidence=evidence(found.stage, found.states),
-    )
+    yield hit_of(found, world)

@@ -13,7 +13,6 @@ from allready.rules.collective.isolate_names_transport import passes, variable_o
     code="COL012",
     severity=Severity.INFO,
     fault_class=FaultClass.HEALTHY,
-    since="0.1",
     layer=Layer.STAGE,
     title="No single transport explains the failing stage",
     message="stage {stage} fails also with each of {tried}: none of these transports alone is the cause",

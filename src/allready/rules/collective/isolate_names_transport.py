@@ -34,7 +34,6 @@ _TRANSPORTS = {
     code="COL011",
     severity=Severity.ERROR,
     fault_class=FaultClass.HW_HANG,
-    since="0.1",
     layer=Layer.STAGE,
     title="One transport of NCCL makes the stage fail",
     message="stage {stage} fails as asked for and passes with {passes}: the transport {transports} matters",

@@ -4,16 +4,14 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, FaultClass, Hit, Severity, World
-from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence
+from allready.rules.collective._blame import Kind, blame_first_run, hit_of
 
 
 @Rule(
     code="COL006",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.1",
     layer=Layer.STAGE,
     title="A rank ran out of memory",
     message="stage {stage}: rank {ranks} ran out of memory: {error}",
@@ -35,13 +33,4 @@ def out_of_memory(collectives: Collectives, world: World) -> Iterator[Hit]:
     found = blame_first_run(collectives, Kind.MEMORY)
     if found is None:
         return
-    yield Hit(
-        culprits=culprits(found, world),
-        values={
-            "stage": stage_label(found.stage),
-            "ranks": rank_labels(world, found.states),
-            "error": (found.states[0].error or "")[:400],
-            "nodes": on_nodes(world, [s.node_rank for s in found.states]),
-        },
-        evidence=evidence(found.stage, found.states),
-    )
+    yield hit_of(found, world)

@@ -4,16 +4,14 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, FaultClass, Hit, RankState, Severity, World
-from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence
+from allready.rules.collective._blame import Kind, blame_first_run, hit_of
 
 
 @Rule(
     code="COL002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.STAGE,
     title="A rank's process died",
     message="stage {stage}: the process of rank {ranks} ended ({how}); what the other ranks print is only its echo",
@@ -38,16 +36,11 @@ def rank_died(collectives: Collectives, world: World) -> Iterator[Hit]:
         return
     # A bus error is what writing to a full /dev/shm looks like: then the rule about /dev/shm explains it better.
     by_bus_error = all(s.signal == "SIGBUS" for s in found.states)
-    yield Hit(
+    yield hit_of(
+        found,
+        world,
         severity=Severity.ERROR if by_bus_error else None,
-        culprits=culprits(found, world),
-        values={
-            "stage": stage_label(found.stage),
-            "ranks": rank_labels(world, found.states),
-            "how": "; ".join(dict.fromkeys(_how(s) for s in found.states)),
-            "nodes": on_nodes(world, [s.node_rank for s in found.states]),
-        },
-        evidence=evidence(found.stage, found.states),
+        how="; ".join(dict.fromkeys(_how(s) for s in found.states)),
     )
 
 

@@ -4,16 +4,14 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, FaultClass, Hit, Severity, World
-from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence
+from allready.rules.collective._blame import Kind, blame_first_run, hit_of
 
 
 @Rule(
     code="COL003",
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.STAGE,
     title="A rank failed with an error of its own",
     message="stage {stage}: rank {ranks} failed: {error}",
@@ -36,15 +34,5 @@ def rank_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     found = blame_first_run(collectives, Kind.FAILED)
     if found is None:
         return
-    errors = [s.error or "" for s in found.states]
-    yield Hit(
-        fault_class=FaultClass.START_PATH if all("cannot be reached" in e for e in errors) else None,
-        culprits=culprits(found, world),
-        values={
-            "stage": stage_label(found.stage),
-            "ranks": rank_labels(world, found.states),
-            "error": errors[0][:400],
-            "nodes": on_nodes(world, [s.node_rank for s in found.states]),
-        },
-        evidence=evidence(found.stage, found.states),
-    )
+    is_unreached = all("cannot be reached" in (s.error or "") for s in found.states)
+    yield hit_of(found, world, fault_class=FaultClass.START_PATH if is_unreached else None)

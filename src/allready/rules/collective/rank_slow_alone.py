@@ -2,20 +2,16 @@
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, rank_labels, stage_label
-from allready.model import Collectives, FaultClass, Hit, RankState, Severity, World
-from allready.rules.collective._blame import Kind, blame_first_run, culprits, doing, evidence, pids, waiting_class
+from allready.model import Collectives, FaultClass, Hit, Severity, World
+from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
 
 
 @Rule(
     code="COL008",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.STAGE,
     title="A rank did not finish a step that it does alone",
     message="stage {stage}: rank {ranks} did not finish within {deadline_s} s ({doing}); this stage waits for nobody",
@@ -37,23 +33,5 @@ def rank_slow_alone(collectives: Collectives, world: World) -> Iterator[Hit]:
     At a first start after a reboot, when a second one is fast.
     """
     found = blame_first_run(collectives, Kind.SLOW_ALONE)
-    if found is None:
-        return
-    by_class: dict[FaultClass, list[RankState]] = {}
-    for state in found.states:
-        by_class.setdefault(waiting_class(state)[0], []).append(state)
-    for fault_class, states in by_class.items():
-        yield Hit(
-            fault_class=fault_class,
-            confidence=min((waiting_class(s)[1] for s in states), key=lambda c: c.weight),
-            culprits=culprits(replace(found, states=tuple(states)), world),
-            values={
-                "stage": stage_label(found.stage),
-                "ranks": rank_labels(world, states),
-                "deadline_s": f"{found.stage.deadline_s:.0f}",
-                "doing": "; ".join(dict.fromkeys(doing(s) for s in states[:4])),
-                "nodes": on_nodes(world, [s.node_rank for s in states if s.node_rank >= 0]),
-                "pids": pids(states[:1]),
-            },
-            evidence=evidence(found.stage, states),
-        )
+    if found is not None:
+        yield from hits_of_late(found, world)

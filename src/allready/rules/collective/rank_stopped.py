@@ -4,16 +4,14 @@ from collections.abc import Iterator
 
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, rank_labels, stage_label
 from allready.model import Collectives, FaultClass, Hit, Severity, World
-from allready.rules.collective._blame import Kind, blame_first_run, culprits, evidence, pids
+from allready.rules.collective._blame import Kind, blame_first_run, hit_of, pids
 
 
 @Rule(
     code="COL001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.STAGE,
     title="A rank's process is stopped",
     message="stage {stage}: the process of rank {ranks} is stopped (state T); the other ranks wait for it",
@@ -36,13 +34,4 @@ def rank_stopped(collectives: Collectives, world: World) -> Iterator[Hit]:
     found = blame_first_run(collectives, Kind.STOPPED)
     if found is None:
         return
-    yield Hit(
-        culprits=culprits(found, world),
-        values={
-            "stage": stage_label(found.stage),
-            "ranks": rank_labels(world, found.states),
-            "nodes": on_nodes(world, [s.node_rank for s in found.states]),
-            "pids": pids(found.states),
-        },
-        evidence=evidence(found.stage, found.states),
-    )
+    yield hit_of(found, world, pids=pids(found.states))

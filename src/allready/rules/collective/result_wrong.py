@@ -27,7 +27,6 @@ from allready.rules.collective._blame import evidence
     code="COL010",
     severity=Severity.ERROR,
     fault_class=FaultClass.HW_HANG,
-    since="0.1",
     layer=Layer.STAGE,
     title="A collective gave a wrong result",
     message="stage {stage}: the result is wrong at {sizes} (rank {ranks}), and no error was reported",

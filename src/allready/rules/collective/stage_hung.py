@@ -5,16 +5,14 @@ from collections.abc import Iterator
 from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.registry import Rule
-from allready.judging.values import stage_label
 from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, Severity, World
-from allready.rules.collective._blame import Blame, Kind, blame_first_run, evidence
+from allready.rules.collective._blame import Blame, Kind, blame_first_run, hit_of
 
 
 @Rule(
     code="COL009",
     severity=Severity.ERROR,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.TRANSPORT,
     title="All ranks came, and nothing moves",
     message="stage {stage}: all {num_ranks} ranks entered and none is to blame by itself, but nothing gets through "
@@ -46,20 +44,18 @@ def stage_hung(collectives: Collectives, world: World) -> Iterator[Hit]:
     nodes = {world.node_of(r) for r in found.run.ranks} - {None}
     between_nodes = len(nodes) > 1
     on_gpus = found.run.backend == "nccl" and not between_nodes
-    said = [s.error for s in found.states if s.error]
+    stated = [s.error for s in found.states if s.error]
     in_store = found.stage.name == "store"
-    yield Hit(
+    yield hit_of(
+        found,
+        world,
         fault_class=FaultClass.START_PATH if in_store else FaultClass.HW_HANG if on_gpus else None,
         confidence=Confidence.LIKELY if between_nodes else Confidence.POSSIBLE,
         culprits=_cut_off(found, world) if in_store else Culprits(),
-        values={
-            "stage": stage_label(found.stage),
-            "num_ranks": len(found.run.ranks),
-            "how": said[0][:300] if said else f"{found.stage.outcome}, {found.stage.deadline_s:.0f} s",
-            "backend": found.run.backend,
-            "num_nodes": max(1, len(nodes)),
-        },
-        evidence=evidence(found.stage, found.states),
+        num_ranks=len(found.run.ranks),
+        how=stated[0][:300] if stated else f"{found.stage.outcome}, {found.stage.deadline_s:.0f} s",
+        backend=found.run.backend,
+        num_nodes=max(1, len(nodes)),
     )
 
 

@@ -27,7 +27,6 @@ SAME_MOMENT_S = 60.0
     code="DSY007",
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.TRANSPORT,
     applies=Applies.OFFLINE,
     unless=(

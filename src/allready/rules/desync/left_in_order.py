@@ -17,7 +17,6 @@ SLACK_S = 2.0
     code="DSY008",
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.TRANSPORT,
     applies=Applies.OFFLINE,
     unless=(

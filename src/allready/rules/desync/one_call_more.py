@@ -34,7 +34,6 @@ SIZE_ERRORS = (
     code="DSY003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.DESYNC,
     applies=Applies.OFFLINE,
     unless=(
@@ -62,10 +61,10 @@ def one_call_more(run: RunEvidence) -> Iterator[Hit]:
     leading = [(progress, ahead) for progress in run.progress if (ahead := _ahead(progress))]
     if not leading:
         return  # as in nearly every run, so nobody needs to look through all lines
-    said = [e for e in run.events if any(word in (e.text + " ".join(e.extra)).lower() for word in SIZE_ERRORS)]
+    stated = [e for e in run.events if any(word in (e.text + " ".join(e.extra)).lower() for word in SIZE_ERRORS)]
     for progress, ahead in leading:
         complaints = [p.error for p in progress.positions.values() if p.error and "usage" in p.error.lower()]
-        if not (said or complaints):
+        if not (stated or complaints):
             continue
         counts = {r: p.enqueued for r, p in progress.positions.items()}
         usual = min(counts.values())
@@ -83,9 +82,9 @@ def one_call_more(run: RunEvidence) -> Iterator[Hit]:
                     Evidence(source=progress.source, text=f"rank {r}: {n} operations launched")
                     for r, n in counts.items()
                 ),
-                *(Evidence(source=str(e.origin), text=e.text[:400], time=clock_time(e.time_s)) for e in said[:3]),
+                *(Evidence(source=str(e.origin), text=e.text[:400], time=clock_time(e.time_s)) for e in stated[:3]),
             )[:10],
-            fault_time=clock_time(min((e.time_s for e in said if e.time_s is not None), default=None)),
+            fault_time=clock_time(min((e.time_s for e in stated if e.time_s is not None), default=None)),
         )
         return
 

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
-from allready.judging.mismatch import alike, evidence_of, first_mismatches, told
+from allready.judging.mismatch import first_mismatches, hit_of
 from allready.judging.registry import Rule
-from allready.judging.run_signs import who
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, Mismatch, RunEvidence, Severity, clock_time
+from allready.model import Confidence, FaultClass, Hit, Live, Mismatch, RunEvidence, Severity
 
 RECORD_S = 2.5
 """What records get to say which operations they are, where only their numbers are known to differ."""
@@ -16,7 +15,6 @@ RECORD_S = 2.5
     code="DSY002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_ARGS,
-    since="0.1",
     layer=Layer.DESYNC,
     title="A rank called the same collective with another size, type or root",
     message="operation {seq} of group {group}{iteration}: {who} called {odd}, the others {usual}: {kind} differs",
@@ -45,24 +43,12 @@ def other_arguments(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]
         is_known = _is_known(mismatch)
         if not is_known and live is not None and live.since_s is not None and live.now_s - live.since_s < RECORD_S:
             continue  # it may be another operation altogether, and in a moment it is known
-        odd = mismatch.odd or alike(mismatch.by_rank)
-        usual = tuple(r for r in mismatch.by_rank if r not in odd)
-        yield Hit(
-            culprits=Culprits(ranks=mismatch.odd),
-            values={
-                "seq": mismatch.seq,
-                "group": mismatch.label or mismatch.group,
-                "iteration": "" if mismatch.iteration is None else f" (iteration {mismatch.iteration})",
-                "who": who(run, odd),
-                "odd": told(mismatch.by_rank, odd),
-                "usual": told(mismatch.by_rank, usual),
-                "kind": mismatch.kind,
-            },
+        iteration = "" if mismatch.iteration is None else f" (iteration {mismatch.iteration})"
+        yield hit_of(
+            run,
+            mismatch,
+            values={"iteration": iteration, "kind": mismatch.kind},
             confidence=Confidence.CERTAIN if mismatch.odd and is_known else Confidence.LIKELY,
-            evidence=evidence_of(mismatch),
-            fault_time=clock_time(
-                min((o.created_s for o in mismatch.by_rank.values() if o.created_s is not None), default=None)
-            ),
         )
 
 

@@ -3,17 +3,15 @@
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
-from allready.judging.mismatch import alike, evidence_of, first_mismatches, told
+from allready.judging.mismatch import alike, first_mismatches, hit_of
 from allready.judging.registry import Rule
-from allready.judging.run_signs import who
-from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity
 
 
 @Rule(
     code="DSY001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.DESYNC,
     explains=("CUD019",),
     title="A rank made another collective call than the others",
@@ -37,24 +35,11 @@ def other_call(run: RunEvidence) -> Iterator[Hit]:
     Never; on two ranks nobody can say which of them is wrong, so nobody is accused.
     """
     for mismatch in first_mismatches(run, flow=True)[:4]:
-        odd = mismatch.odd or alike(mismatch.by_rank)
-        usual = tuple(r for r in mismatch.by_rank if r not in odd)
-        sites = [mismatch.by_rank[r].site for r in odd if mismatch.by_rank.get(r) and mismatch.by_rank[r].site]
-        yield Hit(
-            culprits=Culprits(ranks=mismatch.odd),
-            values={
-                "seq": mismatch.seq,
-                "group": mismatch.label or mismatch.group,
-                "who": who(run, odd),
-                "odd": told(mismatch.by_rank, odd),
-                "usual": told(mismatch.by_rank, usual),
-                "site": sites[0] if sites else f"#{mismatch.seq}",
-            },
-            confidence=Confidence.CERTAIN
-            if mismatch.odd and mismatch.source == "flight recorder"
-            else Confidence.LIKELY,
-            evidence=evidence_of(mismatch),
-            fault_time=clock_time(
-                min((o.created_s for o in mismatch.by_rank.values() if o.created_s is not None), default=None)
-            ),
+        sites = [o.site for r in mismatch.odd or alike(mismatch.by_rank) if (o := mismatch.by_rank.get(r)) and o.site]
+        is_sure = mismatch.odd and mismatch.source == "flight recorder"
+        yield hit_of(
+            run,
+            mismatch,
+            values={"site": sites[0] if sites else f"#{mismatch.seq}"},
+            confidence=Confidence.CERTAIN if is_sure else Confidence.LIKELY,
         )

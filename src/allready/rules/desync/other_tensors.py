@@ -15,7 +15,6 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     code="DSY005",
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.DESYNC,
     applies=Applies.OFFLINE,
     unless=(

@@ -3,17 +3,16 @@
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer
-from allready.judging.mismatch import evidence_of, first_mismatches
+from allready.judging.mismatch import evidence_of, first_mismatches, hit_of
 from allready.judging.registry import Rule
 from allready.judging.run_signs import who
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mismatch, RunEvidence, Severity, clock_time
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mismatch, RunEvidence, Severity
 
 
 @Rule(
     code="DSY004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_ARGS,
-    since="0.1",
     layer=Layer.DESYNC,
     title="The splits of an all_to_all do not fit together",
     message="operation {seq} of group {group}: {sender} sends {num_sent} elements to rank {receiver}, which expects "
@@ -41,11 +40,11 @@ def splits_differ(run: RunEvidence) -> Iterator[Hit]:
         pair = tuple(sorted({first.sender, first.receiver}))
         is_told = bool(mismatch.odd) or not mismatch.missing  # else another pair may tell which of the two it is
         culprits = mismatch.odd or pair
-        yield Hit(
+        yield hit_of(
+            run,
+            mismatch,
             culprits=Culprits(ranks=culprits if is_told else ()),
             values={
-                "seq": mismatch.seq,
-                "group": mismatch.label or mismatch.group,
                 "sender": who(run, (first.sender,)),
                 "receiver": first.receiver,
                 "num_sent": first.num_sent,
@@ -54,14 +53,11 @@ def splits_differ(run: RunEvidence) -> Iterator[Hit]:
                 "num_misfits": len(mismatch.misfits),
             },
             confidence=Confidence.CERTAIN if mismatch.odd else Confidence.LIKELY,
-            evidence=(*_told(mismatch), *evidence_of(mismatch)),
-            fault_time=clock_time(
-                min((o.created_s for o in mismatch.by_rank.values() if o.created_s is not None), default=None)
-            ),
+            evidence=(*_shown(mismatch), *evidence_of(mismatch)),
         )
 
 
-def _told(mismatch: Mismatch) -> Iterator[Evidence]:
+def _shown(mismatch: Mismatch) -> Iterator[Evidence]:
     """A line for each pair that does not fit."""
     for misfit in mismatch.misfits[:6]:
         yield Evidence(

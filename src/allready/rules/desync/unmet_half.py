@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from allready.judging.layers import Layer
-from allready.judging.mismatch import UNMET, evidence_of, told
+from allready.judging.mismatch import UNMET, calls_text, evidence_of
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
@@ -14,7 +14,6 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, Mismatch, RunE
     code="DSY006",
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
@@ -44,7 +43,7 @@ def unmet_half(run: RunEvidence) -> Iterator[Hit]:
             culprits=Culprits(ranks=() if circle else mismatch.missing),
             values={
                 "who": who(run, (rank,)),
-                "half": told(mismatch.by_rank, (rank,)),
+                "half": calls_text(mismatch.by_rank, (rank,)),
                 "seq": mismatch.seq,
                 "group": mismatch.label or mismatch.group,
                 "absent": who(run, mismatch.missing),

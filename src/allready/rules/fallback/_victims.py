@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 
 from allready.judging.addresses import is_loopback
 from allready.judging.analysis import Analysis
-from allready.judging.processes import chain_behind, died, got_on, is_told_to_stop, same_process
+from allready.judging.processes import chain_behind, died, got_on, is_being_stopped, same_process
 from allready.judging.run_signs import by_signature
+from allready.judging.values import grouped
 from allready.model import Culprits, Event
 from allready.signatures import load
 
@@ -29,25 +30,22 @@ def lost(case: Analysis, signatures: Iterable[str]) -> list[Event]:
         and (e.origin.rank is None or e.origin.rank not in case.run.ended_well)
         and not _is_own_service(case, e)
     ]
-    return [e for e in found if not is_told_to_stop(case, e) and (not got_on(case, e) or is_fatal(case, e))]
+    return [e for e in found if not is_being_stopped(case, e) and (not got_on(case, e) or is_fatal(case, e))]
 
 
 def _is_own_service(case: Analysis, event: Event) -> bool:
     """Whether NCCL's service thread of the same process closed the connection: it could not carry out a request, and
     said so before."""
     return event.signature == _CLOSED and any(
-        (told.origin.line or 0) < (event.origin.line or 0) and same_process(told.origin, event.origin)
-        for told in case.of(_services).get(event.origin.source, ())
+        (reported.origin.line or 0) < (event.origin.line or 0) and same_process(reported.origin, event.origin)
+        for reported in case.of(_services).get(event.origin.source, ())
     )
 
 
-def _services(case: Analysis) -> dict[str, list[Event]]:
+def _services(case: Analysis) -> dict[str, tuple[Event, ...]]:
     """Requests that service threads could not carry out, with the result that they handed back, by file."""
-    found: dict[str, list[Event]] = {}
-    for event in case.run.events:
-        if event.signature == _SERVICE and event.values.get("result"):
-            found.setdefault(event.origin.source, []).append(event)
-    return found
+    services = case.of(by_signature).get(_SERVICE, ())
+    return grouped((event.origin.source, event) for event in services if event.values.get("result"))
 
 
 def is_fatal(case: Analysis, event: Event) -> bool:
@@ -95,16 +93,13 @@ def _short(name: str) -> str:
     return name.partition(".")[0].lower() if is_name else name
 
 
-def named(case: Analysis, events: Sequence[Event], value: str) -> list[tuple[str, list[Event]]]:
+def named(case: Analysis, events: Sequence[Event], value: str) -> list[tuple[str, tuple[Event, ...]]]:
     """Addresses that are complained of and from which nobody complains, those of most complainants first.
 
     Who complains himself is as much a victim as the others, or all is one node.
     """
-    by_address: dict[str, list[Event]] = {}
-    for event in events:
-        address = plain(event.values.get(value, ""))
-        if address and address != "?":
-            by_address.setdefault(address, []).append(event)
+    by_address = grouped((plain(event.values.get(value, "")), event) for event in events)
+    by_address = {address: them for address, them in by_address.items() if address not in {"", "?"}}
     hosts = {_short(name) for e in events for name in (e.origin.host, e.origin.node) if name}
     spoken = {e.origin.rank for e in events if e.origin.rank is not None}
     nodes = {case.run.node_of_rank[r] for r in spoken if r in case.run.node_of_rank}

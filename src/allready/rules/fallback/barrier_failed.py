@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
-from allready.judging.run_signs import evidence
+from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
-from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import FaultClass, Hit, RunEvidence, Severity
 from allready.rules.fallback._victims import lost
 
 SIGNATURES = ("torch.monitored_barrier_echo",)
@@ -17,7 +17,6 @@ SIGNATURES = ("torch.monitored_barrier_echo",)
     code="RES011",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="A monitored barrier failed, and nothing here says who was missing",
@@ -40,11 +39,5 @@ def barrier_failed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     When the program catches the exception and goes on.
     """
     events = lost(case, SIGNATURES)
-    if not events:
-        return
-    yield Hit(
-        values={"who": called(run, events)},
-        confidence=Confidence.POSSIBLE,
-        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in events[:8]),
-        fault_time=clock_time(min((e.time_s for e in events if e.time_s is not None), default=None)),
-    )
+    if events:
+        yield hit_of_lines(events, values={"who": called(run, events)})

@@ -6,17 +6,18 @@ from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.processes import BACK_TRACE, is_later, same_process
 from allready.judging.registry import Applies, Rule
-from allready.judging.run_signs import evidence, has_grave_root
+from allready.judging.run_signs import has_grave_root, hit_of_lines
 from allready.judging.signature_rules import called
-from allready.model import Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
+from allready.judging.values import grouped
+from allready.model import Event, FaultClass, Hit, Role, RunEvidence, Severity
 from allready.rules.fallback import peer_gone, store_gone
 from allready.rules.fallback._victims import lost
-from allready.rules.fallback.result_only import RESULTS as TOLD_RESULTS
-from allready.rules.fallback.unexplained_warning import OTHER, RESULTS, phase_of
+from allready.rules.fallback.result_only import RESULTS as RESULT_LINES
+from allready.rules.fallback.unexplained_warning import OTHER, RESULTS, phase_of, writer_of
 
 ENDS = ("init.", "group.", "enqueue.")
 """Files of NCCL in which the call of the program itself returns: what ends there was not tried another way."""
-TELL_MORE = {OTHER, *TOLD_RESULTS, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
+MORE_SPECIFIC = {OTHER, *RESULT_LINES, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
 """Signatures of which other rules of this area say more."""
 CLOSED = {"nccl.peer_reset", "nccl.peer_closed"}
 """Of these, lines of who lost a process that had given up before."""
@@ -30,7 +31,6 @@ OF_SEVERAL = {2, 6}
     code="RES005",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="NCCL failed, and only the places in its source are told",
@@ -54,8 +54,8 @@ def nccl_source_location_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]
     ## When it is harmless
     When the program caught the error on purpose and went on.
     """
-    told = any(e.signature in HUNG for e in run.events) or run.deaths or case.of(has_grave_root)
-    if told or lost(case, TELL_MORE - CLOSED):
+    is_explained = any(e.signature in HUNG for e in run.events) or run.deaths or case.of(has_grave_root)
+    if is_explained or lost(case, MORE_SPECIFIC - CLOSED):
         return
     losers = lost(case, CLOSED)
     found = [chain for chain in _chains(case) if _is_end(chain) and _is_first(chain, losers)]
@@ -63,7 +63,8 @@ def nccl_source_location_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]
         return
     first = min(found, key=lambda chain: (chain[0].time_s is None, chain[0].time_s or 0.0))
     code = int(first[0].values["result"])
-    yield Hit(
+    yield hit_of_lines(
+        first,
         values={
             "who": called(run, first[:1]),
             "result": RESULTS[code],
@@ -71,20 +72,14 @@ def nccl_source_location_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]
             "phase": phase_of(first) or "?",
         },
         fault_class=FaultClass.START_PATH if code in OF_SEVERAL else None,
-        confidence=Confidence.POSSIBLE,
-        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in first[:8]),
-        fault_time=clock_time(first[0].time_s),
     )
 
 
 def _chains(case: Analysis) -> Iterator[list[Event]]:
     """The lines of each process that told a failure: those of one that ended well or went on are not asked."""
-    by_process: dict[tuple[object, ...], list[Event]] = {}
-    for event in lost(case, {BACK_TRACE}):
-        if event.values.get("result", "").isdecimal() and int(event.values["result"]) in RESULTS:
-            o = event.origin
-            by_process.setdefault((o.source, o.host, o.pid, None if o.pid else o.rank), []).append(event)
-    for events in by_process.values():
+    codes = {str(code) for code in RESULTS}
+    known = (e for e in lost(case, {BACK_TRACE}) if e.values.get("result") in codes)
+    for events in grouped((writer_of(e), e) for e in known).values():
         yield sorted(events, key=lambda e: e.origin.line or 0)
 
 

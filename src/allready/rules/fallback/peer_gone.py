@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
-from allready.judging.run_signs import evidence
+from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
-from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity
 from allready.rules.fallback._victims import culprit_at, is_fatal, lost, named, writers
 
 SIGNATURES = ("nccl.peer_reset", "nccl.peer_closed", "nccl.ib_flushed", "nccl.ras_peer_lost", "gloo.peer_closed")
@@ -18,7 +18,6 @@ MAX_PEERS = 4
     code="RES002",
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="Connections to a peer ended, and nothing here says why",
@@ -50,12 +49,11 @@ def peer_gone(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     victims = [e for _, them in first for e in them]
     is_one = len(first) == 1
     flushed_only = all(e.signature == "nccl.ib_flushed" for e in victims)
-    yield Hit(
+    yield hit_of_lines(
+        victims,
         culprits=culprit_at(case, first[0][0]) if is_one else Culprits(),
         values={"who": called(run, victims), "peer": ", ".join(a for a, _ in first[:MAX_PEERS])},
         severity=None if any(is_fatal(case, e) for e in victims) else Severity.WARNING,
         fault_class=FaultClass.NET_BROKEN if flushed_only else None,
         confidence=Confidence.LIKELY if is_one and most > 1 else Confidence.POSSIBLE,
-        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in victims[:8]),
-        fault_time=clock_time(min((e.time_s for e in victims if e.time_s is not None), default=None)),
     )

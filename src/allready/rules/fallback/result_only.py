@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
-from allready.judging.run_signs import evidence
+from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
-from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import FaultClass, Hit, RunEvidence, Severity
 from allready.rules.fallback import peer_gone, store_gone
 from allready.rules.fallback._victims import lost
 from allready.rules.fallback.unexplained_warning import OTHER
@@ -18,14 +18,13 @@ RESULTS = {
     "nccl.result_internal": "ncclInternalError", "nccl.result_invalid": "ncclInvalidUsage",
     "nccl.result_remote": "ncclRemoteError",
 }  # fmt: skip
-TELL_MORE = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
+MORE_SPECIFIC = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
 
 
 @Rule(
     code="RES004",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.1",
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="NCCL failed, and only its result is told",
@@ -45,7 +44,7 @@ def result_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the program caught the exception on purpose and went on.
     """
-    if any(e.signature in TELL_MORE for e in run.events):
+    if any(e.signature in MORE_SPECIFIC for e in run.events):
         return
     events = lost(case, RESULTS)
     if not events:
@@ -53,10 +52,8 @@ def result_only(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     local = [e for e in events if e.signature != "nccl.result_remote"] or events
     first = min(local, key=lambda e: (e.time_s is None, e.time_s or 0.0))
     alike = [e for e in local if e.signature == first.signature]
-    yield Hit(
+    yield hit_of_lines(
+        alike,
         values={"who": called(run, alike), "result": RESULTS[first.signature]},
         fault_class=load()[first.signature].fault_class,
-        confidence=Confidence.POSSIBLE,
-        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in alike[:8]),
-        fault_time=clock_time(first.time_s),
     )

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
-from allready.judging.run_signs import evidence
+from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
-from allready.model import Confidence, Culprits, Event, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import Confidence, Culprits, Event, FaultClass, Hit, RunEvidence, Severity
 from allready.rules.fallback._victims import culprit_at, is_fatal, lost, named, plain, writers
 
 SIGNATURES = ("store.connection_lost", "elastic.keep_alive_failed", "torch.dump_flag_unreadable")
@@ -21,7 +21,6 @@ MAX_LINES = 100
     code="RES003",
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     title="The store of the job went away, and nothing here says why",
@@ -52,7 +51,9 @@ def store_gone(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     is_one = len(remotes) == 1
     address = next(iter(remotes)) if is_one else ""
     agents = sorted({e.values["node"] for e in run.events if e.signature in OF_AGENTS and e.values.get("node")})
-    yield Hit(
+    is_sure = is_fault and is_one and len(writers([e for _, them in strangers for e in them])) > 1
+    yield hit_of_lines(
+        events,
         culprits=culprit_at(case, address) if is_one and strangers else Culprits(),
         values={
             "who": ", ".join(agents[:4]) if agents else called(run, events),
@@ -60,11 +61,7 @@ def store_gone(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
             "error": next((e.values["error"] for e in events if e.values.get("error")), "?"),
         },
         severity=None if is_fault else Severity.WARNING,
-        confidence=Confidence.LIKELY
-        if is_fault and is_one and len(writers([e for _, them in strangers for e in them])) > 1
-        else Confidence.POSSIBLE,
-        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in events[:8]),
-        fault_time=clock_time(min((e.time_s for e in events if e.time_s is not None), default=None)),
+        confidence=Confidence.LIKELY if is_sure else Confidence.POSSIBLE,
     )
 
 

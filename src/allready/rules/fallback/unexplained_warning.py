@@ -7,11 +7,12 @@ from msgspec import Struct
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.processes import BACK_TRACE, died, got_on, is_later, is_told_to_stop, same_process
+from allready.judging.processes import BACK_TRACE, died, got_on, is_being_stopped, is_later, same_process
 from allready.judging.registry import Applies, Rule
-from allready.judging.run_signs import evidence
+from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
 from allready.judging.signs import Sign
+from allready.judging.values import grouped
 from allready.model import Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
 
 OTHER = "nccl.other_warning"
@@ -58,7 +59,6 @@ class Found(Struct, frozen=True):
     code="RES001",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     unless=(Sign.ALL_WELL,),
@@ -86,7 +86,9 @@ def unexplained_warning(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     found, is_fault = _first(case)
     if found is None:
         return
-    yield Hit(
+    is_sure = is_fault and found.code not in {None, 6}
+    yield hit_of_lines(
+        (found.event, *found.chain),
         values={
             "who": called(run, (found.event,)),
             "warning": found.event.values.get("warning") or found.event.text,
@@ -95,8 +97,7 @@ def unexplained_warning(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         },
         severity=None if is_fault else Severity.WARNING,
         fault_class=_class_of(found),
-        confidence=Confidence.LIKELY if is_fault and found.code not in {None, 6} else Confidence.POSSIBLE,
-        evidence=tuple(evidence(e.origin, e.text, e.time_s) for e in (found.event, *found.chain))[:8],
+        confidence=Confidence.LIKELY if is_sure else Confidence.POSSIBLE,
         fault_time=clock_time(found.event.time_s),
     )
 
@@ -125,7 +126,7 @@ def _class_of(found: Found) -> FaultClass | None:
 def _first(case: Analysis) -> tuple[Found | None, bool]:
     """The warning to tell, and whether its process failed by it."""
     found = sorted(_candidates(case), key=lambda f: (not f.chain, f.event.time_s is None, f.event.time_s or 0.0))
-    found = [f for f in found[:MAX] if not is_told_to_stop(case, f.event)]
+    found = [f for f in found[:MAX] if not is_being_stopped(case, f.event)]
     alive = [f for f in found if not got_on(case, f.chain[-1] if f.chain else f.event)]
     for one in alive:
         if _ended(case, one.event) or (one.chain and not _goes_on(case, one.chain[-1])):
@@ -142,13 +143,9 @@ def _first(case: Analysis) -> tuple[Found | None, bool]:
 
 def _candidates(case: Analysis) -> Iterator[Found]:
     """Warnings that nobody knows, and those of others that a chain follows at once."""
-    by_process: dict[tuple[object, ...], list[Event]] = {}
-    for event in case.run.events:
-        if event.signature.startswith("nccl."):
-            o = event.origin
-            by_process.setdefault((o.source, o.host, o.pid, None if o.pid else o.rank), []).append(event)
-    for events in by_process.values():
-        events.sort(key=lambda e: e.origin.line or 0)
+    of_nccl = (e for e in case.run.events if e.signature.startswith("nccl."))
+    for unordered in grouped((writer_of(e), e) for e in of_nccl).values():
+        events = sorted(unordered, key=lambda e: e.origin.line or 0)
         chains: dict[int, list[Event]] = {}
         last: int | None = None
         for at, event in enumerate(events):
@@ -161,8 +158,14 @@ def _candidates(case: Analysis) -> Iterator[Found]:
             if event.role is Role.CASCADE or (event.signature != OTHER and event.role is not Role.HARMLESS):
                 continue
             if event.signature == OTHER or (chain and _is_near(event, chain[0])):
-                told = Found(event, chain)
-                yield told if told.code else Found(event)
+                one = Found(event, chain)
+                yield one if one.code else Found(event)
+
+
+def writer_of(event: Event) -> tuple[object, ...]:
+    """The process that wrote it, as far as its lines tell."""
+    o = event.origin
+    return (o.source, o.host, o.pid, None if o.pid else o.rank)
 
 
 def _is_near(event: Event, chain: Event) -> bool:

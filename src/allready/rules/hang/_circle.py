@@ -3,63 +3,49 @@
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import Decision, decide
-from allready.judging.live_status import waited_s
+from allready.judging.hang import HangBlame, HangKind, blame_hang
 from allready.judging.majority import is_majority
 from allready.judging.waits import Wait, WaitSnapshot
-from allready.model import Live
-
-SURE_S = 1.2
 
 
 class Circle(Struct, frozen=True, kw_only=True):
-    """`odd`: the few that took the groups in another order than most, () where none is odd.
+    """`odd`: the few that took the groups in another order than most, () where none is odd."""
 
-    `stood_s`: for how long the last of them to wait has waited, None without a running job.
-    """
-
-    decision: Decision
-    picture: WaitSnapshot
+    blame: HangBlame
+    snapshot: WaitSnapshot
     ranks: tuple[int, ...]
     odd: tuple[int, ...]
     others: tuple[int, ...]
-    stood_s: float | None
 
     def chain(self) -> str:
         """`0 -> 3 (pair: all_reduce #7), 3 -> 0 (...)`."""
         names = []
         for rank, following in zip(self.ranks, (*self.ranks[1:], self.ranks[0]), strict=True):
             wait = next(
-                (w for w in self.picture.waits if rank in w.waiting and following in {*w.behind, *w.unseen}), None
+                (w for w in self.snapshot.waits if rank in w.waiting and following in {*w.behind, *w.unseen}), None
             )
             if wait is not None:
-                names.append(f"{rank} -> {following} ({told(wait)})")
+                names.append(f"{rank} -> {following} ({wait_label(wait)})")
         return ", ".join(names)
 
 
-def told(wait: Wait) -> str:
+def wait_label(wait: Wait) -> str:
     """Group and operation."""
     return f"{wait.label or wait.group}: {wait.operation.name} #{wait.operation.seq}"
 
 
 def circle_of(case: Analysis) -> Circle | None:
     """The circle, if that is what explains the hang; of a running job only when all of it has stood still."""
-    live = case.live
-    decision = case.of(decide)
-    if decision.kind != "cycle" or decision.picture is None:
+    found = case.of(blame_hang)
+    if found.kind is not HangKind.CIRCLE or found.snapshot is None:
         return None
-    stood_s = _stood_s(live, decision.picture, decision.ranks) if live is not None else None
-    if stood_s is not None and stood_s < SURE_S:
-        return None  # words about ranks that move are never of one moment
-    odd, others = _odd(decision.picture, decision.ranks)
-    return Circle(
-        decision=decision, picture=decision.picture, ranks=decision.ranks, odd=odd, others=others, stood_s=stood_s
-    )
+    odd, others = _odd(found.snapshot, found.ranks)
+    return Circle(blame=found, snapshot=found.snapshot, ranks=found.ranks, odd=odd, others=others)
 
 
-def _odd(picture: WaitSnapshot, ranks: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _odd(snapshot: WaitSnapshot, ranks: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Where the same ranks meet in several groups: those that wait in another one than most of them, and those most."""
-    waits = [w for w in picture.waits if set(w.waiting) & set(ranks)]
+    waits = [w for w in snapshot.waits if set(w.waiting) & set(ranks)]
     members = {frozenset({*w.waiting, *w.behind, *w.unseen}) for w in waits}
     if len(members) != 1 or any(w.unseen for w in waits):
         return (), ()
@@ -68,8 +54,3 @@ def _odd(picture: WaitSnapshot, ranks: tuple[int, ...]) -> tuple[tuple[int, ...]
     if not is_majority(len(most.waiting), len(everybody)):
         return (), ()
     return tuple(sorted(everybody - set(most.waiting))), most.waiting
-
-
-def _stood_s(live: Live, picture: WaitSnapshot, ranks: tuple[int, ...]) -> float:
-    waits = [w for w in picture.waits if set(w.waiting) & set(ranks)]
-    return min((waited_s(live, set(w.waiting) & set(ranks), w.group) for w in waits), default=0.0)

@@ -3,21 +3,20 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import decide
+from allready.judging.hang import HangKind
 from allready.judging.layers import Layer
 from allready.judging.mismatch import described
-from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import Confidence, Evidence, FaultClass, Hit, Severity
+from allready.rules.hang._hits import blamed, hit_of
 
 
 @Rule(
     code="HNG005",
     severity=Severity.ERROR,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.TRANSPORT,
     applies=Applies.OFFLINE,
     unless=(Sign.OTHER_CALLS,),
@@ -27,7 +26,7 @@ from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, RunE
     remedy="look for link, Xid and IB errors on every node at that time (dmesg -T, nvidia-smi -q, ip -s link), then "
     "find the bad pair with `allready check` on the same nodes",
 )
-def all_entered(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
+def all_entered(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     Every member of the group has entered the same operation with equal arguments, and nobody left it.
@@ -39,23 +38,18 @@ def all_entered(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the dumps were taken in the middle of a long operation: compare its age with its size.
     """
-    decision = case.of(decide)
-    if decision.kind != "transport" or decision.wait is None:
+    found = blamed(case, HangKind.LEVEL)
+    if found is None:
         return
-    wait = decision.wait
-    yield Hit(
-        culprits=Culprits(),
-        values={
-            "who": who(run, wait.waiting),
-            "operation": described(wait.operation),
-            "seq": wait.operation.seq,
-            "group": wait.label or wait.group,
-        },
-        severity=Severity.WARNING if decision.is_glance else None,
+    blame, _, wait = found
+    yield hit_of(
+        case,
+        blame,
+        values={"who": who(case.run, wait.waiting), "operation": described(wait.operation)},
+        severity=Severity.WARNING if blame.is_glance else None,
         confidence=Confidence.POSSIBLE,
         evidence=tuple(
             Evidence(source=wait.source, text=f"rank {r}: in {wait.operation.name} #{wait.operation.seq}")
             for r in wait.waiting[:8]
         ),
-        fault_time=clock_time(onset(run)),
     )

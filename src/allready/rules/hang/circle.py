@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.onset import onset
 from allready.judging.registry import Rule
-from allready.judging.run_signs import who
-from allready.judging.stall import positions
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
+from allready.judging.run_signs import onset, who
+from allready.judging.waits import positions
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
 from allready.rules.hang._circle import circle_of
 
 
@@ -16,14 +15,13 @@ from allready.rules.hang._circle import circle_of
     code="HNG004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.STALL,
     title="Ranks wait for each other in a circle of groups",
     message="{who} wait for each other: {chain}",
     remedy="ranks must use their groups in one order: put the calls in the same order on every rank, or finish one "
     "group's operation before the next begins",
 )
-def circle(case: Analysis, run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def circle(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     The graph of waits over all groups: everyone who is waited for waits in another group itself.
@@ -40,7 +38,7 @@ def circle(case: Analysis, run: RunEvidence, live: Live | None = None) -> Iterat
     yield Hit(
         culprits=Culprits(ranks=tuple(sorted(found.ranks))),
         values={"who": who(run, found.ranks), "chain": found.chain()},
-        confidence=Confidence.LIKELY if found.decision.is_final or live is not None else Confidence.POSSIBLE,
-        evidence=positions(found.picture, found.ranks),
-        fault_time=clock_time(onset(run) if live is None else live.now_s - (found.stood_s or 0.0)),
+        confidence=Confidence.LIKELY if found.blame.is_final or case.live is not None else Confidence.POSSIBLE,
+        evidence=positions(found.snapshot, found.ranks),
+        fault_time=clock_time(found.blame.began_s or onset(run)),
     )

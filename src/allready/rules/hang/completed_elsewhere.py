@@ -3,21 +3,20 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import decide
+from allready.judging.hang import HangKind
 from allready.judging.layers import Layer
 from allready.judging.mismatch import described
-from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Severity, clock_time
+from allready.rules.hang._hits import blamed, hit_of
 
 
 @Rule(
     code="HNG012",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.DESYNC,
     applies=Applies.OFFLINE,
     unless=(Sign.OTHER_CALLS,),
@@ -28,7 +27,7 @@ from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, RunE
     "(TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1), or run with TORCH_DISTRIBUTED_DEBUG=DETAIL. Look for a "
     "branch on rank or data, batches of different numbers or lengths, parameters that only some ranks use",
 )
-def completed_elsewhere(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
+def completed_elsewhere(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     Watchdog lines of one group: a rank waited a whole time-out in an operation that nobody leaves before everybody has
@@ -41,19 +40,20 @@ def completed_elsewhere(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     Never.  Which of the two is out of step cannot be seen in their last lines, so nobody is accused.
     """
-    decision = case.of(decide)
-    wait = decision.wait
-    if decision.kind != "apart" or wait is None or wait.progress is None:
+    found = blamed(case, HangKind.APART)
+    if found is None or found[2].progress is None:
         return
+    blame, _, wait = found
     stuck = min(wait.elsewhere.values(), key=lambda o: o.seq)
-    yield Hit(
+    positions = wait.progress.positions if wait.progress is not None else {}
+    yield hit_of(
+        case,
+        blame,
         culprits=Culprits(),
         values={
-            "who": who(run, decision.ranks),
             "operation": described(stuck),
             "seq": stuck.seq,
-            "group": wait.label or wait.group,
-            "others": who(run, wait.waiting),
+            "others": who(case.run, wait.waiting),
             "later": wait.operation.seq,
         },
         confidence=Confidence.LIKELY,
@@ -65,7 +65,6 @@ def completed_elsewhere(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
                 time=clock_time(p.time_s),
             )
             for r in (*sorted(wait.elsewhere)[:4], *wait.waiting[:4])
-            for p in (wait.progress.positions[r],)
+            for p in (positions[r],)
         ),
-        fault_time=clock_time(onset(run)),
     )

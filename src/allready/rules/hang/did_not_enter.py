@@ -3,20 +3,17 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import decide
+from allready.judging.hang import HangKind
 from allready.judging.layers import Layer
-from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
-from allready.judging.run_signs import who
-from allready.judging.stall import positions, suspect
-from allready.model import Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import FaultClass, Hit, Severity
+from allready.rules.hang._hits import blamed, hit_of
 
 
 @Rule(
     code="HNG001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.STALL,
     applies=Applies.OFFLINE,
     title="A rank did not enter the operation that the others wait in",
@@ -24,7 +21,7 @@ from allready.model import Culprits, FaultClass, Hit, RunEvidence, Severity, clo
     remedy="look at what {who} did then: {site}. A live process shows it: py-spy dump --pid PID, cat /proc/PID/status "
     "(State T: stopped; D: waits for storage). Raising the time-out does not help a rank that never comes",
 )
-def did_not_enter(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
+def did_not_enter(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     For every group how far each rank came (flight-recorder dumps, watchdog lines, RAS counters, counted log lines), and
@@ -38,25 +35,19 @@ def did_not_enter(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     When the rank was still at work (saving, tokenising, compiling) and the time-out was too short for it: then the
     fault class says CPU-BUSY.
     """
-    decision = case.of(decide)
-    if decision.kind != "missing" or decision.picture is None or decision.wait is None:
+    found = blamed(case, HangKind.LATE)
+    if found is None:
         return
-    suspects = [suspect(run, r, decision.picture) for r in decision.ranks]
-    first = suspects[0]
-    classes = {s.fault_class for s in suspects}
-    yield Hit(
-        culprits=Culprits(ranks=decision.ranks),
+    blame, _, _ = found
+    first = blame.causes[0]
+    classes = {cause.fault_class for cause in blame.causes}
+    yield hit_of(
+        case,
+        blame,
         values={
-            "waiting": who(run, decision.wait.waiting),
-            "operation": decision.wait.operation.name,
-            "seq": decision.wait.operation.seq,
-            "group": decision.wait.label or decision.wait.group,
-            "who": who(run, decision.ranks),
             "doing": f": {first.doing} ({first.site})" if first.doing else "",
             "site": first.site or "py-spy dump",
         },
         fault_class=first.fault_class if len(classes) == 1 else FaultClass.CPU_STUCK,
-        confidence=min((s.confidence for s in suspects), key=lambda c: c.weight),
-        evidence=(*(e for s in suspects[:4] for e in s.evidence), *positions(decision.picture, decision.ranks))[:10],
-        fault_time=clock_time(onset(run)),
+        confidence=min((cause.confidence for cause in blame.causes), key=lambda c: c.weight),
     )

@@ -4,19 +4,17 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.onset import onset
 from allready.judging.registry import Rule
-from allready.judging.run_signs import who
-from allready.judging.stall import positions
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RunEvidence, Severity, clock_time
-from allready.rules.hang._circle import circle_of, told
+from allready.judging.run_signs import onset, who
+from allready.judging.waits import positions
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.rules.hang._circle import circle_of, wait_label
 
 
 @Rule(
     code="HNG010",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.STALL,
     title="A rank uses its groups in another order than the others",
     message="{who} waits in {its}, all others wait in {theirs}: the same groups in another order, so that each side "
@@ -24,7 +22,7 @@ from allready.rules.hang._circle import circle_of, told
     remedy="put the calls of the groups in the same order on {who} as on the others, or finish one group's operation "
     "before the next begins",
 )
-def group_order(case: Analysis, run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
+def group_order(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Several groups of the same ranks: most of the ranks wait in one of them, a few in another.
@@ -39,15 +37,15 @@ def group_order(case: Analysis, run: RunEvidence, live: Live | None = None) -> I
     found = circle_of(case)
     if found is None or not found.odd:
         return
-    waits = found.picture.waits
+    waits = found.snapshot.waits
     yield Hit(
         culprits=Culprits(ranks=found.odd),
         values={
             "who": who(run, found.odd),
-            "its": ", ".join(sorted({told(w) for w in waits if set(w.waiting) & set(found.odd)})),
-            "theirs": ", ".join(sorted({told(w) for w in waits if set(w.waiting) & set(found.others)})),
+            "its": ", ".join(sorted({wait_label(w) for w in waits if set(w.waiting) & set(found.odd)})),
+            "theirs": ", ".join(sorted({wait_label(w) for w in waits if set(w.waiting) & set(found.others)})),
         },
-        confidence=Confidence.LIKELY if found.decision.is_final or live is not None else Confidence.POSSIBLE,
-        evidence=positions(found.picture, (*found.odd, *found.others)),
-        fault_time=clock_time(onset(run) if live is None else live.now_s - (found.stood_s or 0.0)),
+        confidence=Confidence.LIKELY if found.blame.is_final or case.live is not None else Confidence.POSSIBLE,
+        evidence=positions(found.snapshot, (*found.odd, *found.others)),
+        fault_time=clock_time(found.blame.began_s or onset(run)),
     )

@@ -28,7 +28,6 @@ SURELY_BEFORE_S = 2.0
     code="HNG015",
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(

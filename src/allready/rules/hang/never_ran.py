@@ -15,7 +15,6 @@ FAR = 5.0
     code="HNG007",
     severity=Severity.INFO,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.TRANSPORT,
     title="The time-out was not too short: the bytes need far less time",
     message="{operation} of {num_elements} elements ({size}) needs about {needed} s over {gb_per_s} GB/s; it was "
@@ -38,15 +37,15 @@ def never_ran(run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     Always: it explains, another finding accuses.
     """
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for event in run.events:
         if event.signature != "torch.watchdog_timeout":
             continue
         elements, timeout_ms, ran_ms = (event.values.get(k, "") for k in ("numel_in", "timeout_ms", "ran_ms"))
         key = (event.values.get("op", ""), elements)
-        if key in told or not (elements.isdecimal() and timeout_ms.isdecimal()) or len(elements) > 15:
+        if key in reported or not (elements.isdecimal() and timeout_ms.isdecimal()) or len(elements) > 15:
             continue
-        told.add(key)
+        reported.add(key)
         least, most = size_range(int(elements))
         needed = transfer_time_s(2 * most, SLOW_LINK_GB_PER_S)  # a ring sends nearly everything twice
         timeout_s = int(timeout_ms[:15]) / 1000
@@ -71,5 +70,5 @@ def never_ran(run: RunEvidence) -> Iterator[Hit]:
             evidence=(Evidence(source=str(event.origin), text=event.text, time=clock_time(event.time_s)),),
             fault_time=since,
         )
-        if len(told) >= 4:
+        if len(reported) >= 4:
             return

@@ -3,30 +3,26 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import decide
+from allready.judging.hang import HangKind
 from allready.judging.layers import Layer
-from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
-from allready.judging.run_signs import who
-from allready.judging.stall import positions
+from allready.judging.waits import positions
 from allready.model import (
     Confidence,
     Culprits,
     Evidence,
     FaultClass,
     Hit,
-    RunEvidence,
     Severity,
-    clock_time,
     ranges,
 )
+from allready.rules.hang._hits import blamed, hit_of
 
 
 @Rule(
     code="HNG003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.LINK,
     applies=Applies.OFFLINE,
     title="A whole node cannot be reached any more",
@@ -35,7 +31,7 @@ from allready.model import (
     remedy="look at the network of node {nodes}: ip -s link, dmesg -T | grep -i -E 'link|mlx5|eth', the switch port; "
     "then run `allready check` between the nodes before the next start",
 )
-def node_cut_off(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
+def node_cut_off(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     All ranks of one node, and only these, do not answer RAS or left no dump, while the ranks of other nodes did, nobody
@@ -48,25 +44,21 @@ def node_cut_off(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When that node's files were simply not collected.
     """
-    decision = case.of(decide)
-    if decision.kind != "cut off" or decision.picture is None or decision.wait is None:
+    found = blamed(case, HangKind.CUT_OFF)
+    if found is None:
         return
+    blame, snapshot, _ = found
     absent = [
         Evidence(source=str(p.origin or p.source), text=f"{p.source}: rank {r}: {why}")
-        for p in run.progress
+        for p in case.run.progress
         for r, why in p.absent.items()
-        if r in decision.ranks and p.source in {"ras", "flight recorder"}
+        if r in blame.ranks and p.source in {"ras", "flight recorder"}
     ]
-    yield Hit(
-        culprits=Culprits(nodes=decision.nodes),
-        values={
-            "nodes": ranges(decision.nodes),
-            "who": who(run, decision.ranks),
-            "operation": decision.wait.operation.name,
-            "seq": decision.wait.operation.seq,
-            "group": decision.wait.label or decision.wait.group,
-        },
+    yield hit_of(
+        case,
+        blame,
+        culprits=Culprits(nodes=blame.nodes),
+        values={"nodes": ranges(blame.nodes)},
         confidence=Confidence.LIKELY,
-        evidence=(*absent[:6], *positions(decision.picture, decision.ranks))[:10],
-        fault_time=clock_time(onset(run)),
+        evidence=(*absent[:6], *positions(snapshot, blame.ranks))[:10],
     )

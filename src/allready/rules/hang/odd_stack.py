@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import decide
+from allready.judging.hang import HangKind, blame_hang
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, who
@@ -17,7 +17,6 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, ProcessStack, 
     code="HNG006",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(
@@ -40,7 +39,7 @@ def odd_stack(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the job was moving: take the stacks twice, some seconds apart.
     """
-    if case.of(decide).kind in {"missing", "silent", "cut off", "cycle"}:
+    if case.of(blame_hang).kind in {HangKind.LATE, HangKind.SILENT, HangKind.CUT_OFF, HangKind.CIRCLE}:
         return
     ranks = [s for s in run.stacks if s.role == "rank" and s.activity not in {"", "unreadable"}]
     waiting = [s for s in ranks if s.activity in WAITING]

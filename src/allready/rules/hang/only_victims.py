@@ -3,22 +3,21 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import decide, lost_a_peer
+from allready.judging.hang import HangKind, lost_a_peer
 from allready.judging.layers import Layer
 from allready.judging.mismatch import described
-from allready.judging.onset import onset
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.judging.stall import positions
-from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time, ranges
+from allready.judging.waits import positions
+from allready.model import Confidence, Culprits, FaultClass, Hit, Severity, ranges
+from allready.rules.hang._hits import blamed, hit_of
 
 
 @Rule(
     code="HNG009",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.TRANSPORT,
     applies=Applies.OFFLINE,
     unless=(Sign.OTHER_CALLS,),
@@ -28,7 +27,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     remedy="give diagnose the files of all ranks and nodes: logs, flight-recorder dumps, stacks. Who has no file "
     "even then is the one to look for",
 )
-def only_victims(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
+def only_victims(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     An operation that ranks entered and never left, where at least as many ranks are unseen as seen, or where nothing
@@ -41,22 +40,21 @@ def only_victims(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the dumps were taken in the middle of a long operation.
     """
-    decision = case.of(decide)
-    if decision.kind != "partial" or decision.picture is None or decision.wait is None:
+    found = blamed(case, HangKind.PARTIAL)
+    if found is None:
         return
-    wait = decision.wait
-    yield Hit(
+    blame, snapshot, wait = found
+    yield hit_of(
+        case,
+        blame,
         culprits=Culprits(),
         values={
-            "who": who(run, wait.waiting),
+            "who": who(case.run, wait.waiting),
             "operation": described(wait.operation),
-            "seq": wait.operation.seq,
-            "group": wait.label or wait.group,
-            "missing": f" ({ranges(decision.ranks)})" if decision.ranks else "",
+            "missing": f" ({ranges(blame.ranks)})" if blame.ranks else "",
         },
         fault_class=FaultClass.DEAD if case.of(lost_a_peer) else None,
-        severity=Severity.WARNING if decision.is_glance else None,
+        severity=Severity.WARNING if blame.is_glance else None,
         confidence=Confidence.POSSIBLE,
-        evidence=positions(decision.picture, ()),
-        fault_time=clock_time(onset(run)),
+        evidence=positions(snapshot, ()),
     )

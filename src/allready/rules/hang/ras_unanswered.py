@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.hang import TOLD_SILENT
+from allready.judging.hang import RAS_SILENT
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, who
@@ -26,7 +26,6 @@ from allready.model import (
     code="HNG011",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(
@@ -58,7 +57,7 @@ def ras_unanswered(run: RunEvidence) -> Iterator[Hit]:
     One answer while a machine is overloaded.
     """
     for group in run.progress:
-        silent = tuple(sorted(r for r, absence in group.absent.items() if absence in TOLD_SILENT))
+        silent = tuple(sorted(r for r, absence in group.absent.items() if absence in RAS_SILENT))
         if group.source != "ras" or not silent or set(silent) & set(run.ended_well):
             continue
         num_answered = max(len(group.positions), group.size - len(group.absent))

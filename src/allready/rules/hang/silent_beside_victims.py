@@ -33,7 +33,6 @@ CLOSED = ("closed by peer", "connection reset", "connection closed", "remote pro
     code="HNG008",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(
@@ -158,11 +157,12 @@ def _was_seen_working(run: RunEvidence, silent: set[int]) -> bool:
 
 
 def _class_of(run: RunEvidence, silent: set[int]) -> FaultClass:
-    """Gone without a word: where the launcher of its node reports others' failures but not its own, it ended with 0."""
-    told_exits = [d for d in run.deaths if not d.by_launcher or d.exit_code is not None]
-    reported = {d.rank for d in told_exits if d.exit_code is not None or d.signal is not None}
+    """Where the launcher of its node reports how others ended and not how it did, it ended with 0; else it died."""
+    ended = {
+        d.rank
+        for d in run.deaths
+        if d.rank is not None and (d.exit_code is not None or (d.signal is not None and not d.by_launcher))
+    }
     nodes = {run.node_of_rank.get(r) for r in silent}
-    told = {run.node_of_rank.get(r) for r in reported if r is not None}
-    if not silent & {r for r in reported if r is not None} and None not in nodes and nodes <= told:
-        return FaultClass.DESYNC_FLOW
-    return FaultClass.DEAD
+    is_left_out = not silent & ended and None not in nodes and nodes <= {run.node_of_rank.get(r) for r in ended}
+    return FaultClass.DESYNC_FLOW if is_left_out else FaultClass.DEAD

@@ -21,7 +21,6 @@ SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
     code="HNG014",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.hang import HangKind
 from allready.judging.horovod import stall
 from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
@@ -15,7 +16,6 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     code="HNG013",
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
     unless=(
@@ -41,7 +41,7 @@ def tensor_not_submitted(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     When the rank was only late and the log was cut off before the job went on.
     """
     found = case.of(stall)
-    if found is None or found.kind == "apart":
+    if found is None or found.kind == HangKind.APART:
         return
     is_extra = found.kind == "extra"
     confidence = Confidence.LIKELY if (found.stopped or found.num_reports > 1) and not is_extra else Confidence.POSSIBLE

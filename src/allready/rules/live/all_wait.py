@@ -3,23 +3,13 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.hang import HangBlame, HangKind, blame_hang
 from allready.judging.layers import Layer
 from allready.judging.live_status import named
-from allready.judging.live_waits import Decision, decide
 from allready.judging.registry import Rule
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    Hit,
-    Live,
-    RemedyStep,
-    RunEvidence,
-    Severity,
-    World,
-    clock_time,
-)
-from allready.rules.live._values import common, fill, told
+from allready.judging.signs import Sign
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World
+from allready.rules.live._hits import hit_of
 
 QUIET_S = 3.0
 ROOTED = {"broadcast", "reduce", "gather", "scatter"}
@@ -29,8 +19,8 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
     code="LIV010",
     severity=Severity.WARNING,
     fault_class=FaultClass.DESYNC_ARGS,
-    since="0.1",
     layer=Layer.TRANSPORT,
+    unless=(Sign.OTHER_CALLS,),
     title="Everybody waits in the same kind of call, and no byte is under way",
     message="{who} waits in {operation} since {waits_since}; everybody has entered it, and no connection has "
     "anything to send",
@@ -40,7 +30,7 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
         "or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
     ),
 )
-def all_wait(case: Analysis, live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def all_wait(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Every rank waits in a call for others, with equal arguments as far as they are recorded, while no connection of the
@@ -53,25 +43,19 @@ def all_wait(case: Analysis, live: Live, world: World, run: RunEvidence | None =
     ## When it is harmless
     When a GPU still computes what the operation waits for.
     """
-    decision = case.of(decide)
-    if decision.kind not in {"level", "inside", "all wait"} or decision.for_s < QUIET_S:
-        return
-    if run is not None and run.mismatches:
+    found = case.of(blame_hang)
+    if found.kind not in {HangKind.LEVEL, HangKind.INSIDE, HangKind.ALL_WAIT} or found.for_s < QUIET_S:
         return
     if not _is_quiet(live) or any((s.gpu_busy_share or 0.0) > 0.05 for s in live.ranks().values()):
         return
-    too_long = decision.for_s >= live.hang_after_s
-    values = common(live, world, decision, ())
-    yield Hit(
-        culprits=Culprits(),
-        values={
-            **fill(values, "operation", "waits_since"),
-            "who": named(live, world, decision.ranks or decision.waiting),
-        },
-        severity=Severity.ERROR if too_long or _is_rooted(decision) else None,
-        confidence=Confidence.LIKELY if _is_rooted(decision) else Confidence.POSSIBLE,
-        evidence=told(live, decision, ()),
-        fault_time=clock_time(decision.began_s),
+    too_long = found.for_s >= live.hang_after_s
+    yield hit_of(
+        case,
+        found,
+        (),
+        values={"who": named(live, world, found.ranks or found.waiting)},
+        severity=Severity.ERROR if too_long or _is_rooted(found) else None,
+        confidence=Confidence.LIKELY if _is_rooted(found) else Confidence.POSSIBLE,
     )
 
 
@@ -85,5 +69,5 @@ def _is_quiet(live: Live) -> bool:
     )
 
 
-def _is_rooted(decision: Decision) -> bool:
-    return decision.operation is not None and decision.operation.name in ROOTED
+def _is_rooted(found: HangBlame) -> bool:
+    return found.operation is not None and found.operation.name in ROOTED

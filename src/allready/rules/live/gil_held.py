@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.live_waits import decide
-from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
-from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
+from allready.judging.registry import Applies, Rule
+from allready.judging.stall import StallKind
+from allready.model import FaultClass, Hit, RemedyStep, Severity
+from allready.rules.live._hits import stall_hits
 
 
 @Rule(
     code="LIV004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.STALL,
+    applies=Applies.LIVE,
     title="Native code of a rank holds Python's lock and does not give it back",
     message="{who} has run no Python since {since}: native code that is called at {site} holds the GIL ({what}); "
     "waited for by {waiting} in {operation}",
@@ -31,7 +31,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
         ),
     ),
 )
-def gil_held(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+def gil_held(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     A thread of our own in the rank, which only writes the time, did not get its turn, although the process is not
@@ -43,15 +43,4 @@ def gil_held(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When the call is known to return.  One that computes with the GIL is told as waiting only.
     """
-    decision = case.of(decide)
-    reasons = reasons_of(decision, {"gil"})
-    if not reasons:
-        return
-    values = common(live, world, decision, reasons)
-    yield Hit(
-        culprits=culprits(reasons),
-        values=fill(values, "who", "since", "what", "site", "pid", "waiting", "operation"),
-        confidence=min((r.confidence for r in reasons), key=lambda c: c.weight),
-        evidence=told(live, decision, reasons),
-        fault_time=clock_time(visible_s(decision, reasons)),
-    )
+    yield from stall_hits(case, StallKind.GIL)

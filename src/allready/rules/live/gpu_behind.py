@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
+from allready.judging.hang import HangKind, blame_hang
 from allready.judging.layers import Layer
 from allready.judging.live_status import mark_of, named
-from allready.judging.live_waits import decide
 from allready.judging.majority import is_minority
 from allready.judging.registry import Rule
 from allready.model import (
@@ -21,16 +21,14 @@ from allready.model import (
     RemedyStep,
     Severity,
     World,
-    clock_time,
 )
-from allready.rules.live._values import MIN_WAIT_S, common, fill, node_label, told
+from allready.rules.live._hits import MIN_WAIT_S, hit_of, node_label, shown
 
 
 @Rule(
     code="LIV011",
     severity=Severity.ERROR,
     fault_class=FaultClass.HW_HANG,
-    since="0.1",
     layer=Layer.STALL,
     title="A rank's GPU has not begun the operation that all ranks have launched",
     message="all ranks launched {operation}, and the GPU of {who} has not begun it since {waits_since}: it is held "
@@ -65,30 +63,30 @@ def gpu_behind(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     When the GPU has a lot of own work before the operation.  One whose memory or arithmetic units are busy is told as
     waiting only, until --hang-after.
     """
-    decision = case.of(decide)
-    if decision.kind != "level" or decision.wait is None or decision.for_s < MIN_WAIT_S:
+    found = case.of(blame_hang)
+    if found.kind != HangKind.LEVEL or found.wait is None or found.for_s < MIN_WAIT_S:
         return
-    marks = {r: m for r in decision.waiting if (m := mark_of(live, r, decision.wait.group)) is not None}
-    shown = _by_recorder(marks, decision.wait.operation.seq) or _by_gpu(live, marks, decision.for_s)
-    if shown is None:
+    marks = {r: m for r in found.waiting if (m := mark_of(live, r, found.wait.group)) is not None}
+    seen = _by_recorder(marks, found.wait.operation.seq) or _by_gpu(live, marks, found.for_s)
+    if seen is None:
         return
-    is_spinning = shown.is_idle_otherwise
-    soon_s = SOON_S + 3 * max(_period(live, r) for r in shown.behind)
-    too_long = decision.for_s >= (min(live.hang_after_s, soon_s) if is_spinning else live.hang_after_s)
-    values = common(live, world, decision, ())
-    few = is_minority(len(shown.behind), len(marks)) or len(shown.behind) == 1
-    yield Hit(
-        culprits=Culprits(ranks=shown.behind),
+    is_spinning = seen.is_idle_otherwise
+    soon_s = SOON_S + 3 * max(_period(live, r) for r in seen.behind)
+    too_long = found.for_s >= (min(live.hang_after_s, soon_s) if is_spinning else live.hang_after_s)
+    few = is_minority(len(seen.behind), len(marks)) or len(seen.behind) == 1
+    yield hit_of(
+        case,
+        found,
+        (),
+        culprits=Culprits(ranks=seen.behind),
         values={
-            **fill(values, "operation", "waits_since"),
-            "who": named(live, world, shown.behind),
-            "on": node_label(live, world, shown.behind[0]),
-            "pid": live.ranks()[shown.behind[0]].pid or "?",
+            "who": named(live, world, seen.behind),
+            "on": node_label(live, world, seen.behind[0]),
+            "pid": live.ranks()[seen.behind[0]].pid or "?",
         },
         severity=None if too_long else Severity.WARNING,
         confidence=Confidence.LIKELY if few and (is_spinning or too_long) else Confidence.POSSIBLE,
-        evidence=(*shown.evidence, *told(live, decision, ()))[:12],
-        fault_time=clock_time(decision.began_s),
+        evidence=(*seen.evidence, *shown(live, found, ()))[:12],
     )
 
 

@@ -24,7 +24,6 @@ from allready.model import (
     code="LIV013",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.PROCESS_END,
     title="A node's agent ended while its ranks ran",
     message="node {who} is gone: the connection of its agent closed after {since} ({why}), while {ranks} ran there",

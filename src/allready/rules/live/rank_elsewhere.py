@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.hang import HangBlame, HangKind, blame_hang
 from allready.judging.layers import Layer
-from allready.judging.live_status import named
-from allready.judging.live_waits import Decision, decide
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.registry import Rule
+from allready.judging.stall import StallKind
 from allready.model import (
     Confidence,
     Culprits,
@@ -17,10 +17,10 @@ from allready.model import (
     RemedyStep,
     RunEvidence,
     Severity,
-    World,
     clock_time,
+    wall_clock,
 )
-from allready.rules.live._values import MIN_WAIT_S, common, fill, told, visible_s
+from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
 
 P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
 
@@ -29,7 +29,6 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
     code="LIV008",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.STALL,
     title="A rank waits in another call than the others, so that nobody can go on",
     message="{who} has waited for others at {site} since {since}, and {waiting} at another place ({operation}) since "
@@ -40,7 +39,7 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
         "the line of the others in the evidence",
     ),
 )
-def rank_elsewhere(case: Analysis, live: Live, world: World, run: RunEvidence | None = None) -> Iterator[Hit]:
+def rank_elsewhere(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Where every rank's main thread stands: ranks that wait in a collective, in the building of a group, in send or recv,
@@ -52,50 +51,48 @@ def rank_elsewhere(case: Analysis, live: Live, world: World, run: RunEvidence | 
     ## When it is harmless
     Never, once nobody moves.
     """
-    decision = case.of(decide)
-    if decision.for_s < MIN_WAIT_S:
+    found = case.of(blame_hang)
+    if found.for_s < MIN_WAIT_S:
         return
-    if decision.kind == "odd place":
-        yield from _hit(live, world, run, decision, decision.ranks)
+    if found.kind == HangKind.ODD_PLACE:
+        yield _hit(case, live, found, found.ranks)
         return
-    reasons = tuple(r for r in decision.reasons if r.kind == "elsewhere" and r.stays)
-    if decision.kind not in {"late", "join"} or not reasons or len(reasons) < len(decision.reasons):
+    causes = tuple(r for r in found.causes if r.kind == StallKind.ELSEWHERE and r.stays)
+    if found.kind not in {HangKind.LATE, HangKind.JOINING} or not causes or len(causes) < len(found.causes):
         return
-    late = tuple(sorted(r.rank for r in reasons))
-    both = len(late) + len(decision.waiting)
+    late = tuple(sorted(r.rank for r in causes))
+    both = len(late) + len(found.waiting)
     if is_minority(len(late), both):
         accused = late
     elif is_majority(len(late), both):
-        accused = decision.waiting
+        accused = found.waiting
     else:
-        accused = late if len(late) > 1 and _all_exchange(run, late) else ()
-    yield from _hit(live, world, run, decision, accused)
+        accused = late if len(late) > 1 and _all_exchange(case.run, late) else ()
+    yield _hit(case, live, found, accused)
 
 
-def _hit(
-    live: Live, world: World, run: RunEvidence | None, decision: Decision, accused: tuple[int, ...]
-) -> Iterator[Hit]:
-    reasons = decision.reasons
-    values = common(live, world, decision, reasons)
-    if not reasons:
-        site = next((s.site for r in decision.ranks if (s := live.ranks().get(r)) is not None), "") or "?"
-        values |= {"who": named(live, world, decision.ranks), "site": site, "since": values["waits_since"]}
-    pairwise = any(_exchanges(run, r) for r in decision.ranks)
-    yield Hit(
+def _hit(case: Analysis, live: Live, found: HangBlame, accused: tuple[int, ...]) -> Hit:
+    values: dict[str, object] = {}
+    if not found.causes:
+        site = next((s.site for r in found.ranks if (s := live.ranks().get(r)) is not None), "") or "?"
+        values = {"site": site, "since": wall_clock(found.began_s)}
+    return hit_of(
+        case,
+        found,
+        found.causes,
         culprits=Culprits(ranks=accused),
-        values=fill(values, "who", "site", "since", "waiting", "operation", "waits_since"),
-        fault_class=FaultClass.DESYNC_ARGS if pairwise else None,
+        values=values,
+        fault_class=FaultClass.DESYNC_ARGS if any(_exchanges(case.run, r) for r in found.ranks) else None,
         confidence=Confidence.LIKELY if accused else Confidence.POSSIBLE,
-        evidence=told(live, decision, reasons),
-        fault_time=clock_time(visible_s(decision, reasons)),
+        fault_time=clock_time(visible_s(found, found.causes)),
     )
 
 
-def _all_exchange(run: RunEvidence | None, ranks: tuple[int, ...]) -> bool:
+def _all_exchange(run: RunEvidence, ranks: tuple[int, ...]) -> bool:
     """All of them stand in send or recv: they wait for each other there, while the rest is in a call of everybody."""
     return all(_exchanges(run, r) for r in ranks)
 
 
-def _exchanges(run: RunEvidence | None, rank: int) -> bool:
-    sites = (s.site for s in (run.stacks if run is not None else ()) if s.rank == rank and s.role == "rank")
+def _exchanges(run: RunEvidence, rank: int) -> bool:
+    sites = (s.site for s in run.stacks if s.rank == rank and s.role == "rank")
     return any(site.rpartition(" ")[2] in P2P for site in sites)

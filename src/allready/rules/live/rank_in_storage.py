@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.live_waits import decide
-from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
-from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
+from allready.judging.registry import Applies, Rule
+from allready.judging.stall import StallKind
+from allready.model import FaultClass, Hit, RemedyStep, Severity
+from allready.rules.live._hits import stall_hits
 
 
 @Rule(
     code="LIV002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.STALL,
+    applies=Applies.LIVE,
     title="A rank waits in the kernel for storage that does not answer",
     message="{who} has waited for storage since {since}: {what}, at {site}; waited for by {waiting} in {operation}",
     remedy=(
@@ -31,7 +31,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
         ),
     ),
 )
-def rank_in_storage(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+def rank_in_storage(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     That the main thread of a rank that others wait for has been in one system call on a file, in the kernel (state D,
@@ -43,15 +43,4 @@ def rank_in_storage(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When a large checkpoint is being flushed to a local disk: for that it waits much longer before it speaks.
     """
-    decision = case.of(decide)
-    reasons = reasons_of(decision, {"io"})
-    if not reasons:
-        return
-    values = common(live, world, decision, reasons)
-    yield Hit(
-        culprits=culprits(reasons),
-        values=fill(values, "who", "what", "since", "site", "waiting", "operation"),
-        confidence=min((r.confidence for r in reasons), key=lambda c: c.weight),
-        evidence=told(live, decision, reasons),
-        fault_time=clock_time(visible_s(decision, reasons)),
-    )
+    yield from stall_hits(case, StallKind.IO)

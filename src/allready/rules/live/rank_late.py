@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.hang import HangKind, blame_hang
 from allready.judging.layers import Layer
-from allready.judging.live_stall import Reason
-from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
-from allready.rules.live._values import common, culprits, fill, told
+from allready.judging.stall import StallCause, StallKind
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.rules.live._hits import hit_of
 
 SURE_AFTER_S = 5.0
+NOT_LATE = {StallKind.SILENT, StallKind.STOPPED, StallKind.TRACED, StallKind.DIED}
 MIN_WAIT_S = 2.0
 """Less is no news: a machine with too few processors makes ranks wait for each other so long."""
 
@@ -19,7 +20,6 @@ MIN_WAIT_S = 2.0
     code="LIV006",
     severity=Severity.WARNING,
     fault_class=FaultClass.CPU_BUSY,
-    since="0.1",
     layer=Layer.STALL,
     title="All others wait for a rank that is at something else",
     message="{who} is at {site} ({doing}) since {since}; waited for by {waiting} in {operation} since {waits_since}",
@@ -35,7 +35,7 @@ MIN_WAIT_S = 2.0
         ),
     ),
 )
-def rank_late(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     What a rank that others wait for does instead, by its stack, its system call and its processor time: it computes,
@@ -48,33 +48,29 @@ def rank_late(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## When it is harmless
     As long as the work is meant and every time-out of the job is longer than it.
     """
-    decision = case.of(decide)
-    if decision.kind != "late" or decision.for_s < MIN_WAIT_S:
+    found = case.of(blame_hang)
+    if found.kind != HangKind.LATE or found.for_s < MIN_WAIT_S:
         return
-    reasons = tuple(
-        r for r in decision.reasons if not r.stays and r.kind not in {"silent", "stopped", "traced", "died"}
-    )
-    if not reasons or len(reasons) < len(decision.reasons):
-        return  # somebody beside them has a reason that stays
-    values = common(live, world, decision, reasons)
-    too_long = decision.for_s >= live.hang_after_s
-    yield Hit(
-        culprits=culprits(reasons),
-        values=fill(values, "who", "site", "doing", "since", "waiting", "operation", "waits_since", "pid"),
+    causes = tuple(c for c in found.causes if not c.stays and c.kind not in NOT_LATE)
+    if not causes or len(causes) < len(found.causes):
+        return  # another rank has a cause that stays
+    too_long = found.for_s >= live.hang_after_s
+    yield hit_of(
+        case,
+        found,
+        causes,
         severity=Severity.ERROR if too_long else None,
-        fault_class=_class_of(reasons),
-        confidence=_confidence(reasons, decision.for_s, too_long=too_long),
-        evidence=told(live, decision, reasons),
-        fault_time=clock_time(decision.began_s),
+        fault_class=_class_of(causes),
+        confidence=_confidence(causes, found.for_s, too_long=too_long),
     )
 
 
-def _class_of(reasons: tuple[Reason, ...]) -> FaultClass:
-    classes = {r.fault_class for r in reasons}
+def _class_of(causes: tuple[StallCause, ...]) -> FaultClass:
+    classes = {r.fault_class for r in causes}
     return classes.pop() if len(classes) == 1 else FaultClass.CPU_BUSY
 
 
-def _confidence(reasons: tuple[Reason, ...], for_s: float, *, too_long: bool) -> Confidence:
-    if any(r.kind == "unknown" for r in reasons):
+def _confidence(causes: tuple[StallCause, ...], for_s: float, *, too_long: bool) -> Confidence:
+    if any(r.kind == StallKind.UNKNOWN for r in causes):
         return Confidence.POSSIBLE
     return Confidence.LIKELY if too_long or for_s >= SURE_AFTER_S else Confidence.POSSIBLE

@@ -3,32 +3,20 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.hang import AFTER_AN_END_S, HangBlame, HangKind, blame_hang
 from allready.judging.layers import Layer
-from allready.judging.live_stall import Reason
 from allready.judging.live_status import named, status_of
-from allready.judging.live_waits import AFTER_AN_END_S, Decision, decide
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.registry import Rule
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    Hit,
-    Live,
-    RemedyStep,
-    Severity,
-    World,
-    clock_time,
-    ranges,
-)
-from allready.rules.live._values import common, fill, told, visible_s
+from allready.judging.stall import StallCause, StallKind
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time, ranges
+from allready.rules.live._hits import hit_of, visible_s
 
 
 @Rule(
     code="LIV007",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.DESYNC,
     title="Ranks have left the job while others still wait for them",
     message="{left} left ({doing}) after {last} operations, waited for by {waiting} in {operation} since "
@@ -52,41 +40,41 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## When it is harmless
     Never: the others cannot end.
     """
-    decision = case.of(decide)
-    if decision.kind not in {"late", "join"} or decision.for_s < AFTER_AN_END_S:
+    found = case.of(blame_hang)
+    if found.kind not in {HangKind.LATE, HangKind.JOINING} or found.for_s < AFTER_AN_END_S:
         return
-    gone = tuple(r for r in decision.reasons if r.kind in {"left", "leaving"} and r.stays)
+    gone = tuple(r for r in found.causes if r.kind in {StallKind.LEFT, StallKind.LEAVING} and r.stays)
     if not gone or any(s.signal for r in gone if (s := status_of(live, r.rank)) is not None):
         return
-    accused, is_sure = _accused(gone, decision)
-    values = common(live, world, decision, gone)
-    yield Hit(
+    accused, is_sure = _accused(gone, found)
+    yield hit_of(
+        case,
+        found,
+        gone,
         culprits=Culprits(ranks=accused),
         values={
-            **fill(values, "doing", "waiting", "operation", "waits_since"),
-            "left": values["who"],
+            "left": named(live, world, (c.rank for c in gone)),
             "who": named(live, world, accused),
-            "last": _last(decision, gone),
+            "last": _last(found, gone),
         },
         confidence=Confidence.CERTAIN if is_sure else Confidence.LIKELY if accused else Confidence.POSSIBLE,
-        evidence=told(live, decision, gone),
-        fault_time=clock_time(visible_s(decision, gone)),
+        fault_time=clock_time(visible_s(found, gone)),
     )
 
 
-def _accused(gone: tuple[Reason, ...], decision: Decision) -> tuple[tuple[int, ...], bool]:
+def _accused(gone: tuple[StallCause, ...], found: HangBlame) -> tuple[tuple[int, ...], bool]:
     """The fewer: one that left where the rest wait, or one that made a call more where the rest are through."""
     left = tuple(sorted(r.rank for r in gone))
-    both = len(left) + len(decision.waiting)
+    both = len(left) + len(found.waiting)
     if is_minority(len(left), both):
         return left, True
     if is_majority(len(left), both):
-        return decision.waiting, False
+        return found.waiting, False
     # As many as are left behind: who ended first ended the job for the others, if it was a single one.
     return (left if len(left) == 1 else ()), False
 
 
-def _last(decision: Decision, gone: tuple[Reason, ...]) -> str:
-    progress = decision.wait.progress if decision.wait is not None else None
+def _last(found: HangBlame, gone: tuple[StallCause, ...]) -> str:
+    progress = found.wait.progress if found.wait is not None else None
     numbers = [p.enqueued for r in gone if progress is not None and (p := progress.positions.get(r.rank)) is not None]
     return ranges(numbers) if numbers else "?"

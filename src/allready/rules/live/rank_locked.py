@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.live_waits import decide
-from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
-from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
+from allready.judging.registry import Applies, Rule
+from allready.judging.stall import StallKind
+from allready.model import FaultClass, Hit, RemedyStep, Severity
+from allready.rules.live._hits import stall_hits
 
 
 @Rule(
     code="LIV003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.STALL,
+    applies=Applies.LIVE,
     title="A rank waits for a lock that nobody will release",
     message="{who} has waited for a lock at {site} since {since}, and no thread of it works; waited for by {waiting} "
     "in {operation}",
@@ -32,7 +32,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
         ),
     ),
 )
-def rank_locked(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+def rank_locked(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     That the main thread of a rank that others wait for stands at one line in a lock, a condition or a join; that the
@@ -45,15 +45,4 @@ def rank_locked(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When another process will release the lock, for example a file lock of a node that prepares data.
     """
-    decision = case.of(decide)
-    reasons = reasons_of(decision, {"lock"})
-    if not reasons:
-        return
-    values = common(live, world, decision, reasons)
-    yield Hit(
-        culprits=culprits(reasons),
-        values=fill(values, "who", "site", "since", "pid", "waiting", "operation"),
-        confidence=min((r.confidence for r in reasons), key=lambda c: c.weight),
-        evidence=told(live, decision, reasons),
-        fault_time=clock_time(visible_s(decision, reasons)),
-    )
+    yield from stall_hits(case, StallKind.LOCK)

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.hang import HangKind, blame_hang
 from allready.judging.layers import Layer
-from allready.judging.live_waits import decide
 from allready.judging.registry import Rule
-from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
-from allready.rules.live._values import common, culprits, fill, told
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.rules.live._hits import hit_of
 
 PATIENCE = 2.0
 """Imports and data sets take longer than operations: at the start a wait may last so many times --hang-after."""
@@ -17,7 +17,6 @@ PATIENCE = 2.0
     code="LIV009",
     severity=Severity.WARNING,
     fault_class=FaultClass.START_ABSENT,
-    since="0.1",
     layer=Layer.STALL,
     title="A rank runs but has not joined the job",
     message="{who} has not joined the job: {doing} at {site}; waited for by {waiting} since {waits_since}",
@@ -33,7 +32,7 @@ PATIENCE = 2.0
         ),
     ),
 )
-def rank_not_joining(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+def rank_not_joining(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks whose process runs and that have not come to the meeting in which all others wait, and what they do instead.
@@ -44,19 +43,17 @@ def rank_not_joining(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## When it is harmless
     While it still imports or prepares its data: until twice --hang-after it is only said to be waited for.
     """
-    decision = case.of(decide)
-    if decision.kind != "join" or any(r.stays for r in decision.reasons):
+    found = case.of(blame_hang)
+    if found.kind != HangKind.JOINING or any(r.stays for r in found.causes):
         return
-    reasons = decision.reasons
-    values = common(live, world, decision, reasons)
-    too_long = decision.for_s >= PATIENCE * live.hang_after_s
-    works = all(r.fault_class is FaultClass.CPU_BUSY for r in reasons)
-    yield Hit(
-        culprits=culprits(reasons),
-        values=fill(values, "who", "doing", "site", "waiting", "waits_since", "pid"),
+    causes = found.causes
+    too_long = found.for_s >= PATIENCE * live.hang_after_s
+    works = all(r.fault_class is FaultClass.CPU_BUSY for r in causes)
+    yield hit_of(
+        case,
+        found,
+        causes,
         severity=Severity.ERROR if too_long else None,
         fault_class=FaultClass.CPU_BUSY if works else None,
         confidence=Confidence.LIKELY if too_long else Confidence.POSSIBLE,
-        evidence=told(live, decision, reasons),
-        fault_time=clock_time(decision.began_s),
     )

@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.live_waits import decide
-from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
-from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
+from allready.judging.registry import Applies, Rule
+from allready.judging.stall import StallKind
+from allready.model import FaultClass, Hit, RemedyStep, Severity
+from allready.rules.live._hits import stall_hits
 
 
 @Rule(
     code="LIV001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.STALL,
+    applies=Applies.LIVE,
     title="A rank's process is stopped",
     message="{who} is stopped (process {pid}, {what}) since {since}; waited for by {waiting} in {operation}",
     remedy=RemedyStep(
@@ -25,7 +25,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
         command="kill -CONT {pid}",
     ),
 )
-def rank_stopped(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+def rank_stopped(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     The state of every rank's process as the kernel gives it: T (stopped by a signal or a freezer) or t (held by a
@@ -37,15 +37,4 @@ def rank_stopped(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When somebody looks at the process with a debugger and knows that the job waits.
     """
-    decision = case.of(decide)
-    reasons = reasons_of(decision, {"stopped", "traced"})
-    if not reasons:
-        return
-    values = common(live, world, decision, reasons)
-    yield Hit(
-        culprits=culprits(reasons),
-        values=fill(values, "who", "pid", "what", "since", "waiting", "operation"),
-        confidence=min((r.confidence for r in reasons), key=lambda c: c.weight),
-        evidence=told(live, decision, reasons),
-        fault_time=clock_time(visible_s(decision, reasons)),
-    )
+    yield from stall_hits(case, StallKind.STOPPED, StallKind.TRACED)

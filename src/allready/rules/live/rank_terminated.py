@@ -3,30 +3,19 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
+from allready.judging.hang import AFTER_AN_END_S, STOPS, HangKind, blame_hang
 from allready.judging.layers import Layer
-from allready.judging.live_stall import Reason
 from allready.judging.live_status import offset_s, status_of
-from allready.judging.live_waits import AFTER_AN_END_S, STOPS, decide
 from allready.judging.registry import Rule
-from allready.model import (
-    Confidence,
-    FaultClass,
-    Hit,
-    Live,
-    RankStatus,
-    RemedyStep,
-    Severity,
-    World,
-    clock_time,
-)
-from allready.rules.live._values import common, culprits, fill, told, visible_s
+from allready.judging.stall import StallCause, StallKind
+from allready.model import Confidence, FaultClass, Hit, Live, RankStatus, RemedyStep, Severity, clock_time
+from allready.rules.live._hits import hit_of, visible_s
 
 
 @Rule(
     code="LIV012",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.PROCESS_END,
     title="A rank was told to end while the others go on",
     message="{who} was ended by {doing} at {since}, and only it; waited for by {waiting} in {operation}",
@@ -41,7 +30,7 @@ from allready.rules.live._values import common, culprits, fill, told, visible_s
         ),
     ),
 )
-def rank_terminated(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+def rank_terminated(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that ended by SIGTERM, SIGINT or SIGHUP although nobody had told the job to end, while others go on and wait
@@ -53,28 +42,22 @@ def rank_terminated(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When the whole job was told to end: then nobody waits.
     """
-    decision = case.of(decide)
-    if decision.kind not in {"late", "join"} or decision.for_s < AFTER_AN_END_S:
+    found = case.of(blame_hang)
+    if found.kind not in {HangKind.LATE, HangKind.JOINING} or found.for_s < AFTER_AN_END_S:
         return
     gone = tuple(
         r
-        for r in decision.reasons
-        if r.kind == "left" and (s := status_of(live, r.rank)) is not None and s.signal is not None
+        for r in found.causes
+        if r.kind == StallKind.LEFT and (s := status_of(live, r.rank)) is not None and s.signal is not None
     )
     others = [s for r, s in live.ranks().items() if r not in {g.rank for g in gone}]
     if not gone or all(s.signal in STOPS for s in others) or any(_is_before(s, gone, live) for s in others):
         return  # all were told to end, or these were ended because somebody else had
-    values = common(live, world, decision, gone)
-    yield Hit(
-        culprits=culprits(gone),
-        values=fill(values, "who", "doing", "since", "waiting", "operation"),
-        confidence=Confidence.LIKELY,
-        evidence=told(live, decision, gone),
-        fault_time=clock_time(visible_s(decision, gone)),
-    )
+    fault_time = clock_time(visible_s(found, gone))
+    yield hit_of(case, found, gone, confidence=Confidence.LIKELY, fault_time=fault_time)
 
 
-def _is_before(status: RankStatus, gone: tuple[Reason, ...], live: Live) -> bool:
+def _is_before(status: RankStatus, gone: tuple[StallCause, ...], live: Live) -> bool:
     """Whether a rank ended badly before those that were terminated."""
     if status.ended_s is None or (status.exit_code == 0 and not status.signal):
         return False

@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
-from allready.judging.live_waits import decide
-from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
-from allready.rules.live._values import common, culprits, fill, reasons_of, told, visible_s
+from allready.judging.registry import Applies, Rule
+from allready.judging.stall import StallKind
+from allready.model import FaultClass, Hit, RemedyStep, Severity
+from allready.rules.live._hits import stall_hits
 
 
 @Rule(
     code="LIV005",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.CPU_STUCK,
-    since="0.1",
     layer=Layer.STALL,
+    applies=Applies.LIVE,
     title="A rank waits for a child process that does not run",
     message="{who} waits at {site} for its child process {what}; waited for by {waiting} in {operation} since "
     "{waits_since}",
@@ -32,7 +32,7 @@ from allready.rules.live._values import common, culprits, fill, reasons_of, told
         ),
     ),
 )
-def worker_stopped(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+def worker_stopped(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     The states of the child processes of a rank that others wait for: a DataLoader worker that is stopped or has
@@ -44,15 +44,4 @@ def worker_stopped(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## When it is harmless
     When the child was stopped on purpose and will go on.
     """
-    decision = case.of(decide)
-    reasons = reasons_of(decision, {"child"})
-    if not reasons:
-        return
-    values = common(live, world, decision, reasons)
-    yield Hit(
-        culprits=culprits(reasons),
-        values=fill(values, "who", "site", "what", "waiting", "operation", "waits_since"),
-        confidence=min((r.confidence for r in reasons), key=lambda c: c.weight),
-        evidence=told(live, decision, reasons),
-        fault_time=clock_time(visible_s(decision, reasons)),
-    )
+    yield from stall_hits(case, StallKind.CHILD)

@@ -15,7 +15,6 @@ from allready.model import Confidence, Event, FaultClass, Hit, Origin, Role, Run
     code="DTH006",
     severity=Severity.WARNING,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.EXIT,
     unless=(
         Sign.PROCESS_END,
@@ -41,19 +40,19 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When you ended the job yourself.
     """
-    told = [_Order(e.origin, e.text, e.time_s) for e in run.events if _is_order(e) and e.role is not Role.HARMLESS]
-    told += [_Order(d.origin, d.text, d.time_s) for d in run.deaths if is_interrupt(d) and not d.earlier]
-    if not told:
+    reported = [_Order(e.origin, e.text, e.time_s) for e in run.events if _is_order(e) and e.role is not Role.HARMLESS]
+    reported += [_Order(d.origin, d.text, d.time_s) for d in run.deaths if is_interrupt(d) and not d.earlier]
+    if not reported:
         return
     if any(d.is_collective_error and not d.earlier for d in run.deaths):
         return
     if any(e.signature in WAITED for e in run.events):
         return
-    first = min(told, key=lambda order: (order.time_s is None, order.time_s or 0.0))
+    first = min(reported, key=lambda order: (order.time_s is None, order.time_s or 0.0))
     yield Hit(
         values={"text": _words(first.text)},
         confidence=Confidence.LIKELY,
-        evidence=tuple(evidence(*order) for order in told[:4]),
+        evidence=tuple(evidence(*order) for order in reported[:4]),
         fault_time=clock_time(first.time_s),
     )
 

@@ -3,17 +3,16 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import culprits_of, evidence_of, first_causes, who_died
+from allready.judging.causes import first_causes, hit_of
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import FaultClass, Hit, RunEvidence, Severity
 
 
 @Rule(
     code="DTH003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.PROCESS_END,
     title="A rank was killed because its host or container ran out of memory",
     message="{who} was killed by the kernel for want of memory: {text}",
@@ -35,9 +34,4 @@ def out_of_host_memory(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     deaths = first_causes(case, {"oom"})
     if not deaths:
         return
-    yield Hit(
-        culprits=culprits_of(deaths, run),
-        values={"who": who_died(deaths, run), "text": deaths[0].text or "OOM"},
-        evidence=evidence_of(deaths, run),
-        fault_time=clock_time(deaths[0].time_s),
-    )
+    yield hit_of(deaths, run, values={"text": deaths[0].text or "OOM"})

@@ -3,19 +3,24 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import culprits_of, evidence_of, first_causes, is_end_of_all, is_told_by_a_line, who_died
+from allready.judging.causes import (
+    culprits_of,
+    first_causes,
+    hit_of,
+    is_end_of_all,
+    is_named_by_signature,
+)
 from allready.judging.environment_errors import trouble_of
 from allready.judging.layers import Layer
 from allready.judging.majority import is_majority
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity
 
 
 @Rule(
     code="DTH004",
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.EXIT,
     title="A rank ended with an error code and without a traceback",
     message="{who} ended with an error (exit code {exit_code}) and left no traceback; last words before it: {words}",
@@ -36,19 +41,18 @@ def rank_exited(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When another finding names a cause that explains this end.
     """
-    deaths = [d for d in first_causes(case, {"exit"}) if trouble_of(d) is None and not is_told_by_a_line(d)]
+    deaths = [d for d in first_causes(case, {"exit"}) if trouble_of(d) is None and not is_named_by_signature(d)]
     if not deaths or is_end_of_all(deaths, run):
         return
     num_ranks = run.expected_ranks or max(d.rank or 0 for d in deaths) + 1
     is_common = len(deaths) > 1 and is_majority(len(deaths), num_ranks)
-    yield Hit(
+    yield hit_of(
+        deaths,
+        run,
         culprits=Culprits() if is_common else culprits_of(deaths, run),  # of most ranks none stands out
         values={
-            "who": who_died(deaths, run),
             "exit_code": deaths[0].exit_code if deaths[0].exit_code is not None else "?",
             "words": next((d.last_words for d in deaths if d.last_words), "?"),
         },
         confidence=Confidence.POSSIBLE if is_common else Confidence.LIKELY,
-        evidence=evidence_of(deaths, run),
-        fault_time=clock_time(deaths[0].time_s),
     )

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.judging.causes import first_causes, hit_of, is_named_by_signature
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Confidence, Death, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import Confidence, Death, FaultClass, Hit, RunEvidence, Severity
 
 MAX_WORDS = 300
 HINTS = {
@@ -27,7 +27,6 @@ MAX_LETTERS = 300
     code="DTH002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.PROCESS_END,
     title="A rank was killed by a signal",
     message="{who} was ended by {signal}; its own last words: {words}",
@@ -50,14 +49,14 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     When you ended the job yourself.
     """
     deaths = first_causes(case, {"signal", "abort"})
-    if not deaths or (deaths[0].kind == "abort" and is_told_by_a_line(deaths[0])):  # that finding says more
+    if not deaths or (deaths[0].kind == "abort" and is_named_by_signature(deaths[0])):  # that finding says more
         return
     signal = deaths[0].signal or "?"
     last = next((d.last_words[:MAX_WORDS] for d in deaths if d.last_words and d.signal == signal), _thrown(deaths[0]))
-    yield Hit(
-        culprits=culprits_of(deaths, run),
+    yield hit_of(
+        deaths,
+        run,
         values={
-            "who": who_died(deaths, run),
             "signal": signal,
             "words": last or "?",
             "hint": HINTS.get(signal, "dmesg -T | tail -50"),
@@ -66,8 +65,6 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         confidence=Confidence.CERTAIN
         if deaths[0].rank is not None and (signal != "SIGABRT" or last)
         else Confidence.LIKELY,
-        evidence=evidence_of(deaths, run),
-        fault_time=clock_time(deaths[0].time_s),
     )
 
 

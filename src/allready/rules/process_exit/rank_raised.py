@@ -3,18 +3,17 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import culprits_of, evidence_of, first_causes, is_told_by_a_line, who_died
+from allready.judging.causes import culprits_of, first_causes, hit_of, is_named_by_signature
 from allready.judging.environment_errors import trouble_of
 from allready.judging.layers import Layer
 from allready.judging.registry import Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity
 
 
 @Rule(
     code="DTH001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.PROCESS_END,
     title="A rank ended with an exception of its own",
     message="{who} raised {error}[[ at {site}]]",
@@ -35,18 +34,17 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When the script catches and reports the exception and goes on.
     """
-    deaths = [d for d in first_causes(case, {"exception"}) if not is_told_by_a_line(d) and trouble_of(d) is None]
+    deaths = [d for d in first_causes(case, {"exception"}) if not is_named_by_signature(d) and trouble_of(d) is None]
     if not deaths:
         return
     is_open = all(d.is_open for d in deaths)
-    yield Hit(
+    yield hit_of(
+        deaths,
+        run,
         culprits=Culprits() if is_open else culprits_of(deaths, run),
         values={
-            "who": who_died(deaths, run),
             "error": deaths[0].text or "?",
             "site": deaths[0].site or "?",
         },
         confidence=Confidence.CERTAIN if deaths[0].rank is not None and not is_open else Confidence.LIKELY,
-        evidence=evidence_of(deaths, run),
-        fault_time=clock_time(deaths[0].time_s),
     )

@@ -7,10 +7,9 @@ from allready.judging.causes import (
     SAME_MOMENT_S,
     causes,
     culprits_of,
-    evidence_of,
     first_causes,
-    is_told_by_a_line,
-    who_died,
+    hit_of,
+    is_named_by_signature,
 )
 from allready.judging.environment_errors import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
 from allready.judging.layers import Layer
@@ -26,7 +25,6 @@ from allready.model import (
     Role,
     RunEvidence,
     Severity,
-    clock_time,
 )
 from allready.signatures import load, of_line
 
@@ -35,7 +33,6 @@ from allready.signatures import load, of_line
     code="DTH005",
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.EXIT,
     title="A process ended because its surroundings failed it",
     message="{who} ended because its surroundings failed it (network, limit, device or launch): {error}",
@@ -56,30 +53,22 @@ def surroundings_failed(case: Analysis, run: RunEvidence, live: Live | None = No
     ## When it is harmless
     When the job was ended before: then connections break everywhere.
     """
-    own = [d for d in first_causes(case, {"exception", "exit"}) if trouble_of(d) and not is_told_by_a_line(d)]
+    own = [d for d in first_causes(case, {"exception", "exit"}) if trouble_of(d) and not is_named_by_signature(d)]
     deaths = own or (_of_libraries(case) if live is None else ())  # the agents tell who died
     if not deaths:
         return
     trouble = trouble_of(deaths[0])
     assert trouble is not None
     alike = [d for d in deaths if trouble_of(d) is trouble]
-    confidence = Confidence.LIKELY
-    if trouble is LOST:
-        confidence = Confidence.POSSIBLE
-    yield Hit(
+    fallback = FaultClass.DEAD if is_of_the_program(deaths[0]) else trouble.fault_class
+    yield hit_of(
+        alike,
+        run,
         # In a running job the others died of this end, whatever brought it about.
         culprits=culprits_of(alike, run) if trouble.is_own or live is not None else Culprits(),
-        values={
-            "who": who_died(alike, run),
-            "error": words_of(deaths[0]),
-            "hint": hint_of(trouble, deaths[0]),
-        },
-        fault_class=None
-        if live is not None
-        else _class_of(deaths[0], FaultClass.DEAD if is_of_the_program(deaths[0]) else trouble.fault_class),
-        confidence=confidence,
-        evidence=evidence_of(alike, run),
-        fault_time=clock_time(deaths[0].time_s),
+        values={"error": words_of(deaths[0]), "hint": hint_of(trouble, deaths[0])},
+        fault_class=None if live is not None else _class_of(deaths[0], fallback),
+        confidence=Confidence.POSSIBLE if trouble is LOST else Confidence.LIKELY,
     )
 
 
@@ -94,12 +83,12 @@ def _of_libraries(case: Analysis) -> Sequence[Death]:
     found.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0))
     start = found[0].time_s
     first = [d for d in found if start is None or d.time_s is None or d.time_s <= start + SAME_MOMENT_S]
-    if trouble_of(first[0]) in {LOST, CLOSED} and _is_told_gravely(run):
+    if trouble_of(first[0]) in {LOST, CLOSED} and _has_other_error(run):
         return ()
     return first
 
 
-def _is_told_gravely(run: RunEvidence) -> bool:
+def _has_other_error(run: RunEvidence) -> bool:
     """Another finding says more about whom they lost."""
     signatures = load()
     return any(

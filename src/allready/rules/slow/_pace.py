@@ -168,7 +168,7 @@ def paused_share(live: Live, rank: int) -> float:
 def usual_site(live: Live, rank: int) -> str:
     """Where its main thread was most often outside of operations; "?" when not known."""
     sites = Counter(r.site for r in samples(live, rank) if r.site and r.phase != "communicating")
-    return sites.most_common(1)[0][0] if sites else "?"
+    return max(sites, key=lambda site: sites[site], default="?")
 
 
 def percent(share: float) -> str:

@@ -17,6 +17,7 @@ from allready.model import (
     FaultClass,
     Hit,
     ProcessRecord,
+    RemedyStep,
     RunEvidence,
     Severity,
     clock_time,
@@ -34,27 +35,34 @@ ID_WAIT = "torch.store_get_failed"
     layer=Layer.ABSENCE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
-    title="Ranks wait in the start of a communicator that others never began, in the middle of the job",
-    message="{waiting} began communicator {comm} of {nranks} ranks in the middle of the job and waited in it; "
-    "{absent} never began it",
-    remedy="the first collective of a group makes its communicator: look at which group {absent} used then. All ranks "
-    "must use their groups in one order; `device_id=` in init_process_group makes communicators at once, where a "
-    "wrong order shows at the start",
+    title="Ranks wait to initialize a communicator that others never started, in the middle of the job",
+    message="{absent} never started communicator {comm} of {nranks} ranks; {waiting} waited in it in the middle of the "
+    "job",
+    remedy=(
+        RemedyStep(
+            explanation="the first collective of a group creates its communicator: check which group {absent} used "
+            "then; all ranks must use their groups in the same order"
+        ),
+        RemedyStep(
+            explanation="`device_id=` in init_process_group creates communicators eagerly, where a wrong order shows "
+            "at the start"
+        ),
+    ),
 )
 def later_communicator(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
-    NCCL's "Init START" and "Init COMPLETE" lines by the communicator's id: one that some ranks began and nobody
+    NCCL's "Init START" and "Init COMPLETE" lines by the communicator's id: one that some ranks started and none
     completed, although the same processes had completed another one before.
     ## Why it matters
-    torch makes a group's communicator at the first collective of the group.  Where ranks use two groups in opposite
-    order, or one leaves a group out, the first ones wait here, and no operation of theirs is recorded.
+    torch creates a group's communicator at the first collective of the group.  Where ranks use two groups in opposite
+    order, or one skips a group, the first ones wait here, and no operation of theirs is recorded.
     ## Check by hand
-    `grep "Init START"` over the NCCL logs, and look for an id that stands in some of them only.  A rank that waits for
-    another group's id in the store says so: "is setting up NCCL communicator and retrieving ncclUniqueId".
+    `grep "Init START"` over the NCCL logs, and search an id that only some of them contain.  A rank that waits for
+    another group's id in the store logs "is setting up NCCL communicator and retrieving ncclUniqueId".
     ## When it is harmless
-    When logs of the ranks that are missing were not given to diagnose, or the logs were copied while a communicator
-    was being made.
+    When the logs of the missing ranks were not given to diagnose, or were copied while a communicator was being
+    created.
     """
     waits = {e.values.get("rank"): e for e in run.events if e.signature == ID_WAIT}
     for name, one in _begun(run).items():
@@ -62,7 +70,7 @@ def later_communicator(run: RunEvidence) -> Iterator[Hit]:
         elsewhere: list[Event] = [waits[str(r)] for r in absent if str(r) in waits]
         is_seen = all(r in {p.rank for p in run.processes} for r in absent)
         yield Hit(
-            # One that waits itself, in another group, is not to blame alone.
+            # A rank that waits itself, in another group, is not the only one at fault.
             culprits=Culprits(ranks=absent if is_seen and not elsewhere else ()),
             values={
                 "waiting": who(run, one.in_job) if one.in_job else f"rank {ranges(one.ranks)} of it",
@@ -84,7 +92,7 @@ def later_communicator(run: RunEvidence) -> Iterator[Hit]:
 
 
 class _Begun(Struct):
-    """A communicator that nobody completed: its ranks that began, where they say so, and their ranks in the job."""
+    """A communicator that no rank completed: its ranks that started it, with their logs, and their ranks in the job."""
 
     nranks: int
     ranks: dict[int, str] = {}

@@ -14,6 +14,7 @@ from allready.model import (
     FaultClass,
     Hit,
     ProcessRecord,
+    RemedyStep,
     RunEvidence,
     Severity,
     clock_time,
@@ -29,23 +30,28 @@ from allready.model import (
     layer=Layer.ABSENCE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
-    title="Ranks never joined the communicator that the others wait in",
-    message="{who} of {nranks} never began to join the communicator; {waiting} waited in it and never completed",
-    remedy="look at the output of rank {absent}: was it started, did its imports or its data preparation take long, "
-    "did it fail before the first collective? Before the next start run `allready check` on every node",
+    title="Ranks never joined the communicator that the others wait for",
+    message="{who} of {nranks} never started to initialize the communicator; {waiting} waited in it in vain",
+    remedy=(
+        RemedyStep(
+            explanation="read the output of rank {absent}: was it started, did its imports or its data preparation "
+            "take long, did it fail before the first collective?"
+        ),
+        RemedyStep(explanation="before the next start, check all nodes", where="every node", command="allready check"),
+    ),
 )
 def rank_never_joined(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
-    NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks began, which
-    completed.  Where some wait and none completed, those without a START line are named; not where one of those who
-    wait wrote `Bootstrap timings` or how many nodes the communicator has, which it knows from all ranks only.
+    NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks started and
+    which completed.  Where some wait and none completed, those without a START line are named; not where a waiting rank
+    wrote `Bootstrap timings` or the number of nodes, which it knows only from all ranks.
     ## Why it matters
-    Initialisation waits for everybody; those who wait write lines, the missing one does not.
+    Initialization waits for all ranks; those that wait log it, the missing one does not.
     ## Check by hand
     `grep -l "Init START"` and `grep -l "Init COMPLETE"` over the NCCL logs.
     ## When it is harmless
-    When logs of the ranks named here were simply not given to diagnose.
+    When the logs of the named ranks were not given to diagnose.
     """
     size = run.expected_ranks
     if size < 2:
@@ -62,7 +68,7 @@ def rank_never_joined(run: RunEvidence) -> Iterator[Hit]:
                 if comm.init_completed:
                     completed.add(comm.rank)
     absent = tuple(r for r in range(size) if r not in started)
-    if not started or completed or not absent or any(_heard_all(p, size) for p in run.processes):
+    if not started or completed or not absent or any(_has_met_all(p, size) for p in run.processes):
         return
     seen = {p.rank for p in run.processes} | {e.origin.rank for e in run.events}
     is_seen = bool(set(absent) & seen)
@@ -73,17 +79,12 @@ def rank_never_joined(run: RunEvidence) -> Iterator[Hit]:
     # NCCL may write into files of its own, of which that node's may just not be here.
     is_sure = is_idle and speaks_beside_its_launcher(run, started.values())
     yield Hit(
-        # As many without a log as with one: rather their logs were not given.
+        # As many without a log as with one: probably their logs were not given.
         culprits=Culprits(ranks=absent, nodes=idle if is_idle else nodes_wholly(run, absent))
         if is_seen or is_few or is_named or is_idle
         else Culprits(),
-        values={
-            "who": who(run, absent),
-            "absent": ranges(absent),
-            "nranks": size,
-            "waiting": who(run, started),
-        },
-        # Whoever is silent in every file may only lack a log; who speaks elsewhere really did not come.
+        values={"who": who(run, absent), "absent": ranges(absent), "nranks": size, "waiting": who(run, started)},
+        # A rank without any line may only lack a log; one that logs elsewhere really did not join.
         confidence=Confidence.LIKELY if is_seen or is_few or is_sure else Confidence.POSSIBLE,
         evidence=tuple(
             Evidence(source=source, text=f"rank {rank}: Init START without Init COMPLETE")
@@ -93,7 +94,7 @@ def rank_never_joined(run: RunEvidence) -> Iterator[Hit]:
     )
 
 
-def _heard_all(process: ProcessRecord, size: int) -> bool:
+def _has_met_all(process: ProcessRecord, size: int) -> bool:
     """Whether the process has exchanged addresses with every rank of the job: then none of them stayed away."""
     begun = [c for c in process.comms if c.init_started]
     is_of_all = bool(begun) and all(c.nranks == size and c.parent is None for c in begun)

@@ -1,0 +1,361 @@
+"""What a live process shows of why its rank does not come: one list of cases over its status, stack and children."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from allready.judging.analysis import Analysis
+from allready.judging.live_status import (
+    age_s,
+    evidence_of,
+    held_s,
+    is_idle,
+    is_silent,
+    offset_s,
+    place_since_s,
+    same_place_s,
+    status_of,
+)
+from allready.judging.run_signs import evidence
+from allready.judging.stall import LEAVING, WAITING, WORKING, StallCause, StallKind
+from allready.model import (
+    Confidence,
+    Evidence,
+    FaultClass,
+    Live,
+    ProcessStack,
+    ProcessState,
+    RankEvidence,
+    RankStatus,
+    RunEvidence,
+)
+
+STOPPED_S = 0.9
+"""A process that is stopped for less may be one that is slowed down by pulses."""
+HEARTBEAT_S = 0.25
+"""A process that is stopped by pulses may have written between two samples."""
+FRESH_HEARTBEAT_S = 0.8
+GIL_S = 1.5
+"""The beacon's thread writes five times a second."""
+BLOCKED_S = 2.0
+SHARE_OF_S = 2.5
+"""The share of processor time of the last seconds tells of a place only after these."""
+MOVES_S = 1.0
+"""A stack that changed so short a time ago is one of a rank that does something."""
+REMOTE_IO_S = 3.0
+LOCAL_IO_S = 30.0
+"""A disk that flushes gigabytes takes its time; a file server that does not answer for seconds is gone."""
+GONE_S = 1.0
+STAYS_S = 1.0
+WORKS_SHARE = 0.2
+
+FOREIGN = WORKING | {"sleep"}
+"""What another thread may do that the main thread rightly waits for."""
+CHILD_WAITS = {"data_loading", "subprocess_wait", "lock", "user_idle", "sleep", ""}
+LEAVING_SIGNALS = {None, "SIGTERM", "SIGINT", "SIGHUP"}
+REMOTE_WAITS = ("nfs", "rpc_", "fuse", "request_wait_answer", "ceph", "lustre", "ll_", "cl_", "ptlrpc", "ldlm", "cifs",
+                "smb", "v9fs", "p9_", "gpfs", "mmfs", "beegfs", "ubifs_wait")  # fmt: skip
+FILE_CALLS = {
+    "read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev", "fsync", "fdatasync", "open",
+    "openat", "stat", "fstat", "lstat", "newfstatat", "statx", "getdents", "getdents64", "close", "ftruncate",
+    "fallocate", "flock", "syncfs", "sync", "sync_file_range", "copy_file_range", "sendfile", "lseek", "page fault",
+}  # fmt: skip
+SLEEP_CALLS = {"nanosleep", "clock_nanosleep", "select", "pselect6", "pause", "rt_sigtimedwait", "rt_sigsuspend"}
+LOCK_CALLS = {"futex", "futex_waitv"}
+NETWORK_CALLS = {"recvfrom", "recvmsg", "sendto", "sendmsg", "connect", "accept", "accept4"}
+POLLS = {"poll", "ppoll", "epoll_wait", "epoll_pwait", "epoll_pwait2"}
+
+PHASES = {
+    "saving": "io", "loading": "data_loading", "compiling": "import_or_compile", "importing": "import_or_compile"
+}  # fmt: skip
+"""What the beacon's word for a phase is among the words of stacks."""
+
+
+class _Rank:
+    """One rank that others wait for, and what its agent reports of it."""
+
+    def __init__(self, case: Analysis, live: Live, status: RankStatus) -> None:
+        self.live, self.run, self.status = live, case.run, status
+        self.node = live.node_of_rank().get(status.rank)
+        # Evidence of an earlier moment says nothing: the rank was somewhere else when its stack was taken.
+        is_of_now = _is_of_now(live, status)
+        self.seen = evidence_of(live, status.rank) if is_of_now else None
+        self.stack = stack_of(case.run, status.rank) if is_of_now else None
+        self.doing = doing_of(status, self.seen, self.stack)
+        self.call = _call(self.seen)
+        self.stay_s = same_place_s(live, status.rank)
+        threads = self.stack.threads if self.stack is not None else ()
+        self.has_frames = any(t.is_main and t.frames for t in threads)
+        self.others_work = any(t.activity in FOREIGN for t in threads if not t.is_main)
+
+    def cause(self, kind: StallKind, fault_class: FaultClass, **known: Any) -> StallCause:
+        """The cause, with all that is known of the rank."""
+        status, stack = self.status, self.stack
+        usual: dict[str, Any] = {"doing": self.doing, "began_s": place_since_s(self.live, status.rank)}
+        return StallCause(
+            rank=status.rank,
+            kind=kind,
+            fault_class=fault_class,
+            site=status.site or (stack.site if stack is not None else ""),
+            evidence=_shown(status.rank, status, self.seen, stack),
+            **(usual | known),
+        )
+
+    def held_s(self, test: Callable[[RankStatus], bool]) -> float:
+        """For how long every status of the rank has passed the test."""
+        return held_s(self.live, self.status.rank, test) or 0.0
+
+
+def stall_of_process(case: Analysis, rank: int) -> StallCause:
+    """Why a rank of the running job does not come: the first case that fits."""
+    live = case.live
+    assert live is not None
+    status = status_of(live, rank)
+    if status is None or is_silent(live, rank):
+        return StallCause(rank=rank, kind=StallKind.SILENT, fault_class=FaultClass.NET_BROKEN)
+    found = _Rank(case, live, status)
+    return next(cause for ask in CASES if (cause := ask(found)) is not None)
+
+
+def _ended(rank: _Rank) -> StallCause | None:
+    status = rank.status
+    if not status.is_gone:
+        return None
+    how = status.signal or (f"exit code {status.exit_code}" if status.exit_code is not None else "ended")
+    if status.exit_code not in {None, 0} or status.signal not in LEAVING_SIGNALS:
+        return rank.cause(StallKind.DIED, FaultClass.DEAD, doing=how, began_s=None)
+    ended_s = None if status.ended_s is None else status.ended_s - offset_s(rank.live, rank.node)
+    known = {"stays": True, "confidence": Confidence.CERTAIN, "doing": how, "began_s": ended_s}
+    return rank.cause(StallKind.LEFT, FaultClass.DESYNC_FLOW, **known)
+
+
+def _frozen(rank: _Rank) -> StallCause | None:
+    status = rank.status
+    if not status.is_frozen:
+        return None
+    frozen_s = rank.held_s(lambda s: s.is_frozen)
+    if status.heartbeat_age_s is not None:  # pulses that every sample falls into: its beacon has written between them
+        frozen_s = min(frozen_s, status.heartbeat_age_s + HEARTBEAT_S + age_s(rank.live, rank.node))
+    is_stopped = status.process_state == ProcessState.STOPPED
+    return rank.cause(
+        StallKind.STOPPED if is_stopped else StallKind.TRACED,
+        FaultClass.CPU_STUCK,
+        stays=frozen_s >= STOPPED_S,
+        confidence=Confidence.CERTAIN,
+        doing=str(status.process_state),
+        what="State: T (stopped)" if is_stopped else "State: t (tracing stop)",
+        began_s=rank.live.now_s - frozen_s,
+    )
+
+
+def _gil(rank: _Rank) -> StallCause | None:
+    """Its beacon, a thread of the same interpreter, does not run, while the process is not stopped.
+
+    Libraries that are loaded hold the GIL for seconds, and an interpreter that ends lets no thread run any more.
+    """
+    status, stack = rank.status, rank.stack
+    stale_s = status.heartbeat_age_s
+    is_elsewhere = status.process_state == ProcessState.DISK or status.phase in {"starting", "ending"}
+    if stale_s is None or stale_s < GIL_S or is_elsewhere:
+        return None
+    if stack is not None and (stack.activity in LEAVING or not rank.has_frames):
+        return None
+    rests = status.cpu_share is not None and status.cpu_share < 0.1 and rank.call not in {"running", "page fault"}
+    # A thread that imports or computes has the GIL, and gives it back; where CPUs are short it is slow to.
+    may_go_on = rank.others_work or status.phase in {"importing", "compiling"} or not rank.has_frames
+    return rank.cause(
+        StallKind.GIL,
+        FaultClass.CPU_STUCK,
+        stays=rests and stale_s >= BLOCKED_S and not may_go_on,
+        confidence=Confidence.CERTAIN if rests else Confidence.LIKELY,
+        doing="gil",
+        what=rank.call or str(status.process_state),
+        began_s=rank.live.now_s - stale_s,
+    )
+
+
+def _child(rank: _Rank) -> StallCause | None:
+    """A descendant that is frozen, or a loader that ended unnoticed."""
+    children = rank.seen.children if rank.seen is not None else ()
+    broken = [
+        c for c in children if c.state in ProcessState.FROZEN or (c.state == ProcessState.ZOMBIE and c.role == "loader")
+    ]
+    if not broken or rank.doing not in CHILD_WAITS:
+        return None
+    worst = min(broken, key=lambda c: (c.role != "loader", c.pid))
+    return rank.cause(
+        StallKind.CHILD,
+        FaultClass.CPU_STUCK,
+        stays=rank.stay_s >= STOPPED_S,
+        confidence=Confidence.CERTAIN,
+        doing=rank.doing or "data_loading",
+        what=f"{worst.pid} ({worst.role}, {worst.state})",
+        began_s=None,
+    )
+
+
+def _storage(rank: _Rank) -> StallCause | None:
+    """It waits in the kernel for storage: a matter of seconds where a file server is meant, else of patience."""
+    seen = rank.seen
+    wchan = (seen.wchan or "") if seen is not None else ""
+    is_remote = wchan.lstrip("_").startswith(REMOTE_WAITS)
+    if rank.status.process_state != ProcessState.DISK and not is_remote:
+        return None
+    states = {ProcessState.DISK, ProcessState.SLEEPING} if is_remote else {ProcessState.DISK}
+    held = rank.held_s(lambda s: s.process_state in states)
+    for_s = min(held, rank.stay_s or held)
+    stays = for_s >= (REMOTE_IO_S if is_remote else LOCAL_IO_S) and is_idle(rank.live, rank.status.rank)
+    if not stays and not (is_remote and for_s >= MOVES_S):
+        return None  # a rank that writes much is often seen so
+    path = (seen.open_file or "") if seen is not None else ""
+    return rank.cause(
+        StallKind.IO,
+        FaultClass.CPU_STUCK,
+        stays=stays,
+        confidence=Confidence.CERTAIN if is_remote else Confidence.LIKELY,
+        doing="io",
+        what=f"{path} ({rank.call or 'kernel'}{', ' + wchan if wchan else ''})".strip(),
+        began_s=rank.live.now_s - for_s,
+    )
+
+
+def _elsewhere(rank: _Rank) -> StallCause | None:
+    """In another call that waits for others, or on its way out."""
+    is_joined = rank.doing in WAITING and (rank.doing == "in_collective" or rank.status.framework == "jax")
+    stays = rank.stay_s >= STAYS_S
+    if not (is_joined or rank.doing in LEAVING) or (not stays and _has_left_its_groups(rank)):
+        return None
+    return rank.cause(StallKind.ELSEWHERE if is_joined else StallKind.LEAVING, FaultClass.DESYNC_FLOW, stays=stays)
+
+
+def _lock(rank: _Rank) -> StallCause | None:
+    heartbeat_age_s = rank.status.heartbeat_age_s
+    runs_python = heartbeat_age_s is None or heartbeat_age_s < FRESH_HEARTBEAT_S
+    is_blocked = rank.doing == "lock" and rank.stay_s >= BLOCKED_S and is_idle(rank.live, rank.status.rank)
+    # Another thread that works will release it; without one no thread will.
+    stays = rank.stack is not None and not rank.others_work
+    if not is_blocked or not runs_python or (not stays and _has_left_its_groups(rank)):
+        return None
+    return rank.cause(StallKind.LOCK, FaultClass.CPU_STUCK, stays=stays)
+
+
+def _left_groups(rank: _Rank) -> StallCause | None:
+    """It has destroyed its groups, and does not end."""
+    return rank.cause(StallKind.LEAVING, FaultClass.DESYNC_FLOW, stays=True) if _has_left_its_groups(rank) else None
+
+
+def _work(rank: _Rank) -> StallCause | None:
+    """It computes, loads, saves, or waits for a child: this ends by itself."""
+    status, doing = rank.status, rank.doing
+    is_of_this_place = rank.stay_s > SHARE_OF_S or doing not in {"sleep", "lock", "user_idle"}
+    uses_cpu = (status.cpu_share or 0.0) > WORKS_SHARE and is_of_this_place
+    uses_cpu = uses_cpu or (status.children_cpu_share or 0.0) > WORKS_SHARE
+    if not (uses_cpu or 0.0 < rank.stay_s < MOVES_S or doing in WORKING):
+        return None
+    return rank.cause(StallKind.WORK, FaultClass.CPU_BUSY, doing=doing if doing in WORKING else "cpu_work")
+
+
+def _idle(rank: _Rank) -> StallCause | None:
+    if rank.doing in {"sleep", "user_idle"}:
+        return rank.cause(StallKind.SLEEP, FaultClass.CPU_STUCK)
+    return rank.cause(StallKind.UNKNOWN, FaultClass.CPU_STUCK, confidence=Confidence.POSSIBLE)
+
+
+CASES: Sequence[Callable[[_Rank], StallCause | None]] = (
+    _ended, _frozen, _gil, _child, _storage, _elsewhere, _lock, _left_groups, _work, _idle
+)  # fmt: skip
+"""In this order; the last one always has an answer."""
+
+
+def _is_of_now(live: Live, status: RankStatus) -> bool:
+    """Whether the rank has stood where it stands since before its node answered; both by the clock of that node."""
+    answer = live.evidence.get(live.node_of_rank().get(status.rank, -1))
+    if answer is None or status.site_since_s is None or status.is_gone:
+        return True
+    return answer.status.time_s >= status.site_since_s  # the sample before the stacks were asked for
+
+
+def _has_left_its_groups(rank: _Rank) -> bool:
+    """It had groups and has had none for a while, and it does not end."""
+    if rank.status.groups or rank.status.phase == "ending":
+        return False
+    positions = (p.positions.get(rank.status.rank) for p in rank.run.progress)
+    return (
+        any(position is not None and position.enqueued > 0 for position in positions)
+        and rank.held_s(lambda s: not s.groups and s.phase != "ending") >= GONE_S
+    )
+
+
+def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack | None) -> str:
+    """What the main thread does, by its frames; where they do not tell, by its system call and processor time."""
+    kind = stack.activity if stack is not None else ""
+    call = _call(seen)
+    if kind not in {"", "unreadable", "user_code", "user_idle", "lock"}:
+        return kind
+    if kind in {"user_code", "user_idle"} and status.framework == "jax" and call in LOCK_CALLS | POLLS:
+        return "gpu_wait"  # what asks for an array's value has no frame of Python
+    if kind == "lock" and call in {"", "running", *LOCK_CALLS, *POLLS}:
+        return "lock"
+    if status.process_state == ProcessState.RUNNING or call == "running" or (status.cpu_share or 0.0) > 0.5:
+        return "cpu_work"
+    if call in LOCK_CALLS:
+        return "lock"
+    if call in SLEEP_CALLS:
+        return "sleep"
+    if call in FILE_CALLS and seen is not None and _is_file(seen.open_file):
+        return "io"
+    if call in NETWORK_CALLS:
+        return "network_wait"
+    if call in {"wait4", "waitid"}:
+        return "subprocess_wait"
+    if kind in {"user_idle", "lock"}:
+        return kind
+    return PHASES.get(status.phase, "cpu_work" if (status.cpu_share or 0.0) > 0.2 else kind or "")
+
+
+def stack_of(run: RunEvidence | None, rank: int) -> ProcessStack | None:
+    """The stack of the rank's own process."""
+    stacks = run.stacks if run is not None else ()
+    return next((s for s in stacks if s.rank == rank and s.role == "rank"), None)
+
+
+def _call(seen: RankEvidence | None) -> str:
+    return (seen.syscall or "").partition("(")[0].strip() if seen is not None else ""
+
+
+def _is_file(path: str | None) -> bool:
+    not_files = ("socket:", "pipe:", "anon_inode:", "/dev/pts", "/dev/null", "/dev/tty")
+    return bool(path) and not str(path).startswith(not_files)
+
+
+def _shown(
+    rank: int, status: RankStatus, seen: RankEvidence | None, stack: ProcessStack | None
+) -> tuple[Evidence, ...]:
+    """The process's state, its stacks and its children as evidence."""
+    cpu = "" if status.cpu_share is None else f", {status.cpu_share:.0%} of a processor"
+    beat = "" if status.heartbeat_age_s is None else f", beacon {status.heartbeat_age_s:.1f} s ago"
+    found = [
+        Evidence(
+            source=f"rank {rank}",
+            text=f"process {status.pid}: {status.process_state}, phase {status.phase}{cpu}{beat}"
+            + (f", at {status.site}" if status.site else ""),
+        )
+    ]
+    if seen is not None and (seen.wchan or seen.syscall):
+        call = f"system call {seen.syscall}" if seen.syscall else ""
+        path = f" on {seen.open_file}" if seen.open_file else ""
+        where = f"kernel function {seen.wchan}" if seen.wchan else ""
+        found.append(Evidence(source=f"rank {rank} /proc", text=", ".join(w for w in (call + path, where) if w)))
+    if stack is not None and stack.threads:
+        main = next((t for t in stack.threads if t.is_main), stack.threads[0])
+        others = [t for t in stack.threads if t is not main and t.frames][:3]
+        for thread, name in ((main, "main thread"), *((t, f"thread {t.name}") for t in others)):
+            frames = " < ".join(f"{f.function} ({f.file}:{f.line})" for f in thread.frames[:4])
+            found.append(evidence(stack.origin, f"rank {rank} {name}: {frames}", stack.time_s))
+    elif seen is not None and seen.why_no_stack:
+        found.append(Evidence(source=f"rank {rank}", text=f"no stack: {seen.why_no_stack}"[:300]))
+    found += [
+        Evidence(source=f"rank {rank}", text=f"{child.role} process {child.pid}: {child.state}")
+        for child in (seen.children if seen is not None else ())
+        if child.state in ProcessState.FROZEN | {ProcessState.ZOMBIE, ProcessState.DISK}
+    ][:3]
+    return tuple(found[:7])

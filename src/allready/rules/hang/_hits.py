@@ -1,0 +1,39 @@
+"""What the rules about hangs share: a blame of their kind, and hits with who waits for whom in what."""
+
+from typing import Any
+
+from allready.judging.analysis import Analysis
+from allready.judging.hang import HangBlame, HangKind, blame_hang
+from allready.judging.run_signs import onset, who
+from allready.judging.waits import Wait, WaitSnapshot, positions
+from allready.model import Culprits, Hit, clock_time
+
+
+def blamed(case: Analysis, kind: HangKind) -> tuple[HangBlame, WaitSnapshot, Wait] | None:
+    """What explains the hang, with its snapshot and wait, if it is of this kind."""
+    found = case.of(blame_hang)
+    if found.kind is not kind or found.snapshot is None or found.wait is None:
+        return None
+    return found, found.snapshot, found.wait
+
+
+def hit_of(case: Analysis, found: HangBlame, **changes: Any) -> Hit:
+    """A hit that accuses the ranks of `found`; `changes`: fields of the hit, `values` are added to the usual ones."""
+    run, snapshot, wait = case.run, found.snapshot, found.wait
+    assert snapshot is not None
+    assert wait is not None
+    causes = [e for cause in found.causes[:4] for e in cause.evidence]
+    known: dict[str, Any] = {
+        "culprits": Culprits(ranks=found.ranks),
+        "evidence": (*causes, *positions(snapshot, found.ranks))[:10],
+        "fault_time": clock_time(onset(run)),
+    }
+    values = {
+        "waiting": who(run, wait.waiting),
+        "operation": wait.operation.name,
+        "seq": wait.operation.seq,
+        "group": wait.label or wait.group,
+        "who": who(run, found.ranks),
+    }
+    values |= changes.pop("values", {})
+    return Hit(**(known | changes), values=values)

@@ -1,0 +1,113 @@
+"""What the rules about running jobs share: hits of one kind of stall, the values of their messages, and evidence."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from allready.judging.analysis import Analysis
+from allready.judging.hang import HangBlame, HangKind, blame_hang
+from allready.judging.live_status import named, status_of
+from allready.judging.stall import StallCause, StallKind
+from allready.judging.waits import WaitSnapshot, positions
+from allready.model import Culprits, Evidence, Hit, Live, World, clock_time, wall_clock
+
+MIN_WAIT_S = 1.2
+"""The newest status of a rank is up to a second old; a wait that lasted longer was one when it was taken."""
+MAX_EVIDENCE = 14
+
+
+def stall_hits(case: Analysis, *kinds: StallKind) -> Iterator[Hit]:
+    """A hit for ranks that are held up in one of these ways and do not go on by themselves."""
+    found = case.of(blame_hang)
+    causes = stays_of(found, kinds)
+    if causes:
+        confidence = min((c.confidence for c in causes), key=lambda c: c.weight)
+        yield hit_of(case, found, causes, confidence=confidence, fault_time=clock_time(visible_s(found, causes)))
+
+
+def stays_of(found: HangBlame, kinds: Sequence[StallKind]) -> tuple[StallCause, ...]:
+    """The causes of these kinds that stay, where the wait has lasted long enough to be reported."""
+    is_wait = found.kind in {HangKind.LATE, HangKind.JOINING} and found.for_s >= MIN_WAIT_S
+    if not is_wait and found.kind is not HangKind.FROZEN:
+        return ()
+    return tuple(c for c in found.causes if c.kind in kinds and c.stays)
+
+
+def hit_of(case: Analysis, found: HangBlame, causes: Sequence[StallCause], **changes: Any) -> Hit:
+    """A hit that accuses the ranks of these causes.
+
+    Args:
+        case: of a running job.
+        found: what explains the hang.
+        causes: why its ranks are late.
+        changes: fields of the hit; `values` are added to the usual ones.
+    """
+    live = case.live
+    assert live is not None
+    known: dict[str, Any] = {
+        "culprits": Culprits(ranks=tuple(sorted(c.rank for c in causes))),
+        "evidence": shown(live, found, causes),
+        "fault_time": clock_time(found.began_s),
+    }
+    values = common(live, case.world, found, causes) | changes.pop("values", {})
+    return Hit(**(known | changes), values=values)
+
+
+def operation(found: HangBlame) -> str:
+    """`all_reduce #12 (default_pg)`."""
+    wait = found.wait
+    assert wait is not None
+    name = "" if wait.operation.name == "?" else f"{wait.operation.name} "
+    return f"{name}#{wait.operation.seq} ({wait.label or wait.group})"
+
+
+def _place(live: Live, found: HangBlame) -> str:
+    """Where those who wait stand, where no recorder numbers operations."""
+    sites = (status.site for r in found.waiting if (status := status_of(live, r)) is not None)
+    return next((site for site in sites if site), "?")
+
+
+def common(live: Live, world: World, found: HangBlame, causes: Sequence[StallCause]) -> dict[str, object]:
+    """Who, since when, where, who waits and in what; the same names in every message."""
+    first = causes[0] if causes else None
+    status = status_of(live, first.rank) if first is not None else None
+    began = (first.began_s if first is not None else None) or found.began_s
+    return {
+        "who": named(live, world, (c.rank for c in causes) if causes else found.ranks),
+        "on": node_label(live, world, first.rank) if first is not None else "?",
+        "pid": (status.pid if status is not None else None) or "?",
+        "since": wall_clock(began),
+        "site": (first.site if first is not None else "") or "?",
+        "doing": (first.doing if first is not None else "") or "?",
+        "what": (first.what if first is not None else "") or "?",
+        "waiting": named(live, world, found.waiting) if found.waiting else "-",
+        "operation": operation(found) if found.wait is not None else _place(live, found),
+        "waits_since": wall_clock(found.began_s),
+    }
+
+
+def node_label(live: Live, world: World, rank: int) -> str:
+    """The node of a rank, `2 (gpu02)`; `?` where it is not known."""
+    node = live.node_of_rank().get(rank)
+    return "?" if node is None else world.label(node)
+
+
+def shown(live: Live, found: HangBlame, causes: Sequence[StallCause]) -> tuple[Evidence, ...]:
+    """What shows the causes, how far ranks came, and where those who wait stand."""
+    evidence = [e for c in causes[:4] for e in c.evidence]
+    if found.wait is not None:
+        snapshot = WaitSnapshot(source=found.wait.source, waits=(found.wait,))
+        evidence += positions(snapshot, tuple(c.rank for c in causes))
+    for rank in found.waiting[:4]:
+        status = status_of(live, rank)
+        if status is not None and status.site:
+            evidence.append(Evidence(source=f"rank {rank}", text=f"rank {rank} waits: {status.phase} at {status.site}"))
+    return tuple(evidence)[:MAX_EVIDENCE]
+
+
+def visible_s(found: HangBlame, causes: Sequence[StallCause]) -> float | None:
+    """When the fault could first be seen: the halt, the end, or the last rank that came to wait."""
+    sudden = {StallKind.STOPPED, StallKind.TRACED, StallKind.LEFT}
+    own = [c.began_s for c in causes if c.began_s is not None and c.kind in sudden]
+    if own:
+        return max(min(own), found.began_s or 0.0) if causes[0].kind is StallKind.LEFT else min(own)
+    return found.began_s

@@ -1,0 +1,355 @@
+"""A recorded run as the live feed that its agents would have sent: statuses and answers into the real monitor.
+
+A recording has a few moments of a job: how far ranks had come when it stood still, their stacks then, and how each of
+them ended.  The feed shows these moments in their order: a job that stands (if anything recorded shows it standing),
+then its ends in the order of their times, each with the last words that the rank wrote.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from allready.evidence.inputs import find
+from allready.evidence.read import read_all
+from allready.evidence.reading import Reading
+from allready.judging.analysis import Analysis
+from allready.judging.assemble import assemble, world_of
+from allready.judging.run_signs import WAITED
+from allready.judging.stall import BUSY, WAITING
+from allready.judging.stall_files import left_early
+from allready.judging.waits import snapshots
+from allready.live.digests import digests_of, with_root
+from allready.live.monitor.monitor import Judge
+from allready.model import (
+    Death,
+    Fleet,
+    GroupMark,
+    GroupProgress,
+    Mismatch,
+    NodeEvidence,
+    NodeStatus,
+    PaceSample,
+    ProcessStack,
+    ProcessState,
+    RankEvidence,
+    RankStatus,
+    Report,
+    RunEvidence,
+    World,
+    WorldNode,
+)
+from tests.live.monitor.made import entry
+
+STEP_S = 0.2
+STANDS_S = 12.0
+"""For so long the feed shows a job that stands; the monitor knows its verdict by then."""
+HANG_AFTER_S = 8.0
+AFTER_ENDS_S = 8.0
+NUM_BEFORE = 50
+"""Operations that all ranks made alike before one that differs."""
+LAST_LINES = 60
+
+PHASES = {
+    "in_collective": "communicating", "gpu_wait": "communicating", "import_or_compile": "importing", "io": "saving",
+    "data_loading": "loading", "exit": "ending",
+}  # fmt: skip
+STATES = {"stopped": ProcessState.STOPPED}
+CALLS = {"sleep": "clock_nanosleep", "lock": "futex", "subprocess_wait": "wait4", "network_wait": "recvfrom"}
+WRITER = re.compile(r"^\s*(?:\d+:\s?)?\[(?:default|rank)?(\d+)\]:?\s?(?:\[rank\d+\]:\s?)?")
+"""What launchers put before the lines of a rank."""
+LAUNCHERS = re.compile(r"distributed/elastic/|Sending process \d+ closing signal|\.launch(?:er)?:|slurmstepd|srun:")
+
+
+@dataclass
+class Feed:
+    """One recorded run, played to a monitor."""
+
+    readings: list[Reading]
+    run: RunEvidence
+    now: float = 100.0
+    ended: dict[int, Death | None] = field(default_factory=dict)  # rank -> its death; None: in order
+    ended_at: dict[int, float] = field(default_factory=dict)  # rank -> the feed's time
+    told: set[int] = field(default_factory=set)  # nodes whose calls were told
+    judge: Judge = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.wall_s = (self.run.last_time_s or 1_790_000_000.0) - self.now
+        self.world = _world(self.run)
+        self.stuck_s = self.wall_s + self.now
+        self.groups = _groups(self.run)
+        self.stacks = {s.rank: s for s in self.run.stacks if s.rank is not None and s.role in {"rank", "other"}}
+        self.judge = Judge(hang_after_s=HANG_AFTER_S, world=self.world)
+        has_dumps = any(r.dumps for r in self.readings)
+        self.entries = {
+            r: _entries(() if has_dumps else self.run.mismatches, r, self.stuck_s)
+            for n in self.world.nodes
+            for r in n.ranks
+        }
+
+    def end(self, deaths: Mapping[int, Death | None]) -> None:
+        """These ranks are gone from now on."""
+        self.ended |= deaths
+        self.ended_at |= dict.fromkeys(deaths, self.now)
+
+    def play(self, seconds: float) -> None:
+        """Let time pass."""
+        until = self.now + seconds
+        while self.now < until - 1e-9:
+            for node in self.world.nodes:
+                self.judge.take_status(self._status(node), self.now, self.wall_s + self.now)
+            order = self.judge.wants(self.now)
+            if order is not None:
+                for node in self.world.nodes:
+                    self.judge.take_evidence(self._answer(node, order.number), self.now)
+            self.judge.judge(self.now, self.wall_s + self.now)
+            self.now += STEP_S
+
+    def _status(self, node: WorldNode) -> NodeStatus:
+        now_s = self.wall_s + self.now
+        pace = () if node.node_rank in self.told else tuple(s for r in node.ranks for s in self._pace(r))
+        self.told.add(node.node_rank)
+        return NodeStatus(
+            node_rank=node.node_rank, name=node.name, time_s=now_s, ranks=tuple(map(self._rank, node.ranks)), pace=pace
+        )
+
+    def _pace(self, rank: int) -> Iterator[PaceSample]:
+        entries = self.entries[rank]
+        roots = {m.seq: m.by_rank[rank].root for m in self.run.mismatches if rank in m.by_rank}
+        digests = {seq: with_root(d, roots.get(seq)) for seq, d in digests_of(entries).items()}
+        if entries:
+            yield PaceSample(
+                rank=rank,
+                group="0",
+                seqs=tuple(e["collective_seq_id"] for e in entries),
+                created_s=tuple(e["time_created_ns"] / 1e9 for e in entries),
+                digests=tuple(digests[e["collective_seq_id"]] for e in entries),
+                size_bytes=tuple(4 * e["input_sizes"][0][0] for e in entries),
+            )
+
+    def _rank(self, rank: int) -> RankStatus:
+        if rank in self.ended:
+            return self._ended(rank, self.ended[rank])
+        stack = self.stacks.get(rank)
+        doing = stack.activity if stack is not None else ""
+        waited_s = self.wall_s + self.now - self.stuck_s
+        marks = tuple(
+            mark for g in self.groups for mark in _mark(g, rank, self.stuck_s, waited_s, self.world.world_size)
+        )
+        waits = any(m.waiting_s is not None for m in marks)
+        is_busy = doing in BUSY
+        return RankStatus(
+            rank=rank,
+            pid=self._pid(rank),
+            process_state=STATES.get(doing, ProcessState.RUNNING if is_busy else ProcessState.SLEEPING),
+            phase=PHASES.get(doing, "communicating" if waits and not doing else "computing"),
+            heartbeat_age_s=waited_s if doing == "stopped" else 0.1,
+            cpu_share=1.0 if is_busy else 0.0,
+            children_cpu_share=0.0,
+            groups=marks,
+            period_s=0.1,
+            num_operations=max((m.enqueued for m in marks), default=0) + NUM_BEFORE,
+            framework="jax" if self._is_jax() else "torch",
+            site=stack.site if stack is not None else "",
+            site_since_s=self.stuck_s,
+        )
+
+    def _ended(self, rank: int, death: Death | None) -> RankStatus:
+        signal = death.signal if death is not None and death.kind != "exception" else None
+        code = 0 if death is None else None if signal else death.exit_code or 1
+        is_oom = death is not None and death.kind == "oom"
+        return RankStatus(
+            rank=rank,
+            pid=self._pid(rank),
+            process_state=ProcessState.KILLED if signal else ProcessState.EXITED,
+            exit_code=code,
+            signal=signal,
+            ended_s=self.wall_s + self.ended_at[rank],
+            oom_killed=is_oom,
+        )
+
+    def _pid(self, rank: int) -> int:
+        return next((p.pid for p in self.run.processes if p.rank == rank and p.pid is not None), 100_000 + rank)
+
+    def _is_jax(self) -> bool:
+        return any("jax" in f.file for s in self.run.stacks for t in s.threads for f in t.frames) or any(
+            e.signature.startswith("jax.") for e in self.run.events
+        )
+
+    def _answer(self, node: WorldNode, number: int) -> NodeEvidence:
+        ranks = tuple(self._evidence(self._rank(r)) for r in node.ranks)
+        status = NodeStatus(
+            node_rank=node.node_rank,
+            name=node.name,
+            time_s=self.wall_s + self.now,
+            ranks=tuple(r.status for r in ranks),
+        )
+        ras = next((r.source.path for r in self.readings if r.ras), None) if node.node_rank == 0 else None
+        return NodeEvidence(
+            node_rank=node.node_rank,
+            number=number,
+            time_s=self.wall_s + self.now,
+            status=status,
+            ranks=ranks,
+            ras=_text(ras),
+            kernel_lines=tuple(e.text for e in self.run.events if e.signature.startswith("kernel.")),
+        )
+
+    def _evidence(self, status: RankStatus) -> RankEvidence:
+        rank, dump = status.rank, b""
+        for reading in self.readings:
+            if any(d.rank == rank for d in reading.dumps):
+                dump = Path(reading.source.path).read_bytes()
+        stack = self.stacks.get(rank) if rank not in self.ended else None
+        doing = stack.activity if stack is not None else ""
+        return RankEvidence(
+            rank=rank,
+            status=status,
+            dump=base64.b64encode(dump).decode(),
+            ring=_ring(self.entries[rank]),
+            stack=_frames(stack, status.pid) if stack is not None else "",
+            log_tail=_last_words(self.ended.get(rank), rank),
+            syscall=CALLS.get(doing, "running" if doing in BUSY else "poll" if doing in WAITING else ""),
+            wchan="nfs_wait" if doing == "io" else None,
+        )
+
+
+def replay(folder: Path) -> Report:
+    """The report of the monitor when the whole run has been told to it."""
+    readings = read_all(find([str(folder)]), workers=1)
+    run = assemble(readings)
+    feed = Feed(readings, run)
+    all_well = bool(run.expected_ranks) and len(run.ended_well) >= run.expected_ranks
+    given_up_s = [e.time_s for e in run.events if e.signature in WAITED and e.time_s is not None]
+    own = [d for d in run.deaths if d.rank is not None and not d.by_launcher and not d.earlier]
+    first = [d for d in own if not d.is_collective_error and (not given_up_s or (d.time_s or 0.0) < min(given_up_s))]
+    if not all_well:
+        gone = (r for n in feed.world.nodes for r in n.ranks if r in run.ended_well or left_early(run, r) is not None)
+        feed.end(dict.fromkeys(gone))
+    if not first and not all_well:
+        feed.play(STANDS_S)
+    ordered = sorted(own, key=lambda d: (d not in first, d.time_s is None, d.time_s or 0.0))
+    for death, following in zip_longest(ordered, ordered[1:]):
+        if death.rank is not None and feed.ended.get(death.rank) is None:
+            feed.end({death.rank: death})
+        times = [d.time_s for d in (death, following) if d is not None and d.time_s is not None]
+        feed.play(min(1.0, max(times) - min(times)) if len(times) == 2 else 1.0)
+    if all_well:
+        feed.end(dict.fromkeys(range(run.expected_ranks)))
+    feed.play(AFTER_ENDS_S)
+    return feed.judge.finish(feed.now, feed.wall_s + feed.now)
+
+
+def _world(run: RunEvidence) -> World:
+    """The job's members; a rank of which no file tells the node is on the first."""
+    known = world_of(run)
+    size = max(
+        known.world_size, 1 + max(run.node_of_rank, default=-1), 1 + max((d.rank or 0 for d in run.deaths), default=0)
+    )
+    placed = {r for n in known.nodes for r in n.ranks}
+    rest = tuple(r for r in range(size) if r not in placed)
+    nodes = [(n.node_rank, n.name or f"node{n.node_rank}", n.ranks) for n in known.nodes] or [(0, "node0", ())]
+    return World(
+        num_nodes=len(nodes),
+        world_size=size,
+        nodes=tuple(
+            WorldNode(node_rank=number, name=name, ranks=tuple(sorted((*ranks, *(rest if at == 0 else ())))))
+            for at, (number, name, ranks) in enumerate(nodes)
+        ),
+    )
+
+
+def _groups(run: RunEvidence) -> list[GroupProgress]:
+    """How far ranks came in each group, by what tells most of it."""
+    found: dict[str, GroupProgress] = {}
+    for snapshot in snapshots(Analysis(Fleet(world=World(num_nodes=1, world_size=0), run_evidence=run))):
+        for wait in (*snapshot.waits, *snapshot.level):
+            if wait.progress is not None and (snapshot.source == "torch" or not found):
+                found.setdefault(wait.progress.group, wait.progress)
+    for progress in run.progress:
+        if progress.source == "flight recorder":
+            found.setdefault(progress.group, progress)
+    return list(found.values())
+
+
+def _mark(group: GroupProgress, rank: int, stuck_s: float, waited_s: float, size: int) -> Iterator[GroupMark]:
+    members = group.members or tuple(sorted({*group.positions, *group.absent})) or tuple(range(size))
+    if rank not in members or " send " in group.group:
+        return
+    position = group.positions.get(rank)
+    waiting = [p.stuck.seq for p in group.positions.values() if p.stuck is not None]
+    if position is None:  # nothing is recorded of it: it has not come to what the others wait in
+        enqueued, stuck = max(waiting, default=1) - 1, None
+    else:
+        enqueued, stuck = position.enqueued, position.stuck
+    yield GroupMark(
+        group=group.group.partition(" [")[0],
+        label=group.label,
+        members=members,
+        enqueued=enqueued,
+        completed=enqueued if stuck is None else stuck.seq - 1,
+        waiting_s=None if stuck is None else waited_s,
+        moved_s=stuck_s,
+    )
+
+
+def _entries(mismatches: Sequence[Mismatch], rank: int, now_s: float) -> list[Any]:
+    """What a recorder would hold where only NCCL's log has the calls: equal ones, and then those that differ."""
+    found = []
+    for mismatch in mismatches:
+        operation = mismatch.by_rank.get(rank)
+        if mismatch.source != "coll log" or mismatch.kind == "peer" or operation is None:
+            continue
+        usual = next(iter(mismatch.by_rank.values()))
+        for seq in range(max(1, mismatch.seq - NUM_BEFORE), mismatch.seq + 1):
+            call = operation if seq == mismatch.seq else usual
+            at_s = now_s - 0.1 * (mismatch.seq + 1 - seq)
+            size = call.num_elements if seq == mismatch.seq else 100
+            found.append(entry(seq, at_s, call.name, size or 1, call.dtype or "Float", done=seq < mismatch.seq))
+        break
+    return found
+
+
+def _ring(entries: list[Any]) -> str:
+    return json.dumps({"version": "2.10", "entries": entries, "pg_config": {}, "pg_status": {}}) if entries else ""
+
+
+def _frames(stack: ProcessStack, pid: int | None) -> str:
+    """As faulthandler writes them, with the head that agents put before."""
+    lines = [f"--- Process {pid}: rank {stack.rank}, pid {pid}, host node ---"]
+    for number, thread in enumerate(sorted(stack.threads, key=lambda t: not t.is_main), start=1):
+        head = "Current thread" if thread.is_main else "Thread"
+        lines.append(f"{head} 0x{number:016x} (most recent call first):")
+        lines += [f'  File "{f.file}", line {f.line or 1} in {f.function}' for f in thread.frames]
+    return "\n".join(lines) + "\n"
+
+
+def _last_words(death: Death | None, rank: int) -> str:
+    """The lines around a death in the file that tells of it, as far as they are this rank's and not its launcher's.
+
+    What a library writes when it aborts has no mark of a rank before it.
+    """
+    if death is None or death.origin.line is None:
+        return death.text if death is not None else ""
+    lines = _text(death.origin.source).splitlines()[: death.origin.line + LAST_LINES]
+    lines = [line for line in lines if not LAUNCHERS.search(line)]
+    marks = [WRITER.match(line) for line in lines]
+    if any(m is not None and int(m[1]) == rank for m in marks):
+        is_abort = death.signal == "SIGABRT"
+        of_rank = [is_abort if m is None else int(m[1]) == rank for m in marks]
+        lines = [line[m.end() if m else 0 :] for line, m, own in zip(lines, marks, of_rank, strict=True) if own]
+    return "\n".join(lines[-3 * LAST_LINES :]) + "\n"
+
+
+def _text(path: str | None) -> str:
+    return Path(path).read_text(encoding="utf-8", errors="replace") if path and Path(path).is_file() else ""
+
+
+def outcome(report: Report) -> tuple[str, tuple[int, ...]]:
+    """Class and ranks of its verdict."""
+    verdict = report.verdict
+    return ("HEALTHY", ()) if verdict is None else (str(verdict.fault_class), verdict.culprits.ranks)

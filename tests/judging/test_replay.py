@@ -1,0 +1,86 @@
+"""Every recorded run gives the same class and ranks as a live feed and from files."""
+
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from allready.cli.main import main
+from allready.report.json_report import decode
+from tests.cases import cases
+from tests.judging.replay import outcome, replay
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+PARTS = (
+    "runs", "runs_cpu", "runs_cpu_two_nodes", "h100/two_nodes", "h100/frameworks", "h100/jax", "h200/ruins", "h200/runs"
+)  # fmt: skip
+ARCHIVES = {
+    f"{part}/{path.name.partition('.tar')[0]}": path
+    for part in PARTS
+    for path in sorted((FIXTURES / part).glob("*.tar.*"))
+}
+CI = [name for name in ARCHIVES if name.startswith(("runs/", "h100/two_nodes/"))]
+
+CANNOT: Mapping[str, tuple[str, ...]] = {
+    "only output is recorded, which counts no operations and shows no rank's place; agents tell both": (
+        "runs_cpu/gloo_early", "runs_cpu/gloo_exit_0", "runs_cpu/gloo_sigstop", "runs_cpu/gloo_size",
+        "runs_cpu/gloo_sleep", "runs_cpu/gloo_tokenize", "runs_cpu/jax_kill", "runs_cpu/jax_stop",
+        "runs_cpu_two_nodes/barrier_rank0", "runs_cpu_two_nodes/ddp_no_sync", "runs_cpu_two_nodes/dtype",
+        "runs_cpu_two_nodes/exits_early", "runs_cpu_two_nodes/extra_reduce", "runs_cpu_two_nodes/fewer_steps",
+        "runs_cpu_two_nodes/fsdp_twice", "runs_cpu_two_nodes/group_by_one", "runs_cpu_two_nodes/groups_cross",
+        "runs_cpu_two_nodes/never_joins", "runs_cpu_two_nodes/object_alone", "runs_cpu_two_nodes/oom_caught",
+        "runs_cpu_two_nodes/order", "runs_cpu_two_nodes/os_exit", "runs_cpu_two_nodes/rank0_saves",
+        "runs_cpu_two_nodes/send_alone", "runs_cpu_two_nodes/size", "runs_cpu_two_nodes/skip",
+    ),
+    "the fault is at the start: lines of NCCL's log or of the launcher, of which agents send what ranks died of": (
+        "h100/jax/interface", "h100/jax/port_taken", "h100/two_nodes/never_joins", "h100/two_nodes/no_interface",
+        "h200/ruins/never_joins", "h200/ruins/no_interface", "h200/ruins/same_gpu", "runs/shm_tiny",
+        "runs/wrong_ifname", "runs_cpu/start_iface", "runs_cpu/start_name", "runs_cpu/start_port",
+    ),
+    "sends and receives, or splits: NCCL's log has pairs of them, the numbers of a cell count all operations": (
+        "h100/frameworks/both_recv", "h100/frameworks/groups_cross", "h100/frameworks/p2p_sizes",
+        "h100/frameworks/splits", "h100/two_nodes/both_recv", "h100/two_nodes/groups_cross",
+        "h100/two_nodes/send_alone", "h200/ruins/send_alone",
+    ),
+    "what a live job shows is not recorded: sockets, GPUs, children, the pace, the state of a silent process": (
+        "h100/frameworks/loader_stuck", "h100/jax/sigstop", "h100/jax/sigstop_first", "h100/two_nodes/loader_stuck",
+        "h100/two_nodes/os_exit", "h100/two_nodes/slow", "h100/two_nodes/spin", "h200/ruins/slow", "h200/ruins/spin",
+        "h200/runs/link_down", "h200/runs/sigkill", "h200/runs/spin", "runs/link_down",
+    ),
+    "live it is known better: which rank left, or whose arguments were wrong": (
+        "h100/frameworks/fsdp_twice", "h100/two_nodes/fsdp_twice", "runs_cpu_two_nodes/splits",
+    ),
+    "two ranks ended within one step of the feed": ("h100/jax/assert_equal",),
+    "the root is in neither the dump nor the output": ("h100/frameworks/wrong_root",),
+}  # fmt: skip
+"""Why a recording does not show what agents would have sent -> runs."""
+EXCUSED = {name for names in CANNOT.values() for name in names}
+
+
+def differs(name: str, folder: Path) -> str:
+    """What is wrong with one run; "" where it is as it must be."""
+    run, target = folder / name, folder / "report.json"
+    with tarfile.open(ARCHIVES[name]) as tar:
+        tar.extractall(run, filter="data")
+    main(["diagnose", "-q", "--json", str(target), str(run)])
+    files, live = outcome(decode(target.read_bytes())), outcome(replay(run))
+    if (files == live) == (name in EXCUSED):
+        return f"{name}: from files {files}, as a live feed {live}"
+    return ""
+
+
+@cases("name", CI, parts=4)
+def test_a_recorded_run_as_a_live_feed_has_the_verdict_of_its_files(name: str, tmp_path: Path) -> None:
+    assert not differs(name, tmp_path)
+
+
+@pytest.mark.slow
+@cases("name", sorted(set(ARCHIVES) - set(CI)), parts=4)
+def test_the_other_recorded_runs_as_well(name: str, tmp_path: Path) -> None:
+    assert not differs(name, tmp_path)
+
+
+def test_the_excuses_name_recorded_runs_once() -> None:
+    assert len(EXCUSED) == sum(map(len, CANNOT.values()))
+    assert set(ARCHIVES) >= EXCUSED
