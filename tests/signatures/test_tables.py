@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
 from msgspec.structs import replace
 
 from allready.judging.registry import HEADINGS, placeholders
