@@ -122,7 +122,7 @@ SEEN_BY_A_WORKER: dict[Holder, tuple[str, str]] = {
     taken_by_http: ("START-PATH", "a http service"),
     taken_by_a_silent_listener: ("START-PATH", "a silent service"),
     taken_by_a_torch_store: ("START-ABSENT", "torch-store"),
-    taken_by_another_job: ("ENV-MISMATCH", "job ids differ at the master port: other"),
+    taken_by_another_job: ("ENV-MISMATCH", "nodes at the master port have different job ids"),
 }
 
 
