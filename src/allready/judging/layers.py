@@ -13,7 +13,7 @@ class Layer(StrEnum):
     PORT = "port"
     """The port at which the nodes meet is taken, cannot be opened, or belongs to another service."""
     LAUNCH = "launch"
-    """The processes could not be started as asked, or were told things that cannot all be true."""
+    """The processes could not be started as asked, or got settings that contradict each other."""
     ENVIRONMENT = "environment"
     """A driver, library, device or limit that a process needed is missing or does not fit, and the process says so."""
     PROCESS_END = "process_end"
@@ -23,13 +23,13 @@ class Layer(StrEnum):
     LINK = "link"
     """A path between nodes carries nothing while the job runs, as measured on it."""
     STALL = "stall"
-    """A rank does not come to the operation that the others wait in: stopped, blocked, busy."""
+    """A rank does not reach the operation that the others wait in: stopped, blocked, busy."""
     PATH = "path"
     """Packets do not arrive at the start: refused, filtered, no route, one direction only, only small ones."""
     PEER_LOST = "peer_lost"
     """A service of the job reports a rank as lost or silent."""
     ABSENCE = "absence"
-    """A node or rank never came."""
+    """A node or rank never joined."""
     NETWORK = "network"
     """A library or the kernel reports a failed connection, interface or transfer."""
     SILENCE = "silence"
@@ -57,7 +57,7 @@ class Layer(StrEnum):
     ECHO = "echo"
     """Lines that accuse no rank: echoes, teardown, noise."""
     FALLBACK = "fallback"
-    """Something failed, and nothing else says what; told only where no other layer has an error."""
+    """Something failed, and nothing else says what; reported only where no other layer has an error."""
 
     @property
     def position(self) -> int:

@@ -24,7 +24,7 @@ SLACK_S = 2.0
         Sign.OTHER_CALLS,
         Sign.PROCESS_END,
     ),
-    title="A node's ranks had ended in order while others still waited for them",
+    title="The ranks of a node exited normally while others still waited for them",
     message="all ranks of node {left} had ended without an error when {who} lost them[[ in {site}]]: they made fewer "
     "collective calls than the others",
     remedy="find why the ranks of node {left} came to their end earlier: fewer batches (drop_last=True, a sampler that "
@@ -35,9 +35,10 @@ def left_in_order(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Agents of torchrun that waited for the others at the end (`Error waiting on exit barrier`): that is where an agent
-    is whose workers all ended with exit code 0.  Told where that was before ranks of other nodes ended with a library's
-    error (a closed connection, a time-out), nobody failed for a reason of its own, and no other evidence tells of an
-    operation.  Where more nodes had ended than failed, none is accused: rather the few made a call more.
+    is whose workers all ended with exit code 0.  Reported where that was before ranks of other nodes ended with a
+    library's error (a closed connection, a time-out), no process failed for a reason of its own, and no other
+    evidence tells of an operation.  Where more nodes had ended than failed, none is accused: rather the few made a
+    call more.
     ## Why it matters
     The ranks that print the error are those that were left alone; who left prints nothing.
     ## Check by hand

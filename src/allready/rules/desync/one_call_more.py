@@ -40,7 +40,7 @@ SIZE_ERRORS = (
         Sign.OTHER_CALLS,
         Sign.PROCESS_END,
     ),
-    title="A rank has made more collective calls than the others",
+    title="One rank made more collective calls than the others",
     message="{who} made {ahead} calls in group {group} where the others made {usual}, and the library found "
     "operations that do not match",
     remedy="look for a collective that only {who} calls (a branch on rank, logging or evaluation on rank 0 only). A "
@@ -56,7 +56,7 @@ def one_call_more(run: RunEvidence) -> Iterator[Hit]:
     ## Check by hand
     Compare "last enqueued" of all ranks, or RAS's counters per operation.
     ## When it is harmless
-    Ranks may run ahead of each other while everything works; without the error of sizes this is not told.
+    Ranks may run ahead of each other while everything works; without the error of sizes this is not reported.
     """
     leading = [(progress, ahead) for progress in run.progress if (ahead := _ahead(progress))]
     if not leading:

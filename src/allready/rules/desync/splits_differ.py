@@ -14,7 +14,7 @@ from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mism
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_ARGS,
     layer=Layer.DESYNC,
-    title="The splits of an all_to_all do not fit together",
+    title="The splits of an all_to_all do not match",
     message="operation {seq} of group {group}: {sender} sends {num_sent} elements to rank {receiver}, which expects "
     "{num_expected}; {who} has a part in all that does not fit (seen: {num_misfits})",
     remedy="exchange the sizes first (an all_to_all of the counts) and give them as output_split_sizes, instead of "
@@ -31,7 +31,7 @@ def splits_differ(run: RunEvidence) -> Iterator[Hit]:
     Print input_split_sizes and output_split_sizes on every rank before the call: row x of the one must be column x of
     the other.
     ## When it is harmless
-    Never. Splits that are uneven and fit together are not told.
+    Never. Splits that are uneven and match are not reported.
     """
     for mismatch in first_mismatches(run, flow=False)[:4]:
         if not mismatch.misfits:

@@ -18,8 +18,8 @@ from allready.rules.hang._hits import blamed, hit_of
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
     applies=Applies.OFFLINE,
-    title="A rank does not say where it is, while all others tell that they wait",
-    message="{waiting} waited in {operation} (number {seq} of group {group}); {who} does not say where it was ({why})",
+    title="One rank is silent while all others wait",
+    message="{who} is silent ({why}); {waiting} waited in {operation} (number {seq} of group {group})",
     remedy=(PROCESS_STATE, KILLED_BY, RemedyStep(explanation="give the log of rank {ranks} to diagnose too")),
 )
 def rank_silent(case: Analysis) -> Iterator[Hit]:

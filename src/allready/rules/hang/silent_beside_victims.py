@@ -41,8 +41,8 @@ CLOSED = ("closed by peer", "connection reset", "connection closed", "remote pro
         Sign.ROOT_LINE,
         Sign.WAIT,
     ),
-    title="All ranks but one report that they waited or lost a peer",
-    message="{victims} report that {what}; {who} reports nothing",
+    title="All ranks but one log that they waited or lost a peer",
+    message="{who} logs nothing; {victims} report that {what}",
     remedy=(
         RemedyStep(
             explanation="read the output of {who} after its last iteration: was it stopped, asleep, in other work, or "

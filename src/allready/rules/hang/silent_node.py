@@ -30,9 +30,9 @@ SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
         Sign.ROOT_LINE,
         Sign.HANG,
     ),
-    title="The processes of one node lived on and said nothing when all others had given up waiting",
-    message="{victims} waited in vain[[ in {site}]]; the processes of node {silent} lived for {more} s more and said "
-    "nothing",
+    title="The processes of one node ran on silently after all others had given up waiting",
+    message="the processes of node {silent} ran on for {more} s without output after {victims} had waited in vain[[ "
+    "in {site}]]",
     remedy="look at the ranks of node {silent} while it hangs: py-spy dump --pid PID, cat /proc/PID/status (State T: "
     "stopped; D: waits for storage); what did they print last?",
 )

@@ -25,10 +25,10 @@ from allready.model import (
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
-    title="A node's agent ended while its ranks ran",
+    title="A node's agent exited while its ranks ran",
     message="node {who} is gone: the connection of its agent closed after {since} ({why}), while {ranks} ran there",
     remedy=RemedyStep(
-        explanation="find what ended the agent: the memory killer, kill -9, an eviction by the scheduler, a shutdown "
+        explanation="find what terminated the agent: the OOM killer, kill -9, an eviction by the scheduler, a shutdown "
         "of the machine; the ranks of a node end with its agent",
         where="node {who}",
         command="dmesg -T | grep -i -E 'killed process|oom' | tail -n 5; uptime; journalctl --since '10 min ago' | "

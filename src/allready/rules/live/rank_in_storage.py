@@ -16,7 +16,7 @@ from allready.rules.live._hits import stall_hits
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
     applies=Applies.LIVE,
-    title="A rank waits in the kernel for storage that does not answer",
+    title="A rank is blocked in the kernel on storage that does not answer",
     message="{who} has waited for storage since {since}: {what}, at {site}; waited for by {waiting} in {operation}",
     remedy=(
         RemedyStep(

@@ -18,7 +18,7 @@ from allready.rules.live._hits import hit_of, visible_s
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
-    title="Ranks have left the job while others still wait for them",
+    title="Ranks have exited while others still wait for them",
     message="{left} left ({doing}) after {last} operations, waited for by {waiting} in {operation} since "
     "{waits_since}; {who} made another number of calls than the rest",
     remedy=RemedyStep(

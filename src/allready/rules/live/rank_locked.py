@@ -16,9 +16,9 @@ from allready.rules.live._hits import stall_hits
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
     applies=Applies.LIVE,
-    title="A rank waits for a lock that nobody will release",
-    message="{who} has waited for a lock at {site} since {since}, and no thread of it works; waited for by {waiting} "
-    "in {operation}",
+    title="A rank waits for a lock that is never released",
+    message="{who} has waited for a lock at {site} since {since}, and none of its threads runs; waited for by "
+    "{waiting} in {operation}",
     remedy=(
         RemedyStep(
             explanation="see both stacks in the evidence: threads that take two locks must take them in one "

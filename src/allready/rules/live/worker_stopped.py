@@ -16,7 +16,7 @@ from allready.rules.live._hits import stall_hits
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
     applies=Applies.LIVE,
-    title="A rank waits for a child process that does not run",
+    title="A rank waits for a child process that is stopped or dead",
     message="{who} waits at {site} for its child process {what}; waited for by {waiting} in {operation} since "
     "{waits_since}",
     remedy=(
