@@ -97,10 +97,13 @@ PROCESS_STATE = RemedyStep(
     each=PROCESSES,
     where="{host}",
     command="ps -o pid,stat,wchan,lstart -p {pid}",
-    explanation="does rank {rank} run? State T is stopped, D waits for storage",
+    explanation="check that rank {rank} runs (state T: stopped, D: waits for storage)",
 )
 KILLED_BY = RemedyStep(
-    each=PROCESSES, where="{host}", command="dmesg -T | tail -50", explanation="was rank {rank} killed by the kernel?"
+    each=PROCESSES,
+    where="{host}",
+    command="dmesg -T | tail -50",
+    explanation="check whether the kernel killed rank {rank}",
 )
 
 
@@ -127,6 +130,13 @@ def wants_nccl(node: int, launch: PerNode[LaunchFacts], gpu: PerNode[GpuFacts] |
     if launch[node].backend in {"nccl", "gloo"}:
         return launch[node].backend == "nccl"
     return gpu is not None and len(gpu) > 0 and all(facts.visible for facts in gpu.values())
+
+
+def nccl_nodes(nodes: Iterable[int], launch: PerNode[LaunchFacts], gpu: PerNode[GpuFacts] | None) -> frozenset[int]:
+    """The nodes among `nodes` that will use NCCL; a node of whose job nothing is known is assumed to use it."""
+    one_of = {job.backend: node for node, job in launch.items()}
+    wants = {backend: wants_nccl(node, launch, gpu) for backend, node in one_of.items()}
+    return frozenset(n for n in nodes if n not in launch or wants[launch[n].backend])
 
 
 def nccl_worked(collectives: Collectives | None) -> bool:

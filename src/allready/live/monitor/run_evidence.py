@@ -1,4 +1,4 @@
-"""The board's words and answers as an `Aftermath`, which the same rules judge that judge the ruins of a run."""
+"""The monitor's statuses and answers as `RunEvidence`, which the rules for finished runs judge as well."""
 
 from collections.abc import Sequence
 
