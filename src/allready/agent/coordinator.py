@@ -9,7 +9,7 @@ import errno
 import socket
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -176,7 +176,7 @@ class JobCoordinator:
 
     # Attempts
 
-    async def _attempts(self, local: asyncio.Task[Any]) -> JobEnd:
+    async def _attempts(self, local: asyncio.Task[object]) -> JobEnd:
         while True:
             try:
                 ranks = assign_ranks({n: o for n, o in self._table.offers.items() if n in self._here()})
@@ -270,7 +270,7 @@ class JobCoordinator:
             addresses={n: o.addresses for n, o in self._table.offers.items()},
         )
 
-    async def _wait_for_nodes(self, choice: RestartChoice, why: str, local: asyncio.Task[Any]) -> bool:
+    async def _wait_for_nodes(self, choice: RestartChoice, why: str, local: asyncio.Task[object]) -> bool:
         """The back-off; then until enough nodes are here.  False: there is no other attempt."""
         values = {"attempt": str(self._tries.number), "wait": f"{choice.wait_s:.1f}", "why": why}
         self._agent.say(Note(key="run.again", values=values))

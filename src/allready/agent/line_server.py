@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from allready.messaging.wire import to_json
 
@@ -19,7 +19,7 @@ SEND_S = 5.0
 class Conversation(Protocol):
     """One connection."""
 
-    async def answer(self, line: bytes) -> Any:
+    async def answer(self, line: bytes) -> object:
         """The answer to a line.  ValueError: it is not of the protocol, which ends the connection."""
         ...
 
@@ -39,7 +39,7 @@ class LineServer:
         self._begin = begin
         self._quiet_s, self._max_clients, self._max_bytes = quiet_s, max_clients, max_bytes
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     async def open(self, folder: Path, name: str) -> None:
         """Listen at a socket in a folder; one that an earlier server of this process left there is replaced.

@@ -4,7 +4,7 @@ ended."""
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -77,7 +77,7 @@ class Supervisor:
         self._known = known
         self._report: Report | None = None
 
-    async def run(self, local: asyncio.Task[Any]) -> Outcome:
+    async def run(self, local: asyncio.Task[object]) -> Outcome:
         """Follow the attempt to its end on all nodes.
 
         Args:
