@@ -25,7 +25,8 @@ SIZES_SINCE = (2, 4)
 
 def mismatches_of(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch]:
     """At most one: after the first difference, numbers do not mean the same any more."""
-    if not _is_comparable(tracks.values()):
+    # Before version 2.0 sends and receives take numbers too, which differ between ranks without a fault.
+    if any(t.p2p and version_of(t.dump.version) < (2, 0) for t in tracks.values()):
         return []
     calls = {rank: KnownCalls(t.lo, _codes(t.codes)) for rank, t in tracks.items() if len(t.codes)}
     found = [
@@ -39,11 +40,6 @@ def mismatches_of(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch]:
 
 def _codes(column: "array[int]") -> Codes:
     return np.array(column, dtype=np.int64)
-
-
-def _is_comparable(tracks: Iterable[Track]) -> bool:
-    """Before version 2.0 sends and receives take numbers too, which differ between ranks without a fault."""
-    return not any(t.p2p and version_of(t.dump.version) < (2, 0) for t in tracks)
 
 
 def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, KnownCalls]) -> Mismatch | None:
