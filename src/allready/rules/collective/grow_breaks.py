@@ -35,7 +35,7 @@ def grow_breaks(collectives: Collectives, world: World) -> Iterator[Hit]:
     The runs of --grow (1, 2, 4, … ranks): the first number that fails, and who was added to the last that worked.
     The added ranks are blamed when it is a single one, or when all are of one node that had no part before.
     ## Why it matters
-    A big job that hangs names nobody; the step at which it begins names the member, or shows that it is the number
+    A big job that hangs names no rank; the step at which it begins names the member, or shows that it is the number
     itself (a limit of open files, of memory, of queue pairs).
     ## Check by hand
     Start the same job with fewer ranks, doubling them.

@@ -27,7 +27,7 @@ def isolate_clears_transports(collectives: Collectives) -> Iterator[Hit]:
     ## Check by hand
     Set `NCCL_P2P_DISABLE=1`, `NCCL_SHM_DISABLE=1` and `NCCL_IB_DISABLE=1` each alone and run again.
     ## When it is harmless
-    Always; it is said for information.
+    Always; it is information.
     """
     if not collectives.runs or (stage := collectives.runs[0].bad) is None:
         return

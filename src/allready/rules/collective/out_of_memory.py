@@ -23,7 +23,7 @@ def out_of_memory(collectives: Collectives, world: World) -> Iterator[Hit]:
     Whether a rank ended a stage with an out-of-memory error, of its GPU or of the host.
     ## Why it matters
     The stages need little: the largest size of the sweep two or three times, and what CUDA and NCCL take for themselves
-    (0.5 to 2 GB on a GPU).  When that does not fit, somebody else holds the memory, and training would end the same
+    (0.5 to 2 GB on a GPU).  When that does not fit, another process holds the memory, and training would end the same
     way.
     ## Check by hand
     `nvidia-smi --query-gpu=index,memory.used,memory.total --format=csv`; `free -h`; `cat /sys/fs/cgroup/memory.max`.

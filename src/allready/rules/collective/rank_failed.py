@@ -23,7 +23,7 @@ def rank_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## What it checks
     The last line of the exception of every rank when a stage fails.  Errors that only tell of another rank's end
     (closed or reset connections, time-outs, aborted communicators) do not count as an error of its own.  When all ranks
-    failed with the same error, nobody is named.
+    failed with the same error, no rank is named.
     ## Why it matters
     The first error explains all others; in the logs of a big job it is one line among thousands of echoes.
     ## Check by hand

@@ -27,7 +27,7 @@ def rank_not_entering(collectives: Collectives, world: World) -> Iterator[Hit]:
     Ranks that wait inside the stage are victims and are not blamed.
     ## Why it matters
     A collective ends when the last rank has come.  Those inside will print the time-out, and the absent one prints
-    nothing: without this, 600 s (NCCL) or 1800 s (Gloo) pass before anybody looks, and then at the wrong rank.
+    nothing: without this, 600 s (NCCL) or 1800 s (Gloo) pass before the timeout, and it names the wrong rank.
     ## Check by hand
     Compare `py-spy dump --pid PID` of all ranks: the one with another stack than the majority is late.
     ## When it is harmless

@@ -14,7 +14,7 @@ from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STAGE,
     title="A rank did not finish a step that it does alone",
-    message="stage {stage}: rank {ranks} did not finish within {deadline_s} s ({doing}); this stage waits for nobody",
+    message="stage {stage}: rank {ranks} did not finish within {deadline_s} s ({doing}); each rank works alone there",
     remedy="on node {nodes}: time python -c 'import torch' (state D or a stack in file reading: the storage that the "
     "environment lies on is slow); timeout 10 nvidia-smi (no answer: the GPU driver hangs); while it hangs: py-spy "
     "dump --pid {pids}",

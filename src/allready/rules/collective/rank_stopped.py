@@ -29,7 +29,7 @@ def rank_stopped(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## Check by hand
     `ps -o pid,stat,wchan:20,cmd -C python` on its node: T is stopped by a signal, t is stopped by a debugger.
     ## When it is harmless
-    When somebody is debugging that rank.
+    When that rank is being debugged.
     """
     found = blame_first_run(collectives, Kind.STOPPED)
     if found is None:

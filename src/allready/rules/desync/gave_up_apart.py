@@ -44,9 +44,9 @@ def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Tracebacks of ranks that ended with a library's error (a time-out, a closed connection): the place in the program
-    from which each of them had called, and what.  Told where all ranks that ended badly did so in such a call, in
+    from which each of them had called, and what.  Reported where all ranks that ended badly did so in such a call, in
     different functions or in calls of different kinds (all_reduce, barrier), and no other evidence tells of an
-    operation.  Somebody is accused only where it is known how many ranks there are, and all of them are among these.
+    operation.  A rank is accused only where it is known how many ranks there are, and all of them are among these.
     ## Why it matters
     Where one rank is slow or stuck, all others wait at one place.  Where they wait at different places, each waits for
     a call that the others do not make.

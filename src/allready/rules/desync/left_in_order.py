@@ -35,9 +35,9 @@ def left_in_order(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Agents of torchrun that waited for the others at the end (`Error waiting on exit barrier`): that is where an agent
-    is whose workers all ended with exit code 0.  Told where that was before ranks of other nodes ended with a library's
-    error (a closed connection, a time-out), nobody failed for a reason of its own, and no other evidence tells of an
-    operation.  Where more nodes had ended than failed, none is accused: rather the few made a call more.
+    is whose workers all ended with exit code 0.  Reported where that was before ranks of other nodes ended with a
+    library's error (a closed connection, a time-out), no rank failed for a reason of its own, and no other evidence
+    tells of an operation.  Where more nodes had ended than failed, none is accused: rather the few made a call more.
     ## Why it matters
     The ranks that print the error are those that were left alone; who left prints nothing.
     ## Check by hand

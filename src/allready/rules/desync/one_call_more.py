@@ -56,7 +56,7 @@ def one_call_more(run: RunEvidence) -> Iterator[Hit]:
     ## Check by hand
     Compare "last enqueued" of all ranks, or RAS's counters per operation.
     ## When it is harmless
-    Ranks may run ahead of each other while everything works; without the error of sizes this is not told.
+    Ranks may run ahead of each other while everything works; without the error of sizes this is not reported.
     """
     leading = [(progress, ahead) for progress in run.progress if (ahead := _ahead(progress))]
     if not leading:

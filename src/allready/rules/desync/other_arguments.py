@@ -34,7 +34,7 @@ def other_arguments(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]
     ## Check by hand
     Print shapes and dtypes on every rank before the call, or run once with TORCH_DISTRIBUTED_DEBUG=DETAIL.
     ## When it is harmless
-    all_to_all with uneven splits, and send/recv, are matched pairwise and not told here. Roots are known where
+    all_to_all with uneven splits, and send/recv, are matched pairwise and not reported here. Roots are known where
     `allready run` started the ranks, and from NCCL's own log of operations; the flight recorder does not have them.
     """
     for mismatch in first_mismatches(run, flow=False)[:4]:

@@ -27,12 +27,12 @@ def other_call(run: RunEvidence) -> Iterator[Hit]:
     one at which ranks called different operations, or at which one rank's calls are shifted by one it made more or
     less.
     ## Why it matters
-    Collectives match by order, not by name.  A rank that makes one call more receives data meant for another call: a
-    hang, a truncated message, or silently wrong numbers.
+    Collectives match by their sequence, not by name.  A rank that makes one call more receives data meant for another
+    call: a hang, a truncated message, or silently wrong numbers.
     ## Check by hand
     Compare the call sites of the operation in the dumps; count COLL lines per rank and iteration.
     ## When it is harmless
-    Never; on two ranks nobody can say which of them is wrong, so nobody is accused.
+    Never; of two ranks either may be wrong, so no rank is accused.
     """
     for mismatch in first_mismatches(run, flow=True)[:4]:
         sites = [o.site for r in mismatch.odd or alike(mismatch.by_rank) if (o := mismatch.by_rank.get(r)) and o.site]

@@ -34,7 +34,7 @@ def other_tensors(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     The last report of Horovod's stall inspector: ranks that have submitted one tensor and not another one, where the
     others did it the other way round.
     ## Why it matters
-    Horovod matches tensors by their names.  Who submits others waits for ever, and so does everybody else.
+    Horovod matches tensors by their names.  Who submits others waits for ever, and so do all other ranks.
     ## Check by hand
     Compare the lists of tensors behind the numbers of the ranks.
     ## When it is harmless

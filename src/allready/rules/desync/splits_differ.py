@@ -31,7 +31,7 @@ def splits_differ(run: RunEvidence) -> Iterator[Hit]:
     Print input_split_sizes and output_split_sizes on every rank before the call: row x of the one must be column x of
     the other.
     ## When it is harmless
-    Never. Splits that are uneven and fit together are not told.
+    Never. Splits that are uneven and fit together are not reported.
     """
     for mismatch in first_mismatches(run, flow=False)[:4]:
         if not mismatch.misfits:

@@ -27,9 +27,9 @@ def unmet_half(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Sends and receives in NCCL's own log of operations, matched by pair of ranks: the first one without its other half.
-    Where two ranks wait for each other that way, both are shown and nobody is accused.
+    Where two ranks wait for each other that way, both are shown and no rank is accused.
     ## Why it matters
-    A receive waits for its send, a large send for its receive; the pipeline stands still behind it.
+    A receive waits for its send, a large send for its receive; the pipeline stalls behind it.
     ## Check by hand
     Count `Send:` and `Recv:` lines (NCCL_DEBUG_SUBSYS=COLL) of each pair of ranks.
     ## When it is harmless

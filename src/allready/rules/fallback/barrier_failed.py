@@ -31,8 +31,8 @@ def barrier_failed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## What it checks
     `successfully reached monitoredBarrier, but received errors`, where no line of any file is a cause.
     ## Why it matters
-    In a monitored barrier every rank speaks with rank 0 only.  So all of them name rank 0, whoever is missing: these
-    lines accuse nobody.
+    In a monitored barrier every rank speaks with rank 0 only.  So all of them name rank 0, whichever is missing: these
+    lines accuse no rank.
     ## Check by hand
     `grep -a "monitoredBarrier" LOGS`, of rank 0 first.
     ## When it is harmless

@@ -33,7 +33,7 @@ OF_SEVERAL = {2, 6}
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
-    title="NCCL failed, and only the places in its source are told",
+    title="NCCL failed, and only places in its source are reported",
     message="{who}: NCCL gave up with {result} at {site} (phase: {phase}), and no line says why",
     remedy="run again with NCCL_DEBUG=INFO and give diagnose the output of all ranks: the first NCCL WARN is the "
     "reason. Without one, search NCCL's issues for this place and the version; ncclSystemError is a socket, a file, "

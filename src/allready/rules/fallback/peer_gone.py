@@ -31,14 +31,14 @@ def peer_gone(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Lines by which NCCL and Gloo say that a peer closed or reset a connection, where no line of any file is a cause: the
-    address that they name, if nobody who complains lives there.
+    address that they name, if no rank that complains lives there.
     ## Why it matters
     Those who lost a connection are victims.  The address is all that their files know, and it is where to look.
     ## Check by hand
     `grep -hE "closed by|Connection reset|Broken pipe" *.log`: which address stands in most of them, and whose is it?
     ## When it is harmless
     When a process left in order and another was not done yet; or when a port scanner connected to NCCL's port, which
-    ends old releases of it (mended in 2.27.3).
+    ends old releases of it (fixed in 2.27.3).
     """
     events = lost(case, SIGNATURES)
     found = named(case, events, "peer")

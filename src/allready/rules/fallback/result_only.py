@@ -27,7 +27,7 @@ MORE_SPECIFIC = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
     fault_class=FaultClass.ENV_LIMIT,
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
-    title="NCCL failed, and only its result is told",
+    title="NCCL failed, and only its result is reported",
     message="{who}: NCCL failed with {result}, and no file has the warning that says why",
     remedy="run again with NCCL_DEBUG=WARN (INFO for the lines before it) and give diagnose the output of all ranks: "
     "the first NCCL WARN is the reason. What it may be: ncclUnhandledCudaError a CUDA call, ncclSystemError a socket, "

@@ -37,7 +37,7 @@ def store_gone(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## Why it matters
     Who lost the store is a victim of the process that hosts it, which is rank 0 or the first agent.
     ## Check by hand
-    `ss -tlnp` on the host of the store: does anybody listen at the port; the end of the log of rank 0.
+    `ss -tlnp` on the host of the store: does a process listen at the port; the end of the log of rank 0.
     ## When it is harmless
     At the end of a job whose rank 0 finished first: the others then find the store closed.
     """

@@ -30,15 +30,15 @@ from allready.rules.hang._hits import blamed, hit_of
 def completed_elsewhere(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Watchdog lines of one group: a rank waited a whole time-out in an operation that nobody leaves before everybody has
-    entered it, while another rank went through that number and the next.
+    Watchdog lines of one group: a rank waited a whole time-out in an operation that no rank leaves before all
+    have entered it, while another rank went through that number and the next.
     ## Why it matters
     One order of calls per group, by number: the two ranks' operations were not the same ones, whatever their names.
-    Nobody stayed away, and neither the network nor the time-out is at fault.
+    No rank stayed away, and neither the network nor the time-out is at fault.
     ## Check by hand
     `last enqueued` and `last completed` of all ranks, and the kind of operation with each number.
     ## When it is harmless
-    Never.  Which of the two is out of step cannot be seen in their last lines, so nobody is accused.
+    Never.  Which of the two is out of step cannot be seen in their last lines, so no rank is accused.
     """
     found = blamed(case, HangKind.APART)
     if found is None or found[2].progress is None:

@@ -25,7 +25,7 @@ def did_not_enter(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     For every group how far each rank came (flight-recorder dumps, watchdog lines, RAS counters, counted log lines), and
-    with several groups who waits for whom: the ranks that others wait for and that wait for nobody.  Stacks, RAS and
+    with several groups who waits for whom: the ranks that others wait for and that wait for no rank.  Stacks, RAS and
     the ends of processes then say what these ranks did instead.
     ## Why it matters
     Everyone who waits prints a time-out; the one who is waited for prints nothing, and no log names it.

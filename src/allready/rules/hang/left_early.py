@@ -49,7 +49,7 @@ def left_early(run: RunEvidence) -> Iterator[Hit]:
     Ranks whose process group was taken down at the end of their program, before the time-out of others that still
     waited in an operation of all ranks.
     ## Why it matters
-    Whoever left cannot take part any more, and wrote no error; those who report the time-out did nothing wrong by
+    A rank that left cannot take part any more, and wrote no error; those who report the time-out did nothing wrong by
     waiting.  Which side is the wrong one, the lines do not tell.
     ## Check by hand
     `grep -n "destroy_process_group" LOGS`: who wrote it, and how long before the first time-out?

@@ -18,7 +18,7 @@ FAR = 5.0
     layer=Layer.TRANSPORT,
     title="The time-out was not too short: the bytes need far less time",
     message="{operation} of {num_elements} elements ({size}) needs about {needed} s over {gb_per_s} GB/s; it was "
-    "given {timeout} s{default}. It was not slow, it stood still[[ since {since}]]: mostly because a rank did not "
+    "given {timeout} s{default}. It was not slow, it was stalled[[ since {since}]]: mostly because a rank did not "
     "enter it",
     remedy="look for a rank that did not enter[[, in the time around {since}]]; if all entered, for a link or a GPU "
     "that failed then. Do not raise the time-out, and do not split the tensor: neither helps",
@@ -30,7 +30,7 @@ def never_ran(run: RunEvidence) -> Iterator[Hit]:
     network between training nodes; and whether the time-out is a library's default.
     ## Why it matters
     "Ran for 600053 milliseconds" reads as if it had been slow.  467,019,003 elements take two seconds over 1 GB/s:
-    a time-out of 600 s says that it stood still, and that the fault began 600 s before the line was written.  Mostly a
+    a time-out of 600 s says that it was stalled, and that the fault began 600 s before the line was written.  Mostly a
     rank never came; a path or a GPU that fails while all are inside looks the same from here.
     ## Check by hand
     elements x bytes per element / bandwidth, against Timeout(ms); the line's time minus "ran for".

@@ -34,8 +34,8 @@ from allready.rules.hang._hits import blamed, hit_of
 def node_cut_off(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    All ranks of one node, and only these, do not answer RAS or left no dump, while the ranks of other nodes did, nobody
-    died, and all that is known of them shows that they had entered the same operation.
+    All ranks of one node, and only these, do not answer RAS or left no dump, while the ranks of other nodes did, no
+    rank died, and all that is known of them shows that they had entered the same operation.
     ## Why it matters
     A cable, a port, a switch or a firewall between: TCP is silent about it for a quarter of an hour, RDMA for half a
     minute.

@@ -30,8 +30,8 @@ SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
         Sign.ROOT_LINE,
         Sign.HANG,
     ),
-    title="The processes of one node lived on and said nothing when all others had given up waiting",
-    message="{victims} waited in vain[[ in {site}]]; the processes of node {silent} lived for {more} s more and said "
+    title="The processes of one node lived on and logged nothing when all others had given up waiting",
+    message="{victims} waited in vain[[ in {site}]]; the processes of node {silent} lived for {more} s more and logged "
     "nothing",
     remedy="look at the ranks of node {silent} while it hangs: py-spy dump --pid PID, cat /proc/PID/status (State T: "
     "stopped; D: waits for storage); what did they print last?",

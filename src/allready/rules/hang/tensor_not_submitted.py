@@ -34,9 +34,9 @@ def tensor_not_submitted(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     `[ready ranks: ...]` of old releases), where nothing shows that the job made progress behind it, or where Horovod
     ended the job because of it (`!` behind the number of a rank).
     ## Why it matters
-    Everybody waits for the rank that is named, and only rank 0 says so.
+    All ranks wait for the rank that is named, and only rank 0 says so.
     ## Check by hand
-    The log of the named rank; `py-spy dump --pid PID` while it stands still.
+    The log of the named rank; `py-spy dump --pid PID` while it is stalled.
     ## When it is harmless
     When the rank was only late and the log was cut off before the job went on.
     """

@@ -21,8 +21,8 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
     fault_class=FaultClass.DESYNC_ARGS,
     layer=Layer.TRANSPORT,
     unless=(Sign.OTHER_CALLS,),
-    title="Everybody waits in the same kind of call, and no byte is under way",
-    message="{who} waits in {operation} since {waits_since}; everybody has entered it, and no connection has "
+    title="All ranks wait in the same kind of call, and no byte is under way",
+    message="{who} waits in {operation} since {waits_since}; all ranks have entered it, and no connection has "
     "anything to send",
     remedy=RemedyStep(
         explanation="compare what recorders do not write: root of broadcast, reduce, gather and scatter, peer "
@@ -36,7 +36,7 @@ def all_wait(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     Every rank waits in a call for others, with equal arguments as far as they are recorded, while no connection of the
     job has anything unsent or unacknowledged.
     ## Why it matters
-    Then neither a rank nor the network is missing: each waits for bytes that nobody sends, as with different roots,
+    Then neither a rank nor the network is missing: each waits for bytes that no rank sends, as with different roots,
     with recv on both sides, or with groups of different members.
     ## Check by hand
     `ss -tinp` of the ranks: Send-Q is 0 everywhere.

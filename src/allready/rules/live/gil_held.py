@@ -34,13 +34,13 @@ from allready.rules.live._hits import stall_hits
 def gil_held(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    A thread of our own in the rank, which only writes the time, did not get its turn, although the process is not
+    A thread of our own in the rank, which only writes the time, did not run, although the process is not
     stopped; and the process waits in a system call without using its processor.
     ## Why it matters
     While native code holds the GIL no thread of the process runs Python: no signal handler, no watchdog of Python.
     ## Check by hand
     `py-spy dump --native --pid PID`: the thread that is marked as holding the GIL.
     ## When it is harmless
-    When the call is known to return.  One that computes with the GIL is told as waiting only.
+    When the call is known to return.  One that computes with the GIL is reported as waiting only.
     """
     yield from stall_hits(case, StallKind.GIL)

@@ -60,8 +60,8 @@ def gpu_behind(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     `started` against `enqueued` in the flight-recorder dumps of all ranks; `nvidia-smi dmon --gpm-metrics=2,3`
     (multiprocessors and warps in use) for all of their GPUs.
     ## When it is harmless
-    When the GPU has a lot of own work before the operation.  One whose memory or arithmetic units are busy is told as
-    waiting only, until --hang-after.
+    When the GPU has a lot of own work before the operation.  One whose memory or arithmetic units are busy is reported
+    as waiting only, until --hang-after.
     """
     found = case.of(blame_hang)
     if found.kind != HangKind.LEVEL or found.wait is None or found.for_s < MIN_WAIT_S:

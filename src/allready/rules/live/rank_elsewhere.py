@@ -30,7 +30,7 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
-    title="A rank waits in another call than the others, so that nobody can go on",
+    title="A rank waits in another call than the others, so that no rank can go on",
     message="{who} has waited for others at {site} since {since}, and {waiting} at another place ({operation}) since "
     "{waits_since}",
     remedy=RemedyStep(
@@ -45,11 +45,11 @@ def rank_elsewhere(case: Analysis, live: Live) -> Iterator[Hit]:
     Where every rank's main thread stands: ranks that wait in a collective, in the building of a group, in send or recv,
     while the others wait in another call that these never entered.
     ## Why it matters
-    Each side waits for the other, so nobody's time-out says who is wrong.  The fewer are named; nobody on a tie.
+    Each side waits for the other, so no rank's timeout says which is wrong.  The fewer are named; none on a tie.
     ## Check by hand
     `py-spy dump` of all ranks, and compare the innermost lines of your own program.
     ## When it is harmless
-    Never, once nobody moves.
+    Never, once no rank moves.
     """
     found = case.of(blame_hang)
     if found.for_s < MIN_WAIT_S:

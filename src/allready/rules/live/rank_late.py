@@ -41,12 +41,12 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
     What a rank that others wait for does instead, by its stack, its system call and its processor time: it computes,
     imports, compiles, loads, saves, sleeps, waits for a child or for another machine.
     ## Why it matters
-    All of this may end by itself, and then it was no fault.  Until --hang-after the job is said to wait, with the rank
-    and the line of the program; after it the wait counts as a hang.
+    All of this may end by itself, and then it was no fault.  Until --hang-after the job is reported as waiting, with
+    the rank and the line of the program; after it the wait counts as a hang.
     ## Check by hand
     `py-spy dump --pid PID` twice: frames that change are work.
     ## When it is harmless
-    As long as the work is meant and every time-out of the job is longer than it.
+    As long as the work is intended and every time-out of the job is longer than it.
     """
     found = case.of(blame_hang)
     if found.kind != HangKind.LATE or found.for_s < MIN_WAIT_S:

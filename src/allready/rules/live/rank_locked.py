@@ -16,7 +16,7 @@ from allready.rules.live._hits import stall_hits
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
     applies=Applies.LIVE,
-    title="A rank waits for a lock that nobody will release",
+    title="A rank waits for a lock that no thread will release",
     message="{who} has waited for a lock at {site} since {since}, and no thread of it works; waited for by {waiting} "
     "in {operation}",
     remedy=(

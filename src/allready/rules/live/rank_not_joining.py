@@ -37,7 +37,7 @@ def rank_not_joining(case: Analysis, live: Live) -> Iterator[Hit]:
     ## What it checks
     Ranks whose process runs and that have not come to the meeting in which all others wait, and what they do instead.
     ## Why it matters
-    Joining waits for everybody, for minutes, and says at best how many came.
+    Joining waits for all ranks, for minutes, and says at best how many came.
     ## Check by hand
     `py-spy dump --pid PID` of the rank that is named.
     ## When it is harmless

@@ -35,6 +35,6 @@ def rank_stopped(case: Analysis) -> Iterator[Hit]:
     ## Check by hand
     `grep State /proc/PID/status` on the node; `T (stopped)`.
     ## When it is harmless
-    When somebody looks at the process with a debugger and knows that the job waits.
+    When a person looks at the process with a debugger and knows that the job waits.
     """
     yield from stall_hits(case, StallKind.STOPPED, StallKind.TRACED)

@@ -17,7 +17,7 @@ from allready.rules.live._hits import hit_of, visible_s
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
-    title="A rank was told to end while the others go on",
+    title="A rank was terminated by a signal while the others go on",
     message="{who} was ended by {doing} at {since}, and only it; waited for by {waiting} in {operation}",
     remedy=(
         RemedyStep(
@@ -33,14 +33,14 @@ from allready.rules.live._hits import hit_of, visible_s
 def rank_terminated(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
-    Ranks that ended by SIGTERM, SIGINT or SIGHUP although nobody had told the job to end, while others go on and wait
+    Ranks that ended by SIGTERM, SIGINT or SIGHUP although the job was not being stopped, while others go on and wait
     for them.
     ## Why it matters
     Such a signal ends one rank in order, without a traceback; the others wait for it or lose their connection.
     ## Check by hand
     The scheduler's and the kernel's log of that node at that time.
     ## When it is harmless
-    When the whole job was told to end: then nobody waits.
+    When the whole job was stopped: then no rank waits.
     """
     found = case.of(blame_hang)
     if found.kind not in {HangKind.LATE, HangKind.JOINING} or found.for_s < AFTER_AN_END_S:

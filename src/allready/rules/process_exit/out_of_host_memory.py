@@ -15,7 +15,7 @@ from allready.model import FaultClass, Hit, RunEvidence, Severity
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="A rank was killed because its host or container ran out of memory",
-    message="{who} was killed by the kernel for want of memory: {text}",
+    message="{who} was killed by the kernel's OOM killer: {text}",
     remedy="give the job more memory (Slurm --mem, Kubernetes limits.memory, docker --memory) or need less: fewer "
     "DataLoader workers, a smaller prefetch_factor, no dataset copy per rank (memory-map it), save checkpoints sharded",
 )
@@ -25,7 +25,7 @@ def out_of_host_memory(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     Lines of the kernel's memory killer, of slurmstepd and of Kubernetes (OOMKilled), joined by pid or node with the
     rank that vanished.
     ## Why it matters
-    The rank dies by SIGKILL without a word, and its peers report a network error.
+    The rank is killed by SIGKILL silently, and its peers report a network error.
     ## Check by hand
     `dmesg -T | grep -i "killed process"`, `kubectl describe pod`, `sacct -j JOB -o State,MaxRSS`.
     ## When it is harmless

@@ -23,15 +23,15 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     fault_class=FaultClass.DEAD,
     layer=Layer.EXIT,
     title="A rank ended with an error code and without a traceback",
-    message="{who} ended with an error (exit code {exit_code}) and left no traceback; last words before it: {words}",
-    remedy="where its last words do not say why, look at that rank's own output (torchrun --log-dir DIR --redirects 3, "
+    message="{who} ended with an error (exit code {exit_code}) and left no traceback; last message before it: {words}",
+    remedy="where that message does not say why, look at that rank's own output (torchrun --log-dir DIR --redirects 3, "
     "or --tee 3), and give it to diagnose too",
 )
 def rank_exited(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks of which only an exit code is known: their launcher reports it, no traceback is theirs.  Quoted is the last
-    line in the same output that says why somebody ended: `error: unrecognized arguments`, `can't open file`, `command
+    line in the same output that says why a process ended: `error: unrecognized arguments`, `can't open file`, `command
     not found`, the end of a traceback whose beginning is missing; a dash where there is none.
     ## Why it matters
     A program that refuses its arguments says so in one line; else the cause is in the output of that rank, which was

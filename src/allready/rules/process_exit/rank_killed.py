@@ -29,7 +29,7 @@ MAX_LETTERS = 300
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="A rank was killed by a signal",
-    message="{who} was ended by {signal}; its own last words: {words}",
+    message="{who} was ended by {signal}; its last message: {words}",
     remedy="find who sent it or why on that node: {hint}. SIGKILL without a line of the kernel's memory killer comes "
     "from a person, a scheduler's limit or a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS "
     "mostly from a full /dev/shm. What other ranks say afterwards (connection closed, time-outs) follows from it",
@@ -38,7 +38,7 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Exit codes and signals that launchers report.  A SIGTERM that an agent sent because another rank had failed, and a
-    SIGABRT by which torch's watchdog ends its own process, are consequences and not told here.  Quoted is what the
+    SIGABRT by which torch's watchdog ends its own process, are consequences and not reported here.  Quoted is what the
     process itself said last: the check of a library that failed (`Check failed: ...`), the exception that nothing in
     C++ caught, and what the handlers of Open MPI, UCX and glog print (`*** Process received signal ***`).
     ## Why it matters

@@ -17,7 +17,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     layer=Layer.PROCESS_END,
     title="A rank ended with an exception of its own",
     message="{who} raised {error}[[ at {site}]]",
-    remedy="mend the error[[ at {site}]]; messages of other ranks (connection closed, time-outs, SIGTERM) follow from "
+    remedy="fix the error[[ at {site}]]; messages of other ranks (connection closed, time-outs, SIGTERM) follow from "
     "it. To have it caught and shown first, decorate main() with "
     "torch.distributed.elastic.multiprocessing.errors.record",
 )

@@ -34,18 +34,18 @@ from allready.signatures import load, of_line
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
     layer=Layer.EXIT,
-    title="A process ended because its surroundings failed it",
-    message="{who} ended because its surroundings failed it (network, limit, device or launch): {error}",
+    title="A process ended because of its environment",
+    message="{who} ended because of its environment (network, limit, device or launch): {error}",
     remedy="the line of the program that the traceback names is not the reason. Look first: {hint}. A connection that "
     "was refused or lost has its cause with the other side or on the way: give diagnose the files of all ranks",
 )
 def surroundings_failed(case: Analysis, run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
-    Exceptions, and last words before an exit code, that the program's line did not make: connections that were refused
-    or lost, names that do not resolve, limits of threads, files, disks and memory, devices that are absent, in use or
-    full, variables that the launcher has not set.  Where another finding knows the line as a first cause, that one
-    is told.
+    Exceptions, and the last message before an exit code, that the program's line did not make: connections that were
+    refused or lost, names that do not resolve, limits of threads, files, disks and memory, devices that are absent, in
+    use or full, variables that the launcher has not set.  Where another finding knows the line as a first cause, that
+    one is reported.
     ## Why it matters
     The traceback ends in a line of the program, or of torch, and nothing is wrong with that line.
     ## Check by hand
