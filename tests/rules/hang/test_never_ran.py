@@ -45,5 +45,5 @@ def test_what_is_not_known_of_the_moment_is_not_said() -> None:
     assert "它不是慢，而是停住了：" in fill(chinese["message"], hit.values)
     assert fill_steps(steps_of(chinese), hit.values)[0].explanation.startswith("查找没有进入的 rank；")
     [hit] = ask("HNG007", events=(timed_out(),)).hits
-    assert "it stood still since 1970-01-12T13:36:39.947: mostly" in fill(rule.message, hit.values)
+    assert "it was stalled since 1970-01-12T13:36:39.947: mostly" in fill(rule.message, hit.values)
     assert "而是从 1970-01-12T13:36:39.947 起就停住了：" in fill(chinese["message"], hit.values)
