@@ -95,7 +95,6 @@ NO_VOTES = {
     "judging/baseline.py": "the four most frequent values are shown, nothing differs from them",
     "judging/iterations.py": "the usual iteration is shown",
     "rules/net/unroutable_choice.py": "the routes that are shown",
-    "rules/slow/_pace.py": "the usual place in the program is shown",
     "rules/live/gpu_behind.py": "two thirds must show one share: stricter than a majority",
     "evidence/log/parsing.py": "lines of a file, not members of a job",
     "evidence/stacks/read.py": "lines of a file, not members of a job",
