@@ -5,10 +5,10 @@ import importlib
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 from allready.cli.main import COMMANDS
 from allready.messaging import contact, hub

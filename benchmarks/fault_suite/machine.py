@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from allready.lab.probe import probe
+from allready.lab.lab import probe
 
 OTHER_LIBRARIES = "ALLREADY_LAB_OTHER_LIBRARIES"
 """An absolute path, made by `pip install --target FOLDER --no-deps jax==... jaxlib==...` (or torch), of another version

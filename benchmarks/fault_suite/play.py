@@ -10,11 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allready.errors import AllreadyError
 from allready.lab.inject.commands import NodeCommand

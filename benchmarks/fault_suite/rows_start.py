@@ -3,6 +3,8 @@
 import os
 from dataclasses import replace
 
+import msgspec
+
 from allready.lab.inject.commands import Layout
 from fault_suite.machine import OTHER_LIBRARIES
 from fault_suite.scenario import PORT, Answer, Expected, Pick, Row, Setup
@@ -119,7 +121,7 @@ def _loopback_name(pick: Pick) -> Setup:
 
 
 def _by_name(layout: Layout) -> Layout:
-    return replace(layout, master_addr="node0")
+    return msgspec.structs.replace(layout, master_addr="node0")
 
 
 def _name_differs(pick: Pick) -> Setup:

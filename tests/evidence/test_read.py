@@ -262,7 +262,7 @@ def test_very_many_files_that_say_nothing_are_summed_up(tmp_path: Path, monkeypa
 
 @pytest.mark.thorough
 def test_files_beyond_the_look_ahead_are_read_too(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading_module, "_LOOK_AHEAD", 3)
+    monkeypatch.setattr(reading_module, "_MAX_AHEAD", 3)
     for workers in (1, 2):
         seen: list[Progress] = []
         readings = read(run, workers=workers, progress=seen.append)

@@ -409,7 +409,7 @@ with socket.create_server(("127.0.0.1", 29500)):
     facts = collect_firewall(LiveHost(), timeout_s=20)
     assert facts.tool == "{tool}", facts
     before = reachable()
-    subprocess.run(open_command(facts.tool, [29500], ["127.0.0.1"], chain=nft_chain(rule_for(facts, (29500, 29500)))), shell=True, check=True)
+    subprocess.run(open_command(facts.tool, (29500, 29500), ["127.0.0.1"], chain=nft_chain(rule_for(facts, (29500, 29500)))), shell=True, check=True)
     print(json.dumps([before, reachable()]))'
         """,
         tool,

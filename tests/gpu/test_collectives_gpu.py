@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from allready.messaging.channel import silent
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.spec import GIB, MIB, STAGES
+from tests.messaging.memory import silent
 from tests.preflight.collectives.cluster import agents, rank_processes, run, spec
 
 pytestmark = pytest.mark.gpu

@@ -3,15 +3,15 @@
 import socket
 import textwrap
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Self
 
-from allready.launch import elastic
+from msgspec.structs import replace
+
 from allready.launch.plan import AttemptPlan, AttemptResult
 from allready.launch.request import Command
+from allready.launch.run_ranks import run_ranks
 from allready.launch.workers import WorkerGroup
 
 
@@ -74,14 +74,13 @@ def plans_of(folder: Path, command: Command, nprocs: Sequence[int], **more: Any)
 class Nodes:
     """Runs plans together, each in a thread; a context manager that leaves nothing."""
 
-    def __init__(self, plans: Sequence[AttemptPlan], *, module: ModuleType = elastic, **more: Any) -> None:
+    def __init__(self, plans: Sequence[AttemptPlan], *, over_torch: bool = True, **more: Any) -> None:
         self.plans = list(plans)
         self.groups = [WorkerGroup() for _ in plans]
         self.stops = [threading.Event() for _ in plans]
         self.started: dict[int, Mapping[int, int]] = {}
         self.results: dict[int, AttemptResult] = {}
-        self._run: Callable[..., AttemptResult] = module.run_attempt
-        self._more = more
+        self._more = {"over_torch": over_torch, **more}
         self._threads = [threading.Thread(target=self._one, args=(n,), daemon=True) for n in range(len(plans))]
 
     def __enter__(self) -> Self:
@@ -103,7 +102,7 @@ class Nodes:
         return self.results
 
     def _one(self, node: int) -> None:
-        self.results[node] = self._run(
+        self.results[node] = run_ranks(
             self.plans[node],
             self.groups[node],
             stop=self.stops[node],
@@ -115,3 +114,10 @@ class Nodes:
 def again(plan: AttemptPlan, **more: Any) -> AttemptPlan:
     """The same for the next attempt."""
     return replace(plan, attempt=plan.attempt + 1, **more)
+
+
+def has_succeeded(result: AttemptResult) -> bool:
+    """All ranks were started and ended with exit code 0."""
+    return (
+        bool(result.pids) and len(result.ends) == len(result.pids) and all(e.is_success for e in result.ends.values())
+    )

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from allready.errors import UsageError
-from allready.launch.config import load, read_config
-from allready.launch.config_lines import line_of
+from allready.launch.config import line_of, load, read_config
 from allready.launch.config_model import Settings
 from allready.launch.flag_table import FLAGS
 from allready.launch.flags import add_arguments, request_from

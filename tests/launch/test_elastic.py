@@ -1,5 +1,6 @@
 """Attempts over torchelastic: what ranks see, how nodes meet, and that every attempt ends."""
 
+import importlib
 import json
 import os
 import signal
@@ -7,17 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from allready.launch import elastic
+from allready.launch import run_ranks
 from allready.launch.plan import AttemptResult
 from allready.launch.request import Command
 from allready.model import ProcessEnd
 from tests.clock import Stopwatch
-from tests.launch.attempts_of_nodes import Nodes, again, free_port, is_free, plan_of, plans_of, script
+from tests.launch.attempts_of_nodes import Nodes, again, free_port, has_succeeded, is_free, plan_of, plans_of, script
 from tests.launch.processes import output, until
 
 pytestmark = [pytest.mark.torch, pytest.mark.jobs]
@@ -43,7 +44,7 @@ def told(folder: Path, rank: int) -> dict[str, str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _preloaded() -> None:
-    elastic.preload()
+    importlib.import_module("allready.launch.elastic_agent")
 
 
 def run(folder: Path, code: str, **more: object) -> AttemptResult:
@@ -55,7 +56,7 @@ def test_ranks_have_exactly_torchruns_environment(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     ours.mkdir()
     theirs.mkdir()
-    assert run(ours, TELL, max_restarts=3, job_id="job7", role="trainer").is_success
+    assert has_succeeded(run(ours, TELL, max_restarts=3, job_id="job7", role="trainer"))
     command = script(theirs, TELL)
     subprocess.run(
         [
@@ -90,7 +91,7 @@ def test_ranks_have_exactly_torchruns_environment(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("python", [p for p in os.environ.get(OLD_PYTHON, "").split(":") if p])
 def test_other_versions_of_torch_give_the_same_environment(tmp_path: Path, python: str) -> None:
-    root = Path(elastic.__file__).parents[2]
+    root = Path(run_ranks.__file__).parents[2]
     tests = "not other_versions"
     environ = {**os.environ, "PYTHONPATH": f"{root}:{root.parent}", OLD_PYTHON: ""}
     argv = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", __file__, "-k", tests]
@@ -101,7 +102,7 @@ def test_other_versions_of_torch_give_the_same_environment(tmp_path: Path, pytho
 def test_nodes_with_different_numbers_of_ranks_share_one_world(tmp_path: Path) -> None:
     with Nodes(plans_of(tmp_path, script(tmp_path, TELL), [1, 3, 2])) as nodes:
         results = nodes.join()
-    assert all(r.is_success for r in results.values())
+    assert all(has_succeeded(r) for r in results.values())
     for rank, (node, local, size) in enumerate([(0, 0, 1), (1, 0, 3), (1, 1, 3), (1, 2, 3), (2, 0, 2), (2, 1, 2)]):
         env = told(tmp_path, rank)
         assert (env["RANK"], env["LOCAL_RANK"], env["GROUP_RANK"]) == (str(rank), str(local), str(node))
@@ -125,7 +126,7 @@ def test_gloo_works_through_the_agents_store_attempt_after_attempt(tmp_path: Pat
     for _ in range(2):
         with Nodes(plans) as nodes:
             results = nodes.join(100.0)
-        assert all(r.is_success for r in results.values()), results
+        assert all(has_succeeded(r) for r in results.values()), results
         plans = [again(p) for p in plans]
     assert output(tmp_path).count(b"sum 1\n") == 2
 
@@ -171,7 +172,7 @@ def test_stop_ends_ranks_within_the_grace(tmp_path: Path) -> None:
     assert {e.signal for e in result.ends.values()} == {"SIGKILL"}
     assert begun.s < 15.0
     assert result.is_stopped
-    assert not result.is_success
+    assert not has_succeeded(result)
 
 
 def test_stop_ends_the_wait_for_a_node_that_never_comes(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_a_node_that_is_through_waits_for_the_others(tmp_path: Path) -> None:
         until(lambda: len(nodes.groups[0].poll()) == 1 and 1 in nodes.started, timeout_s=60.0)
         assert not nodes.results
         (tmp_path / "go").touch()
-        assert all(r.is_success and not r.ended_by_us for r in nodes.join().values())
+        assert all(has_succeeded(r) and not r.ended_by_us for r in nodes.join().values())
 
 
 def test_stop_ends_the_wait_of_a_node_that_is_through_and_it_stays_a_success(tmp_path: Path) -> None:
@@ -225,14 +226,14 @@ def test_stop_ends_the_wait_of_a_node_that_is_through_and_it_stays_a_success(tmp
         until(lambda: len(nodes.groups[0].poll()) == 1 and 1 in nodes.started, timeout_s=60.0)
         nodes.stops[0].set()
         until(lambda: 0 in nodes.results)
-        assert nodes.results[0].is_success
+        assert has_succeeded(nodes.results[0])
         assert not nodes.results[0].is_stopped
 
 
 def test_the_port_is_free_after_every_kind_of_end(tmp_path: Path) -> None:
     port = free_port()
     for code, is_success in (("", True), ("raise SystemExit(1)", False), ("import os; os.kill(os.getpid(), 9)", False)):
-        assert run(tmp_path, code, store_port=port).is_success == is_success
+        assert has_succeeded(run(tmp_path, code, store_port=port)) == is_success
         assert is_free(port)
 
 
@@ -271,12 +272,12 @@ def test_programs_modules_and_macros_run_as_under_torchrun(tmp_path: Path, monke
         (Command(target=str(tmp_path / "some_module.py"), arguments=("a",), run_path=True), b"['a']\n"),
     ):
         with Nodes([plan_of(tmp_path, command, env=environ)]) as nodes:
-            assert nodes.join()[0].is_success
+            assert has_succeeded(nodes.join()[0])
         assert output(tmp_path, 1).endswith(expected)
 
 
 def test_virtual_local_ranks_see_one_gpu_each(tmp_path: Path) -> None:
-    assert run(tmp_path, TELL, virtual_local_rank=True, env={"CUDA_VISIBLE_DEVICES": "5,7"}).is_success
+    assert has_succeeded(run(tmp_path, TELL, virtual_local_rank=True, env={"CUDA_VISIBLE_DEVICES": "5,7"}))
     assert [(told(tmp_path, r)["LOCAL_RANK"], told(tmp_path, r)["CUDA_VISIBLE_DEVICES"]) for r in range(2)] == [
         ("0", "5"),
         ("0", "7"),
@@ -308,13 +309,13 @@ def test_a_rank_stopped_by_sigstop_is_no_end(tmp_path: Path) -> None:
 BROKEN = """
 import sys, threading
 from pathlib import Path
-from allready.launch import elastic
+from allready.launch import run_ranks
 from allready.launch.plan import AttemptPlan
 from allready.launch.request import Command
 from allready.launch.workers import WorkerGroup
 plan = AttemptPlan(command=Command(target="x"), num_nodes=1, node_rank=0, nproc_per_node=1, log_dirs=(Path("log"),))
 group = WorkerGroup()
-result = elastic.run_attempt(plan, group, stop=threading.Event())
+result = run_ranks.run_ranks(plan, group, over_torch=True, stop=threading.Event())
 group.close()
 print(result.problem_kind, result.problem)
 """

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allready.errors import UsageError
 from allready.launch.logs import (
     LONGEST_PIECE_BYTES,
     OUT,
@@ -22,13 +21,11 @@ from allready.launch.logs import (
     Splitter,
     Std,
     Terminal,
-    parse_std,
     prefixes,
     torchrun_files,
 )
 from allready.launch.request import Note
 from allready.launch.workers import WorkerGroup
-from tests.cases import cases
 from tests.clock import slowness
 from tests.launch.processes import output, python, until, worker
 
@@ -108,23 +105,12 @@ def test_a_line_without_an_end_is_shown_after_a_second_and_its_rest_later() -> N
 # -- what is shown
 
 
-def test_streams_are_named_as_torchrun_does() -> None:
-    assert parse_std("3") == Std.ALL
-    assert parse_std("0:1,1:0, 2:2") == {0: Std.OUT, 1: Std.NONE, 2: Std.ERR}
-
-
-@cases("text", ["4", "", "0:4", "a", "0:1;1:2", "-1", "1:", "0:1,", "33"])
-def test_other_names_of_streams_are_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="1 is stdout"):
-        parse_std(text)
-
-
 def test_a_redirected_stream_is_shown_only_if_it_is_teed() -> None:
-    show = Show(redirects=Std.ALL, tee={1: Std.ERR})
+    show = Show(redirects={-1: Std.ALL}, tee={1: Std.ERR})
     assert show.streams(4, 0) == Std.NONE
     assert show.streams(5, 1) == Std.ERR
     assert Show().streams(0, 0) == Std.ALL
-    assert Show(redirects=Std.OUT).streams(0, 0) == Std.ERR
+    assert Show(redirects={-1: Std.OUT}).streams(0, 0) == Std.ERR
     assert not Show().needs_split(0)
     assert show.needs_split(0)
 
@@ -132,7 +118,6 @@ def test_a_redirected_stream_is_shown_only_if_it_is_teed() -> None:
 def test_quiet_ranks_and_local_ranks_choose_who_is_shown() -> None:
     show = Show(quiet_ranks=frozenset({4}), local_ranks=frozenset({0, 1}))
     assert [bool(show.streams(4 + local, local)) for local in range(3)] == [False, True, False]
-    assert Show(tee_all=False, tee=Std.ALL).streams(0, 0) == Std.NONE
 
 
 def test_files_lie_where_torchrun_would_put_them(tmp_path: Path) -> None:

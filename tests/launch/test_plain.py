@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from allready.launch import plain
 from allready.launch.plan import AttemptResult
 from allready.launch.request import Command
 from tests.clock import Stopwatch
-from tests.launch.attempts_of_nodes import Nodes, plan_of, plans_of, script
+from tests.launch.attempts_of_nodes import Nodes, has_succeeded, plan_of, plans_of, script
 from tests.launch.processes import output, until
 
 pytestmark = pytest.mark.jobs
@@ -25,14 +24,14 @@ TELL = """
 
 
 def run(folder: Path, code: str, **more: object) -> AttemptResult:
-    with Nodes([plan_of(folder, script(folder, code), **more)], module=plain) as nodes:  # type: ignore[arg-type]
+    with Nodes([plan_of(folder, script(folder, code), **more)], over_torch=False) as nodes:  # type: ignore[arg-type]
         return nodes.join()[0]
 
 
 def test_ranks_know_who_they_are(tmp_path: Path) -> None:
     plans = plans_of(tmp_path, script(tmp_path, TELL), [1, 2], master_addr="10.0.0.1", rank_env={0: {"A": "b"}})
-    with Nodes(plans, module=plain) as nodes:
-        assert all(r.is_success for r in nodes.join().values())
+    with Nodes(plans, over_torch=False) as nodes:
+        assert all(has_succeeded(r) for r in nodes.join().values())
     env = json.loads((tmp_path / "env2").read_text())
     assert [env[n] for n in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")] == [
         "2",
@@ -55,7 +54,7 @@ def test_one_failure_ends_the_node_and_its_code_is_kept(tmp_path: Path) -> None:
 
 def test_stop_ends_all_within_the_grace(tmp_path: Path) -> None:
     code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPS
-    with Nodes([plan_of(tmp_path, script(tmp_path, code), grace_s=0.3)], module=plain) as nodes:
+    with Nodes([plan_of(tmp_path, script(tmp_path, code), grace_s=0.3)], over_torch=False) as nodes:
         until(lambda: all(b"up" in output(tmp_path, r) for r in range(2)), timeout_s=60.0)
         begun = Stopwatch()
         nodes.stops[0].set()
@@ -66,7 +65,7 @@ def test_stop_ends_all_within_the_grace(tmp_path: Path) -> None:
 
 
 def test_stop_before_the_start_starts_nothing(tmp_path: Path) -> None:
-    nodes = Nodes([plan_of(tmp_path, script(tmp_path, SLEEPS))], module=plain)
+    nodes = Nodes([plan_of(tmp_path, script(tmp_path, SLEEPS))], over_torch=False)
     nodes.stops[0].set()
     with nodes:
         result = nodes.join()[0]
@@ -74,7 +73,7 @@ def test_stop_before_the_start_starts_nothing(tmp_path: Path) -> None:
 
 
 def test_a_program_that_is_not_there_is_called_that(tmp_path: Path) -> None:
-    with Nodes([plan_of(tmp_path, Command(target="no-such-program", is_program=True))], module=plain) as nodes:
+    with Nodes([plan_of(tmp_path, Command(target="no-such-program", is_program=True))], over_torch=False) as nodes:
         result = nodes.join()[0]
     assert (result.problem_kind, "no-such-program" in result.problem) == ("program", True)
 
@@ -93,16 +92,16 @@ def test_there_is_time_to_look_before_living_ranks_are_ended(tmp_path: Path) -> 
         seen.append(True)
 
     code = f"import os, sys\nif os.environ['RANK'] == '1': sys.exit(9)\n{SLEEPS}"
-    with Nodes([plan_of(tmp_path, script(tmp_path, code))], module=plain, before_stop=look) as nodes:
+    with Nodes([plan_of(tmp_path, script(tmp_path, code))], over_torch=False, before_stop=look) as nodes:
         nodes.join()
     assert seen == [True]
-    with Nodes([plan_of(tmp_path, script(tmp_path, ""))], module=plain, before_stop=look) as nodes:
+    with Nodes([plan_of(tmp_path, script(tmp_path, ""))], over_torch=False, before_stop=look) as nodes:
         nodes.join()
     assert seen == [True]
 
 
 def test_torch_is_not_imported() -> None:
-    code = "import sys, allready.launch.plain, allready.launch.outcome; print('torch' in sys.modules)"
+    code = "import sys, allready.launch.run_ranks, allready.launch.outcome; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "False\n"
 

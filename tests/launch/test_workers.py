@@ -48,7 +48,7 @@ def group() -> Iterator[WorkerGroup]:
 
 
 def is_up(folder: Path, rank: int = 0) -> bool:
-    return b"up" in output(folder, rank)
+    return b"up\n" in output(folder, rank)
 
 
 def test_ends_are_told_with_code_signal_and_time(tmp_path: Path) -> None:

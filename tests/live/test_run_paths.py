@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from allready.live import run_paths
+from allready.live.beacon import names
 from tests.cases import cases
 
 
@@ -66,24 +67,13 @@ def test_run_folders_are_found_newest_first(memory: Path) -> None:
 
 def test_the_folder_of_a_rank_is_made_anew(tmp_path: Path) -> None:
     folder = run_paths.make_rank_dir(tmp_path, 3)
-    run_paths.cell_path(folder).write_text("of an attempt before")
+    (folder / names.CELL).write_text("of an attempt before")
     assert run_paths.make_rank_dir(tmp_path, 3) == folder == run_paths.rank_dir(tmp_path, 3)
     assert list(folder.iterdir()) == []
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_every_file_has_its_own_name(tmp_path: Path) -> None:
-    makers = (
-        run_paths.cell_path,
-        run_paths.ring_path,
-        run_paths.cpu_ring_path,
-        run_paths.dump_path,
-        run_paths.cpu_dump_path,
-        run_paths.stack_path,
-        run_paths.crash_path,
-    )
-    assert len({make(tmp_path) for make in makers}) == len(makers)
-    log = run_paths.rank_log_dir(tmp_path, 2, 1, 5)
-    assert log == tmp_path / "attempt2" / "node1" / "rank5"
-    assert run_paths.output_path(log) == log / "out.log"
-    assert run_paths.evidence_dir(log) == log / "evidence"
+    files = (names.CELL, names.RING, names.CPU_RING, names.DUMP, names.CPU_DUMP, names.STACKS, names.CRASH)
+    assert len(set(files)) == len(files)
+    assert run_paths.rank_log_dir(tmp_path, 2, 1, 5) == tmp_path / "attempt2" / "node1" / "rank5"

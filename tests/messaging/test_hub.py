@@ -3,10 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging import wire
@@ -130,7 +130,7 @@ async def test_a_clash_is_kept_with_both_claims_and_told_to_the_refused(changes:
         await until(lambda: hub.clash_since is not None)
         roll = hub.roll(finished=True)
         assert [(c.node_rank, c.refused) for c in roll.claims] == [(0, None), (changes.get("node_rank", 1), reason)]
-        await hub.turn_away(roll)
+        await hub.refuse_all(roll)
         link, contact = await attempt
         assert link is None
         assert contact.facts.outcome == "rejected"
@@ -143,7 +143,7 @@ async def test_the_second_node_with_a_rank_is_refused_and_the_first_one_stays() 
         first, _ = await join(port, 1)
         attempt = asyncio.create_task(join(port, 1, name="gpu9", pid=9, instance="other"))
         await until(lambda: hub.clash_since is not None)
-        await hub.turn_away(hub.roll(finished=True))
+        await hub.refuse_all(hub.roll(finished=True))
         await attempt
         assert hub.nodes == (1,)
         assert [c.name for c in hub.roll(finished=True).claims if c.node_rank == 1] == ["gpu1", "gpu9"]

@@ -14,47 +14,38 @@ FIREWALLD = 'rule family="ipv4" source address="10.0.0.2" port port="4-5" protoc
 @cases(
     ("tool", "ports", "peers", "lines"),
     [
-        ("nft", [29500], ["10.0.0.2"], ["nft insert rule inet filter input ip saddr 10.0.0.2 tcp dport 29500 accept"]),
-        (
-            "nft", [29500, (40000, 50000)], ["10.0.0.2", "10.0.0.3"],
-            [("nft insert rule inet filter input "
-             "'ip saddr { 10.0.0.2, 10.0.0.3 } tcp dport { 29500, 40000-50000 } accept'")],
-        ),
-        ("nft", [(4, 5)], [], ["nft insert rule inet filter input tcp dport 4-5 accept"]),
-        (
-            "iptables", [29500, (40000, 50000)], ["10.0.0.2", "10.0.0.3"],
-            ["iptables -I INPUT -p tcp -s 10.0.0.2,10.0.0.3 -m multiport --dports 29500,40000:50000 -j ACCEPT"],
-        ),
-        (
-            "iptables", [1], ["10.0.0.2", "fd00::2"],
-            ["iptables -I INPUT -p tcp -s 10.0.0.2 --dport 1 -j ACCEPT",
-             "ip6tables -I INPUT -p tcp -s fd00::2 --dport 1 -j ACCEPT"],
-        ),
-        (
-            "ufw", [29500, (4, 5)], ["10.0.0.0/24"],
-            ["ufw insert 1 allow proto tcp from 10.0.0.0/24 to any port 29500,4:5"],
-        ),
-        ("firewalld", [(4, 5)], ["10.0.0.2"], [f"firewall-cmd --add-rich-rule='{FIREWALLD}'"]),
-        ("firewalld", [29500], [], ["firewall-cmd --add-port=29500/tcp"]),
+        ("nft", (29500, 29500), ["10.0.0.2"],
+         ["nft insert rule inet filter input ip saddr 10.0.0.2 tcp dport 29500 accept"]),
+        ("nft", (40000, 50000), ["10.0.0.2", "10.0.0.3"],
+         ["nft insert rule inet filter input 'ip saddr { 10.0.0.2, 10.0.0.3 } tcp dport 40000-50000 accept'"]),
+        ("nft", (4, 5), [], ["nft insert rule inet filter input tcp dport 4-5 accept"]),
+        ("iptables", (40000, 50000), ["10.0.0.2", "10.0.0.3"],
+         ["iptables -I INPUT -p tcp -s 10.0.0.2,10.0.0.3 --dport 40000:50000 -j ACCEPT"]),
+        ("iptables", (1, 1), ["10.0.0.2", "fd00::2"],
+         ["iptables -I INPUT -p tcp -s 10.0.0.2 --dport 1 -j ACCEPT",
+          "ip6tables -I INPUT -p tcp -s fd00::2 --dport 1 -j ACCEPT"]),
+        ("ufw", (4, 5), ["10.0.0.0/24"], ["ufw insert 1 allow proto tcp from 10.0.0.0/24 to any port 4:5"]),
+        ("firewalld", (4, 5), ["10.0.0.2"], [f"firewall-cmd --add-rich-rule='{FIREWALLD}'"]),
+        ("firewalld", (29500, 29500), [], ["firewall-cmd --add-port=29500/tcp"]),
     ],
 )  # fmt: skip
-def test_says_what_to_type(tool: str, ports: list[int | tuple[int, int]], peers: list[str], lines: list[str]) -> None:
+def test_prints_the_command(tool: str, ports: tuple[int, int], peers: list[str], lines: list[str]) -> None:
     command = open_command(tool, ports, peers)
     assert command == " && ".join(lines)
     shlex.split(command)
 
 
 def test_opens_the_chain_that_drops() -> None:
-    line = open_command("nft", [1], ["10.0.0.2"], chain="ip guard in")
+    line = open_command("nft", (1, 1), ["10.0.0.2"], chain="ip guard in")
     assert line.startswith("nft insert rule ip guard in ")
     evil = DropRule(text="drop", verdict="drop", chain="ip x; rm -rf y")
-    assert open_command("nft", [1], [], chain=nft_chain(evil)).startswith("nft insert rule inet filter input ")
+    assert open_command("nft", (1, 1), [], chain=nft_chain(evil)).startswith("nft insert rule inet filter input ")
 
 
 @cases(
     ("tool", "ports", "peers"),
-    [("nft", [1], ["$(reboot)"]), ("nft", [0], []), ("nft", [], []), ("nft", [(5, 4)], []), ("pf", [1], [])],
+    [("nft", (1, 1), ["$(reboot)"]), ("nft", (0, 0), []), ("nft", (5, 4), []), ("pf", (1, 1), [])],
 )
-def test_refuses_what_is_no_address_or_port(tool: str, ports: list[int | tuple[int, int]], peers: list[str]) -> None:
+def test_refuses_what_is_no_address_or_port(tool: str, ports: tuple[int, int], peers: list[str]) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         open_command(tool, ports, peers)

@@ -1,6 +1,7 @@
 """Conditions that one signature alone needs."""
 
 import pytest
+from msgspec import ValidationError
 
 from allready.model import Event, FaultClass, Origin, Role, Severity
 from allready.model.fill import placeholders_of
@@ -26,7 +27,7 @@ def test_every_condition_belongs_to_a_signature() -> None:
 
 
 def test_whom_python_finds_the_table_does_not_name() -> None:
-    assert {SIGNATURES[signature].culprit for signature in CULPRITS} == {"nobody"}
+    assert {SIGNATURES[signature].culprit for signature in CULPRITS} == {"none"}
 
 
 def test_a_condition_in_python_stands_alone() -> None:
@@ -87,5 +88,13 @@ def test_a_key_that_does_not_exist_is_a_mistake() -> None:
     from allready.signatures import table
 
     entry = tables()["nccl"]["finding"][0]
-    with pytest.raises(AssertionError, match="'colour'] is no key"):
-        table._signature("nccl", "finding", entry | {"colour": "red"})
+    with pytest.raises(ValidationError, match="unknown field `colour`"):
+        table._signature("nccl", entry | {"colour": "red"})
+
+
+def test_a_case_changes_a_lines_role_or_a_findings_severity_and_class() -> None:
+    for signature in load().values():
+        for case in signature.cases:
+            assert (case.role is None) == any((case.severity, case.fault_class)), signature.id
+            assert case.role is not None or not (case.front or case.progress), "what was around a line is not kept"
+            assert case.role is None or not (case.beside or case.without), "a line is read before others are known"

@@ -150,7 +150,9 @@ def _of_help() -> Iterator[Text]:
 
 
 def _of_documents() -> Iterator[Text]:
-    files = [path for pattern in ("*.md", "docs/*.md", "docs/zh/*.md", "examples/*.md") for path in CHECKOUT.glob(pattern)]
+    files = [
+        path for pattern in ("*.md", "docs/*.md", "docs/zh/*.md", "examples/*.md") for path in CHECKOUT.glob(pattern)
+    ]
     for path in sorted(files):
         yield Text(path.relative_to(CHECKOUT).as_posix(), "text", path.read_text(encoding="utf-8"))
 

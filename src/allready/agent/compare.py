@@ -45,7 +45,7 @@ class Comparison:
         """The report with what was found.
 
         A difference that is an error is the verdict only where the job itself shows nothing worse.  A choice of
-        interfaces that cannot work is told only of a job that does not connect, and is why it does not.
+        interfaces that cannot work is reported only of a job that does not connect, and is why it does not.
         """
         report = self._explained(report)
         found, now = self._found, self._now
@@ -65,7 +65,7 @@ class Comparison:
         cause = next((f for f in self._choices if is_open or named & set(f.culprits.variables)), None)
         if cause is None:
             return report
-        told = replace(
+        explained = replace(
             verdict,
             code=cause.code,
             fault_class=cause.fault_class,
@@ -75,4 +75,4 @@ class Comparison:
             remedy=cause.remedy,
             remedies=cause.remedies,
         )
-        return replace(report, verdict=told, findings=(cause, *report.findings))
+        return replace(report, verdict=explained, findings=(cause, *report.findings))

@@ -2,20 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.interruption import ReportKeeper
 from allready.launch.request import Note, RunRequest
-from allready.live.run_paths import node_log_dir
-from allready.model import NodeStatus
+from allready.model import ClockFacts, NodeStatus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentContext:
+class AgentContext(Struct, frozen=True, kw_only=True):
     """One per agent.  `run_dir`: private, local, ends with the agent.  `on_start`: called before ranks may write to the
     terminal."""
 
@@ -32,6 +30,11 @@ class AgentContext:
     def offer(self) -> messages.Offer:
         """What this node brings, by node 0's clock as far as that is known."""
         clock = self.state.clock
+        ports: tuple[int, ...] = ()
+        if self.request.framework == "jax":
+            from allready.launch.jax import coordinator_ports
+
+            ports = coordinator_ports()
         return messages.Offer(
             nproc_per_node=self.request.nproc_per_node,
             start_rank=self.request.start_rank,
@@ -39,43 +42,21 @@ class AgentContext:
             clock_uncertainty_s=clock.uncertainty_s,
             addresses=self.addresses,
             name=self.name,
-            coordinator_ports=self._coordinator_ports(),
+            coordinator_ports=ports,
             missing_script=self.request.command.missing(self.request.environment.get("PATH")),
         )
 
-    def _coordinator_ports(self) -> tuple[int, ...]:
-        """Free ports of this node for JAX's coordinator; empty for other jobs."""
-        if self.request.framework != "jax":
-            return ()
-        from allready.launch.jax import coordinator_ports
 
-        return coordinator_ports()
-
-    def evidence_dir(self, attempt: int, node_rank: int) -> Path:
-        """Where this node keeps what it answers to a question for evidence, beside its ranks' logs; the last answer
-        replaces the one before."""
-        return node_log_dir(self.report_dir, attempt, node_rank)
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """This node's clock minus node 0's, in seconds."""
-
-    offset_s: float = 0.0
-    uncertainty_s: float = 0.0
-
-
-@dataclass(slots=True, kw_only=True)
-class AgentState:
+class AgentState(Struct, kw_only=True):
     """What an agent knows now: shared by its part of the job and by the socket for `allready watch`.
 
     `statuses`: the newest of every node that this one knows of.  `requests`: what is to be asked of node 0.
     """
 
     reports: ReportKeeper
-    statuses: dict[int, NodeStatus] = field(default_factory=dict)
+    statuses: dict[int, NodeStatus] = {}
     requests: asyncio.Queue[messages.Request] = field(default_factory=asyncio.Queue)
-    clock: Clock = Clock()
+    clock: ClockFacts = ClockFacts(offset_s=0.0, uncertainty_s=0.0)  # this node's minus node 0's
     attempt: int = 0
 
     def seen(self, status: NodeStatus) -> None:

@@ -6,7 +6,6 @@ says where they will be kept.
 """
 
 import asyncio
-import json
 import logging
 import os
 import time
@@ -15,19 +14,17 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from allready import __version__
 from allready.agent.context import AgentContext
 from allready.agent.line_server import LineServer
 from allready.agent.messages import Request
 from allready.evidence.secrets import masked
-from allready.messaging.wire import Hello
+from allready.live.watch.attach import ABOUT, SOCKET
+from allready.live.watch.state import WatchedJob
+from allready.messaging.wire import ANY_RANK, Hello, to_json
 from allready.proc.process import read_stat
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
-SOCKET = "control.sock"
-ABOUT = "job.json"
 MAX_LINE_BYTES = 4096
 MAX_COMMAND = 8192
 MAX_WATCHERS = 32
@@ -57,40 +54,35 @@ class Control:
         except OSError as error:
             log.warning("no control socket, so `allready watch` cannot show this job: %s", error)
         part = run_dir / f"{ABOUT}.part"
-        part.write_text(json.dumps(self._about), encoding="utf-8")
+        part.write_bytes(to_json(self._about))
         part.replace(run_dir / ABOUT)
 
     async def close(self) -> None:
-        """End the server and every conversation."""
         if self._unwatch is not None:
             self._unwatch.cancel()
         await self._server.close()
 
-    def _describe(self) -> dict[str, Any]:
-        agent, request = self._agent, self._agent.request
+    def _describe(self) -> WatchedJob:
+        agent, request, hello = self._agent, self._agent.request, self._hello
         command = masked(" ".join([request.command.target, *request.command.arguments]))
         own = read_stat(os.getpid())
-        return {
-            "version": VERSION,
-            "tool_version": __version__,
-            "pid": os.getpid(),
-            "job_id": request.job_id,
-            "instance": agent.instance,
-            "name": agent.name,
-            "node_rank": self._hello.node_rank,
-            "num_nodes": self._hello.num_nodes,
-            "master_addr": request.master_addr,
-            "master_port": request.master_port,
-            "report_dir": str(agent.report_dir.absolute()),
-            "started_s": time.time(),
-            "command": command[:MAX_COMMAND].split(" "),
-            "framework": request.framework,
-            "start_ticks": own.start_ticks if own is not None else 0,
-            "diagnosis": request.diagnosis,
-        }
+        return WatchedJob(
+            source="allready",
+            job_id=request.job_id,
+            pid=os.getpid(),
+            node_rank=None if hello.node_rank == ANY_RANK else hello.node_rank,
+            num_nodes=hello.num_nodes,
+            master=f"{request.master_addr}:{request.master_port}" if request.master_port else "",
+            name=agent.name,
+            report_dir=str(agent.report_dir.absolute()),
+            command=tuple(command[:MAX_COMMAND].split(" ")),
+            framework=request.framework,
+            started_s=time.time(),
+            has_diagnosis=request.diagnosis,
+            start_ticks=own.start_ticks if own is not None else None,
+        )
 
     def answer(self, line: bytes) -> dict[str, Any]:
-        """The answer to a watcher's line."""
         try:
             request = msgspec.json.decode(line)
         except msgspec.DecodeError:

@@ -6,25 +6,25 @@ The roll call is that of `check` (same code, same findings); the connections sta
 import asyncio
 import contextlib
 import errno
+import socket
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.agent import messages
-from allready.agent.assignment import Assignment, assign_ranks
 from allready.agent.closing import closed
 from allready.agent.compare import Comparison
 from allready.agent.context import AgentContext
 from allready.agent.node import NodeAgent
 from allready.agent.nodes import NodeTable
-from allready.agent.ports import free_port
 from allready.agent.supervisor import Supervisor
 from allready.errors import ExchangeError
 from allready.launch.attempts import Attempts, RestartChoice
 from allready.launch.outcome import Outcome
-from allready.launch.ranks import RanksError
+from allready.launch.ranks import Entry, RanksError, assign
 from allready.launch.request import Note
 from allready.model import EndCause, JobOutcome, NodeFacts, Report, RollCall, World, WorldNode
 from allready.preflight.check.context import CheckContext
@@ -42,8 +42,7 @@ class PortIsHeld(ExchangeError):  # noqa: N818 - a state: another agent of this 
     """Another process holds the master port."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEnd:
+class JobEnd(Struct, frozen=True, kw_only=True):
     """How the job ended on this node: for the exit code and the last report."""
 
     job: JobOutcome
@@ -76,7 +75,6 @@ class JobCoordinator:
         """Whether the ranks may run: from then on a signal ends the job in order, before that at once."""
 
     def interrupt(self, signal: str) -> None:
-        """A signal came to node 0's agent: the job is to end."""
         self._agent.state.reports.hold()
         self._table.interrupt(signal, 0)
 
@@ -181,17 +179,17 @@ class JobCoordinator:
     async def _attempts(self, local: asyncio.Task[Any]) -> JobEnd:
         while True:
             try:
-                assignment = assign_ranks({n: o for n, o in self._table.offers.items() if n in self._here()})
+                ranks = assign_ranks({n: o for n, o in self._table.offers.items() if n in self._here()})
             except RanksError as error:
                 job = JobOutcome(exit_code=2, outcome=EndCause.USAGE, attempts=self._tries.number)
                 return JobEnd(job=job, report=closed(self._last(), job), why=str(error))
-            plan = await self._begin(assignment)
+            plan = await self._begin(ranks)
             supervisor = Supervisor(
                 plan,
                 self._job,
                 roll=self._roll,
                 table=self._table,
-                monitor=self._new_monitor(self._world(assignment)) if self._job.diagnosis else None,
+                monitor=self._new_monitor(self._world(ranks)) if self._job.diagnosis else None,
                 comparison=self._comparison,
                 known=self._last,
             )
@@ -220,10 +218,10 @@ class JobCoordinator:
     def _here(self) -> set[int]:
         return {*self._roll.hub.nodes, 0}
 
-    async def _begin(self, assignment: Assignment) -> messages.Plan:
+    async def _begin(self, ranks: dict[int, tuple[int, ...]]) -> messages.Plan:
         """Send every node its part of an attempt; node 0's is returned."""
         launch, offers = self._check.launch, self._table.offers
-        first = assignment.order[0]
+        first = next(iter(ranks))
         address = launch.master_addr
         if first != 0:  # the node of rank 0 keeps torch's store
             claims = self._roll.hub.roll(finished=True).claims
@@ -234,32 +232,31 @@ class JobCoordinator:
             attempt=attempt,
             job_id=launch.job_id,
             instance=self._agent.instance,
-            num_nodes=len(assignment.order),
+            num_nodes=len(ranks),
             node_rank=first,
             place=0,
-            ranks=assignment.ranks[first],
-            world_size=assignment.world_size,
+            ranks=ranks[first],
+            world_size=sum(map(len, ranks.values())),
             master_addr=address,
             store_port=free_port(launch.master_port),
             max_restarts=self._job.max_restarts,
-            ranks_of_nodes=assignment.ranks,
+            ranks_of_nodes=ranks,
             coordinator=address if self._job.framework == "jax" else "",
             coordinator_ports=offers[first].coordinator_ports,
             token=f"{self._agent.instance}{attempt:04x}",
-            nodes=tuple((offers[n].name, len(assignment.ranks[n])) for n in assignment.order),
+            nodes=tuple((offers[n].name, len(here)) for n, here in ranks.items()),
         )
-        for place, node in enumerate(assignment.order):
-            one = replace(plan, node_rank=node, place=place, ranks=assignment.ranks[node])
+        for place, (node, here) in enumerate(ranks.items()):
+            one = replace(plan, node_rank=node, place=place, ranks=here)
             await self._roll.hub.send(node, messages.PLAN, one)
         return plan
 
-    def _world(self, assignment: Assignment) -> World:
+    def _world(self, ranks: dict[int, tuple[int, ...]]) -> World:
         return World(
-            num_nodes=len(assignment.order),
-            world_size=assignment.world_size,
+            num_nodes=len(ranks),
+            world_size=sum(map(len, ranks.values())),
             nodes=tuple(
-                WorldNode(node_rank=n, name=self._table.offers[n].name, ranks=assignment.ranks[n])
-                for n in sorted(assignment.order)
+                WorldNode(node_rank=n, name=self._table.offers[n].name, ranks=here) for n, here in sorted(ranks.items())
             ),
         )
 
@@ -311,3 +308,38 @@ class JobCoordinator:
     def _last(self) -> Report:
         """The newest report: of the last attempt, or of the roll call."""
         return self._agent.state.reports.last or self._check.inquiry.last or self._roll.judge(waiting=True)
+
+
+def assign_ranks(offers: Mapping[int, messages.Offer]) -> dict[int, tuple[int, ...]]:
+    """Node -> its global ranks, in the order of these.
+
+    Args:
+        offers: of the nodes that are here; node 0 holds the master's address.
+
+    Raises:
+        RanksError: what the nodes say of their ranks cannot all be true.
+    """
+    present = sorted(offers)
+    places = assign(
+        [
+            Entry(
+                name=f"node {n} ({offers[n].name})",
+                nproc=offers[n].nproc_per_node,
+                start_rank=offers[n].start_rank,
+                arrival=float(n),
+                is_master=n == 0,
+            )
+            for n in present
+        ]
+    )
+    return {present[place.entry]: place.ranks for place in sorted(places, key=lambda place: place.ranks)}
+
+
+def free_port(near: int) -> int:
+    """A free port, if possible just above `near`, where a firewall that was opened for a range lets it through."""
+    for port in (*(range(near + 1, min(near + 40, 65536)) if near >= 1024 else ()), 0):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(("", port))
+            return int(sock.getsockname()[1])
+    raise ExchangeError("no TCP port is free on this machine")

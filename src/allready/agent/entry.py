@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-import dataclasses
+import importlib
 import json
 import os
 import secrets
@@ -14,16 +14,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from allready import __version__
 from allready.agent.closing import closed, leave_for_relay
 from allready.agent.context import AgentContext, AgentState
 from allready.agent.control import Control
-from allready.agent.coordinator import JobCoordinator, JobEnd, PortIsHeld
+from allready.agent.coordinator import JobCoordinator, JobEnd, PortIsHeld, free_port
 from allready.agent.interruption import ReportKeeper
 from allready.agent.participant import JobParticipant
-from allready.agent.ports import free_port
 from allready.agent.shared_folder import Node, SharedFolder
 from allready.errors import FactUnavailable
 from allready.facts.host import Host
@@ -31,7 +30,7 @@ from allready.launch.request import Note, RunRequest
 from allready.live.run_paths import make_run_dir, run_dirs
 from allready.live.watch.attach import about
 from allready.messaging.channel import Narrator
-from allready.messaging.wire import ANY_RANK, PROTOCOL, Hello
+from allready.messaging.wire import hello_of
 from allready.model import EndCause, JobOutcome, LaunchFacts, NodeFacts, Report, UncheckedKind
 from allready.preflight.check.context import CheckContext, collect_facts, resolve
 from allready.preflight.check.inquiry import Inquiry
@@ -41,39 +40,28 @@ from allready.preflight.check.waits import say_exhaustion_once
 from allready.text.reasons import reason
 
 
-class Job:
-    """One `allready run` on this node.  `run` once; `interrupt` from a signal handler of the event loop."""
+class Job(Struct):
+    """One `allready run` on this node.  `run` once; `interrupt` from a signal handler of the event loop.
 
-    def __init__(
-        self,
-        request: RunRequest,
-        host: Host,
-        *,
-        report_dir: Path,
-        inquiry: Inquiry,
-        show: Callable[[Report], None],
-        say: Callable[[Note], None],
-        on_start: Callable[[], None],
-        narrator: Narrator,
-        report_path: Callable[[], Path],
-    ) -> None:
-        """`report_path`: where `show` writes reports, without the ending."""
-        self._request = request
-        self._report_dir = report_dir
-        self._host = host
-        self._inquiry = inquiry
-        self._show = show
-        self._report_path = report_path
-        self._say, self._on_start = say, on_start
-        self._narrator = narrator
-        self._sides: list[JobCoordinator | JobParticipant] = []
-        """This node's part of the job; a second one where another node of this machine coordinates already."""
+    `report_path`: where `show` writes reports, without the ending.  `sides`: this node's part of the job, and a second
+    one where another node of this machine coordinates already.
+    """
+
+    request: RunRequest
+    host: Host
+    report_dir: Path
+    inquiry: Inquiry
+    show: Callable[[Report], None]
+    say: Callable[[Note], None]
+    on_start: Callable[[], None]
+    narrator: Narrator
+    report_path: Callable[[], Path]
+    sides: list[JobCoordinator | JobParticipant] = []
 
     async def run(self) -> JobEnd:
-        """The whole job as this node sees it."""
         say_exhaustion_once(asyncio.get_running_loop())
         _remove_stale_run_dirs()
-        run_dir = make_run_dir(self._request.job_id)
+        run_dir = make_run_dir(self.request.job_id)
         try:
             return await self._run_in(run_dir)
         finally:
@@ -82,25 +70,25 @@ class Job:
     def interrupted(self, signal: str) -> JobEnd:
         """The end of a job that was cancelled by a signal before any rank ran."""
         job = JobOutcome(exit_code=1, outcome=EndCause.STOPPED, attempts=0)
-        report = self._inquiry.interrupted("roll", reason(UncheckedKind.INTERRUPTED, signal=signal, stage="roll"))
+        report = self.inquiry.interrupted("roll", reason(UncheckedKind.INTERRUPTED, signal=signal, stage="roll"))
         return JobEnd(job=job, report=closed(report, job), why=f"ended by {signal}")
 
     async def _run_in(self, run_dir: Path) -> JobEnd:
-        request = self._request
+        request = self.request
         if request.framework != "jax":
             _preload_torch()
         if request.sync_dir is None or "master_addr" in request.sources:
-            return await self._run_known(request, run_dir, on_start=self._on_start)
+            return await self._run_known(request, run_dir, on_start=self.on_start)
         async with self._shared_folder(request.sync_dir) as folder:
 
             def on_start() -> None:
                 folder.release()
-                self._on_start()
+                self.on_start()
 
             found = await folder.find_node_0(
                 timeout_s=request.wait_s, choose_port=lambda: free_port(request.master_port)
             )
-            request = dataclasses.replace(
+            request = replace(
                 request, master_addr=found.address, master_port=found.port, node_rank=found.node_rank, is_master=False
             )
             return await self._run_known(request, run_dir, on_start=on_start)
@@ -112,9 +100,9 @@ class Job:
             name=socket.gethostname(),
             instance=secrets.token_hex(8),
             run_dir=run_dir,
-            report_dir=self._report_dir,
+            report_dir=self.report_dir,
             addresses=own_addresses(),
-            say=self._say,
+            say=self.say,
             on_start=on_start,
             state=AgentState(reports=ReportKeeper(lambda report: self._publish(report, run_dir))),
         )
@@ -132,18 +120,20 @@ class Job:
         self, agent: AgentContext, own_facts: "asyncio.Future[NodeFacts]", *, coordinates: bool
     ) -> JobEnd:
         request = agent.request
+        orders = _check_request(request, coordinates=coordinates)
+        may_choose = request.node_rank is None and not coordinates
         check = CheckContext(
-            request=_check_request(request, coordinates=coordinates),
-            hello=_hello(agent, coordinates=coordinates),
+            request=orders,
+            hello=hello_of(orders.launch, name=agent.name, instance=agent.instance, may_choose=may_choose),
             own_facts=own_facts,
-            host=self._host,
-            inquiry=self._inquiry,
+            host=self.host,
+            inquiry=self.inquiry,
             publish=agent.state.reports.publish,
-            narrator=self._narrator,
+            narrator=self.narrator,
         )
         yields = request.node_rank is None and request.is_master is None and request.max_nodes > 1
         side = JobCoordinator(check, agent, yields=yields) if coordinates else JobParticipant(check, agent)
-        self._sides.append(side)
+        self.sides.append(side)
         control = Control(agent, check.hello)
         try:
             await control.open()
@@ -153,11 +143,11 @@ class Job:
 
     def _publish(self, report: Report, run_dir: Path) -> None:
         """Show a report, and leave one for the case that this agent is killed."""
-        self._show(report)
-        leave_for_relay(run_dir, self._report_path().with_suffix(".json"), report)
+        self.show(report)
+        leave_for_relay(run_dir, self.report_path().with_suffix(".json"), report)
 
     def _shared_folder(self, folder: str) -> SharedFolder:
-        request, addresses = self._request, own_addresses()
+        request, addresses = self.request, own_addresses()
         own = Node(
             host=socket.gethostname(),
             num_nodes=request.max_nodes,
@@ -167,7 +157,7 @@ class Job:
         )
 
         def missing(number: int, here: Sequence[str]) -> None:
-            self._narrator.log(
+            self.narrator.log(
                 "run.sync_missing", missing=number, num_nodes=request.max_nodes, here=", ".join(here[:16]) or "-"
             )
 
@@ -176,7 +166,7 @@ class Job:
     def interrupt(self, name: str) -> bool:
         """A signal came.  True when the job ends in order by it; False when there is no job yet and the task should be
         cancelled."""
-        side = self._sides[-1] if self._sides else None
+        side = self.sides[-1] if self.sides else None
         if side is None or not side.can_be_interrupted:
             return False
         side.interrupt(name)
@@ -191,7 +181,7 @@ class Job:
         if request.max_nodes == 1:
             return True
         try:
-            addresses = await resolve(self._host, request.master_addr)
+            addresses = await resolve(self.host, request.master_addr)
         except FactUnavailable:
             return False
         return any(is_local(address) for address in addresses)
@@ -199,7 +189,7 @@ class Job:
     async def _collect(self, check: CheckRequest) -> NodeFacts:
         if check.launch.num_nodes == 1:  # nothing to compare with, and the ranks want the processor now
             return replace(NodeFacts.none("one node: nothing to compare"), launch=check.launch)
-        return await collect_facts(self._host, check)
+        return await collect_facts(self.host, check)
 
 
 def _check_request(request: RunRequest, *, coordinates: bool) -> CheckRequest:
@@ -218,22 +208,6 @@ def _check_request(request: RunRequest, *, coordinates: bool) -> CheckRequest:
     return CheckRequest(launch=launch, wait_s=request.wait_s, stages=("roll", "facts"))
 
 
-def _hello(agent: AgentContext, *, coordinates: bool) -> Hello:
-    request = agent.request
-    return Hello(
-        protocol=PROTOCOL,
-        tool_version=__version__,
-        name=agent.name,
-        pid=os.getpid(),
-        instance=agent.instance,
-        node_rank=0 if coordinates else ANY_RANK if request.node_rank is None else request.node_rank,
-        num_nodes=request.max_nodes,
-        nproc_per_node=request.nproc_per_node,
-        job_id=request.job_id,
-        master_addr=request.master_addr,
-    )
-
-
 def _remove_stale_run_dirs() -> None:
     """Run folders of agents that were killed together with the log relay that should have removed them."""
     for folder in run_dirs():
@@ -249,10 +223,8 @@ def _preload_torch() -> None:
     """Import torch's launcher during the roll call: it takes a second.  A failure is reported when it is needed."""
 
     def load() -> None:
-        from allready.launch.elastic import preload
-
         with contextlib.suppress(Exception):
-            preload()
+            importlib.import_module("allready.launch.elastic_agent")
 
     threading.Thread(target=load, name="allready-preload", daemon=True).start()
 

@@ -6,8 +6,8 @@ of it, say nothing about that; so the report is frozen before anything is shut d
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.judging.report_builder import status_when_interrupted
@@ -20,8 +20,7 @@ SAME_SHUTDOWN_S = 3.0
 were ended by the same shutdown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interruption:
+class Interruption(Struct, frozen=True, kw_only=True):
     """The first signal that asked for the job's end.  `node`: whose agent got it; `time_s`: node 0's wall clock."""
 
     signal: str
@@ -50,7 +49,6 @@ class ReportHistory:
         self._reports: deque[tuple[float, Report]] = deque()
 
     def add(self, report: Report, time_s: float) -> None:
-        """A report was made."""
         self._reports.append((time_s, report))
         while len(self._reports) > 1 and self._reports[1][0] < time_s - 2 * SAME_SHUTDOWN_S:
             self._reports.popleft()

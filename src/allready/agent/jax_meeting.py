@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from allready.agent import messages
 from allready.agent.line_server import LineServer
 from allready.launch.jax import listening, split_address
-from allready.launch.jax_rendezvous import SOCKET, backoff_s
+from allready.launch.jax_rendezvous import SOCKET
 from allready.launch.request import RunRequest
 
 SILENT_S = 5.0
@@ -48,7 +48,6 @@ class RankServer:
         await self._server.open(run_dir, SOCKET)
 
     async def close(self) -> None:
-        """End every conversation."""
         await self._server.close()
 
     def begin(self, plan: messages.Plan) -> None:
@@ -184,7 +183,6 @@ class Meetings:
         self._shared_s = float("-inf")
 
     def take(self, kind: str, waiting: messages.Waiting, now: float) -> None:
-        """A process waits, or does so no longer."""
         key = (waiting.coordinator, waiting.num_processes)
         meeting = self._meetings.get(key)
         if kind == messages.LEFT:
@@ -251,14 +249,12 @@ class _Meeting:
             attempts = "1 attempt" if failed == 1 else f"{failed} attempts"
             self._state = replace(self._state, give_up=f"{why} after {attempts} ({now - self._began:.0f} s)")
             return
-        backoff = (job.jax_backoff.base_s, job.jax_backoff.most_s, job.jax_backoff.jitter)
-        wait_s = backoff_s(backoff, min(failed, job.jax_attempts) - 1)
+        wait_s = job.jax_backoff.wait_s(min(failed, job.jax_attempts) - 1)
         note = f"attempt {failed} of {max(job.jax_attempts, failed)}: {why}; again in {wait_s:.1f} s"
         self._state = replace(self._state, notes=(*self._state.notes, note))
         self._attempt_ends = now + wait_s + job.jax_timeout_s
 
     def _why(self) -> str:
-        """Who or what is waited for."""
         size = self._state.num_processes
         missing = [n for n in range(size) if n not in self.here]
         if missing:

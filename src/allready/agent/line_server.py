@@ -51,7 +51,6 @@ class LineServer:
         self._server = await asyncio.start_unix_server(self._serve, sock=sock, limit=self._max_bytes)
 
     async def close(self) -> None:
-        """End the server and every conversation."""
         if self._server is not None:
             self._server.close()
         for task in tuple(self._tasks):

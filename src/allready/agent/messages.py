@@ -58,20 +58,18 @@ class Started(Struct, frozen=True, kw_only=True):
 
     attempt: int
     pids: Mapping[int, int]
-    notes: tuple[str, ...] = ()
 
 
 class Ended(Struct, frozen=True, kw_only=True):
     """A node's part in an attempt is over: all its ranks ended and were reaped.
 
-    `problem`: why the ranks could not be started or kept, in the launcher's words.  `was_stopped`: we ended them.
+    `problem`: why the ranks could not be started or kept, in the launcher's words.
     """
 
     attempt: int
     ends: tuple[ProcessEnd, ...] = ()  # of all its ranks
     problem: str | None = None
     problem_kind: str = ""  # as `launch.plan.AttemptResult`
-    was_stopped: bool = False
 
 
 class Request(Struct, frozen=True, kw_only=True):

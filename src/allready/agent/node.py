@@ -18,6 +18,7 @@ from allready.agent.attempt import LocalAttempt
 from allready.agent.context import AgentContext
 from allready.agent.jax_meeting import RankServer
 from allready.errors import DeadlineExceeded, ExchangeError
+from allready.live.run_paths import node_log_dir
 from allready.live.waits import FLOOR_S, STATUS_EVERY_S, waits_s
 from allready.messaging.channel import NodeSide, convert
 from allready.model import Gather, NodeEvidence, NodeStatus, ProcessEnd
@@ -120,7 +121,6 @@ class NodeAgent:
         return evidence
 
     async def end_ranks(self) -> None:
-        """End what still runs, and wait for it."""
         if self._attempt is not None:
             self._attempt.stop("SIGTERM")
             await self._attempt.wait()
@@ -205,7 +205,7 @@ class NodeAgent:
             await self._keep(evidence, sampler)
 
     async def _keep(self, evidence: NodeEvidence, sampler: "Sampler") -> None:
-        folder = self._context.evidence_dir(evidence.status.attempt, self._node.node_rank)
+        folder = node_log_dir(self._context.report_dir, evidence.status.attempt, self._node.node_rank)
         await asyncio.to_thread(sampler.observer.keep, evidence, folder)
 
 
@@ -226,7 +226,6 @@ class Sampler:
         self._lock = asyncio.Lock()
 
     def begin(self, attempt: int, ranks: "Mapping[int, RankHandle]") -> None:
-        """The ranks of an attempt run."""
         self.observer.set_ranks(ranks, attempt)
         self._attempt = attempt
 
@@ -235,7 +234,6 @@ class Sampler:
         self._attempt = None
 
     def note_end(self, end: ProcessEnd) -> None:
-        """The launcher saw a rank end; the next sample shows it."""
         self.observer.note_end(end)
 
     def close(self) -> None:
@@ -243,7 +241,6 @@ class Sampler:
         self.observer.close()
 
     async def run(self) -> None:
-        """Sample for ever."""
         while True:
             await self.sample()
             await asyncio.sleep(SAMPLE_SOON_S if self._is_soon else SAMPLE_EVERY_S)

@@ -4,9 +4,9 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.agent import messages
@@ -19,8 +19,7 @@ from allready.model import Loss, NodeEvidence, NodeStatus, ProcessState
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """The connection to a node's agent broke."""
 
     node: int
@@ -72,7 +71,6 @@ class NodeTable:
             self.interruption = Interruption(signal=signal, node=node, time_s=time.time())
 
     def news(self) -> Iterator[News]:
-        """What has come since the last call, in its order."""
         while self._news:
             yield self._news.popleft()
 

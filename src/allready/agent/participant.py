@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.closing import closed
-from allready.agent.context import AgentContext, Clock
+from allready.agent.context import AgentContext
 from allready.agent.coordinator import JobEnd
 from allready.agent.interruption import Interruption, interrupted
 from allready.agent.local_verdict import LocalView
@@ -47,7 +47,6 @@ class JobParticipant:
         return bool(self._agents)
 
     def interrupt(self, signal: str) -> None:
-        """A signal came to this node's agent."""
         self._context.state.reports.hold()
         if self._interruption is None:
             self._interruption = Interruption(signal=signal, node=self._check.launch.node_rank, time_s=time.time())
@@ -84,8 +83,7 @@ class JobParticipant:
 
     async def _offer(self, link: Link) -> None:
         with contextlib.suppress(DeadlineExceeded):
-            clock = await link.measure_clock(timeout_s=1.0)
-            self._context.state.clock = Clock(clock.offset_s, clock.uncertainty_s)
+            self._context.state.clock = await link.measure_clock(timeout_s=1.0)
         await link.send(messages.OFFER, self._context.offer())
 
     async def _send_facts(self, link: Link) -> None:

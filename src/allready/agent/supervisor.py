@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from allready.agent import messages
+from allready.agent.attempt import GATHER_BEFORE_END_S
 from allready.agent.compare import Comparison
 from allready.agent.interruption import Interruption, ReportHistory, interrupted
 from allready.agent.jax_meeting import Meetings
 from allready.agent.nodes import Lost, NodeTable
-from allready.agent.runner import GATHER_BEFORE_END_S
 from allready.errors import ExchangeError
 from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest
@@ -96,7 +96,8 @@ class Supervisor:
                 self._feed(now)
                 await self._judge(now)
             await self._share(now)
-            if is_over or self._is_overdue(now):
+            is_overdue = self._stop is not None and now - self._stopped_s > self._job.grace_s + AFTER_STOP_S
+            if is_over or is_overdue:
                 break
             cause = self._cause_to_stop(now) if self._stop is None else None
             if cause is not None:
@@ -206,9 +207,6 @@ class Supervisor:
         if self._monitor is not None:
             self._monitor.take_end(cause, time.time())
         await self._roll.hub.send(None, messages.STOP, self._stop)
-
-    def _is_overdue(self, now: float) -> bool:
-        return self._stop is not None and now - self._stopped_s > self._job.grace_s + AFTER_STOP_S
 
     def _cause_to_stop(self, now: float) -> messages.StopCause | None:
         if self._table.has_failed() or self._lost():

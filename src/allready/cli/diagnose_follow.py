@@ -38,7 +38,7 @@ def follow(args: argparse.Namespace) -> int:
     code = 0
     said: object = None
     with Output(args) as output:
-        growth.look()
+        growth.poll()
         refuse_nothing(growth.readings())
         is_new, changed_at, next_judging = True, time.monotonic(), 0.0
         try:
@@ -62,7 +62,7 @@ def follow(args: argparse.Namespace) -> int:
                 if args.until_idle and not is_new and now - changed_at >= args.until_idle:
                     break
                 time.sleep(LOOK_S)
-                if growth.look():
+                if growth.poll():
                     is_new, changed_at = True, time.monotonic()
         except KeyboardInterrupt:
             if report is None:

@@ -1,4 +1,4 @@
-"""Files that are still written: read what came since the last look, keep the rest in a form that does not grow."""
+"""Files that are still written: read what came since the last poll, keep the rest in a form that does not grow."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -35,7 +35,7 @@ class _File(Struct):
 class Growth:
     """All files of a run that may still go on.
 
-    `look` reads what is new.  A file that was cut or replaced goes on from its beginning; one that was renamed (log
+    `poll` reads what is new.  A file that was cut or replaced goes on from its beginning; one that was renamed (log
     rotation) keeps its place, since it is known by its inode.
     """
 
@@ -50,7 +50,7 @@ class Growth:
         """Files that are followed."""
         return len(self._files)
 
-    def look(self) -> int:
+    def poll(self) -> int:
         """Read what is new; returns the number of new bytes (at least 1 when anything changed)."""
         num_new = 0
         records: dict[str, SourceRecord] = {}
@@ -58,7 +58,7 @@ class Growth:
             if isinstance(item, SourceRecord):
                 records[item.path] = item
             elif item.identity in self._files or len(self._files) < MAX_FILES:
-                num_new += self._look_at(item)
+                num_new += self._read_new(item)
             else:
                 records["(more)"] = SourceRecord(
                     path="(more)", kind="unread", problem=f"only the first {MAX_FILES:,} files are followed"
@@ -78,7 +78,7 @@ class Growth:
                 out += file.readings
         return sorted(out, key=lambda reading: reading.source.path)
 
-    def _look_at(self, found: Found) -> int:
+    def _read_new(self, found: Found) -> int:
         file = self._files.get(found.identity)
         if file is None:
             file = self._files[found.identity] = _File(found=found)

@@ -15,8 +15,7 @@ LONGEST_OBJECT = 1 << 20
 MAX_KEPT = 1_000
 """Operations kept of one rank in one communicator, the last ones: 1,024 ranks fit in memory together."""
 MAX_SUMMARIES = 256
-MIN_COMMON = 5
-"""Operations that all ranks must have recorded before anybody is called late."""
+MIN_COMMON = 5  # operations that all ranks must have recorded before a rank is called late
 NOISE_S = 100e-6
 
 _CODES = {
@@ -27,7 +26,7 @@ _CODES = {
 }
 _OTHER = 15
 _SYNCHRONISING = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll")
-"""Nobody leaves these before everybody came in; the root of a broadcast does, and its short time says nothing."""
+"""No rank leaves these before all came in; the root of a broadcast does, and its short time says nothing."""
 _PROMETHEUS = re.compile(
     rb"^(nccl_(?:p2p_)?bus_bandwidth_gbs|nccl_(?:collective|p2p)_exec_time_microseconds)"
     rb"\{(.{0,2000})\} ([\d.eE+-]{1,30})"
@@ -201,10 +200,10 @@ def inspector_lags(summaries: Sequence[InspectorSummary]) -> list[Lag]:
     """How late every rank entered the collectives that all ranks recorded.
 
     A rank that comes last finds the others waiting: its operation is short and theirs are long.  All leave together, so
-    the longest time minus a rank's own is how late it came behind the first.  Each kind of collective is told by
+    the longest time minus a rank's own is how late it came behind the first.  Each kind of collective is taken by
     itself: of several in one step of a loop, only the first finds anybody waiting.
 
-    Ranks are global ones: those of the largest communicator.  A smaller one is told only if the processes of all its
+    Ranks are global ones: those of the largest communicator.  A smaller one counts only if the processes of all its
     ranks are in the largest, too.
     """
     groups: dict[str, dict[int, InspectorSummary]] = {}

@@ -178,7 +178,7 @@ def _columns(header: str) -> list[str]:
 
 
 def _guessed_columns(words: list[str]) -> list[str] | None:
-    """The layout of a row whose header is not there: told by the number of columns."""
+    """The layout of a row whose header is not there: known by the number of columns."""
     leads = {13: ["redop", "root"], 12: ["redop"], 11: []}
     lead = leads.get(len(words))
     if lead is None or words[2] not in _SIZES or not words[1].isdecimal():
@@ -208,10 +208,10 @@ def _take_row(table: _Table, words: list[str]) -> bool:
     else:
         table.rows.append(rows[0])
         table.in_place += [r for r in rows[1:2] if r is not None]
-    told = dict(zip(columns[:first], lead, strict=True))
-    if len(table.hints) < 1000 and told["count"].isdecimal() and len(told["count"]) < 18:
-        kind = (told.get("type", ""), told.get("redop", ""), told.get("root", ""))
-        table.hints.append((*kind, int(lead[0]), int(told["count"])))
+    leading = dict(zip(columns[:first], lead, strict=True))
+    if len(table.hints) < 1000 and leading["count"].isdecimal() and len(leading["count"]) < 18:
+        kind = (leading.get("type", ""), leading.get("redop", ""), leading.get("root", ""))
+        table.hints.append((*kind, int(lead[0]), int(leading["count"])))
     return True
 
 

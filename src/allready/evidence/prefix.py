@@ -293,7 +293,7 @@ class _Parser:
         return self._logger(match.end())
 
     def _date(self, match: re.Match[str]) -> bool:
-        """A container's stamp, journalctl's, or a Python logger's: told apart by what follows."""
+        """A container's stamp, journalctl's, or a Python logger's: distinguished by what follows."""
         time_s = _time_of(match, self.clock)
         if time_s is None:
             return False

@@ -28,9 +28,7 @@ TSL = re.compile(r": (?P<level>[IWEFD]) +(?:\d{1,20} )?(?P<file>[^\s:\]\[]{1,300
 """What TensorFlow's and XLA's own logger puts behind its date."""
 
 STAMP_END = re.compile(r": |:$| \| ")
-CRI = re.compile(r" (?:stdout|stderr) [FP] ")
-"""What Kubernetes' nodes put behind the stamp of a container's line."""
-
+CRI = re.compile(r" (?:stdout|stderr) [FP] ")  # what Kubernetes' nodes put behind the stamp of a container's line
 DETERMINED = re.compile(r"(?:[0-9a-f]{6,64} )?\|\| ?")
 TABLE = re.compile(r" {0,60}\| (?=\d{4}-\d\d-\d\dT|\[rank\d)")
 """A column in front of the stamp (CloudWatch) or of the rank (a table of a benchmark)."""

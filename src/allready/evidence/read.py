@@ -35,17 +35,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Progress", "ReadOptions", "ReaderPool", "read_all", "read_found", "read_source"]
 
-SPLIT_BYTES = 64 << 20
-"""A log above this may be read in parts by several workers."""
-
-MAX_WORKERS = 8
-"""By default: each takes memory, and beyond so many the disk is the limit."""
-
+SPLIT_BYTES = 64 << 20  # A log above this may be read in parts by several workers
+MAX_WORKERS = 8  # by default: each takes memory, and beyond so many the disk is the limit
 _WORKER_BYTES = 1 << 19  # of input, that make one more worker worth its start
 _SPAWN_BYTES = 1 << 22
 _SMALL_BYTES = 1 << 22  # a file that is read in milliseconds
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-_LOOK_AHEAD = 20_000  # files that are known before the first is read
+_MAX_AHEAD = 20_000  # files that are known before the first is read
 _MAX_BARE = 1_000  # records of one kind of sources that gave nothing
 
 
@@ -163,7 +159,7 @@ class ReaderPool:
         self._context = ReaderContext(options)
         walk = iter(items)
         # A folder gives its files in any order; reports should not depend on it.
-        self._first = sorted(islice(walk, _LOOK_AHEAD), key=_name)
+        self._first = sorted(islice(walk, _MAX_AHEAD), key=_name)
         following = next(walk, None)
         self._is_all = following is None
         self._rest: Iterable[Found | SourceRecord] = () if following is None else chain([following], walk)

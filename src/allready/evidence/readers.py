@@ -1,6 +1,6 @@
 """One source -> one `Reading`: find out what it is and give it to the reader of its kind.
 
-Nothing that a source contains ends the whole: a reader that fails is a problem of that source, told in its record.
+Nothing that a source contains ends the whole: a reader that fails is a problem of that source, named in its record.
 """
 
 import functools
@@ -37,7 +37,7 @@ _STACK_MARK = b"(most recent call first):"
 _TABLE_MARKS = (b"# nThread ", b"# nccl-tests version", b"# Collective test starting", b"out-of-place")
 _MAX_MARK_BYTES = max(map(len, (_STACK_MARK, *_TABLE_MARKS)))
 MAX_ASIDE_BYTES = 64 << 20
-_MAX_MEMBER_BYTES = 8 << 20  # of an archive's member, whose end cannot be looked at first
+_MAX_MEMBER_BYTES = 8 << 20  # of an archive's member, whose end cannot be examined first
 
 
 class ReadOptions(Struct, frozen=True, kw_only=True):
@@ -119,7 +119,7 @@ def read_found(
 def read_source(source: Source, context: ReaderContext) -> Reading | None:
     """What one source says; None when its kind was not asked for.
 
-    Damage, a reader that raises and memory that is too small are told in the record's `problem`.
+    Damage, a reader that raises and memory that is too small are in the record's `problem`.
     """
     kind = kind_of_source(source)
     kinds = context.options.kinds

@@ -14,8 +14,7 @@ else:
     Column = array  # cannot be subscripted at run time before Python 3.12
 
 _MAX_EXAMPLES = 5
-BLOCK = 65_536
-"""Most operations in one compressed block of an `OpStream`."""
+BLOCK = 65_536  # most operations in one compressed block of an `OpStream`
 
 
 class OpShape(Struct, frozen=True, kw_only=True):
@@ -97,7 +96,7 @@ class FlightRing(Struct, kw_only=True):
 class FlightDump(Struct, kw_only=True):
     """One rank's flight-recorder dump.
 
-    `groups`: process-group name -> (description, global ranks; empty when not told).  `status`: group name ->
+    `groups`: process-group name -> (description, global ranks; empty when not recorded).  `status`: group name ->
     (enqueued, started, completed), None where never.  `rings`: group name -> its entries.  `stacks[i]`: frames,
     innermost first, of call site `sites[i]` (the innermost frame outside the libraries); 0 is "unknown".
     `is_whole`: the ring was never overwritten and the file is not cut: the first entry is the process's first.

@@ -49,7 +49,7 @@ _NAMED_HINTS = (
     "token", "secret", "passw", "passphrase", "credential", "key", "_pass", "_pwd", "_auth", "_cookie", "_jwt",
     "bearer", "signature",
 )  # fmt: skip
-"""In small letters; a text without any has nothing that `_NAMED` finds.  To look for each is ten times as fast."""
+"""In small letters; a text without any has nothing that `_NAMED` finds.  A search for each is ten times as fast."""
 
 _SHAPES = re.compile(
     r"(?P<url>(?<=://)[^/\s@\"'<>]{1,512}(?=@))"

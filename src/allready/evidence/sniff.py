@@ -7,16 +7,13 @@ what is nothing else from its first line on.
 import ast
 import re
 import warnings
-from collections.abc import Callable
 
 HEAD_BYTES = 1 << 16
 
 LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR = "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector"
 REPORT, PAGE, SCRIPT, BINARY, EMPTY, ELASTIC_ERROR = "report", "page", "script", "binary", "empty", "elastic error"
 
-READ = (LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR, REPORT, ELASTIC_ERROR)
-"""Kinds that have a reader."""
-
+READ = (LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR, REPORT, ELASTIC_ERROR)  # kinds that have a reader
 PASSED_OVER = (PAGE, SCRIPT, BINARY, EMPTY)
 
 _BINARY_MAGICS = (
@@ -38,6 +35,9 @@ _TABLE_STARTS = (
 )
 _RAS_MARKS = (b"NCCL version", b"SERVER PROTOCOL", b"PEER_", b'"nccl_version"', b'"communicators')
 _STACK_MARKS = (b"(most recent call first)", b"Thread ", b"Process ", b"#0 ", b"[<0>]")
+_MARKS = ((INSPECTOR, (b"nccl_",), 4096), (RAS, _RAS_MARKS, HEAD_BYTES), (STACKS, _STACK_MARKS, HEAD_BYTES))
+"""Kinds of text, what is cheap to ask first, and where."""
+
 _LOG_LINE = re.compile(rb" NCCL (?:INFO|WARN|CALL|TRACE) |\[rank\d+\]:|\[default\d+\]:")
 _ERROR_FILE = re.compile(rb'\s*\{\s*"message"\s*:\s*[{"]')
 
@@ -61,7 +61,7 @@ def kind_of(head: bytes, *, name: str = "") -> str:
         return BINARY if b"\0" in head else EMPTY
     is_pickle = head[:1] == b"\x80" and head[1:2] in {b"\x02", b"\x03", b"\x04", b"\x05"}
     if is_pickle or is_binary(head):  # pickles of protocol 0 and 1 have no mark
-        return FLIGHT if _is_dump(head) else BINARY
+        return FLIGHT if _is(FLIGHT, head) else BINARY
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\0\r\n\t ")
     if text.startswith((b"{", b"[{", b"[\n", b"[ ")):
         return _kind_of_json(text)
@@ -73,33 +73,24 @@ def kind_of(head: bytes, *, name: str = "") -> str:
         return NCCL_TESTS
     if _LOG_LINE.search(text):
         return LOG
-    return next((kind for kind, may_be, is_it in _KINDS_OF_TEXT if may_be(text) and is_it(text)), LOG)
+    for kind, marks, most in _MARKS:
+        begin = text[:most]
+        if any(mark in begin for mark in marks) and _is(kind, text):
+            return kind
+    return LOG
 
 
-def _is_inspector(text: bytes) -> bool:
-    from allready.evidence.inspector import is_inspector
-
-    return is_inspector(text)
-
-
-def _is_ras(text: bytes) -> bool:
-    from allready.evidence.ras import is_ras
-
-    return is_ras(text)
-
-
-def _is_stacks(text: bytes) -> bool:
-    from allready.evidence.stacks import is_stacks
-
-    return is_stacks(text)
-
-
-_KINDS_OF_TEXT: tuple[tuple[str, Callable[[bytes], bool], Callable[[bytes], bool]], ...] = (
-    (INSPECTOR, lambda text: b"nccl_" in text[:4096], _is_inspector),
-    (RAS, lambda text: any(mark in text for mark in _RAS_MARKS), _is_ras),
-    (STACKS, lambda text: any(mark in text for mark in _STACK_MARKS), _is_stacks),
-)
-"""Kind, what is cheap to ask first, and what decides."""
+def _is(kind: str, text: bytes) -> bool:
+    """Asks the reader of a kind, which is imported for that."""
+    if kind == INSPECTOR:
+        from allready.evidence.inspector import is_inspector as is_it
+    elif kind == RAS:
+        from allready.evidence.ras import is_ras as is_it
+    elif kind == STACKS:
+        from allready.evidence.stacks import is_stacks as is_it
+    else:
+        from allready.evidence.flight.reader import is_dump as is_it
+    return is_it(text)
 
 
 def _is_python(text: bytes, *, is_whole: bool) -> bool:
@@ -136,12 +127,6 @@ def _begins_like_python(text: bytes) -> bool:
     return _STATEMENT.match(text) is not None
 
 
-def _is_dump(head: bytes) -> bool:
-    from allready.evidence.flight.reader import is_dump
-
-    return is_dump(head)
-
-
 def is_binary(head: bytes) -> bool:
     """No text in any encoding that logs have.
 
@@ -149,7 +134,7 @@ def is_binary(head: bytes) -> bool:
     """
     if head.startswith(_BINARY_MAGICS) or _is_safetensors(head):
         return True
-    num_meant = len(head) - (head.count(0) if 0 in head else 0)  # to look is faster than to count
+    num_meant = len(head) - (head.count(0) if 0 in head else 0)  # a search is faster than a count
     if not num_meant:
         return True
     if any(byte in head for byte in _NOT_TEXT):  # most logs have none, which is found faster than how many
@@ -173,12 +158,12 @@ def _kind_of_json(text: bytes) -> str:
     if b'"allready.report/' in start and b'"schema"' in start:
         return REPORT
     is_perf = b'"coll_perf"' in text or b'"p2p_perf"' in text or (b'"header"' in start and b'"n_ranks"' in start)
-    if is_perf and _is_inspector(text):
+    if is_perf and _is(INSPECTOR, text):
         return INSPECTOR
-    if (b'"communicators"' in text or b'"PEER_' in text or b'"nccl_version"' in start) and _is_ras(text):
+    if (b'"communicators"' in text or b'"PEER_' in text or b'"nccl_version"' in start) and _is(RAS, text):
         return RAS
     if b'"entries"' in text or b'"pg_config"' in text or b'"pg_status"' in text:
-        return FLIGHT if _is_dump(text) else LOG
+        return FLIGHT if _is(FLIGHT, text) else LOG
     if _ERROR_FILE.match(start) and any(key in text for key in (b'"extraInfo"', b'"errorCode"', b'"timestamp"')):
         return ELASTIC_ERROR
-    return STACKS if b'"frames"' in text and _is_stacks(text) else LOG
+    return STACKS if b'"frames"' in text and _is(STACKS, text) else LOG

@@ -12,7 +12,6 @@ from allready.model import DropRule, Evidence, FirewallFacts, NetFacts, RollCall
 DEFAULT_NFT_CHAIN = "inet filter input"
 DEFAULT_NFT_OUT_CHAIN = "inet filter output"
 
-PortRange = int | tuple[int, int]
 Direction = Literal["in", "out"]
 MAX_PEERS = 8
 MAX_COMMANDS = 3
@@ -38,7 +37,7 @@ def opening(
         by_tool.setdefault((tool or "", chain), []).append(node)
     known = {key: found for key, found in by_tool.items() if key[0]} or by_tool
     return [
-        (open_command(tool or _FALLBACK, [span], good, chain=chain), tuple(found))
+        (open_command(tool or _FALLBACK, span, good, chain=chain), tuple(found))
         for (tool, chain), found in list(known.items())[:MAX_COMMANDS]
     ]
 
@@ -52,7 +51,7 @@ def opening_outward(
         facts = firewall.get(node)
         if facts is not None and facts.tool == "nft":
             chain = nft_chain(rule_for(facts, ports, outward=True)) or DEFAULT_NFT_OUT_CHAIN
-            command = _nft(4, (), [ports], chain)
+            command = _nft(4, (), ports, chain)
         else:
             command = f"iptables -I OUTPUT -p tcp --dport {ports[0]}:{ports[1]} -j ACCEPT"
         by_command.setdefault(command, []).append(node)
@@ -149,20 +148,19 @@ def delete_command(firewall: FirewallFacts, rule: DropRule) -> str:
     return f"nft delete rule {chain} handle {rule.handle}" if chain and rule.handle is not None else ""
 
 
-def open_command(tool: str, ports: Sequence[PortRange], peers: Sequence[str], *, chain: str = "") -> str:
+def open_command(tool: str, ports: tuple[int, int], peers: Iterable[str], *, chain: str = "") -> str:
     """The shell line, for root, that lets `peers` connect to TCP `ports` through the firewall that is there.
 
     Args:
         tool: `FirewallFacts.tool`: nft, iptables, ufw or firewalld.
-        ports: single ports or inclusive ranges; at least one.
+        ports: the first and the last.
         peers: addresses or networks; () for all.
         chain: of nft, `nft_chain` of the rule that drops.
 
     Raises:
         ValueError: a peer is no address, a port is no port, or the tool is another one.
     """
-    spans = [(p, p) if isinstance(p, int) else p for p in ports]
-    if not spans or any(not 0 < low <= high < 65536 for low, high in spans):
+    if not 0 < ports[0] <= ports[1] < 65536:
         raise ValueError(f"not TCP ports: {ports}")
     by_family: dict[int, list[str]] = {4: [], 6: []}
     for peer in dict.fromkeys(peers):
@@ -173,43 +171,38 @@ def open_command(tool: str, ports: Sequence[PortRange], peers: Sequence[str], *,
     groups = [(family, found) for family, found in by_family.items() if found] or [(4, [])]
     match tool:
         case "nft":
-            lines = [_nft(family, found, spans, chain or DEFAULT_NFT_CHAIN) for family, found in groups]
+            lines = [_nft(family, found, ports, chain or DEFAULT_NFT_CHAIN) for family, found in groups]
         case "iptables":
-            lines = [_iptables(family, found, _spans(spans, ":")) for family, found in groups]
+            lines = [_iptables(family, found, ports) for family, found in groups]
         case "ufw":
-            to = ",".join(_spans(spans, ":"))
-            lines = [f"ufw insert 1 allow proto tcp from {p} to any port {to}" for _, f in groups for p in f or ["any"]]
+            to = f"to any port {_span(ports, ':')}"
+            lines = [f"ufw insert 1 allow proto tcp from {p} {to}" for _, found in groups for p in found or ["any"]]
         case "firewalld":
-            lines = [line for ports in _spans(spans, "-") for line in _firewalld(groups, ports)]
+            lines = [line for family, found in groups for line in _firewalld(family, found, _span(ports, "-"))]
         case _:
             raise ValueError(f"no such firewall: {tool} (nft, iptables, ufw, firewalld)")
     return " && ".join(lines)
 
 
-def _spans(spans: Sequence[tuple[int, int]], to: str) -> list[str]:
-    return [str(low) if low == high else f"{low}{to}{high}" for low, high in spans]
+def _span(ports: tuple[int, int], to: str) -> str:
+    return str(ports[0]) if ports[0] == ports[1] else f"{ports[0]}{to}{ports[1]}"
 
 
-def _nft(family: int, peers: Sequence[str], spans: Sequence[tuple[int, int]], chain: str) -> str:
-    source = f"{'ip' if family == 4 else 'ip6'} saddr {_nft_set(peers)} " if peers else ""
-    rule = f"{source}tcp dport {_nft_set(_spans(spans, '-'))} accept"
+def _nft(family: int, peers: Sequence[str], ports: tuple[int, int], chain: str) -> str:
+    addresses = peers[0] if len(peers) == 1 else f"{{ {', '.join(peers)} }}"
+    source = f"{'ip' if family == 4 else 'ip6'} saddr {addresses} " if peers else ""
+    rule = f"{source}tcp dport {_span(ports, '-')} accept"
     return f"nft insert rule {chain} {shlex.quote(rule) if '{' in rule else rule}"
 
 
-def _nft_set(items: Sequence[str]) -> str:
-    return items[0] if len(items) == 1 else f"{{ {', '.join(items)} }}"
-
-
-def _iptables(family: int, peers: Sequence[str], ports: Sequence[str]) -> str:
-    which = f"--dport {ports[0]}" if len(ports) == 1 else f"-m multiport --dports {','.join(ports)}"
+def _iptables(family: int, peers: Sequence[str], ports: tuple[int, int]) -> str:
     source = f" -s {','.join(peers)}" if peers else ""
-    return f"{'iptables' if family == 4 else 'ip6tables'} -I INPUT -p tcp{source} {which} -j ACCEPT"
+    return f"{'iptables' if family == 4 else 'ip6tables'} -I INPUT -p tcp{source} --dport {_span(ports, ':')} -j ACCEPT"
 
 
-def _firewalld(groups: Sequence[tuple[int, Sequence[str]]], ports: str) -> Iterator[str]:
-    for family, peers in groups:
-        for peer in peers:
-            rule = f'rule family="ipv{family}" source address="{peer}" port port="{ports}" protocol="tcp" accept'
-            yield f"firewall-cmd --add-rich-rule={shlex.quote(rule)}"
-        if not peers:
-            yield f"firewall-cmd --add-port={ports}/tcp"
+def _firewalld(family: int, peers: Sequence[str], ports: str) -> Iterator[str]:
+    for peer in peers:
+        rule = f'rule family="ipv{family}" source address="{peer}" port port="{ports}" protocol="tcp" accept'
+        yield f"firewall-cmd --add-rich-rule={shlex.quote(rule)}"
+    if not peers:
+        yield f"firewall-cmd --add-port={ports}/tcp"

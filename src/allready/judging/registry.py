@@ -24,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
+from allready.judging.layers import Layer as Layer
 from allready.judging.signs import Sign
 from allready.model import (
     NODE_FACTS,

@@ -95,7 +95,7 @@ def _hit(signature: Signature, events: Sequence[Event], case: Analysis, names: s
     values["who"] = called(run, events)
     confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, run)} if culprits.nodes else set()
-    is_whole = signature.culprit == "nobody"  # it is certain although it accuses no rank; whom it suggests is inferred
+    is_whole = signature.culprit == "none"  # it is certain although it accuses no rank; whom it suggests is inferred
     inferred = set(culprits.nodes) - wrote or (is_whole and culprits.ranks)
     if first.role is Role.ROOT and (inferred or (not culprits and not is_whole)):
         confidence = Confidence.LIKELY
@@ -154,7 +154,7 @@ def called(run: RunEvidence, events: Sequence[Event]) -> str:
 def _severity(signature: Signature, events: Sequence[Event], case: Analysis) -> Severity | None:
     """As the table has it for such lines.  That sizes differ is an echo where records show whose differ."""
     is_desync = signature.fault_class in {FaultClass.DESYNC_ARGS, FaultClass.DESYNC_FLOW}
-    if is_desync and signature.culprit == "nobody" and any(m.odd for m in case.run.mismatches):
+    if is_desync and signature.culprit == "none" and any(m.odd for m in case.run.mismatches):
         return Severity.WARNING
     return signature.case_of(events, case.of(by_signature)).severity
 

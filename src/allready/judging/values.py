@@ -129,6 +129,13 @@ def wants_nccl(node: int, launch: PerNode[LaunchFacts], gpu: PerNode[GpuFacts] |
     return gpu is not None and len(gpu) > 0 and all(facts.visible for facts in gpu.values())
 
 
+def nccl_nodes(nodes: Iterable[int], launch: PerNode[LaunchFacts], gpu: PerNode[GpuFacts] | None) -> frozenset[int]:
+    """The nodes among `nodes` that will use NCCL; a node of whose job nothing is known is assumed to use it."""
+    one_of = {job.backend: node for node, job in launch.items()}
+    wants = {backend: wants_nccl(node, launch, gpu) for backend, node in one_of.items()}
+    return frozenset(n for n in nodes if n not in launch or wants[launch[n].backend])
+
+
 def nccl_worked(collectives: Collectives | None) -> bool:
     """Whether NCCL moved data between all ranks of the job in this very check."""
     if collectives is None or not collectives.runs or collectives.runs[0].backend != "nccl":

@@ -7,8 +7,7 @@
 Nothing else in allready imports this package.
 """
 
-from allready.lab.lab import AppliedFault, Lab, names, take_down
-from allready.lab.probe import probe
+from allready.lab.lab import AppliedFault, Lab, names, probe, take_down
 from allready.lab.scenario import Command, NodeOutcome, ScenarioResult, run_scenario
 
 __all__ = [

@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from allready.lab.network import LabView
 
 
-@dataclass(frozen=True, slots=True)
-class HostsEdit:
+class HostsEdit(Struct, frozen=True):
     """Give `name` another address on one node, or (None) none at all."""
 
     node: int

@@ -6,18 +6,20 @@ Any process of the same user can use a lab by its name: everything it needs is i
 import contextlib
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
 import msgspec
 
-from allready.errors import DeadlineExceeded, LabError, UsageError
+from allready.errors import AllreadyError, DeadlineExceeded, LabError, UsageError
 from allready.lab import effects, holders, lifecycle, record
-from allready.lab.faults import Fault, from_mapping
+from allready.lab.faults import Fault, PortDropped, from_mapping
 from allready.lab.faults.base import Effect
 from allready.lab.network import LabView
 from allready.lab.record import ActiveFault, Record
+from allready.proc.kill import end_child
 from allready.proc.process import identify, is_running
 
 Stream = int | IO[Any] | None
@@ -141,7 +143,6 @@ class Lab:
 
     @property
     def view(self) -> LabView:
-        """Names and addresses of the nodes."""
         return LabView.of(self.record())
 
     def status(self) -> dict[str, Any]:
@@ -255,7 +256,6 @@ class Lab:
         return subprocess.CompletedProcess(list(argv), process.returncode, out, err)
 
     def faults(self) -> dict[int, Fault]:
-        """Faults in force, by id."""
         return {active.id: from_mapping(active.fault) for active in self.record().faults}
 
     def apply(self, fault: Fault) -> AppliedFault:
@@ -369,16 +369,29 @@ def take_down(name: str, state_dir: Path | None = None) -> None:
     Lab(name, record.default_state_dir() if state_dir is None else state_dir).down()
 
 
+def probe(*, packet_filters: bool = False) -> str | None:
+    """Why this machine cannot have a lab; None when it can.
+
+    It makes a lab of one node and takes it down again, in less than a second.
+
+    Args:
+        packet_filters: also try a fault that needs nft.
+    """
+    try:
+        holders.tool("unshare", "util-linux")
+        with tempfile.TemporaryDirectory(prefix="allready-probe-") as folder:
+            Path(folder).chmod(0o700)
+            with Lab.up(1, name=f"probe-{os.getpid()}", state_dir=Path(folder) / "labs") as lab:
+                if packet_filters:
+                    lab.apply(PortDropped(node=0, port=1)).undo()
+    except (AllreadyError, OSError) as error:
+        return str(error)
+    return None
+
+
 def end_group(process: subprocess.Popen[Any]) -> None:
     """Kill a command's process group if the command still runs, and reap it; close our ends of its pipes."""
-    if process.poll() is None:
-        # Not reaped yet, so the group's number cannot have been given to anybody else.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
-    process.wait(lifecycle.END_TIMEOUT_S)
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
+    end_child(process, timeout_s=lifecycle.END_TIMEOUT_S)
 
 
 def _all_effects(own: Record) -> list[Effect]:

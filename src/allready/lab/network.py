@@ -5,7 +5,8 @@ hub (a net namespace of its own)          node r
 """
 
 import ipaddress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.lab.record import Record
@@ -20,8 +21,7 @@ Op = dict[str, str | int]
 """One netlink operation: "op", "at" (node rank or HUB) and what the operation needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class LabView:
+class LabView(Struct, frozen=True):
     """What a fault may know about the lab it is applied to."""
 
     num_nodes: int
@@ -31,7 +31,6 @@ class LabView:
 
     @classmethod
     def of(cls, record: Record) -> "LabView":
-        """The view of a recorded lab."""
         return cls.checked(record.num_nodes, record.subnet, record.subnet6, record.mtu_bytes)
 
     @classmethod
@@ -64,7 +63,6 @@ class LabView:
         return cls(num_nodes=num_nodes, subnet=network, subnet6=network6, mtu_bytes=mtu_bytes)
 
     def name(self, node: int) -> str:
-        """Host name of a node."""
         return f"node{node}"
 
     def port(self, node: int) -> str:
@@ -72,7 +70,6 @@ class LabView:
         return f"node{node}"
 
     def address(self, node: int) -> str:
-        """A node's IPv4 address."""
         return str(self.subnet[node + 1])
 
     def address6(self, node: int) -> str | None:
@@ -86,7 +83,7 @@ class LabView:
 
 
 def build(lab: LabView) -> list[Op]:
-    """The operations that turn bare namespaces into a network.
+    """The operations that make a network of bare namespaces.
 
     Segmentation offload is off on every interface, so that what crosses a cable are packets of real sizes: a rule
     that drops by length or by chance then affects single packets.

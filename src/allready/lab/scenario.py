@@ -7,25 +7,24 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
+
+from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.lab.faults import DoNotStart, Fault, StartLate
 from allready.lab.lab import AppliedFault, Lab, end_group
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Command:
+class Command(Struct, frozen=True, kw_only=True):
     """What one node runs; `env` is added to the environment, None as a value takes a variable out."""
 
     argv: Sequence[str]
-    env: Mapping[str, str | None] = field(default_factory=dict)
+    env: Mapping[str, str | None] = {}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeOutcome:
+class NodeOutcome(Struct, frozen=True, kw_only=True):
     """What became of one node's command.  Times are seconds after the start of the scenario."""
 
     node: int
@@ -37,8 +36,7 @@ class NodeOutcome:
     timed_out: bool  # it still ran at the end of the scenario and was killed
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScenarioResult:
+class ScenarioResult(Struct, frozen=True, kw_only=True):
     """All nodes that have a command, by node rank."""
 
     nodes: Mapping[int, NodeOutcome]
@@ -49,8 +47,7 @@ _LIFT, _APPLY, _START = 0, 1, 2  # in this order when several are due at once
 _Event = tuple[float, int, int, Fault | None]  # when, what, index of the fault or node, fault
 
 
-@dataclass(slots=True)
-class _Running:
+class _Running(Struct):
     process: subprocess.Popen[bytes]
     start_s: float
     pidfd: int
@@ -125,11 +122,9 @@ class _Player:
         self._applied: dict[int, AppliedFault] = {}
 
     def now_s(self) -> float:
-        """Seconds since the start of the scenario."""
         return time.monotonic() - self.begun
 
     def play(self, event: _Event) -> None:
-        """Carry out one event now."""
         _, what, number, fault = event
         if what == _START:
             self._start(number)
@@ -175,7 +170,6 @@ class _Player:
                 return True
 
     def end(self) -> None:
-        """Kill what still runs."""
         for running in self._running.values():
             if running.end_s is None:
                 running.timed_out = running.process.poll() is None
@@ -183,7 +177,6 @@ class _Player:
                 running.end_s = self.now_s()
 
     def outcome(self, node: int) -> NodeOutcome:
-        """What became of a node; after `end`."""
         running = self._running.get(node)
         if running is None:
             return NodeOutcome(

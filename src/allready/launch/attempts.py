@@ -1,12 +1,12 @@
 """Attempts of a job: how long to wait before the next one, how many there are, and the record of them."""
 
-import json
 import os
 import random
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from allready.launch.outcome import Outcome
 from allready.launch.request import Backoff
@@ -15,38 +15,30 @@ from allready.model import EndCause
 RECORD = "attempts.jsonl"
 
 
-def wait_s(backoff: Backoff, n: int, draw: random.Random) -> float:
-    """Seconds before retry `n`, the first being 0: base x 2^n, at most `most_s`, times 1 - jitter to 1 + jitter.
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One line of the record.  Times are wall clock of node 0, as ISO 8601 in UTC.
 
-    The jitter keeps jobs that failed together from coming back together; so the cap is exceeded by it as well.
+    `wait_s`: until the next attempt; None: there is none, and `why_last` is why.
     """
-    most = max(0.0, backoff.most_s)
-    whole = min(most, backoff.base_s * 2.0 ** min(n, 64)) if backoff.base_s > 0 else 0.0
-    return round(max(0.0, whole * (1.0 + draw.uniform(-backoff.jitter, backoff.jitter))), 3)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One attempt as it stands in the record.  Times are wall clock of node 0."""
-
-    number: int
-    started_s: float
-    ended_s: float
-    end: EndCause
+    attempt: int
+    start: str
+    end: str
+    duration_s: float
+    outcome: EndCause
     reason: str
     exit_code: int
-    num_nodes: int = 1
-    world_size: int = 0
-    first_failed: int | None = None  # rank
-    cause: int | None = None  # rank
-    lost_nodes: tuple[int, ...] = ()
-    excluded_nodes: tuple[str, ...] = ()
-    wait_s: float | None = None  # until the next one; None: there is none
-    why_last: str = ""  # why there is none
+    num_nodes: int
+    world_size: int
+    first_failed_rank: int | None
+    cause_rank: int | None
+    lost_nodes: tuple[int, ...]
+    excluded_nodes: dict[str, str]  # name or address -> why
+    wait_s: float | None
+    why_last: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestartChoice:
+class RestartChoice(Struct, frozen=True, kw_only=True):
     """What comes after an attempt.  `why`: "" for another attempt, else "success", "not_worth", "budget", "stopped"."""
 
     again: bool
@@ -75,7 +67,6 @@ class Attempts:
 
     @property
     def left(self) -> int:
-        """Restarts that are still allowed."""
         return self.max_restarts - self.number
 
     def exclude(self, node: str, why: str) -> None:
@@ -88,18 +79,19 @@ class Attempts:
         """Decide what comes after this attempt, and write it down.  With `again`, `number` is the next one's."""
         decision = self._decide(outcome)
         attempt = Attempt(
-            number=self.number,
-            started_s=started_s,
-            ended_s=ended_s,
-            end=outcome.end,
+            attempt=self.number,
+            start=_iso(started_s),
+            end=_iso(ended_s),
+            duration_s=round(max(0.0, ended_s - started_s), 3),
+            outcome=outcome.end,
             reason=outcome.reason,
             exit_code=outcome.exit_code,
             num_nodes=num_nodes,
             world_size=world_size,
-            first_failed=None if outcome.first is None else outcome.first.rank,
-            cause=None if outcome.cause is None else outcome.cause.rank,
+            first_failed_rank=None if outcome.first is None else outcome.first.rank,
+            cause_rank=None if outcome.cause is None else outcome.cause.rank,
             lost_nodes=outcome.lost_nodes,
-            excluded_nodes=tuple(sorted(self.excluded)),
+            excluded_nodes=dict(sorted(self.excluded.items())),
             wait_s=decision.wait_s if decision.again else None,
             why_last=decision.why,
         )
@@ -118,43 +110,21 @@ class Attempts:
             return RestartChoice(again=False, why="not_worth")
         if self.left <= 0:
             return RestartChoice(again=False, why="budget")
-        return RestartChoice(again=True, wait_s=wait_s(self._backoff, self.number, self._random))
+        return RestartChoice(again=True, wait_s=self._backoff.wait_s(self.number, self._random))
 
     def _write(self, attempt: Attempt) -> None:
         if self._path is None:
             return
-        line = json.dumps(to_json(attempt, self.excluded), ensure_ascii=False) + "\n"
+        data = msgspec.json.encode(attempt) + b"\n"
         try:
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
-                data = line.encode("utf-8", "replace")
                 while data:
                     data = data[os.write(fd, data) :]
             finally:
                 os.close(fd)
         except OSError as error:
             self.problem = f"{self._path}: {error.strerror}"
-
-
-def to_json(attempt: Attempt, why_excluded: dict[str, str] | None = None) -> dict[str, Any]:
-    """One line of the record; times as ISO 8601 in UTC."""
-    return {
-        "attempt": attempt.number,
-        "start": _iso(attempt.started_s),
-        "end": _iso(attempt.ended_s),
-        "duration_s": round(max(0.0, attempt.ended_s - attempt.started_s), 3),
-        "outcome": str(attempt.end),
-        "reason": attempt.reason,
-        "exit_code": attempt.exit_code,
-        "num_nodes": attempt.num_nodes,
-        "world_size": attempt.world_size,
-        "first_failed_rank": attempt.first_failed,
-        "cause_rank": attempt.cause,
-        "lost_nodes": list(attempt.lost_nodes),
-        "excluded_nodes": {name: (why_excluded or {}).get(name, "") for name in attempt.excluded_nodes},
-        "wait_s": attempt.wait_s,
-        "why_last": attempt.why_last,
-    }
 
 
 def _iso(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""One TOML file for all nodes: [job] for everybody, [node."name or address"] for one of them.
+"""One TOML file for all nodes: [job] for all nodes, [node."name or address"] for one of them.
 
     [job]
     script = "train.py"
@@ -23,7 +23,6 @@ from typing import Any
 
 from allready.errors import UsageError
 from allready.launch.config_check import check_nodes
-from allready.launch.config_lines import line_of
 from allready.launch.config_model import ConfigFile, Section, Settings
 from allready.launch.flag_kinds import KINDS
 from allready.launch.flag_table import FLAGS, Flag
@@ -62,7 +61,7 @@ def read_config(
             no section for this node.
     """
     file = load(path)
-    check_whole_file(file)
+    check_nodes(file)
     return settings_of(file, pick(file, node_name, identity))
 
 
@@ -97,15 +96,6 @@ def load(path: str) -> ConfigFile:
             raise UsageError('{at}: write [node."NAME"] above the keys of a node', at=reader.at(("node", name)))
         nodes.append(reader.section(name, ("node", name), table, _NODE_KEYS))
     return ConfigFile(path=path, job=job, nodes=tuple(nodes))
-
-
-def check_whole_file(file: ConfigFile) -> None:
-    """Node ranks, start ranks, masters and addresses of all sections together.
-
-    Raises:
-        UsageError: duplicates, gaps, overlaps, or given for some nodes only; both parties are named.
-    """
-    check_nodes(file)
 
 
 def pick(file: ConfigFile, node_name: str | None, identity: Callable[[], Identity]) -> Section | None:
@@ -203,7 +193,6 @@ class _Reader:
         return f"{self._path}:{line}" if line else self._path
 
     def section(self, name: str, keys: tuple[str, ...], table: Mapping[str, Any], valid: set[str]) -> Section:
-        """One section, every key and value checked."""
         values: dict[str, Any] = {}
         sources: dict[str, str] = {}
         more: dict[str, Any] = {"name": name, "where": self.at(keys)}
@@ -289,3 +278,43 @@ def _value(flag: Flag, value: Any, what: str) -> Any:
         return KINDS[flag.kind](",".join(str(part) for part in parts))
     except ValueError as error:
         raise UsageError("{what}: {error}", what=what, error=error) from None
+
+
+_HEADER = re.compile(r"\s*\[(?!\[)(.*)\]\s*(#.*)?")
+_KEY = re.compile(r"""\s*((?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+|\s*\.\s*)+?)\s*=""")
+
+
+def line_of(text: str, keys: tuple[str, ...]) -> int | None:
+    """Line (from 1) where `keys` is given, as a header or as a key; else that of the closest table above it.
+
+    A guess for texts inside multi-line strings, which may resemble keys; only messages use it.
+    """
+    best: tuple[int, int] | None = None  # depth, line
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        header = _HEADER.fullmatch(line)
+        if header:
+            table = _path(header[1]) or ()
+            here = table
+        else:
+            match = _KEY.match(line)
+            inner = _path(match[1]) if match else None
+            if inner is None:
+                continue
+            here = table + inner
+        depth = min(len(here), len(keys))
+        if depth and here[:depth] == keys[:depth] and (best is None or depth > best[0]):
+            best = (depth, number)
+    return best[1] if best else None
+
+
+def _path(written: str) -> tuple[str, ...] | None:
+    try:
+        found: object = tomllib.loads(f"{written} = 0")
+    except tomllib.TOMLDecodeError:
+        return None
+    keys = []
+    while isinstance(found, dict):
+        key, found = next(iter(found.items()))
+        keys.append(key)
+    return tuple(keys)

@@ -1,16 +1,16 @@
 """A configuration file as it was read, and what it sets for one node."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+
+class Settings(Struct, frozen=True, kw_only=True):
     """What the file sets for one node; flag's dest -> value, and where it stands."""
 
-    values: dict[str, Any] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    environment: dict[str, str] = {}
     script: str | None = None
     arguments: tuple[str, ...] = ()
     node: str | None = None  # the section that was picked
@@ -19,14 +19,13 @@ class Settings:
     is_master: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class Section(Struct, frozen=True, kw_only=True):
     """[job] or one [node]."""
 
     name: str = ""
-    values: dict[str, Any] = field(default_factory=dict)
-    sources: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    environment: dict[str, str] = {}
     script: str | None = None
     arguments: tuple[str, ...] = ()
     address: str | None = None
@@ -34,8 +33,7 @@ class Section:
     where: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigFile:
+class ConfigFile(Struct, frozen=True, kw_only=True):
     """A whole file, read and checked for keys and types."""
 
     path: str

@@ -69,7 +69,6 @@ class ConsoleOutput:
             self._paths[key] = str(path)
 
     def drop(self, key: int) -> None:
-        """Forget it at once."""
         with self._lock:
             source = self._sources.pop(key, None)
             self._dirty.discard(key)
@@ -118,7 +117,6 @@ class ConsoleOutput:
     # -- called by the log relay's messages, in the thread
 
     def grown(self, keys: Sequence[int]) -> None:
-        """These files have grown."""
         with self._lock:
             self._dirty.update(k for k in keys if k in self._sources)
 

@@ -57,8 +57,8 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         result: AttemptResult,
         *,
         stop: threading.Event,
-        on_started: Callable[[Mapping[int, int]], None] | None,
-        before_stop: BeforeStop | None,
+        on_started: Callable[[Mapping[int, int]], None],
+        before_stop: BeforeStop,
     ) -> None:
         self._plan, self._ours, self._result = plan, group, result
         self._stop, self._on_started, self._before_stop = stop, on_started, before_stop
@@ -100,15 +100,13 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         environs = [self._environment(worker_group, worker) for worker in worker_group.workers]
         self._ours.start(workers_of(self._plan, environs))
         pids = self._result.pids = dict(self._ours.pids)
-        if self._on_started is not None:
-            self._on_started(pids)
+        self._on_started(pids)
         return {rank - self._plan.first_rank: pid for rank, pid in pids.items()}
-
-    def _stop_workers(self, *_: Any, **__: Any) -> None:
-        self._shutdown()
 
     def _shutdown(self, *_: Any, **__: Any) -> None:
         end_ranks(self._plan, self._ours, self._result, self._before_stop)
+
+    _stop_workers = _shutdown
 
     def _monitor_workers(self, *_: Any, **__: Any) -> Any:
         ends = self._ours.poll()
@@ -205,7 +203,8 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         return self._stop.is_set() or has_failed or len(ends) == len(self._result.pids)
 
     def _environment(self, worker_group: Any, worker: Any) -> dict[str, str]:
-        plan, local_rank = self._plan, worker.local_rank
+        plan, local_rank, handler = self._plan, worker.local_rank, self._handler
+        agent_store = getattr(handler, "use_agent_store", handler.get_backend() == "static")  # torch 2.4: by the name
         base = base_environment(plan, local_rank)
         environ = {
             **base,
@@ -216,7 +215,7 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
             "TORCHELASTIC_RESTART_COUNT": str(plan.attempt),
             "TORCHELASTIC_MAX_RESTARTS": str(plan.max_restarts),
             "TORCHELASTIC_RUN_ID": plan.job_id,
-            "TORCHELASTIC_USE_AGENT_STORE": str(_uses_agent_store(self._handler)),
+            "TORCHELASTIC_USE_AGENT_STORE": str(bool(agent_store)),
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": base.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
             "TORCHELASTIC_ERROR_FILE": str(error_file(plan, local_rank)),
         }
@@ -262,8 +261,3 @@ def _spec_of(plan: AttemptPlan, handler: Any) -> Any:
         master_port=plan.store_port,
         local_addr=plan.local_addr,
     )
-
-
-def _uses_agent_store(handler: Any) -> bool:
-    """Newer handlers have the attribute; for the older ones torch asked for the backend's name."""
-    return bool(getattr(handler, "use_agent_store", handler.get_backend() == "static"))

@@ -167,19 +167,9 @@ def text(value: str) -> str:
 
 
 KINDS: dict[str, Callable[[str], Any]] = {
-    "whole": whole,
-    "count": count,
-    "positive": positive,
-    "number": number,
-    "seconds": seconds,
-    "seconds_or_auto": seconds_or_auto,
-    "nodes": nodes,
-    "nproc": nproc,
-    "names": names,
-    "numbers": numbers,
-    "backoff": backoff,
-    "level": level,
-    "streams": streams,
-    "settings": settings,
-    "text": text,
-}
+    reader.__name__: reader
+    for reader in (
+        whole, count, positive, number, seconds, seconds_or_auto, nodes, nproc, names, numbers, backoff, level, streams,
+        settings, text,
+    )
+}  # fmt: skip

@@ -4,14 +4,14 @@ torchrun's are those of torch 2.4 to 2.13 (torch/distributed/run.py); both spell
 those whose default torchrun reads from the variable PET_NAME.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from allready.launch.request import ON_HANG
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class Flag(Struct, frozen=True, kw_only=True):
     """One flag.
 
     `kind` is a key of `flag_kinds.KINDS`, "switch" (no value) or "choice" (one of `choices`).  `default` is what holds
@@ -37,12 +37,10 @@ class Flag:
 
     @property
     def dest(self) -> str:
-        """The name in the parsed arguments."""
         return self.name.replace("-", "_")
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """All that may be typed."""
         long = [f"--{name}" for name in (self.name, *self.also)]
         long += [f"--{name.replace('-', '_')}" for name in (self.name, *self.also) if "-" in name]
         return (*((self.short,) if self.short else ()), *long)

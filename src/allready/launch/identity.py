@@ -3,7 +3,8 @@
 import ipaddress
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 RESOLVE_S = 3.0
 
@@ -18,8 +19,7 @@ def _resolved(name: str) -> tuple[str, ...]:
         return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(Struct, frozen=True, kw_only=True):
     """`resolve` gives the addresses of a name, () when it has none; it ends by itself within seconds."""
 
     names: tuple[str, ...]  # as the machine calls itself, short or with domain

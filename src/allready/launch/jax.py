@@ -5,6 +5,7 @@ from arguments or from a cluster that it knows.  JAX_NUM_PROCESSES and JAX_PROCE
 them, and `allready.launch.jax_rank` fills them in where the script gives nothing.
 """
 
+import itertools
 import random
 import socket
 from collections.abc import Mapping
@@ -23,36 +24,23 @@ _LOWEST_PORT = 15_000
 _TRIES = 2000
 
 
-def coordinator_ports(
-    number: int = NUM_PORTS, *, allowed: tuple[int, int] | None = None, chance: random.Random | None = None
-) -> tuple[int, ...]:
+def coordinator_ports() -> tuple[int, ...]:
     """Ports that are free here now.  Called on the node of process 0, whose coordinator takes the first free one.
 
     They lie below the range from which the kernel picks ports for outgoing connections, so that none of these takes
     one in the meantime.
 
-    Args:
-        number: how many.
-        allowed: first and last port that the cluster's firewall lets through.
-        chance: for tests.
-
     Raises:
         UsageError: no port of the range is free.
     """
-    low, high = allowed or (_LOWEST_PORT, max(_LOWEST_PORT + 1000, _first_ephemeral() - 1))
-    chance = chance or random.SystemRandom()
-    found: list[int] = []
-    candidates = chance.sample(range(low, high + 1), min(high - low + 1, _TRIES))
-    for port in candidates:
-        if _is_free(port):
-            found.append(port)
-        if len(found) == number:
-            break
+    low, high = _LOWEST_PORT, max(_LOWEST_PORT + 1000, _first_ephemeral() - 1)
+    candidates = random.SystemRandom().sample(range(low, high + 1), min(high - low + 1, _TRIES))
+    found = tuple(itertools.islice(filter(_is_free, candidates), NUM_PORTS))
     if not found:
         raise UsageError(
             "no port from {low} to {high} is free on this machine for the coordinator of JAX", low=low, high=high
         )
-    return tuple(found)
+    return found
 
 
 def jax_environment(

@@ -2,7 +2,7 @@
 
 `install` is called in the rank before the script; standard library only.  It wraps `jax.distributed.initialize` as soon
 as the script imports JAX.  The wrapper fills in what the script left out, lets all processes meet at process 0 first
-(`allready.launch.jax_rendezvous`), and only when everybody is there calls JAX's own function, which then has nothing
+(`allready.launch.jax_rendezvous`), and only when all are there calls JAX's own function, which then has nothing
 to wait for.  That matters: where JAX waits in vain, its C++ client ends the process by SIGABRT, and nothing can be
 tried again.
 """
@@ -103,18 +103,14 @@ def _initialize(original: Callable[..., Any], orders: Orders, args: tuple[Any, .
     except (TypeError, ValueError):
         return original(*args, **kwargs)  # says itself what is wrong
     names = signature.parameters
-    if not {"coordinator_address", "num_processes", "process_id"} <= names.keys() or _is_up():
-        return original(*args, **kwargs)
+    is_known = {"coordinator_address", "num_processes", "process_id"} <= names.keys()
+    if not is_known or getattr(_state(), "client", None) is not None:
+        return original(*args, **kwargs)  # a second call is the script's mistake, and JAX reports it
     process, number = given.get("process_id", orders.process), given.get("num_processes", orders.num_processes)
     if not (isinstance(process, int) and isinstance(number, int) and 0 <= process < number):
         filled = {"coordinator_address": orders.address, **given}
         return original(**{**filled, "num_processes": number, "process_id": process})  # JAX says what is wrong
     return _attempts(original, _chosen(orders, given, process, number), given, set(names))
-
-
-def _is_up() -> bool:
-    """A second call is the script's mistake, and JAX says so."""
-    return getattr(_state(), "client", None) is not None
 
 
 def _chosen(orders: Orders, given: dict[str, Any], process: int, number: int) -> Orders:

@@ -46,7 +46,6 @@ class Orders:
     bind: str = ""
 
     def to_json(self) -> str:
-        """For the environment of the rank."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -60,14 +59,8 @@ class Orders:
             raise ValueError(f"the orders in the environment cannot be read: {error}") from None
 
     def wait_s(self, attempt: int) -> float:
-        """The wait after failed attempt `attempt` (from 0)."""
-        return backoff_s(self.backoff, attempt)
-
-
-def backoff_s(backoff: tuple[float, float, float], attempt: int) -> float:
-    """The wait after failed attempt `attempt` (from 0): base x 2^attempt up to a most, times 1 +- jitter."""
-    base, most, jitter = backoff
-    return min(most, base * 2.0 ** min(attempt, 60)) * random.uniform(1 - jitter, 1 + jitter)  # noqa: S311
+        base, most, jitter = self.backoff
+        return min(most, base * 2.0 ** min(attempt, 60)) * random.uniform(1 - jitter, 1 + jitter)  # noqa: S311
 
 
 def say(text: str) -> None:

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.launch.schedulers import SCHEDULERS, Scheduler, Variable
@@ -15,8 +16,7 @@ FROM_FALLBACK = "configuration file"
 FIELDS = ("num_nodes", "node_rank", "nproc_per_node", "master_addr", "master_port", "job_id")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """What this process is to do.  `acts` is False for all but one process per node (srun, mpirun, torchrun)."""
 
     launch: LaunchFacts

@@ -35,7 +35,7 @@ LAST_REPORT = "if-killed"
 
 _READ_BYTES = 256 * 1024
 _MESSAGE_BYTES = 60_000
-_TELL_EVERY_S = 0.02
+_NOTIFY_EVERY_S = 0.02
 _POLL_EVERY_S = 1.0
 _ENDING_S = 10.0
 _ENVIRON_BYTES = 4 << 20
@@ -114,7 +114,7 @@ class LogRelay:
         self.mark = b""
         self.scratch = b""
         self.dirty: set[bytes] = set()
-        self.told_s = 0.0
+        self.notified_s = 0.0
         self.backlog: list[bytes] = []
         self.waiting_bytes = 0
         self.agent_fd = -1
@@ -129,9 +129,9 @@ class LogRelay:
         while True:
             wait_s = _POLL_EVERY_S
             if self.dirty:
-                wait_s = max(0.0, self.told_s + _TELL_EVERY_S - time.monotonic())
+                wait_s = max(0.0, self.notified_s + _NOTIFY_EVERY_S - time.monotonic())
             elif self.backlog:
-                wait_s = _TELL_EVERY_S
+                wait_s = _NOTIFY_EVERY_S
             for fd, _ in self.poll.poll(wait_s * 1000 + (1 if wait_s else 0)):
                 if fd in self.streams:
                     self.move(self.streams[fd])
@@ -212,8 +212,8 @@ class LogRelay:
         """Report which files have grown; not too often, and not to an agent that does not read."""
         now = time.monotonic()
         self.catch_up()
-        if self.dirty and (at_once or now - self.told_s >= _TELL_EVERY_S):
-            self.told_s = now
+        if self.dirty and (at_once or now - self.notified_s >= _NOTIFY_EVERY_S):
+            self.notified_s = now
             if self.send(b"w" + b"".join(self.dirty)):
                 self.dirty.clear()
 
@@ -230,7 +230,6 @@ class LogRelay:
             self.waiting_bytes += len(message)
 
     def catch_up(self) -> None:
-        """Send what waits, as far as it is taken."""
         num_sent = 0
         while num_sent < len(self.backlog) and self.send(self.backlog[num_sent]):
             num_sent += 1

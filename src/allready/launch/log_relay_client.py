@@ -54,7 +54,6 @@ class LogRelayClient:
 
     @property
     def pid(self) -> int | None:
-        """The log relay's process."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
@@ -113,7 +112,6 @@ class LogRelayClient:
                 os.close(fd)
 
     def add_group(self, pid: int) -> None:
-        """A process group to end when this process is gone."""
         with self._lock:
             self._groups.add(pid)
             self._send(b"G" + str(pid).encode())

@@ -5,14 +5,13 @@ at most once a second; of a line without an end what there is, after a second; o
 """
 
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntFlag
 from pathlib import Path
 
-from allready.errors import UsageError
+from msgspec import Struct
+
 from allready.launch.request import Note
 
 LONGEST_PIECE_BYTES = 64 * 1024
@@ -31,47 +30,26 @@ class Std(IntFlag):
     ALL = 3
 
 
-def parse_std(text: str) -> Std | dict[int, Std]:
-    """torchrun's way to name streams: "3" for all local ranks, "0:1,1:2" for some.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    if re.fullmatch(r"[0-3]", text.strip()):
-        return Std(int(text))
-    found: dict[int, Std] = {}
-    for part in text.split(","):
-        pair = re.fullmatch(r"\s*(\d{1,4}):([0-3])\s*", part)
-        if pair is None:
-            raise UsageError(
-                "{text!r}: give 0 to 3 (1 is stdout, 2 is stderr), or LOCAL_RANK:0-3,LOCAL_RANK:0-3", text=text
-            )
-        found[int(pair[1])] = Std(int(pair[2]))
-    return found
+def std_of(choice: Mapping[int, int], local_rank: int) -> Std:
+    """The streams chosen for one local rank; -1 stands for those that are not named."""
+    return Std(choice.get(local_rank, choice.get(-1, 0)))
 
 
-def std_of(choice: Std | Mapping[int, Std], local_rank: int) -> Std:
-    """The streams chosen for one local rank; none where it is not named."""
-    return choice if isinstance(choice, Std) else choice.get(local_rank, Std.NONE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Show:
+class Show(Struct, frozen=True, kw_only=True):
     """Which lines of a node reach its terminal.
 
-    `redirects`, `tee`: torchrun's: a redirected stream goes to its file only, unless it is teed as well.
+    `redirects`, `tee`: torchrun's (see `flag_kinds.streams`): a redirected stream goes to its file only, unless it is
+    teed as well.
     `quiet_ranks`: global ranks that stay in their files.  `local_ranks`: only these are shown; empty for all.
     """
 
-    tee_all: bool = True
-    redirects: Std | Mapping[int, Std] = Std.NONE
-    tee: Std | Mapping[int, Std] = Std.NONE
+    redirects: Mapping[int, int] = {}
+    tee: Mapping[int, int] = {}
     quiet_ranks: frozenset[int] = frozenset()
     local_ranks: frozenset[int] = frozenset()
 
     def streams(self, rank: int, local_rank: int) -> Std:
-        """The streams of one rank that are shown."""
-        if not self.tee_all or rank in self.quiet_ranks or (self.local_ranks and local_rank not in self.local_ranks):
+        if rank in self.quiet_ranks or (self.local_ranks and local_rank not in self.local_ranks):
             return Std.NONE
         return Std.ALL & ~std_of(self.redirects, local_rank) | std_of(self.tee, local_rank)
 
@@ -106,7 +84,6 @@ class Splitter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `tick` may have something later."""
         return bool(self._rest)
 
     def feed(self, data: bytes, now_s: float) -> list[bytes]:

@@ -53,11 +53,9 @@ class OptionSources:
         return KINDS[flag.kind](flag.default)
 
     def where(self, dest: str) -> str:
-        """What decided it, for a message."""
         return self.sources.get(dest, f"--{BY_DEST[dest].name}")
 
     def note(self, key: str, **values: object) -> None:
-        """A note to print once at the start: the text `launch.KEY`."""
         self.notes.append(Note(key=f"launch.{key}", values={name: str(value) for name, value in values.items()}))
 
 

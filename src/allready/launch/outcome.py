@@ -7,9 +7,9 @@ together (`outcome_of`).  What log lines mean is known to `allready.signatures` 
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.judging.layers import Layer
@@ -95,8 +95,7 @@ _SYNTAX_WORDS = re.compile(rb"^((?:Syntax|Indentation|Tab)Error: .*)$", re.MULTI
 """Of the script itself; Python prints no traceback for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """How an attempt ended.
 
     `first`: the rank that failed first by the clock; `cause`: the one that explains the others, mostly the same.
@@ -109,7 +108,7 @@ class Outcome:
     reason: str
     first: ProcessEnd | None = None
     cause: ProcessEnd | None = None
-    failed: tuple[ProcessEnd, ...] = field(default_factory=tuple)  # by time, without those that we ended
+    failed: tuple[ProcessEnd, ...] = ()  # by time, without those that we ended
     lost_nodes: tuple[int, ...] = ()
 
 

@@ -3,10 +3,11 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import which
 from string import Template
+
+from msgspec import Struct
 
 from allready.facts.live import LiveHost
 from allready.facts.system import usable_cpus
@@ -21,8 +22,7 @@ _MAX_ERROR_BYTES = 1 << 20
 _RUN_PATH = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptPlan:
+class AttemptPlan(Struct, frozen=True, kw_only=True):
     """What one node does in one attempt.
 
     `node_rank`: its place in the order of ranks, so that 0 has the first ranks and holds the store.  `first_rank`,
@@ -52,10 +52,10 @@ class AttemptPlan:
     local_addr: str | None = None
     role: str = "default"
     wrapper: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    rank_env: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
+    rank_env: Mapping[int, Mapping[str, str]] = {}
     split: frozenset[int] = frozenset()
-    copies: Mapping[int, Mapping[str, Path]] = field(default_factory=dict)
+    copies: Mapping[int, Mapping[str, Path]] = {}
     virtual_local_rank: bool = False  # torchrun's flag: every rank is local rank 0 of the one GPU that it sees
     monitor_interval_s: float = 0.1
     grace_s: float = 30.0
@@ -64,7 +64,6 @@ class AttemptPlan:
 
     @property
     def size(self) -> int:
-        """Ranks of all nodes."""
         return self.world_size or self.num_nodes * self.nproc_per_node
 
 
@@ -72,8 +71,7 @@ class AttemptStopped(Exception):  # noqa: N818 - a state, not a mistake
     """`stop` was set while the nodes met, or while they waited for each other's end."""
 
 
-@dataclass(slots=True, kw_only=True)
-class AttemptResult:
+class AttemptResult(Struct, kw_only=True):
     """How one node's part in an attempt goes; filled while it runs.
 
     `ends`: of all ranks that were started and have ended.  `pids`: of all that were started.  `ended_by_us`: ranks that
@@ -85,21 +83,14 @@ class AttemptResult:
     `errors`: rank -> what torch's `@record` wrote about its exception (JSON text).
     """
 
-    ends: Mapping[int, ProcessEnd] = field(default_factory=dict)
-    pids: Mapping[int, int] = field(default_factory=dict)
+    ends: Mapping[int, ProcessEnd] = {}
+    pids: Mapping[int, int] = {}
     ended_by_us: frozenset[int] = frozenset()
-    started_s: float = 0.0
-    ended_s: float = 0.0
     has_met: bool = False
     is_stopped: bool = False
     problem: str = ""
     problem_kind: str = ""
-    errors: Mapping[int, str] = field(default_factory=dict)
-
-    @property
-    def is_success(self) -> bool:
-        """All ranks were started and ended with exit code 0."""
-        return bool(self.pids) and len(self.ends) == len(self.pids) and all(e.is_success for e in self.ends.values())
+    errors: Mapping[int, str] = {}
 
 
 BeforeStop = Callable[[Mapping[int, ProcessEnd]], None]

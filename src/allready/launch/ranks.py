@@ -1,17 +1,17 @@
 """Which node comes where, and which global ranks it has: from the roll of nodes to the assignment.
 
-Pure: no clock, no network.  Node 0 calls `assign` when everybody is there; a configuration file is checked by it
+Pure: no clock, no network.  Node 0 calls `assign` when all nodes are there; a configuration file is checked by it
 beforehand.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from allready.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """One node of the roll.
 
     `arrival`: a number that grows in the order in which nodes came (a time, or a place in a list).  `is_master`: it
@@ -26,8 +26,7 @@ class Entry:
     is_master: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """What became of a node.  `entry` is its index in the roll that was given."""
 
     entry: int

@@ -1,15 +1,16 @@
 """What the user asked `allready run` to do, after flags, configuration file and environment were put together."""
 
-from dataclasses import dataclass, field
+import random
 from pathlib import Path
 from shutil import which
+
+from msgspec import Struct
 
 ON_HANG = ("report", "abort", "restart")
 DEFAULT_WAIT_S = 600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(Struct, frozen=True, kw_only=True):
     """What every rank runs.
 
     `target` is a script's path, a module's name (`is_module`) or a program (`is_program`, torchrun's --no-python).
@@ -33,25 +34,30 @@ class Command:
         return "" if is_found else self.target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
-    """The wait before attempt n (the first retry is n = 0): base x 2^n, at most `most_s`, times 1 +- jitter."""
+class Backoff(Struct, frozen=True, kw_only=True):
+    """How long to wait before another attempt."""
 
     base_s: float = 1.0
     most_s: float = 60.0
     jitter: float = 0.25
 
+    def wait_s(self, n: int, draw: random.Random | None = None) -> float:
+        """Seconds before retry `n`, the first being 0: base x 2^n, at most `most_s`, times 1 - jitter to 1 + jitter.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+        The jitter keeps jobs that failed together from coming back together; so the cap is exceeded by it as well.
+        """
+        chance = (draw or random).uniform(-self.jitter, self.jitter)
+        return round(max(0.0, min(self.most_s, self.base_s * 2.0 ** min(n, 64)) * (1.0 + chance)), 3)
+
+
+class Note(Struct, frozen=True, kw_only=True):
     """One line for the user about his orders: `allready.text.ui(key, lang, **values)`."""
 
     key: str
-    values: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
+class RunRequest(Struct, frozen=True, kw_only=True):
     """One node's orders.  What concerns the whole job (restarts, waits, hangs) is decided by node 0's.
 
     `master_port` 0: any free port (a single node that named none).
@@ -81,7 +87,6 @@ class RunRequest:
     retry_user_errors: bool = False
     excluded_nodes: tuple[str, ...] = ()  # names or addresses that may not take part
     report_dir: str | None = None  # None: allready-runs/JOB-TIME in the working directory
-    tee: bool = True  # prefixed lines on the terminal
     quiet_ranks: tuple[int, ...] = ()  # ranks whose lines stay in their files
     shown_local_ranks: tuple[int, ...] = ()  # torchrun's --local-ranks-filter; empty: all
     nccl_log: str | None = None  # level: "INFO", "WARN"; None: as the environment has it
@@ -95,12 +100,12 @@ class RunRequest:
     jax_timeout_s: float = 10.0
     jax_backoff: Backoff = Backoff(base_s=1.0, most_s=30.0)
     role: str = "default"
-    environment: dict[str, str] = field(default_factory=dict)  # added to the ranks' (configuration file)
-    torchrun: dict[str, str] = field(default_factory=dict)  # further flags of torchrun, by name
+    environment: dict[str, str] = {}  # added to the ranks' (configuration file)
+    torchrun: dict[str, str] = {}  # further flags of torchrun, by name
     lang: str = "en"
     acts: bool = True  # False: started once per rank (srun, mpirun), and this is not the task that acts for its node
     local_rank: int = 0  # of this task, where it was started once per rank
     log_base: str | None = None  # torchrun's --log-dir: the folder in which JOB-TIME is made, if no report_dir is given
     end_with_stdin: bool = False  # end the job when standard input closes (started over ssh)
-    sources: dict[str, str] = field(default_factory=dict)  # field -> flag, variable or FILE:LINE that decided it
+    sources: dict[str, str] = {}  # field -> flag, variable or FILE:LINE that decided it
     notes: tuple[Note, ...] = ()  # printed once at the start

@@ -14,19 +14,17 @@ ENVIRONMENT VARIABLES"; Open MPI's mpirun manual; MPICH's hydra and Intel MPI's 
 whole pod, RANK = index of the pod, WORLD_SIZE = number of pods).
 """
 
-from dataclasses import dataclass, field
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Struct, frozen=True):
     """One variable that may hold a field."""
 
     name: str
     kind: str = "int"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheduler:
+class Scheduler(Struct, frozen=True, kw_only=True):
     """One scheduler.
 
     `detect`: all of these variables must be set.  `absent`: none of these may be.  `fields`: our field -> variables,
@@ -40,7 +38,7 @@ class Scheduler:
     absent: tuple[str, ...] = ()
     per_rank: bool = False
     port_shift: int = 0
-    help: dict[str, str] = field(default_factory=dict)
+    help: dict[str, str] = {}
 
 
 def _v(*names: str, kind: str = "int") -> tuple[Variable, ...]:
@@ -155,7 +153,7 @@ INDEXED_JOB = Scheduler(
         **_MASTER,
     },
     help={
-        "num_nodes": "Kubernetes does not tell a pod of an indexed Job or JobSet how many there are: "
+        "num_nodes": "a pod of an indexed Job or JobSet cannot see how many there are: "
         "add --nnodes (the Job's spec.completions)",
         "master_addr": "the pod with index 0, by its DNS name: JOB-0.SERVICE (indexed Job with a headless service) or "
         "JOBSET-REPLICATEDJOB-0-0.JOBSET (JobSet)",

@@ -13,7 +13,8 @@ import signal
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from allready.launch.request import Note
 from allready.launch.ssh_words import SshOptions, Target, remote_command, ssh_argv
@@ -42,8 +43,7 @@ _SAYINGS = (
 )
 
 
-@dataclass(slots=True, eq=False)
-class _Node:
+class _Node(Struct, eq=False):
     """One host and its ssh."""
 
     rank: int
@@ -52,13 +52,8 @@ class _Node:
     token: str
     started: bool = False
     remark: str = ""  # no-directory, no-python
-    code: int | None = None  # as the remote shell output
+    exit_code: int | None = None  # the agent's; None if the connection ended before it
     last_words: deque[str] = field(default_factory=lambda: deque(maxlen=40))
-
-    @property
-    def exit_code(self) -> int | None:
-        """The agent's; None if the connection ended before it."""
-        return self.code
 
 
 async def run_hosts(
@@ -130,16 +125,16 @@ async def _until_all_ended(
     pending: set[asyncio.Future[None]] = set(ends)
     deadline: float | None = None
     failure: int | None = None
-    is_told = False
+    is_ending = False
     while pending:
         timeout_s = None if deadline is None else max(0.0, deadline - loop.time())
         done, pending = await asyncio.wait(pending, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         if not done:  # the deadline
-            if is_told:
+            if is_ending:
                 await _kill(nodes)
                 continue
             _close_inputs(nodes)
-            is_told, deadline = True, loop.time() + options.end_s
+            is_ending, deadline = True, loop.time() + options.end_s
         for end in done:
             end.result()
             node = nodes[ends.index(end)]
@@ -152,8 +147,8 @@ async def _until_all_ended(
                 failure = EXIT_NOT_STARTED if node.exit_code is None or node.remark else node.exit_code
                 if node.exit_code is None or node.remark:
                     _close_inputs(nodes)
-                    is_told = True
-                deadline = loop.time() + (options.end_s if is_told else options.settle_s)
+                    is_ending = True
+                deadline = loop.time() + (options.end_s if is_ending else options.settle_s)
     first = nodes[0].exit_code
     return failure if failure is not None and (first in {0, None} or failure == EXIT_NOT_STARTED) else (first or 0)
 
@@ -199,7 +194,7 @@ def _heed(node: _Node, words: list[str]) -> None:
         case ["started"]:
             node.started = True
         case ["ended", code] if code.isdecimal():
-            node.code = int(code)
+            node.exit_code = int(code)
         case [("no-directory" | "no-python") as remark]:
             node.remark = remark
 

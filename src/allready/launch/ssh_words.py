@@ -5,8 +5,9 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.facts.env import is_read, redact
@@ -29,8 +30,7 @@ _OF_THE_SHELL = (
 MAX_VALUE_BYTES = 32_768
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """One host as ssh is to reach it."""
 
     host: str
@@ -42,8 +42,7 @@ class Target:
         return f"{self.user}@{host}" * bool(self.user) + host * (not self.user) + f":{self.port}" * bool(self.port)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SshOptions:
+class SshOptions(Struct, frozen=True, kw_only=True):
     """How to connect, and when to stop waiting.
 
     `start_s`: from the start of ssh until the remote shell speaks.  `settle_s`: how long the other nodes may take to

@@ -15,9 +15,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.launch import log_relay
@@ -40,8 +40,7 @@ STOP_POLL_S = 0.2
 _PRIVATE = 0o600
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class Worker(Struct, frozen=True, kw_only=True):
     """One rank to start.
 
     `log_dir` is made if it is not there.  `split`: stdout and stderr are kept apart (`stdout.log` and `stderr.log`
@@ -54,17 +53,16 @@ class Worker:
     env: Mapping[str, str]
     log_dir: Path
     split: bool = False
-    copies: Mapping[str, Path] = field(default_factory=dict)
+    copies: Mapping[str, Path] = {}
 
 
-@dataclass(slots=True)
-class _Running:
+class _Running(Struct):
     worker: Worker
     process: subprocess.Popen[bytes]
     keys: tuple[int, ...]
     pidfd: int = -1
     end: ProcessEnd | None = None
-    is_heard: bool = True
+    is_reported: bool = True
 
 
 class WorkerGroup:
@@ -130,7 +128,7 @@ class WorkerGroup:
                     self._running[worker.rank] = self._spawn(worker)
                 self._watch()
             except (OSError, ValueError):
-                self.stop(grace_s=0.0, first=signals.SIGKILL, is_heard=False)
+                self.stop(grace_s=0.0, first=signals.SIGKILL, is_reported=False)
                 raise
 
     @property
@@ -140,7 +138,6 @@ class WorkerGroup:
             return {rank: running.process.pid for rank, running in self._running.items()}
 
     def poll(self) -> Mapping[int, ProcessEnd]:
-        """The ranks that have ended in this attempt."""
         with self._lock:
             items = list(self._running.values())
         for running in items:
@@ -162,7 +159,6 @@ class WorkerGroup:
         return self.poll()
 
     def wake(self) -> None:
-        """Have `wait` check its `stop`."""
         with self._changed:
             self._changed.notify_all()
 
@@ -172,19 +168,21 @@ class WorkerGroup:
             for running in self._living():
                 _send(running.process.pid, number)
 
-    def stop(self, *, grace_s: float, first: int = signals.SIGTERM, is_heard: bool = True) -> Mapping[int, ProcessEnd]:
+    def stop(
+        self, *, grace_s: float, first: int = signals.SIGTERM, is_reported: bool = True
+    ) -> Mapping[int, ProcessEnd]:
         """End all ranks and everything that they have started; returns how each one ended, in this attempt.
 
         Ranks that live get `first` (stopped ones are continued, so that they can obey), and after `grace_s` SIGKILL.
         What remains of their descendants is killed; of a rank that had ended by itself it is asked first.  A rank that
-        not even SIGKILL ends (it hangs in the kernel) is left behind after 5 s and has no end.  `is_heard` False:
+        not even SIGKILL ends (it hangs in the kernel) is left behind after 5 s and has no end.  `is_reported` False:
         these ends are not reported.
         """
         with self._lock:
             items = list(self._running.values())
             alive = self._living()
             for running in items:
-                running.is_heard = running.is_heard and is_heard
+                running.is_reported = running.is_reported and is_reported
             for running in alive:
                 _send(running.process.pid, first)
                 _send_group(running.process.pid, signals.SIGCONT)
@@ -333,7 +331,7 @@ class WorkerGroup:
                 return
             end = replace(end, rank=running.worker.rank)
         self._relay.flush(timeout_s=_FLUSH_S)
-        if self._record(running, end) and self._on_end is not None and running.is_heard:
+        if self._record(running, end) and self._on_end is not None and running.is_reported:
             self._on_end(end)
 
     def _record(self, running: _Running, end: ProcessEnd) -> bool:
@@ -352,7 +350,6 @@ class WorkerGroup:
         return len(self._running) - len(self._living())
 
     def _await(self, items: Sequence[_Running], timeout_s: float) -> None:
-        """Until all of them have ended."""
         deadline = time.monotonic() + timeout_s
         while True:
             for running in items:

@@ -5,15 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from allready.live import beacon
-from allready.live.beacon.names import DUMPS_PREFIX, PARENT_PID, RANK_DIR, RUN_DIR
+from allready.live.beacon.names import PARENT_PID, RANK_DIR, RUN_DIR
 from allready.live.run_paths import rank_dir
 
 WRAPPER = str(Path(beacon.__file__).with_name("main.py"))
 """The program of a rank.  By its path: with -m Python would import its own modules from the working directory first."""
 BUFFER_NAMES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """The flight recorder's number of entries, as torch from 2.8 and as older torch calls it."""
-DUMP_NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-"""Beginning of the files that torch itself writes when a collective times out; it appends the rank."""
 BUFFER_ENTRIES = 512
 """A ring costs about 10 us per entry to read, and is read every two to eight seconds."""
 
@@ -29,25 +27,18 @@ def rank_environment(run_dir: Path, rank: int, *, parent_pid: int | None = None)
     }
 
 
-def beacon_environment(
-    environ: Mapping[str, str], *, torch_version: str | None = None, dump_dir: Path | None = None
-) -> dict[str, str]:
-    """Variables that make the flight recorder useful and are missing in `environ`; what the user set stands.
+def beacon_environment(environ: Mapping[str, str], *, torch_version: str | None = None) -> dict[str, str]:
+    """The variable that makes the flight recorder useful, if it is missing in `environ`; what the user set stands.
 
     One name only: newer torch writes a warning into the job's output when it sees the older one.
 
     Args:
         environ: what the rank has already.
         torch_version: see `installed_torch`; None is taken as a new one.
-        dump_dir: where the dumps shall lie that torch writes by itself at a time-out.
     """
-    which = 1 if _is_old(torch_version) else 0
-    added: dict[str, str] = {}
-    if not any(name in environ for name in BUFFER_NAMES):
-        added[BUFFER_NAMES[which]] = str(BUFFER_ENTRIES)
-    if dump_dir is not None and not any(name in environ for name in DUMP_NAMES):
-        added[DUMP_NAMES[which]] = str(dump_dir / DUMPS_PREFIX)
-    return added
+    if any(name in environ for name in BUFFER_NAMES):
+        return {}
+    return {BUFFER_NAMES[_is_old(torch_version)]: str(BUFFER_ENTRIES)}
 
 
 def installed_torch() -> str | None:

@@ -13,8 +13,6 @@ import stat
 import tempfile
 from pathlib import Path
 
-from allready.live.beacon import names
-
 PREFIX = "allready-"
 SMALLEST_BYTES = 64 * 1024 * 1024
 """Free space below which /dev/shm is left to the job: containers often have 64 MB of it in all, and loaders need it."""
@@ -68,64 +66,14 @@ def make_rank_dir(run_dir: Path, rank: int) -> Path:
     return folder
 
 
-def cell_path(rank_dir: Path) -> Path:
-    """The progress cell."""
-    return rank_dir / names.CELL
-
-
-def ring_path(rank_dir: Path) -> Path:
-    """The recorder's ring as JSON: NCCL's where there is NCCL, else the CPU backends'."""
-    return rank_dir / names.RING
-
-
-def cpu_ring_path(rank_dir: Path) -> Path:
-    """The ring of the CPU backends (Gloo) of a rank that uses NCCL too: torch keeps two recorders."""
-    return rank_dir / names.CPU_RING
-
-
-def dump_path(rank_dir: Path) -> Path:
-    """The recorder's pickle with stacks; belongs to `ring_path`."""
-    return rank_dir / names.DUMP
-
-
-def cpu_dump_path(rank_dir: Path) -> Path:
-    """The same of the second recorder; belongs to `cpu_ring_path`."""
-    return rank_dir / names.CPU_DUMP
-
-
-def stack_path(rank_dir: Path) -> Path:
-    """Where the rank's Python stacks are appended when it gets the stack signal."""
-    return rank_dir / names.STACKS
-
-
-def crash_path(rank_dir: Path) -> Path:
-    """Python stacks of the moment in which the rank died of SIGSEGV, SIGBUS, SIGFPE, SIGILL or SIGABRT; else empty."""
-    return rank_dir / names.CRASH
-
-
-def attempt_dir(report_dir: Path, attempt: int) -> Path:
-    """What stays of one attempt."""
-    return report_dir / f"attempt{attempt}"
-
-
 def node_log_dir(report_dir: Path, attempt: int, node_rank: int) -> Path:
     """What stays of one node's part in an attempt."""
-    return attempt_dir(report_dir, attempt) / f"node{node_rank}"
+    return report_dir / f"attempt{attempt}" / f"node{node_rank}"
 
 
 def rank_log_dir(report_dir: Path, attempt: int, node_rank: int, rank: int) -> Path:
     """What stays of one rank: its output, NCCL's log, its evidence."""
     return node_log_dir(report_dir, attempt, node_rank) / f"rank{rank}"
-
-
-def output_path(rank_log_dir: Path) -> Path:
-    """What the rank wrote to stdout and stderr, as written."""
-    return rank_log_dir / "out.log"
-
-
-def evidence_dir(rank_log_dir: Path) -> Path:
-    """Copies of what was gathered of the rank: stacks, ring, dump."""
-    return rank_log_dir / "evidence"
 
 
 def _has_room(folder: Path) -> bool:

@@ -1,6 +1,6 @@
 """How long ranks wait, from their statuses: asked by agents, and by node 0 in every sample."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from allready.model import GroupMark, NodeStatus, RankStatus
 
@@ -10,8 +10,7 @@ STATUS_EVERY_S = 1.0
 """Agents send a status so often, and at once when a rank begins to wait for longer than FLOOR_S (`waits_s`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
+class Word(Struct, frozen=True, kw_only=True):
     """The newest word about one rank.  `age_s`: how old it is."""
 
     node: int

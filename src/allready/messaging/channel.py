@@ -1,14 +1,13 @@
 """How the stages of a check talk: node 0's hub to every node, and back.
 
-`HubSide` and `NodeSide` are what a stage sees.  `allready.messaging` implements them over TCP;
-`memory_channel` implements them inside one event loop, for tests.  Node 0 has a `NodeSide` like everyone else.
+`HubSide` and `NodeSide` are what a stage sees; `hub` and `link` implement them.  Node 0 has a `NodeSide` like every
+other node.
 
 A body is anything that msgspec can encode; the receiver gets plain lists, dicts, strings and numbers, and
 converts them with `convert(body, Type)`.
 """
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -44,7 +43,7 @@ class HubSide(Protocol):
         ...
 
     async def send(self, node_rank: int | None, kind: str, body: Any) -> None:
-        """Send to one node, or to all connected nodes (None).  A node that is gone is passed over: LOST tells."""
+        """Send to one node, or to all connected nodes (None).  A node that is gone is passed over; LOST reports it."""
         ...
 
     async def receive(self, *, timeout_s: float) -> tuple[int, str, Any]:
@@ -94,7 +93,20 @@ class Narrator(Protocol):
         ...
 
 
-def convert(body: Any, kind: type[T]) -> T:
+async def take(inbox: asyncio.Queue[T], timeout_s: float) -> T:
+    """The next message of an inbox.
+
+    Raises:
+        DeadlineExceeded: nothing came within `timeout_s`; nothing is lost.
+    """
+    try:
+        async with asyncio.timeout(max(0.0, timeout_s)):
+            return await inbox.get()
+    except TimeoutError:
+        raise DeadlineExceeded(f"no message within {timeout_s:.1f} s") from None
+
+
+def convert(body: object, kind: type[T]) -> T:
     """A received body as a typed value.
 
     Raises:
@@ -104,86 +116,3 @@ def convert(body: Any, kind: type[T]) -> T:
         return msgspec.convert(body, kind, str_keys=True)
     except msgspec.ValidationError as error:
         raise ExchangeError(f"a message is not what it should be ({kind.__name__}): {error}") from error
-
-
-class MemoryHub:
-    """`HubSide` inside one event loop."""
-
-    def __init__(self, num_nodes: int) -> None:
-        self.inbox: asyncio.Queue[tuple[int, str, Any]] = asyncio.Queue()
-        self.ends = {r: MemoryNode(r, self) for r in range(num_nodes)}
-
-    @property
-    def nodes(self) -> tuple[int, ...]:
-        return tuple(r for r, end in self.ends.items() if not end.gone)
-
-    async def send(self, node_rank: int | None, kind: str, body: Any) -> None:
-        plain = _through_json(body)
-        for r in self.nodes if node_rank is None else (node_rank,):
-            self.ends[r].inbox.put_nowait((kind, plain))
-
-    async def receive(self, *, timeout_s: float) -> tuple[int, str, Any]:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self.inbox.get()
-        except TimeoutError:
-            raise DeadlineExceeded(f"no message within {timeout_s} s") from None
-
-
-class MemoryNode:
-    """`NodeSide` inside one event loop; `break_off` is a lost connection."""
-
-    def __init__(self, node_rank: int, hub: MemoryHub) -> None:
-        self._node_rank = node_rank
-        self._hub = hub
-        self.inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-        self.gone = False
-
-    @property
-    def node_rank(self) -> int:
-        return self._node_rank
-
-    def break_off(self, why: str) -> None:
-        """Lose the connection, as seen from both sides."""
-        self.gone = True
-        loss = Loss(reason=LossReason.LEFT, text=why)
-        self._hub.inbox.put_nowait((self._node_rank, LOST, loss))
-        self.inbox.put_nowait((LOST, loss))
-
-    async def send(self, kind: str, body: Any) -> None:
-        if self.gone:
-            raise ConnectionLostError(Loss(reason=LossReason.CLOSED, text="the connection to node 0 is gone"))
-        self._hub.inbox.put_nowait((self._node_rank, kind, _through_json(body)))
-
-    async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
-        try:
-            async with asyncio.timeout(timeout_s):
-                kind, body = await self.inbox.get()
-        except TimeoutError:
-            raise DeadlineExceeded(f"no message within {timeout_s} s") from None
-        if kind == LOST:
-            raise ConnectionLostError(body)
-        return kind, body
-
-
-def memory_channel(num_nodes: int) -> tuple[HubSide, Sequence[NodeSide]]:
-    """A hub and its nodes inside one event loop."""
-    hub = MemoryHub(num_nodes)
-    return hub, tuple(hub.ends.values())
-
-
-def silent() -> Narrator:
-    """A narrator that says nothing."""
-    return _Silent()
-
-
-class _Silent:
-    def say(self, key: str, **values: object) -> None:
-        pass
-
-    def log(self, key: str, **values: object) -> None:
-        pass
-
-
-def _through_json(body: Any) -> Any:
-    return msgspec.json.decode(msgspec.json.encode(body))

@@ -1,11 +1,10 @@
-"""How a node gets through to node 0, and what to say while it does not.
+"""How a node gets through to node 0, and what to report while it does not.
 
 `Contact.attempt` is one try: resolve, connect, greet.  It never raises for what the network does: every outcome is a
 value of `MasterContactFacts.outcome`, so that the same rules judge it live and later.
 """
 
 import asyncio
-import dataclasses
 import errno
 import ipaddress
 import os
@@ -15,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import ExchangeError, FactUnavailable
@@ -36,16 +36,16 @@ from allready.model import MasterContactFacts, PortHolder, RollCall
 
 CONNECT_S = 1.5  # silence for this long is called silence; a handshake takes one round trip, a retried SYN 1 s more
 RETRY_S = 0.4
-LOOK_NEARBY_AFTER_S = 1.0
+SEARCH_NEARBY_AFTER_S = 1.0
 NEARBY_S = 0.5
 NEARBY = 8  # ports to each side of the master port
 USUAL_PORTS = (29400, 29500)  # torchrun's defaults: c10d rendezvous, static
 ANSWER_S = 2.0
-IDENTIFY_S = 0.7  # per question; a silent service is told as such within 5 s
+IDENTIFY_S = 0.7  # per question; a silent service is reported as such within 5 s
 
 Resolver = Callable[[str], Awaitable[tuple[str, ...]]]
 
-# Outcomes that waiting does not mend: something else is there, it is not merely late.
+# Outcomes that waiting does not fix: something else is there, it is not merely late.
 HOPELESS = frozenset({"family_mismatch", "wrong_service", "stale_store"})
 
 _NO_ROUTE = {
@@ -66,8 +66,7 @@ class _Rejected(OSError):  # noqa: N818 - an outcome
     sender = ""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """Node 0's no."""
 
     reason: str
@@ -85,6 +84,7 @@ class Contact:
         self._started = time.monotonic()
         self._caller = datagram.Caller()
         self._attempts = 0
+        self._addresses: tuple[str, ...] = ()
         self._nearby: tuple[tuple[int, str], ...] | None = None
         self.refusal: Refusal | None = None
         self.facts = MasterContactFacts(
@@ -93,24 +93,23 @@ class Contact:
 
     @property
     def waited_s(self) -> float:
-        """Seconds since the first attempt."""
         return time.monotonic() - self._started
 
     def close(self) -> None:
-        """Close the datagram socket."""
         self._caller.close()
 
     async def attempt(self) -> Link | None:
         """One try; a link when node 0 let us in.  `facts` (and `refusal`) then say what happened."""
         self._attempts += 1
+        self._addresses = ()
         try:
-            addresses = await self._resolve(self._hello.master_addr)
+            self._addresses = await self._resolve(self._hello.master_addr)
         except FactUnavailable as error:
-            self._set("unresolved", detail=str(error), addresses=())
+            self._set("unresolved", detail=str(error))
             return None
         worst: MasterContactFacts | None = None
-        for address in addresses:
-            link = await self._try(address, addresses)
+        for address in self._addresses:
+            link = await self._try(address)
             if link is not None or self.refusal is not None:
                 return link
             if worst is None or _informative(self.facts) > _informative(worst):
@@ -123,10 +122,9 @@ class Contact:
         self,
         outcome: str,
         *,
-        detail: str,
-        addresses: tuple[str, ...],
+        detail: str = "",
         address: str | None = None,
-        service: Service | None = None,
+        service: str | None = None,
         rejected_by: str | None = None,
         error: str | None = None,
     ) -> None:
@@ -134,9 +132,9 @@ class Contact:
             self.facts,
             outcome=outcome,
             detail=detail,
-            addresses=addresses,
+            addresses=self._addresses,
             address=address,
-            service=service.kind if service else None,
+            service=service,
             attempts=self._attempts,
             waited_s=round(self.waited_s, 3),
             heard_by_datagram=self._caller.heard,
@@ -149,7 +147,7 @@ class Contact:
         name = self._hello.master_addr
         return _is_loopback(address) and name != "localhost" and name.strip("[]") != address
 
-    async def _try(self, address: str, addresses: tuple[str, ...]) -> Link | None:
+    async def _try(self, address: str) -> Link | None:
         try:
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await _connect(address, self._port)
@@ -158,31 +156,30 @@ class Contact:
             device = unanswered_arp(address)
             if device is not None:
                 detail = f"no answer to ARP on {device} (EHOSTUNREACH)"
-                self._set("no_route", detail=detail, addresses=addresses, address=address, error="EHOSTUNREACH")
+                self._set("no_route", detail=detail, address=address, error="EHOSTUNREACH")
                 return None
             await self._call(address, "silent", timeout_s=0.6)
             self._set(
                 "loopback" if self._misnamed(address) else "silent",
                 detail=f"no answer to a TCP connection within {CONNECT_S} s",
-                addresses=addresses,
                 address=address,
             )
             return None
         except OSError as error:
-            # Nobody listens on our own loopback because node 0 is another machine: the name is at fault, not the port.
+            # Nothing listens on our own loopback because node 0 is another machine: the name is at fault, not the port.
             outcome = "loopback" if self._misnamed(address) else _outcome_of(error, address)
             by = error.sender if isinstance(error, _Rejected) and outcome == "refused" else None
             name = errno.errorcode.get(error.errno or 0)
-            self._set(outcome, detail=_words(error), addresses=addresses, address=address, rejected_by=by, error=name)
-            if outcome == "refused" and self.waited_s > LOOK_NEARBY_AFTER_S:
+            self._set(outcome, detail=_words(error), address=address, rejected_by=by, error=name)
+            if outcome == "refused" and self.waited_s > SEARCH_NEARBY_AFTER_S:
                 await self._call(address, "refused", timeout_s=0.3)  # a filter that rejects refuses like a closed port
-                await self._look_nearby(address)
+                await self._search_nearby(address)
             return None
         try:
-            return await self._greet(address, addresses, reader, writer)
+            return await self._greet(address, reader, writer)
         except (ExchangeError, OSError, TimeoutError) as error:
             writer.close()
-            await self._identify(address, addresses, error)
+            await self._identify(address, error)
             return None
         except BaseException:
             writer.close()
@@ -201,7 +198,7 @@ class Contact:
         heard = await self._caller.call(address, self._port, call, timeout_s=timeout_s)
         self.facts = replace(self.facts, heard_by_datagram=heard)
 
-    async def _look_nearby(self, address: str) -> None:
+    async def _search_nearby(self, address: str) -> None:
         """Once: whether our own job's node 0 answers on another of the usual ports, which tells a wrong port from a
         node 0 that was not started."""
         if self._nearby is None:
@@ -224,22 +221,20 @@ class Contact:
             return None
         return port if isinstance(here, dict) and here.get("job_id") == self._hello.job_id else None
 
-    async def _greet(
-        self, address: str, addresses: tuple[str, ...], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> Link | None:
+    async def _greet(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Link | None:
         async with asyncio.timeout(ANSWER_S):
-            writer.write(GREETING + encode("hello", dataclasses.replace(self._hello, waited_s=self.waited_s)))
+            writer.write(GREETING + encode("hello", replace(self._hello, waited_s=self.waited_s)))
             await writer.drain()
-            said = await reader.read(len(GREETING))
-            while said and len(said) < len(GREETING) and GREETING.startswith(said):
-                said += await reader.read(len(GREETING) - len(said))
-            if said != GREETING:
-                if said:
-                    said += await reader.read(200)
-                    self._set_service(address, addresses, classify_bytes(said))
+            answer = await reader.read(len(GREETING))
+            while answer and len(answer) < len(GREETING) and GREETING.startswith(answer):
+                answer += await reader.read(len(GREETING) - len(answer))
+            if answer != GREETING:
+                if answer:
+                    answer += await reader.read(200)
+                    self._set_service(address, classify_bytes(answer))
                     writer.close()
                     return None
-                raise ExchangeError("closed without a word")
+                raise ExchangeError("closed without an answer")
             _, here = await read_frame(reader)
         kind, body = await _answer(reader)
         if kind == "refused":
@@ -248,38 +243,37 @@ class Contact:
                 self.refusal = msgspec.convert(body, Refusal, str_keys=True)
             except msgspec.ValidationError as error:
                 raise ExchangeError(f"not a refusal of ours: {error}") from error
-            self._set_refused(self.refusal, here, addresses, address)
+            self._set_refused(self.refusal, here, address)
             return None
         if kind != "joined":
             raise ExchangeError(f"node 0 answered {kind[:20]!r}")
-        self._set("joined", detail="", addresses=addresses, address=address)
+        self._set("joined", address=address)
         return Link(_rank_given(body, self._hello.node_rank), reader, writer)
 
-    def _set_refused(self, refusal: Refusal, here: Any, addresses: tuple[str, ...], address: str) -> None:
+    def _set_refused(self, refusal: Refusal, here: Any, address: str) -> None:
         detail = refusal.reason
         if refusal.reason == "job_id_differs" or refusal.holder is not None:
             detail = f"{refusal.reason}: node 0 has job id {here.get('job_id')!r}"
         outcome = "rejected" if detail == refusal.reason else "other_job"
-        self._set(outcome, detail=detail, addresses=addresses, address=address)
+        self._set(outcome, detail=detail, address=address)
         self.facts = replace(self.facts, holder=refusal.holder)
 
-    async def _identify(self, address: str, addresses: tuple[str, ...], error: BaseException) -> None:
+    async def _identify(self, address: str, error: BaseException) -> None:
         try:
             service = await identify(address, self._port, timeout_s=IDENTIFY_S)
         except (OSError, TimeoutError):
             self._set(
                 "refused",
                 detail=f"the connection was accepted, then it broke: {error}",
-                addresses=addresses,
                 address=address,
             )
             return
-        self._set_service(address, addresses, service)
+        self._set_service(address, service)
 
-    def _set_service(self, address: str, addresses: tuple[str, ...], service: Service) -> None:
+    def _set_service(self, address: str, service: Service) -> None:
         # Another allready that accepts and then closes is one that is just ending: like refused, it may come back.
         outcome = {"torch-store": "stale_store", "allready": "refused"}.get(service.kind, "wrong_service")
-        self._set(outcome, detail=service.banner or service.kind, addresses=addresses, address=address, service=service)
+        self._set(outcome, detail=service.banner or service.kind, address=address, service=service.kind)
 
 
 async def _connect(address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

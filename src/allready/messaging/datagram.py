@@ -9,20 +9,20 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import cast
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.messaging.wire import to_json
 
 _CALL = b"ALLREADY-CALL/1 "
-_HEARD = b"ALLREADY-HEARD/1 "
+_ANSWER = b"ALLREADY-HEARD/1 "
 _PAD_BYTES = 400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """A node's words.  `hears_us`: an answer to an earlier call arrived; None before one could have."""
 
     job_id: str
@@ -52,7 +52,7 @@ class Listener(asyncio.DatagramProtocol):
         except (msgspec.DecodeError, RecursionError):
             return
         if self._transport is not None and call.job_id == self._job_id:
-            self._transport.sendto(_HEARD + self._job_id.encode(errors="replace")[:200], addr)
+            self._transport.sendto(_ANSWER + self._job_id.encode(errors="replace")[:200], addr)
         self._on_call(call, addr[0])
 
     def error_received(self, exc: Exception) -> None:
@@ -77,13 +77,13 @@ async def listen(port: int, job_id: str, on_call: Callable[[Call, str], None]) -
     return None
 
 
-class _Answer(asyncio.DatagramProtocol):
+class _Receiver(asyncio.DatagramProtocol):
     def __init__(self) -> None:
-        self.heard = asyncio.Event()
+        self.has_answer = asyncio.Event()
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:  # noqa: ARG002
-        if data.startswith(_HEARD):
-            self.heard.set()
+        if data.startswith(_ANSWER):
+            self.has_answer.set()
 
 
 class Caller:
@@ -91,12 +91,12 @@ class Caller:
 
     def __init__(self) -> None:
         self._transport: asyncio.DatagramTransport | None = None
-        self._answer = _Answer()
+        self._receiver = _Receiver()
         self._to: tuple[str, int] | None = None
         self.heard: bool | None = None  # None until a call had time to be answered
 
     async def call(self, address: str, port: int, call: Call, *, timeout_s: float) -> bool | None:
-        """Send the call three times within `timeout_s`; True once node 0 answered, and knows that we heard it."""
+        """Send the call three times within `timeout_s`; True once node 0 answered, and knows that it reached us."""
         with contextlib.suppress(OSError):
             if self.heard and self._transport is not None:
                 self._send(replace(call, hears_us=True))
@@ -105,17 +105,17 @@ class Caller:
                 self.close()
                 self._to = (address, port)
                 self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-                    lambda: self._answer, remote_addr=(address, port)
+                    lambda: self._receiver, remote_addr=(address, port)
                 )
             for _ in range(3):
                 self._send(call)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(timeout_s / 3):
-                        await self._answer.heard.wait()
+                        await self._receiver.has_answer.wait()
                     # Without this node 0 could not tell a filtered port from a path that is broken in one direction.
                     self._send(replace(call, hears_us=True))
                     break
-        self.heard = self._answer.heard.is_set()
+        self.heard = self._receiver.has_answer.is_set()
         return self.heard
 
     def _send(self, call: Call) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import resource
 import socket
@@ -11,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from allready.errors import DeadlineExceeded, ExchangeError
+from allready.errors import ExchangeError
 from allready.messaging import datagram
-from allready.messaging.channel import LOST, ConnectionLostError, loss_of
+from allready.messaging.channel import LOST, ConnectionLostError, loss_of, take
 from allready.messaging.wire import (
     ANY_RANK,
     GREETING,
@@ -43,13 +43,11 @@ _ACCEPT_AT_ONCE = 64  # asyncio takes so many before any of them is served, and 
 _MAX_CLAIMS_KEPT_REFUSED = 64
 
 
-@dataclasses.dataclass(slots=True)
-class _Peer:
+class _Peer(Struct):
     claim: Claim
     instance: str
     writer: asyncio.StreamWriter
-    last_heard: float = dataclasses.field(default_factory=time.monotonic)
-    lock: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Hub:
@@ -82,7 +80,7 @@ class Hub:
         """Listen on `port`, TCP on all addresses (as torch's store does) and UDP for calls.
 
         Raises:
-            OSError: EADDRINUSE when somebody holds the port, EACCES below 1024.
+            OSError: EADDRINUSE when another process holds the port, EACCES below 1024.
         """
         # start_server keeps a reference to the handler's tasks; closing the writers in close() ends them.
         for sock in _listening_sockets(port, loopback_only=loopback_only):
@@ -112,7 +110,6 @@ class Hub:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the port was opened."""
         return time.monotonic() - self._started
 
     @property
@@ -121,7 +118,6 @@ class Hub:
         return bool(self._lost) and time.monotonic() - self._last_loss < RETURN_S
 
     def roll(self, *, finished: bool) -> RollCall:
-        """The roll as it stands."""
         return RollCall(
             num_nodes=self._me.num_nodes,
             claims=tuple(self._claims),
@@ -157,11 +153,11 @@ class Hub:
         """
         self._closed_by = holder
 
-    async def turn_away(self, roll: RollCall) -> None:
+    async def refuse_all(self, roll: RollCall) -> None:
         """Tell every refused node why, with the roll to judge by; then close their connections."""
         refused, self._refused = self._refused, []
         for peer in refused:
-            await self._turn_away_one(peer, roll)
+            await self._refuse_one(peer, roll)
 
     # HubSide
 
@@ -187,11 +183,7 @@ class Hub:
         await asyncio.gather(*(self._send_frame(peer, frame) for peer in peers))
 
     async def receive(self, *, timeout_s: float) -> tuple[int, str, Any]:
-        try:
-            async with asyncio.timeout(max(0.0, timeout_s)):
-                return await self._inbox.get()
-        except TimeoutError:
-            raise DeadlineExceeded(f"no message within {timeout_s:.1f} s") from None
+        return await take(self._inbox, timeout_s)
 
     # Inside
 
@@ -261,7 +253,7 @@ class Hub:
             if hello is None or hello.instance == self._me.instance:  # ourselves, by a service address
                 return
             if hello.node_rank == ANY_RANK:
-                hello = dataclasses.replace(hello, node_rank=self._free_rank(hello))
+                hello = replace(hello, node_rank=self._free_rank(hello))
             self._supersede(hello)
             refused = self._why_refused(hello)
             claim = self._claim_of(hello, address, refused)
@@ -290,7 +282,7 @@ class Hub:
             writer.close()
 
     def _free_rank(self, hello: Hello) -> int:
-        """The rank of a node that leaves it to us: the one it had, else the lowest that nobody has.
+        """The rank of a node that leaves it to us: the one it had, else the lowest that is free.
 
         When all are taken the number is one too high, which is refused like any such claim.
         """
@@ -314,25 +306,25 @@ class Hub:
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> Hello | None:
         here = {"job_id": self._me.job_id, "num_nodes": self._me.num_nodes, "name": self._me.name, "pid": self._me.pid}
         writer.write(GREETING + encode("here", here))
-        said = b""
+        greeting = b""
         try:
             async with asyncio.timeout(_GREETING_S):
                 await writer.drain()
-                while len(said) < len(GREETING) and GREETING.startswith(said):
-                    more = await reader.read(len(GREETING) - len(said))
+                while len(greeting) < len(GREETING) and GREETING.startswith(greeting):
+                    more = await reader.read(len(GREETING) - len(greeting))
                     if not more:
                         break
-                    said += more
-                if said != GREETING:
-                    detail = f"said {said[:16]!r}" if said else "closed without a word"
+                    greeting += more
+                if greeting != GREETING:
+                    detail = f"sent {greeting[:16]!r}" if greeting else "closed without sending anything"
                     self._note(Caller(kind="stranger", address=address, detail=detail))
                     return None
                 kind, body = await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
         except TimeoutError:
-            self._note(Caller(kind="stranger", address=address, detail=f"said nothing for {_GREETING_S:.0f} s"))
+            self._note(Caller(kind="stranger", address=address, detail=f"sent nothing for {_GREETING_S:.0f} s"))
             return None
         except ExchangeError:
-            return None  # somebody of ours who only asked who is here (identify)
+            return None  # a node of ours that only asked who is here (identify)
         if kind != "hello":
             self._note(Caller(kind="stranger", address=address, detail=f"greeted, then sent {kind[:16]!r}"))
             return None
@@ -345,7 +337,7 @@ class Hub:
         return hello
 
     async def _refuse(self, peer: _Peer, reader: asyncio.StreamReader) -> None:
-        """Keep the claim; a node of another job is turned away at once, one of ours once the roll is judged."""
+        """Keep the claim; a node of another job gets its refusal at once, one of ours once the roll is judged."""
         if self._closed_by is not None:
             none = RollCall(num_nodes=self._me.num_nodes, claims=(), partial=True)
             await self._send_refusal(peer, "job_running", none, holder=self._closed_by)
@@ -353,7 +345,7 @@ class Hub:
         if sum(c.refused is not None for c in self._claims) < _MAX_CLAIMS_KEPT_REFUSED:
             self._claims.append(peer.claim)
         if peer.claim.refused == "job_id_differs":
-            await self._turn_away_one(peer, self.roll(finished=False))
+            await self._refuse_one(peer, self.roll(finished=False))
             self.changed.set()
             return
         self._refused.append(peer)
@@ -362,19 +354,19 @@ class Hub:
         self.changed.set()
         try:
             async with asyncio.timeout(SILENCE_S):
-                while True:  # until turn_away closes the connection, or the node leaves
+                while True:  # until refuse_all closes the connection, or the node leaves
                     await read_frame(reader)
         except (TimeoutError, ExchangeError):
             self._refused = [p for p in self._refused if p is not peer]
 
-    async def _turn_away_one(self, peer: _Peer, roll: RollCall) -> None:
+    async def _refuse_one(self, peer: _Peer, roll: RollCall) -> None:
         # What the refused node needs to judge by itself: node 0's words, its own, and those it clashes with.
         concerned = tuple(
             c
             for c in roll.claims
             if c.node_rank in {0, peer.claim.node_rank} or c.refused is not None or roll.num_nodes <= 64
         )[:128]
-        # By another job's roll nobody of the refused node's job is absent.
+        # By another job's roll no node of the refused node's job is absent.
         partial = len(concerned) < len(roll.claims) or peer.claim.refused == "job_id_differs"
         await self._send_refusal(peer, peer.claim.refused or "", replace(roll, claims=concerned, partial=partial))
 
@@ -436,18 +428,14 @@ class LocalNode:
         self._inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
 
     def deliver(self, kind: str, body: Any) -> None:
-        """Called by the hub; the body takes the same way through JSON as everybody's."""
+        """Called by the hub; the body takes the same way through JSON as every other."""
         self._inbox.put_nowait((kind, _plain(body)))
 
     async def send(self, kind: str, body: Any) -> None:
         self._hub_inbox.put_nowait((0, kind, _plain(body)))
 
     async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
-        try:
-            async with asyncio.timeout(max(0.0, timeout_s)):
-                return await self._inbox.get()
-        except TimeoutError:
-            raise DeadlineExceeded(f"no message within {timeout_s:.1f} s") from None
+        return await take(self._inbox, timeout_s)
 
 
 def plain_address(address: str) -> str:

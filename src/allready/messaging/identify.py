@@ -1,4 +1,4 @@
-"""What speaks on a TCP port, when it is not our hub: told by its first words.
+"""What speaks on a TCP port, when it is not our hub: known by its first bytes.
 
 Probing is gentle: it reads a banner, asks one question per protocol, and closes.  Every wait is bounded.
 """
@@ -7,18 +7,17 @@ import asyncio
 import contextlib
 import secrets
 import struct
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from allready.messaging.wire import GREETING
 
 _TORCH_VALIDATE, _TORCH_PING = 0, 13  # torch/csrc/distributed/c10d/TCPStoreBackend.hpp, QueryType
 _TORCH_MAGIC = 0x3C85F7CE  # the same file, validationMagicNumber
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-_TLS_HELLO = bytes.fromhex("16030100")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class Service(Struct, frozen=True, kw_only=True):
     """What answered.  kind: allready, torch-store, http, ssh, grpc (HTTP/2, as JAX's coordinator speaks), tls,
     banner (says something we do not know), silent (accepts, says nothing) or gone (accepts and closes)."""
 
@@ -63,7 +62,7 @@ async def identify(address: str, port: int, *, timeout_s: float = 1.0) -> Servic
 
 
 async def _ask(address: str, port: int, question: bytes, timeout_s: float) -> bytes | None:
-    """First bytes of the answer; b"" when the other side closed without a word, None when it stayed silent."""
+    """First bytes of the answer; b"" when the other side closed without an answer, None when it stayed silent."""
     async with asyncio.timeout(timeout_s + 1.0):
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(address, port)
@@ -76,7 +75,7 @@ async def _ask(address: str, port: int, question: bytes, timeout_s: float) -> by
                     return await reader.read(512)
             except TimeoutError:
                 return None
-            except OSError:  # a reset is also an end without a word
+            except OSError:  # a reset is also an end without an answer
                 return b""
         finally:
             writer.close()

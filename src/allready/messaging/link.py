@@ -3,15 +3,14 @@
 import asyncio
 import contextlib
 import logging
-import socket
 import time
 from collections import deque
 from typing import Any
 
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.messaging.channel import ConnectionLostError, loss_of
+from allready.messaging.channel import ConnectionLostError, loss_of, take
 from allready.messaging.hub import BEAT_S, SILENCE_S
-from allready.messaging.tcp_state import TCP_INFO_BYTES, TcpState, tcp_state
+from allready.messaging.sockets import TcpState, tcp_state
 from allready.messaging.wire import encode, read_frame
 from allready.model import ClockFacts, Loss, LossReason
 
@@ -32,7 +31,7 @@ class Link:
         self._inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         self._clock: asyncio.Queue[tuple[float, float]] = asyncio.Queue()
         self._broken: Loss | None = None
-        self._heard = time.monotonic()
+        self._received_s = time.monotonic()
         self._num_segments: deque[int] = deque(maxlen=_SAMPLES)
         self._tasks = (asyncio.ensure_future(self._read()), asyncio.ensure_future(self._beat()))
 
@@ -43,7 +42,7 @@ class Link:
     @property
     def silent_s(self) -> float:
         """Seconds since node 0's last word; it says something every `BEAT_S` at least."""
-        return time.monotonic() - self._heard
+        return time.monotonic() - self._received_s
 
     async def send(self, kind: str, body: Any) -> None:
         if self._broken is not None:
@@ -58,11 +57,7 @@ class Link:
     async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
         if self._broken is not None and self._inbox.empty():
             raise ConnectionLostError(self._broken)
-        try:
-            async with asyncio.timeout(max(0.0, timeout_s)):
-                kind, body = await self._inbox.get()
-        except TimeoutError:
-            raise DeadlineExceeded(f"no message within {timeout_s:.1f} s") from None
+        kind, body = await take(self._inbox, timeout_s)
         if kind == "broken":
             self._broken = body
             raise ConnectionLostError(body)
@@ -109,7 +104,7 @@ class Link:
             while True:
                 async with asyncio.timeout(SILENCE_S):
                     kind, body = await read_frame(self._reader)
-                self._heard = time.monotonic()
+                self._received_s = time.monotonic()
                 if kind == "clock":
                     self._clock.put_nowait((body[0], body[1]))
                 elif kind != "beat":
@@ -121,9 +116,8 @@ class Link:
             self._inbox.put_nowait(("broken", loss_of(error)))
 
     def _state(self) -> TcpState:
-        sock = self._writer.get_extra_info("socket")
         try:
-            return tcp_state(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES))
+            return tcp_state(self._writer.get_extra_info("socket"))
         except (AttributeError, OSError):  # closed, or no socket of the kernel
             return TcpState()
 

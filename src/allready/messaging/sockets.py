@@ -6,6 +6,8 @@ import socket
 import struct
 from pathlib import Path
 
+from msgspec import Struct
+
 from allready.model import TransportFacts
 
 SocketAddress = tuple[str, int] | tuple[str, int, int, int]
@@ -14,7 +16,6 @@ _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER = 10, 23
 _PMTUDISC_PROBE = 3  # sets "don't fragment" and ignores what the kernel believes of the path
 _IP_RECVERR, _IPV6_RECVERR = 11, 25
 _SO_EE_ORIGIN_ICMP, _SO_EE_ORIGIN_ICMP6 = 2, 3
-_BYTES_ACKED_OFFSET = 120  # in struct tcp_info: u64 tcpi_bytes_acked, u64 tcpi_bytes_received (Linux 4.1)
 
 
 def local_addresses(
@@ -126,19 +127,49 @@ def icmp_error(sock: socket.socket) -> tuple[int, int, str] | None:
     return None
 
 
+class TcpState(Struct, frozen=True):
+    """What the kernel knows of one TCP connection, as far as it is needed here; 0 is also what an old kernel lacks.
+
+    `num_unacked`: segments of ours on their way.  `num_timeouts`: doublings of the timeout now in force.
+    `num_segments`: that came in, since the connection began.  `num_bytes`: that the peer's kernel acknowledged, and
+    that came in, since the start; None: this kernel does not count them.
+    """
+
+    num_unacked: int = 0
+    num_timeouts: int = 0
+    num_segments: int = 0
+    num_bytes: tuple[int, int] | None = None
+
+
+def tcp_state(sock: socket.socket) -> TcpState:
+    """`struct tcp_info` of linux/tcp.h, which grows with the kernel's version.
+
+    Raises:
+        OSError: the connection is closed.
+    """
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+
+    def read(kind: str, offset: int) -> int:
+        fits = len(info) >= offset + struct.calcsize(kind)
+        return int(struct.unpack_from(kind, info, offset)[0]) if fits else 0
+
+    return TcpState(
+        num_unacked=read("=I", 24),
+        num_timeouts=read("=B", 4),
+        num_segments=read("=I", 140),  # since Linux 4.2
+        num_bytes=(read("=Q", 120), read("=Q", 128)) if len(info) >= 136 else None,  # since Linux 4.1
+    )
+
+
 def tcp_progress(sock: socket.socket) -> tuple[int, int] | None:
-    """Bytes that the peer's kernel acknowledged and bytes that came in, since the start; None: this kernel cannot say.
+    """`TcpState.num_bytes`; None also for a connection that is closed.
 
     Tells a path that carries nothing from one that is slow, and from a peer whose process does not answer.
     """
     try:
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+        return tcp_state(sock).num_bytes
     except OSError:
         return None
-    if len(info) < _BYTES_ACKED_OFFSET + 16:
-        return None
-    acked, received = struct.unpack_from("=QQ", info, _BYTES_ACKED_OFFSET)
-    return acked, received
 
 
 def unanswered_arp(address: str, table: Path = Path("/proc/net/arp")) -> str | None:

@@ -5,15 +5,18 @@ The greeting makes an HTTP server answer at once, so that a wrong service shows 
 
 import asyncio
 import contextlib
+import os
 import socket
 import struct
 import zlib
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
+from allready import __version__
 from allready.errors import ExchangeError
+from allready.model import LaunchFacts
 from allready.text.surrogates import without_surrogates
 
 GREETING = b"ALLREADY/1\r\n"
@@ -33,8 +36,7 @@ MAX_HELLO_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 32 * 2**20  # of one frame, also after decompression
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
+class Hello(Struct, frozen=True, kw_only=True):
     """A node's first frame."""
 
     protocol: int
@@ -48,6 +50,22 @@ class Hello:
     master_addr: str
     instance: str  # random, tells this process from any other one, also behind address translation
     waited_s: float = 0.0
+
+
+def hello_of(launch: LaunchFacts, *, name: str, instance: str, may_choose: bool = False) -> Hello:
+    """This process's first frame.  `may_choose`: node 0 gives this node its rank."""
+    return Hello(
+        protocol=PROTOCOL,
+        tool_version=__version__,
+        node_rank=ANY_RANK if may_choose else launch.node_rank,
+        name=name,
+        pid=os.getpid(),
+        num_nodes=launch.num_nodes,
+        nproc_per_node=launch.nproc_per_node,
+        job_id=launch.job_id,
+        master_addr=launch.master_addr,
+        instance=instance,
+    )
 
 
 def check_sound(hello: Hello, *, may_leave_rank: bool = False) -> None:

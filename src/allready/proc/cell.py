@@ -77,7 +77,6 @@ class CellWriter:
         words[_SEQUENCE] = self._sequence
 
     def close(self) -> None:
-        """Give the memory back; a file stays."""
         self._words.release()
         self._bytes.release()
         self._memory.close()
@@ -119,7 +118,6 @@ class CellReader:
         return self._payload
 
     def words(self) -> "memoryview[int] | None":
-        """All words now; None where there is no cell."""
         data = self._read_all()
         if data is None:
             return None
@@ -135,7 +133,6 @@ class CellReader:
         os.pwrite(self._fd, value.to_bytes(_WORD_BYTES, "little"), word * _WORD_BYTES)
 
     def close(self) -> None:
-        """Give the descriptor back; may be called again."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -7,8 +7,10 @@ import contextlib
 import os
 import select
 import signal
+import subprocess
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from allready.proc.process import ProcessId, identify, is_running
 
@@ -69,3 +71,18 @@ def reap(process: ProcessId) -> None:
     if identify(process.pid) == process:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(process.pid, os.WNOHANG)
+
+
+def end_child(child: "subprocess.Popen[Any]", *, timeout_s: float) -> None:
+    """Kill a child that has a session of its own, and its process group; reap it, and close our ends of its pipes.
+
+    One that hangs in the kernel is left behind after `timeout_s`.
+    """
+    if child.poll() is None:  # not reaped, so the group's number cannot be another's
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(timeout_s)
+    for pipe in (child.stdin, child.stdout, child.stderr):
+        if pipe is not None:
+            pipe.close()

@@ -58,11 +58,9 @@ class Stat(Struct, frozen=True):
 
     @property
     def is_running(self) -> bool:
-        """Neither a zombie nor gone."""
         return self.state not in ProcessState.GONE
 
     def age_s(self) -> float:
-        """Seconds since its start."""
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - self.start_ticks / TICKS_PER_S)
 
 

@@ -99,7 +99,7 @@ CULPRITS: Mapping[str, Callable[[Sequence[Event]], set[int]]] = {
     "torch.fingerprint_mismatch": _odd_of_pairs,
     "jax.leader_silent": lambda _: {0},
 }
-"""Signature -> the ranks at fault, found from all its lines together; its `culprit` is "nobody"."""
+"""Signature -> the ranks at fault, found from all its lines together; its `culprit` is "none"."""
 
 
 _HINTS: Mapping[str, tuple[tuple[str, str], ...]] = {

@@ -4,7 +4,7 @@ A signature is one meaning with every shape of line that carries it through the 
 entries have a code and become rules; `[[record]]` entries are only read: settings, progress, context.
 
 An `anchor` is a literal without digits that every matching line contains: scanners look for anchors only, so that a
-line without any is never looked at again.  A `pattern` is a regular expression searched in the line after its prefix
+line without any is skipped.  A `pattern` is a regular expression searched in the line after its prefix
 was taken off; its named groups are the event's values.
 """
 
@@ -16,14 +16,15 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct, convert, field
+from msgspec.structs import replace
 
 from allready.model import Confidence, Event, FaultClass, RemedyStep, Role, Severity
 from allready.model.fill import steps_of
 from allready.signatures import conditions
-from allready.signatures.case import UNCHANGED, Case, EventsById, case_from, compiled
+from allready.signatures.case import UNCHANGED, Case, EventsById, compiled
 
 FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launcher", "kernel", "python")
 """Files of this package.  The area of a family's findings is `log_FAMILY`."""
@@ -34,20 +35,14 @@ _ALL_DIGITS = re.compile(r"\\d|0-9|\{\d+(?:,\d*)?\}")
 _A_DIGIT = re.compile(r"\d|\(\?P=|\(\?\(")
 _A_BRACE = re.compile(r"(?<!\\)(?:\\\\)*\[[^\]]*\{")  # in a class, where what follows it is no number of times
 
-CULPRITS = ("rank", "node", "peer", "ranks", "nobody")
-KEYS = {
-    "code", "name", "role", "severity", "fault_class", "layer", "culprit", "variables", "max_confidence",
-    "class_if_alive", "is_launcher_summary", "since", "title", "message", "remedy", "page", "decoys", "when", "line",
-}  # fmt: skip
 
-
-class LinePattern(Struct, frozen=True, kw_only=True):
+class LinePattern(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One shape of a line.  `source`: the regular expression; `values`: what its groups catch in `example`."""
 
-    anchor: str
-    source: str
+    anchor: Annotated[str, Meta(min_length=4, pattern=r"^\D+$")]
+    source: str = field(name="pattern")
     example: str
-    values: Mapping[str, str] = {}
+    values: dict[str, str] = {}
     versions: str = ""
 
     @property
@@ -66,31 +61,31 @@ class LinePattern(Struct, frozen=True, kw_only=True):
         return frozenset(re.findall(r"\(\?P<(\w+)>", self.source))
 
 
-class Signature(Struct, frozen=True, kw_only=True):
-    """One meaning.  `code` and the texts are None for records.
+class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One meaning.  `code` and the texts are empty for records.
 
-    `culprit`, whom the line accuses: "rank" (who wrote it), "node" (the node of who wrote it), "peer" (group `peer`: an
-    address or rank), "ranks" (group `ranks`: a list of ranks), "nobody" (or whom `conditions.CULPRITS` finds).
+    `culprit`: "rank" (the writer of the line), "node" (its node), "peer" (group `peer`: an address or rank), "ranks"
+    (group `ranks`: a list of ranks), "none" (or the ranks that `conditions.CULPRITS` finds).
     `max_confidence`: of a finding; lower where the line has other reasons as well.  `class_if_alive`: the class where
-    all whom it accuses are known to have lived on.  `is_launcher_summary`: a launcher's line on an end of which others
-    know more, shown for information beside them.  `cases`: when it says something else; the first that holds counts.
+    all culprits are known to have lived on.  `is_launcher_summary`: a launcher's line on an end of which others
+    know more, shown for information beside them.  `cases`: other meanings; the first that holds counts.
     """
 
     id: str  # "nccl.no_socket_interface"
     family: str
     role: Role
-    lines: tuple[LinePattern, ...]
+    lines: tuple[LinePattern, ...] = field(name="line")
     decoys: tuple[str, ...] = ()
     code: str | None = None
     severity: Severity = Severity.INFO
     fault_class: FaultClass = FaultClass.HEALTHY
     layer: str = ""
-    culprit: str = "rank"
+    culprit: Literal["rank", "node", "peer", "ranks", "none"] = "rank"
     variables: tuple[str, ...] = ()
     max_confidence: Confidence = Confidence.CERTAIN
     class_if_alive: FaultClass | None = None
     is_launcher_summary: bool = False
-    cases: tuple[Case, ...] = ()
+    cases: tuple[Case, ...] = field(name="when", default=())
     since: str = "0.1"
     title: str = ""
     message: str = ""
@@ -126,12 +121,12 @@ def _is_blind(source: str) -> bool:
 
 @functools.cache
 def load() -> Mapping[str, Signature]:
-    """All signatures by id, in the order of the tables: where two match one line, the earlier one is meant."""
+    """All signatures by id, in the order of the tables: where two match one line, the earlier one counts."""
     found: dict[str, Signature] = {}
     for family, table in tables().items():
         for kind in ("finding", "record"):
             for entry in table.get(kind, ()):
-                signature = _signature(family, kind, entry)
+                signature = _signature(family, entry)
                 assert signature.id not in found, f"{signature.id} is there twice"
                 found[signature.id] = signature
     return found
@@ -140,8 +135,8 @@ def load() -> Mapping[str, Signature]:
 def tables() -> dict[str, Any]:
     """Family -> its table as written.
 
-    Half a megabyte of TOML takes a tenth of a second, which is a tenth of what a gigabyte of logs may take.  So the
-    same may lie beside it as JSON (`python -m allready.signatures`), and is used while it belongs to these very tables.
+    Half a megabyte of TOML takes a tenth of a second, which is a tenth of what a gigabyte of logs may take.  So a
+    copy may lie beside it as JSON (`python -m allready.signatures`); it is used while its digest is that of the tables.
     """
     texts = sources()
     file = resources.files("allready.signatures") / COPY
@@ -163,50 +158,16 @@ def digest(texts: Mapping[str, bytes]) -> str:
     return hashlib.blake2b(b"\0".join(texts.values()), digest_size=16).hexdigest()
 
 
-def _signature(family: str, kind: str, entry: Mapping[str, Any]) -> Signature:
-    texts: dict[str, Any] = {}
-    if kind == "finding":
-        assert re.fullmatch(r"[A-Z]{3}\d{3}", entry["code"]), entry["code"]
-        texts = {slot: str(entry[slot]).strip() for slot in ("title", "message", "page")}
-        texts |= {
-            "code": entry["code"],
-            "steps": steps_of(entry),
-            "severity": Severity(entry["severity"]),
-            "fault_class": FaultClass(entry["fault_class"]),
-            "layer": str(entry["layer"]),
-        }
-    unknown = set(entry) - KEYS
-    assert not unknown, f"{family}.{entry['name']}: {sorted(unknown)} is no key; there are {sorted(KEYS)}"
-    culprit = entry.get("culprit", "rank")
-    assert culprit in CULPRITS, f"{family}.{entry['name']}: culprit {culprit!r}; there are {CULPRITS}"
-    return Signature(
-        id=f"{family}.{entry['name']}",
-        family=family,
-        role=Role(entry["role"]),
-        lines=tuple(_line(entry["name"], line) for line in entry["line"]),
-        decoys=tuple(entry.get("decoys", ())),
-        culprit=culprit,
-        variables=tuple(entry.get("variables", ())),
-        max_confidence=Confidence(entry.get("max_confidence", "certain")),
-        class_if_alive=FaultClass(entry["class_if_alive"]) if "class_if_alive" in entry else None,
-        is_launcher_summary=bool(entry.get("is_launcher_summary", False)),
-        cases=tuple(case_from(entry["name"], when) for when in entry.get("when", ())),
-        since=entry.get("since", "0.1"),
-        **texts,
-    )
+def _signature(family: str, entry: Mapping[str, Any]) -> Signature:
+    """One entry of a table.
 
-
-def _line(name: str, entry: Mapping[str, Any]) -> LinePattern:
-    anchor = entry["anchor"]
-    assert len(anchor) >= 4, f"{name}: the anchor {anchor!r} is too short"
-    assert not re.search(r"\d", anchor), f"{name}: the anchor {anchor!r} has digits"
-    return LinePattern(
-        anchor=anchor,
-        source=entry["pattern"],
-        example=entry["example"],
-        values={key: str(value) for key, value in entry.get("values", {}).items()},
-        versions=str(entry.get("versions", "")),
-    )
+    Raises:
+        msgspec.ValidationError: a key or a value is none that a signature has.
+    """
+    name = f"{family}.{entry['name']}"
+    row = {key: value for key, value in entry.items() if key not in {"name", "remedy", "remedies"}}
+    texts = {slot: entry[slot].strip() for slot in ("title", "message", "page") if slot in entry}
+    return replace(convert({**row, **texts, "id": name, "family": family}, Signature), steps=steps_of(entry))
 
 
 @functools.cache
@@ -222,7 +183,7 @@ def anchors() -> tuple[str, ...]:
 
 
 def of_line(text: str) -> Iterator[tuple[Signature, re.Match[str]]]:
-    """Signatures that know `text` (a line, best without its prefix), the one that is meant first."""
+    """Signatures that know `text` (a line, best without its prefix), the one that counts first."""
     seen: set[str] = set()
     for anchor, line, signature in by_anchor():
         if anchor in text and signature.id not in seen:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from allready.launch.plan import argv_of
 from allready.launch.request import Command
+from allready.live.beacon import names
 from allready.live.beacon.state import CellState
 from allready.live.environment import WRAPPER, beacon_environment, rank_environment
 from allready.live.node.cell import BeaconCellReader
-from allready.live.run_paths import cell_path, make_rank_dir, rank_dir
+from allready.live.run_paths import make_rank_dir, rank_dir
 from tests.clock import Deadline
 
 PATIENCE_S = 60.0
@@ -84,7 +85,7 @@ class Rank:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        self.reader = BeaconCellReader(cell_path(self.folder))
+        self.reader = BeaconCellReader(self.folder / names.CELL)
         self.pid = self.process.pid
         self.output = b""
 

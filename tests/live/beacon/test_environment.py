@@ -26,13 +26,6 @@ def test_what_the_user_set_stands(name: str, value: str) -> None:
     assert beacon_environment({name: value}) == {}
 
 
-def test_torchs_own_dumps_go_to_the_report(tmp_path: Path) -> None:
-    added = beacon_environment({"TORCH_FR_BUFFER_SIZE": "9"}, dump_dir=tmp_path)
-    assert added == {"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/fr_trace_rank_"}
-    mine = {"TORCH_FR_BUFFER_SIZE": "9", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/mine"}
-    assert beacon_environment(mine, dump_dir=tmp_path) == {}
-
-
 @pytest.mark.torch
 def test_torch_warns_of_nothing_that_we_set() -> None:
     """The older name gives a line in the output of every rank."""

@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from allready.evidence.stacks import read_stacks
+from allready.live.beacon import names
 from allready.live.beacon.names import STACK_SIGNAL
 from allready.live.beacon.state import CellState
 from allready.live.environment import rank_environment
-from allready.live.run_paths import cell_path, crash_path, dump_path, make_rank_dir, ring_path, stack_path
+from allready.live.run_paths import make_rank_dir
 from allready.preflight.collectives import rank_side
 from allready.proc.process import has_handler
 from tests.live.beacon.helpers import PATIENCE_S, Rank, environment, rank_command, running, until
@@ -119,20 +120,20 @@ os._exit(0)
         assert state.num_left_out == 0
         assert any(m.moved_s is not None and abs(m.moved_s - time.time()) < PATIENCE_S for m in state.groups)
         assert second.until(lambda s: mark(s)[0] > mark(state)[0] + 20).heartbeat_age_s < PATIENCE_S
-        ring = json.loads(ring_path(second.folder).read_bytes())
+        ring = json.loads((second.folder / names.RING).read_bytes())
         before = max(e["collective_seq_id"] for e in ring["entries"] if e["pg_id"] == 0)
         answered(second)
-        ring = json.loads(ring_path(second.folder).read_bytes())
+        ring = json.loads((second.folder / names.RING).read_bytes())
         assert max(e["collective_seq_id"] for e in ring["entries"] if e["pg_id"] == 0) > before
         assert len(ring["entries"]) <= 512
         answered(second, dump=True)
-        dump = pickle.loads(dump_path(second.folder).read_bytes())
+        dump = pickle.loads((second.folder / names.DUMP).read_bytes())
         assert any(str(script) in frame["filename"] for entry in dump["entries"] for frame in entry["frames"])
         assert not list(second.folder.glob("*.part"))
         # A dump does not import torch's compiler: that takes seconds of a job that may be healthy, and crashes one that
         # ends meanwhile.
         answered(first, dump=True)
-        assert str(script).encode() in dump_path(first.folder).read_bytes()
+        assert str(script).encode() in (first.folder / names.DUMP).read_bytes()
         asked.touch()
         until(lambda: first.process.poll() is not None or second.process.poll() is not None)
         ended = first if first.process.poll() is not None else second
@@ -164,7 +165,7 @@ for step in range(30):
         assert ids == {waiting.stack_id}
         ring_s = first.until(lambda s: s.ring_s is not None).ring_s
         assert ring_s is not None  # the last ring has the operation that does not end
-        until(lambda: json.loads(ring_path(first.folder).read_bytes())["entries"][-1]["collective_seq_id"] == 22)
+        until(lambda: json.loads((first.folder / names.RING).read_bytes())["entries"][-1]["collective_seq_id"] == 22)
 
 
 @pytest.mark.parametrize("call", ["HANDLE", pytest.param("loss.backward()", marks=pytest.mark.slow)])
@@ -312,7 +313,7 @@ def test_holding_the_gil_stops_the_beat_but_not_the_stacks(tmp_path: Path) -> No
         assert state.phase in {"computing", "starting"}
         assert has_handler(rank.pid, STACK_SIGNAL)
         os.kill(rank.pid, STACK_SIGNAL)
-        until(lambda: "in hold" in stack_path(rank.folder).read_text())
+        until(lambda: "in hold" in (rank.folder / names.STACKS).read_text())
         assert rank.process.poll() is None
 
 
@@ -327,11 +328,11 @@ def test_stacks_are_written_on_request_of_all_threads_and_without_our_own(tmp_pa
     with running(tmp_path, write(tmp_path, text)) as rank:
         rank.until(lambda s: "main_waits" in s.site)
         for _ in range(3):
-            before = len(stack_path(rank.folder).read_bytes())
+            before = len((rank.folder / names.STACKS).read_bytes())
             number = rank.reader.request("stacks")
             assert number is not None
             until(partial(rank.reader.is_answered, number, "stacks"))
-            told = stack_path(rank.folder).read_bytes()[before:]
+            told = (rank.folder / names.STACKS).read_bytes()[before:]
             (stack,) = read_stacks(told, "stacks").stacks
             assert [(t.name, t.frames[0].function, t.is_main) for t in stack.threads] == [
                 ("helper", "helps", False),
@@ -359,7 +360,7 @@ def test_a_forked_child_answers_the_signal_with_its_main_thread_only(tmp_path: P
     with running(tmp_path, write(tmp_path, text)) as rank:
         assert rank.process.stdout is not None
         child = int(rank.process.stdout.readline())
-        stacks = stack_path(rank.folder)
+        stacks = rank.folder / names.STACKS
         time.sleep(0.2)
         os.kill(child, STACK_SIGNAL)
         try:
@@ -374,12 +375,12 @@ def test_stacks_come_on_the_signal_again_and_again(tmp_path: Path) -> None:
     text = "import threading\n\nl = threading.Lock(); l.acquire(); l.acquire()"
     with running(tmp_path, write(tmp_path, text)) as rank:
         rank.until(lambda s: "train.py:3" in s.site)
-        stacks = stack_path(rank.folder)
+        stacks = rank.folder / names.STACKS
         for _ in range(3):
             before = stacks.read_text().count('train.py", line 3')
             os.kill(rank.pid, STACK_SIGNAL)
             until(partial(lambda n: stacks.read_text().count('train.py", line 3') == n + 1, before))
-        assert "Current thread" in stack_path(rank.folder).read_text()
+        assert "Current thread" in (rank.folder / names.STACKS).read_text()
 
 
 def test_a_stopped_rank_has_an_old_beat_and_a_continued_one_a_new_one(tmp_path: Path) -> None:
@@ -406,7 +407,7 @@ def test_a_rank_dies_with_its_agent(tmp_path: Path) -> None:
     assert agent.stdout is not None
     pid = int(agent.stdout.readline())
     try:
-        until(lambda: cell_path(tmp_path / "rank0").exists() and stack_path(tmp_path / "rank0").exists())
+        until(lambda: (tmp_path / "rank0" / names.CELL).exists() and (tmp_path / "rank0" / names.STACKS).exists())
         agent.kill()
         agent.wait()
         assert until(lambda: not alive(pid)) < STALE_S
@@ -439,7 +440,7 @@ def test_the_stack_of_a_crash_is_kept(call: str, killed_by: signal.Signals, tmp_
     text = f"import ctypes, os\ndef crash():\n    {call}\ncrash()"
     with running(tmp_path, write(tmp_path, text)) as rank:
         assert rank.process.wait(PATIENCE_S) == -killed_by
-        assert "in crash" in crash_path(rank.folder).read_text()
+        assert "in crash" in (rank.folder / names.CRASH).read_text()
         assert rank.end() == b""  # and nothing in its own output
 
 
@@ -455,7 +456,7 @@ def test_a_rank_without_a_recorder_answers_at_once(tmp_path: Path) -> None:
     with running(tmp_path, write(tmp_path, "import time\ntime.sleep(1000)")) as rank:
         rank.until(lambda s: "train.py:2" in s.site)
         answered(rank, dump=True)
-        assert not ring_path(rank.folder).exists()
+        assert not (rank.folder / names.RING).exists()
 
 
 @pytest.mark.slow

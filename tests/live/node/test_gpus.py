@@ -40,7 +40,7 @@ def test_one_that_hangs_is_not_waited_for() -> None:
     watch = GpuWatch([sys.executable, "-c", HANGS])
     began = Stopwatch()
     assert watch.read(0) is None
-    watch._heard_s -= 60
+    watch._answered_s -= 60
     assert "not answered" in (watch.why_silent() or "")
     watch.close()
     assert began.s < 5

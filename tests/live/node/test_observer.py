@@ -12,10 +12,10 @@ import pytest
 
 from allready.errors import DeadlineExceeded
 from allready.live import run_paths
+from allready.live.beacon import names
 from allready.live.node.family import role_of
 from allready.live.node.handle import RankHandle
-from allready.live.node.locks import DeadlineLock
-from allready.live.node.observer import NodeObserver
+from allready.live.node.observer import DeadlineLock, NodeObserver
 from allready.live.node.save_evidence import keep
 from allready.live.node.tails import newest, tail
 from allready.messaging.channel import convert
@@ -101,8 +101,8 @@ def test_before_any_rank_there_is_nothing_to_see(tmp_path: Path) -> None:
 def test_a_cell_full_of_nonsense_is_no_harm(make_node: MakeNode) -> None:
     node = make_node([SLEEPS])
     folder = run_paths.rank_dir(node.run_dir, 0)
-    run_paths.cell_path(folder).write_bytes(os.urandom(8192))
-    run_paths.ring_path(folder).write_bytes(b'{"entries": [{"')
+    (folder / names.CELL).write_bytes(os.urandom(8192))
+    (folder / names.RING).write_bytes(b'{"entries": [{"')
     status = until(node.look, lambda s: bool(s.links))
     assert (status.ranks[0].heartbeat_age_s, status.ranks[0].phase, status.pace) == (None, "unknown", ())
     evidence = node.observer.gather(1)
@@ -206,7 +206,7 @@ def _evidence(**changes: object) -> NodeEvidence:
     )
 
 
-def names(folder: Path) -> set[str]:
+def files_below(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
@@ -215,7 +215,7 @@ def test_evidence_is_kept_beside_the_logs_and_touches_nothing_else(tmp_path: Pat
     (tmp_path / "rank3/evidence/old").write_text("of an earlier question")
     (tmp_path / "rank3/out.log").write_text("whole log")
     keep(_evidence(), tmp_path, whole_logs={3})
-    assert names(tmp_path) == {
+    assert files_below(tmp_path) == {
         "rank3/out.log",
         "kernel.log",
         "ras.json",
@@ -224,7 +224,7 @@ def test_evidence_is_kept_beside_the_logs_and_touches_nothing_else(tmp_path: Pat
     }
     assert (tmp_path / "rank3/out.log").read_text() == "whole log"
     keep(_evidence(), tmp_path)
-    assert {"rank3/out.log", "rank3/evidence/out.tail.log", "rank3/evidence/nccl.tail.log"} <= names(tmp_path)
+    assert {"rank3/out.log", "rank3/evidence/out.tail.log", "rank3/evidence/nccl.tail.log"} <= files_below(tmp_path)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
@@ -247,7 +247,7 @@ def test_the_last_stacks_of_a_rank_stay_when_it_has_ended(tmp_path: Path) -> Non
 
 def test_evidence_that_cannot_be_written_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(_evidence(), tmp_path)
-    before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
+    before = {name: (tmp_path / name).read_bytes() for name in files_below(tmp_path)}
     real = Path.write_bytes
 
     def full(path: Path, data: bytes) -> int:
@@ -258,4 +258,4 @@ def test_evidence_that_cannot_be_written_leaves_what_was_there(tmp_path: Path, m
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space"):
         keep(_evidence(problems=("other",)), tmp_path)
-    assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == before
+    assert {name: (tmp_path / name).read_bytes() for name in files_below(tmp_path)} == before

@@ -11,6 +11,7 @@ import pytest
 
 from allready.evidence.stacks import read_stacks
 from allready.live import run_paths
+from allready.live.beacon import names
 from allready.live.beacon.cell import BeaconCell
 from allready.live.beacon.names import STACK_SIGNAL
 from allready.live.node.cell import BeaconCellReader
@@ -35,7 +36,7 @@ rank_itself()
 
 
 def with_handler(make_node: MakeNode, tmp_path: Path, *, forks: int = 0) -> Node:
-    path = run_paths.stack_path(run_paths.rank_dir(tmp_path / "run", 0))
+    path = run_paths.rank_dir(tmp_path / "run", 0) / names.STACKS
     node = make_node([WITH_HANDLER], environments=[{"STACKS": str(path), "FORKS": str(forks)}])
     until(lambda: has_handler(node.processes[0].pid, STACK_SIGNAL), bool)
     return node
@@ -91,7 +92,7 @@ def test_who_handles_the_signal_for_itself_is_not_sent_it(make_node: MakeNode, t
 
 def test_a_rank_that_ended_has_the_stack_of_its_crash(make_node: MakeNode) -> None:
     node = make_node(["pass", "pass"])
-    crash = run_paths.crash_path(run_paths.rank_dir(node.run_dir, 0))
+    crash = run_paths.rank_dir(node.run_dir, 0) / names.CRASH
     crash.write_text(
         "Fatal Python error: Segmentation fault\n\nCurrent thread 0x01 (most recent call first):\n"
         '  File "a.py", line 3 in boom\n'
@@ -108,9 +109,9 @@ def test_a_dump_that_is_older_than_the_ring_is_left_out(make_node: MakeNode, dum
     """What a rank did last explains its end, and a dump of an earlier question does not have it."""
     node = make_node(["pass"])
     folder = run_paths.rank_dir(node.run_dir, 0)
-    for path, text in ((run_paths.ring_path(folder), "the ring"), (run_paths.dump_path(folder), "the dump")):
+    for path, text in ((folder / names.RING, "the ring"), (folder / names.DUMP, "the dump")):
         path.write_text(text)
-        age_s = 10 if (path == run_paths.dump_path(folder)) != dump_is_newer else 1
+        age_s = 10 if (path == folder / names.DUMP) != dump_is_newer else 1
         os.utime(path, (time.time() - age_s,) * 2)
     until(node.look, lambda s: s.ranks[0].process_state == "exited")
     (rank,) = node.observer.gather(1).ranks
@@ -134,10 +135,10 @@ def with_cell(make_node: MakeNode, tmp_path: Path, does: str) -> tuple[Node, Bea
     folder = run_paths.rank_dir(tmp_path / "run", 0)
     script = WITH_HANDLER.replace("\nrank_itself()\n", TWO_THREADS.format(does=does))
     node = make_node(
-        [script], environments=[{"STACKS": str(run_paths.stack_path(folder)), "THREAD": str(tmp_path / "thread")}]
+        [script], environments=[{"STACKS": str(folder / names.STACKS), "THREAD": str(tmp_path / "thread")}]
     )
     thread = until(lambda: read(tmp_path / "thread"), bool)
-    cell = BeaconCell(str(run_paths.cell_path(folder)))
+    cell = BeaconCell(str(folder / names.CELL))
     cell.set_thread(int(thread))
     return node, cell
 
@@ -174,7 +175,7 @@ def test_a_beacon_that_waits_for_a_processor_is_waited_for(make_node: MakeNode, 
     time.sleep(1.2)
     (rank,) = node.observer.gather(1).ranks
     assert (rank.stack, rank.why_no_stack) == ("", "it did not answer in time")
-    assert not read(run_paths.stack_path(run_paths.rank_dir(node.run_dir, 0)))
+    assert not read(run_paths.rank_dir(node.run_dir, 0) / names.STACKS)
 
 
 def test_a_stopped_rank_is_not_asked_to_write_stacks_later(make_node: MakeNode, tmp_path: Path) -> None:
@@ -228,7 +229,7 @@ time.sleep(0.8)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGRTMIN + 7])
 rank_itself()
 """
-    path = run_paths.stack_path(run_paths.rank_dir(tmp_path / "run", 0))
+    path = run_paths.rank_dir(tmp_path / "run", 0) / names.STACKS
     script = WITH_HANDLER.replace("\nrank_itself()", "\n" + busy + late)
     node = make_node([script], environments=[{"STACKS": str(path)}])
     until(lambda: has_handler(node.processes[0].pid, STACK_SIGNAL), bool)
@@ -245,9 +246,7 @@ def test_a_stopped_rank_is_told_and_not_asked(make_node: MakeNode, tmp_path: Pat
     assert (rank.stack, rank.why_no_stack) == ("", "stopped")
     node.kill(0, signal.SIGCONT)
     time.sleep(0.2)
-    assert not run_paths.stack_path(
-        run_paths.rank_dir(node.run_dir, 0)
-    ).read_text()  # no late answer to confuse the next
+    assert not (run_paths.rank_dir(node.run_dir, 0) / names.STACKS).read_text()  # no late answer to confuse the next
 
 
 def test_py_spy_sees_what_has_no_handler(make_node: MakeNode) -> None:

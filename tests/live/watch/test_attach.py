@@ -18,8 +18,8 @@ from tests.cases import cases
 from tests.clock import Stopwatch
 
 ABOUT = {
-    "version": 1, "pid": os.getpid(), "job_id": "j", "node_rank": -1, "num_nodes": 2, "master_addr": "h",
-    "master_port": 0, "name": "n", "report_dir": "/r", "started_s": 1.0, "command": ["t.py"], "framework": "torch",
+    "source": "allready", "pid": os.getpid(), "job_id": "j", "node_rank": None, "num_nodes": 2, "master": "",
+    "name": "n", "report_dir": "/r", "started_s": 1.0, "command": ["t.py"], "framework": "torch",
 }  # fmt: skip
 
 
@@ -121,7 +121,7 @@ def test_a_folder_of_an_agent_that_is_gone_is_no_job(tmp_path: Path) -> None:
 @cases(
     "said",
     ["", "{}", "[1]", "[" * 100_000, json.dumps(ABOUT | {"pid": "x"}), json.dumps(ABOUT | {"command": 3}),
-     json.dumps(ABOUT | {"started_s": None}), json.dumps(ABOUT).replace("-1", "1e999")],
+     json.dumps(ABOUT | {"started_s": "soon"}), json.dumps(ABOUT).replace("null", "1e999")],
 )  # fmt: skip
 def test_a_broken_description_is_no_job(tmp_path: Path, said: str) -> None:
     assert about(folder_with(tmp_path, said)) is None

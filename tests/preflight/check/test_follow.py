@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.messaging.channel import MemoryHub, memory_channel, silent
 from allready.model import NodeFacts, Report, Status
 from allready.preflight import reach
 from allready.preflight.check import follow as module
@@ -17,6 +16,7 @@ from allready.preflight.collectives import agent
 from allready.preflight.collectives.wire import START
 from allready.testing import fleet, healthy_node
 from tests.cases import cases
+from tests.messaging.memory import MemoryHub, memory_channel, silent
 
 REPORT = Inquiry().judge(fleet(2), waiting=False, visible_since=None)
 

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import FactMissing, NodeFacts, NotApplicable, Reachability, ScriptFacts, UncheckedKind
-from allready.preflight.check.gaps import gaps
+from allready.preflight.check.roll_call import gaps
 from allready.testing import healthy_node
 from allready.text.reasons import reason
 

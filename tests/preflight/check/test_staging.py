@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from allready.errors import UsageError
-from allready.messaging.channel import memory_channel, silent
 from allready.model import (
     CollectiveRun,
     FactMissing,
@@ -26,6 +25,7 @@ from allready.preflight.collectives.spec import STAGES as STAGES_OF
 from allready.testing import healthy_node
 from allready.text.reasons import not_checked
 from tests.cases import cases
+from tests.messaging.memory import memory_channel, silent
 
 WORLD = World(
     num_nodes=2,

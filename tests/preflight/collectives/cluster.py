@@ -12,13 +12,14 @@ import psutil
 import pytest
 
 from allready.errors import ExchangeError
-from allready.messaging.channel import HubSide, MemoryHub, MemoryNode, Narrator, memory_channel, silent
+from allready.messaging.channel import HubSide, Narrator
 from allready.model import CollectiveRun
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.agent import take_part
 from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.spec import STAGES, RunSpec
 from tests.clock import Deadline
+from tests.messaging.memory import MemoryHub, MemoryNode, memory_channel, silent
 
 Watch = Callable[[int, str, Any], None]
 

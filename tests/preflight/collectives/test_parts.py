@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from allready.errors import UsageError
-from allready.model import World, WorldNode
+from allready.model import LaunchFacts, World, WorldNode
+from allready.preflight.check.request import CheckRequest
+from allready.preflight.check.staging import plan
 from allready.preflight.collectives import spec
 from allready.preflight.collectives.process import exception_line, main_stack
-from allready.preflight.collectives.spec import STAGES, RunSpec, plan_default, with_needed
+from allready.preflight.collectives.spec import STAGES, RunSpec, with_needed
 from allready.preflight.collectives.wire import POSITION
 from allready.proc.cell import CellReader, CellWriter, anonymous_cell
 from allready.text.ui import table
@@ -24,10 +26,11 @@ WORLD = World(
     world_size=3,
     nodes=(WorldNode(node_rank=0, name="a", ranks=(0,)), WorldNode(node_rank=1, name="b", ranks=(1, 2))),
 )
+AT = LaunchFacts(num_nodes=2, node_rank=0, nproc_per_node=2, master_addr="a", master_port=0)
 
 
 def test_ranks_are_numbered_node_by_node_also_when_nodes_differ() -> None:
-    spec = plan_default("nccl", WORLD, "a", quick=True)
+    spec = plan(CheckRequest(launch=AT, backend="nccl", quick=True), WORLD, {})
     assert spec.ranks_of == {0: (0,), 1: (1, 2)}
     assert (spec.world_size, spec.stages, spec.names) == (3, STAGES["nccl"], {0: "a", 1: "b"})
     assert spec.sizes() == tuple(2**i for i in range(20, 29))
@@ -46,7 +49,7 @@ def test_ranks_are_numbered_node_by_node_also_when_nodes_differ() -> None:
     ],
 )
 def test_sizes_double_and_are_whole_elements(given: dict[str, int], sizes: tuple[int, ...]) -> None:
-    assert plan_default("gloo", WORLD, "a", **given).sizes() == sizes  # type: ignore[arg-type]
+    assert plan(CheckRequest(launch=AT, backend="gloo", **given), WORLD, {}).sizes() == sizes  # type: ignore[arg-type]
 
 
 def test_stages_bring_those_they_stand_on() -> None:
@@ -147,7 +150,8 @@ def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(
 
     fake: Any = SimpleNamespace(cuda=SimpleNamespace(Event=Event))
     dist: Any = SimpleNamespace(all_reduce=lambda view, group: log.append("op"))
-    side: Any = SimpleNamespace(rank=0, world_size=2, mark=lambda *position: written.append(position))
+    orders = SimpleNamespace(rank=0, world_size=2)
+    side: Any = SimpleNamespace(orders=orders, mark=lambda *position: written.append(position))
     sweep = Sweep(torch, dist, side, torch.zeros(1), None)
     sweep._torch = fake
     view = torch.zeros(1)

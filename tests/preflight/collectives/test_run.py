@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from allready.messaging.channel import MemoryHub, silent
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.agent import take_part
 from allready.preflight.collectives.spec import STAGES
+from tests.messaging.memory import MemoryHub, silent
 from tests.preflight.collectives.cluster import Recorder, hook_all_reduce, rank_processes, run, spec
 
 pytestmark = [pytest.mark.torch, pytest.mark.jobs]

@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from allready.errors import ExchangeError
-from allready.messaging.channel import MemoryHub, silent
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.agent import rank_environment, take_part
 from allready.preflight.collectives.hub import conduct
@@ -21,6 +20,7 @@ from allready.preflight.collectives.rank import _reach
 from allready.preflight.collectives.variants import grow, isolate
 from tests.cases import cases
 from tests.clock import Deadline, Stopwatch
+from tests.messaging.memory import MemoryHub, silent
 from tests.preflight.collectives.cluster import Recorder, Tap, agents, fake_torch, gone, rank_processes, run, spec
 
 pytestmark = pytest.mark.jobs
@@ -201,7 +201,7 @@ def test_ranks_die_with_an_agent_that_is_killed(tmp_path: Path, monkeypatch: pyt
     fake_torch(monkeypatch, tmp_path, FOREVER)
     script = """
         import asyncio
-        from allready.messaging.channel import silent
+        from tests.messaging.memory import silent
         from allready.preflight.collectives.hub import conduct
         from tests.preflight.collectives.cluster import agents, spec
 

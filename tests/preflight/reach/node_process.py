@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.messaging.channel import silent
 from allready.preflight.reach import take_part
+from tests.messaging.memory import silent
 from tests.preflight.reach.parts import facts
 
 LIMIT = 2**22

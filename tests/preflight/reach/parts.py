@@ -5,9 +5,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from allready.errors import AllreadyError
-from allready.messaging.channel import HubSide, Narrator, NodeSide, memory_channel, silent
+from allready.messaging.channel import HubSide, Narrator, NodeSide
 from allready.model import InterfaceChoice, NodeFacts, PathProbe, Reachability, TransportFacts
 from allready.preflight.reach import ReachRequest, conduct, take_part
+from tests.messaging.memory import memory_channel, silent
 
 
 def transport(*addresses: str, interface: str = "lo") -> TransportFacts:

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
-from allready.messaging.channel import silent
 from allready.model import PathProbe, Reachability
 from allready.preflight.reach import ReachRequest, conduct
 from tests.cases import cases
 from tests.conftest import NO_LAB
+from tests.messaging.memory import silent
 from tests.preflight.reach.namespaces import LineHub, Net, network, possible, sh
 from tests.preflight.reach.parts import Recorder, paths_of
 

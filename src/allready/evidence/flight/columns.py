@@ -14,12 +14,10 @@ from allready.evidence.reading import FlightRing, FlightShape
 
 MAX_ENTRIES = 100_000
 MAX_GROUPS = 4_096
-MAX_SHAPES = 512
-"""Different sizes of one dump that are kept whole."""
+MAX_SHAPES = 512  # different sizes of one dump that are kept whole
 MAX_CODES = 65_535
 KEPT_WHOLE = 64
-MAX_TENSORS = 2_000_000
-"""Tensors of all entries together whose sizes are read."""
+MAX_TENSORS = 2_000_000  # tensors of all entries together whose sizes are read
 MAX_DIMS = 32
 MAX_FRAMES = 64
 MAX_TEXT = 500
@@ -238,14 +236,14 @@ def num_elements(sizes: tuple[tuple[int, ...], ...] | None) -> int:
 
 
 def _group_of(entry: Mapping[str, Any], columns: Columns, groups: dict[str, list[_Row]]) -> list[_Row] | None:
-    told = entry.get("process_group")
+    value = entry.get("process_group")
     number_here = entry.get("pg_id")
     label = ""
-    if type(told) in (tuple, list) and told and type(told[0]) is str:
-        name = told[0]
-        label = told[1] if len(told) > 1 and type(told[1]) is str else ""
-    elif type(told) is str:
-        name = told
+    if type(value) in (tuple, list) and value and type(value[0]) is str:
+        name = value[0]
+        label = value[1] if len(value) > 1 and type(value[1]) is str else ""
+    elif type(value) is str:
+        name = value
     elif type(number_here) is int:
         name = str(number_here)[:20]
     else:
@@ -261,8 +259,8 @@ def _group_of(entry: Mapping[str, Any], columns: Columns, groups: dict[str, list
     return group
 
 
-def _state(told: Any, started: int, completed: int) -> int:
-    known = STATES.get(told) if type(told) is str else None
+def _state(value: Any, started: int, completed: int) -> int:
+    known = STATES.get(value) if type(value) is str else None
     if known is not None:
         return known
     return 2 if completed else 1 if started else UNKNOWN_STATE

@@ -8,12 +8,10 @@ from msgspec import Struct
 KEY = "arguments"
 """Beside the entries of a JSON dump; alone in a pickle that follows the dump's."""
 MAX_ROWS = 100_000
-MAX_SPLITS = 2_000_000
-"""Numbers in all splits of one dump."""
+MAX_SPLITS = 2_000_000  # numbers in all splits of one dump
 _BIG = 1 << 53
 
-Splits = tuple[tuple[int, ...], tuple[int, ...]]
-"""Elements for each member of the group, elements from each member."""
+Splits = tuple[tuple[int, ...], tuple[int, ...]]  # elements for each member of the group, elements from each member
 
 
 class Given(Struct, frozen=True):
@@ -24,14 +22,14 @@ class Given(Struct, frozen=True):
     splits: Splits | None = None
 
 
-def given_of(told: Any) -> dict[tuple[str, int], Given]:
+def given_of(rows: Any) -> dict[tuple[str, int], Given]:
     """The beacon's rows by group and number: (group, number, operation, root, to each, from each).
 
     What is no such row is passed over; of two for one operation the last counts.
     """
     found: dict[tuple[str, int], Given] = {}
     left = MAX_SPLITS
-    for row in told[-MAX_ROWS:] if isinstance(told, list) else ():
+    for row in rows[-MAX_ROWS:] if isinstance(rows, list) else ():
         if not isinstance(row, list | tuple) or len(row) != 6:
             continue
         group, seq, operation, root, ins, outs = row

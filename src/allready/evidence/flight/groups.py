@@ -11,8 +11,7 @@ from allready.model import ranges
 
 WORLD_LABEL = "default_pg"
 RATIO_ENTRIES = 200
-MAX_MEMBERSHIPS = 1 << 20
-"""Members of all groups together."""
+MAX_MEMBERSHIPS = 1 << 20  # members of all groups together
 APART_NS = 600 * 10**9
 APART = 50
 """Operations that ranks of one run may be apart: as many as a process launches before it has to wait."""
@@ -47,7 +46,7 @@ class Group(Struct, kw_only=True):
 
 
 def by_rank(dumps: Iterable[FlightDump]) -> tuple[dict[int, FlightDump], list[str]]:
-    """One dump for each rank: the one with the newest entries.  What was left out is told."""
+    """One dump for each rank: the one with the newest entries.  Notes say what was left out."""
     chosen: dict[int, FlightDump] = {}
     notes = []
     for dump in dumps:

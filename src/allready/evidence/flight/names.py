@@ -24,7 +24,7 @@ DTYPES = {
 _BYTES_BY_NAME = dict(DTYPES.values())
 
 SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
-"""Operations that nobody leaves before everybody has entered."""
+"""Operations that no rank leaves before all have entered."""
 
 
 def operation_name(recorded: str) -> tuple[str, str, int | None, int | None]:
@@ -83,7 +83,7 @@ def rank_in_name(name: str) -> int | None:
 
 
 def version_of(text: str) -> tuple[int, int]:
-    """`2.10` -> (2, 10); (2, 0) when it is not told."""
+    """`2.10` -> (2, 10); (2, 0) when it is not recorded."""
     major, _, minor = text.partition(".")
     if major.isascii() and major.isdigit() and len(major) < 6:
         return int(major), int(minor) if minor.isascii() and minor.isdigit() and len(minor) < 6 else 0

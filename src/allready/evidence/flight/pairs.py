@@ -1,6 +1,6 @@
 """Sends and receives: the i-th send of a rank to another belongs to the i-th receive there.
 
-Numbers of sends and receives are a process's own, so each direction between two ranks is looked at by itself.  When
+Numbers of sends and receives are a process's own, so each direction between two ranks is examined by itself.  When
 both rings reach back to the start, operations are counted; otherwise what is completed on either side is taken to be
 level, and only what is pending is compared.
 """
@@ -64,7 +64,7 @@ def _ends(group: Group, tracks: Mapping[int, Track]) -> dict[tuple[int, int, str
                     continue  # the name does not fit the rank: nothing is built on it
                 end = ends.setdefault((src, dst, shape.name), _End(track))
                 end.entries.append(entry)
-                # In a batch only the last entry, "coalesced", is told when it ends.
+                # In a batch only the last entry, "coalesced", is recorded when it ends.
                 state = track.state(last if shapes[track.ring.shape[last]].name == "coalesced" else entry)
                 end.states.append(state)
     return ends

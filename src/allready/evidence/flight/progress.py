@@ -90,7 +90,7 @@ def _counts(track: Track) -> dict[str, int]:
 
 
 def _deny(group: Group, positions: dict[int, Position], tracks: Mapping[int, Track]) -> None:
-    """Gloo retires failed operations too; but nobody gets through an all_reduce that a member did not enter."""
+    """Gloo retires failed operations too; but no rank gets through an all_reduce that a member did not enter."""
     least = min(p.enqueued for p in positions.values())
     for rank, track in tracks.items():
         position = positions.get(rank)

@@ -17,14 +17,11 @@ from allready.evidence.flight.unpickle import load
 from allready.evidence.reading import FlightDump, FlightShape, Reading
 from allready.model import Origin, SourceRecord
 
-MAX_DUMPS = 4_096
-"""Of one file."""
+MAX_DUMPS = 4_096  # of one file
 MAX_JSON_BYTES = 12 << 20
 MAX_JSON_CONTAINERS = 1_000_000
-MAX_MEMBERS = 1 << 17
-"""Of one group."""
-MAX_MEMBERSHIPS = 1 << 20
-"""Of all groups of one dump together."""
+MAX_MEMBERS = 1 << 17  # of one group
+MAX_MEMBERSHIPS = 1 << 20  # of all groups of one dump together
 MAX_GROUPS = 4_096
 MAX_TEXT = 200
 KIND = "flight recorder"
@@ -252,8 +249,8 @@ def _unwrapped(part: _Part) -> Iterator[_Part]:
         inner = [(k, v) for k, v in value.items() if _is_dump_value(v)]
         for key, dump in inner:
             rank = _RANK_KEY.match(key) if isinstance(key, str) else None
-            told = int(rank[1]) if rank else key if isinstance(key, int) else None
-            yield _Part(value=dump, rank=told, problem=part.problem, is_cut=part.is_cut)
+            number_of_key = int(rank[1]) if rank else key if isinstance(key, int) else None
+            yield _Part(value=dump, rank=number_of_key, problem=part.problem, is_cut=part.is_cut)
         if inner:
             return
     if isinstance(value, list):
@@ -296,13 +293,7 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
         backend=backend,
         groups=groups,
         status=_status(value.get("pg_status"), groups, columns),
-        shapes=columns.shapes,
-        sites=columns.sites,
-        stacks=columns.stacks,
-        rings=columns.rings,
-        num_entries=columns.num_entries,
-        first_ns=columns.first_ns,
-        last_ns=columns.last_ns,
+        **{name: getattr(columns, name) for name in Columns.__struct_fields__ if name in FlightDump.__struct_fields__},
         lib_version=_text(value.get("comm_lib_version", value.get("nccl_version"))) or None,
         is_whole=first == 0 and not part.is_cut and not columns.num_unreadable and _from_start(columns),
         is_cut=part.is_cut,
@@ -371,29 +362,29 @@ def _status(
     """Group name -> how far it came.  The recorder numbers groups by creation; entries tell which number is which."""
     if not isinstance(status, dict):
         return {}
-    told: dict[int, tuple[int | None, int | None, int | None]] = {}
+    recorded: dict[int, tuple[int | None, int | None, int | None]] = {}
     for key, value in list(status.items())[:MAX_GROUPS]:
         group_id = number(key)
         if group_id is None or not isinstance(value, dict):
             continue
         enqueued, started, completed = (number(value.get(k)) for k in _STATUS)
-        told[group_id] = (_reached(enqueued), _reached(started), _reached(completed))
+        recorded[group_id] = (_reached(enqueued), _reached(started), _reached(completed))
     names = dict(columns.ids)
-    names.update({i: n for i, n in _by_order(told, groups).items() if i not in names and n not in names.values()})
-    return {names[i]: counts for i, counts in told.items() if i in names}
+    names.update({i: n for i, n in _by_order(recorded, groups).items() if i not in names and n not in names.values()})
+    return {names[i]: counts for i, counts in recorded.items() if i in names}
 
 
 def _reached(count: int | None) -> int | None:
     return count if count is not None and count >= 0 else None
 
 
-def _by_order(told: Mapping[int, object], groups: Mapping[str, tuple[str, Sequence[int]]]) -> dict[int, str]:
+def _by_order(recorded: Mapping[int, object], groups: Mapping[str, tuple[str, Sequence[int]]]) -> dict[int, str]:
     """Names are given in the order of creation too: if every group has a number, the n-th has the n-th."""
     names = [n for n, (_, members) in groups.items() if members]
-    if all(n.isascii() and n.isdigit() and len(n) < 10 for n in names) and len(names) == len(told):
-        return dict(zip(sorted(told), sorted(names, key=int), strict=True))
+    if all(n.isascii() and n.isdigit() and len(n) < 10 for n in names) and len(names) == len(recorded):
+        return dict(zip(sorted(recorded), sorted(names, key=int), strict=True))
     default = [n for n, (label, _) in groups.items() if label == "default_pg"]
-    return {0: default[0]} if len(default) == 1 and 0 in told else {}
+    return {0: default[0]} if len(default) == 1 and 0 in recorded else {}
 
 
 def _rank(

@@ -20,14 +20,11 @@ SCHEDULED, STARTED, COMPLETED, UNKNOWN = range(4)
 STATE_NAMES = ("scheduled", "started", "completed", None)
 
 COMPARED_INPUT = frozenset({"all_reduce", "all_gather", "reduce_scatter", "reduce", "gather"})
-COMPARED_OUTPUT = frozenset({"broadcast", "scatter"})
-"""Operations of which all members must give (or get) equally much."""
-
+COMPARED_OUTPUT = frozenset({"broadcast", "scatter"})  # operations of which all members must give (or get) equally much
 MAX_HOLES = 4
 """A track may be so many times longer than its entries: numbers may be missing, but not most of them."""
 
-ANY = 0
-"""Code of an operation of which not enough is recorded to compare it."""
+ANY = 0  # code of an operation of which not enough is recorded to compare it
 
 
 class Codes:
@@ -79,15 +76,15 @@ class Track(Struct, kw_only=True):
 
     def state(self, entry: int) -> int:
         """Scheduled, started, completed or unknown."""
-        told = self.ring.state[entry]
+        recorded = self.ring.state[entry]
         if self.dump.completes_by_retirement:
-            return COMPLETED if told & RETIRED else SCHEDULED
-        return told & 3
+            return COMPLETED if recorded & RETIRED else SCHEDULED
+        return recorded & 3
 
     def timed_out(self, entry: int) -> bool:
         """The watchdog gave it up: no longer waited for, and not completed."""
-        told = self.ring.state[entry]
-        return bool(told & RETIRED) and told & 3 < COMPLETED and not self.dump.completes_by_retirement
+        recorded = self.ring.state[entry]
+        return bool(recorded & RETIRED) and recorded & 3 < COMPLETED and not self.dump.completes_by_retirement
 
     def numels(self, entry: int) -> tuple[int, int]:
         """Elements in and out, -1 when not recorded."""

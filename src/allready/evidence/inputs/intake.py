@@ -1,10 +1,12 @@
-"""Bytes in order with a look ahead, and the stream that readers get."""
+"""Bytes in order with a peek ahead, and the stream that readers get."""
 
 import io
 from collections.abc import Callable
 
 from allready.evidence.inputs.codecs import CHUNK, Feed
 from allready.evidence.inputs.limits import Budget, DamagedError, TooMuchError
+
+CUT = "it ends in the middle of a member: it was cut"
 
 
 class Intake:
@@ -61,7 +63,7 @@ class Intake:
         while left:
             part = self.read(left)
             if not part:
-                raise DamagedError("it ends in the middle of a member: it was cut")
+                raise DamagedError(CUT)
             parts.append(part)
             left -= len(part)
         return b"".join(parts)
@@ -82,15 +84,13 @@ class Intake:
         self.position += passed
         left = num_bytes - passed
         seek: Callable[[int], bool] | None = getattr(self._feed, "seek_over", None)
-        if left > CHUNK and seek is not None:
-            if not seek(left):
-                raise DamagedError("it ends in the middle of a member: it was cut")
+        if left > CHUNK and seek is not None and seek(left):
             self.position += left
             return
         while left:
             part = self.read(min(left, CHUNK))
             if not part:
-                raise DamagedError("it ends in the middle of a member: it was cut")
+                raise DamagedError(CUT)
             left -= len(part)
 
 
@@ -106,12 +106,12 @@ class Part:
             return b""
         out = self._intake.read(min(most, self.left))
         if not out:
-            raise DamagedError("it ends in the middle of a member: it was cut")
+            raise DamagedError(CUT)
         self.left -= len(out)
         return out
 
     def finish(self) -> None:
-        """Pass over what nobody read."""
+        """Pass over what was not read."""
         self._intake.skip(self.left)
         self.left = 0
 
@@ -152,21 +152,11 @@ class FileFeed:
         return num
 
     def seek_over(self, num_bytes: int) -> bool:
-        """Pass over bytes; False when there are not so many."""
-        if self._left is None:  # a pipe
-            return self._read_over(num_bytes)
-        if num_bytes > self._left:
+        """Pass over bytes; False where it cannot, or where there are not so many."""
+        if self._left is None or num_bytes > self._left:
             return False
         self._file.seek(num_bytes, io.SEEK_CUR)
         self._count(num_bytes)
-        return True
-
-    def _read_over(self, num_bytes: int) -> bool:
-        while num_bytes:
-            out = self.read(min(num_bytes, CHUNK))
-            if not out:
-                return False
-            num_bytes -= len(out)
         return True
 
     def _count(self, num_bytes: int) -> None:

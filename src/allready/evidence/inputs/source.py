@@ -9,9 +9,7 @@ from msgspec import Struct
 
 from allready.evidence.inputs.intake import Guarded
 
-HEAD_BYTES = 1 << 16
-"""The kind of a source is found from so much of it."""
-
+HEAD_BYTES = 1 << 16  # the kind of a source is found from so much of it
 BUFFER_BYTES = 1 << 20
 
 

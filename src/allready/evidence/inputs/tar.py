@@ -109,8 +109,8 @@ def _headers(intake: Intake) -> "Iterator[tuple[tarfile.TarInfo, bytes]]":
 
 def _header(block: bytes) -> "tarfile.TarInfo | None":
     # Most of what is asked is no tar; the module is loaded for those that are.
-    told = block[148:156].strip(b" \0")
-    if not told or told.strip(b"01234567"):
+    checksum = block[148:156].strip(b" \0")
+    if not checksum or checksum.strip(b"01234567"):
         return None
     import tarfile
 

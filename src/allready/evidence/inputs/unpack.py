@@ -25,7 +25,7 @@ def unpack(
     Args:
         found: what `find` found.
         limits: how much it may unfold into.
-        took: told the number of bytes whenever some were taken from the disk, for progress.
+        took: called with the number of bytes whenever some are read from the disk, for progress.
     """
     try:
         file, size, mtime_s = _open(found)
@@ -50,7 +50,8 @@ def _open(found: Found) -> tuple[io.FileIO, int | None, float | None]:
         return io.FileIO(sys.stdin.fileno(), closefd=False), None, None
     if found.is_open_pipe:
         return io.FileIO(os.open(found.path, os.O_RDONLY | os.O_CLOEXEC)), None, None
-    file, status = _open_plain(found.path)
+    file = open_plain(found.path)
+    status = os.fstat(file.fileno())
     return file, status.st_size, status.st_mtime
 
 
@@ -60,16 +61,11 @@ def open_plain(path: str) -> io.FileIO:
     Raises:
         OSError: it cannot be opened, or is no plain file.
     """
-    return _open_plain(path)[0]
-
-
-def _open_plain(path: str) -> tuple[io.FileIO, os.stat_result]:
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    status = os.fstat(fd)
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError("it is no plain file any more")
-    return io.FileIO(fd), status
+    return io.FileIO(fd)
 
 
 def _words(error: OSError) -> str:

@@ -28,7 +28,7 @@ Work = Callable[[T, Callable[[int], None]], Iterable[tuple[R, bool]]]
 tells how many bytes it took meanwhile."""
 
 END_S = 2.0
-_TOLD_BYTES = 8 << 20  # progress is told in steps of so many bytes
+_REPORT_BYTES = 8 << 20  # progress is reported in steps of so many bytes
 _AHEAD = 3  # small tasks that a worker has besides the one that it is at, so that it never waits for the next
 _ORPHAN_S = 1.0
 _POLL_S = 0.1
@@ -106,7 +106,7 @@ class Workers(Generic[T, R]):
 
         Args:
             tasks: taken one by one, as workers become idle or have few small ones left.
-            took: told how many bytes were read since the last call, ten times a second at least.
+            took: called with how many bytes were read since the last call, ten times a second at least.
         """
         self._left = iter(tasks)
         self._next = next(self._left, None)
@@ -178,7 +178,7 @@ class Workers(Generic[T, R]):
 
 
 def can_fork() -> bool:
-    """This process has one thread, so that a forked child finds no lock held by nobody."""
+    """This process has one thread, so that a forked child finds no lock that is held for ever."""
     try:
         num_threads = sum(1 for _ in Path("/proc/self/task").iterdir())
     except OSError:
@@ -207,27 +207,27 @@ def _serve(pipe: "Connection[Any, Any]", parent: int, work: "Work[Any, Any]") ->
     signal.signal(signal.SIGALRM, orphaned)
     signal.setitimer(signal.ITIMER_REAL, _ORPHAN_S, _ORPHAN_S)
     garbage.search_seldom()
-    untold = 0
+    unreported = 0
 
-    def tell(*results: object, is_done: bool) -> None:
-        nonlocal untold
-        pipe.send((untold, results, is_done))
-        untold = 0
+    def report(*results: object, is_done: bool) -> None:
+        nonlocal unreported
+        pipe.send((unreported, results, is_done))
+        unreported = 0
 
     def took(num_bytes: int) -> None:
-        nonlocal untold
-        untold += num_bytes
-        if untold >= _TOLD_BYTES:
-            tell(is_done=False)
+        nonlocal unreported
+        unreported += num_bytes
+        if unreported >= _REPORT_BYTES:
+            report(is_done=False)
 
     while True:
         try:
             task = pipe.recv()
         except (EOFError, OSError):
             return
-        is_told = False
+        is_reported = False
         for result, is_last in work(task, took):
-            tell(result, is_done=is_last)  # before going on: the next one may be this process's end
-            is_told = is_last
-        if not is_told:
-            tell(is_done=True)
+            report(result, is_done=is_last)  # before going on: the next one may be this process's end
+            is_reported = is_last
+        if not is_reported:
+            report(is_done=True)

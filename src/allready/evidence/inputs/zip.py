@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 
 from allready.evidence.inputs.codecs import CHUNK, Feed, Inflate
-from allready.evidence.inputs.intake import Intake, Part
+from allready.evidence.inputs.intake import CUT, Intake, Part
 from allready.evidence.inputs.limits import Budget, DamagedError
 from allready.evidence.inputs.tar import Member
 
@@ -49,7 +49,7 @@ class _Until(Part):
             return b""
         ahead = self._intake.peek(CHUNK + _MAX_END)
         if not ahead:
-            raise DamagedError("it ends in the middle of a member: it was cut")
+            raise DamagedError(CUT)
         at = ahead.find(_DESCRIPTOR)
         while at >= 0 and not self._is_end(ahead, at):
             at = ahead.find(_DESCRIPTOR, at + 1)

@@ -1,4 +1,4 @@
-"""How far nodes' clocks differ, from causality: nobody leaves a collective before everybody has entered it.
+"""How far nodes' clocks differ, from causality: no rank leaves a collective before all have entered it.
 
 With clock = true time + offset, an operation that node b entered at e_b and node a saw completed at x_a gives
 offset_a - offset_b <= x_a - e_b.  The least of these bounds over all operations, in both directions, encloses the

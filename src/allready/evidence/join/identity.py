@@ -44,7 +44,7 @@ class Identities(Struct):
         return self.rank_of_lone_pid.get(pid)
 
     def alone(self, origin: Origin) -> int | None:
-        """The only rank of the node that wrote a line of nobody; for lines that a rank wrote, no launcher."""
+        """The only rank of the node that wrote a line that names no rank; for lines that a rank wrote, no launcher."""
         if origin.rank is not None or origin.pid is not None or origin.local_rank not in {None, 0}:
             return None
         return self.rank_of_node.get(origin.node or "")
@@ -248,15 +248,15 @@ def _filled(node_of_rank: dict[int, int]) -> dict[int, int]:
 
 def _numbered(best: Mapping[int, str], lone: set[str], events: Sequence[Event]) -> dict[str, int]:
     """Node key -> node rank: torchelastic's own words, else numbers in the names, else the order of lowest ranks."""
-    told: dict[str, int] = {}
+    by_torch: dict[str, int] = {}
     for event in events:
         if event.signature == "elastic.rendezvous_complete":
             group_rank, key = event.values.get("group_rank", ""), event.origin.node or event.origin.host
             if group_rank.isdecimal() and key:
-                told[key] = int(group_rank)
+                by_torch[key] = int(group_rank)
     keys = set(best.values()) | (lone if not best else {k for k in lone if re.search(r"\d$", k)})
-    if told and keys <= set(told) and len(set(told.values())) == len(told):
-        return told
+    if by_torch and keys <= set(by_torch) and len(set(by_torch.values())) == len(by_torch):
+        return by_torch
     tails = {key: re.search(r"(\d{1,6})$", key) for key in keys}
     if keys and all(tails.values()) and not any(_ADDRESS.fullmatch(key) for key in keys):
         by_name = {key: int(match.group(1)) for key, match in tails.items() if match is not None}
@@ -272,7 +272,7 @@ def _numbered(best: Mapping[int, str], lone: set[str], events: Sequence[Event]) 
 
 
 def _starts_at_0(best: Mapping[int, str], by_name: Mapping[str, int]) -> bool:
-    """node0, node1 are ranks of nodes; gpu17, gpu18 are names: told apart by whether rank 0 lives on number 0."""
+    """node0, node1 are ranks of nodes; gpu17, gpu18 are names: distinguished by whether rank 0 lives on number 0."""
     if 0 in best:
         return by_name.get(best[0], -1) == 0
     return max(by_name.values()) < 2 * len(by_name) + 2

@@ -20,7 +20,7 @@ _OTHER_GROUP = 1_000
 
 
 def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[GroupProgress]:
-    """Positions of all ranks of which the watchdog said anything; groups are named as in flight-recorder dumps."""
+    """Positions of all ranks of which the watchdog wrote anything; groups are named as in flight-recorder dumps."""
     by_rank: dict[int, list[Event]] = {}
     for event in events:
         if event.signature not in SPEAKING:
@@ -33,8 +33,8 @@ def watchdog_progress(events: Sequence[Event], identities: Identities) -> list[G
     groups: dict[str, dict[int, Position]] = {}
     labels: dict[str, str] = {}
     nameless: dict[int, Position] = {}
-    for rank, spoken in by_rank.items():
-        for name, desc, position in _positions(spoken):
+    for rank, of_rank in by_rank.items():
+        for name, desc, position in _positions(of_rank):
             if name is None:
                 nameless[rank] = position
                 continue
@@ -64,7 +64,7 @@ def _is_world(name: str, desc: str) -> bool:
 def _add_nameless(groups: dict[str, dict[int, Position]], nameless: Mapping[int, Position]) -> None:
     """Ranks whose lines name no group: they are in the one whose other members wait in the same operation.
 
-    Where no line of any rank names a group, they are taken for the world.  Else nobody knows where they belong.
+    Where no line of any rank names a group, they are taken for the world.  Else it is not known where they belong.
     """
     if not groups and nameless:
         groups[_WORLD] = dict(nameless)
@@ -84,7 +84,7 @@ def _waits_in(position: Position) -> tuple[object, ...]:
     return () if stuck is None else (stuck.seq, stuck.name, stuck.num_elements)
 
 
-class _Said(Struct):
+class _GroupLines(Struct):
     """What one rank's lines say of one group: numbers, the operations spoken of, and those that it gave up."""
 
     event: Event
@@ -157,30 +157,30 @@ def _positions(lines: Iterable[Event]) -> Iterable[tuple[str | None, str, Positi
 
     A time-out's own line has no group: it belongs to the tagged line that follows it (same rank, same number).
     """
-    spoken = list(lines)
-    loose = [_loose(at, e) for at, e in enumerate(spoken) if e.signature in _OF_ONE_OPERATION]
-    found: dict[str, _Said] = {}
-    for at, event in enumerate(spoken):
+    events = list(lines)
+    loose = [_loose(at, e) for at, e in enumerate(events) if e.signature in _OF_ONE_OPERATION]
+    found: dict[str, _GroupLines] = {}
+    for at, event in enumerate(events):
         if event.signature in _OF_ONE_OPERATION:
             continue
         tag = TAG.search(event.text)
         name = (event.values.get("pg_guid") or (tag["name"] if tag else "")) or _WORLD
-        said = found.setdefault(name, _Said(event))
-        said.update(event, event.values.get("pg_desc") or (tag["desc"] if tag else "") or "")
+        lines_of_group = found.setdefault(name, _GroupLines(event))
+        lines_of_group.update(event, event.values.get("pg_desc") or (tag["desc"] if tag else "") or "")
         work = _int(event.values.get("work"))
         if work is None:
             continue
-        if said.works.setdefault(work, None) is None:
+        if lines_of_group.works.setdefault(work, None) is None:
             meant = _meant([o for o in loose if o.operation.seq == work and o.name in {None, name}], at)
             if meant is not None:
-                said.add(meant)
+                lines_of_group.add(meant)
         if _GAVE_UP in event.text:
-            said.gave_up.add(work)
+            lines_of_group.gave_up.add(work)
     nameless = _place(loose, found)
-    for name, said in found.items():
-        position = said.position()
+    for name, lines_of_group in found.items():
+        position = lines_of_group.position()
         if position is not None:
-            yield name, said.desc, position
+            yield name, lines_of_group.desc, position
     if nameless is not None and (position := nameless.position()) is not None:
         yield None, "", position
 
@@ -192,7 +192,7 @@ def _meant(same: Sequence[_Loose], at: int) -> _Loose | None:
     return next((o for o in new if o.at < at), new[0] if new else None)
 
 
-def _place(loose: Sequence[_Loose], found: dict[str, _Said]) -> _Said | None:
+def _place(loose: Sequence[_Loose], found: dict[str, _GroupLines]) -> _GroupLines | None:
     """Operations of which no line with a group speaks: into the group that they name or fit, else into one without a
     name; there only where no group is known.
     """
@@ -201,7 +201,7 @@ def _place(loose: Sequence[_Loose], found: dict[str, _Said]) -> _Said | None:
     left = [o for o in left if o.operation.seq] or left[-1:]
     for one in left:
         if one.name is not None:
-            found.setdefault(one.name, _Said(one.event, one.desc)).add(one)
+            found.setdefault(one.name, _GroupLines(one.event, one.desc)).add(one)
     named = dict(found)
     for one in left:
         fitting = [s for s in named.values() if one.operation.seq in s.works or s.spans(one.operation.seq)]
@@ -210,7 +210,7 @@ def _place(loose: Sequence[_Loose], found: dict[str, _Said]) -> _Said | None:
     left = [o for o in left if not o.is_placed] if is_bare else []
     if not left:
         return None
-    nameless = _Said(left[-1].event)
+    nameless = _GroupLines(left[-1].event)
     for one in left:
         if abs(one.operation.seq - left[-1].operation.seq) < _OTHER_GROUP:
             nameless.add(one)

@@ -16,12 +16,8 @@ VARIABLE_LOW, VARIABLE_HIGH = 0x30, 0x6F
 """What may stand in a variable field: digits, letters up to `o`, some punctuation; no blank, no control byte."""
 
 MARKER = b": opCount "
-MAX_BYTES = 2_048
-"""A longer line is no operation: NCCL cuts its lines at 1,024 bytes."""
-
-MAX_DIGITS = 16
-"""Of the counter."""
-
+MAX_BYTES = 2_048  # a longer line is no operation: NCCL cuts its lines at 1,024 bytes
+MAX_DIGITS = 16  # of the counter
 _BUFFER = rb"(?:0x([0-o]{1,16})|\(nil\))"
 _LINE = re.compile(
     rb":(?P<pid>\d{1,10}):\d{1,10} (?:\[-?\d{1,4}\] )?NCCL INFO (?P<op>[A-Za-z]\w{0,40})"

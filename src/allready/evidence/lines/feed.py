@@ -17,7 +17,7 @@ class Chunk(NamedTuple):
     """The first `length` bytes of the buffer.
 
     They are lines with their newlines, or whole pieces of a line that does not fit (`is_open`); then `available` bytes
-    may be looked at.  `offset` is the place of the first byte in the stream.
+    may be examined.  `offset` is the place of the first byte in the stream.
     """
 
     length: int
@@ -30,7 +30,7 @@ class Feed:
     """Chunks of `stream`, whose next byte is number `offset`.
 
     `size`: of the buffer; `first`: what is read of it for the first chunk.  A line that is longer than the buffer comes
-    in pieces of `piece` bytes, of which at least `overlap` bytes more are there to be looked at.  `rows` makes
+    in pieces of `piece` bytes, of which at least `overlap` bytes more are there to be examined.  `rows` makes
     the buffer, with anything in it.
     """
 

@@ -22,9 +22,7 @@ from allready.evidence.lines.marks import PADDING, WORDS, Marker
 from allready.evidence.lines.model import Limits, RawLine
 from allready.evidence.lines.templates import Rows
 
-MAX_LOOPS = 8
-"""That a `LoopMemory` keeps."""
-
+MAX_LOOPS = 8  # that a `LoopMemory` keeps
 _MAX_RUNS = 64  # of operations, in one chunk
 _MAX_SINGLE = 48  # operations outside of loops, in one chunk
 _MAX_TRIED = 4  # loops, at one place
@@ -123,7 +121,7 @@ class Lane:
 
     def __init__(self, marker: Marker, limits: Limits, memory: LoopMemory, *, is_on: bool = True) -> None:
         self._marker, self._limits, self._memory = marker, limits, memory
-        # A user's marker may be in any line; and operations must not be too long to be looked at whole.
+        # A user's marker may be in any line; and operations must not be too long to be examined whole.
         self._is_open = is_on and not marker.is_own and coll.MAX_BYTES <= limits.line_bytes >= limits.clip_bytes
         self._bound: dict[tuple[Loop, bytes], BoundLoop] = {}
         self._head, self._comm_size = b"", 0  # of the operation before
@@ -184,7 +182,7 @@ class Lane:
     # -- lines that are no operations ------------------------------------------------------------------------------
 
     def _add_others(self, plan: ChunkPlan, buffer: bytearray, start: int, stop: int, *, is_torn: bool = False) -> bool:
-        """Add such lines; False where one of them needs a closer look.  `is_torn`: it looks like an operation."""
+        """Add such lines; False where one of them must be read line by line.  `is_torn`: it looks like an operation."""
         data = bytes(memoryview(buffer)[start:stop])
         if is_torn and coll.parse(data[:-1]) is not None:
             return False

@@ -40,7 +40,7 @@ class LastLines:
         # One table for both: a stream is found from the front, a repeat (-1 - index) from the back.
         table = np.array([*self._streams, *reversed(self._repeats)], np.int64)
         last = np.full(len(self._names) + 1, -1, np.int64)
-        last[table[lines.targets[known]]] = known  # of equal indexes the last one stays; -1 is the place for nobody
+        last[table[lines.targets[known]]] = known  # of equal indexes the last one stays; -1 is the place of no process
         for number in np.flatnonzero(last[:-1] >= 0).tolist():
             index = int(last[number])
             text = lines.text(index, self._limits.clip_bytes).rstrip(b"\r")

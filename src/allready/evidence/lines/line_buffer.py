@@ -7,7 +7,7 @@ from collections import deque
 from allready.evidence.lines.model import Limits, RawLine, Repeat
 from allready.evidence.lines.templates import DIGIT, HEX
 
-_LOOK_BACK = 512
+_BYTES_BEFORE = 512
 _MAX_KEYS = 50_000
 _KEY_BYTES = 256
 _MAX_HEAD_BYTES = 320
@@ -67,7 +67,7 @@ def clip(line: bytes, place: int, length: int, most: int) -> bytes:
         end = line.find(b"\r", place)
         line, place = line[begin : None if end < 0 else end], place - begin
     if len(line) > most:
-        begin = 0 if place + length <= most else max(0, place - min(_LOOK_BACK, most // 4))
+        begin = 0 if place + length <= most else max(0, place - min(_BYTES_BEFORE, most // 4))
         line = line[begin : begin + most]
     return line
 

@@ -2,7 +2,7 @@
 
 Every literal of seven bytes or more has a whole aligned 32-bit word inside, wherever it stands.  So for each of the
 four ways it can lie one of its words is chosen (the one with the rarest bytes), all chosen words go into one table, and
-only the aligned words of the buffer are looked up.  Shorter literals need a second look with the words shifted by two
+only the aligned words of the buffer are looked up.  Shorter literals need a second search with the words shifted by two
 bytes, or all four.  What the table lets through is compared exactly.
 """
 
@@ -108,7 +108,7 @@ def _standing(data: bytes | bytearray, length: int, hits: Ints, offset: int, lit
 
 
 def _words_of(literal: bytes) -> Iterable[tuple[int, int]]:
-    """(phase, offset) so that, wherever the literal stands, one of the words lies at a place that is looked at."""
+    """(phase, offset) so that, wherever the literal stands, one of the words lies at a place that is examined."""
     num_offsets = len(literal) - 3
     if num_offsets >= 4:
         weights = literal.translate(_WEIGHTS)

@@ -18,19 +18,15 @@ from msgspec import Struct
 
 from allready.evidence.lines.coll import VARIABLE_LOW, CollLine
 from allready.evidence.lines.literals import Ints
-from allready.evidence.lines.templates import Bytes, Codes
+from allready.evidence.lines.templates import Bytes
 from allready.evidence.reading import OpShape
 
 MAX_LINES = 512
-MAX_BYTES = 98_304
-"""Of a loop."""
-
+MAX_BYTES = 98_304  # of a loop
 _MAX_PERIODS = 24  # that are tried
 _MAX_SEARCHES = 24  # places of one run of operations at which a loop is searched
 _WINDOW_BYTES = 131_072  # compared at once
 _MAX_COMMS = 200
-_MANY_LINES = 4_096
-_MAX_TILED = 16
 _MAX_SIZED_BYTES = 1 << 20  # of one loop, with heads and counters of many lengths
 
 _SHIFT, _CLASS = 0x40 - VARIABLE_LOW, 0xC0
@@ -149,26 +145,14 @@ class Loop:
             kinds.setdefault((comm, line.shape), len(kinds)) for comm, line in zip(comms, lines, strict=True)
         )
         self._sized: dict[tuple[int, int, int], SizedLoop] = {}
-        self._tiled: dict[tuple[tuple[int, int], ...], Codes] = {}
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def has_words_of(self, phase: int, text: bytes) -> bool:
-        """Whether a line has the fixed words of line `phase`: most that are no match are told apart here."""
+        """Whether a line has the fixed words of line `phase`: most that are no match are kept apart here."""
         begin, middle = self._words[phase]
         return begin in text and middle in text
-
-    def tiled(self, numbers: tuple[tuple[int, int], ...]) -> Codes:
-        """Two numbers of each line as two rows, again and again; the ranks of a job ask for the same ones."""
-        found = self._tiled.get(numbers)
-        if found is None:
-            if len(self._tiled) >= _MAX_TILED:
-                self._tiled.clear()
-            times = -(-_MANY_LINES // len(numbers))
-            found = self._tiled[numbers] = np.tile(np.array(numbers, np.uint16).T, times)
-            found.flags.writeable = False
-        return found
 
     def sized(self, head_size: int, comm_size: int, num_digits: int) -> "SizedLoop":
         """The loop with fields of these lengths."""

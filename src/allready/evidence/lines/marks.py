@@ -15,9 +15,7 @@ import numpy.typing as npt
 from allready.errors import UsageError
 from allready.evidence.lines.literals import Ints, places_of
 
-WORDS = (b"step", b"iter")
-"""Every usual marker has one of these, in any case."""
-
+WORDS = (b"step", b"iter")  # every usual marker has one of these, in any case
 _MAX_BETWEEN = 24
 _MAX_DIGITS = 12
 _WINDOW = 9 + _MAX_BETWEEN + _MAX_DIGITS + 3  # "iteration", what is between, the number and what ends it
@@ -31,9 +29,9 @@ _CLASSES[list(b".,")] = _DOT
 _TENS = 10 ** np.arange(_MAX_DIGITS, dtype=np.int64)
 _ATION = np.frombuffer(b"ation", np.uint8)
 
-_LOOK_BACK = 16
+_BEFORE = 16
 _NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
-_FILLED = np.array([[0] * n + [255] * (_LOOK_BACK - n) for n in range(_LOOK_BACK + 1)], np.uint8)[:, ::-1].copy()
+_FILLED = np.array([[0] * n + [255] * (_BEFORE - n) for n in range(_BEFORE + 1)], np.uint8)[:, ::-1].copy()
 _FILLED = _FILLED.view(np.uint64)  # [n]: the first bytes of sixteen, all but the last n
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
 _OWN = re.compile(rb"(?:(?<![a-z0-9_./-])|^)(?:global|current|cur|train|training)[_ ]?\Z")
@@ -86,18 +84,18 @@ class Marker:
         return Marks(lines, places[good][firsts], iterations[good][firsts])
 
     def _are_iterations(self, data: bytes | bytearray, places: Ints, begins: Ints) -> npt.NDArray[np.bool_]:
-        """Whether the words before say nothing against it; each different one is looked at once."""
+        """Whether the words before say nothing against it; each different one is examined once."""
         good = np.ones(len(places), np.bool_)
-        early = np.flatnonzero(places < _LOOK_BACK)
+        early = np.flatnonzero(places < _BEFORE)
         for index in early.tolist():
             good[index] = self._is_good(bytes(data[int(begins[index]) : int(places[index])]))
-        late = np.flatnonzero(places >= _LOOK_BACK)
+        late = np.flatnonzero(places >= _BEFORE)
         if len(late):
             view = np.lib.stride_tricks.as_strided(
-                np.frombuffer(data, f"V{_LOOK_BACK}", 1), (len(data) - _LOOK_BACK + 1,), (1,), writeable=False
+                np.frombuffer(data, f"V{_BEFORE}", 1), (len(data) - _BEFORE + 1,), (1,), writeable=False
             )
-            words = view[places[late] - _LOOK_BACK].view(np.uint64).reshape(-1, 2)
-            others = _FILLED[np.minimum(places[late] - begins[late], _LOOK_BACK)]  # bytes of the line before
+            words = view[places[late] - _BEFORE].view(np.uint64).reshape(-1, 2)
+            others = _FILLED[np.minimum(places[late] - begins[late], _BEFORE)]  # bytes of the line before
             words = (words & ~others) | (_NEWLINES & others)
             _, firsts, which = np.unique(words @ _MIX, return_index=True, return_inverse=True)
             verdicts = [self._is_good(words[first].tobytes().rpartition(b"\n")[2]) for first in firsts.tolist()]

@@ -15,10 +15,10 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     head_lines, tail_lines: interesting lines kept from the beginning and from the end, each within `kept_bytes`.
     same_lines: of one process, lines that differ in numbers only; the others go into one `Repeat`.
-    line_bytes: a longer line is looked at in pieces of this size.  clip_bytes: what is kept of one line.
+    line_bytes: a longer line is examined in pieces of this size.  clip_bytes: what is kept of one line.
     block_lines, block_bytes: how far a block (a traceback, a table) reaches after its first line.
     marks, times: samples per stream; thinned evenly when there are more.
-    streams, processes: as many are told apart.  templates: lines of one shape known at a time.
+    streams, processes: as many are kept apart.  templates: lines of one shape known at a time.
     """
 
     head_lines: int = 20_000

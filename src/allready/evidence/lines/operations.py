@@ -13,9 +13,7 @@ from allready.evidence.lines.templates import PENDING, Templates, Words, dates, 
 from allready.evidence.reading import OpShape
 from allready.model import Origin
 
-WORD = coll.MARKER[2:6]
-"""Four bytes of every operation line."""
-
+WORD = coll.MARKER[2:6]  # four bytes of every operation line
 _MAX_LEARNT = 64  # layouts in one chunk; what is left is parsed line by line
 _MANY = 200  # templates of one layout, from which on the number of elements is read and no part of the template
 _MAX_DIGITS = 18
@@ -67,7 +65,7 @@ class Operations:
         self._open: dict[int, OpShape] = {}  # template -> its operation, whatever the number of elements
         self._open_codes: dict[tuple[int, int], int] = {}
         self._loose: list[tuple[int, int, OpShape]] = []  # operations without a template: index, stream
-        self._made: list[tuple[int, int]] = []  # streams that are new: stream, index of the line that told
+        self._made: list[tuple[int, int]] = []  # streams that are new: stream, index of the line that gave it
         self._generation = templates.generation
 
     def match(self, lines: Lines) -> None:

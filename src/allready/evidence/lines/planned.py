@@ -17,7 +17,7 @@ class PlannedOperations:
 
     def __init__(self, streams: Streams, source: str) -> None:
         self._streams, self._source = streams, source
-        self._known: dict[tuple[object, ...], Codes] = {}  # loop and its communicators -> streams, codes, repeated
+        self._known: dict[tuple[object, ...], Codes] = {}  # loop and its communicators -> streams, codes
 
     def targets_and_codes(self, run: OperationRun) -> tuple[Codes, Codes]:
         """The stream and the code of each operation of a run."""
@@ -34,12 +34,9 @@ class PlannedOperations:
                 return np.array(targets, np.uint16), np.array(codes, np.uint16)
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
-            behind = len(loop) - phase
-            known = self._known[key] = loop.tiled(tuple(both[behind:] + both[:behind]))
-        if known.shape[1] < phase + num:
-            times = -(-(phase + num) // len(loop))
-            known = self._known[key] = np.tile(known[:, : len(loop)], times)
-        return known[0, phase : phase + num], known[1, phase : phase + num]
+            known = self._known[key] = np.roll(np.array(both, np.uint16).T, phase, axis=1)
+        both_rows = np.tile(known, -(-(phase + num) // len(loop)))[:, phase : phase + num]
+        return both_rows[0], both_rows[1]
 
     def _first_round(self, bound: BoundLoop, phase: int, num: int) -> list[tuple[int, int]]:
         """Stream and code of the first operations of a run."""

@@ -16,7 +16,7 @@ _NCCL = b"NCCL "
 
 
 class Hit(NamedTuple):
-    """A line worth keeping: its place among the lines looked at, the part that is worth it, and how it goes on.
+    """A line worth keeping: its place among the lines searched, the part that is worth it, and how it goes on.
 
     `is_whole`: the part is the whole line.  `is_marked`: the line says an iteration.
     """

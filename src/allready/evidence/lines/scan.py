@@ -30,9 +30,7 @@ from allready.evidence.lines.templates import Rows, Templates, Workspace, geomet
 _LESSON_BYTES = 256 << 10
 """Of the first log: from so many the fast lane learns what the others are compared with."""
 
-_MAX_LINES = 32_768
-"""Lines that are looked at together."""
-
+_MAX_LINES = 32_768  # lines that are examined together
 _MAX_FORMS = 64
 """Layouts that are learnt for one repeated line (its numbers have different widths)."""
 

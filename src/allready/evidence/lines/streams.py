@@ -15,7 +15,7 @@ from allready.evidence.reading import BLOCK, OpShape, OpStream
 from allready.model import Origin
 
 MAX_SHAPES = 65_000
-"""Different operations told apart in one stream; the rest goes by name only (`OpShape.count` is -1 then)."""
+"""Different operations distinguished in one stream; the rest goes by name only (`OpShape.count` is -1 then)."""
 
 MAX_NAMES = 500
 _WINDOW = 1 << 19

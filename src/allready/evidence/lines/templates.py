@@ -33,9 +33,7 @@ _SHIFT = np.uint64(0x10)
 _CLASS = np.uint64(0xC0)
 _FOLDS = (np.uint64(32), np.uint64(16))
 DIGIT, HEX = 0, 1
-PENDING = 0xFFFF
-"""The code of an operation that has none yet; no stream has so many."""
-
+PENDING = 0xFFFF  # the code of an operation that has none yet; no stream has so many
 _ALLOWED = np.zeros((2, 256), np.bool_)
 _ALLOWED[DIGIT, list(b"0123456789")] = True
 _ALLOWED[HEX, list(b"0123456789abcdef")] = True
@@ -229,18 +227,11 @@ class Templates:
         if not self._layouts:
             return found
         short = np.minimum(lengths, MAX_BYTES).astype(np.uint16)
-        if len(self._layouts) > 4:
-            order = np.argsort(short, kind="stable")
-            sorted_ = short[order]
-            known = np.array(sorted(self._layouts), np.uint16)
-            firsts, ends = np.searchsorted(sorted_, known, "left"), np.searchsorted(sorted_, known, "right")
-            groups = [
-                (int(n), order[a:b])
-                for n, a, b in zip(known.tolist(), firsts.tolist(), ends.tolist(), strict=True)
-                if b > a
-            ]
-        else:
-            groups = [(n, np.flatnonzero(short == n)) for n in self._layouts]
+        order = np.argsort(short, kind="stable")
+        sorted_ = short[order]
+        known = np.array(sorted(self._layouts), np.uint16)
+        firsts, ends = np.searchsorted(sorted_, known, "left"), np.searchsorted(sorted_, known, "right")
+        groups = zip(known.tolist(), map(order.__getitem__, map(slice, firsts.tolist(), ends.tolist())), strict=True)
         for length, members in groups:
             if len(members):
                 self._match_group(rows, starts, length, members, found, times, numbers)

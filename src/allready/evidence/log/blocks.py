@@ -58,9 +58,9 @@ def find(lines: Sequence[Line]) -> Blocks:
             continue
         members: list[int] = []
         if line.text.lstrip().startswith("{") and '"message"' in line.text:
-            said = elastic.read_error_file(line.text)
-            if said is not None:
-                found.error_files.append((at, said))
+            error_file = elastic.read_error_file(line.text)
+            if error_file is not None:
+                found.error_files.append((at, error_file))
                 members = [at]
         elif tracebacks.begins(line):
             block = tracebacks.read(lines, at)

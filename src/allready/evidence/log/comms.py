@@ -120,7 +120,7 @@ class Comms:
         """Whose connections began at line `start`: the only communicator, or the one whose first use came just before.
 
         From 2.22 on NCCL connects at the first use; when another communicator was first used in between, or at
-        a later use, nobody can tell.
+        a later use, it is not known.
         """
         if len(self._open) == 1:
             return next(iter(self._open))

@@ -8,7 +8,11 @@ from msgspec import Struct
 from allready.model import Death, Origin
 
 _KINDS = ("exit", "signal", "abort", "exception", "oom")
-"""What is told later in this list explains what is told earlier: an exception explains exit code 1."""
+"""A kind explains those before it in this list: an exception explains exit code 1."""
+_EITHER = (
+    "by_launcher", "first", "is_collective_error", "is_own", "is_table", "is_handlers", "call", "last_words",
+)  # fmt: skip
+"""Fields of one end that are those of whichever statement has them."""
 _NEAR_LINES = 200
 _MAX_CANDIDATES = 64
 
@@ -24,7 +28,7 @@ def signal_name(number: int) -> str | None:
 class DeathDraft(Struct, kw_only=True):
     """What one line or block says of one process's end; of who it was only as much as the words say.
 
-    `task`: srun's or mpirun's number of the process.  `writer`: whose stream said so; local ranks mean something
+    `task`: srun's or mpirun's number of the process.  `writer`: whose stream it stands in; local ranks mean something
     only there.
     """
 
@@ -74,7 +78,7 @@ class DeathDraft(Struct, kw_only=True):
 def merge(drafts: Sequence[DeathDraft]) -> list[Death]:
     """One death for each process: statements are joined where pid, rank or local rank say that they mean the same."""
     once = _merged(_signed(drafts))
-    merged = _handled(_explained(_aborted(_merged(once))))  # twice: a table may have told later who a pid was
+    merged = _handled(_explained(_aborted(_merged(once))))  # twice: a later table may say which rank a pid was
     for draft in merged:
         if draft.by_launcher and draft.first and draft.exit_code is not None and draft.exit_code >= 0:
             draft.kind, draft.signal = ("exit" if draft.kind == "signal" else draft.kind), None
@@ -88,15 +92,15 @@ def _aborted(drafts: list[DeathDraft]) -> list[DeathDraft]:
     none of these aborts had a reason of its own."""
     for writer in {d.writer for d in drafts if d.is_own and d.is_collective_error and d.kind == "abort"}:
         words = [d for d in drafts if d.is_own and d.kind == "abort" and d.writer == writer and _keys(d) == ["nobody"]]
-        told = [
+        reported = [
             d
             for d in drafts
             if d.signal == "SIGABRT" and d.writer == writer and not (d.is_own or d.by_launcher or d.is_handlers)
         ]
-        if not told or not words or not all(d.is_collective_error for d in words):
+        if not reported or not words or not all(d.is_collective_error for d in words):
             continue
-        if sum(d.num_words for d in words) >= len(told) and min(map(_line, words)) < min(map(_line, told)):
-            for draft in told:
+        if sum(d.num_words for d in words) >= len(reported) and min(map(_line, words)) < min(map(_line, reported)):
+            for draft in reported:
                 draft.is_collective_error = True
     return drafts
 
@@ -106,9 +110,9 @@ def _line(draft: DeathDraft) -> int:
 
 
 def _explained(drafts: list[DeathDraft]) -> list[DeathDraft]:
-    """One exception of nobody known, and one exit code behind it that nothing explains, are one end."""
+    """One exception of an unknown process, and one exit code behind it that nothing explains, are one end."""
     lone = [d for d in drafts if d.kind == "exception" and d.is_own and _keys(d) == ["nobody"]]
-    bare = [d for d in drafts if d.kind == "exit" and _is_told(d) and not d.by_launcher and not d.is_own]
+    bare = [d for d in drafts if d.kind == "exit" and _is_bad_end(d) and not d.by_launcher and not d.is_own]
     if len(lone) != 1 or len(bare) != 1:
         return drafts
     raised, ended = lone[0], bare[0]
@@ -126,7 +130,7 @@ def _explained(drafts: list[DeathDraft]) -> list[DeathDraft]:
 def _signed(drafts: Sequence[DeathDraft]) -> list[DeathDraft]:
     """Whose last words they are, by the handler of signals that wrote right behind them in the same stream.
 
-    Only where one process spoke and one handler: in a file of many ranks that end together nobody can tell.  Where some
+    Only where one process spoke and one handler: in a file of many ranks that end together it is not known.  Where some
     of these words are a library's, who lost a peer, none of the handlers' processes is accused.
     """
     handlers = [d for d in drafts if d.is_handlers and d.signal == "SIGABRT"]
@@ -147,17 +151,17 @@ def _handled(drafts: list[DeathDraft]) -> list[DeathDraft]:
     """A handler knows the process, its launcher the rank: one end, where one of each speaks of one node and signal."""
     found = list(drafts)
     for draft in [d for d in drafts if d.is_handlers and d.rank is None and d.task is None]:
-        told = [d for d in found if d is not draft and d.pid is None and _is_of(d, draft)]
+        reported = [d for d in found if d is not draft and d.pid is None and _is_of(d, draft)]
         alike = [d for d in found if d.is_handlers and d.pid != draft.pid and d.signal == draft.signal]
-        if len(told) == 1 and not any(d.host == draft.host for d in alike):
-            _join(told[0], draft)
+        if len(reported) == 1 and not any(d.host == draft.host for d in alike):
+            _join(reported[0], draft)
             found = [d for d in found if d is not draft]
     return found
 
 
-def _is_of(told: DeathDraft, handled: DeathDraft) -> bool:
-    names = {told.node, told.host} - {None}
-    return told.signal == handled.signal and handled.host in names and not told.by_launcher
+def _is_of(reported: DeathDraft, handled: DeathDraft) -> bool:
+    names = {reported.node, reported.host} - {None}
+    return reported.signal == handled.signal and handled.host in names and not reported.by_launcher
 
 
 def _follows(handler: DeathDraft, words: DeathDraft) -> bool:
@@ -166,7 +170,7 @@ def _follows(handler: DeathDraft, words: DeathDraft) -> bool:
     return is_near and not (_differ(handler.rank, words.rank) or _differ(handler.task, words.task))
 
 
-def _is_told(draft: DeathDraft) -> bool:
+def _is_bad_end(draft: DeathDraft) -> bool:
     """Whether a launcher tells a bad end: by its code, or by naming who left first without one."""
     return bool(draft.exit_code) or (draft.exit_code is None and draft.first)
 
@@ -256,13 +260,7 @@ def _join(old: DeathDraft, new: DeathDraft) -> None:
     if new.is_table and new.exit_code is not None:
         old.exit_code, old.signal = new.exit_code, new.signal or (old.signal if new.exit_code < 0 else None)
     old.time_s = _earlier(old.time_s, new.time_s)
-    old.by_launcher = old.by_launcher or new.by_launcher
-    old.first = old.first or new.first
     if old.is_own and new.is_own and new.is_collective_error:
         old.num_words = new.num_words + (old.num_words if old.is_collective_error else 0)
-    old.is_collective_error = old.is_collective_error or new.is_collective_error
-    old.is_own = old.is_own or new.is_own
-    old.is_table = old.is_table or new.is_table
-    old.is_handlers = old.is_handlers or new.is_handlers
-    old.call = old.call or new.call
-    old.last_words = old.last_words or new.last_words
+    for name in _EITHER:
+        setattr(old, name, getattr(old, name) or getattr(new, name))

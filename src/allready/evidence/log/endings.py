@@ -71,11 +71,11 @@ def find(log: LogContext) -> list[Death]:
         if entry.exit_code is not None:
             draft.set_exit(entry.exit_code)
         drafts.append((at, draft))
-    for at, said in log.blocks.error_files:
-        draft = _of_failure(log, at, said.failure)
+    for at, file in log.blocks.error_files:
+        draft = _of_failure(log, at, file.failure)
         who = log.writer_of(log.lines[at])
         draft.rank, draft.local_rank, draft.pid = who.rank, who.local_rank, who.pid
-        draft.text, draft.time_s, draft.is_own = draft.text or said.text, said.time_s, True
+        draft.text, draft.time_s, draft.is_own = draft.text or file.text, file.time_s, True
         drafts.append((at, draft))
     step_ended = False
     for at, line in enumerate(log.lines):
@@ -96,11 +96,11 @@ def find(log: LogContext) -> list[Death]:
     return merge([draft for _, draft in drafts])
 
 
-def _raised(log: LogContext, told_until: int) -> list[tuple[int, DeathDraft]]:
-    """Exceptions that ended their process.  `told_until`: the last line that tells an exit code of anybody.
+def _raised(log: LogContext, last_exit_at: int) -> list[tuple[int, DeathDraft]]:
+    """Exceptions that ended their process.  `last_exit_at`: the last line that gives an exit code.
 
     What a logger or `print_exc` wrote looks the same; it ended nothing where the training goes on behind it, unless a
-    code is told: then others may have gone on.
+    code is given: then others may have gone on.
     """
     found: list[tuple[int, DeathDraft]] = []
     if not log.blocks.tracebacks:
@@ -114,7 +114,7 @@ def _raised(log: LogContext, told_until: int) -> list[tuple[int, DeathDraft]]:
         goes_on = progress > log.lines[block.error_lines[-1]].number
         if block.is_deadly:
             survived = goes_on and log.lines[block.start].prefix.rank is None and block.spawned is None
-            if survived and told_until < block.last:
+            if survived and last_exit_at < block.last:
                 continue
         elif (
             not block.is_open
@@ -150,7 +150,7 @@ def _last_but_one_step(log: LogContext) -> int:
 
 
 def _over_from(log: LogContext) -> int:
-    """The index from which on the program had said that it was through, and made no progress any more."""
+    """The index from which on the program had reported that it was done, and made no progress any more."""
     found = len(log.lines)
     for at, line in enumerate(log.lines):
         if _GOOD_END.search(line.rest):
@@ -196,12 +196,14 @@ def _is_ordinary(line: Line) -> bool:
 
 def _last_words(log: LogContext, at: int) -> str:
     """The last line before `lines[at]`, in the same output, that says why somebody ended."""
-    told = log.lines[at]
+    ended = log.lines[at]
     for back in range(at - 1, max(-1, at - 1 - _MAX_BACK), -1):
         line = log.lines[back]
         if _STEP.search(line.rest) and log.blocks.of_error.get(back) is None:
             break  # what stands above it was overcome
-        if line.prefix.kind or (line.prefix.writer != told.prefix.writer and told.prefix.writer != (None, None, None)):
+        if line.prefix.kind or (
+            line.prefix.writer != ended.prefix.writer and ended.prefix.writer != (None, None, None)
+        ):
             continue
         block = log.blocks.of_error.get(back)
         if block is not None:
@@ -216,16 +218,16 @@ def _last_words(log: LogContext, at: int) -> str:
 def _of_command(log: LogContext, block: Traceback) -> DeathDraft | None:
     """A launcher's last word on a process that it had started: subprocess.CalledProcessError."""
     last = block.failures[-1]
-    said = _COMMAND.search("\n".join((last.message, *last.more)))
-    if not last.name.endswith("CalledProcessError") or said is None:
+    match = _COMMAND.search("\n".join((last.message, *last.more)))
+    if not last.name.endswith("CalledProcessError") or match is None:
         return None
     draft = _of_failure(log, block.start, None)
     draft.text = last.text
     local_rank = launchers.local_rank_of(last.message)
     draft.local_rank = local_rank
-    number = signal.Signals[said["name"]].value if said["name"] in signal.Signals.__members__ else said["signal"]
-    draft.set_exit(-int(number) if number else int(said["code"] or 1))
-    draft.signal = said["name"] or draft.signal
+    number = signal.Signals[match["name"]].value if match["name"] in signal.Signals.__members__ else match["signal"]
+    draft.set_exit(-int(number) if number else int(match["code"] or 1))
+    draft.signal = match["name"] or draft.signal
     if draft.kind == "exit":
         draft.last_words = _last_words(log, block.start)
     return draft
@@ -238,7 +240,7 @@ def _of_traceback(log: LogContext, block: Traceback) -> DeathDraft | None:
         if root.name.endswith(_ONLY_REPORTS):
             return _of_command(log, block)
     if root.name.endswith("Exception") and launchers.is_spawned(root.message):
-        return None  # a child's end, which the line itself tells; the parent's exception is nobody's own
+        return None  # a child's end, which the line itself reports; the parent's exception is no rank's own
     draft = _of_failure(log, block.start, root)
     draft.is_own = True
     who = log.writer_of(log.lines[block.start])
@@ -247,8 +249,8 @@ def _of_traceback(log: LogContext, block: Traceback) -> DeathDraft | None:
         draft.is_agents = True
     elif block.spawned is not None:
         draft.local_rank, draft.rank, draft.pid = block.spawned, None, None
-    elif block.told and who.rank not in block.told:
-        draft.rank, draft.local_rank, draft.pid = block.told[0], None, None
+    elif block.of_ranks and who.rank not in block.of_ranks:
+        draft.rank, draft.local_rank, draft.pid = block.of_ranks[0], None, None
     else:
         draft.rank, draft.local_rank, draft.pid, draft.host = who.rank, who.local_rank, who.pid, who.host
         draft.task = who.task

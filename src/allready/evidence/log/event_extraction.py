@@ -31,8 +31,7 @@ _HAS_MORE = ("async exception", "NCCL error", "NCCL operation", "DistBackendErro
 _CPP_FRAME = re.compile(r"(?:Exception raised from|frame #\d)")
 _MAX_MORE = 12
 _FRAME = re.compile(r"""\s*File ["'][^"']{1,400}["'], line \d{1,9}(?:, in .{1,200})?\s*$""")
-_MAX_BETWEEN = 16
-"""Lines of other ranks that may stand between a frame and its source."""
+_MAX_BETWEEN = 16  # lines of other ranks that may stand between a frame and its source
 
 
 def extract_events(log: LogContext, finder: Finder) -> Collector:
@@ -240,7 +239,7 @@ def _with_error(values: dict[str, str], last_error: str | None) -> dict[str, str
 
 
 def _is_overcome(log: LogContext, at: int) -> bool:
-    """Whether its process made progress behind the line; what ended a process is told by a traceback."""
+    """Whether its process made progress behind the line; what ended a process is in a traceback."""
     block = log.blocks.of_error.get(at)
     if block is not None and block.is_deadly:
         return False

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from allready.evidence.log.line import Line
 
 STALLED = "launcher.horovod_stalled"
-MAX_LINES = 400
-"""So much may stand behind the last report of a job that did not go on."""
-
+MAX_LINES = 400  # so much may stand behind the last report of a job that did not go on
 _MAX_BELOW = 256
 _MAX_TENSORS = 24
 _HEADER = "broadcasted by subset of ranks"
@@ -27,7 +25,7 @@ def report(lines: Sequence[Line], at: int) -> dict[str, str]:
     """What the report that begins with `lines[at]` says, as values of its event.
 
     `ranks`: who is missing; `stopped`: who is the reason that Horovod ends the job; `missing`, `ready`: ranks by
-    tensor, `NAME=1,3;NAME=1`; `cut`: ranks of which not every tensor is told.
+    tensor, `NAME=1,3;NAME=1`; `cut`: ranks of which not every tensor is listed.
     """
     missing: dict[str, set[int]] = {}
     ready: dict[str, set[int]] = {}

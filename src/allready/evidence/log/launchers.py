@@ -363,7 +363,7 @@ def _checked(here: _Here) -> Iterable[DeathDraft]:
 
 
 def _lost_a_peer(words: str) -> bool:
-    """Whether a check failed because of what a library said of somebody else."""
+    """Whether a check failed because of a library's message on another process."""
     return tracebacks.Failure("RuntimeError", words).is_collective_error
 
 

@@ -46,13 +46,13 @@ def hints(source: str) -> Hints:
     while (match := _SUFFIX.search(name)) is not None:
         name = name[: match.start()]
     host, pid = _debug_file(name)
-    said = _PID.search(name.lower())
+    pid_match = _PID.search(name.lower())
     return Hints(
         rank=None if rank is None else int(rank[1]),
         local_rank=None if local is None else int(local[1]),
         node=node,
         host=host,
-        pid=int(said[1]) if said is not None else pid,
+        pid=int(pid_match[1]) if pid_match is not None else pid,
     )
 
 

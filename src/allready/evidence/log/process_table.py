@@ -24,7 +24,7 @@ _BARE_VERSION = re.compile(r"(?:N|R)CCL version|HIP version|ROCm version")
 _TORCH_NCCL = re.compile(r"NCCL version: (\d[\w.]*)")
 
 
-class _Spoken(Struct):
+class _Printed(Struct):
     """What one process's lines say besides their words."""
 
     who: Writer = field(default_factory=Writer)
@@ -49,7 +49,7 @@ class ProcessTable:
 
     def __init__(self) -> None:
         self._nccl: dict[Process, NcclProcess] = {}
-        self._spoken: dict[Process, _Spoken] = {}
+        self._printed: dict[Process, _Printed] = {}
         self._bare_versions: dict[str, str] = {}
 
     def feed(self, line: Line) -> bool:
@@ -67,8 +67,8 @@ class ProcessTable:
             if len(self._nccl) >= MAX_PROCESSES:
                 return False
             process = self._nccl[key] = NcclProcess(p.host, p.pid)
-            self._spoken[key] = _Spoken()
-        self._spoken[key].add(line)
+            self._printed[key] = _Printed()
+        self._printed[key].add(line)
         if process.cuda_dev is None:
             process.cuda_dev = p.cuda_dev
         if p.level in ("INFO", "VERSION"):
@@ -108,17 +108,17 @@ class ProcessTable:
             found.setdefault((host, pid), []).append(stream)
             if (host, pid) not in self._nccl and len(self._nccl) < MAX_PROCESSES:
                 self._nccl[host, pid] = NcclProcess(host, pid)
-                self._spoken[host, pid] = _Spoken()
+                self._printed[host, pid] = _Printed()
         return found
 
     def _of_nccl(self, log: LogContext, key: Process, streams: Sequence[OpStream]) -> ProcessRecord:
-        spoken = self._spoken[key]
+        printed = self._printed[key]
         counts: dict[str, int] = {}
         for stream in streams:
             for shape, count in zip(stream.shapes, stream.counts, strict=False):
                 counts[shape.name] = counts.get(shape.name, 0) + count
             for _, time_s in stream.times:
-                spoken.add_time(time_s)
+                printed.add_time(time_s)
         facts = self._nccl[key].facts({s.comm: s.first_line for s in streams if s.first_line is not None})
         who = log.writer_of_process(*key)
         if facts["rank"] is None:
@@ -129,7 +129,7 @@ class ProcessTable:
         if len(self._nccl) == 1:
             facts["versions"] = self._bare_versions | facts["versions"]
         facts |= {"sources": (log.source,), "op_counts": counts}
-        return _with_last(log, facts, spoken, log.scanned.last_lines.get(f"{key[0]}:{key[1]}"))
+        return _with_last(log, facts, printed, log.scanned.last_lines.get(f"{key[0]}:{key[1]}"))
 
     def _add_tables(
         self, log: LogContext, records: list[ProcessRecord], by_rank: dict[int, list[int]], by_pid: dict[int, list[int]]
@@ -161,7 +161,7 @@ class ProcessTable:
                     by_rank.setdefault(entry.rank, []).append(places[0])
 
     def _add_speakers(self, log: LogContext, records: list[ProcessRecord], by_rank: dict[int, list[int]]) -> None:
-        speakers: dict[int, _Spoken] = {}
+        speakers: dict[int, _Printed] = {}
         for line in log.lines:
             p = line.prefix
             if p.kind == "nccl" or not line.text.strip():
@@ -169,71 +169,71 @@ class ProcessTable:
             who = log.writer_of(line)
             if who.rank is None or who.is_agent or (who.rank not in speakers and len(speakers) >= MAX_PROCESSES):
                 continue
-            spoken = speakers.setdefault(who.rank, _Spoken(who))
-            spoken.add(line)
+            printed = speakers.setdefault(who.rank, _Printed(who))
+            printed.add(line)
             if "environments" in line.rest:
-                _settings(line.rest, spoken)
-        for rank, spoken in speakers.items():
+                _settings(line.rest, printed)
+        for rank, printed in speakers.items():
             places = by_rank.get(rank, [])
             if len(places) == 1:
                 old = records[places[0]]
-                records[places[0]] = _joined(log, old, spoken)
+                records[places[0]] = _joined(log, old, printed)
             else:
                 facts = {
                     "rank": rank,
-                    "local_rank": spoken.who.local_rank,
-                    "node": spoken.who.node,
-                    "host": spoken.who.host,
-                    "pid": spoken.who.pid if not places else None,
-                    "env": dict(spoken.env),
-                    "versions": dict(spoken.versions),
+                    "local_rank": printed.who.local_rank,
+                    "node": printed.who.node,
+                    "host": printed.who.host,
+                    "pid": printed.who.pid if not places else None,
+                    "env": dict(printed.env),
+                    "versions": dict(printed.versions),
                     "sources": (log.source,),
                 }
-                records.append(_with_last(log, facts, spoken, None))
+                records.append(_with_last(log, facts, printed, None))
 
 
-def _settings(text: str, spoken: _Spoken) -> None:
+def _settings(text: str, printed: _Printed) -> None:
     version = _TORCH_NCCL.search(text)
     if version is not None:
-        spoken.versions["nccl"] = version[1]
+        printed.versions["nccl"] = version[1]
     for name, value in _VARIABLE.findall(text[:4096]):
-        if "_" in name and len(spoken.env) < MAX_VARIABLES:
-            spoken.env[name] = masked_value(name, value.strip())
+        if "_" in name and len(printed.env) < MAX_VARIABLES:
+            printed.env[name] = masked_value(name, value.strip())
 
 
-def _joined(log: LogContext, old: ProcessRecord, spoken: _Spoken) -> ProcessRecord:
+def _joined(log: LogContext, old: ProcessRecord, printed: _Printed) -> ProcessRecord:
     """A process with what was printed under its rank."""
-    firsts = [t for t in (old.first_time_s, spoken.first_time_s) if t is not None]
-    lasts = [t for t in (old.last_time_s, spoken.last_time_s) if t is not None]
+    firsts = [t for t in (old.first_time_s, printed.first_time_s) if t is not None]
+    lasts = [t for t in (old.last_time_s, printed.last_time_s) if t is not None]
     changes: dict[str, Any] = {
         "first_time_s": min(firsts, default=None),
         "last_time_s": max(lasts, default=None),
-        "env": spoken.env | dict(old.env),
-        "versions": spoken.versions | dict(old.versions),
-        "local_rank": old.local_rank if old.local_rank is not None else spoken.who.local_rank,
-        "node": old.node or spoken.who.node,
+        "env": printed.env | dict(old.env),
+        "versions": printed.versions | dict(old.versions),
+        "local_rank": old.local_rank if old.local_rank is not None else printed.who.local_rank,
+        "node": old.node or printed.who.node,
     }
-    is_later = old.last_origin is None or (spoken.last and spoken.last.number > (old.last_origin.line or 0))
-    if spoken.last is not None and is_later:
+    is_later = old.last_origin is None or (printed.last and printed.last.number > (old.last_origin.line or 0))
+    if printed.last is not None and is_later:
         who = Writer(old.host, old.pid, old.rank, changes["local_rank"], changes["node"])
-        changes |= _said_last(log, who, spoken.last)
+        changes |= _last_line_of(log, who, printed.last)
     return replace(old, **changes)
 
 
-def _with_last(log: LogContext, facts: dict[str, Any], spoken: _Spoken, last: RawLine | None) -> ProcessRecord:
+def _with_last(log: LogContext, facts: dict[str, Any], printed: _Printed, last: RawLine | None) -> ProcessRecord:
     """The record with its times and its last line: the scanner's, which may be an operation, else the last kept."""
-    line, last_time_s = spoken.last, spoken.last_time_s
+    line, last_time_s = printed.last, printed.last_time_s
     if last is not None and (line is None or last.number >= line.number):
         line = log.another_line(last.number, last.text)
         if line.time_s is not None:
             last_time_s = max(line.time_s, last_time_s or line.time_s)
     if line is not None:
         who = Writer(facts["host"], facts["pid"], facts["rank"], facts["local_rank"], facts["node"])
-        facts |= _said_last(log, who, line)
-    return ProcessRecord(**facts, first_time_s=spoken.first_time_s, last_time_s=last_time_s)
+        facts |= _last_line_of(log, who, line)
+    return ProcessRecord(**facts, first_time_s=printed.first_time_s, last_time_s=last_time_s)
 
 
-def _said_last(log: LogContext, who: Writer, line: Line) -> dict[str, Any]:
+def _last_line_of(log: LogContext, who: Writer, line: Line) -> dict[str, Any]:
     return {
         "last_line": line.rest.strip()[:500],
         "last_line_class": nccl.class_of(line.rest, line.prefix.level, is_nccl=line.prefix.kind == "nccl"),

@@ -80,7 +80,7 @@ class Failure(Struct):
 
     @property
     def last_error(self) -> str | None:
-        """What NCCL said last, from the line after `Last error:`."""
+        """NCCL's last message, from the line after `Last error:`."""
         for at, line in enumerate(self.more):
             _before, found, after = line.partition("Last error:")
             if found:
@@ -129,7 +129,7 @@ class Traceback(Struct):
     is_logged: bool  # a logger's line stands right above
     is_launcher: bool
     spawned: int | None = None  # local rank of the child that torch.multiprocessing speaks of
-    told: tuple[int, ...] = ()  # ranks of which it speaks, whoever wrote it: those that failed
+    of_ranks: tuple[int, ...] = ()  # ranks of which it speaks, whichever rank wrote it: those that failed
 
 
 def is_of_launcher(frames: Sequence[tuple[str, int, str]]) -> bool:
@@ -163,13 +163,13 @@ class _Reader:
         self.expects_header = False
         self.is_nested = False
         self.spawned: int | None = None
-        self.told: list[int] = []
+        self.of_ranks: list[int] = []
         self.is_group = "Exception Group Traceback" in opener.rest
         self.is_boxed = "╭" in opener.rest or "─ Traceback" in opener.rest
         self.last_number = opener.number
 
     def take(self, line: Line) -> bool | None:
-        """True when the line was taken, None when it is somebody else's, False when the block has ended."""
+        """True when the line was taken, None when it is another's, False when the block has ended."""
         text = line.rest
         if self.is_boxed:
             return self._take_boxed(text)
@@ -211,9 +211,9 @@ class _Reader:
 
     def _begin_of_rank(self, rank: int) -> None:
         """What follows is the traceback of a rank that failed: the exception that passes it on says nothing."""
-        if not self.told:
+        if not self.of_ranks:
             self.root = None
-        self.told.append(rank)
+        self.of_ranks.append(rank)
         self.in_message = self.expects_header = self.after_blank = False
         self.frames = []
 
@@ -275,7 +275,7 @@ class _Reader:
     def rooted(self) -> Failure | None:
         """The exception that began it.  The parent's frames are not where its child failed; of a child whose traceback
         is cut the frames that are there count."""
-        if self.told and self.failures:  # called from here, failed there
+        if self.of_ranks and self.failures:  # called from here, failed there
             outer = self.failures[0]
             is_passed_on = self.root is not None and self.root is not outer
             return replace(self.root, frames=outer.frames + self.root.frames) if self.root and is_passed_on else outer
@@ -289,10 +289,10 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
     opener = lines[start]
     reader = _Reader(opener)
     before_it = _line_before(lines, start)
-    said = None if before_it is None else _SPAWNED.match(before_it.rest.strip())
-    reader.spawned = None if said is None else int(said[1])
+    match = None if before_it is None else _SPAWNED.match(before_it.rest.strip())
+    reader.spawned = None if match is None else int(match[1])
     of_rank = _OF_RANK.search(opener.text)
-    reader.told = [] if of_rank is None else [int(of_rank[1])]
+    reader.of_ranks = [] if of_rank is None else [int(of_rank[1])]
     taken, error_lines = [start], []
     for at in range(start + 1, min(len(lines), start + MAX_SKIPPED)):
         line = lines[at]
@@ -331,7 +331,7 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
         is_logged=_is_logged(lines, start),
         is_launcher=is_launcher,
         spawned=reader.spawned,
-        told=tuple(reader.told),
+        of_ranks=tuple(reader.of_ranks),
     )
 
 
@@ -363,7 +363,7 @@ def _is_open(lines: Sequence[Line], start: int, reader: _Reader) -> bool:
 
 
 def _is_deadly(lines: Sequence[Line], start: int, reader: _Reader) -> bool:
-    """Whether nobody caught it: Python's hook printed it (torch marks it with the rank), not a logger."""
+    """Whether it was not caught: Python's hook printed it (torch marks it with the rank), not a logger."""
     opener = lines[start]
     if _is_caught(lines, start):
         return False

@@ -10,9 +10,7 @@ from collections.abc import Iterator, Sequence
 from allready.evidence.log.line import Line
 
 MAX_PIECES = 8
-_MAX_BETWEEN = 64
-"""Lines of other ranks that may stand between the pieces of one."""
-
+_MAX_BETWEEN = 64  # lines of other ranks that may stand between the pieces of one
 _BEGUN = re.compile(
     r"Watchdog caught|Caught collective operation|Timeout at NCCL|Exception \(either|"
     r"NCCL error is detected|[Ff]ailure detected by|watchdog got stuck"
@@ -80,7 +78,7 @@ def _is_head(line: Line) -> bool:
 def _whole(lines: Sequence[Line], at: int, *, is_alone: bool) -> tuple[list[int], str | None]:
     """Where the other pieces are, and the text of all; None when they make no whole.
 
-    is_alone: nobody else's sentence is open, so that pieces without a name are this line's.
+    is_alone: no other sentence is open, so that pieces without a name are this line's.
     """
     places: list[int] = []
     pieces = [lines[at].rest]

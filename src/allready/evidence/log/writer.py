@@ -66,7 +66,7 @@ class WriterResolver:
         self._rank_of_pid: dict[int, set[int]] = {}
         self._local_of_rank: dict[int, set[int]] = {}
         self._local_of_pid: dict[int, set[int]] = {}
-        self.said_ranks: set[int] = set()
+        self.named_ranks: set[int] = set()
         self.processes: set[Process] = set()
         self._tasks: dict[Process, set[int]] = {}
         self._agents: set[WriterKey] = set()
@@ -96,8 +96,8 @@ class WriterResolver:
             self.processes.add((p.host, p.pid))
             if p.task is not None:
                 self._tasks.setdefault((p.host, p.pid), set()).add(p.task)
-        if p.rank is not None and len(self.said_ranks) < MAX_WRITERS:
-            self.said_ranks.add(p.rank)
+        if p.rank is not None and len(self.named_ranks) < MAX_WRITERS:
+            self.named_ranks.add(p.rank)
             _note(self._local_of_rank, p.rank, p.local_rank)
         if p.node is not None and len(self._nodes_seen) < MAX_WRITERS:
             self._nodes_seen.add(p.node)
@@ -116,7 +116,7 @@ class WriterResolver:
                 locals_.add(p.local_rank)
 
     def _meaning_of_tasks(self, by_task: Mapping[int, list[set[int]]]) -> str | None:
-        """Whether the number in front of lines is the "rank", the "node" (one launcher on each), or nobody knows."""
+        """Whether the number in front of lines is the "rank" or the "node" (one launcher on each); None: not known."""
         if not by_task:
             return None
         if any(writer[0] is not None for writer in self._agents):
@@ -129,18 +129,18 @@ class WriterResolver:
         """The process that wrote everything, if the lines name one only and no launcher speaks."""
         if self._agents or self.tasks_are is not None or len(self._nodes_seen) > 1:
             return None
-        if len(self.processes) > 1 or len(self.said_ranks) > 1:
+        if len(self.processes) > 1 or len(self.named_ranks) > 1:
             return None
         if len(self.processes) == 1:
             host, pid = next(iter(self.processes))
             rank = self.rank_of(host, pid)
             if rank is None:
-                rank = next(iter(self.said_ranks), None)
-            elif not self.said_ranks <= {rank}:
+                rank = next(iter(self.named_ranks), None)
+            elif not self.named_ranks <= {rank}:
                 return None
             return Writer(host, pid, rank, None, self._nodes.get((host, pid)))
-        if self.said_ranks:
-            return Writer(rank=next(iter(self.said_ranks))) if self._hints.rank in self.said_ranks else None
+        if self.named_ranks:
+            return Writer(rank=next(iter(self.named_ranks))) if self._hints.rank in self.named_ranks else None
         hints = self._hints
         if hints.rank is None and hints.pid is None and hints.local_rank is None:
             return None

@@ -39,7 +39,7 @@ def raw_codes(stream: OpStream) -> Iterator[npt.NDArray[np.uint16]]:
 class Table:
     """One number for every operation that occurs in any of the streams.
 
-    Where a stream had too many different operations to keep their arguments, all are told apart by name only.
+    Where a stream had too many different operations to keep their arguments, all are kept apart by name only.
     """
 
     def __init__(self, streams: Iterable[OpStream]) -> None:
@@ -150,7 +150,7 @@ def operation(shape: OpShape, seq: int, time_s: float | None = None) -> Operatio
 def iteration_of(marks: Mapping[int, int], place: int) -> int | None:
     """The iteration whose marker came last before the operation at `place`.
 
-    Markers may be thinned out; between two that are further apart it is told only if the operations divide evenly.
+    Markers may be thinned out; between two that are further apart it is known only if the operations divide evenly.
     """
     before = [(n, i) for i, n in marks.items() if n <= place]
     after = [(n, i) for i, n in marks.items() if n > place]

@@ -30,7 +30,7 @@ class Group(Struct):
     name: str
     nranks: int
     is_child: bool
-    is_whole: bool  # as large as the largest that is nobody's child
+    is_whole: bool  # as large as the largest that is no child
     members: dict[int, tuple[Process, CommRecord, OpStream | None]] = {}
 
 

@@ -11,8 +11,7 @@ from allready.evidence.untyped import as_dict, as_int, as_list, as_text
 from allready.model import Absence, GroupProgress, Origin, Position
 
 MAX_COUNT = (1 << 63) - 1
-MAX_UNLISTED = 20_000
-"""Ranks that an answer counts but does not list, named one by one up to here."""
+MAX_UNLISTED = 20_000  # ranks that an answer counts but does not list, named one by one up to here
 
 
 def answer_of(report: Mapping[str, Any], origin: Origin, problem: str | None) -> RasAnswer:

@@ -27,9 +27,7 @@ _RESULT_OF_TEXT = {
     "remote process error": 6,
 }
 
-MAX_RANKS = 1_000_000
-"""A rank or a size beyond is a broken number."""
-
+MAX_RANKS = 1_000_000  # A rank or a size beyond is a broken number
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
 
 

@@ -14,10 +14,9 @@ from allready.evidence.reading import RasAnswer, Reading, Tally
 from allready.evidence.untyped import as_dict
 from allready.model import Event, Origin
 
-MAX_POSITIONS = 100_000
-"""Ranks of all answers together: the first answer and the last ones are kept."""
+MAX_POSITIONS = 100_000  # ranks of all answers together: the first answer and the last ones are kept
 MAX_ANSWERS = 50_000
-"""Answers and events in JSON that are looked at; what follows counts as one of the last."""
+"""Answers and events in JSON that are examined; what follows counts as one of the last."""
 MAX_EVENTS = 20_000
 
 _EVENT_NAMES = (
@@ -44,7 +43,7 @@ def is_ras(head: bytes) -> bool:
     """Whether a file that begins so holds answers of a RAS port."""
     text = head[:65536].decode("utf-8", "replace")
     if re.search(_JSON_REPORT, text):
-        # Communicators with a hash, or the three version fields together, are nobody else's.
+        # Communicators with a hash, or the three version fields together, are no other program's.
         return bool(
             re.search(r'"(?:secondary_hash|communicators_count|missing_ranks_count|cuda_driver_version)"\s*:', text)
         )

@@ -114,9 +114,9 @@ class TextReport:
             for rank, where in comm.hosts.items():
                 hosts[comm.name, rank] = where
             self.answer.groups.append(self._group(comm, dead))
-        told = {comm.row for comm in self._comms.values()}
+        listed = {comm.row for comm in self._comms.values()}
         for row, (size, comms, label) in self._rows.items():
-            if row not in told:
+            if row not in listed:
                 text = f"{label}, {comms} communicators" if comms > 1 else label
                 self.answer.groups.append(
                     GroupProgress(group=f"#{row}", source="ras", label=text, size=size, origin=self.origin)

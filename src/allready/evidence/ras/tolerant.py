@@ -38,7 +38,7 @@ class _Repair:
         self.finished = False
 
     def parse(self) -> tuple[dict[str, Any], int, str | None]:
-        """The object as far as it can be told, where it ends, and the problem."""
+        """The object as far as it is known, where it ends, and the problem."""
         for token in _TOKEN.finditer(self.text):
             string, number, literal, mark, _ = token.groups()
             if mark is not None:

@@ -27,8 +27,7 @@ _PACKAGES = {
 _NATIVE = re.compile(r"(?:\.so(?:\.[\d.]+)?$|\.(?:c|cc|cpp|cu|h|hpp|S)$|^kernel$|^\[|^$)")
 _GENERATED = ("torchinductor_", "/triton_cache/", "/.triton/")
 _TYPED_IN = ("<stdin>", "<ipython", "<cell")
-_OWN = re.compile(r"(?:^|/)allready/(?:live|launch)/")
-"""The wrapper around a rank's script, wherever it is installed."""
+_OWN = re.compile(r"(?:^|/)allready/(?:live|launch)/")  # the wrapper around a rank's script, wherever it is installed
 _INTERPRETER = re.compile(r"(?:^|/)(?:python[\d.]*|libpython[\w.]*|pypy[\d.]*)$")
 _INSTALLED = re.compile(r"(?:site|dist)-packages/")
 _STANDARD_PATH = re.compile(r"/lib(?:64)?/python\d[\d.]*/")

@@ -23,7 +23,7 @@ _FILE_PID = re.compile(
 _FILE_RANK = re.compile(r"(?<![a-z])rank[._-]?(\d{1,7})(?=\D|$)", re.IGNORECASE)
 _FILE_NODE = re.compile(r"(?<![a-z])(node[._-]?\d{1,7})(?=\D|$)", re.IGNORECASE)
 
-_LOOKS = re.compile(
+_FORMS = re.compile(
     r'^(?:Process \d+: |Python v\d\S* \(|Thread (?:0x[0-9A-Fa-f]+|\d+)(?: \((?:idle|active)[+gil]*\)|: ")'
     r"| {4}\S.* \(\S+\)$|(?:Current thread|Thread|Stack).{0,80}\(most recent call first\):"
     r'| {2}File ".*", line \d+,? in '
@@ -50,7 +50,7 @@ def is_stacks(head: bytes) -> bool:
     if not _ANCHOR.search(text):
         return False
     lines = [_PREFIX.sub("", x, count=1) for x in text.split("\n")[:400] if x.strip()]
-    return sum(1 for x in lines if _LOOKS.match(x)) * 2 > len(lines)
+    return sum(1 for x in lines if _FORMS.match(x)) * 2 > len(lines)
 
 
 def read_stacks(data: bytes, source: str) -> Reading:
@@ -111,10 +111,10 @@ class _Reader:
         return self.writers[prefix]
 
     def take_processes(self, found: list[OpenProcess], problem: str | None) -> None:
-        """The processes of a JSON list; a header line before it may have told their rank."""
-        told = self.writers[""].pending if "" in self.writers else {}
-        rank = told.pop("rank", None)
-        told.clear()
+        """The processes of a JSON list; a header line before it may give their rank."""
+        pending = self.writers[""].pending if "" in self.writers else {}
+        rank = pending.pop("rank", None)
+        pending.clear()
         if len(found) == 1 and isinstance(rank, int):
             found[0].rank = rank
         self.processes += found[: MAX_PROCESSES - len(self.processes)]

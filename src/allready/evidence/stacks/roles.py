@@ -23,8 +23,7 @@ _LAUNCHER_FILES = (
     "accelerate/commands/launch.py", "deepspeed/launcher/",
 )  # fmt: skip
 _LOADER_FILES = ("torch/utils/data/_utils/worker.py", "torchdata/_internal/worker.py")
-_RANK_MODULES = ("allready.live.beacon",)
-"""Wrappers inside of which a rank's script runs."""
+_RANK_MODULES = ("allready.live.beacon",)  # wrappers inside of which a rank's script runs
 _PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
 _FLAGS_WITH_VALUE = {"-W", "-X", "-Q", "--check-hash-based-pycs"}
 

@@ -51,6 +51,8 @@ class Fault:
 
     kind: ClassVar[str]
     scenario_only: ClassVar[bool] = False
+    slot: ClassVar[str] = ""
+    """What it changes of its nodes, where no other fault may."""
     start_s: float = 0.0  # seconds after the start of the scenario
     end_s: float | None = None  # seconds after the start when it is lifted; none: at the end
 
@@ -65,11 +67,9 @@ class Fault:
             raise UsageError("fault {kind}: {why}", kind=self.kind, why=why)
 
     def problem(self) -> str | None:
-        """What is wrong with the values, if anything."""
         return None
 
     def nodes_named(self) -> tuple[int, ...]:
-        """Every node that the fault names."""
         found: list[int] = []
         for name in ("node", "source", "target", "nodes"):
             value = getattr(self, name, None)
@@ -92,11 +92,11 @@ class Fault:
 
     def slots_taken(self) -> tuple[tuple[str, ...], ...]:
         """Things of which only one fault at a time can change each, such as the MTU of a node."""
-        return ()
+        return tuple((self.slot, str(node)) for node in self.nodes_named()) if self.slot else ()
 
-    def effects(self, lab: LabView) -> tuple[Effect, ...]:
+    def effects(self, lab: LabView) -> tuple[Effect, ...]:  # noqa: ARG002 - for those that do something to it
         """What to do to the lab; the same answer when asked again to take it back."""
-        raise NotImplementedError
+        return ()
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON and TOML: {"fault": KIND, ...}, without what has its default value."""

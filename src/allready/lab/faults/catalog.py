@@ -13,39 +13,14 @@ from typing import Any
 import msgspec
 
 from allready.errors import UsageError
+from allready.lab.faults import filters, launch, links, machine
 from allready.lab.faults.base import Fault
-from allready.lab.faults.filters import (
-    DataPortsDropped,
-    IdleForgotten,
-    MtuBlackHole,
-    OneWayDrop,
-    PortDropped,
-    RandomLoss,
-)
-from allready.lab.faults.launch import DoNotStart, StartLate
-from allready.lab.faults.links import InterfaceMtu, LinkDown, SecondInterface, SlowLink
-from allready.lab.faults.machine import HostsEntry, HostsLoopback, HostsMissing, TinyShm
 
 FAULTS: Mapping[str, type[Fault]] = {
-    fault.kind: fault
-    for fault in (
-        DoNotStart,
-        StartLate,
-        PortDropped,
-        DataPortsDropped,
-        OneWayDrop,
-        IdleForgotten,
-        MtuBlackHole,
-        LinkDown,
-        SlowLink,
-        RandomLoss,
-        HostsLoopback,
-        HostsEntry,
-        HostsMissing,
-        TinyShm,
-        SecondInterface,
-        InterfaceMtu,
-    )
+    found.kind: found
+    for module in (launch, filters, links, machine)
+    for found in vars(module).values()
+    if isinstance(found, type) and issubclass(found, Fault) and found is not Fault
 }
 """Name of a fault -> its class."""
 
@@ -109,13 +84,24 @@ def from_words(words: Sequence[str]) -> Fault:
     Raises:
         UsageError: as `from_mapping`.
     """
-    values: dict[str, Any] = {"fault": words[0] if words else ""}
+    return from_mapping({"fault": words[0] if words else "", **parameters(words)})
+
+
+def parameters(words: Sequence[str]) -> dict[str, str]:
+    """What stands behind the name of a fault: PARAMETER=VALUE ...
+
+    Raises:
+        UsageError: something else, or a parameter twice.
+    """
+    values: dict[str, str] = {}
     for word in words[1:]:
         name, equals, value = word.partition("=")
         if not equals or name in values:
-            raise UsageError("write each parameter once, as NAME=VALUE, not {word!r}", word=word)
+            raise UsageError(
+                "fault {kind}: write each parameter once, as NAME=VALUE, not {word!r}", kind=words[0], word=word
+            )
         values[name] = value
-    return from_mapping(values)
+    return values
 
 
 def from_file(path: Path) -> tuple[Fault, ...]:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from allready.lab.faults.base import Effect, Fault
-from allready.lab.network import LabView
+from allready.lab.faults.base import Fault
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,14 +11,9 @@ class DoNotStart(Fault):
     """The command of `node` is never started."""
 
     kind: ClassVar[str] = "do_not_start"
+    slot: ClassVar[str] = "launch"
     scenario_only: ClassVar[bool] = True
     node: int  # the node that stays away
-
-    def slots_taken(self) -> tuple[tuple[str, ...], ...]:
-        return (("launch", str(self.node)),)
-
-    def effects(self, lab: LabView) -> tuple[Effect, ...]:  # noqa: ARG002 - the interface
-        return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,15 +21,10 @@ class StartLate(Fault):
     """The command of `node` starts `delay_s` after the others."""
 
     kind: ClassVar[str] = "start_late"
+    slot: ClassVar[str] = "launch"
     scenario_only: ClassVar[bool] = True
     node: int  # the late node
     delay_s: float  # seconds
 
     def problem(self) -> str | None:
         return None if 0 < self.delay_s <= 86_400 else "delay_s is above 0, at most 86400"
-
-    def slots_taken(self) -> tuple[tuple[str, ...], ...]:
-        return (("launch", str(self.node)),)
-
-    def effects(self, lab: LabView) -> tuple[Effect, ...]:  # noqa: ARG002 - the interface
-        return ()

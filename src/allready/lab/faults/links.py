@@ -15,10 +15,8 @@ class LinkDown(Fault):
     """The cable of `node` is pulled at the switch: eth0 stays configured and loses its carrier."""
 
     kind: ClassVar[str] = "link_down"
+    slot: ClassVar[str] = "cable"
     node: int  # the node whose cable is pulled
-
-    def slots_taken(self) -> tuple[tuple[str, ...], ...]:
-        return (("cable", str(self.node)),)
 
     def effects(self, lab: LabView) -> tuple[Effect, ...]:
         port = lab.port(self.node)
@@ -67,15 +65,13 @@ class InterfaceMtu(Fault):
     """eth0 of `node` has another MTU than its peers."""
 
     kind: ClassVar[str] = "interface_mtu"
+    slot: ClassVar[str] = "mtu"
     node: int  # the node that differs
     mtu_bytes: int  # its MTU
 
     def problem(self) -> str | None:
         # Below 1280 the kernel takes IPv6 off the interface, and would not give it back.
         return None if 1280 <= self.mtu_bytes <= 65535 else "mtu_bytes is 1280 to 65535"
-
-    def slots_taken(self) -> tuple[tuple[str, ...], ...]:
-        return (("mtu", str(self.node)),)
 
     def effects(self, lab: LabView) -> tuple[Effect, ...]:
         op: Op = {"op": "mtu", "at": self.node, "name": INTERFACE}

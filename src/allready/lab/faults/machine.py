@@ -80,14 +80,12 @@ class TinyShm(Fault):
     """The /dev/shm of `node` is as small as a container's default."""
 
     kind: ClassVar[str] = "tiny_shm"
+    slot: ClassVar[str] = "shm"
     node: int  # the node
     size_bytes: int = 64 * 1024**2  # its size; 64M, 1G and the like are understood
 
     def problem(self) -> str | None:
         return None if 4096 <= self.size_bytes < 2**50 else "size_bytes is at least 4096"
-
-    def slots_taken(self) -> tuple[tuple[str, ...], ...]:
-        return (("shm", str(self.node)),)
 
     def effects(self, lab: LabView) -> tuple[Effect, ...]:  # noqa: ARG002 - the interface
         return (Tmpfs(self.node, "/dev/shm", self.size_bytes),)  # noqa: S108 - the mount point itself

@@ -4,25 +4,24 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from allready.errors import UsageError
 
 FLAGS = ("nnodes", "node-rank", "nproc-per-node", "master-addr", "master-port")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCommand:
+class NodeCommand(Struct, frozen=True, kw_only=True):
     """One process to start in a node."""
 
     node: int
     argv: tuple[str, ...]
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = {}
     label: str = ""  # before its lines on the terminal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """How many nodes and ranks, and where rank 0 listens."""
 
     num_nodes: int
@@ -31,16 +30,13 @@ class Layout:
     master_port: int = 29500
 
     def node_of(self, rank: int) -> int:
-        """The node of a rank."""
         return rank // self.nproc_per_node
 
     def ranks_of(self, node: int) -> tuple[int, ...]:
-        """The ranks of a node."""
         return tuple(range(node * self.nproc_per_node, (node + 1) * self.nproc_per_node))
 
     @property
     def world_size(self) -> int:
-        """Ranks altogether."""
         return self.num_nodes * self.nproc_per_node
 
 

@@ -1,5 +1,6 @@
 """What is done from outside the ranks: the network, pulses, the end of a pause, a noisy neighbour, the tidying up."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -49,7 +50,7 @@ class Driver:
             if fault.step is None and fault.after_s == 0:
                 self._apply(fault, None)
             elif fault.step is None:
-                self._later(fault.after_s, self._applying(fault, None))
+                self._later(fault.after_s, functools.partial(self._apply, fault, None))
         self._thread.start()
 
     def close(self) -> None:
@@ -153,9 +154,6 @@ class Driver:
         os.sched_setaffinity(spinner.pid, {cpu})
 
     # --- the lab
-
-    def _applying(self, fault: NetFault, truth: Injected | None) -> Callable[[], None]:
-        return lambda: self._apply(fault, truth)
 
     def _apply(self, fault: NetFault, truth: Injected | None, times: int = 1) -> None:
         if self._lab is None:

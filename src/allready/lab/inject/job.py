@@ -101,7 +101,6 @@ class Job:
         return bool(self._waiting) or any(p.poll() is None for p in self.processes.values())
 
     def send(self, number: signal.Signals) -> None:
-        """A signal to every command that still runs."""
         for process in self.processes.values():
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -125,7 +124,6 @@ class Job:
                 end_group(process)
 
     def truth(self) -> list[Injected]:
-        """What was injected so far."""
         return read_truth(self._folder)
 
     def problems(self) -> list[str]:

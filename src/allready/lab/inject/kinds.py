@@ -1,15 +1,15 @@
 """The faults that ranks can have, as data: name, parameters, and who carries them out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 Layer = Literal["process", "collective", "pace", "driver"]
 Value = str | int | float
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """One kind of fault.
 
     `layer`: "process" strikes once, "collective" changes a call, "pace" comes again with every step, "driver" is done

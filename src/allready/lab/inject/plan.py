@@ -3,12 +3,14 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from allready.errors import UsageError
 from allready.lab.faults import FAULTS, Fault, from_mapping
+from allready.lab.faults.catalog import parameters
 from allready.lab.inject.kinds import CHOICES, CHOICES_OF, KINDS, Kind, Value
 
 HOOK = Path(__file__).with_name("hook")
@@ -17,8 +19,7 @@ PLAN_VARIABLE = "ALLREADY_LAB_INJECT"
 PLAN_FILE = "plan.json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankFault:
+class RankFault(Struct, frozen=True, kw_only=True):
     """A fault in a rank, checked.  `step` counts from 0; `at` "import": when the rank has imported its framework."""
 
     id: int
@@ -26,17 +27,15 @@ class RankFault:
     rank: int | str  # "all" where the kind allows it
     step: int = 0
     at: str = "step"
-    values: Mapping[str, Value] = field(default_factory=dict)
+    values: Mapping[str, Value] = {}
 
     def as_dict(self) -> dict[str, Any]:
-        """For the rank's side."""
         layer = KINDS[self.kind].layer if self.kind in KINDS else "driver"
         own = {"id": self.id, "kind": self.kind, "rank": self.rank, "step": self.step, "at": self.at, "layer": layer}
         return own | dict(self.values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetFault:
+class NetFault(Struct, frozen=True, kw_only=True):
     """A fault of the lab's network or nodes that comes at a step of a rank, or `after_s` seconds after the start.
 
     `repeat`: it is applied and lifted so often (`up_s` between); `lasts_s` None: until the end.
@@ -52,8 +51,7 @@ class NetFault:
     up_s: float = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultPlan:
+class FaultPlan(Struct, frozen=True, kw_only=True):
     """Everything to be injected into one job.  `step_of`: as in `plan_of`."""
 
     rank_faults: tuple[RankFault, ...] = ()
@@ -97,7 +95,7 @@ def plan_of(wanted: Sequence[Sequence[str]], *, step_of: str = "auto", seed: int
     in_ranks: list[RankFault] = []
     in_net: list[NetFault] = []
     for number, words in enumerate(wanted, 1):
-        values = _values(words)
+        values = parameters(words)
         kind = words[0] if words else ""
         if kind in KINDS:
             in_ranks.append(rank_fault(number, kind, values))
@@ -106,18 +104,6 @@ def plan_of(wanted: Sequence[Sequence[str]], *, step_of: str = "auto", seed: int
         else:
             raise UsageError("unknown fault {kind!r}; valid: {known}", kind=kind, known=", ".join([*KINDS, *FAULTS]))
     return FaultPlan(rank_faults=tuple(in_ranks), net_faults=tuple(in_net), step_of=step_of, seed=seed)
-
-
-def _values(words: Sequence[str]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for word in words[1:]:
-        name, equals, value = word.partition("=")
-        if not equals or name in values:
-            raise UsageError(
-                "fault {kind}: write each parameter once, as NAME=VALUE, not {word!r}", kind=words[0], word=word
-            )
-        values[name] = value
-    return values
 
 
 def usage(kind: Kind) -> str:

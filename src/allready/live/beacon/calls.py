@@ -56,8 +56,8 @@ class Calls:
 
 
 def may_be_compiled(text: str, names: "dict[str, Any]") -> bool:
-    """Whether what is called by this name can be a compiled function of JAX; local names may be anything but a wait
-    that everybody knows."""
+    """Whether what is called by this name can be a compiled function of JAX; local names may be anything but a
+    well-known wait."""
     first, *rest = text.split(".")
     if not text or not all(part.isidentifier() for part in (first, *rest)):
         return bool(text) and text.rpartition(".")[2] not in OTHER_WAITS

@@ -5,11 +5,11 @@ import _signal  # type: ignore[import-not-found]  # `signal` builds enumerations
 RUN_DIR = "ALLREADY_RUN_DIR"
 RANK_DIR = "ALLREADY_RANK_DIR"
 PARENT_PID = "ALLREADY_PARENT_PID"
-VARIABLES = (RUN_DIR, RANK_DIR, PARENT_PID)
 
 STACK_SIGNAL: int = _signal.SIGRTMIN + 7
 """Prints the Python stacks.  A real-time signal, because libraries and schedulers use SIGUSR1 and SIGUSR2."""
 
+# In the folder of a rank: its cell, what torch's recorders hold (of NCCL, or of the only one; and of the CPU backends
+# beside NCCL), Python stacks on demand, and those of the moment of a crash.
 CELL, RING, CPU_RING, DUMP, CPU_DUMP = "cell", "ring.json", "ring.cpu.json", "dump.pickle", "dump.cpu.pickle"
 STACKS, CRASH = "stacks.txt", "crash.txt"
-DUMPS_PREFIX = "fr_trace_rank_"

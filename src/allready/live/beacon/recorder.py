@@ -249,7 +249,6 @@ class Recorder:
         self._ring_cost_s = max(time.thread_time() - began_s, self._ring_cost_s / 2)
 
     def write_dump(self) -> None:
-        """Write the pickles with stacks."""
         used = [s for s in self._sources or () if s.is_used and s.dump is not None]
         for at, source in enumerate(used):
             assert source.dump is not None
@@ -292,7 +291,6 @@ class _HiddenCompiler(set[str]):
 
     @classmethod
     def take_away(cls, known: "set[str] | None") -> None:
-        """As it was."""
         torch = sys.modules.get("torch")
         if known is not None and isinstance(getattr(torch, "_lazy_modules", None), cls):
             torch._lazy_modules = known  # type: ignore[union-attr]  # noqa: SLF001

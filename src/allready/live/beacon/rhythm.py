@@ -21,7 +21,6 @@ class Rhythm:
 
     @property
     def is_calm(self) -> bool:
-        """Whether nothing has changed for a while."""
         return self._windows >= CALM_WINDOWS
 
     def note(self, now_s: float, operations: int) -> None:

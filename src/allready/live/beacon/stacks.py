@@ -78,5 +78,4 @@ def _names() -> dict[int, str]:
 
 
 def _line(text: str) -> str:
-    """On one line."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)

@@ -1,9 +1,9 @@
 """What an agent reads out of a cell: the payload as typed values, however it was damaged."""
 
 import functools
-from dataclasses import dataclass
 
 import msgspec
+from msgspec import Struct
 
 from allready.model.live import GroupMark
 
@@ -17,8 +17,7 @@ _MAX_TEXT = 400
 _MAX_COUNT = 1 << 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellState:
+class CellState(Struct, frozen=True, kw_only=True):
     """What one rank reports.
 
     `phase`, `site`, `site_since_s` (wall clock), `framework`: as in `RankStatus`.  `stack_id`: equal as long as the

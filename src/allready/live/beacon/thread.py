@@ -84,7 +84,6 @@ class _Worker:
 
     @property
     def is_there(self) -> bool:
-        """Whether it was begun and not halted."""
         return not self._is_halted
 
     def wake(self) -> None:

@@ -57,7 +57,6 @@ class BeaconCellReader(CellReader):
         return words is not None and words[WORDS[f"{kind}_done"]] == number
 
     def is_dumping(self) -> bool:
-        """Whether the beacon makes a dump."""
         words = self.words()
         return words is not None and words[WORDS["is_dumping"]] == 1
 

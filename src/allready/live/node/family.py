@@ -5,7 +5,8 @@ They are listed every two seconds, and sampled every time.
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from allready.evidence.secrets import masked
 from allready.model import ProcessState
@@ -29,14 +30,12 @@ _LOADER_WORDS = ("multiprocessing.spawn",)
 _VERSIONED = re.compile(r"-\d+(\.\d+)*$")
 
 
-@dataclass(slots=True)
-class Window:
+class Window(Struct):
     """CPU seconds of a process over the last moments."""
 
     samples: deque[tuple[float, float]] = field(default_factory=deque)
 
     def add(self, now_s: float, cpu_s: float) -> None:
-        """What it has used up to now (monotonic)."""
         self.samples.append((now_s, cpu_s))
         while len(self.samples) > 2 and now_s - self.samples[1][0] >= WINDOW_S:
             self.samples.popleft()
@@ -49,8 +48,7 @@ class Window:
         return max(0.0, (after - before) / (ended - begun))
 
 
-@dataclass(slots=True)
-class _Member:
+class _Member(Struct):
     stat: Stat
     parent: int
     found_s: float
@@ -59,12 +57,11 @@ class _Member:
     cpu: Window = field(default_factory=Window)
 
 
-@dataclass(slots=True)
-class Family:
+class Family(Struct):
     """All descendants of one process, at most 128."""
 
     pid: int
-    _members: dict[int, _Member] = field(default_factory=dict)
+    _members: dict[int, _Member] = {}
     _command: str = ""
 
     def refresh(self, now_s: float) -> None:
@@ -113,11 +110,9 @@ class Family:
         return sum(shares) if shares else None
 
     def pids(self) -> tuple[int, ...]:
-        """Who there is."""
         return tuple(self._members)
 
     def states(self) -> tuple[tuple[int, ProcessState], ...]:
-        """Pid and state of each."""
         return tuple((pid, m.stat.state) for pid, m in self._members.items())
 
     def rows(self) -> tuple[ChildRow, ...]:

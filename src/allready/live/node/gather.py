@@ -7,13 +7,14 @@ beside.  Whatever fails or is late is a line in `problems`; the rest is evidence
 import base64
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec import Struct
+
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
-from allready.live import run_paths
+from allready.live.beacon import names
 from allready.live.node.kernel import KernelLog, chosen
 from allready.live.node.rank import RankWatch
 from allready.live.node.stacks import StackFile, child_head, head, spy, spy_program
@@ -43,19 +44,18 @@ RESERVE_S = 0.15
 """Kept for putting the answer together."""
 
 
-@dataclass(slots=True)
-class Gathering:
+class Gathering(Struct):
     """One round.  `until`: monotonic."""
 
     ranks: Sequence[RankWatch]
     host: str
     until: float
     stack_signal: int
-    problems: list[str] = field(default_factory=list)
-    _files: dict[int, StackFile] = field(default_factory=dict)
-    _requests: dict[int, int] = field(default_factory=dict)
+    problems: list[str] = []
+    _files: dict[int, StackFile] = {}
+    _requests: dict[int, int] = {}
     _kinds: tuple[str, ...] = ()
-    _fresh: set[tuple[int, str]] = field(default_factory=set)
+    _fresh: set[tuple[int, str]] = set()
     _spied: Task[dict[int, str]] | None = None
     has_spied: bool = False
 
@@ -66,9 +66,7 @@ class Gathering:
             if not rank.is_alive():
                 continue
             pid = rank.handle.pid
-            file = StackFile(
-                run_paths.stack_path(rank.folder()), self.stack_signal, pid=pid, pidfd=rank.pidfd, cell=rank.cell
-            )
+            file = StackFile(rank.folder / names.STACKS, self.stack_signal, pid=pid, pidfd=rank.pidfd, cell=rank.cell)
             number = file.ask_rank(pid, self._kinds)
             if number is not None:
                 self._requests[rank.handle.rank] = number
@@ -77,7 +75,6 @@ class Gathering:
         self._spied = self._start_spy()
 
     def wait(self) -> None:
-        """Wait until all have answered, or time is up."""
         last = self.until - RESERVE_S
         until = min(last, time.monotonic() + RECORDS_S)
         waiting = [rank for rank in self.ranks if rank.handle.rank in self._requests]
@@ -85,14 +82,10 @@ class Gathering:
             polled = [file.poll() for file in self._files.values()]  # at every one of them
             now = time.monotonic()
             waiting = [rank for rank in waiting if not self._has_answered(rank)]
-            is_written = all(polled) or self._all_silent(now)
+            is_written = all(polled) or all(file.is_silent(now, ANSWER_S) for file in self._files.values())
             if now >= last or (is_written and (not waiting or now >= until)):
                 return
             time.sleep(POLL_S)
-
-    def _all_silent(self, now: float) -> bool:
-        """Whether every stack that is still missing has been asked for long ago."""
-        return all(file.is_silent(now, ANSWER_S) for file in self._files.values())
 
     def _has_answered(self, rank: RankWatch) -> bool:
         number = self._requests[rank.handle.rank]
@@ -124,13 +117,12 @@ class Gathering:
             return None
 
     def problem(self, text: str) -> None:
-        """Something that could not be had."""
         if len(self.problems) < MAX_PROBLEMS and text not in self.problems:
             self.problems.append(text)
 
     def _of(self, rank: RankWatch, spied: dict[int, str]) -> RankEvidence:
         handle, pid = rank.handle, rank.handle.pid
-        folder = rank.folder()
+        folder = rank.folder
         is_alive = rank.is_alive()
         syscall, path = syscall_of(pid) if is_alive else (None, None)
         children = rank.family.rows() if is_alive else ()
@@ -140,14 +132,10 @@ class Gathering:
             status=rank.status,
             stack=stack,
             why_no_stack=why,
-            ring=self._records(rank, "ring", (run_paths.ring_path(folder), run_paths.cpu_ring_path(folder))).decode(
-                errors="replace"
-            ),
+            ring=self._records(rank, "ring", (folder / names.RING, folder / names.CPU_RING)).decode(errors="replace"),
             dump=""
             if _is_outdated(folder)
-            else base64.b64encode(
-                self._records(rank, "dump", (run_paths.dump_path(folder), run_paths.cpu_dump_path(folder)))
-            ).decode(),
+            else base64.b64encode(self._records(rank, "dump", (folder / names.DUMP, folder / names.CPU_DUMP))).decode(),
             log_tail=tail(handle.log_path),
             nccl_log_tail=tail(newest(handle.nccl_log_glob)),
             wchan=wchan_of(pid) if is_alive else None,
@@ -170,7 +158,7 @@ class Gathering:
         elif rank.is_alive():
             why = file.why_not(handle.pid) if file is not None else "not asked"
         else:
-            crash = tail(run_paths.crash_path(rank.folder()))
+            crash = tail(rank.folder / names.CRASH)
             why = "" if crash else "ended"
             if crash:
                 parts.append(head(handle.rank, handle.pid, self.host) + crash)
@@ -244,8 +232,8 @@ def _is_outdated(folder: Path) -> bool:
     A dump is written right after a ring, on demand; the last ring of a rank that leaves its script has the call that it
     left for, and a dump of an earlier question has not.
     """
-    rings = [_modified_s(path) for path in (run_paths.ring_path(folder), run_paths.cpu_ring_path(folder))]
-    dumps = [_modified_s(path) for path in (run_paths.dump_path(folder), run_paths.cpu_dump_path(folder))]
+    rings = [_modified_s(path) for path in (folder / names.RING, folder / names.CPU_RING)]
+    dumps = [_modified_s(path) for path in (folder / names.DUMP, folder / names.CPU_DUMP)]
     return max(dumps) < max(rings)
 
 

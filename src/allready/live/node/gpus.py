@@ -9,8 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 STALE_S = 5.0
 END_S = 1.0
@@ -18,8 +19,7 @@ MAX_LINE = 1 << 16
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
-@dataclass(frozen=True, slots=True)
-class GpuNow:
+class GpuNow(Struct, frozen=True):
     """One GPU.  None: it does not report that."""
 
     busy_share: float | None
@@ -41,7 +41,7 @@ class GpuWatch:
     def __init__(self, argv: Sequence[str] | None = None) -> None:
         self.problem: str | None = None
         self._now: dict[int, GpuNow] = {}
-        self._heard_s = time.monotonic()
+        self._answered_s = time.monotonic()
         self._thread: threading.Thread | None = None
         # -P: a json.py in the user's directory must not be imported in place of the library's.
         argv = argv or [sys.executable, "-P", "-m", "allready.live.node.gpu_feed"]
@@ -58,14 +58,14 @@ class GpuWatch:
 
     def read(self, index: int | None) -> GpuNow | None:
         """The newest values of a GPU, at most 5 s old; None when there are none."""
-        if index is None or time.monotonic() - self._heard_s > STALE_S:
+        if index is None or time.monotonic() - self._answered_s > STALE_S:
             return None
         return self._now.get(index)
 
     def why_silent(self) -> str | None:
         """Why there are no values: NVML is missing, or does not answer (a broken GPU)."""
-        if self.problem is None and time.monotonic() - self._heard_s > STALE_S:
-            return f"NVML has not answered for {time.monotonic() - self._heard_s:.0f} s"
+        if self.problem is None and time.monotonic() - self._answered_s > STALE_S:
+            return f"NVML has not answered for {time.monotonic() - self._answered_s:.0f} s"
         return self.problem
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class GpuWatch:
                     self.problem = str(values_of["unavailable"])[:300]
                     return
                 self._now = {int(index): _now(values) for index, values in values_of.items()}
-                self._heard_s = time.monotonic()
+                self._answered_s = time.monotonic()
             except (ValueError, TypeError, AttributeError, IndexError):
                 continue
 

@@ -1,11 +1,11 @@
 """What the observer needs to know of a rank that the launcher started."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankHandle:
+
+class RankHandle(Struct, frozen=True, kw_only=True):
     """One rank of the present attempt.
 
     `nccl_log_glob`: a pattern for the files that NCCL writes for this rank; empty when there are none.

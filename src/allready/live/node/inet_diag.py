@@ -1,6 +1,6 @@
 """TCP connections from the kernel itself (INET_DIAG over netlink): queues, retransmissions, rates.
 
-Works in any network namespace (the calling thread's) and without rights: everybody may see sockets, and whose they are
+Works in any network namespace (the calling thread's) and without rights: any user may see sockets, and whose they are
 is found out through /proc.  Older kernels give a shorter `tcp_info`: what it lacks is None.
 """
 
@@ -95,8 +95,6 @@ def _address(family: int, raw: bytes) -> str:
 
 
 def _info(data: bytes, timer: int, retransmits: int) -> dict[str, Any]:
-    """The fields of a `tcp_info`, as many as it has."""
-
     def u32(at: int) -> int | None:
         return int.from_bytes(data[at : at + 4], sys.byteorder) if len(data) >= at + 4 else None
 

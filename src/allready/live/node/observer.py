@@ -4,9 +4,11 @@
 threads; every one has a deadline, and what hangs (NVML, drivers, RAS) hangs somewhere else.
 """
 
+import contextlib
+import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from allready.errors import DeadlineExceeded, FactUnavailable
@@ -17,7 +19,6 @@ from allready.live.node.gpus import GpuWatch, has_driver
 from allready.live.node.handle import RankHandle
 from allready.live.node.kernel import KernelLog
 from allready.live.node.links import LinkWatch
-from allready.live.node.locks import DeadlineLock
 from allready.live.node.oom_kills import OomKills
 from allready.live.node.path_mtu import PathSizes
 from allready.live.node.pauses import Pauses
@@ -271,3 +272,34 @@ class NodeObserver:
         if why:
             round_.problem(why)
         return text
+
+
+class DeadlineLock:
+    """Like `threading.Lock`, for `with lock.held(timeout_s)`."""
+
+    def __init__(self, what: str) -> None:
+        """`what` goes on inside, for the message."""
+        self._lock = threading.Lock()
+        self._what = what
+
+    @contextlib.contextmanager
+    def held(self, timeout_s: float) -> Iterator[None]:
+        """Have it for the block.
+
+        Raises:
+            DeadlineExceeded: another thread has had it for so long.
+        """
+        with self.wanted(timeout_s) as is_held:
+            if not is_held:
+                raise DeadlineExceeded(f"{self._what} has been going on for more than {timeout_s:.1f} s")
+            yield
+
+    @contextlib.contextmanager
+    def wanted(self, timeout_s: float) -> Iterator[bool]:
+        """The same for who must go on without it; whether he has it."""
+        is_held = self._lock.acquire(timeout=max(0.0, timeout_s))
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                self._lock.release()

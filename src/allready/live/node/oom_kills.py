@@ -1,6 +1,6 @@
 """Which of several deaths by SIGKILL were the OOM killer's."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct
 
 from allready.proc.cgroup import CgroupFiles, num_oom_kills
 
@@ -8,16 +8,15 @@ KILL_IS_FRESH_S = 15.0
 """A process that the kernel chose may take so long to give its memory back before it is seen dead."""
 
 
-@dataclass(slots=True)
-class OomKills:
+class OomKills(Struct):
     """Assigns the kills that the counters of control groups show to deaths.
 
     Ranks of one node mostly share a group, and its counter does not show which process died: every count is used for
     one death, and is forgotten when no rank is seen dead soon after (then it was some child of a rank).
     """
 
-    _used: dict[str, int] = field(default_factory=dict)
-    _grown: dict[str, list[float]] = field(default_factory=dict)  # when each unused kill was first seen
+    _used: dict[str, int] = {}
+    _grown: dict[str, list[float]] = {}  # when each unused kill was first seen
 
     def sample(self, files: CgroupFiles, now_s: float) -> None:
         """Read the counter; to be called for every rank at every sample.  `now_s`: monotonic."""
@@ -26,7 +25,6 @@ class OomKills:
             self.count(files.memory, count, now_s)
 
     def count(self, group: str, count: int, now_s: float) -> None:
-        """What the counter of a group shows now."""
         grown = self._grown.setdefault(group, [])
         used = self._used.setdefault(group, count)
         grown += [now_s] * min(1000, max(0, count - used))

@@ -7,15 +7,16 @@ A host or firewall that drops such datagrams answers neither, which shows nothin
 
 import contextlib
 import errno
-import ipaddress
 import select
 import socket
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from allready.facts.tasks import Task
 from allready.live.node.reach import MAX_ADDRESSES, others
+from allready.messaging.sockets import udp_overhead_bytes, udp_socket
 from allready.model.live import PathSize, SocketRow
 
 PORT = 1
@@ -29,7 +30,7 @@ MAX_STEPS = 3
 """Of one host: Linux answers six such datagrams at once, and one a second after that."""
 MIN_BACKOFF = 2
 
-_IP_MTU_DISCOVER, _IP_MTU, _IPV6_MTU_DISCOVER, _IPV6_MTU, _PROBE = 10, 14, 23, 24, 3
+_IP_MTU, _IPV6_MTU = 14, 24
 
 
 def unanswered(rows: Iterable[SocketRow]) -> dict[str, str]:
@@ -41,17 +42,15 @@ def unanswered(rows: Iterable[SocketRow]) -> dict[str, str]:
     )
 
 
-@dataclass(slots=True)
-class _Host:
+class _Host(Struct):
     remote: str
     local: str
     with_steps: bool = True
     mtu_bytes: int = 0
-    answered: set[int] = field(default_factory=set)
-    tries: dict[int, int] = field(default_factory=dict)
+    answered: set[int] = set()
+    tries: dict[int, int] = {}
 
     def sizes(self, number: int) -> tuple[int, ...]:
-        """What to send in a round."""
         steps = tuple(s for s in STEPS_BYTES if s < self.mtu_bytes)[:MAX_STEPS]
         steps = steps if number == 1 and self.with_steps else ()
         wanted = (SHORT_BYTES, self.mtu_bytes, *steps) if number < NUM_ROUNDS - 1 else (self.mtu_bytes,)
@@ -150,8 +149,7 @@ def _mtu_bytes(host: _Host) -> int:
 def _sent(host: _Host, size_bytes: int) -> socket.socket:
     sock = _opened(host)
     try:
-        headers = 48 if sock.family == socket.AF_INET6 else 28
-        sock.send(bytes(max(0, size_bytes - headers)))
+        sock.send(bytes(max(0, size_bytes - udp_overhead_bytes(host.remote))))
     except OSError:
         sock.close()
         raise
@@ -159,13 +157,8 @@ def _sent(host: _Host, size_bytes: int) -> socket.socket:
 
 
 def _opened(host: _Host) -> socket.socket:
-    family = socket.AF_INET6 if ipaddress.ip_address(host.remote).version == 6 else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    sock = udp_socket(host.remote)
     try:
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PROBE)
-        else:
-            sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PROBE)
         sock.bind((host.local, 0))  # the way that the connection takes
         sock.connect((host.remote, PORT))
     except OSError:

@@ -10,7 +10,8 @@ import os
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from allready.model import ProcessState
 from allready.proc.process import ProcessId, read_stat
@@ -23,8 +24,7 @@ MIN_SAMPLES_S = 0.9
 """A share is given only of a window at least so long: stop pulses have a period of about a second."""
 
 
-@dataclass(slots=True)
-class _Watched:
+class _Watched(Struct):
     process: ProcessId
     last_stop_s: float
     samples: deque[tuple[float, bool]] = field(default_factory=deque)
@@ -72,12 +72,10 @@ class Pauses:
             return sum(stopped for _, stopped in seen.samples) / len(seen.samples)
 
     def forget(self) -> None:
-        """Another attempt begins."""
         with self._lock:
             self._watched.clear()
 
     def close(self) -> None:
-        """End the thread."""
         with self._lock:
             self._closed = True
             self._watched.clear()

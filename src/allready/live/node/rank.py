@@ -4,12 +4,13 @@ sample."""
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.live import run_paths
+from allready.live.beacon import names
 from allready.live.beacon.state import CellState
 from allready.live.node.cell import BeaconCellReader
 from allready.live.node.family import Family, Window
@@ -20,15 +21,14 @@ from allready.live.node.pauses import Pauses, was_continued
 from allready.live.node.rings import MAX_BYTES, Pace
 from allready.model import EndKind, ProcessEnd, ProcessState
 from allready.model.live import PaceSample, RankStatus
-from allready.proc.cgroup import CgroupFiles, Mounts, cgroup_files, throttled_s
-from allready.proc.process import ProcessId, Stat, ended_child, identify, main_thread_s, read_stat
+from allready.proc.cgroup import Mounts, cgroup_files, throttled_s
+from allready.proc.process import Stat, ended_child, identify, main_thread_s, read_stat
 
 THROTTLE_MIN_S = 0.4
 _NEWS = ProcessState.GONE | {ProcessState.STOPPED}
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """What all ranks of a node have in common.  `is_oom`: whether the OOM killer killed one that was killed just
     now."""
 
@@ -37,54 +37,40 @@ class Shared:
     is_oom: "Callable[[RankWatch], bool]"
 
 
-@dataclass(slots=True)
 class RankWatch:
-    """State between samples.  `process`: proves that the pid is still the same process."""
+    """State between samples.
 
-    handle: RankHandle
-    run_dir: Path
-    mounts: Mounts
-    cell: BeaconCellReader = field(init=False)
-    family: Family = field(init=False)
-    rings: tuple[tuple[Path, Pace], ...] = field(init=False)
-    pidfd: int | None = None
-    process: ProcessId | None = None
-    name: str = ""
-    end: ProcessEnd | None = None
-    status: RankStatus = field(init=False)
-    state: CellState | None = None
-    groups: CgroupFiles = field(default_factory=CgroupFiles)
-    is_news: bool = False
-    problems: tuple[str, ...] = ()
-    _read_s: float = 0.0
-    _cpu: Window = field(default_factory=Window)
-    _queued: Window = field(default_factory=Window)
-    _throttled: list[tuple[float, tuple[float, ...]]] = field(default_factory=list)
-    _ring_marks: dict[Path, tuple[int, int]] = field(default_factory=dict)
+    `process`: proves that the pid is still the same process.  `folder`: cell, rings and stacks.
+    """
 
-    def __post_init__(self) -> None:
-        folder = run_paths.rank_dir(self.run_dir, self.handle.rank)
-        self.cell = BeaconCellReader(run_paths.cell_path(folder))
-        self.family = Family(self.handle.pid)
-        self.rings = tuple(
-            (path, Pace(self.handle.rank)) for path in (run_paths.ring_path(folder), run_paths.cpu_ring_path(folder))
-        )
+    def __init__(self, handle: RankHandle, run_dir: Path, mounts: Mounts) -> None:
+        folder = run_paths.rank_dir(run_dir, handle.rank)
+        self.handle, self.folder = handle, folder
+        self.cell = BeaconCellReader(folder / names.CELL)
+        self.family = Family(handle.pid)
+        self.rings = tuple((folder / name, Pace(handle.rank)) for name in (names.RING, names.CPU_RING))
+        self.pidfd: int | None = None
         with contextlib.suppress(OSError):  # a kernel without pidfds, or it has ended already
-            self.pidfd = os.pidfd_open(self.handle.pid)
-        self.process = identify(self.handle.pid)
-        self.groups = cgroup_files(self.handle.pid, self.mounts)
-        self.status = RankStatus(rank=self.handle.rank, local_rank=self.handle.local_rank, pid=self.handle.pid)
+            self.pidfd = os.pidfd_open(handle.pid)
+        self.process = identify(handle.pid)
+        self.name = ""
+        self.end: ProcessEnd | None = None
+        self.status = RankStatus(rank=handle.rank, local_rank=handle.local_rank, pid=handle.pid)
+        self.state: CellState | None = None
+        self.groups = cgroup_files(handle.pid, mounts)
+        self.is_news = False
+        self.problems: tuple[str, ...] = ()
+        self._mounts = mounts
+        self._read_s = 0.0
+        self._cpu, self._queued = Window(), Window()
+        self._throttled: list[tuple[float, tuple[float, ...]]] = []
+        self._ring_marks: dict[Path, tuple[int, int]] = {}
 
     def close(self) -> None:
-        """Give the descriptors back."""
         self.cell.close()
         pidfd, self.pidfd = self.pidfd, None
         if pidfd is not None:
             os.close(pidfd)
-
-    def folder(self) -> Path:
-        """Cell, rings and stacks."""
-        return run_paths.rank_dir(self.run_dir, self.handle.rank)
 
     def is_alive(self) -> bool:
         """As of the last sample."""
@@ -109,7 +95,7 @@ class RankWatch:
                 shared.pauses.note(stat.id)
             if is_full:
                 self.family.refresh(now_s)
-                self.groups = cgroup_files(self.handle.pid, self.mounts)
+                self.groups = cgroup_files(self.handle.pid, self._mounts)
             else:
                 self.family.sample(now_s)
             shared.oom.sample(self.groups, now_s)

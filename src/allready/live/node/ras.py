@@ -10,7 +10,8 @@ import socket
 import threading
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.tasks import Task
@@ -31,8 +32,7 @@ _PID_IN_JSON = re.compile(r'"pid"\s*:\s*(\d{1,10})')
 _PID_IN_TEXT = re.compile(r"\b[Pp]rocess (\d{1,10}) on node")
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A RAS answer as it came, and when."""
 
     text: str

@@ -3,12 +3,12 @@
 import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from allready.evidence.flight.given import Given, given_of
 from allready.evidence.flight.names import dtype_name, element_bytes, operation_name
@@ -56,24 +56,22 @@ _NEXT_ENTRY = b',{"'
 """Nowhere inside of an entry but in an odd name, after which nothing can be decoded and all is read."""
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     last_ns: int = 0
     last_record: int = -1
     created_s: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT_TIMES))
     num: int = 0
 
 
-@dataclass(slots=True)
-class Pace:
+class Pace(Struct):
     """What was read of one rank's ring so far."""
 
     rank: int
     problem: str | None = None
     _mark: bytes = b""
     """The last entry before the first one that may still be news, as the ring writes its number."""
-    _groups: dict[str, _Group] = field(default_factory=dict)
-    _known: dict[Any, tuple[int, int]] = field(default_factory=dict)
+    _groups: dict[str, _Group] = {}
+    _known: dict[Any, tuple[int, int]] = {}
 
     def take(self, ring: bytes) -> tuple[PaceSample, ...]:
         """One sample for each group that has something new; () for a ring that is damaged (`problem` has the reason).

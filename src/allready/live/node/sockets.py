@@ -1,8 +1,8 @@
 """The TCP connections of a node's ranks, as rows for the judge."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.live.node.inet_diag import CONNECTIONS, HALF_OPEN, LISTENING, connections
@@ -12,8 +12,7 @@ from allready.proc.process import socket_inodes
 MAX_ROWS = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """Whose a socket is.  `rank` is None for a process that belongs to no rank."""
 
     rank: int | None

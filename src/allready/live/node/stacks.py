@@ -14,13 +14,15 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from allready.live.node.cell import BeaconCellReader
 from allready.live.node.tails import size_of, tail
 from allready.model import ProcessState
+from allready.proc.kill import end_child
 from allready.proc.process import has_handler, read_stat, read_thread
 
 MAX_STACK_BYTES = 96 << 10
@@ -37,8 +39,7 @@ SPY_S = 3.0
 MAX_SPIES = 2
 
 
-@dataclass(slots=True, kw_only=True)
-class Asked:
+class Asked(Struct, kw_only=True):
     """A process that was asked for its stack.
 
     `start_bytes`: where its file ended before.  `request`: that of its beacon, None for one that was sent the signal.
@@ -57,11 +58,9 @@ class Asked:
     is_done: bool = False
 
     def take(self) -> None:
-        """All is written."""
         self.size_bytes, self.is_done = size_of(self.path), True
 
     def poll(self) -> None:
-        """See how far it is."""
         if self.is_done:
             return
         now = time.monotonic()
@@ -78,8 +77,7 @@ class Asked:
         return tail(self.path, most_bytes=MAX_STACK_BYTES, start=self.start_bytes, stop=self.size_bytes)
 
 
-@dataclass(slots=True)
-class StackFile:
+class StackFile(Struct):
     """The stacks of one rank and then of those of its children that have inherited its handler, with the file.
 
     They are asked one after the other, since what they write does not name its writer.
@@ -96,8 +94,8 @@ class StackFile:
     pidfd: int | None = None
     cell: BeaconCellReader | None = None
     waiting: deque[int] = field(default_factory=deque)
-    asked: dict[int, Asked] = field(default_factory=dict)
-    refused: dict[int, str] = field(default_factory=dict)
+    asked: dict[int, Asked] = {}
+    refused: dict[int, str] = {}
     _now: Asked | None = None
 
     def ask_rank(self, pid: int, kinds: Sequence[str]) -> int | None:
@@ -209,11 +207,9 @@ class StackFile:
         return stat is None or stat.state in _SILENT
 
     def text(self, pid: int) -> str:
-        """What a process wrote since it was asked; "" for nothing."""
         return self.asked[pid].text() if pid in self.asked else ""
 
     def why_not(self, pid: int) -> str:
-        """Why `text` is empty."""
         if pid in self.refused:
             return self.refused[pid]
         if pid not in self.asked:
@@ -271,17 +267,6 @@ def spy(pids: Sequence[int], until: float, program: str | None) -> Mapping[int, 
                 if child.returncode == 0 and out:
                     found[pid] = out[:MAX_STACK_BYTES].decode(errors="replace")
     finally:
-        end(running.values())
+        for child in running.values():
+            end_child(child, timeout_s=SPY_S)
     return found
-
-
-def end(children: Iterable["subprocess.Popen[bytes]"]) -> None:
-    """Kill and reap."""
-    for child in children:
-        if child.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(SPY_S)
-        if child.stdout is not None:
-            child.stdout.close()

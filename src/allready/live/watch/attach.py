@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allready.errors import AllreadyError
 from allready.live.watch.state import WatchedJob, WatchState, newest_attempt, remarks_on
@@ -45,29 +46,14 @@ def about(folder: Path) -> WatchedJob | None:
         info = folder.lstat()
         if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
             return None
-        decoded: dict[str, Any] = json.loads(read_small(str(folder / ABOUT), LARGEST_ABOUT_BYTES) or b"")
-        job = WatchedJob(
-            source="allready",
-            job_id=str(decoded["job_id"]),
-            pid=int(decoded["pid"]),
-            place=str(folder),
-            node_rank=int(decoded["node_rank"]) if int(decoded["node_rank"]) >= 0 else None,
-            num_nodes=int(decoded["num_nodes"]),
-            master=f"{decoded['master_addr']}:{decoded['master_port']}" if int(decoded["master_port"]) else "",
-            name=str(decoded["name"]),
-            report_dir=str(decoded["report_dir"]),
-            command=tuple(map(str, decoded["command"])),
-            framework=str(decoded["framework"]),
-            started_s=float(decoded["started_s"]),
-            has_diagnosis=bool(decoded.get("diagnosis", True)),
-        )
-        start_ticks = decoded.get("start_ticks")
-        return job if is_alive(job, start_ticks if isinstance(start_ticks, int) else None) else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        data = read_small(str(folder / ABOUT), LARGEST_ABOUT_BYTES) or b""
+        job = replace(msgspec.json.decode(data, type=WatchedJob), place=str(folder))
+        return job if is_alive(job) else None
+    except (OSError, ValueError, RecursionError):
         return None
 
 
-def is_alive(job: WatchedJob, start_ticks: int | None = None) -> bool:
+def is_alive(job: WatchedJob) -> bool:
     """Whether the agent is there: it listens at its socket, or (where it has none) the process still runs."""
     folder = Path(job.place)
     if (folder / SOCKET).exists():
@@ -80,14 +66,13 @@ def is_alive(job: WatchedJob, start_ticks: int | None = None) -> bool:
             except OSError:
                 return False
             return True
-    return is_running(ProcessId(job.pid, start_ticks or -1))
+    return is_running(ProcessId(job.pid, job.start_ticks or -1))
 
 
 class Attachment:
     """Conversations with one agent; `close` at the end.  One that does not answer may be asked again."""
 
     def __init__(self, job: WatchedJob) -> None:
-        """Nothing is asked yet."""
         self.job = job
         self._socket: socket.socket | None = None
         self._data = b""

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.live.watch.attach import jobs

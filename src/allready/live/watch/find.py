@@ -11,7 +11,9 @@ import re
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded
 from allready.facts.tasks import Task
@@ -44,23 +46,20 @@ _FRAMEWORKS = re.compile(rb"/(?:libtorch|_jax|libjax|xla_extension)[^/\n]*\.so")
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[a-z]?")
 
 
-@dataclass(slots=True)
-class Process:
+class Process(Struct):
     """What the search knows of one process."""
 
     stat: Stat
-    environ: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = {}
     rank: int | None = None
     key: Key = ("", "", "")
 
     @property
     def pid(self) -> int:
-        """Its number."""
         return self.stat.pid
 
 
-@dataclass(frozen=True, slots=True)
-class FoundJob:
+class FoundJob(Struct, frozen=True):
     """One job of this node.  `agent`: the agent of `allready run` that started it, if one did."""
 
     job: WatchedJob

@@ -6,6 +6,7 @@ Everything comes from /proc, INET_DIAG and, where permitted, py-spy and NCCL's R
 import functools
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from allready.live.node.observer import NodeObserver
 from allready.live.node.ras import RasAsker
 from allready.live.node.sockets import owners
 from allready.live.run_paths import make_run_dir
+from allready.live.watch.bundle import bundle, bundle_name
 from allready.live.watch.find import FoundJob, number
 from allready.live.watch.state import Remark, WatchedJob, WatchState, newest_attempt
 from allready.model import GroupMark, GroupProgress, NodeEvidence, NodeStatus, ProcessState, ranges
@@ -28,12 +30,15 @@ from allready.proc.process import read_text
 RAS_EVERY_S = 5.0
 RAS_KEPT_S = 20.0
 GATHER_S = 4.0
+SETTLE_S = 1.0
+"""Shares of CPU need two samples; the ranks have not been sampled before."""
+RAS_S = 2.5
 MAX_GROUPS = 4
 MAX_GAP = 1
 
 
 class ForeignJob:
-    """Samples the ranks of one such job; `close` at the end."""
+    """The `View` of one such job; `close` at the end."""
 
     def __init__(self, job: WatchedJob, found: FoundJob) -> None:
         """Nothing is sampled yet.
@@ -84,8 +89,22 @@ class ForeignJob:
             notes.append(Remark(key="no_ras", values={"why": self._ras.why}))
         return WatchState(job=self.job, now_s=now_s, statuses=statuses, notes=tuple(notes))
 
-    def gather(self, folder: Path) -> tuple[str, ...]:
-        """Stacks, sockets and the answer of RAS as files in `folder`, for `allready diagnose`; what could not be had.
+    def read(self) -> WatchState | None:
+        return self.sample()
+
+    def read_once(self) -> WatchState | None:
+        if self.sample() is None:
+            return None
+        time.sleep(SETTLE_S)
+        return self.sample(ras_s=RAS_S)
+
+    def gather(self) -> tuple[Path, tuple[Remark, ...]]:
+        """Stacks, sockets and the answer of RAS in a new folder of the working directory, for `allready diagnose`."""
+        folder = _new_folder(Path.cwd())
+        return folder, tuple(Remark(key="missing", values={"why": why}) for why in self.gather_into(folder))
+
+    def gather_into(self, folder: Path) -> tuple[str, ...]:
+        """The same in a folder that is there; what could not be had.
 
         Raises:
             OSError: the folder cannot be written.
@@ -96,8 +115,14 @@ class ForeignJob:
         self._observer.keep(evidence, folder)
         return problems_of(evidence)
 
+    def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
+        folder, notes = self.gather()
+        try:
+            return bundle(folder, bundle_name(), cancel=cancel), notes
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)  # it is in the archive
+
     def close(self) -> None:
-        """Close what was opened."""
         self._ras.close()
         self._observer.close()
         shutil.rmtree(self._run_dir, ignore_errors=True)
@@ -216,3 +241,15 @@ def own_hosts() -> frozenset[str]:
         rows = []
     addresses = {str(address).partition("/")[0] for row in rows for address in row["addresses"]}
     return frozenset({*addresses, "127.0.0.1", "::1", "localhost", socket.gethostname()})
+
+
+def _new_folder(parent: Path) -> Path:
+    name = f"allready-stacks-{time.strftime('%Y%m%d-%H%M%S')}"
+    for n in range(100):
+        folder = parent / (f"{name}-{n}" if n else name)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return folder
+    raise FileExistsError(f"{parent / name}: there are too many")

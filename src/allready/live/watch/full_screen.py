@@ -100,11 +100,9 @@ class _Work:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way."""
         return self._task is not None
 
     def begin(self, key: str) -> str:
-        """The message to show at once."""
         if self._task is not None:
             return ui("watch.busy", self._language)
         work = self._gather if key == "s" else self._bundle
@@ -112,7 +110,6 @@ class _Work:
         return ui("watch.gathering", self._language)
 
     def message(self) -> str:
-        """The answer, once."""
         if self._task is None:
             return ""
         try:

@@ -96,7 +96,6 @@ class Screen:
             return  # the terminal is gone
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines, now."""
         try:
             size = os.get_terminal_size(self._stream.fileno())
         except OSError:

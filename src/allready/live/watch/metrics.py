@@ -7,7 +7,7 @@ otherwise, answers GET /metrics and nothing else, and gives the newest state: it
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -43,44 +43,32 @@ def exposition(state: WatchState, *, is_answering: bool = True) -> str:
 
 def _lines(state: WatchState, is_answering: bool) -> Iterator[str]:
     job = f'job="{_escape(state.job.job_id)}"'
-    yield "# HELP allready_up Whether the job could be sampled"
-    yield "# TYPE allready_up gauge"
-    yield f"allready_up{{{job}}} {int(is_answering)}"
-    yield "# HELP allready_look_timestamp_seconds When the job was last seen"
-    yield "# TYPE allready_look_timestamp_seconds gauge"
-    yield f"allready_look_timestamp_seconds{{{job}}} {state.now_s!r}"
+    yield from _metric("up", "Whether the job could be sampled", [(job, int(is_answering))])
+    yield from _metric("look_timestamp_seconds", "When the job was last seen", [(job, repr(state.now_s))])
     if not is_answering:
         return
-    ranks = [(s.node_rank, r) for s in state.statuses for r in s.ranks]
-    for name, help_text, value_of in _GAUGES:
-        rows = [(n, r.rank, v) for n, r in ranks if (v := value_of(r)) is not None]
-        if rows:
-            yield f"# HELP allready_rank_{name} {help_text}"
-            yield f"# TYPE allready_rank_{name} gauge"
-            yield from (f'allready_rank_{name}{{{job},node="{n}",rank="{r}"}} {v!r}' for n, r, v in rows)
-    counted = [(n, r) for n, r in ranks if r.groups]  # of others it is not known
-    if counted:
-        yield "# HELP allready_rank_operations_total Collective operations enqueued, all groups"
-        yield "# TYPE allready_rank_operations_total counter"
-        yield from (
-            f'allready_rank_operations_total{{{job},node="{n}",rank="{r.rank}"}} {r.num_operations}' for n, r in counted
-        )
-    if ranks:
-        yield "# HELP allready_rank_info State and phase of a rank; always 1"
-        yield "# TYPE allready_rank_info gauge"
-        yield from (
-            f'allready_rank_info{{{job},node="{n}",rank="{r.rank}",state="{_escape(r.process_state)}",'
-            f'phase="{_escape(r.phase)}"}} 1'
-            for n, r in ranks
-        )
+    ranks = [(f'{job},node="{s.node_rank}",rank="{r.rank}"', r) for s in state.statuses for r in s.ranks]
+    for name, about, value_of in _GAUGES:
+        rows = [(labels, repr(value)) for labels, r in ranks if (value := value_of(r)) is not None]
+        yield from _metric(f"rank_{name}", about, rows)
+    counted = [(labels, r.num_operations) for labels, r in ranks if r.groups]  # of others it is not known
+    yield from _metric("rank_operations_total", "Collective operations enqueued, all groups", counted, kind="counter")
+    info = [(f'{labels},state="{_escape(r.process_state)}",phase="{_escape(r.phase)}"', 1) for labels, r in ranks]
+    yield from _metric("rank_info", "State and phase of a rank; always 1", info)
     report = state.report
-    if report is None:
-        return
-    yield "# HELP allready_fault Whether the verdict is a fault"
-    yield "# TYPE allready_fault gauge"
-    verdict = report.verdict
-    code = "" if verdict is None else f',code="{_escape(verdict.code)}",class="{_escape(str(verdict.fault_class))}"'
-    yield f"allready_fault{{{job}{code}}} {int(str(report.status) == 'fault')}"
+    if report is not None:
+        verdict = report.verdict
+        if verdict is not None:
+            job += f',code="{_escape(verdict.code)}",class="{_escape(str(verdict.fault_class))}"'
+        yield from _metric("fault", "Whether the verdict is a fault", [(job, int(str(report.status) == "fault"))])
+
+
+def _metric(name: str, about: str, rows: Sequence[tuple[str, object]], *, kind: str = "gauge") -> Iterator[str]:
+    """One metric with the rows that it has: labels and value."""
+    if rows:
+        yield f"# HELP allready_{name} {about}"
+        yield f"# TYPE allready_{name} {kind}"
+        yield from (f"allready_{name}{{{labels}}} {value}" for labels, value in rows)
 
 
 def _escape(text: str) -> str:
@@ -157,7 +145,6 @@ class MetricsServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering and free the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(REQUEST_S)

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.model import GroupMark, NodeStatus, RankStatus, Report, ranges
@@ -21,9 +21,10 @@ MOMENT_S = 0.25
 """Ranks of one node are not sampled in the same moment either, and their own reports are up to 0.2 s old."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedJob:
+class WatchedJob(Struct, frozen=True, kw_only=True):
     """A job and how to reach it.
+
+    What an agent writes into its run folder (`job.json`), but for `place`.
 
     source: "allready" (an agent of `allready run` answers) or "processes" (ranks that another launcher started, found
     by their environment).  `place`: the agent's run folder, empty for others.  `pids`: of the ranks of a job of
@@ -47,22 +48,21 @@ class WatchedJob:
     pids: tuple[int, ...] = ()
     is_numbered: bool = False
     has_diagnosis: bool = True
+    start_ticks: int | None = None  # of the agent, see `proc.process.Stat`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
+class Remark(Struct, frozen=True, kw_only=True):
     """A note beside the table: a text of `ui_watch` and its values."""
 
     key: str
-    values: Mapping[str, object] = field(default_factory=dict)
+    values: Mapping[str, object] = {}
 
     def text(self, language: str) -> str:
         """In the reader's language; values may be hostile."""
         return ui(f"watch.{self.key}", language, **self.values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchState:
+class WatchState(Struct, frozen=True, kw_only=True):
     """One sample.  `now_s`: its wall clock.  `notes`: what could not be seen, and why."""
 
     job: WatchedJob
@@ -92,7 +92,7 @@ def ages_s(statuses: tuple[NodeStatus, ...], now_s: float) -> dict[int, float]:
     if len(statuses) == 1:
         return {statuses[0].node_rank: max(0.0, now_s - statuses[0].time_s)}
     on_node_0 = {s.node_rank: s.time_s - s.clock_offset_s for s in statuses}
-    return {node: max(on_node_0.values()) - told_s for node, told_s in on_node_0.items()}
+    return {node: max(on_node_0.values()) - sent_s for node, sent_s in on_node_0.items()}
 
 
 def remarks_on(statuses: tuple[NodeStatus, ...], now_s: float, num_nodes: int | None) -> tuple[Remark, ...]:
@@ -113,8 +113,7 @@ def remarks_on(statuses: tuple[NodeStatus, ...], now_s: float, num_nodes: int | 
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankLine:
+class RankLine(Struct, frozen=True, kw_only=True):
     """One row of the table.  Texts are ready to be shown; "" where nothing is known.
 
     `lag`: operations behind the furthest rank in the group in which it is furthest behind.
@@ -138,7 +137,8 @@ class RankLine:
 
 def lines_of(state: WatchState) -> tuple[RankLine, ...]:
     """The table's rows, by rank."""
-    culprits = set(state.report.verdict.culprits.ranks) if state.report and state.report.verdict else set()
+    verdict = state.report.verdict if state.report is not None else None
+    ranks, nodes = (verdict.culprits.ranks, verdict.culprits.nodes) if verdict is not None else ((), ())
     ahead: dict[str, int] = {}
     for status in state.statuses:
         for rank in status.ranks:
@@ -179,7 +179,7 @@ def lines_of(state: WatchState) -> tuple[RankLine, ...]:
                     gpu=_gpu(rank.gpu_busy_share, rank.gpu_power_w),
                     sockets=_queues(queues.get(rank.rank)),
                     site=_site(rank, status.time_s),
-                    is_odd=rank.rank in culprits or status.node_rank in _odd_nodes(state),
+                    is_odd=rank.rank in ranks or status.node_rank in nodes,
                 )
             )
     return tuple(sorted(found, key=lambda line: line.rank))
@@ -195,10 +195,6 @@ def _behind(mark: GroupMark, ahead: int, rank: RankStatus, status: NodeStatus, n
     if gap > 0 and goes_on and rank.period_s:
         gap -= math.ceil((newest_s - status.time_s + status.clock_offset_s + MOMENT_S) / rank.period_s)
     return max(0, gap)
-
-
-def _odd_nodes(state: WatchState) -> set[int]:
-    return set(state.report.verdict.culprits.nodes) if state.report and state.report.verdict else set()
 
 
 def _ended(exit_code: int | None, signal: str | None) -> str:

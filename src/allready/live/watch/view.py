@@ -1,10 +1,9 @@
 """One job to watch, whatever started it, and the thread that samples it again and again."""
 
-import shutil
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
 from allready.errors import AllreadyError
 from allready.live.watch.attach import Attachment, NotAnsweringError, is_alive
@@ -12,13 +11,7 @@ from allready.live.watch.bundle import bundle, bundle_name
 from allready.live.watch.choose import choose
 from allready.live.watch.state import Remark, WatchedJob, WatchState
 
-if TYPE_CHECKING:
-    from allready.live.watch.foreign import ForeignJob
-
-SETTLE_S = 1.0
-"""Shares of CPU need two samples; a job without an agent has not been sampled before."""
 OTHERS_S = 3.0
-RAS_S = 2.5
 EVIDENCE_S = 5.0
 """Agents need up to 1.5 s for their evidence, and write it after that."""
 EVIDENCE_POLL_S = 0.1
@@ -71,7 +64,7 @@ def open_view(wanted: str | None) -> View:
         return RunView(job)
     from allready.live.watch.foreign import ForeignJob  # much to load, and for this kind only
 
-    return ProcessView(ForeignJob(job, found))
+    return ForeignJob(job, found)
 
 
 class RunView:
@@ -82,7 +75,6 @@ class RunView:
         self._attachment = Attachment(job)
 
     def read(self) -> WatchState | None:
-        """As `View.read`."""
         return self._read(0.0)
 
     def read_once(self) -> WatchState | None:
@@ -105,12 +97,10 @@ class RunView:
         return Path(folder), notes
 
     def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
-        """As `View.bundle`."""
         _, notes = self.gather()
         return bundle(Path(self.job.report_dir), bundle_name(), cancel=cancel), notes
 
     def close(self) -> None:
-        """As `View.close`."""
         self._attachment.close()
 
     def _read(self, wait_s: float) -> WatchState | None:
@@ -122,44 +112,6 @@ class RunView:
             return None
 
 
-class ProcessView:
-    """Ranks that no agent of ours watches."""
-
-    def __init__(self, job: "ForeignJob") -> None:
-        self.job = job.job
-        self._job = job
-
-    def read(self) -> WatchState | None:
-        """As `View.read`."""
-        return self._job.sample()
-
-    def read_once(self) -> WatchState | None:
-        """As `View.read_once`."""
-        if self._job.sample() is None:
-            return None
-        time.sleep(SETTLE_S)
-        return self._job.sample(ras_s=RAS_S)
-
-    def gather(self) -> tuple[Path | None, tuple[Remark, ...]]:
-        """As `View.gather`: a new folder in the working directory."""
-        folder = _new_folder(Path.cwd())
-        problems = self._job.gather(folder)
-        return folder, tuple(Remark(key="missing", values={"why": why}) for why in problems)
-
-    def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
-        """As `View.bundle`."""
-        folder, notes = self.gather()
-        assert folder is not None
-        try:
-            return bundle(folder, bundle_name(), cancel=cancel), notes
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)  # it is in the archive
-
-    def close(self) -> None:
-        """As `View.close`."""
-        self._job.close()
-
-
 class Poller:
     """Samples in a thread of its own, so that a job that does not answer blocks neither keys nor metrics.
 
@@ -167,7 +119,6 @@ class Poller:
     """
 
     def __init__(self, view: View, first: WatchState, *, every_s: float) -> None:
-        """Begin with a sample that was made already."""
         self.newest = first
         self.problem = ""
         self.is_over = False
@@ -189,7 +140,6 @@ class Poller:
         self._thread.join(MAX_SAMPLE_S)
 
     def age_s(self) -> float:
-        """How old the newest sample is."""
         return time.monotonic() - self._seen_s
 
     def wait(self, number: int, timeout_s: float) -> int:
@@ -218,18 +168,6 @@ class Poller:
             self.problem = problem
             self.number += 1
             self._news.notify_all()
-
-
-def _new_folder(parent: Path) -> Path:
-    name = f"allready-stacks-{time.strftime('%Y%m%d-%H%M%S')}"
-    for number in range(100):
-        folder = parent / (f"{name}-{number}" if number else name)
-        try:
-            folder.mkdir(mode=0o700)
-        except FileExistsError:
-            continue
-        return folder
-    raise FileExistsError(f"{parent / name}: there are too many")
 
 
 def _is_written(folder: Path, asked_s: float) -> bool:

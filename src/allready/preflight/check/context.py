@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, FactUnavailable
@@ -24,8 +24,7 @@ LAST_FACTS_S = 3.0
 Publish = Callable[[Report], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckContext:
+class CheckContext(Struct, frozen=True, kw_only=True):
     """One per command and node.  `own_facts` is being collected; `publish` gets every report, interim and final."""
 
     request: CheckRequest
@@ -38,7 +37,6 @@ class CheckContext:
 
     @property
     def launch(self) -> LaunchFacts:
-        """This node's part of the job."""
         return self.request.launch
 
     async def facts_within(self, timeout_s: float) -> NodeFacts:
@@ -49,7 +47,6 @@ class CheckContext:
         return replace(NodeFacts.none("still being collected"), launch=self.launch)
 
     async def resolve(self, name: str) -> tuple[str, ...]:
-        """Addresses of a host; see `resolve`."""
         return await resolve(self.host, name)
 
 

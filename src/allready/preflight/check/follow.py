@@ -1,10 +1,11 @@
-"""What every node does for the stages, node 0 included: wait for node 0's word and take part."""
+"""What every node does for the stages, node 0 included: wait for node 0's messages and take part."""
 
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import Narrator, NodeSide, convert
@@ -18,8 +19,7 @@ RECEIVE_S = 5.0
 """One wait for a message.  Node 0 bounds every stage, and the link ends when node 0 has been silent for 10 s."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abandoned:
+class Abandoned(Struct, frozen=True, kw_only=True):
     """Node 0 ended the check itself."""
 
     why: str

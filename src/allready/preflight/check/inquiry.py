@@ -33,8 +33,6 @@ from allready.text.reasons import not_checked
 
 FACTS_OF_NODES_IN_REPORT = 64  # beyond this only nodes that a finding names keep their facts in the report
 
-_PART_OF_STAGE = {"roll": "roll", "facts": "nodes", "reach": "reach", "collectives": "collectives"}
-
 
 class Inquiry:
     """Keeps what must not change between two judgements: when it began, and since when a verdict has stood."""
@@ -51,7 +49,6 @@ class Inquiry:
         waiting: bool,
         visible_since: datetime | None,
         unchecked_stages: Mapping[str, Reason] | None = None,
-        notes: Sequence[str] = (),
     ) -> Report:
         """Judge the fleet as it stands.
 
@@ -60,7 +57,6 @@ class Inquiry:
             waiting: the roll call is still open.
             visible_since: when a fault could first be seen (the start of the last node present).
             unchecked_stages: stages that were asked for and not done -> why; they forbid "healthy".
-            notes: lines for the report.
         """
         findings, unchecked = judge(fleet)
         stages = tuple(not_checked(name, why) for name, why in (unchecked_stages or {}).items())
@@ -80,13 +76,12 @@ class Inquiry:
             collectives=fleet.collectives,
             facts=_facts_of(fleet.nodes, findings),
             odd=_odd(findings),
-            notes=(*notes, *left_out),
+            notes=left_out,
         )
         return self.last
 
     @property
     def started(self) -> datetime:
-        """When the command began; timezone-aware."""
         return self._reports.started
 
     def interrupted(self, stage: str, why: Reason) -> Report:

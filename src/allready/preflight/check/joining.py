@@ -61,7 +61,6 @@ class Joiner:
             await self.judge_alone(waiting=True)
 
     async def judge_loss(self, loss: Loss) -> Report:
-        """Judge alone after the connection to node 0 broke."""
         self._contact.facts = replace(self.contact, outcome="lost", detail=str(loss), loss=loss)
         self._visible_since = datetime.now(UTC)
         return await self.judge_alone(waiting=False)

@@ -1,6 +1,6 @@
 """What the user asked `allready check` to do."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from allready.model import LaunchFacts
 
@@ -8,8 +8,7 @@ STAGES = ("roll", "facts", "reach", "collectives")
 COLLECTIVE_STAGES = ("import", "device", "allocate", "store", "gloo_barrier", "nccl_init", "small", "sweep")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckRequest:
+class CheckRequest(Struct, frozen=True, kw_only=True):
     """One node's orders; node 0's decide what the stages do."""
 
     launch: LaunchFacts

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,16 +18,19 @@ from allready.messaging.hub import Hub
 from allready.model import (
     Collectives,
     Fleet,
+    LaunchFacts,
     NodeFacts,
+    NotApplicable,
     PortHolder,
     Reachability,
     Reason,
     Report,
     RollCall,
+    ScriptFacts,
     UncheckedKind,
+    ranges,
 )
 from allready.preflight.check.context import LAST_FACTS_S, CheckContext
-from allready.preflight.check.gaps import gaps
 from allready.preflight.check.inquiry import plain, world_of
 from allready.preflight.check.master_port import MasterPort
 from allready.preflight.check.waits import in_daemon_thread
@@ -111,7 +114,7 @@ class RollCaller:
         )
         self.hub.close_roll(await self._own_process())
         if roll.missing or self.hub.clash_since is not None:
-            await self.hub.turn_away(roll)
+            await self.hub.refuse_all(roll)
 
     async def _until_complete(self) -> None:
         hub, loop = self.hub, asyncio.get_running_loop()
@@ -204,7 +207,6 @@ class RollCaller:
     # Facts
 
     def take_own_facts(self) -> None:
-        """Keep this node's facts if they are collected."""
         task = self._context.own_facts
         if task.done() and not task.cancelled() and task.exception() is None:
             self.facts[0] = replace(task.result(), master_port=self._port.facts)
@@ -243,7 +245,6 @@ class RollCaller:
     # Judging
 
     def fleet(self) -> Fleet:
-        """All evidence so far."""
         launch = self._context.launch
         roll = self.hub.roll(finished=self._is_finished) if self._port.facts.opened else self._port.rival
         world = world_of(roll or RollCall(num_nodes=launch.num_nodes, claims=()), nproc_default=launch.nproc_per_node)
@@ -259,7 +260,6 @@ class RollCaller:
         )
 
     def judge(self, *, waiting: bool) -> Report:
-        """Judge and publish."""
         request = self._context.request
         asked = {*request.stages, *request.collective_stages}
         unchecked = {k: v for k, v in self.why_not.items() if k in asked}
@@ -301,3 +301,22 @@ def is_local(address: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def gaps(facts: Mapping[int, NodeFacts], reach: Reachability | None) -> dict[str, Reason]:
+    """Stage -> what of it is missing, so that no node is called healthy that was not checked.
+
+    Single facts that a machine does not give are the rules' own matter; here it is a node without any facts, a script
+    that was to be compared and could not be read, and pairs of nodes that were planned and not tried.
+    """
+    found: dict[str, Reason] = {}
+    mute = [n for n, node in facts.items() if not isinstance(node.launch, LaunchFacts)]
+    scripts = {n: node.script for n, node in facts.items() if n not in mute}
+    unread = [n for n, script in scripts.items() if not isinstance(script, ScriptFacts)]
+    if mute:
+        found["facts"] = reason(UncheckedKind.NODE_UNKNOWN, nodes=ranges(mute))
+    elif any(not isinstance(script, NotApplicable) for script in scripts.values()) and unread:
+        found["facts"] = reason(UncheckedKind.SCRIPT_UNREAD, nodes=ranges(unread))
+    if reach is not None and reach.num_pairs_done < reach.num_pairs_planned:
+        found["reach"] = reason(UncheckedKind.PAIRS_UNTRIED, done=reach.num_pairs_done, planned=reach.num_pairs_planned)
+    return found

@@ -1,13 +1,11 @@
 """Start a check on this node: collect facts beside the roll call, coordinate or take part."""
 
 import asyncio
-import os
 from collections.abc import Callable
 
-from allready import __version__
 from allready.facts.host import Host
 from allready.messaging.channel import Narrator
-from allready.messaging.wire import PROTOCOL, Hello
+from allready.messaging.wire import hello_of
 from allready.model import Report
 from allready.preflight.check.context import CheckContext, Publish, collect_facts
 from allready.preflight.check.coordinator import Coordinator
@@ -43,21 +41,9 @@ async def check(
     launch = request.launch
     say_exhaustion_once(asyncio.get_running_loop())
     own_facts = asyncio.ensure_future(collect_facts(host, request))
-    hello = Hello(
-        protocol=PROTOCOL,
-        tool_version=__version__,
-        node_rank=launch.node_rank,
-        name=name,
-        pid=os.getpid(),
-        num_nodes=launch.num_nodes,
-        nproc_per_node=launch.nproc_per_node,
-        job_id=launch.job_id,
-        master_addr=launch.master_addr,
-        instance=instance,
-    )
     context = CheckContext(
         request=request,
-        hello=hello,
+        hello=hello_of(launch, name=name, instance=instance),
         own_facts=own_facts,
         host=host,
         inquiry=inquiry,

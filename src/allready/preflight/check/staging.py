@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from allready.errors import UsageError
 from allready.messaging.channel import HubSide, Narrator
 from allready.model import (
     CollectiveRun,
@@ -17,7 +18,7 @@ from allready.model import (
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.collectives import variants
 from allready.preflight.collectives.hub import conduct
-from allready.preflight.collectives.spec import STAGES, RunSpec, plan_default
+from allready.preflight.collectives.spec import DEFAULT_BYTES, KIB, MIB, STAGES, RunSpec, with_needed
 from allready.text.reasons import reason
 
 
@@ -50,26 +51,33 @@ def _has_nccl(node: NodeFacts) -> bool:
 
 
 def plan(request: CheckRequest, world: World, facts: Mapping[int, NodeFacts]) -> RunSpec:
-    """The run of all ranks that the request asks for.
+    """The run of all ranks that the request asks for: all stages unless it names some, and those that these need.
 
     Raises:
-        UsageError: sizes or stages that make no sense together.
+        UsageError: sizes or stages that make no sense together; the message names what is valid.
     """
     backend = choose_backend(request, facts)
-    deadline_s = request.stage_deadline_s
+    if backend not in STAGES:
+        raise UsageError("unknown backend {backend!r}: valid are {stages}", backend=backend, stages=", ".join(STAGES))
+    quick, deadline_s, stages = request.quick, request.stage_deadline_s, _stages(request.collective_stages, backend)
     launches = {n: node.launch for n, node in facts.items() if isinstance(node.launch, LaunchFacts)}
-    return plan_default(
-        backend,
-        world,
-        request.launch.master_addr,
-        min_bytes=request.min_bytes,
-        max_bytes=request.max_bytes,
-        iters=request.num_iterations,
-        warmup=request.num_warmup,
-        quick=request.quick,
-        stages=_stages(request.collective_stages, backend),
+    min_bytes, max_bytes = request.min_bytes, request.max_bytes
+    iters = 10 if quick and backend == "gloo" else 20
+    low, high = DEFAULT_BYTES.get((backend, quick), (KIB, MIB))
+    return RunSpec(
+        backend=backend,
+        nproc={n.node_rank: len(n.ranks) for n in world.nodes},
+        master_addr=request.launch.master_addr,
+        stages=STAGES[backend] if stages is None else with_needed(backend, stages),
+        names={n.node_rank: n.name for n in world.nodes},
         devices={n: launch.devices for n, launch in launches.items() if launch.devices},
-        stage_deadline_s=dict.fromkeys(STAGES[backend], deadline_s) if deadline_s else None,
+        min_bytes=min_bytes if min_bytes is not None else low if max_bytes is None else min(low, max_bytes),
+        max_bytes=max_bytes if max_bytes is not None else high if min_bytes is None else max(high, min_bytes),
+        iters=iters if request.num_iterations is None else request.num_iterations,
+        warmup=(2 if quick else 5) if request.num_warmup is None else request.num_warmup,
+        size_budget_s=1.0 if quick else 10.0,
+        stage_deadline_s=dict.fromkeys(STAGES[backend], deadline_s) if deadline_s else {},
+        quick=quick,
     )
 
 

@@ -1,4 +1,4 @@
-"""A report that stays readable and sendable: of a quarter of a million paths the ones that tell something.
+"""A report that stays readable and sendable: of a quarter of a million paths the ones that matter.
 
 Rules judge all evidence; only what is written and sent is thinned out, and the counts of what is left out go with it.
 """
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from allready.model import DatagramProbe, PathProbe, Reachability
 
 MAX_GOOD = 8_192
-MAX_BAD = 16_384  # more are only seen where nearly everything is filtered, and then say nothing new
+MAX_BAD = 16_384  # more are only seen where nearly everything is filtered, and then show nothing new
 MAX_EXTREMES = 256
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ Way = tuple[int, int]
 
 
 def thin(reach: Reachability) -> tuple[Reachability, tuple[str, ...]]:
-    """The evidence for the report, and what to say about what is not in it.
+    """The evidence for the report, and the note about what is not in it.
 
     All paths in trouble stay (but for the absurd case), with the slowest of the others, one for every direction as far
     as there is room, first those between nodes in trouble; the rest by an even sample.

@@ -7,9 +7,10 @@ import re
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict, replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import Narrator, NodeSide, convert
@@ -101,7 +102,7 @@ def rank_environment(
 class _Part:
     def __init__(self, node: NodeSide, order: wire.StartOrder, narrator: Narrator) -> None:
         self._node, self._order, self._narrator = node, order, narrator
-        self._events: list[tuple[float, wire.RankEvent]] = []  # with the instant it happened
+        self._events: list[wire.RankEvent] = []
         self._port = 0
         self._urgent = asyncio.Event()
         self._outbox: list[tuple[str, Any]] = []
@@ -113,17 +114,6 @@ class _Part:
 
     def start_ranks(self) -> None:
         order = self._order
-        orders = {
-            "backend": order.backend,
-            "stages": order.stages,
-            "world_size": order.world_size,
-            "master_addr": order.master_addr,
-            "sizes": order.sizes,
-            "iters": order.iters,
-            "warmup": order.warmup,
-            "size_budget_s": order.size_budget_s,
-            "backend_timeout_s": order.backend_timeout_s,
-        }
         module = _MODULES.get(order.backend, "allready.preflight.collectives.rank")
         for local_rank in range(order.num_ranks):
             rank = order.first_rank + local_rank
@@ -135,15 +125,14 @@ class _Part:
             )
             self.ranks.append(process)
             environ, device_index = rank_environment(order, self._node.node_rank, local_rank, os.environ)
-            mine = {"rank": rank, "local_rank": local_rank, "device_index": device_index}
+            orders = replace(order, rank=rank, local_rank=local_rank, device_index=device_index)
             try:
-                process.start(module, environ, orders | mine)
+                process.start(module, environ, orders)
             except OSError as error:
                 process.error = f"the process cannot be started: {error}"
                 self._report(rank, "gone", text=process.error)
 
     async def serve(self) -> tuple[str, Any] | None:
-        """Until the hub's STOP."""
         publisher = asyncio.create_task(self._publish())
         received_s = time.monotonic()
         try:
@@ -232,8 +221,8 @@ class _Part:
             await asyncio.sleep(0.01)
         return True
 
-    def _report(self, rank: int, event: str, *, at: float | None = None, **fields: Any) -> None:
-        self._events.append((at or time.monotonic(), wire.RankEvent(rank=rank, event=event, **fields)))
+    def _report(self, rank: int, event: str, **fields: Any) -> None:
+        self._events.append(wire.RankEvent(rank=rank, event=event, **({"at": time.monotonic()} | fields)))
         if event in {"gone", "error", "wrong", "stopped", "continued", "done"}:
             self._urgent.set()
         if event in {"gone", "error"}:  # node 0 judges by where the ranks are now, not by where they were
@@ -244,17 +233,7 @@ class _Part:
             self._port = line.number
             self._urgent.set()
         else:
-            self._report(
-                rank,
-                line.event,
-                at=line.at,
-                stage=line.stage,
-                text=line.text,
-                size_bytes=line.size_bytes,
-                time_s=line.time_s,
-                iterations=line.iterations,
-                num_errors=line.num_errors,
-            )
+            self._report(rank, **asdict(line))
 
     def _take_end(self, local_rank: int) -> None:
         process = self.ranks[local_rank]
@@ -294,7 +273,7 @@ class _Part:
             self._urgent.clear()
             positions = self._sample_positions()
             now = time.monotonic()
-            events = tuple(replace(e, age_s=max(0.0, now - at)) for at, e in self._events[:_MAX_EVENTS])
+            events = tuple(replace(e, age_s=max(0.0, now - e.at)) for e in self._events[:_MAX_EVENTS])
             del self._events[:_MAX_EVENTS]
             port, self._port = self._port, 0
             if events or positions or port:

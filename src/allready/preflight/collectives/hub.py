@@ -22,6 +22,7 @@ _STOP_WHEN_CANCELLED_S = 2.0
 _SAY_WAITING_AFTER_S = 1.0
 _SAY_EVERY_S = 0.25
 _MAX_STATES = 64
+_NOT_REACHED = "not reached"
 _runs = itertools.count(1)
 
 
@@ -29,8 +30,8 @@ async def conduct(hub: HubSide, spec: RunSpec, narrator: Narrator) -> Collective
     """One run of the staged collectives, over within the deadlines of `spec` whatever the ranks do.
 
     Every node of `spec` must be in, or on its way into, `agent.take_part` when START reaches it.  When this returns
-    or raises, also by cancellation, all nodes that are still connected were told to end their ranks.  Messages of other
-    stages that arrive meanwhile are dropped.
+    or raises, also by cancellation, all nodes that are still connected were asked to end their ranks.  Messages of
+    other stages that arrive meanwhile are dropped.
     """
     absent = [n for n in spec.nproc if n not in hub.nodes]
     if absent:
@@ -39,31 +40,24 @@ async def conduct(hub: HubSide, spec: RunSpec, narrator: Narrator) -> Collective
 
 
 def _never_started(spec: RunSpec, absent: list[int]) -> CollectiveRun:
-    """Nobody is started when a node is missing: the ranks could only wait for it."""
+    """No rank is started when a node is missing: the ranks could only wait for it."""
     lost = [r for n in absent for r in spec.ranks_of[n]]
     detail = f"node {ranges(absent)} is not connected"
     node_of = {r: n for n, here in spec.ranks_of.items() for r in here}
     first, *rest = spec.stages
-    failed = StageResult(
-        name=first,
-        outcome="failed",
-        deadline_s=spec.deadline_s(first),
-        duration_s=0.0,
-        detail=detail,
-        ranks=tuple(_unknown(r, node_of[r], spec, detail) for r in lost),
-        culprits=tuple(lost),
-    )
+    ranks = tuple(_unknown(r, node_of[r], spec, detail) for r in lost)
+    failed = _stage(spec, first, "failed", detail=detail, ranks=ranks, culprits=tuple(lost))
     return CollectiveRun(
         label=spec.label,
         backend=spec.backend,
         ranks=tuple(node_of),
         extra_env=dict(spec.extra_env),
-        stages=(failed, *(_skipped(spec, name) for name in rest)),
+        stages=(failed, *(_stage(spec, name, "skipped", detail=_NOT_REACHED) for name in rest)),
     )
 
 
-def _skipped(spec: RunSpec, name: str, detail: str = "not reached") -> StageResult:
-    return StageResult(name=name, outcome="skipped", deadline_s=spec.deadline_s(name), duration_s=0.0, detail=detail)
+def _stage(spec: RunSpec, name: str, outcome: str, **more: Any) -> StageResult:
+    return StageResult(name=name, outcome=outcome, **({"deadline_s": spec.deadline_s(name), "duration_s": 0.0} | more))
 
 
 def _unknown(rank: int, node_rank: int, spec: RunSpec, why: str, step: str = "") -> RankState:
@@ -83,14 +77,14 @@ class _Run:
         self._hub, self._spec, self._narrator = hub, spec, narrator
         self._id = f"{os.getpid()}-{next(_runs)}"
         self._tracker = StageTracker(spec, time.monotonic())
-        self._told = 0  # stages whose end was narrated
-        self._said = 0.0
+        self._num_shown = 0  # stages whose end was narrated
+        self._shown_s = 0.0
         self._stop_s = _STOP_S
         self._port = 0  # to be passed on
         self._kept_alive = time.monotonic()
         self._stuck_s: float | None = None
         self._states: dict[int, RankState] = {}
-        self._nodes = set(spec.nproc)  # those that have not said STOPPED
+        self._nodes = set(spec.nproc)  # those that have not sent STOPPED
 
     async def conduct(self) -> CollectiveRun:
         spec = self._spec
@@ -108,7 +102,7 @@ class _Run:
             ending = await self._follow()
             ended = time.monotonic()
             self._stuck_s = round(self._tracker.stuck_s(ended), 3)
-            self._tell(ending)
+            self._show_ending(ending)
             if ending.outcome != "done":
                 await self._examine(ending)
             return self._result(ending, ended)
@@ -211,10 +205,11 @@ class _Run:
             if here:
                 wanted.update(here)
                 await self._hub.send(node_rank, wire.EXAMINE, wire.RunMessage(run=self._id, ranks=here))
-        await self._collect(_EXAMINE_S, lambda: wanted <= self._states.keys() | self._lost_ranks())
+        ranks = self._tracker.ranks.values()
+        await self._collect(_EXAMINE_S, lambda: wanted <= self._states.keys() | {r.rank for r in ranks if r.unknown})
 
     async def _stop(self) -> None:
-        """Tell all agents to end their ranks, and wait a bounded time until they have."""
+        """Ask all agents to end their ranks, and wait a bounded time until they have."""
         await self._to_all(wire.STOP)
         await self._collect(self._stop_s, lambda: not self._nodes)
 
@@ -223,9 +218,6 @@ class _Run:
         while not complete() and (left_s := deadline - time.monotonic()) > 0:
             with contextlib.suppress(DeadlineExceeded):
                 self._take(*await self._hub.receive(timeout_s=left_s))
-
-    def _lost_ranks(self) -> set[int]:
-        return {r.rank for r in self._tracker.ranks.values() if r.unknown}
 
     # What is shown.
 
@@ -239,19 +231,19 @@ class _Run:
 
     def _narrate(self, now: float) -> None:
         tracker = self._tracker
-        while self._told < tracker.current:
-            stage, seconds = self._spec.stages[self._told], tracker.duration_s(self._told, now) or 0.0
+        while self._num_shown < tracker.current:
+            stage, seconds = self._spec.stages[self._num_shown], tracker.duration_s(self._num_shown, now) or 0.0
             self._narrator.log(
                 "collectives.stage_done",
                 stage=stage,
                 seconds=f"{seconds:.1f}",
-                detail=tracker.detail(self._told),
+                detail=tracker.detail(self._num_shown),
                 num_ranks=self._spec.world_size,
             )
-            self._told += 1
-        if now - self._said < _SAY_EVERY_S:
+            self._num_shown += 1
+        if now - self._shown_s < _SAY_EVERY_S:
             return
-        self._said = now
+        self._shown_s = now
         waiting = tracker.waiting(now)
         if waiting is None:
             return
@@ -270,7 +262,7 @@ class _Run:
         else:
             self._narrator.say("collectives.stage", num_finished=waiting.num_finished, **common)
 
-    def _tell(self, ending: Ending) -> None:
+    def _show_ending(self, ending: Ending) -> None:
         spec = self._spec
         if ending.outcome == "done":
             self._narrator.log("collectives.done", label=spec.label, num_ranks=spec.world_size)
@@ -295,33 +287,25 @@ class _Run:
 
     def _result(self, ending: Ending, ended: float) -> CollectiveRun:
         spec, tracker = self._spec, self._tracker
-        everybody = tuple(tracker.ranks)
+        all_ranks = tuple(tracker.ranks)
         stages = []
         for index, name in enumerate(spec.stages):
             seconds = tracker.duration_s(index, ended)
             if ending.outcome != "done" and index == ending.stage:
                 stages.append(self._bad_stage(ending, name, seconds or 0.0))
             elif index < tracker.current:
-                stages.append(
-                    StageResult(
-                        name=name,
-                        outcome="ok",
-                        deadline_s=spec.deadline_s(name),
-                        duration_s=seconds or 0.0,
-                        entered=everybody,
-                        finished=everybody,
-                        detail=tracker.detail(index),
-                    )
-                )
+                more = {"duration_s": seconds or 0.0, "detail": tracker.detail(index)}
+                stages.append(_stage(spec, name, "ok", entered=all_ranks, finished=all_ranks, **more))
             elif index < ending.stage:
                 late = [r.rank for r in tracker.ranks.values() if r.finished < index]
-                stages.append(_skipped(spec, name, f"rank {ranges(late)} was not through when the run ended"))
+                detail = f"rank {ranges(late)} was not through when the run ended"
+                stages.append(_stage(spec, name, "skipped", detail=detail))
             else:
-                stages.append(_skipped(spec, name))
+                stages.append(_stage(spec, name, "skipped", detail=_NOT_REACHED))
         return CollectiveRun(
             label=spec.label,
             backend=spec.backend,
-            ranks=everybody,
+            ranks=all_ranks,
             stages=tuple(stages),
             points=tracker.points(),
             extra_env=dict(spec.extra_env),
@@ -344,7 +328,7 @@ class _Run:
         )
 
     def _shown(self, ending: Ending) -> list[int]:
-        """Whose state tells something: culprits, victims, those that did not come; all when everybody came."""
+        """Whose state tells something: culprits, victims, those that did not come; all when every rank came."""
         first = list(dict.fromkeys([*ending.culprits, *ending.victims]))
         absent = [r for r in self._tracker.ranks if r not in ending.entered and r not in first]
         return (first + absent or list(self._tracker.ranks))[:_MAX_STATES]
@@ -359,7 +343,7 @@ class _Run:
 
 
 def _own(progress: wire.Progress, ranks: tuple[int, ...]) -> wire.Progress:
-    """Only what a node says of its own ranks."""
+    """Only what a node reports of its own ranks."""
     return wire.Progress(
         run=progress.run,
         events=tuple(e for e in progress.events if e.rank in ranks),

@@ -18,7 +18,6 @@ class JaxRank:
         self.jax: Any = None
 
     def import_(self, note: Note) -> None:
-        """`import jax`; no device is touched yet."""
         import jax
 
         self.jax = jax
@@ -29,26 +28,25 @@ class JaxRank:
         jax, side = self.jax, self.side
         with contextlib.suppress(AttributeError, ValueError):  # only CPU devices read it; newer versions default to it
             jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        if side.rank == 0:
+        if side.orders.rank == 0:
             with any_port() as listener:
                 port = listener.getsockname()[1]
             side.send_port(port)
         else:
             port = side.other_port()
         jax.distributed.initialize(
-            coordinator_address=_joined(side.master_addr, port),
-            num_processes=side.world_size,
-            process_id=side.rank,
-            local_device_ids=[side.device_index],
-            initialization_timeout=int(side.backend_timeout_s),
+            coordinator_address=_joined(side.orders.master_addr, port),
+            num_processes=side.orders.world_size,
+            process_id=side.orders.rank,
+            local_device_ids=[side.orders.device_index],
+            initialization_timeout=int(side.orders.backend_timeout_s),
         )
         local, everywhere = len(jax.local_devices()), len(jax.devices())
-        if jax.process_count() != side.world_size:
-            raise RuntimeError(f"jax counts {jax.process_count()} processes instead of {side.world_size}")
+        if jax.process_count() != side.orders.world_size:
+            raise RuntimeError(f"jax counts {jax.process_count()} processes instead of {side.orders.world_size}")
         note(f"{jax.devices()[0].platform}: {local} of {everywhere} devices here")
 
     def psum(self, note: Note) -> None:
-        """A small psum over all devices whose result is checked."""
         import numpy as np
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 

@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from allready.model import ProcessState, RankState
 from allready.preflight.collectives.rank_side import STACK_SIGNAL
-from allready.preflight.collectives.wire import POSITION, RankLine
+from allready.preflight.collectives.wire import POSITION, RankLine, RankOrders
 from allready.proc.cell import CellReader, anonymous_cell
 from allready.proc.cgroup import CgroupFiles, cgroup_files, num_oom_kills, read_mounts
 from allready.proc.exec_shim import shim_command
-from allready.proc.process import has_handler, maps_of, read_stat, wchan_of
+from allready.proc.process import ended_child, has_handler, maps_of, read_stat, wchan_of
 
 _TAIL_BYTES = 64 * 1024
 _LONGEST_LINE_BYTES = 256 * 1024
@@ -53,6 +54,8 @@ class RankProcess:
         self.position: tuple[int, int, int] | None = None
         self.is_stopped = False
         self.ended = False
+        self.exit_code: int | None = None
+        self.signal_name: str | None = None
         self._on_line, self._on_end = on_line, on_end
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,7 +70,7 @@ class RankProcess:
         self._error_stack: tuple[str, ...] = ()
         self._in_sweep = self._has_failed = False
 
-    def start(self, module: str, environ: Mapping[str, str], orders: Mapping[str, Any]) -> None:
+    def start(self, module: str, environ: Mapping[str, str], orders: RankOrders) -> None:
         """Start `python -m module`; it will die with this process.
 
         Raises:
@@ -102,7 +105,7 @@ class RankProcess:
             self._drop(fd)
         os.set_blocking(self._progress, False)
         os.set_blocking(self._output, False)
-        self.send(orders)
+        self.send(asdict(orders))
         self._loop.add_reader(self._progress, self._read_progress)
         self._loop.add_reader(self._output, self._read_output)
 
@@ -134,23 +137,6 @@ class RankProcess:
             payload = self._cell.read()
             self.position = POSITION.unpack(payload) if payload else self.position
         return self.position
-
-    @property
-    def exit_code(self) -> int | None:
-        """Its exit code, if it ended by itself."""
-        code = None if self._process is None else self._process.returncode
-        return code if code is not None and code >= 0 else None
-
-    @property
-    def signal_name(self) -> str | None:
-        """The signal that killed it, if one did."""
-        code = None if self._process is None else self._process.returncode
-        if code is None or code >= 0:
-            return None
-        try:
-            return signal.Signals(-code).name
-        except ValueError:
-            return f"signal {-code}"
 
     async def examine(self, node_rank: int) -> RankState:
         """Everything that is known of it now; takes at most about a second and a half."""
@@ -195,8 +181,10 @@ class RankProcess:
         if self._process is None or self.ended:
             return True
         try:
-            if os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            end = ended_child(self._process.pid)
+            if end is None:
                 return False
+            self.exit_code, self.signal_name = end.exit_code, end.signal
         except ChildProcessError:  # SIGCHLD is ignored here, so the kernel reaped it; its status is lost
             pass
         self.signal_group(signal.SIGKILL)  # descendants; the rank itself is still ours, as a zombie

@@ -39,10 +39,9 @@ class TorchRank:
     @property
     def group(self) -> Any:
         """The group under test; None is the default group, Gloo."""
-        return self.nccl if self.side.backend == "nccl" else None
+        return self.nccl if self.side.orders.backend == "nccl" else None
 
     def import_(self, note: Note) -> None:
-        """`import torch`, with its distributed part."""
         import torch
         import torch.distributed as dist
 
@@ -54,7 +53,7 @@ class TorchRank:
     def device_(self, note: Note) -> None:
         """Take this rank's GPU; with Gloo the CPU."""
         torch = self.torch
-        if self.side.backend != "nccl":
+        if self.side.orders.backend != "nccl":
             self.device = torch.device("cpu")
             note("cpu")
             return
@@ -69,10 +68,10 @@ class TorchRank:
         if not usable:
             raise RuntimeError(f"torch {torch.__version__} sees no usable GPU{among}{': ' + words if words else ''}")
         num_gpus = torch.cuda.device_count()
-        index = self.side.device_index
+        index = self.side.orders.device_index
         if index >= num_gpus:
             raise RuntimeError(
-                f"local rank {self.side.local_rank} needs GPU {index}, but torch sees only {num_gpus}{among}"
+                f"local rank {self.side.orders.local_rank} needs GPU {index}, but torch sees only {num_gpus}{among}"
             )
         if not self.dist.is_nccl_available():
             raise RuntimeError(f"torch {torch.__version__} is built without NCCL")
@@ -82,9 +81,8 @@ class TorchRank:
         note(f"cuda:{index} {torch.cuda.get_device_name(self.device)}")
 
     def allocate(self, note: Note) -> None:
-        """The tensor of the largest operation."""
-        sweeps = "sweep" in self.side.stages and self.side.sizes
-        size_bytes = max(self.side.sizes) if sweeps else _WITHOUT_SWEEP_BYTES
+        sweeps = "sweep" in self.side.orders.stages and self.side.orders.sizes
+        size_bytes = max(self.side.orders.sizes) if sweeps else _WITHOUT_SWEEP_BYTES
         self.buffer = self.torch.zeros(size_bytes // 4, dtype=self.torch.float32, device=self.device)
         if self.device.type == "cuda":
             self.torch.cuda.synchronize(self.device)
@@ -92,44 +90,54 @@ class TorchRank:
 
     def store_(self, note: Note) -> None:
         """Connect to the TCPStore of rank 0, at the address that the user gave."""
-        side = self.side
-        limit = timedelta(seconds=side.backend_timeout_s)
-        if side.rank == 0:
+        side, orders = self.side, self.side.orders
+        limit = timedelta(seconds=orders.backend_timeout_s)
+        if orders.rank == 0:
             with any_port() as listener:  # can this node reach itself by that name?
-                _reach(side.master_addr, listener.getsockname()[1])
+                _reach(orders.master_addr, listener.getsockname()[1])
             self.store = self.dist.TCPStore(
-                side.master_addr, 0, side.world_size, is_master=True, timeout=limit, wait_for_workers=False
+                orders.master_addr,
+                0,
+                orders.world_size,
+                is_master=True,
+                timeout=limit,
+                wait_for_workers=False,
             )
             side.send_port(self.store.port)
             port = int(self.store.port)
         else:
             port = side.other_port()
-            _reach(side.master_addr, port)
+            _reach(orders.master_addr, port)
             self.store = self.dist.TCPStore(
-                side.master_addr, port, side.world_size, is_master=False, timeout=limit, wait_for_workers=False
+                orders.master_addr,
+                port,
+                orders.world_size,
+                is_master=False,
+                timeout=limit,
+                wait_for_workers=False,
             )
-        self.store.set(f"allready/{side.rank}", "here")
-        if self.store.get(f"allready/{side.rank}") != b"here":
-            raise RuntimeError(f"the store at {side.master_addr}:{port} does not give back what was put in")
-        note(f"{side.master_addr}:{port}")
+        self.store.set(f"allready/{orders.rank}", "here")
+        if self.store.get(f"allready/{orders.rank}") != b"here":
+            raise RuntimeError(f"the store at {orders.master_addr}:{port} does not give back what was put in")
+        note(f"{orders.master_addr}:{port}")
 
     def gloo_barrier(self, note: Note) -> None:
         """Gloo connects all ranks with each other, then a barrier."""
         self.dist.init_process_group(
             "gloo",
             store=self.store,
-            rank=self.side.rank,
-            world_size=self.side.world_size,
-            timeout=timedelta(seconds=self.side.backend_timeout_s),
+            rank=self.side.orders.rank,
+            world_size=self.side.orders.world_size,
+            timeout=timedelta(seconds=self.side.orders.backend_timeout_s),
         )
         self.dist.barrier()
-        note("1 rank" if self.side.world_size == 1 else f"{self.side.world_size} ranks")
+        note("1 rank" if self.side.orders.world_size == 1 else f"{self.side.orders.world_size} ranks")
 
     def nccl_init(self, note: Note) -> None:
         """NCCL connects all ranks with each other, now and not at the first collective."""
         options: dict[str, Any] = {
             "backend": "nccl",
-            "timeout": timedelta(seconds=self.side.backend_timeout_s),
+            "timeout": timedelta(seconds=self.side.orders.backend_timeout_s),
         }
         eager = "device_id" in inspect.signature(self.dist.new_group).parameters
         if eager:
@@ -141,8 +149,7 @@ class TorchRank:
         note("NCCL " + ".".join(str(n) for n in self.torch.cuda.nccl.version()))
 
     def small(self, note: Note) -> None:
-        """A small all_reduce whose result is checked."""
-        pattern = Pattern(self.torch, self.side.rank, self.side.world_size, self.device)
+        pattern = Pattern(self.torch, self.side.orders.rank, self.side.orders.world_size, self.device)
         tensor = self.torch.zeros(_SMALL_BYTES // 4, dtype=self.torch.float32, device=self.device)
         pattern.fill(tensor)
         self.dist.all_reduce(tensor, group=self.group)
@@ -152,9 +159,8 @@ class TorchRank:
         note(f"{_SMALL_BYTES} bytes")
 
     def sweep(self, note: Note) -> None:
-        """all_reduce over all sizes, checked and timed."""
         Sweep(self.torch, self.dist, self.side, self.buffer, self.group).run()
-        note("1 size" if len(self.side.sizes) == 1 else f"{len(self.side.sizes)} sizes")
+        note("1 size" if len(self.side.orders.sizes) == 1 else f"{len(self.side.orders.sizes)} sizes")
 
 
 def _reach(address: str, port: int) -> None:

@@ -1,6 +1,6 @@
 """What every rank process has, whatever it imports later: its orders, its way to report, its stack on demand.
 
-Standard library only, and quick: it must work where `import torch` crashes.
+Imports neither torch nor JAX, and is quick: it must work where `import torch` crashes.
 """
 
 import contextlib
@@ -15,7 +15,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-from allready.preflight.collectives.wire import POSITION
+import msgspec
+
+from allready.preflight.collectives.wire import POSITION, RankOrders
 from allready.proc.cell import CellWriter
 
 STACK_SIGNAL = signal.SIGRTMIN + 7
@@ -44,19 +46,7 @@ class RankSide:
         self._cell = CellWriter(cell)
         os.close(cell)
         faulthandler.register(STACK_SIGNAL, file=stack, all_threads=True, chain=False)
-        orders = json.loads(self._control.readline())
-        self.stages: tuple[str, ...] = tuple(orders["stages"])
-        self.backend: str = orders["backend"]
-        self.rank: int = orders["rank"]
-        self.local_rank: int = orders["local_rank"]
-        self.world_size: int = orders["world_size"]
-        self.master_addr: str = orders["master_addr"]
-        self.sizes: tuple[int, ...] = tuple(orders["sizes"])
-        self.iters: int = orders["iters"]
-        self.warmup: int = orders["warmup"]
-        self.size_budget_s: float = orders["size_budget_s"]
-        self.backend_timeout_s: float = orders["backend_timeout_s"]
-        self.device_index: int = orders["device_index"]
+        self.orders = msgspec.json.decode(self._control.readline(), type=RankOrders)
 
     def send(self, event: str, **fields: Any) -> None:
         """Report one `wire.RankLine`."""
@@ -94,7 +84,7 @@ class RankSide:
         """Do the ordered stages; report how it ends; end the process.  Never returns."""
         name = ""
         try:
-            for name in self.stages:
+            for name in self.orders.stages:
                 with self.stage(name) as note:
                     stages[name](note)
         except WrongResultError as error:

@@ -1,10 +1,11 @@
 """What a run of staged collectives is asked to do, and how long each stage may take."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.errors import UsageError
-from allready.model import World
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -34,7 +35,7 @@ STAGE_DEADLINE_S: Mapping[str, float] = {
 SLOWEST_BYTES_PER_S = 50e6
 """An operation slower than this, after its 20 s, is called hung."""
 
-_DEFAULT_BYTES = {  # backend, quick -> smallest and largest size
+DEFAULT_BYTES = {  # backend, quick -> smallest and largest size
     ("gloo", True): (KIB, 16 * MIB),
     ("gloo", False): (KIB, 64 * MIB),
     ("nccl", True): (MIB, 256 * MIB),
@@ -54,8 +55,7 @@ _NEEDED = {  # a stage stands on what these make
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpec:
+class RunSpec(Struct, frozen=True, kw_only=True):
     """One run.  Ranks are numbered from `nproc`: node by node in the order of their node ranks.
 
     Raises:
@@ -67,15 +67,15 @@ class RunSpec:
     master_addr: str  # where the other nodes find node 0, as the user wrote it
     stages: tuple[str, ...]
     label: str = "all"
-    names: dict[int, str] = field(default_factory=dict)  # node rank -> name, for live lines
-    devices: dict[int, tuple[str, ...]] = field(default_factory=dict)  # node rank -> --devices of that node
+    names: dict[int, str] = {}  # node rank -> name, for live lines
+    devices: dict[int, tuple[str, ...]] = {}  # node rank -> --devices of that node
     min_bytes: int = KIB
     max_bytes: int = 16 * MIB
     iters: int = 20
     warmup: int = 5
     size_budget_s: float = 10.0  # fewer iterations when those of one size would take longer than this
-    stage_deadline_s: dict[str, float] = field(default_factory=dict)  # overrides STAGE_DEADLINE_S
-    extra_env: dict[str, str] = field(default_factory=dict)
+    stage_deadline_s: dict[str, float] = {}  # overrides STAGE_DEADLINE_S
+    extra_env: dict[str, str] = {}
     quick: bool = False
 
     def __post_init__(self) -> None:
@@ -108,12 +108,10 @@ class RunSpec:
 
     @property
     def world_size(self) -> int:
-        """Ranks of this run."""
         return sum(self.nproc.values())
 
     @property
     def ranks_of(self) -> dict[int, tuple[int, ...]]:
-        """Node rank -> its ranks."""
         found: dict[int, tuple[int, ...]] = {}
         offset = 0
         for node_rank, num_ranks in sorted(self.nproc.items()):
@@ -130,11 +128,9 @@ class RunSpec:
         return self.deadline_s("sweep") + size_bytes / SLOWEST_BYTES_PER_S
 
     def up_to(self, stage: str) -> "RunSpec":
-        """The same run, ended after `stage`."""
         return replace(self, stages=self.stages[: self.stages.index(stage) + 1])
 
     def first_ranks(self, num_ranks: int) -> "RunSpec":
-        """The same run with only its first ranks."""
         nproc: dict[int, int] = {}
         for node_rank, ranks in self.ranks_of.items():
             here = min(len(ranks), num_ranks - sum(nproc.values()))
@@ -149,55 +145,6 @@ class RunSpec:
             found.append(size)
             size *= 2
         return tuple(found)
-
-
-def plan_default(
-    backend: str,
-    world: World,
-    master_addr: str,
-    *,
-    min_bytes: int | None = None,
-    max_bytes: int | None = None,
-    iters: int | None = None,
-    warmup: int | None = None,
-    quick: bool = False,
-    stages: tuple[str, ...] | None = None,
-    devices: Mapping[int, tuple[str, ...]] | None = None,
-    stage_deadline_s: Mapping[str, float] | None = None,
-) -> RunSpec:
-    """The run that `check` makes unless told otherwise: all stages, all ranks of `world`.
-
-    Args:
-        world: every node with its ranks (their number counts).
-        stages: the stages asked for; those that they stand on are added.
-
-    Raises:
-        UsageError: an argument is impossible; the message names what is valid.
-    """
-    if backend not in STAGES:
-        raise UsageError("unknown backend {backend!r}: valid are {stages}", backend=backend, stages=", ".join(STAGES))
-    low, high = _DEFAULT_BYTES.get((backend, quick), (KIB, MIB))
-    low = low if min_bytes is None else min_bytes
-    if min_bytes is not None and max_bytes is None:
-        high = max(low, high)
-    high = high if max_bytes is None else max_bytes
-    if max_bytes is not None and min_bytes is None:
-        low = min(low, high)
-    return RunSpec(
-        backend=backend,
-        nproc={n.node_rank: len(n.ranks) for n in world.nodes},
-        master_addr=master_addr,
-        stages=STAGES[backend] if stages is None else with_needed(backend, stages),
-        names={n.node_rank: n.name for n in world.nodes},
-        devices=dict(devices or {}),
-        min_bytes=low,
-        max_bytes=high,
-        iters=(10 if quick and backend == "gloo" else 20) if iters is None else iters,
-        warmup=(2 if quick else 5) if warmup is None else warmup,
-        size_budget_s=1.0 if quick else 10.0,
-        stage_deadline_s=dict(stage_deadline_s or {}),
-        quick=quick,
-    )
 
 
 def with_needed(backend: str, stages: tuple[str, ...]) -> tuple[str, ...]:

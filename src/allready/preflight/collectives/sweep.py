@@ -39,7 +39,6 @@ class Pattern:
             yield start, part, self._base[: part.numel()]
 
     def fill(self, tensor: Any) -> None:
-        """This rank's share."""
         for _, part, base in self._chunks(tensor):
             part.copy_(base).mul_(self._own)
 
@@ -66,11 +65,10 @@ class Sweep:
         self._torch, self._dist, self._side, self._group = torch, dist, side, group
         self._buffer = buffer
         self._cuda = buffer.device.type == "cuda"
-        self._pattern = Pattern(torch, side.rank, side.world_size, buffer.device)
+        self._pattern = Pattern(torch, side.orders.rank, side.orders.world_size, buffer.device)
 
     def run(self) -> None:
-        """All sizes; reports one point for each."""
-        for number, size_bytes in enumerate(self._side.sizes):
+        for number, size_bytes in enumerate(self._side.orders.sizes):
             self._one_size(size_bytes, is_first=number == 0)
 
     def _one_size(self, size_bytes: int, *, is_first: bool) -> None:
@@ -83,9 +81,9 @@ class Sweep:
             self._synced(view, size_bytes, 1)
         took_s = self._agree(self._synced(view, size_bytes, 1 + is_first))
         done = 1 + is_first
-        fits = max(0, int(self._side.size_budget_s / took_s))
-        warmup = min(self._side.warmup, fits)
-        iters = max(1, min(self._side.iters, fits))
+        fits = max(0, int(self._side.orders.size_budget_s / took_s))
+        warmup = min(self._side.orders.warmup, fits)
+        iters = max(1, min(self._side.orders.iters, fits))
         if self._cuda:
             warmup = max(1, warmup, min(math.ceil(_WARM_UP_S / took_s), _MAX_WARM_UPS))
             time_s = self._timed_on_gpu(view, size_bytes, done, warmup, iters, took_s)

@@ -6,7 +6,8 @@ once, after a moment in which the first cause may still overtake its consequence
 """
 
 import re
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from allready.judging.majority import is_minority
 from allready.model import BenchPoint
@@ -32,8 +33,7 @@ _LIBRARY_ERROR = re.compile(
 )
 
 
-@dataclass(slots=True)
-class Rank:
+class Rank(Struct):
     """What is known of one rank."""
 
     rank: int
@@ -49,9 +49,9 @@ class Rank:
     gone: bool = False
     exit_code: int | None = None
     signal: str | None = None
-    unknown: str | None = None  # why nothing more is heard of it: its node is lost
+    unknown: str | None = None  # why nothing more is known of it: its node is lost
     done: bool = False
-    details: dict[int, str] = field(default_factory=dict)
+    details: dict[int, str] = {}
 
     @property
     def lost_peer(self) -> bool:
@@ -61,8 +61,7 @@ class Rank:
         return _LOST_PEER.search(self.error) is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(Struct, frozen=True, kw_only=True):
     """How a run ended.
 
     outcome: "done", or as in StageResult "failed", "hung", "wrong".
@@ -70,7 +69,7 @@ class Ending:
 
     outcome: str
     stage: int = 0  # index
-    culprits: tuple[int, ...] = ()  # first causes first; empty when nobody can be singled out
+    culprits: tuple[int, ...] = ()  # first causes first; empty when no rank can be singled out
     victims: tuple[int, ...] = ()
     entered: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()
@@ -80,8 +79,7 @@ class Ending:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class Waiting(Struct, frozen=True, kw_only=True):
     """For a live line: who is waited for."""
 
     stage: str
@@ -125,20 +123,18 @@ class StageTracker:
                 self._moved = now
 
     def lose(self, node_rank: int, why: str, now: float) -> None:
-        """A node's connection broke: nothing more will be heard of its ranks."""
+        """A node's connection broke: nothing more will be known of its ranks."""
         for rank in self.ranks.values():
             if rank.node_rank == node_rank and rank.unknown is None and not rank.gone:
                 rank.unknown = why
                 self._fail(rank, now)
 
     def tick(self, now: float) -> Ending | None:
-        """How the run ended, if it did."""
         if all(r.done for r in self.ranks.values()) and self.current == len(self._stages):
             return self._done()
         return self._wrong() or self._failed(now) or self._stopped(now) or self._hung(now)
 
     def waiting(self, now: float) -> Waiting | None:
-        """Who is waited for now."""
         if self.current >= len(self._stages):
             return None
         stage = self.current
@@ -169,7 +165,7 @@ class StageTracker:
         return max(0.0, now - (min(failures) if failures else self._moved))
 
     def detail(self, stage: int) -> str:
-        """What the lowest rank had to say about a stage."""
+        """What the lowest rank reported about a stage."""
         return next((r.details[stage] for r in self.ranks.values() if r.details.get(stage)), "")
 
     def points(self) -> tuple[BenchPoint, ...]:
@@ -251,13 +247,13 @@ class StageTracker:
             return Ending(outcome="done")
         stage, by_rank = self._stages.index("sweep"), self._points[bad[0]]
         saw = tuple(sorted(r for r, p in by_rank.items() if p.num_errors))
-        everybody = tuple(self.ranks)
+        all_ranks = tuple(self.ranks)
         return Ending(
             outcome="wrong",
             stage=stage,
             culprits=saw,
-            entered=everybody,
-            finished=everybody,
+            entered=all_ranks,
+            finished=all_ranks,
             size_bytes=bad[0],
             iteration=0,
             deadline_s=self._spec.operation_deadline_s(bad[0]),
@@ -265,7 +261,7 @@ class StageTracker:
         )
 
     def _wrong(self) -> Ending | None:
-        """A stage whose result was wrong, once every rank of it has said so or finished it."""
+        """A stage whose result was wrong, once every rank of it has reported it or finished it."""
         wrong = [r for r in self.ranks.values() if r.is_wrong]
         if not wrong:
             return None
@@ -280,12 +276,12 @@ class StageTracker:
             return None
         causes = [r for r in failed if not (r.lost_peer or self._lost_store(r) or self._outlived(r, failed))]
         first, last = _when(failed[0]), _when(failed[-1])
-        if len(failed) < len(self.ranks):  # others may follow, or have failed earlier and be heard of later
+        if len(failed) < len(self.ranks):  # others may follow, or have failed earlier and be known later
             wait_s = SETTLE_S if causes else CAUSE_WAIT_S
             if now - (last if causes else first) < wait_s and now - first < max(SETTLE_MAX_S, wait_s):
                 return None
         stopped = [r for r in self.ranks.values() if r.stopped_since is not None and r.failed_at is None]
-        culprits = causes or stopped  # else nobody: all that failed complain of others, as after a broken network
+        culprits = causes or stopped  # else none: all that failed complain of others, as after a broken network
         stage = min(r.failed_stage if r.failed_at is not None else max(0, r.entered) for r in culprits or failed)
         blamed = {r.rank for r in culprits}
         return self._ending(
@@ -307,7 +303,7 @@ class StageTracker:
         )
 
     def _outlived(self, rank: Rank, failed: list[Rank]) -> bool:
-        """A library's error in a collective while another rank was killed: it tells of that, whatever its words."""
+        """A library's error in a collective while another rank was killed: a consequence, whatever its message."""
         return (
             self._stages[rank.failed_stage] not in _ON_ITS_OWN
             and rank.error is not None
@@ -361,7 +357,7 @@ class StageTracker:
             size_bytes, iteration = operation
             deadline_s = self._spec.operation_deadline_s(size_bytes or 0)
             entered = [r for r in self.ranks.values() if self._has_entered(r, size_bytes, iteration)]
-            finished = [r for r in self.ranks.values() if self._has_done(r, size_bytes, iteration)]
+            finished = [r for r in self.ranks.values() if self._has_entered(r, size_bytes, iteration, done=True)]
         if culprits is None:
             culprits = self._late(name, {r.rank for r in entered}, {r.rank for r in finished})
         return Ending(
@@ -380,7 +376,7 @@ class StageTracker:
     def _late(self, stage: str, entered: set[int], finished: set[int]) -> list[int]:
         """Who is to blame when the deadline passed: those that did not come.
 
-        When all came, whoever works for itself in this stage; else a minority that got stuck where most passed.
+        When all came, the ranks that work alone in this stage; else a minority that got stuck where most passed.
         """
         absent = [r for r in self.ranks if r not in entered]
         stuck = [r for r in self.ranks if r not in finished]
@@ -393,7 +389,7 @@ class StageTracker:
     def _operation(self) -> tuple[int | None, int | None]:
         """The operation that the ranks wait in: the earliest that one entered and did not complete.
 
-        A rank that is stopped or gone cannot say what its GPU completed since, so the others are asked first.
+        A rank that is stopped or gone cannot report what its GPU completed since, so the others are asked first.
         When every rank is between two operations it is the last one entered.
         """
         known = [(r, r.position) for r in self.ranks.values() if r.position is not None]
@@ -404,18 +400,12 @@ class StageTracker:
         return max(((p.size_bytes, p.entered) for _, p in known), default=(None, None))
 
     @staticmethod
-    def _has_entered(rank: Rank, size_bytes: int | None, iteration: int | None) -> bool:
+    def _has_entered(rank: Rank, size_bytes: int | None, iteration: int | None, *, done: bool = False) -> bool:
+        """Whether a rank has begun this operation; `done`: has completed it."""
         p = rank.position
         if p is None or size_bytes is None or iteration is None:
             return False
-        return p.size_bytes > size_bytes or (p.size_bytes == size_bytes and p.entered >= iteration)
-
-    @staticmethod
-    def _has_done(rank: Rank, size_bytes: int | None, iteration: int | None) -> bool:
-        p = rank.position
-        if p is None or size_bytes is None or iteration is None:
-            return False
-        return p.size_bytes > size_bytes or (p.size_bytes == size_bytes and p.done >= iteration)
+        return (p.size_bytes, p.done if done else p.entered) >= (size_bytes, iteration)
 
 
 def _when(rank: Rank) -> float:

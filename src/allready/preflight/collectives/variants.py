@@ -1,7 +1,8 @@
 """Further runs after a failed one: which transport matters (`--isolate`), and from which size on (`--grow`)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from allready.messaging.channel import HubSide, Narrator
 from allready.model import CollectiveRun

@@ -1,7 +1,8 @@
 """What travels: rank -> agent (JSON lines, progress cell), agent <-> hub (bodies of messages)."""
 
 import struct
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from allready.model import RankState
 
@@ -20,31 +21,37 @@ HUB_SILENT_S = 60.0
 """A node ends its ranks when node 0 sends nothing for this long."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartOrder:
-    """Hub to node: start these ranks."""
+class RankOrders(Struct, frozen=True, kw_only=True):
+    """Agent to rank, the first line that it reads."""
 
-    run: str
-    label: str
     backend: str
     stages: tuple[str, ...]
-    first_rank: int
-    num_ranks: int
     world_size: int
-    num_nodes: int
     master_addr: str
     sizes: tuple[int, ...] = ()
     iters: int = 1
     warmup: int = 0
     size_budget_s: float = 1.0
     backend_timeout_s: float = 1800.0  # for the library's own waits; ours end long before
+    rank: int = 0
+    local_rank: int = 0
+    device_index: int = 0
+
+
+class StartOrder(RankOrders, frozen=True, kw_only=True):
+    """Hub to node: start these ranks.  `rank`, `local_rank` and `device_index` are the agent's to fill in."""
+
+    run: str
+    label: str
+    first_rank: int
+    num_ranks: int
+    num_nodes: int
     positions_every_s: float = 0.1
     devices: tuple[str, ...] = ()
-    extra_env: dict[str, str] = field(default_factory=dict)
+    extra_env: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunMessage:
+class RunMessage(Struct, frozen=True, kw_only=True):
     """Hub to node: EXAMINE (`ranks`), PORT (`port`), STOP, STILL_HERE."""
 
     run: str
@@ -52,15 +59,14 @@ class RunMessage:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankLine:
+class RankLine(Struct, frozen=True, kw_only=True):
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
     event: entered, finished, error, wrong, point, port, done.
     """
 
     event: str
-    at: float
+    at: float = 0.0
     stage: str = ""
     text: str = ""
     stack: tuple[str, ...] = ()
@@ -71,22 +77,14 @@ class RankLine:
     num_errors: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankEvent:
+class RankEvent(RankLine, frozen=True, kw_only=True, omit_defaults=True):
     """Agent to hub: a rank's line, `age_s` seconds ago; or what the agent saw of its process.
 
     event: those of `RankLine` but port, and: gone (the process ended), stopped, continued.
     """
 
     rank: int
-    event: str
     age_s: float = 0.0
-    stage: str = ""
-    text: str = ""
-    size_bytes: int = 0
-    time_s: float = 0.0
-    iterations: int = 0
-    num_errors: int = 0
     exit_code: int | None = None
     signal: str | None = None
 
@@ -95,8 +93,7 @@ POSITION = struct.Struct("<qqq")
 """Payload of a rank's cell: size_bytes, entered and done of a `Position`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class Position(Struct, frozen=True, kw_only=True):
     """Where a rank is in the sweep.
 
     `entered` is the last iteration of `size_bytes` that it began, `done` the last one known to be complete; -1: none.
@@ -109,8 +106,7 @@ class Position:
     done: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class Progress(Struct, frozen=True, kw_only=True):
     """Agent to hub: what changed since the last one."""
 
     run: str
@@ -119,16 +115,14 @@ class Progress:
     port: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
+class Examined(Struct, frozen=True, kw_only=True):
     """Agent to hub: its ranks, seen from outside."""
 
     run: str
     ranks: tuple[RankState, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class Stopped(Struct, frozen=True, kw_only=True):
     """Agent to hub: all ranks of the run are ended and reaped, but those named."""
 
     run: str

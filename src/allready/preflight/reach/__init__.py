@@ -8,7 +8,7 @@ Node 0 calls `conduct`; every node, node 0 included, calls `take_part` when it r
     reach.plan      ITS partners ->  round by round: connects, echoes, datagrams
     reach.result    one row per path <-
     reach.collect                ->  which datagrams arrived?
-    reach.heard                  <-
+    reach.arrived                  <-
     reach.done                   ->  closes everything
 
 That is three messages each way per node, whatever the number of nodes.

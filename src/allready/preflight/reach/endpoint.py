@@ -1,6 +1,6 @@
 """The listening half of a node: random ports, ports of the given range, and one datagram port per address.
 
-Listeners are bound to exactly the chosen addresses.  Whoever does not open with the stage's token is cut off.
+Listeners are bound to exactly the chosen addresses.  A connection that does not open with the stage's token is cut off.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ class Endpoint:
         self._receivers: list[asyncio.DatagramTransport] = []
         self._sessions: set[asyncio.Task[None]] = set()
         self._retries: set[asyncio.TimerHandle] = set()
-        self._heard: dict[tuple[int, int], set[int]] = {}
+        self._arrived: dict[tuple[int, int], set[int]] = {}
 
     async def open(self, addresses: Sequence[tuple[str, str]]) -> wire.EndpointReport:
-        """Listen on every (interface, address); what cannot be opened is left out and said."""
+        """Listen on every (interface, address); what cannot be opened is left out and reported."""
         offers: list[wire.Offer] = []
         busy: set[int] = set()
         trouble: list[str] = []
@@ -61,10 +61,9 @@ class Endpoint:
             )
         return wire.EndpointReport(offers=tuple(offers), busy_ports=tuple(sorted(busy)), why="; ".join(trouble)[:400])
 
-    def heard(self) -> wire.Heard:
-        """Datagrams that arrived until now."""
-        rows = (wire.HeardRow(src, offer, tuple(sorted(sizes))) for (src, offer), sizes in sorted(self._heard.items()))
-        return wire.Heard(rows=tuple(rows))
+    def arrived(self) -> wire.Arrived:
+        arrived = sorted(self._arrived.items())
+        return wire.Arrived(rows=tuple(wire.ArrivedRow(*pair, tuple(sorted(sizes))) for pair, sizes in arrived))
 
     async def close(self) -> None:
         """Close every port and end every session.  Safe to call twice."""
@@ -120,7 +119,7 @@ class Endpoint:
             port = int(sock.getsockname()[1])
             overhead = udp_overhead_bytes(address)
             transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-                lambda: _Ear(self, offer, overhead), sock=sock
+                lambda: _Receiver(self, offer, overhead), sock=sock
             )
         except BaseException:
             sock.close()
@@ -128,14 +127,14 @@ class Endpoint:
         self._receivers.append(transport)
         return port
 
-    def hear(self, offer: int, packet: bytes, overhead_bytes: int) -> None:
+    def note(self, offer: int, packet: bytes, overhead_bytes: int) -> None:
         """Note a datagram, if it is one of this stage's and whole."""
         if len(packet) < wire.DATAGRAM.size:
             return
         token, src, size = wire.DATAGRAM.unpack_from(packet)
         known = size in self._opening.datagrams_bytes and src < self._opening.num_nodes
         if known and len(packet) + overhead_bytes == size and hmac.compare_digest(token, self._token):
-            self._heard.setdefault((src, offer), set()).add(size)
+            self._arrived.setdefault((src, offer), set()).add(size)
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_BACKLOG):
@@ -200,12 +199,12 @@ class Endpoint:
         await loop.sock_sendall(sock, payload)
 
 
-class _Ear(asyncio.DatagramProtocol):
+class _Receiver(asyncio.DatagramProtocol):
     def __init__(self, endpoint: Endpoint, offer: int, overhead_bytes: int) -> None:
         self._endpoint, self._offer, self._overhead_bytes = endpoint, offer, overhead_bytes
 
     def datagram_received(self, data: bytes, addr: object) -> None:  # noqa: ARG002 - asyncio's signature
-        self._endpoint.hear(self._offer, data, self._overhead_bytes)
+        self._endpoint.note(self._offer, data, self._overhead_bytes)
 
 
 async def receive_exactly(sock: socket.socket, size_bytes: int) -> bytearray:

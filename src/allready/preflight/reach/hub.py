@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 SAY_EVERY_S = 0.5
 RESULT_SLACK_S = 2.0
-HEARD_S = 2.0
+ARRIVED_S = 2.0
 ROUND_S = 0.05
 """Typical for one address without a port range; measured on two busy cores."""
 PORT_S = 0.004
@@ -31,12 +31,12 @@ async def conduct(hub: HubSide, request: ReachRequest, narrator: Narrator) -> Re
     """Have all connected nodes probe each other; ends at the latest at its own deadlines.
 
     Node 0 only, while every node (node 0 too) runs `take_part`.  A node that does not answer, or whose connection
-    breaks, gets "not_run" paths; nobody else is held up by it beyond the deadlines of `request`.
+    breaks, gets "not_run" paths; no other node is held up by it beyond the deadlines of `request`.
 
     Args:
         hub: nodes that are connected now take part.
         request: what to try.
-        narrator: told the estimate before probing starts, then who is being waited for, then the result.
+        narrator: gets the estimate before probing starts, then who is being waited for, then the result.
     """
     start = time.monotonic()
     nodes = hub.nodes
@@ -61,7 +61,7 @@ async def conduct(hub: HubSide, request: ReachRequest, narrator: Narrator) -> Re
         if gathered.results:
             await hub.send(None, "reach.collect", None)
             asked = gathered.results.keys() - gathered.lost.keys()
-            gathered.heard = await _gather(hub, asked, "reach.heard", wire.Heard, HEARD_S, gathered, narrator)
+            gathered.arrived = await _gather(hub, asked, "reach.arrived", wire.Arrived, ARRIVED_S, gathered, narrator)
     finally:
         await hub.send(None, "reach.done", None)
     reach = merge(request, schedule, gathered, time.monotonic() - start)
@@ -88,24 +88,15 @@ def _opening(request: ReachRequest, nodes: Collection[int]) -> wire.Opening:
     return wire.Opening(
         token=secrets.token_hex(16),
         num_nodes=max(nodes, default=0) + 1,
-        payloads_bytes=request.payloads_bytes,
-        datagrams_bytes=request.datagrams_bytes,
-        with_nccl=request.with_nccl,
-        port_range=request.port_range,
         avoid_port=request.master[1] if request.master else None,
-        num_data_ports=request.num_data_ports,
-        num_range_ports=request.num_range_ports,
-        max_addresses=request.max_addresses,
-        connect_s=request.connect_s,
-        echo_s=request.echo_s,
-        slowest_bytes_per_s=request.slowest_bytes_per_s,
+        **{name: getattr(request, name) for name in wire.Probing.__struct_fields__},
     )
 
 
 async def _send_plans(
     hub: HubSide, request: ReachRequest, schedule: Schedule, gathered: Gathered, limit_s: float, narrator: Narrator
 ) -> None:
-    """To every node its own partners only; a node without an endpoint is nobody's partner."""
+    """To every node its own partners only; a node without an endpoint is no node's partner."""
     expected_s = estimate_s(request, schedule, gathered)
     if schedule.rounds:
         narrator.log(

@@ -1,7 +1,8 @@
 """From the nodes' rows to the evidence that rules read.  Pure: what did not answer becomes "not_run", never a guess."""
 
 import logging
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from allready.messaging.sockets import is_address
 from allready.model import DatagramProbe, PathProbe, Reachability
@@ -12,15 +13,14 @@ from allready.preflight.reach.schedule import Schedule
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, kw_only=True)
-class Gathered:
-    """What node 0 has heard in this stage, by node rank."""
+class Gathered(Struct, kw_only=True):
+    """What node 0 has received in this stage, by node rank."""
 
-    endpoints: dict[int, wire.EndpointReport] = field(default_factory=dict)
-    results: dict[int, wire.Result] = field(default_factory=dict)
-    heard: dict[int, wire.Heard] = field(default_factory=dict)
-    silent: dict[int, str] = field(default_factory=dict)  # still connected, did not answer: why
-    lost: dict[int, str] = field(default_factory=dict)  # the connection broke: why
+    endpoints: dict[int, wire.EndpointReport] = {}
+    results: dict[int, wire.Result] = {}
+    arrived: dict[int, wire.Arrived] = {}
+    silent: dict[int, str] = {}  # still connected, did not answer: why
+    lost: dict[int, str] = {}  # the connection broke: why
 
     def offer(self, node_rank: int, index: int) -> wire.Offer | None:
         """One address of a node; None: there is none such."""
@@ -29,7 +29,7 @@ class Gathered:
 
 
 def checked(report: wire.EndpointReport) -> wire.EndpointReport:
-    """An endpoint as other nodes may be told to connect to.
+    """An endpoint that other nodes may connect to.
 
     Raises:
         ValueError: an address is none, or a port is out of range.
@@ -92,7 +92,7 @@ def _path(request: ReachRequest, src: int, row: wire.Row, gathered: Gathered) ->
     outcome, detail = row.outcome, row.detail
     gone = next((r for r in (row.dst, src) if r in gathered.lost), None)
     if gone is not None and outcome not in {"ok", "not_run"}:
-        # A dying node refuses, is silent or answers half: that says nothing of the path.
+        # A dying node refuses, is silent or answers half: that shows nothing of the path.
         outcome, detail = "not_run", f"{_lost(gone, gathered)}; seen before that was known: {outcome}, {detail}"
     return PathProbe(
         src=src,
@@ -161,16 +161,16 @@ def _master_paths(request: ReachRequest, gathered: Gathered) -> list[PathProbe]:
 
 
 def _datagrams(gathered: Gathered, partners: dict[int, set[int]]) -> tuple[DatagramProbe, ...]:
-    """One per address and direction, where both the sender and the receiver told their part."""
-    arrived = {(row.src, dst, row.offer): row.sizes for dst, heard in gathered.heard.items() for row in heard.rows}
+    """One per address and direction, where both the sender and the receiver reported their part."""
+    sizes_of = {(row.src, dst, row.offer): row.sizes for dst, found in gathered.arrived.items() for row in found.rows}
     probes = []
     for src, result in sorted(gathered.results.items()):
         for row in sorted(result.sent, key=lambda r: (r.dst, r.offer)):
             offer = gathered.offer(row.dst, row.offer)
-            known = row.dst in gathered.heard and row.dst in partners.get(src, ())
+            known = row.dst in gathered.arrived and row.dst in partners.get(src, ())
             if offer is None or not known or {src, row.dst} & gathered.lost.keys():
                 continue
-            received = set(arrived.get((src, row.dst, row.offer), ())) & set(row.sent)
+            received = set(sizes_of.get((src, row.dst, row.offer), ())) & set(row.sent)
             probes.append(
                 DatagramProbe(
                     src=src,

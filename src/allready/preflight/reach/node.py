@@ -34,11 +34,11 @@ async def take_part(node: NodeSide, start: Any, facts: NodeFacts, narrator: Narr
         node: this node's end of the channel.
         start: the body of "reach.open".
         facts: only `transport` is read.
-        narrator: told the plan and the current partner (not on node 0, where `conduct` speaks).
+        narrator: gets the plan and the current partner (not on node 0, where `conduct` speaks).
 
     Raises:
         ExchangeError: the connection to node 0 is gone, or a message is not what it should be.
-        DeadlineExceeded: node 0 is connected and says nothing any more.
+        DeadlineExceeded: node 0 is connected and sends nothing any more.
     """
     opening = convert(start, wire.Opening)
     speaker = narrator if node.node_rank != 0 else None
@@ -92,7 +92,7 @@ async def _probe_and_answer(
                     await _stop(probing)
                     probing = None
                 await asyncio.sleep(IN_FLIGHT_S)
-                await node.send("reach.heard", endpoint.heard())
+                await node.send("reach.arrived", endpoint.arrived())
             else:
                 raise ExchangeError(f"node 0 sent {kind!r} in the middle of the reachability stage")
             incoming = asyncio.ensure_future(node.receive(timeout_s=wait_s))

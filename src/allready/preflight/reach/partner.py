@@ -35,7 +35,7 @@ class PartnerProbe:
         self._interface = interface
         self._partner = partner
         self._offers = offers
-        self._sent: list[wire.SentRow] = []
+        self.sent: list[wire.SentRow] = []
         self._paths = [
             Path(opening, own_rank, partner, i, offer, port)
             for i, offer in enumerate(offers)
@@ -57,11 +57,6 @@ class PartnerProbe:
             for group in good.values()
         ]
         return [*shared, *(row for row in rows if id(row) not in same)]
-
-    @property
-    def sent(self) -> list[wire.SentRow]:
-        """One per address that datagrams were sent to."""
-        return list(self._sent)
 
     async def run(self) -> None:
         """Probe; ends by itself within a few deadlines."""
@@ -140,9 +135,7 @@ class PartnerProbe:
         finally:
             sock.close()
             if sent or too_big:
-                self._sent.append(
-                    wire.SentRow(self._partner, index, tuple(sorted(sent)), tuple(sorted(too_big - sent)))
-                )
+                self.sent.append(wire.SentRow(self._partner, index, tuple(sorted(sent)), tuple(sorted(too_big - sent))))
 
 
 async def _together(steps: Iterable[Coroutine[Any, Any, None]]) -> None:

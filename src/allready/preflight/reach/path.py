@@ -50,7 +50,7 @@ class Path:
         self._opening = opening
         self._own_rank = own_rank
         self._dst = dst
-        self._offer_index = offer_index
+        self.offer_index = offer_index
         self._offer = offer
         self._port = port
         self._sock: socket.socket | None = None
@@ -71,22 +71,15 @@ class Path:
         return self._port in self._offer.data_ports
 
     def is_alive(self) -> bool:
-        """Whether there is a connection left that payloads pass."""
         return self._sock is not None
 
-    @property
-    def offer_index(self) -> int:
-        """Which of the peer's addresses."""
-        return self._offer_index
-
     def row(self) -> wire.Row:
-        """What is known now."""
         outcome, detail = self._outcome, self._detail
         if outcome == "not_run" and self._started:
             detail = "begun, but the time for this stage was over"
         return wire.Row(
             dst=self._dst,
-            offer=self._offer_index,
+            offer=self.offer_index,
             port=self._port,
             outcome=outcome,
             num_passed=self._num_passed,

@@ -8,14 +8,14 @@ half of the machine room), then random pairs.
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 Pair = tuple[int, int]
 Round = tuple[Pair, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """Rounds of pairs (a, b), a < b.  In a round each node occurs at most once; no pair occurs twice."""
 
     nodes: tuple[int, ...]
@@ -23,17 +23,14 @@ class Schedule:
 
     @property
     def num_pairs(self) -> int:
-        """Pairs that meet."""
         return sum(len(r) for r in self.rounds)
 
     @property
     def num_pairs_all(self) -> int:
-        """Pairs that there are."""
         return len(self.nodes) * (len(self.nodes) - 1) // 2
 
     @property
     def is_sample(self) -> bool:
-        """Whether some pairs never meet."""
         return self.num_pairs < self.num_pairs_all
 
     def partners(self) -> dict[int, tuple[int | None, ...]]:

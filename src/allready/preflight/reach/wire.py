@@ -25,22 +25,35 @@ RECEIVED = b"ARok"
 Outcome = Literal["ok", "refused", "filtered", "no_route", "stuck", "error", "not_run"]
 
 
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
+class Probing(msgspec.Struct, frozen=True, kw_only=True):
+    """What is tried between two nodes, and for how long."""
+
+    payloads_bytes: tuple[int, ...] = (64, 1400, 9000, 2**20)
+    """TCP payloads that must come back whole, growing."""
+    datagrams_bytes: tuple[int, ...] = (92, 576, 1280, 1400, 1428, 1450, 1500, 4000, 9000)
+    """IP packet sizes that are sent once with fragmentation forbidden, growing."""
+    with_nccl: bool = True
+    """Whether the job uses NCCL, so that its choice of addresses is tried too, not only Gloo's."""
+    port_range: tuple[int, int] | None = None
+    """Inclusive; of --port-range.  Up to `num_range_ports` of it are opened and tried on every node."""
+    num_data_ports: int = 2
+    """Random high ports (chosen by the kernel, as NCCL's and Gloo's are) per address."""
+    num_range_ports: int = 8
+    max_addresses: int = 4
+    """Addresses per node that are tried."""
+    connect_s: float = 1.5
+    """Silence for so long is "filtered".  One SYN retransmission (after 1 s) lies within."""
+    echo_s: float = 1.0
+    """Deadline for a payload, plus its size / `slowest_bytes_per_s`; once more for its way back."""
+    slowest_bytes_per_s: float = 10e6
+
+
+class Opening(Probing, frozen=True, kw_only=True):
     """reach.open: what to open and how to probe."""
 
     token: str
     num_nodes: int
-    payloads_bytes: tuple[int, ...]
-    datagrams_bytes: tuple[int, ...]
-    port_range: tuple[int, int] | None
     avoid_port: int | None
-    num_data_ports: int
-    num_range_ports: int
-    max_addresses: int
-    connect_s: float
-    echo_s: float
-    slowest_bytes_per_s: float
-    with_nccl: bool = True
 
     def __post_init__(self) -> None:
         """Bound what a garbled message could make this node do; msgspec reports it as its own error."""
@@ -70,7 +83,7 @@ class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
     """reach.endpoint: everything a node opened.  `why`: the reason if that is nothing."""
 
     offers: tuple[Offer, ...] = ()
-    busy_ports: tuple[int, ...] = ()  # of the port range: somebody else has them
+    busy_ports: tuple[int, ...] = ()  # of the port range: another process has them
     why: str = ""
 
 
@@ -117,7 +130,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     sent: tuple[SentRow, ...] = ()
 
 
-class HeardRow(msgspec.Struct, frozen=True, array_like=True):
+class ArrivedRow(msgspec.Struct, frozen=True, array_like=True):
     """Datagram sizes that arrived at one of this node's addresses from one node."""
 
     src: int
@@ -125,7 +138,7 @@ class HeardRow(msgspec.Struct, frozen=True, array_like=True):
     sizes: tuple[int, ...]
 
 
-class Heard(msgspec.Struct, frozen=True, kw_only=True):
-    """reach.heard: all datagrams that arrived."""
+class Arrived(msgspec.Struct, frozen=True, kw_only=True):
+    """reach.arrived: all datagrams that arrived."""
 
-    rows: tuple[HeardRow, ...] = ()
+    rows: tuple[ArrivedRow, ...] = ()

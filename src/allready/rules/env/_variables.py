@@ -2,8 +2,11 @@
 
 import re
 import shlex
+from collections.abc import Iterator, Mapping
 
-from allready.model import Severity
+from allready.judging.analysis import Analysis
+from allready.judging.values import on_nodes, seen
+from allready.model import Culprits, EnvFacts, Hit, Severity
 
 _MUST_AGREE = (
     r"NCCL_(ALGO|PROTO|NTHREADS|(LL_|LL128_)?BUFFSIZE|(MIN|MAX)_(NCHANNELS|NRINGS|CTAS|P2P_NCHANNELS)|NCHANNELS_PER_NET_PEER"
@@ -96,3 +99,24 @@ def is_on(value: str | None) -> bool:
     """Whether NCCL and CUDA take this value of a switch for "on": they read a number, so that "true" means 0."""
     match = re.match(r"\s*([+-]?\d+)", value or "")
     return match is not None and int(match.group(1)) != 0
+
+
+def set_hit(
+    case: Analysis, env: Mapping[int, EnvFacts], name: str, texts: Mapping[int, str], **values: object
+) -> Iterator[Hit]:
+    """The hit of a rule about a variable that should not be set; nothing without nodes.
+
+    Args:
+        case: what is judged.
+        env: all nodes; where all of them have it, none of them is a culprit.
+        name: the variable.
+        texts: node that has it -> evidence.
+        values: of the message, besides name and nodes.
+    """
+    nodes = tuple(texts)
+    if nodes:
+        yield Hit(
+            culprits=Culprits(nodes=nodes if len(nodes) < len(env) else (), variables=(name,)),
+            values={"name": name, "nodes": on_nodes(case.world, nodes), **values},
+            evidence=seen("environment", texts, most=8),
+        )

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from statistics import median
 
-from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import listed, on_nodes, seen
 from allready.model import ClockFacts, Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, World
 
@@ -16,7 +15,6 @@ LIMIT_S = 1.0
     code="ENV004",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Clocks are not synchronized",
     message="the clocks differ by up to {largest_s} s (node minus node 0): {offsets}",
@@ -33,11 +31,11 @@ def clock_offset(clock: PerNode[ClockFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
     The difference between each node's wall clock and node 0's, measured by round trips over the check's connection.
-    Only what exceeds 1 s beyond the uncertainty of the measurement counts. The nodes away from the median are named,
-    if they are the minority; when all others differ from node 0 alike, that is node 0.
+    Only what exceeds 1 s beyond the uncertainty of the measurement counts. The nodes away from the median are named, if
+    they are the minority; when all others differ from node 0 alike, that is node 0.
     ## Why it matters
-    No collective depends on it. But logs of different nodes are read in the wrong order, so that a victim seems to
-    have failed first; tokens and certificates are refused; make, caches and checkpoints use wrong file times.
+    No collective depends on it. But logs of different nodes are read in the wrong order, so that a victim seems to have
+    failed first; tokens and certificates are refused; make, caches and checkpoints use wrong file times.
     ## Check by hand
     `date +%s.%N` on two nodes at once, `chronyc tracking`, `timedatectl`.
     ## When it is harmless

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, seen
-from allready.model import Culprits, EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity, World
+from allready.judging.analysis import Analysis
+from allready.judging.registry import Layer, Rule
+from allready.model import EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity
+from allready.rules.env._variables import set_hit
 
 NAME = "TORCH_DISTRIBUTED_DEBUG"
 
@@ -14,7 +14,6 @@ NAME = "TORCH_DISTRIBUTED_DEBUG"
     code="ENV009",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="TORCH_DISTRIBUTED_DEBUG=DETAIL is set",
     message="TORCH_DISTRIBUTED_DEBUG=DETAIL on node {nodes}: before each collective all ranks compare their calls over "
@@ -25,7 +24,7 @@ NAME = "TORCH_DISTRIBUTED_DEBUG"
         command="unset TORCH_DISTRIBUTED_DEBUG",
     ),
 )
-def debug_detail_left_on(env: PerNode[EnvFacts], world: World) -> Iterator[Hit]:
+def debug_detail_left_on(env: PerNode[EnvFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     Whether TORCH_DISTRIBUTED_DEBUG is DETAIL.
@@ -37,10 +36,5 @@ def debug_detail_left_on(env: PerNode[EnvFacts], world: World) -> Iterator[Hit]:
     ## When it is harmless
     While you are debugging ranks that issue different collectives: that is its purpose.
     """
-    on = tuple(n for n, f in env.items() if f.variables.get(NAME, "").strip().upper() == "DETAIL")
-    if on:
-        yield Hit(
-            culprits=Culprits(nodes=on if len(on) < len(env) else (), variables=(NAME,)),
-            values={"nodes": on_nodes(world, on)},
-            evidence=seen("environment", dict.fromkeys(on, f"{NAME}=DETAIL"), most=8),
-        )
+    on = (n for n, f in env.items() if f.variables.get(NAME, "").strip().upper() == "DETAIL")
+    yield from set_hit(case, env, NAME, dict.fromkeys(on, f"{NAME}=DETAIL"))

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.node_split import differing
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity
 
 
@@ -12,7 +11,6 @@ from allready.model import FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Sever
     code="ENV006",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Nodes have different GPU models",
     message="GPU models differ between nodes: {split}",

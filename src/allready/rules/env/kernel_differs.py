@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.node_split import differing
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, HostFacts, PerNode, RemedyStep, Severity
 
 
@@ -12,7 +11,6 @@ from allready.model import FaultClass, Hit, HostFacts, PerNode, RemedyStep, Seve
     code="ENV005",
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Nodes run different kernels",
     message="the kernel differs between nodes: {split}",

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, seen
-from allready.model import Culprits, EnvFacts, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity
-from allready.rules.env._variables import is_on
+from allready.judging.registry import Layer, Rule
+from allready.model import EnvFacts, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity
+from allready.rules.env._variables import is_on, set_hit
 
 NAME = "CUDA_LAUNCH_BLOCKING"
 
@@ -16,7 +14,6 @@ NAME = "CUDA_LAUNCH_BLOCKING"
     code="ENV008",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="CUDA_LAUNCH_BLOCKING is set",
     message="CUDA_LAUNCH_BLOCKING={value} on node {nodes}: every kernel launch blocks until the kernel ends, so "
@@ -45,10 +42,5 @@ def launch_blocking_left_on(env: PerNode[EnvFacts], case: Analysis) -> Iterator[
         for n, f in env.items()
         if is_on(f.variables.get(NAME)) and (n not in gpu or gpu[n].visible)
     }
-    if on:
-        nodes = tuple(on)
-        yield Hit(
-            culprits=Culprits(nodes=nodes if len(nodes) < len(env) else (), variables=(NAME,)),
-            values={"value": on[nodes[0]].strip(), "nodes": on_nodes(case.world, nodes)},
-            evidence=seen("environment", {n: f"{NAME}={value}" for n, value in on.items()}, most=8),
-        )
+    texts = {n: f"{NAME}={value}" for n, value in on.items()}
+    yield from set_hit(case, env, NAME, texts, value=next(iter(on.values()), "").strip())

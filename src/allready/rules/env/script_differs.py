@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.node_split import differing
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, PerNode, RemedyStep, ScriptFacts, Severity
 
 DIGITS = 12
@@ -14,7 +13,6 @@ DIGITS = 12
     code="ENV003",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Nodes would run different scripts",
     message="the content of {path} differs between nodes: {split}",

@@ -3,23 +3,10 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.nccl_defaults import nccl_nodes
-from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, seen
-from allready.model import (
-    Culprits,
-    EnvFacts,
-    FaultClass,
-    GpuFacts,
-    Hit,
-    LaunchFacts,
-    PerNode,
-    RdmaFacts,
-    RemedyStep,
-    Severity,
-)
-from allready.rules.env._variables import is_on
+from allready.judging.registry import Layer, Rule
+from allready.judging.values import nccl_nodes
+from allready.model import EnvFacts, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RdmaFacts, RemedyStep, Severity
+from allready.rules.env._variables import is_on, set_hit
 
 INSIDE_A_NODE = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 INFINIBAND = "NCCL_IB_DISABLE"
@@ -29,7 +16,6 @@ INFINIBAND = "NCCL_IB_DISABLE"
     code="ENV010",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="A fast transport of NCCL is disabled",
     message="{name}={value} on node {nodes} disables a transport that this hardware has ({hardware})",
@@ -64,18 +50,10 @@ def transport_left_off(env: PerNode[EnvFacts], case: Analysis) -> Iterator[Hit]:
             hardware = {n: _infiniband(rdma[n]) for n in on if n in rdma and case.world.num_nodes > 1}
         else:
             hardware = {n: _gpus(gpu[n]) for n in on if n in gpu}
-        nodes = tuple(n for n in on if hardware.get(n))
-        if nodes:
-            yield Hit(
-                culprits=Culprits(nodes=nodes if len(nodes) < len(env) else (), variables=(name,)),
-                values={
-                    "name": name,
-                    "value": on[nodes[0]],
-                    "nodes": on_nodes(case.world, nodes),
-                    "hardware": hardware[nodes[0]],
-                },
-                evidence=seen("environment", {n: f"{name}={on[n]}; {hardware[n]}" for n in nodes}, most=8),
-            )
+        texts = {n: f"{name}={value}; {hardware[n]}" for n, value in on.items() if hardware.get(n)}
+        first = next(iter(texts), None)
+        if first is not None:
+            yield from set_hit(case, env, name, texts, value=on[first], hardware=hardware[first])
 
 
 def _gpus(facts: GpuFacts) -> str:

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import UNSET, assign, cut, differing
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import on_nodes
 from allready.model import EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity, World
 from allready.rules.env._variables import comparable, severity_of
@@ -17,7 +16,6 @@ MAX_HITS = 64
     code="ENV002",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="A variable differs between nodes",
     message="{name} differs between nodes: {split}",
@@ -30,11 +28,11 @@ MAX_HITS = 64
 def variable_differs(env: PerNode[EnvFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    The values of all variables that PyTorch, NCCL, Gloo, CUDA, JAX and XLA read, and whether they are set at all,
-    node by node. It is an error for those on which all ranks must agree (algorithms, protocols, channels, transports,
-    NCCL plugins, XLA_FLAGS, TORCH_NCCL_..., TORCH_DISTRIBUTED_DEBUG) and a warning for others. Variables that belong
-    to one node (interface and device names, CUDA_VISIBLE_DEVICES, files and folders, numbers of threads, log levels,
-    ranks) may differ. The order of XLA_FLAGS does not matter.
+    The values of all variables that PyTorch, NCCL, Gloo, CUDA, JAX and XLA read, and whether they are set at all, node
+    by node. It is an error for those on which all ranks must agree (algorithms, protocols, channels, transports, NCCL
+    plugins, XLA_FLAGS, TORCH_NCCL_..., TORCH_DISTRIBUTED_DEBUG) and a warning for others. Variables that belong to one
+    node (interface and device names, CUDA_VISIBLE_DEVICES, files and folders, numbers of threads, log levels, ranks)
+    may differ. The order of XLA_FLAGS does not matter.
     ## Why it matters
     Ranks that choose different algorithms or protocols wait for messages that never come, or misread a buffer: a hang
     at the first collective, "message truncated", or wrong numbers. Launchers that start over ssh, and files that only

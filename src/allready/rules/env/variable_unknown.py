@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, EnvFacts, FaultClass, Hit, PerNode, RemedyStep, Severity
 from allready.rules.env._variables import FOLK
@@ -15,7 +14,6 @@ from allready.rules.env._variables import FOLK
     code="ENV007",
     severity=Severity.INFO,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="A variable has no effect: no library reads it",
     message="{name} is set ({split}) but has no effect: neither NCCL nor PyTorch, Gloo or JAX reads it",

@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
-from allready.judging.nccl_defaults import nccl_nodes
 from allready.judging.node_split import MISSING, differing
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
+from allready.judging.values import nccl_nodes
 from allready.model import FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, SoftwareFacts
 
 DRIVER = "nvidia-driver"
@@ -29,7 +28,6 @@ COMPARE = {
     code="ENV001",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Nodes have different versions",
     message="the version of {name} differs between nodes: {split}",

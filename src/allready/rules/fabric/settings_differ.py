@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, RemedyStep, RunEvidence, Severity
 from allready.rules.fabric._split import ranks_differ
 
@@ -15,7 +14,6 @@ OWN = {"NCCL_HOSTID", "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG_FILE", "N
     code="FAB004",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="A variable that NCCL read differs between ranks",
     message="{who} has {name} {odd}, the others {usual}",

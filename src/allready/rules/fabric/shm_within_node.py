@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import (
     Culprits,
     FaultClass,
@@ -22,7 +21,6 @@ from allready.rules.fabric._split import rank_evidence
     code="FAB001",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.READINESS,
     title="GPUs of one node communicate through host memory",
     message="ranks {ranks} reach GPUs of their own node through {how}, not peer to peer{reason}",

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Culprits, FaultClass, Hit, RemedyStep, RunEvidence, Severity, ranges
 from allready.rules.fabric._split import rank_evidence
 
@@ -13,7 +12,6 @@ from allready.rules.fabric._split import rank_evidence
     code="FAB002",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.READINESS,
     title="Some ranks use sockets where others use a faster network",
     message="ranks {slow} use {slow_net}, ranks {fast} use {fast_net}",

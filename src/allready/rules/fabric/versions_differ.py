@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, RemedyStep, RunEvidence, Severity
 from allready.rules.fabric._split import ranks_differ
 
@@ -12,7 +11,6 @@ from allready.rules.fabric._split import ranks_differ
     code="FAB003",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Ranks of one job ran with different versions",
     message="{who} has {name} {odd}, the others have {usual}",

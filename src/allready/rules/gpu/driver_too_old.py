@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import nccl_worked, seen, wants_nccl
 from allready.model import (
     Confidence,
@@ -25,7 +24,6 @@ from allready.model import (
     code="GPU006",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="The NVIDIA driver is too old for this torch build",
     message="node {node}: driver {driver} supports CUDA {driver_cuda} at most, torch is built for CUDA {torch_cuda}",
@@ -47,7 +45,7 @@ def driver_too_old(
 ) -> Iterator[Hit]:
     """
     ## What it checks
-    The major version of CUDA that torch was built for against the newest that the driver supports.  Within one major
+    The major version of CUDA that torch was built for against the newest that the driver supports. Within one major
     version a newer toolkit runs on an older driver (minor version compatibility, CUDA 11 and later), so 12.8 on a
     driver for 12.2 is fine.
     ## Why it matters

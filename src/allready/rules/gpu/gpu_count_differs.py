@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import on_nodes, seen
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, World
 
@@ -13,7 +12,6 @@ from allready.model import Culprits, FaultClass, GpuFacts, Hit, LaunchFacts, Per
     code="GPU003",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Nodes with the same GPU model have different numbers of GPUs",
     message="the number of {model} GPUs differs between nodes: {split}",
@@ -30,10 +28,10 @@ def gpu_count_differs(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], worl
     """
     ## What it checks
     The number of GPUs that the driver shows, before CUDA_VISIBLE_DEVICES, in a job whose GPUs are all of one model and
-    whose backend is not Gloo.  A node without any counts as 0.
+    whose backend is not Gloo. A node without any counts as 0.
     ## Why it matters
     A GPU that fell off the bus makes a node smaller than its peers; with the same --nproc-per-node everywhere the job
-    does not start there.  Without --backend, one node without GPUs makes the whole job use Gloo on its CPUs.
+    does not start there. Without --backend, one node without GPUs makes the whole job use Gloo on its CPUs.
     ## Check by hand
     `nvidia-smi -L | wc -l` on each node.
     ## When it is harmless

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen, wants_nccl
 from allready.model import FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, World
 
@@ -12,7 +11,6 @@ from allready.model import FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, Reme
     code="GPU007",
     severity=Severity.INFO,
     fault_class=FaultClass.HEALTHY,
-    since="0.1",
     layer=Layer.READINESS,
     title="GPUs of a node stay unused",
     message="node {node}: {nproc} ranks use {nproc} of {num_gpus} available GPUs",

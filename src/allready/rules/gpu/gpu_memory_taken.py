@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import GIB, MIB, listed, size, used_gpus, wants_nccl
 from allready.model import (
     Confidence,
@@ -29,7 +28,6 @@ _RESERVED_BYTES = GIB
     code="GPU001",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.1",
     layer=Layer.READINESS,
     title="Other processes use memory of the job's GPUs",
     message="node {node}: other processes hold {taken} of the memory of GPU {gpus}: {holders}",
@@ -45,12 +43,12 @@ _RESERVED_BYTES = GIB
 def gpu_memory_taken(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    The memory of each GPU that a rank of this job will use, before the ranks start.  A warning above 1 GiB or 5 % of
-    the memory (never for less than 512 MiB), an error above half of it.  Where NVML shows no processes, as inside a
+    The memory of each GPU that a rank of this job will use, before the ranks start. A warning above 1 GiB or 5 % of the
+    memory (never for less than 512 MiB), an error above half of it. Where NVML shows no processes, as inside a
     container, 1 GiB is left for the driver itself.
     ## Why it matters
     The job ends with "CUDA out of memory" on one rank, often only at the first large batch, and all other ranks wait
-    for it.  A process that computes on the same GPU also makes this rank slow.
+    for it. A process that computes on the same GPU also makes this rank slow.
     ## Check by hand
     `nvidia-smi`; processes of other containers show up only outside, on the host.
     ## When it is harmless

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, LaunchFacts, PerNode, RemedyStep, Severity, SoftwareFacts, World
 
@@ -12,7 +11,6 @@ from allready.model import Culprits, FaultClass, Hit, LaunchFacts, PerNode, Reme
     code="GPU008",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="NCCL is requested, but torch is a CPU build",
     message="node {node}: torch {version} is built without CUDA, but the backend is nccl",
@@ -36,7 +34,7 @@ def no_cuda_build(software: PerNode[SoftwareFacts], launch: PerNode[LaunchFacts]
     ## Check by hand
     `python -c 'import torch; print(torch.__version__, torch.version.cuda)'` with the Python that the job uses.
     ## When it is harmless
-    Never with NCCL.  With `--backend gloo` nothing is reported.
+    Never with NCCL. With `--backend gloo` nothing is reported.
     """
     for node, facts in software.items():
         version = facts.versions.get("torch", "")

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import (
     Culprits,
@@ -23,7 +22,6 @@ from allready.model import (
     code="GPU005",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="NCCL is requested, but there is no NVIDIA driver",
     message="node {node}: no NVIDIA driver responds, but the backend is nccl and torch is built for CUDA {cuda}",
@@ -53,7 +51,7 @@ def no_driver(
     ## Check by hand
     `nvidia-smi`, `ls /dev/nvidia*`, `lsmod | grep nvidia`.
     ## When it is harmless
-    Never with NCCL.  With `--backend gloo` nothing is reported.
+    Never with NCCL. With `--backend gloo` nothing is reported.
     """
     for node, facts in gpu.items():
         cuda = software[node].versions.get("torch-cuda")

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import gpu_index, grouped, on_nodes, seen, used_gpus, wants_nccl
 from allready.model import (
     Culprits,
@@ -33,7 +32,6 @@ class _Twice(Struct, frozen=True):
     code="GPU004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     explains=("GPU002",),
     title="Two ranks are assigned the same GPU",
@@ -52,10 +50,10 @@ def same_gpu_twice(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], case: A
     """
     ## What it checks
     Whether --devices or CUDA_VISIBLE_DEVICES names a GPU twice (by index or UUID), and whether ranks of two nodes (two
-    containers of one machine) would use the GPU with the same UUID.  Only where NCCL is used, and not when
+    containers of one machine) would use the GPU with the same UUID. Only where NCCL is used, and not when
     NCCL_MULTI_RANK_GPU_ENABLE=1 permits it.
     ## Why it matters
-    NCCL refuses to start: "Duplicate GPU detected", or "Multiple ranks are using the same GPU" since 2.30.  A double
+    NCCL refuses to start: "Duplicate GPU detected", or "Multiple ranks are using the same GPU" since 2.30. A double
     entry in CUDA_VISIBLE_DEVICES makes CUDA hide all GPUs.
     ## Check by hand
     `echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L` on each node, and compare the UUIDs.

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen, wants_nccl
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, World
 
@@ -12,7 +11,6 @@ from allready.model import Culprits, FaultClass, GpuFacts, Hit, LaunchFacts, Per
     code="GPU002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="More ranks than GPUs on a node",
     message="node {node}: {nproc} NCCL ranks have only {num_gpus} GPUs ({limited_by})",
@@ -33,8 +31,8 @@ from allready.model import Culprits, FaultClass, GpuFacts, Hit, LaunchFacts, Per
 def too_few_gpus(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    That every rank of a node has a GPU of its own when NCCL is used: nproc-per-node against the GPUs that --devices
-    and CUDA_VISIBLE_DEVICES leave.  Nodes without a driver are left to GPU005.
+    That every rank of a node has a GPU of its own when NCCL is used: nproc-per-node against the GPUs that --devices and
+    CUDA_VISIBLE_DEVICES leave. Nodes without a driver are left to GPU005.
     ## Why it matters
     The surplus ranks end with "invalid device ordinal", or share a GPU, which NCCL refuses ("Duplicate GPU detected").
     ## Check by hand

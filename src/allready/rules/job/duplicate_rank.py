@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Claim, Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, ranges
 from allready.rules.job._claims import evidence, party
 
@@ -12,7 +11,6 @@ from allready.rules.job._claims import evidence, party
     code="JOB003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.LAUNCH,
     title="Two nodes have the same node rank",
     message="two processes have node rank {node}: {parties}",
@@ -24,16 +22,16 @@ from allready.rules.job._claims import evidence, party
 def duplicate_rank(roll: RollCall) -> Iterator[Hit]:
     """
     ## What it checks
-    That no two processes reported to node 0 with the same node rank, node 0's own included.  Both are named with host,
+    That no two processes reported to node 0 with the same node rank, node 0's own included. Both are named with host,
     address and pid; only the person who started them knows which of the two is wrong.
     ## Why it matters
-    Two agents with one rank overwrite each other's entries in the store.  The job hangs with
-    `worker_count > world_size`, or some rank never comes, and no message gives the reason.
+    Two agents with one rank overwrite each other's entries in the store. The job hangs with `worker_count >
+    world_size`, or some rank never comes, and no message gives the reason.
     ## Check by hand
-    On both machines, with the pids above: `ps -o pid,lstart,args -p PID`, and
-    `xargs -0 -n1 < /proc/PID/environ | grep -E 'RANK|SLURM'`.
+    On both machines, with the pids above: `ps -o pid,lstart,args -p PID`, and `xargs -0 -n1 < /proc/PID/environ | grep
+    -E 'RANK|SLURM'`.
     ## When it is harmless
-    Never.  A node that lost its connection and came back with the same rank is not counted.
+    Never. A node that lost its connection and came back with the same rank is not counted.
     """
     by_rank: dict[int, dict[tuple[str, str, int], Claim]] = {}
     # One process may have asked several times: that it was admitted counts more than that it was not.

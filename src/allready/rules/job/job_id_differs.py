@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity
 from allready.rules.job._claims import compare, current, party
 
@@ -12,7 +11,6 @@ from allready.rules.job._claims import compare, current, party
     code="JOB006",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.LAUNCH,
     title="A node of another job connected to node 0",
     message="nodes at the master port have different job ids: {split}; refused: {refused}",
@@ -24,8 +22,8 @@ from allready.rules.job._claims import compare, current, party
 def job_id_differs(roll: RollCall) -> Iterator[Hit]:
     """
     ## What it checks
-    The job ids of all nodes that connected to node 0, also of those that it refused for it.  The minority is named; on
-    a tie no node is.  While no node of the own job is missing it is a warning: the other one only has the wrong port.
+    The job ids of all nodes that connected to node 0, also of those that it refused for it. The minority is named; on a
+    tie no node is. While no node of the own job is missing it is a warning: the other one only has the wrong port.
     ## Why it matters
     Two jobs with one master address and port mix: ranks of one join the store of the other, and both hang with
     `worker_count > world_size`.

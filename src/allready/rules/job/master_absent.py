@@ -12,8 +12,7 @@ from allready.judging.addresses import (
     others_joined,
 )
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
 from allready.model import (
     Confidence,
@@ -32,7 +31,6 @@ from allready.model import (
     code="JOB011",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
-    since="0.1",
     layer=Layer.ABSENCE,
     title="Node 0 is absent",
     message="node 0 has not started: node {nodes} got no answer at {address} within {waited_s} s",
@@ -49,19 +47,19 @@ from allready.model import (
 def master_absent(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    What the other nodes see of node 0 while none of them gets through.  Node 0 is absent when its machine does not
+    What the other nodes see of node 0 while none of them gets through. Node 0 is absent when its machine does not
     respond on a subnet that this node is directly connected to (only "possible" where MASTER_ADDR is a name, see
     PRT003), or when the machine refuses the port and no allready answers on a port nearby.
 
-    A refused port alone has two possible causes: node 0 is not started, or it listens on another port.  PRT001 then
-    comes first, and this finding is possible.  Silence (PRT002) and a missing route (PRT003) beyond a router are
+    A refused port alone has two possible causes: node 0 is not started, or it listens on another port. PRT001 then
+    comes first, and this finding is possible. Silence (PRT002) and a missing route (PRT003) beyond a router are
     findings of their own.
     ## Why it matters
-    The store lives on node 0.  Workers retry for 60 to 1800 seconds and then report a network timeout.
+    The store lives on node 0. Workers retry for 60 to 1800 seconds and then report a network timeout.
     ## Check by hand
     On node 0's machine: `pgrep -af allready`, `ss -ltnp`; from here: `ping MASTER_ADDR`, `ip neigh show`.
     ## When it is harmless
-    While node 0 is still being started.  Before `--wait` has passed the status is "waiting".
+    While node 0 is still being started. Before `--wait` has passed the status is "waiting".
     """
     if others_joined(case.roll, contact.values()):
         return

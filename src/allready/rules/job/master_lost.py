@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.addresses import master_endpoint
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import (
     Confidence,
@@ -24,7 +23,6 @@ from allready.model import (
     code="JOB010",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.PROCESS_END,
     title="Lost the connection to node 0",
     message="node {nodes} lost the connection to node 0 ({address}) after joining",
@@ -37,11 +35,11 @@ from allready.model import (
 def master_lost(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Nodes whose connection to node 0 ended before the check did, as these nodes saw it.  Where it was not closed but
-    fell silent, the path between them is named and not node 0: a cable, a stopped process or a lost machine are
+    Nodes whose connection to node 0 ended before the check did, as these nodes saw it. Where it was not closed but fell
+    silent, the path between them is named and not node 0: a cable, a stopped process or a lost machine are
     indistinguishable.
     ## Why it matters
-    Node 0 holds the store.  Without it no rank can continue, and in a training job every other rank would print a
+    Node 0 holds the store. Without it no rank can continue, and in a training job every other rank would print a
     network error while the cause lies in node 0's output.
     ## Check by hand
     `pgrep -af allready` on node 0, and the last lines of its output.

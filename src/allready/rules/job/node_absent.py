@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from allready.judging.addresses import drops_port, half_open_callers, unseen_nodes
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import locked_out
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import (
     Confidence,
@@ -33,7 +32,6 @@ CUT_SHORT_S = 10.0
     code="JOB001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
-    since="0.1",
     layer=Layer.ABSENCE,
     title="Nodes never reported to node 0",
     message="node {nodes} did not report within {waited_s} s: {present} of {num_nodes} nodes are here",
@@ -49,7 +47,7 @@ CUT_SHORT_S = 10.0
 def node_absent(roll: RollCall, case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    That every node rank from 0 to nnodes - 1 has reported to node 0.  Only nodes without any sign are named: not one
+    That every node rank from 0 to nnodes - 1 has reported to node 0. Only nodes without any sign are named: not one
     whose datagrams or connection attempts arrive, not one that was refused, and none while node 0 itself cannot be
     reached (its port is taken, or its own packet filter drops the port or them) or when a conflict of other nodes has
     ended the roll call within seconds.
@@ -58,7 +56,7 @@ def node_absent(roll: RollCall, case: Analysis) -> Iterator[Hit]:
     ## Check by hand
     On the missing machine: is the command running (`pgrep -af allready`), and with this node rank?
     ## When it is harmless
-    While the node is still being started.  Before `--wait` has passed the status is "waiting".
+    While the node is still being started. Before `--wait` has passed the status is "waiting".
     """
     firewall, node_0 = case.facts(FirewallFacts).get(0), case.facts(MasterPortFacts).get(0)
     alone = roll.present in {(), (0,)}

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, World
 from allready.rules.job._claims import evidence
 
@@ -18,7 +17,6 @@ TOO_LATE_AFTER_S = 60.0
     code="JOB002",
     severity=Severity.INFO,
     fault_class=FaultClass.START_ABSENT,
-    since="0.1",
     layer=Layer.ABSENCE,
     title="Nodes arrived late",
     message="node {nodes} started {late_s} s after node {first}, the first to be ready",
@@ -36,12 +34,12 @@ TOO_LATE_AFTER_S = 60.0
 def node_late(roll: RollCall, world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    When each node began to try, compared with the first node.  Counted from the start of its own attempts: a node that
-    had been waiting for a late node 0 is not late, node 0 is.  Delays of 10 s and more are reported; above 60 s it is a
+    When each node began to try, compared with the first node. Counted from the start of its own attempts: a node that
+    had been waiting for a late node 0 is not late, node 0 is. Delays of 10 s and more are reported; above 60 s it is a
     warning.
     ## Why it matters
     The job's own start-up has timeouts: 60 s in torchrun's rendezvous for the connection to the store, 300 s in JAX,
-    600 s for all nodes to join.  A node that needs longer ends the job, and the message names no node.
+    600 s for all nodes to join. A node that needs longer ends the job, and the message names no node.
     ## Check by hand
     On the late node: `ps -o lstart,cmd -C python` beside the same on another node.
     ## When it is harmless

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, listed
 from allready.model import (
     Confidence,
@@ -24,7 +23,6 @@ from allready.rules.job._claims import evidence
     code="JOB009",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
-    since="0.1",
     layer=Layer.PROCESS_END,
     title="A node disconnected",
     message="node {nodes} disconnected from node 0 after it had joined ({why})",
@@ -38,12 +36,12 @@ from allready.rules.job._claims import evidence
 def node_lost(roll: RollCall, case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Nodes that had joined and whose connection to node 0 ended before the check did.  Where the node itself is alive and
+    Nodes that had joined and whose connection to node 0 ended before the check did. Where the node itself is alive and
     reports that it lost node 0, the path between the two is named and not the node.
     ## Why it matters
     The process has ended, was killed, or its machine is down; the others would wait for it.
     ## Check by hand
-    `pgrep -af allready` on that machine; `dmesg -T | grep -i -E 'killed process|oom'`; `uptime`.  A node that fell
+    `pgrep -af allready` on that machine; `dmesg -T | grep -i -E 'killed process|oom'`; `uptime`. A node that fell
     silent without closing its connection may be stopped, its machine may be down, or the network: then the class is
     NET-BROKEN and only possible.
     ## When it is harmless

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import (
     Culprits,
@@ -24,7 +23,6 @@ from allready.rules.job._claims import HANDLED, current, evidence
     code="JOB008",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.LAUNCH,
     title="Node 0 refused a node",
     message="node 0 refused node {node}: {reason}",
@@ -37,8 +35,8 @@ from allready.rules.job._claims import HANDLED, current, evidence
 def node_rejected(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Refusals at the roll call that no other rule explains: above all, a node that runs another version of allready.
-    A refusal for a duplicate rank, another nnodes or another job id has a finding of its own.
+    Refusals at the roll call that no other rule explains: above all, a node that runs another version of allready. A
+    refusal for a duplicate rank, another nnodes or another job id has a finding of its own.
     ## Why it matters
     The node takes no part in the check, so nothing is known of it; and a node with another installation of the tool
     often has another installation of everything.

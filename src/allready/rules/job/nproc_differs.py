@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, RemedyStep, RollCall, Severity
 from allready.rules.job._claims import compare, current
 
@@ -13,7 +12,6 @@ from allready.rules.job._claims import compare, current
     code="JOB005",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Nodes start different numbers of ranks",
     message="nodes start different numbers of ranks: {split}; the world size is then {world_size}",
@@ -30,10 +28,10 @@ from allready.rules.job._claims import compare, current
 def nproc_differs(roll: RollCall, case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    The number of ranks that each node is going to start.  The minority is named; on a tie no node is.
+    The number of ranks that each node is going to start. The minority is named; on a tie no node is.
     ## Why it matters
-    It is allowed, and seldom intentional.  Ranks are numbered node after node, so a script that multiplies node rank
-    and nproc by itself gives two processes one rank, and equal shares of the data are no longer equal per node.
+    It is allowed, and seldom intentional. Ranks are numbered node after node, so a script that multiplies node rank and
+    nproc by itself gives two processes one rank, and equal shares of the data are no longer equal per node.
     ## Check by hand
     `nvidia-smi -L | wc -l` and the launch command on the named nodes.
     ## When it is harmless

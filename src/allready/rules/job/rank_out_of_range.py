@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, ranges
 from allready.rules.job._claims import current, evidence, party
 
@@ -12,7 +11,6 @@ from allready.rules.job._claims import current, evidence, party
     code="JOB007",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.LAUNCH,
     title="A node rank is out of range",
     message="node rank {node} ({party}) does not exist in a job of {num_nodes} nodes: ranks are 0 to {last}",

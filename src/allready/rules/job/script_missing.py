@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
 from allready.model import Culprits, FaultClass, Hit, LaunchFacts, PerNode, RemedyStep, Severity, World
 
@@ -12,7 +11,6 @@ from allready.model import Culprits, FaultClass, Hit, LaunchFacts, PerNode, Reme
     code="JOB012",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.LAUNCH,
     title="The script does not exist on a node",
     message="node {nodes} has no script {script}",
@@ -26,7 +24,7 @@ from allready.model import Culprits, FaultClass, Hit, LaunchFacts, PerNode, Reme
 def script_missing(launch: PerNode[LaunchFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    That the script (or with --no-python the program) that the ranks will run exists on every node.  Only Python knows
+    That the script (or with --no-python the program) that the ranks will run exists on every node. Only Python knows
     where a module (`-m`) is; it is not checked.
     ## Why it matters
     The ranks of that node would fail at once with "can't open file", and all others would wait for them.

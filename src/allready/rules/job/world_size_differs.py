@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Claim, Culprits, FaultClass, Hit, RemedyStep, RollCall, Severity, World
 from allready.rules.job._claims import compare, current
 
@@ -12,7 +11,6 @@ from allready.rules.job._claims import compare, current
     code="JOB004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.LAUNCH,
     title="Nodes disagree about the number of nodes",
     message="nodes disagree about the number of nodes: {split}",
@@ -31,7 +29,7 @@ def world_size_differs(roll: RollCall, world: World) -> Iterator[Hit]:
     The number of nodes that each node was started for, node 0's own included, also of nodes that node 0 refused for it.
     The minority is named; on a tie no node is, and all values are shown.
     ## Why it matters
-    Every side waits for its own number of members: one never gets enough, or has one too many.  It ends in a timeout of
+    Every side waits for its own number of members: one never gets enough, or has one too many. It ends in a timeout of
     600 s and more that shows only its own number.
     ## Check by hand
     `pgrep -af allready` on each node; with variables, `env | grep -E 'NNODES|WORLD_SIZE|NUM_NODES'`.

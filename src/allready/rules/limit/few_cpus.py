@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, HostFacts, LaunchFacts, PerNode, RemedyStep, Severity, World
 
@@ -12,7 +11,6 @@ from allready.model import Culprits, FaultClass, Hit, HostFacts, LaunchFacts, Pe
     code="LIM005",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.1",
     layer=Layer.READINESS,
     title="Fewer usable CPUs than ranks",
     message="node {node}: {nproc} ranks may use only {num_cpus} CPUs",
@@ -32,7 +30,7 @@ def few_cpus(host: PerNode[HostFacts], launch: PerNode[LaunchFacts], world: Worl
     ## What it checks
     The CPUs that this process may use (affinity and cgroup quota, not what is installed) against the ranks of the node.
     ## Why it matters
-    Every rank has a Python thread, and NCCL and Gloo have busy helper threads.  Ranks that share a CPU wait for each
+    Every rank has a Python thread, and NCCL and Gloo have busy helper threads. Ranks that share a CPU wait for each
     other inside every collective: the job runs several times slower, and timeouts come near.
     ## Check by hand
     `nproc`; `cat /sys/fs/cgroup/cpu.max`; `taskset -cp $$`, each under the launcher.

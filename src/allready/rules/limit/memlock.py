@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import GIB, MIB, nccl_worked, seen, size, wants_nccl
 from allready.model import (
     Confidence,
@@ -29,7 +28,6 @@ _ENOUGH_BYTES = 16 * GIB
     code="LIM003",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.1",
     layer=Layer.READINESS,
     title="The locked-memory limit (memlock) is too low for RDMA",
     message="node {node}: memlock is limited to {limit}, but NCCL must pin its buffers for the RDMA ports {ports}",
@@ -49,7 +47,7 @@ def memlock(
     """
     ## What it checks
     RLIMIT_MEMLOCK on nodes that have an active InfiniBand or RoCE port which NCCL will use: several nodes, the nccl
-    backend, and NCCL_IB_DISABLE not set to 1.  An error below 64 MiB (the usual defaults are 64 KiB and 8 MiB), unless
+    backend, and NCCL_IB_DISABLE not set to 1. An error below 64 MiB (the usual defaults are 64 KiB and 8 MiB), unless
     NCCL transferred data in this check; a warning below 16 GiB, which is what AWS asks for with EFA.
     ## Why it matters
     Registering memory with the network card fails: "ibv_reg_mr failed with error Cannot allocate memory" or

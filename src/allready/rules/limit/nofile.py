@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen, wants_nccl
 from allready.model import (
     Culprits,
@@ -32,7 +31,6 @@ _P2P_CHANNELS = 2
     code="LIM004",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.1",
     layer=Layer.READINESS,
     title="The open-files limit (nofile) is low",
     message="node {node}: a process may open {soft} files (hard limit {hard}), but a rank of this job with "
@@ -49,15 +47,15 @@ _P2P_CHANNELS = 2
 def nofile(limits: PerNode[LimitFacts], launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    The soft limit of open files (RLIMIT_NOFILE) against the sockets of one rank.  At least: 32 files for a process with
+    The soft limit of open files (RLIMIT_NOFILE) against the sockets of one rank. At least: 32 files for a process with
     torch (128 with CUDA) and two for every other rank, measured with torch 2.13 and Gloo on the rank that holds the
-    store: its Gloo group is a full mesh, and every rank is a client of the store.  Less is an error.  Comfortable: 256,
+    store: its Gloo group is a full mesh, and every rank is a client of the store. Less is an error. Comfortable: 256,
     four groups in full mesh, and over sockets for every rank on another node NCCL's two directions of two channels,
     each with NCCL_NSOCKS_PERTHREAD x NCCL_SOCKET_NTHREADS data sockets and one for control, as all_to_all needs them.
     Less than that, or less than the customary 1024, is a warning.
     ## Why it matters
     "Too many open files" ends one rank at the first collective that connects all ranks with each other, or a
-    DataLoader, which passes one file for every tensor.  The other ranks only see closed connections.
+    DataLoader, which passes one file for every tensor. The other ranks only see closed connections.
     ## Check by hand
     `ulimit -Sn; ulimit -Hn` under the launcher; `ls /proc/PID/fd | wc -l` of a rank that runs.
     ## When it is harmless

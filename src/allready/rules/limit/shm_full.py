@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MIB, nccl_worked, size
 from allready.model import Culprits, FaultClass, Hit, LaunchFacts, LimitFacts, PerNode, RemedyStep, Severity
 from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, needed_bytes, shm_evidence
@@ -17,7 +16,6 @@ _LITTLE_SHARE = 0.05
     code="LIM002",
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.1",
     layer=Layer.READINESS,
     title="The file system at /dev/shm is nearly full",
     message="node {node}: only {free} of {total} in /dev/shm are free; something else fills it",
@@ -34,8 +32,8 @@ def shm_full(limits: PerNode[LimitFacts], launch: PerNode[LaunchFacts], case: An
     The free space in a /dev/shm that is large enough by itself: a warning below 5 % and 512 MiB, an error when NCCL's
     lower bound for this job (see LIM001) no longer fits.
     ## Why it matters
-    A full /dev/shm fails like a small one: "No space left on device" or a bus error on one rank, and closed
-    connections on the others.  Usually a job was killed and left its segments behind.
+    A full /dev/shm fails like a small one: "No space left on device" or a bus error on one rank, and closed connections
+    on the others. Usually a job was killed and left its segments behind.
     ## Check by hand
     `df -h /dev/shm` and `ls -laS /dev/shm | head`.
     ## When it is harmless

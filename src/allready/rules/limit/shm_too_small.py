@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import nccl_worked, size, wants_nccl
 from allready.model import (
     Confidence,
@@ -26,7 +25,6 @@ from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, ROOMY_BYTES, needed_
     code="LIM001",
     severity=Severity.ERROR,
     fault_class=FaultClass.ENV_LIMIT,
-    since="0.1",
     layer=Layer.READINESS,
     title="The size of /dev/shm is too small for this job",
     message="node {node}: /dev/shm has only {total} for {nproc} ranks and their DataLoader workers; it should have at "
@@ -51,16 +49,16 @@ from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, ROOMY_BYTES, needed_
 def shm_too_small(limits: PerNode[LimitFacts], launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    The size of /dev/shm against what this job puts there, and against the 64 MiB that Docker gives by default.
-    With more than one node, NCCL's proxy thread keeps a pool of operations in /dev/shm: 34,210,176 bytes a rank,
-    measured with NCCL 2.28.9; 4 MiB a rank in the older releases.  That is a lower bound: the SHM transport of NCCL
-    before 2.24 adds 9,637,888 bytes a connection and channel (buffers of 4 MiB, 4.7 MiB and 0.5 MiB for the protocols
-    Simple, LL128 and LL, and a header), and DataLoader workers pass every batch through /dev/shm.
-    An error below that bound, or at 64 MiB or less with several NCCL ranks on the node, unless NCCL transferred data in
-    this check.  A warning below 1 GiB, unless that is the kernel's own default of half the memory.
+    The size of /dev/shm against what this job puts there, and against the 64 MiB that Docker gives by default. With
+    more than one node, NCCL's proxy thread keeps a pool of operations in /dev/shm: 34,210,176 bytes a rank, measured
+    with NCCL 2.28.9; 4 MiB a rank in the older releases. That is a lower bound: the SHM transport of NCCL before 2.24
+    adds 9,637,888 bytes a connection and channel (buffers of 4 MiB, 4.7 MiB and 0.5 MiB for the protocols Simple, LL128
+    and LL, and a header), and DataLoader workers pass every batch through /dev/shm. An error below that bound, or at 64
+    MiB or less with several NCCL ranks on the node, unless NCCL transferred data in this check. A warning below 1 GiB,
+    unless that is the kernel's own default of half the memory.
     ## Why it matters
     One rank ends with "failed to extend /dev/shm/nccl-... No space left on device" or a bus error (SIGBUS), and the
-    other ranks show only "Socket recv failed".  DataLoader workers fail with a bus error later, under load.
+    other ranks show only "Socket recv failed". DataLoader workers fail with a bus error later, under load.
     ## Check by hand
     `df -h /dev/shm` inside the container; `docker inspect CONTAINER | grep ShmSize` outside it.
     ## When it is harmless

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from allready.judging.layers import Layer
 from allready.judging.link_ends import (
     CONNECTING,
     UNANSWERED,
@@ -16,7 +15,7 @@ from allready.judging.link_ends import (
     silent_nodes,
 )
 from allready.judging.link_paths import arrows, names
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RemedyStep, Severity, SocketRow
 from allready.rules.link._paths import socket_name
 
@@ -27,7 +26,6 @@ HALF_OPEN = "SYN_RECV"
     code="LNK006",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.LINK,
     title="Connections between ranks are never answered (SYN lost)",
     message="packets of node {links} are dropped: connections that ranks open (ports {ports}) are never answered, "

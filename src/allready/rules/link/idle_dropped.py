@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.link_ends import SURELY, stuck_ends
 from allready.judging.link_idle import alive_beside, idle_before_s, is_answered, is_stale
 from allready.judging.link_paths import arrows, names
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import socket_name
 
@@ -15,7 +14,6 @@ from allready.rules.link._paths import socket_name
     code="LNK005",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.LINK,
     title="An idle connection was dropped on the path",
     message="a firewall, NAT or load balancer between {who} dropped a connection that had been idle for at least "
@@ -35,7 +33,7 @@ def idle_dropped(live: Live) -> Iterator[Hit]:
     Whether a connection whose data goes unacknowledged had carried nothing for a minute or more before, while another
     connection between the same two nodes got data since, or a SYN to the other node is answered.
     ## Why it matters
-    Firewalls and load balancers drop idle connections silently after 1, 5 or 60 minutes.  It strikes after a long
+    Firewalls and load balancers drop idle connections silently after 1, 5 or 60 minutes. It strikes after a long
     evaluation or checkpoint, far from its cause.
     ## Check by hand
     `ss -tino` on both nodes: `lastrcv` in minutes on the dead connection, in milliseconds on the others.

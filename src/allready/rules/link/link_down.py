@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Evidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import broken_path, path_hit
 
@@ -13,7 +12,6 @@ from allready.rules.link._paths import broken_path, path_hit
     code="LNK002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.LINK,
     title="A network interface lost its link while the job runs",
     message="{interfaces} lost its link (no carrier): no data has passed between {who} and its peers for {for_s} s",
@@ -28,7 +26,7 @@ def link_down(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Whether an interface that was up with a carrier within the last half minute lost it, on a node whose connections
-    have unacknowledged data, or whose peers are all silent.  A node that is cut off so reports it on its own terminal
+    have unacknowledged data, or whose peers are all silent. A node that is cut off so reports it on its own terminal
     and in its own report: node 0 cannot receive it, and of two nodes cannot know which it is.
     ## Why it matters
     The addresses stay, so nothing is refused and nothing fails: every rank waits for the network in silence.

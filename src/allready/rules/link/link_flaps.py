@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.link_ends import address_book, is_unanswered, plain, snapshots
 from allready.judging.link_paths import broken, names
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RemedyStep, Severity, clock_time
 
 ONE_GAP_S = 1.5
@@ -22,7 +21,6 @@ Gaps = dict[tuple[int, ...], list[float]]
     code="LNK007",
     severity=Severity.WARNING,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.PACE,
     title="A network link flaps",
     message="the network of {who} was interrupted {num} times within the last half minute and recovered; the job "

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.link_paths import path_sizes
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Evidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import broken_path, path_hit
 
@@ -14,7 +13,6 @@ from allready.rules.link._paths import broken_path, path_hit
     code="LNK008",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.LINK,
     title="Large packets between nodes are dropped silently (MTU black hole)",
     message="large packets to or from {who} (node {links}) are dropped silently: IP packets of {passed} B are "
@@ -42,7 +40,7 @@ def long_packets_lost(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Where data of ranks goes unacknowledged, their agents send the other host UDP datagrams of several sizes that must
-    not be fragmented, to a closed port.  The host's kernel refuses the small ones and never gets the large ones.
+    not be fragmented, to a closed port. The host's kernel refuses the small ones and never gets the large ones.
     ## Why it matters
     The rendezvous and all small messages work; the first large operation hangs, and every timeout reports a hang of the
     collective.

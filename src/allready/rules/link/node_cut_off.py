@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import broken_path, path_hit
 
@@ -13,7 +12,6 @@ from allready.rules.link._paths import broken_path, path_hit
     code="LNK001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.LINK,
     title="A node is cut off from the others while the job runs",
     message="{who} is cut off from the network, or down: it has acknowledged nothing that the other nodes sent for "
@@ -35,7 +33,7 @@ def node_cut_off(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     Both ends of the ranks' TCP connections: data that was sent several times and never acknowledged, on every path to
-    one node; and whether that node's agent still sends heartbeats.  Idle connections do not count.
+    one node; and whether that node's agent still sends heartbeats. Idle connections do not count.
     ## Why it matters
     A cable, a switch port or a firewall that drops packets resets nothing: TCP retries for a quarter of an hour, the
     collective's own timeout is ten minutes or more.

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import broken_path, path_hit
 
@@ -13,7 +12,6 @@ from allready.rules.link._paths import broken_path, path_hit
     code="LNK003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
-    since="0.1",
     layer=Layer.LINK,
     title="The path between two nodes is broken, while both reach others",
     message="the path between {who} is broken (node {links}): data in segments of {segment} B has been unacknowledged "

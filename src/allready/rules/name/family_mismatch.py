@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import parse
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
 from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, PerNode, RemedyStep, Severity, World
 
@@ -13,7 +12,6 @@ from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, PerNod
     code="NAM004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.NAME,
     title="A node lacks the address family of MASTER_ADDR",
     message="node {nodes} has no {family}, and MASTER_ADDR {master} resolves to {addresses}",
@@ -36,7 +34,7 @@ def family_mismatch(contact: PerNode[MasterContactFacts], world: World) -> Itera
     ## What it checks
     Whether every address of MASTER_ADDR is IPv6 on a node that has only IPv4, or the reverse.
     ## Why it matters
-    No connection can be made from there.  torch prints "errno: 97 - Address family not supported by protocol" as a
+    No connection can be made from there. torch prints "errno: 97 - Address family not supported by protocol" as a
     warning and retries until its timeout.
     ## Check by hand
     `getent ahosts MASTER_ADDR` and `ip -br address` on the named nodes; `sysctl net.ipv6.conf.all.disable_ipv6`.

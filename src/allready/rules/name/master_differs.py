@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from allready.judging.addresses import all_loopback, own_addresses, reached
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import (
     Culprits,
@@ -25,7 +24,6 @@ from allready.model import (
     code="NAM003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.NAME,
     title="MASTER_ADDR resolves to different machines on different nodes",
     message="MASTER_ADDR resolves to different addresses: {split}",
@@ -41,8 +39,8 @@ from allready.model import (
 def master_differs(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    The addresses that MASTER_ADDR resolves to on each node, in any order and spelling.  Nodes that share an address
-    agree.  Where node 0's interfaces are known, a node is at fault when it has none of their addresses; otherwise the
+    The addresses that MASTER_ADDR resolves to on each node, in any order and spelling. Nodes that share an address
+    agree. Where node 0's interfaces are known, a node is at fault when it has none of their addresses; otherwise the
     minority is, and on a tie no node is named.
     ## Why it matters
     Nodes with another address connect to another machine for the store, until the timeout.
@@ -50,7 +48,7 @@ def master_differs(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit]:
     `getent ahosts MASTER_ADDR` on every node, beside `hostname -I` on node 0.
     ## When it is harmless
     When node 0 has several networks and the nodes reach it over different ones; when only node 0 resolves its own name
-    to loopback; when the address is translated on the path (NAT).  A node that got through is never named.
+    to loopback; when the address is translated on the path (NAT). A node that got through is never named.
     """
     if case.world.num_nodes < 2:
         return

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from allready.judging.addresses import all_loopback, is_literal_loopback, others_joined, reached
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import (
     Confidence,
@@ -30,7 +29,6 @@ _LOCAL_SERVICE = frozenset({"wrong_service", "stale_store", "other_job"})
     code="NAM002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.NAME,
     title="MASTER_ADDR resolves to loopback on a node other than node 0",
     message="MASTER_ADDR {master} resolves to {addresses} on node {nodes}: a loopback address leads to no other "
@@ -51,15 +49,15 @@ _LOCAL_SERVICE = frozenset({"wrong_service", "stale_store", "other_job"})
 def master_is_loopback(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Whether MASTER_ADDR resolves only to 127.0.0.0/8 or ::1 on a node other than node 0, as the line
-    `127.0.1.1 HOSTNAME` of Debian and Ubuntu and copied /etc/hosts files make it, or is literally localhost.
+    Whether MASTER_ADDR resolves only to 127.0.0.0/8 or ::1 on a node other than node 0, as the line `127.0.1.1
+    HOSTNAME` of Debian and Ubuntu and copied /etc/hosts files make it, or is literally localhost.
     ## Why it matters
     The node connects to itself instead of node 0 and is refused by its own machine until the timeout.
     ## Check by hand
     `getent ahosts MASTER_ADDR` on the named nodes must print an address of node 0's network interface.
     ## When it is harmless
-    On node 0 itself, which listens on all its addresses.  When all nodes of the job run on this one machine: a node
-    that got through to node 0 is therefore never named.
+    On node 0 itself, which listens on all its addresses. When all nodes of the job run on this one machine: a node that
+    got through to node 0 is therefore never named.
     """
     if case.world.num_nodes < 2:
         return

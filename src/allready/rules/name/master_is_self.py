@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import is_own, reached
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import (
     Confidence,
@@ -24,7 +23,6 @@ from allready.model import (
     code="NAM006",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.NAME,
     title="A node other than node 0 has MASTER_ADDR itself",
     message="node {node} has MASTER_ADDR {master} ({address}) itself, and is not node 0",
@@ -40,8 +38,8 @@ def master_is_self(contact: PerNode[MasterContactFacts], net: PerNode[NetFacts],
     ## What it checks
     Whether the address that a node tries for node 0 belongs to one of its own interfaces, while it has not got through.
     ## Why it matters
-    The node waits for itself.  Either it has the wrong node rank, or each node was given its own address as
-    MASTER_ADDR, for example by `--master-addr $(hostname)` in a script that runs everywhere.
+    The node waits for itself. Either it has the wrong node rank, or each node was given its own address as MASTER_ADDR,
+    for example by `--master-addr $(hostname)` in a script that runs everywhere.
     ## Check by hand
     `ip -br address` on the named node, and `getent ahosts MASTER_ADDR`.
     ## When it is harmless

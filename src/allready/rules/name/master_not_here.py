@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 from allready.judging.addresses import has_route, is_loopback, on_link, others_joined, own_addresses, parse
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import (
     Confidence,
@@ -26,7 +25,6 @@ from allready.model import (
     code="NAM007",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.NAME,
     title="MASTER_ADDR is not an address of node 0",
     message="node {node} does not have the address of MASTER_ADDR {master} ({addresses}): the others connect to "
@@ -41,13 +39,13 @@ def master_not_here(names: PerNode[NameFacts], net: PerNode[NetFacts], case: Ana
     ## What it checks
     Whether node 0 has one of the addresses that MASTER_ADDR resolves to there, while no other node has got through.
     ## Why it matters
-    Node 0 listens on its own machine, all others connect to another one.  It happens when two machines were both
-    started as node 0, when ranks are assigned in another order than the host list, or by a typing error.
+    Node 0 listens on its own machine, all others connect to another one. It happens when two machines were both started
+    as node 0, when ranks are assigned in another order than the host list, or by a typing error.
     ## Check by hand
     `getent ahosts MASTER_ADDR` and `hostname -I` on node 0.
     ## When it is harmless
-    When the address is translated: a Kubernetes service, a published container port, a cloud's public address.  Inside
-    a container and with a public address it is therefore only a warning, unless the address lies in node 0's own subnet
+    When the address is translated: a Kubernetes service, a published container port, a cloud's public address. Inside a
+    container and with a public address it is therefore only a warning, unless the address lies in node 0's own subnet
     or node 0 has no route to it; and nothing is reported once another node has got through.
     """
     own, facts = net.get(0), names.get(0)

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, NameFacts, PerNode, RemedyStep, Severity
 
@@ -13,7 +12,6 @@ from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, NameFa
     code="NAM001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.NAME,
     title="MASTER_ADDR does not resolve",
     message="node {nodes} cannot resolve MASTER_ADDR {master}: {error}",
@@ -31,7 +29,7 @@ from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, NameFa
 def master_unresolved(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    That MASTER_ADDR resolves to at least one address on every node.  A name that resolved later (a pod's name often
+    That MASTER_ADDR resolves to at least one address on every node. A name that resolved later (a pod's name often
     takes seconds to appear in DNS) is no fault once the node got through.
     ## Why it matters
     The node retries until its timeout, 60 to 1800 s, and the resolver's error is buried in a traceback.

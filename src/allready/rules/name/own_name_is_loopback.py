@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.addresses import all_loopback, is_literal_loopback, is_loopback, own_addresses
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen, wants_nccl
 from allready.model import (
     Confidence,
@@ -28,7 +27,6 @@ from allready.model import (
     code="NAM005",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.NAME,
     title="Gloo will publish a loopback address to its peers",
     message="node {nodes}: its host name {name} resolves to {addresses}, so Gloo publishes a loopback address that no "
@@ -52,12 +50,12 @@ def own_name_is_loopback(
     """
     ## What it checks
     Without GLOO_SOCKET_IFNAME, Gloo takes the address that the node's own host name resolves to, and loopback when it
-    does not resolve or is an address that this machine does not have.  Debian and Ubuntu write `127.0.1.1 HOSTNAME`
-    into /etc/hosts; a container with host networking often has only 127.0.0.1.
+    does not resolve or is an address that this machine does not have. Debian and Ubuntu write `127.0.1.1 HOSTNAME` into
+    /etc/hosts; a container with host networking often has only 127.0.0.1.
     ## Why it matters
-    The rendezvous works, then every peer connects to itself: `Gloo connectFullMesh failed ... remote=[127.0.0.1]`, or
-    a hang.  With NCCL only Gloo groups suffer (barriers and objects on CPU, checkpoints, `monitored_barrier`): a
-    warning then, unless Gloo's stage of this check has failed.  While nodes are missing it is a warning, too.
+    The rendezvous works, then every peer connects to itself: `Gloo connectFullMesh failed ... remote=[127.0.0.1]`, or a
+    hang. With NCCL only Gloo groups suffer (barriers and objects on CPU, checkpoints, `monitored_barrier`): a warning
+    then, unless Gloo's stage of this check has failed. While nodes are missing it is a warning, too.
     ## Check by hand
     `getent ahostsv4 $(hostname)` on the named nodes; `ip -br address` for the interface to set.
     ## When it is harmless

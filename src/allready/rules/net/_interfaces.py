@@ -3,23 +3,26 @@
 import functools
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
 from allready.judging.addresses import Address, Network, is_loopback, parse, parse_network
 from allready.judging.analysis import Analysis
-from allready.judging.nccl_defaults import nccl_nodes
 from allready.judging.node_split import exports
-from allready.judging.values import commands
+from allready.judging.values import commands, nccl_nodes, on_nodes, seen
 from allready.model import (
+    Confidence,
+    Culprits,
     GpuFacts,
+    Hit,
     HostFacts,
     Interface,
     InterfaceChoice,
     LaunchFacts,
     NetFacts,
     RollCall,
+    Severity,
     TransportFacts,
 )
 
@@ -31,6 +34,7 @@ _VETH = re.compile(r"veth.*")
 
 @functools.lru_cache(maxsize=65536)
 def parse_interface(text: str) -> Interfaced | None:
+    """`10.0.0.1/24` as an address with its network; None when it is not one."""
     """`10.0.0.1/24` as an address with its network; None when it is not one."""
     try:
         return ipaddress.ip_interface(text)
@@ -171,6 +175,45 @@ def exports_on(
     net, avoid, nodes = case.facts(NetFacts), tuple(avoid), list(nodes)
     better = {n: name for n in nodes[:64] if n in net and (name := good_interface(n, net[n], case.roll, avoid))}
     return commands(case.world, (e for variable in variables for e in exports(variable, better, nodes)))
+
+
+def choice_hit(
+    case: Analysis,
+    found: Mapping[int, Chosen],
+    texts: Mapping[int, str],
+    *,
+    avoid: Iterable[str] = (),
+    severity: Severity | None = None,
+    confidence: Confidence = Confidence.CERTAIN,
+    **values: object,
+) -> Hit:
+    """The hit of a rule about what one library chose.
+
+    Args:
+        case: what is judged.
+        found: node -> its choice; not empty.
+        texts: evidence of each node.
+        avoid: addresses that cannot be used.
+        severity, confidence: of the hit.
+        values: of the message, besides library, variable, nodes and exports.
+    """
+    nodes = tuple(sorted(found))
+    first = found[nodes[0]]
+    variable = first.choice.variable
+    is_set = any(item.choice.pattern for item in found.values())
+    return Hit(
+        severity=severity,
+        confidence=confidence,
+        culprits=Culprits(nodes=nodes, variables=(variable,) if is_set else ()),
+        values={
+            "library": first.backend,
+            "variable": variable,
+            "nodes": on_nodes(case.world, nodes),
+            "exports": exports_on(case, nodes, [variable], avoid),
+            **values,
+        },
+        evidence=seen(variable, texts),
+    )
 
 
 def shared_addresses(case: Analysis) -> dict[str, tuple[int, ...]]:

@@ -23,6 +23,7 @@ from allready.model import (
     NetFacts,
     PathProbe,
     Reachability,
+    RemedyStep,
     World,
 )
 from allready.rules.net._interfaces import holder, parse_interface
@@ -36,6 +37,14 @@ MAX_ARROWS = 6
 
 _ANSWERS = {"ok", "stuck", "refused"}
 _LINUX_PORT_RANGE = (32768, 60999)
+
+
+IPERF = (
+    RemedyStep(
+        explanation="measure the link: start the server on one node", where="node {receiver}", command="iperf3 -s"
+    ),
+    RemedyStep(explanation="and the client on the other", where="node {sender}", command="iperf3 -c {address}"),
+)
 
 
 def back(hop: Hop) -> Hop:
@@ -69,51 +78,38 @@ def judge_paths(case: Analysis) -> Paths:
     if reach is None:
         return found
     lost = set(roll.lost) if roll else set()
-    planes = _Planes(reach)
+    planes = _planes(reach)
     for path in reach.paths:
         if path.outcome in {"not_run", "error"} or path.src == path.dst or lost & {path.src, path.dst}:
             continue
-        if not planes.is_shared(path.address) and planes.is_known(path.dst, path.address):
+        plane = planes.get((path.dst, path.address))
+        if plane is not None:
             side = found.data if path.kind == "data" else found.others
-            side.setdefault((path.src, path.dst, planes.of(path.dst, path.address)), []).append(path)
+            side.setdefault((path.src, path.dst, plane), []).append(path)
     for d in reach.datagrams:
-        if not lost & {d.src, d.dst} and not planes.is_shared(d.address):
-            found.datagrams[d.src, d.dst, planes.of(d.dst, d.address)] = d
+        plane = planes.get((d.dst, d.address), 0)
+        if plane is not None and not lost & {d.src, d.dst}:
+            found.datagrams[d.src, d.dst, plane] = d
     _classify(found, {c.node_rank: c.address for c in roll.claims if c.refused is None} if roll else {})
     return found
 
 
-class _Planes:
-    """Which of a node's addresses belong together across nodes: the first with the first, if all have equally many."""
-
-    def __init__(self, reach: Reachability) -> None:
-        names: dict[int, dict[str, str]] = {}
-        owners: dict[str, set[int]] = {}
-        for path in reach.paths:
-            if path.kind == "master":  # an address that perhaps only the store uses
-                continue
+def _planes(reach: Reachability) -> dict[tuple[int, str], int | None]:
+    """(node, address) of the data ports -> its plane: the first address of every node makes one plane, the second the
+    next, where all nodes have equally many.  None for an address that several nodes have: a probe may have reached any
+    of them, and proves nothing."""
+    names: dict[int, dict[str, str]] = {}
+    owners: dict[str, set[int]] = {}
+    for path in reach.paths:
+        if path.kind != "master":  # an address that perhaps only the store uses
             names.setdefault(path.dst, {}).setdefault(path.address, path.interface or "")
             owners.setdefault(path.address, set()).add(path.dst)
-        self._shared = {a for a, nodes in owners.items() if len(nodes) > 1}
-        self._names = names
-        self._index: dict[tuple[int, str], int] = {}
-        counts = {len(addresses) for addresses in names.values()}
-        if counts == {1} or len(counts) != 1:
-            return
-        for node, addresses in names.items():
-            for i, (_, address) in enumerate(sorted((name, address) for address, name in addresses.items())):
-                self._index[node, address] = i
-
-    def of(self, node: int, address: str) -> int:
-        return self._index.get((node, address), 0)
-
-    def is_known(self, node: int, address: str) -> bool:
-        """Whether this is one of the addresses on which the node's data ports were tried."""
-        return address in self._names.get(node, {})
-
-    def is_shared(self, address: str) -> bool:
-        """Several nodes have this address: a probe may have reached any of them, and proves nothing."""
-        return address in self._shared
+    is_regular = len({len(addresses) for addresses in names.values()}) == 1
+    return {
+        (node, address): None if len(owners[address]) > 1 else plane if is_regular else 0
+        for node, addresses in names.items()
+        for plane, (_, address) in enumerate(sorted((name, address) for address, name in addresses.items()))
+    }
 
 
 def _classify(found: Paths, claimed: dict[int, str]) -> None:

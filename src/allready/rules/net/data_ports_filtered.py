@@ -5,8 +5,7 @@ from collections.abc import Iterator, Mapping
 from allready.judging.addresses import drops_out, drops_port
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import opening_outward
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import commands
 from allready.model import Confidence, Evidence, FaultClass, FirewallFacts, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._paths import Link, Paths, judge_paths, links_of, openings, path_evidence, path_hit, port_range
@@ -16,7 +15,6 @@ from allready.rules.net._paths import Link, Paths, judge_paths, links_of, openin
     code="NET001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="A firewall drops connections to the data ports",
     message="a firewall drops TCP connections to random high ports on {num_links} of {num_tried} directions ({links}); "

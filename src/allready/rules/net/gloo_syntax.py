@@ -3,20 +3,17 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, seen
-from allready.model import Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, TransportFacts
-from allready.rules.net._interfaces import choices, exports_on, has_nccl_syntax
+from allready.judging.registry import Layer, Rule
+from allready.model import FaultClass, Hit, PerNode, RemedyStep, Severity, TransportFacts
+from allready.rules.net._interfaces import choice_hit, choices, has_nccl_syntax
 
 
 @Rule(
     code="NET011",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.PATH,
     title="GLOO_SOCKET_IFNAME uses NCCL's syntax",
     message="GLOO_SOCKET_IFNAME={values} on node {nodes}: ^ and = are NCCL's syntax; Gloo takes the value as an "
@@ -41,16 +38,12 @@ def gloo_syntax(transport: PerNode[TransportFacts], case: Analysis) -> Iterator[
     When the job creates no Gloo group.
     """
     bad = {c.node: c for c in case.of(choices) if c.backend == "Gloo" and c.choice.error and has_nccl_syntax(c.choice)}
-    if not bad:
-        return
-    patterns = {n: item.choice.pattern for n, item in bad.items()}
-    yield Hit(
-        severity=None if any(item.needed for item in bad.values()) else Severity.WARNING,
-        culprits=Culprits(nodes=tuple(bad), variables=("GLOO_SOCKET_IFNAME",)),
-        values={
-            "values": brief(Split.by(patterns)),
-            "nodes": on_nodes(case.world, tuple(bad)),
-            "exports": exports_on(case, bad, ["GLOO_SOCKET_IFNAME"]),
-        },
-        evidence=seen("GLOO_SOCKET_IFNAME", {n: f"GLOO_SOCKET_IFNAME={p}" for n, p in patterns.items()}),
-    )
+    if bad:
+        patterns = {n: item.choice.pattern for n, item in bad.items()}
+        yield choice_hit(
+            case,
+            bad,
+            {n: f"GLOO_SOCKET_IFNAME={pattern}" for n, pattern in patterns.items()},
+            severity=None if any(item.needed for item in bad.values()) else Severity.WARNING,
+            values=brief(Split.by(patterns)),
+        )

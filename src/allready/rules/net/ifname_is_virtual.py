@@ -4,14 +4,11 @@ from collections.abc import Iterator
 
 from allready.judging.addresses import all_loopback
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, seen
+from allready.judging.registry import Layer, Rule
 from allready.model import (
     Confidence,
-    Culprits,
     FaultClass,
     Hit,
     HostFacts,
@@ -24,7 +21,7 @@ from allready.model import (
 )
 from allready.rules.net._interfaces import (
     Chosen,
-    exports_on,
+    choice_hit,
     is_private,
     is_veth,
     machine,
@@ -37,7 +34,6 @@ from allready.rules.net._interfaces import (
     code="NET012",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.PATH,
     title="The chosen interface leads to no other machine",
     message="{library} on node {nodes} will use only {interfaces}, which leads to no other machine",
@@ -79,22 +75,16 @@ def ifname_is_virtual(transport: PerNode[TransportFacts], net: PerNode[NetFacts]
         if loopback or all(is_private(n) or (is_veth(n) and fails) for n in item.choice.interfaces):
             bad.setdefault(item.backend, {})[item.node] = item
             proven |= {item.node} if loopback or fails else set()
-    for library, found in sorted(bad.items(), reverse=True):
-        nodes = tuple(sorted(found))
-        variable = found[nodes[0]].choice.variable
-        certain = proven.issuperset(nodes)
-        is_set = any(c.choice.pattern for c in found.values())
-        yield Hit(
-            severity=None if certain else Severity.ERROR,
-            confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
-            culprits=Culprits(nodes=nodes, variables=(variable,) if is_set else ()),
-            values={
-                "library": library,
-                "nodes": on_nodes(case.world, nodes),
-                "interfaces": brief(Split.by({n: c.names for n, c in found.items()})),
-                "exports": exports_on(case, nodes, [variable], shared),
-            },
-            evidence=seen(variable, {n: c.text for n, c in found.items()}),
+    for _, found in sorted(bad.items(), reverse=True):
+        is_certain = proven.issuperset(found)
+        yield choice_hit(
+            case,
+            found,
+            {n: c.text for n, c in found.items()},
+            avoid=shared,
+            severity=None if is_certain else Severity.ERROR,
+            confidence=Confidence.CERTAIN if is_certain else Confidence.LIKELY,
+            interfaces=brief(Split.by({n: c.names for n, c in found.items()})),
         )
 
 

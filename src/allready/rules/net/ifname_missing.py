@@ -3,20 +3,17 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, seen
-from allready.model import Culprits, FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
-from allready.rules.net._interfaces import Chosen, choices, exports_on, has_nccl_syntax
+from allready.judging.registry import Layer, Rule
+from allready.model import FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
+from allready.rules.net._interfaces import Chosen, choice_hit, choices, has_nccl_syntax
 
 
 @Rule(
     code="NET010",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.ENV_MISMATCH,
-    since="0.1",
     layer=Layer.PATH,
     title="The interface set for NCCL or Gloo does not exist",
     message="{variable}={values} on node {nodes} matches no interface that is up and has an address; available: "
@@ -50,21 +47,14 @@ def ifname_missing(transport: PerNode[TransportFacts], net: PerNode[NetFacts], c
         if choice.pattern and fails:
             bad.setdefault(choice.variable, {})[item.node] = item
     for variable, items in sorted(bad.items()):
-        nodes = tuple(items)
-        yield Hit(
+        errors = {n: item.choice.error or item.choice.reason for n, item in items.items()}
+        yield choice_hit(
+            case,
+            items,
+            {n: f"{variable}={item.choice.pattern}: {errors[n]}" for n, item in items.items()},
             severity=None if any(item.needed for item in items.values()) else Severity.WARNING,
-            culprits=Culprits(nodes=nodes, variables=(variable,)),
-            values={
-                "variable": variable,
-                "values": brief(Split.by({n: item.choice.pattern for n, item in items.items()})),
-                "nodes": on_nodes(case.world, nodes),
-                "existing": brief(Split.by({n: _usable(net[n]) for n in nodes if n in net}), most_chars=120) or "?",
-                "exports": exports_on(case, nodes, [variable]),
-            },
-            evidence=seen(
-                variable,
-                {n: f"{variable}={i.choice.pattern}: {i.choice.error or i.choice.reason}" for n, i in items.items()},
-            ),
+            values=brief(Split.by({n: item.choice.pattern for n, item in items.items()})),
+            existing=brief(Split.by({n: _usable(net[n]) for n in items if n in net}), most_chars=120) or "?",
         )
 
 

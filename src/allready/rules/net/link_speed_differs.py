@@ -4,10 +4,9 @@ import shlex
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, some
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import on_nodes, seen
 from allready.model import Culprits, FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
 from allready.rules.net._interfaces import Chosen, needed_choices
@@ -17,7 +16,6 @@ from allready.rules.net._interfaces import Chosen, needed_choices
     code="NET018",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.READINESS,
     title="Interfaces have different link speeds",
     message="{library}: the link speed (Mbit/s) of the interfaces it will use differs between nodes: {split}",

@@ -4,8 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import on_nodes
 from allready.model import Confidence, FaultClass, Hit, PathProbe, Reachability, RemedyStep, Severity
 from allready.rules.net._packet_size import ends, find_hole, lost_sizes, passed_bytes
@@ -28,7 +27,6 @@ SAFE_MTUS_BYTES = (8900, 4000, 1500, 1400, 1280)
     code="NET002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="Large packets are dropped silently (MTU black hole)",
     message="packets above a certain size are dropped silently (no ICMP) on {num_links} directions ({links}): payloads "

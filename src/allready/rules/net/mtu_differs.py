@@ -4,10 +4,9 @@ import shlex
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, some
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import on_nodes, seen
 from allready.model import (
     Confidence,
@@ -31,7 +30,6 @@ from allready.rules.net._paths import probe_evidence
     code="NET003",
     severity=Severity.WARNING,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.READINESS,
     title="Nodes on one subnet have different MTUs",
     message="the MTU (bytes) on {subnet} differs between nodes: {split}",

@@ -3,18 +3,15 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, seen
-from allready.model import Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, TransportFacts
-from allready.rules.net._interfaces import Chosen, choices
+from allready.judging.registry import Layer, Rule
+from allready.model import FaultClass, Hit, PerNode, RemedyStep, Severity, TransportFacts
+from allready.rules.net._interfaces import Chosen, choice_hit, choices
 
 
 @Rule(
     code="NET014",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.PATH,
     title="NCCL or Gloo finds no usable interface",
     message="{library} finds no usable interface on node {nodes}: {error}",
@@ -45,16 +42,6 @@ def no_interface(transport: PerNode[TransportFacts], case: Analysis) -> Iterator
         other = item.backend == "NCCL" and choice.error and choice.interfaces  # NCCL_COMM_ID in no subnet of this node
         if item.needed and (nothing or other):
             bad.setdefault(item.backend, {})[item.node] = item
-    for library, items in sorted(bad.items(), reverse=True):
+    for _, items in sorted(bad.items(), reverse=True):
         errors = {n: item.choice.error or item.choice.reason for n, item in items.items()}
-        first = next(iter(items.values()))
-        yield Hit(
-            culprits=Culprits(nodes=tuple(items)),
-            values={
-                "library": library,
-                "nodes": on_nodes(case.world, tuple(items)),
-                "error": errors[first.node],
-                "variable": first.choice.variable,
-            },
-            evidence=seen(f"interface search of {library}", errors),
-        )
+        yield choice_hit(case, items, errors, error=errors[min(items)])

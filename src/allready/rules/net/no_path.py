@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import listed
 from allready.model import FaultClass, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._paths import (
@@ -22,7 +21,6 @@ from allready.rules.net._paths import (
     code="NET005",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="No packets pass between two nodes",
     message="no packets pass between {num_pairs} pairs of nodes ({links}) on the addresses that the job will use "

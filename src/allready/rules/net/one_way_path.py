@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import on_nodes
 from allready.model import FaultClass, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._paths import back, datagram_evidence, judge_paths, path_evidence, path_hit, routes_to
@@ -14,7 +13,6 @@ from allready.rules.net._paths import back, datagram_evidence, judge_paths, path
     code="NET004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="Packets pass in one direction only",
     message="packets are lost in one direction only: {links}; the reverse direction works",

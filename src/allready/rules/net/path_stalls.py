@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import size
 from allready.model import Confidence, FaultClass, Hit, PathProbe, Reachability, RemedyStep, Severity
 from allready.rules.net._packet_size import find_hole, passed_bytes, stuck_path
-from allready.rules.net._paths import Hop, back, common_node, judge_paths, links_of, path_evidence, path_hit
+from allready.rules.net._paths import IPERF, Hop, back, common_node, judge_paths, links_of, path_evidence, path_hit
 
 LARGE_BYTES = 2**20
 MIN_GB_PER_S = 1e-3
@@ -20,16 +19,12 @@ MIN_GB_PER_S = 1e-3
     code="NET008",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.PATH,
     title="A TCP connection is established but barely transfers data",
     message="connections are established on {num_links} directions ({links}), but {stuck} did not arrive within "
     "{seconds} s (up to {passed} did)",
     remedy=(
-        RemedyStep(
-            explanation="measure the link: start the server on one node", where="node {receiver}", command="iperf3 -s"
-        ),
-        RemedyStep(explanation="and the client on the other", where="node {sender}", command="iperf3 -c {address}"),
+        *IPERF,
         RemedyStep(
             explanation="check for errors and lost packets; if not even 64 B arrive, find what is in the way "
             "(proxy, stopped process)",

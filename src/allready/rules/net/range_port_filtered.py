@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import listed
 from allready.model import Confidence, FaultClass, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._paths import judge_paths, links_of, openings, path_evidence, path_hit
@@ -14,7 +13,6 @@ from allready.rules.net._paths import judge_paths, links_of, openings, path_evid
     code="NET007",
     severity=Severity.ERROR,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="Ports of --port-range are unreachable",
     message="ports of --port-range ({ports}) accept no connection on {num_links} of {num_tried} directions ({links}); "

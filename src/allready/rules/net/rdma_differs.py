@@ -3,10 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import differing
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import on_nodes
 from allready.model import FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
 from allready.rules.net._rdma import down_places
@@ -16,7 +15,6 @@ from allready.rules.net._rdma import down_places
     code="NET015",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.READINESS,
     title="Nodes have different InfiniBand or RoCE ports",
     message="active InfiniBand and RoCE ports differ between nodes: {split}",
@@ -37,8 +35,8 @@ from allready.rules.net._rdma import down_places
 def rdma_differs(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    Number, kind and rate of the ACTIVE ports of InfiniBand and RoCE devices. Ports that are down on few nodes and up
-    on the others are left to NET016.
+    Number, kind and rate of the ACTIVE ports of InfiniBand and RoCE devices. Ports that are down on few nodes and up on
+    the others are left to NET016.
     ## Why it matters
     NCCL accepts nodes with unequal ports, and every collective runs at the pace of the node with the least. A node
     without any falls back to TCP, ten to twenty times slower, without a warning.

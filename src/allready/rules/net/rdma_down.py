@@ -3,8 +3,7 @@
 import shlex
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import listed, on_nodes
 from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
 from allready.rules.net._rdma import Place, by_place, down_places
@@ -14,7 +13,6 @@ from allready.rules.net._rdma import Place, by_place, down_places
     code="NET016",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.READINESS,
     title="An InfiniBand or RoCE port is down",
     message="{ports} of node {nodes} is not ACTIVE; the ports of the same name are ACTIVE on {num_active} other nodes",

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._paths import judge_paths, links_of, openings, path_evidence, path_hit, port_range
 
@@ -13,7 +12,6 @@ from allready.rules.net._paths import judge_paths, links_of, openings, path_evid
     code="NET006",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="A firewall rejects connections to the data ports",
     message="a firewall rejects TCP connections on {num_links} of {num_tried} directions ({links}): a port on which "
@@ -36,8 +34,8 @@ def refused_path(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     NCCL and Gloo get the same answer on their own ports. NCCL retries for about a minute and then reports only
     "Connection refused" or "No route to host", as if the other rank had died.
     ## Check by hand
-    On the receiving node `python -m http.server 45678`, on the sending one `nc -vz -w 3 ADDRESS 45678`; then `nft
-    list ruleset | grep -i reject` or `iptables -S | grep -i reject` on the receiving node.
+    On the receiving node `python -m http.server 45678`, on the sending one `nc -vz -w 3 ADDRESS 45678`; then `nft list
+    ruleset | grep -i reject` or `iptables -S | grep -i reject` on the receiving node.
     ## When it is harmless
     When the receiving node ended its part of the check early; other findings then report that.
     """

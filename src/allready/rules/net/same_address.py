@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE, on_nodes
 from allready.model import Culprits, Evidence, FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
 from allready.rules.net._interfaces import exports_on, holder, needed_choices, shared_addresses
@@ -14,7 +13,6 @@ from allready.rules.net._interfaces import exports_on, holder, needed_choices, s
     code="NET009",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.NAME,
     title="Several nodes would use the same address",
     message="{libraries} on nodes {nodes} would all publish {address} (interface {interface}) to their peers: each of "

@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RemedyStep, Severity
-from allready.rules.net._paths import MAX_LINKS, Link, arrows, judge_paths
+from allready.rules.net._paths import IPERF, MAX_LINKS, Link, arrows, judge_paths
 
 MIN_NODES = 3
 MIN_LINKS = 6
@@ -23,16 +22,12 @@ MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
     code="NET017",
     severity=Severity.WARNING,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.READINESS,
     title="Some paths are far slower than the others",
     message="TCP {what} on {num_links} directions ({links}) is far worse than elsewhere: {worst}, the median is "
     "{median}",
     remedy=(
-        RemedyStep(
-            explanation="measure the link: start the server on one node", where="node {receiver}", command="iperf3 -s"
-        ),
-        RemedyStep(explanation="and the client on the other", where="node {sender}", command="iperf3 -c {address}"),
+        *IPERF,
         RemedyStep(
             explanation="then check speed and errors of the interface", where="both nodes", command="ip -s link"
         ),

@@ -1,18 +1,17 @@
 """NET013."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+
+from msgspec.structs import replace
 
 from allready.judging.addresses import is_loopback, parse
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
-from allready.judging.registry import Rule
-from allready.judging.values import on_nodes, seen
+from allready.judging.registry import Layer, Rule
 from allready.model import (
     Confidence,
-    Culprits,
     FaultClass,
     Hit,
     NetFacts,
@@ -25,7 +24,7 @@ from allready.model import (
 )
 from allready.rules.net._interfaces import (
     Chosen,
-    exports_on,
+    choice_hit,
     holder,
     is_private,
     needed_choices,
@@ -42,7 +41,6 @@ MAX_ROUTE_TABLES = 16
     code="NET013",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.PATH,
     title="Other nodes have no route to the chosen address",
     message="{library} on node {nodes} will publish {addresses}, and other nodes have no route to it",
@@ -69,7 +67,7 @@ def unroutable_choice(transport: PerNode[TransportFacts], net: PerNode[NetFacts]
     """
     shared = case.of(shared_addresses)
     tried = _tried(case.reach)
-    routes = _Routes(net)
+    has_route = _has_route(net)
     tables = _route_tables(net) if not tried else ()
     bad: dict[str, dict[int, tuple[Chosen, str, str]]] = {}
     probes: list[PathProbe] = []
@@ -80,30 +78,21 @@ def unroutable_choice(transport: PerNode[TransportFacts], net: PerNode[NetFacts]
                 continue
             paths = tried.get((node, address), [])
             lost = [p for p in paths if _is_misrouted(p, net)]
-            no_table = any(n != node and routes.lacks(n, address, net[node]) for n in tables if node in net)
+            no_table = any(n != node and not has_route(n, address, net[node]) for n in tables if node in net)
             if (lost and all(p.outcome not in {"ok", "stuck"} for p in paths)) or no_table:
                 bad.setdefault(item.backend, {}).setdefault(node, (item, interface, address))
                 probes += lost[:4]
-    for library, found in sorted(bad.items(), reverse=True):
-        nodes = tuple(sorted(found))
-        variable = found[nodes[0]][0].choice.variable
-        avoid = {a for _, _, a in found.values()} | set(shared)
-        is_set = any(c.choice.pattern for c, _, _ in found.values())
-        certain = probes and all(p.src in net and route_to(net[p.src], p.address) is None for p in probes)
-        yield Hit(
+    certain = bool(probes) and all(p.src in net and route_to(net[p.src], p.address) is None for p in probes)
+    for _, found in sorted(bad.items(), reverse=True):
+        hit = choice_hit(
+            case,
+            {n: chosen for n, (chosen, _, _) in found.items()},
+            {n: f"{address}: {chosen.choice.reason}" for n, (chosen, _, address) in list(found.items())[:8]},
+            avoid={*shared, *(address for _, _, address in found.values())},
             confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
-            culprits=Culprits(nodes=nodes, variables=(variable,) if is_set else ()),
-            values={
-                "library": library,
-                "nodes": on_nodes(case.world, nodes),
-                "addresses": brief(Split.by({n: f"{a} ({i})" for n, (_, i, a) in found.items()})),
-                "exports": exports_on(case, nodes, [variable], avoid),
-            },
-            evidence=(
-                *seen(variable, {n: f"{a}: {c.choice.reason}" for n, (c, _, a) in found.items()}, most=8),
-                *path_evidence(probes),
-            ),
+            addresses=brief(Split.by({n: f"{address} ({name})" for n, (_, name, address) in found.items()})),
         )
+        yield replace(hit, evidence=(*hit.evidence, *path_evidence(probes)))
 
 
 def _tried(reach: Reachability | None) -> dict[tuple[int, str], list[PathProbe]]:
@@ -127,20 +116,19 @@ def _is_misrouted(path: PathProbe, net: Mapping[int, NetFacts]) -> bool:
     return any(other is not None and other[1] > 0 for a in addresses for other in (route_to(net[path.src], a),))
 
 
-class _Routes:
-    """Whether a node has any route to an address, asked once per network."""
+def _has_route(net: Mapping[int, NetFacts]) -> Callable[[int, str, NetFacts], bool]:
+    """Whether a node has any route to an address of another one, asked once per network."""
+    known: dict[tuple[int, str], bool] = {}
 
-    def __init__(self, net: Mapping[int, NetFacts]) -> None:
-        self._net = net
-        self._known: dict[tuple[int, str], bool] = {}
-
-    def lacks(self, node: int, address: str, owner: NetFacts) -> bool:
+    def has_route(node: int, address: str, owner: NetFacts) -> bool:
         interface = holder(owner, address)
         networks = [str(n) for n in subnets(interface) if parse(address) in n] if interface else []
         key = (node, networks[0] if networks else address)
-        if key not in self._known:
-            self._known[key] = route_to(self._net[node], address) is None
-        return self._known[key]
+        if key not in known:
+            known[key] = route_to(net[node], address) is not None
+        return known[key]
+
+    return has_route
 
 
 def _route_tables(net: Mapping[int, NetFacts]) -> tuple[int, ...]:

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.addresses import host_is_silent, is_name, others_joined
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
 from allready.model import (
     Confidence,
@@ -24,7 +23,6 @@ from allready.model import (
     code="PRT003",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_NAME,
-    since="0.1",
     layer=Layer.NAME,
     title="No route to MASTER_ADDR",
     message="node {nodes} has no route to MASTER_ADDR {master} ({address}): {detail}",
@@ -40,16 +38,16 @@ from allready.model import (
 def no_route(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Nodes whose kernel, or a router on the path, reports that there is no route to the address of node 0.  While no
-    other node gets through, the address itself is suspect (START-NAME); once others do, the route of the named node is
-    (START-PATH).  A machine on the node's own subnet that does not respond is left to JOB011, unless MASTER_ADDR is a
-    name: it may resolve to another machine here (an old line in /etc/hosts), or the machine is off.  Then only the path
+    Nodes whose kernel, or a router on the path, reports that there is no route to the address of node 0. While no other
+    node gets through, the address itself is suspect (START-NAME); once others do, the route of the named node is
+    (START-PATH). A machine on the node's own subnet that does not respond is left to JOB011, unless MASTER_ADDR is a
+    name: it may resolve to another machine here (an old line in /etc/hosts), or the machine is off. Then only the path
     is named (START-PATH, likely).
     ## Why it matters
     No connection can be made; torch retries until its timeout and prints "timed out", as for every other cause.
     ## Check by hand
     `ip route get ADDRESS` on the named nodes: "unreachable", "blackhole" or a wrong interface; compare `ip route` with
-    a node that gets through.  `getent hosts NAME` on both; `ip neigh` shows FAILED for a machine that does not respond.
+    a node that gets through. `getent hosts NAME` on both; `ip neigh` shows FAILED for a machine that does not respond.
     ## When it is harmless
     While the network of a container or a virtual machine is still starting.
     """

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from allready.judging.addresses import datagram_callers, endpoint, half_open_callers, job_of
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import filter_evidence, own_drop
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE, seen
 from allready.model import (
     Confidence,
@@ -27,7 +26,6 @@ from allready.model import (
     code="PRT007",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="Packets from node 0 do not reach a node",
     message="node {nodes} does not receive what node 0 sends ({seen}): the path from node 0 is broken in that "
@@ -49,8 +47,8 @@ from allready.model import (
 def one_way_master(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Nodes whose packets arrive at node 0 and that receive none from it.  Certain when a node's datagrams arrive and
-    report that it never got an answer.  Likely when connection attempts (SYN) arrive, our answers are never
+    Nodes whose packets arrive at node 0 and that receive none from it. Certain when a node's datagrams arrive and
+    report that it never got an answer. Likely when connection attempts (SYN) arrive, our answers are never
     acknowledged, and there are exactly as many such callers as nodes without any other sign; or when the silent node's
     own packet filter drops what comes from node 0.
     ## Why it matters

@@ -29,8 +29,7 @@ from allready.judging.firewall import (
     rule_for,
     single_hosts,
 )
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE, seen
 from allready.model import (
     Confidence,
@@ -83,7 +82,6 @@ class _Found(Struct):
     code="PRT002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="The master port is filtered",
     message="TCP from node {nodes} to the master port {address} gets no answer, as when a packet filter drops it "
@@ -111,14 +109,14 @@ class _Found(Struct):
 def port_filtered(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Nodes whose connections to the master port get no answer, seen from both sides.  From the node: silence.  From
-    node 0: the node's datagrams arrive and are answered, its TCP connection does not come (certain: the machine is
-    alive and packets pass both ways).  Node 0 is named when its own packet filter, as far as it may be read, drops the
-    port, or its own answers from there while no node has joined, or exactly as many single addresses of its subnet as
-    nodes are silent.
+    Nodes whose connections to the master port get no answer, seen from both sides. From the node: silence. From node 0:
+    the node's datagrams arrive and are answered, its TCP connection does not come (certain: the machine is alive and
+    packets pass both ways). Node 0 is named when its own packet filter, as far as it may be read, drops the port, or
+    its own answers from there while no node has joined, or exactly as many single addresses of its subnet as nodes are
+    silent.
 
     Silence alone is likely a filter when the machine is on the same subnet or other nodes got through, and only
-    possible otherwise: a machine that is off behind a router looks the same.  Where datagrams get no answer either, the
+    possible otherwise: a machine that is off behind a router looks the same. Where datagrams get no answer either, the
     node cannot tell a lost request from a lost answer; node 0 can, and reports PRT007.
     ## Why it matters
     The kernel repeats a dropped SYN for about 127 s, and torch repeats that until its timeout: the message is the same

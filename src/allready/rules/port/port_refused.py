@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.addresses import endpoint, is_misnamed, is_own, is_refused_by_filter, others_joined
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
 from allready.model import (
     Confidence,
@@ -25,7 +24,6 @@ from allready.model import (
     code="PRT001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="The master port is refused",
     message="{address} refuses node {nodes}: no process listens on port {port}; node 0 has not started, or listens on "
@@ -45,9 +43,9 @@ def port_refused(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterat
     Nodes whose connections to MASTER_ADDR:MASTER_PORT are refused: the machine is up, the path is open, and no process
     listens on that port.
 
-    Either node 0 has not started (or crashed before it opened its port), or it listens on another port.  Ports nearby
+    Either node 0 has not started (or crashed before it opened its port), or it listens on another port. Ports nearby
     tell them apart: another allready there means a wrong port; none means that node 0 is absent, which JOB011 reports
-    instead.  Where the ports nearby could not be tried, this finding is likely and JOB011 possible.  Where other nodes
+    instead. Where the ports nearby could not be tried, this finding is likely and JOB011 possible. Where other nodes
     got through on the same port, a packet filter (REJECT) or another machine refused, and the path from the refused
     node is named.
     ## Why it matters
@@ -56,7 +54,7 @@ def port_refused(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterat
     ## Check by hand
     On node 0: `ss -ltnp 'sport = :PORT'`; from the named node: `nc -vz MASTER_ADDR PORT` answers "refused" at once.
     ## When it is harmless
-    While node 0 is still being started.  Before `--wait` has passed the status is "waiting".
+    While node 0 is still being started. Before `--wait` has passed the status is "waiting".
     """
     net, opened = case.facts(NetFacts), case.facts(MasterPortFacts).get(0)
     others_in = others_joined(case.roll, contact.values())

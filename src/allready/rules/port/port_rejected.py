@@ -13,8 +13,7 @@ from allready.judging.addresses import (
 )
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import filter_evidence, opening, rule_for
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE, seen
 from allready.model import (
     Confidence,
@@ -35,7 +34,6 @@ from allready.model import (
     code="PRT010",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PATH,
     title="A packet filter rejects connections to the master port",
     message="a packet filter rejects TCP from node {nodes} to {address} (filter found: {filter}; ICMP from: {sender})",
@@ -49,12 +47,12 @@ from allready.model import (
 def port_rejected(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Nodes whose TCP connection to the master port is refused by a packet filter and not by a closed port.  Two things
+    Nodes whose TCP connection to the master port is refused by a packet filter and not by a closed port. Two things
     prove it: an ICMP message ends the connection, where a closed port sends a reset; or node 0 listens, for it answers
-    the node's datagrams on the same port number.  Node 0 is named where its own filter, as far as it may be read,
+    the node's datagrams on the same port number. Node 0 is named where its own filter, as far as it may be read,
     rejects the port.
     ## Why it matters
-    A filter that rejects (instead of dropping) answers exactly like a port without a listener.  torch retries until its
+    A filter that rejects (instead of dropping) answers exactly like a port without a listener. torch retries until its
     timeout, and the search begins at a node 0 that runs.
     ## Check by hand
     On node 0: `ss -ltnp 'sport = :PORT'` shows the listener, `nft list ruleset` or `iptables -S` the rule with reject.

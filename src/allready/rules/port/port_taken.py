@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, MasterPortFacts, PerNode, RemedyStep, Severity, World
 from allready.rules.port._holder import STORES, is_taken, taken_hit
 
@@ -12,7 +11,6 @@ from allready.rules.port._holder import STORES, is_taken, taken_hit
     code="PRT004",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PORT,
     title="Another program holds the master port",
     message="port {port} on node {node} is in use by {holder}",

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Culprits, FaultClass, Hit, MasterPortFacts, PerNode, RemedyStep, Severity, World
 from allready.rules.port._holder import is_taken, port_evidence
 
@@ -12,7 +11,6 @@ from allready.rules.port._holder import is_taken, port_evidence
     code="PRT009",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PORT,
     title="Node 0 cannot open the master port",
     message="node {node} cannot listen on port {port}: {error}",

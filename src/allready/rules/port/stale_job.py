@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from allready.judging.addresses import is_misnamed, master_endpoint
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
 from allready.model import (
     Confidence,
@@ -28,7 +27,6 @@ from allready.rules.port._holder import STORES, end_command, holder_text, is_tak
     code="PRT005",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
-    since="0.1",
     layer=Layer.PORT,
     title="Another job or an earlier run holds the master port",
     message="port {port} of node {node} belongs to another job, or to an earlier run of this one: {holder}",
@@ -41,11 +39,11 @@ def stale_job(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     Whether the store of another job answers on the master port: torch's TCPStore, or an allready with another job id,
-    or with this one's from an earlier run, or one whose job already runs.  torch's store does not identify its job; an
-    allready names its process.  Node 0 knows the process that holds its port; the other nodes know only what answers.
-    An allready that still waits for exactly this node is probably the same job with another id: JOB006 names both.
+    or with this one's from an earlier run, or one whose job already runs. torch's store does not identify its job; an
+    allready names its process. Node 0 knows the process that holds its port; the other nodes know only what answers. An
+    allready that still waits for exactly this node is probably the same job with another id: JOB006 names both.
     ## Why it matters
-    Workers join the old store and wait there indefinitely: `worker_count > world_size`, or 1800 s of silence.  Most
+    Workers join the old store and wait there indefinitely: `worker_count > world_size`, or 1800 s of silence. Most
     often it is a rank 0 that survived the end of its job.
     ## Check by hand
     On node 0: `sudo ss -ltnp 'sport = :PORT'`, then `ps -o pid,user,lstart,cmd -p PID`.

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import Evidence, FaultClass, Hit, RemedyStep, RollCall, Severity
 
@@ -12,7 +11,6 @@ from allready.model import Evidence, FaultClass, Hit, RemedyStep, RollCall, Seve
     code="PRT008",
     severity=Severity.INFO,
     fault_class=FaultClass.HEALTHY,
-    since="0.1",
     layer=Layer.READINESS,
     title="An unrelated client connected to the master port",
     message="{num} clients at the master port did not use our protocol: {callers}",
@@ -27,7 +25,7 @@ def stranger_on_port(roll: RollCall) -> Iterator[Hit]:
     Clients that connected to the master port during the roll call and are not allready: a port scanner, a health check,
     a browser, a training process that was already started.
     ## Why it matters
-    Here it does no harm: their messages are ignored.  But a training job's store on this port would get the same
+    Here it does no harm: their messages are ignored. But a training job's store on this port would get the same
     visitors, and older versions of torch did not survive every one of them.
     ## Check by hand
     `sudo ss -tnp 'sport = :PORT'` on node 0 while it happens shows the address.

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import is_misnamed, master_endpoint
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
 from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, PerNode, RemedyStep, Severity, World
 
@@ -13,7 +12,6 @@ from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, PerNod
     code="PRT006",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
-    since="0.1",
     layer=Layer.PORT,
     title="Another service answers on the master port",
     message="a {service} service at {address} answers node {nodes} instead of node 0: {banner}",
@@ -25,8 +23,8 @@ from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, PerNod
 def wrong_service(contact: PerNode[MasterContactFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    Which service answers on the master port as the other nodes see it: http, ssh, grpc (a JAX coordinator), tls, or
-    one that accepts and sends nothing.
+    Which service answers on the master port as the other nodes see it: http, ssh, grpc (a JAX coordinator), tls, or one
+    that accepts and sends nothing.
     ## Why it matters
     The connection succeeds, so torch's client waits for an answer that never comes, and blames the network after its
     timeout.

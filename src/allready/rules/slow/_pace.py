@@ -35,30 +35,18 @@ class Slow(Struct, frozen=True, kw_only=True):
     `chance`: probability that it (with the others that are slow) has so many of the waits if each is any rank's;
     `lead`: its share against that of the next rank.
 
-    `in_operations`: share of samples at which it was inside an operation, and `others_in_operations`, the median of
-    the others'; None where that is not known.
+    `computes_longer`: whether it is inside operations less than the others, as a rank that computes longer is; None
+    where that is not known.  On a slow path ranks get out of an operation at different times and so enter the next one
+    at different times: they are late as well, and were waiting themselves.
     """
 
     rank: int
     lag: Lag
     share: float
     late_s: float
-    num_waits: int
-    chance: float = 0.0
-    lead: float = 0.0
-    in_operations: float | None = None
-    others_in_operations: float | None = None
-
-    @property
-    def computes_longer(self) -> bool | None:
-        """Whether it is inside operations less than the others, as a rank that computes longer is; None if unknown.
-
-        On a slow path ranks get out of an operation at different times and so enter the next one at different times:
-        they are late as well, and were waiting themselves.
-        """
-        if self.in_operations is None or self.others_in_operations is None:
-            return None
-        return self.others_in_operations - self.in_operations >= 0.4 * self.share
+    chance: float
+    lead: float
+    computes_longer: bool | None
 
 
 def has_stopped(live: Live) -> bool:
@@ -93,20 +81,19 @@ def _of_group(live: Live, lag: Lag) -> Iterator[Slow]:
     if not slow or is_majority(len(slow), len(shares)) or min(shares[r] for r in slow) < DOMINANT_WITH_CAUSE * rest:
         return
     chance = _chance(sum(lag.num_waits.get(r, 0) for r in slow), sum(lag.num_waits.values()), len(slow) / len(shares))
-    inside = {r: _in_operations(live, r) for r in shares}
-    others = [v for r, v in inside.items() if r not in slow and v is not None]
+    inside = {r: share for r in shares if (share := _in_operations(live, r)) is not None}
+    others = [share for r, share in inside.items() if r not in slow]
     for rank in slow:
         if lag.num_waits.get(rank, 0) >= MIN_WAITS:
+            is_known = rank in inside and bool(others)
             yield Slow(
                 rank=rank,
                 lag=lag,
                 share=shares[rank],
                 late_s=lag.median_late_s.get(rank, 0.0),
-                num_waits=lag.num_waits[rank],
                 chance=chance,
                 lead=shares[rank] / max(rest, 1e-9),
-                in_operations=inside[rank],
-                others_in_operations=median(others) if others else None,
+                computes_longer=median(others) - inside[rank] >= 0.4 * shares[rank] if is_known else None,
             )
 
 

@@ -5,8 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, NodeStatus, RemedyStep, Severity
 from allready.rules.slow._blame import blame
 from allready.rules.slow._pace import has_stopped
@@ -21,7 +20,6 @@ MIN_SPAN_S = 0.2
     code="SLW011",
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_NOCULPRIT,
-    since="0.1",
     layer=Layer.PACE,
     title="All ranks slowed down together; no rank stands out",
     message="the job runs {now} operations per second, {before} some seconds ago: all ranks and links slowed down "

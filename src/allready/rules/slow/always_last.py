@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Lag, RemedyStep, RunEvidence, Severity
@@ -27,7 +26,6 @@ MIN_SHARE_OF_PERIOD = 0.05
     code="SLW001",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
-    since="0.1",
     layer=Layer.PACE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END, Sign.WAIT),

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Evidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit, ranks_of
 from allready.rules.slow._pace import percent
@@ -16,7 +15,6 @@ from allready.rules.slow._pace import percent
     code="SLW005",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
-    since="0.1",
     layer=Layer.PACE,
     title="CPU contention slows one rank, and all ranks wait for it",
     message="{who} shares its CPUs: processes on its node wait for a free CPU {pressure} of the time, on the other "
@@ -30,8 +28,7 @@ from allready.rules.slow._pace import percent
 def cpu_contention(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
-    When each rank entered each operation, and the share of time in which processes of each node wait for a CPU
-    (PSI).
+    When each rank entered each operation, and the share of time in which processes of each node wait for a CPU (PSI).
     ## Why it matters
     Collectives run at the pace of the slowest rank; another process on one node slows the whole job.
     ## Check by hand

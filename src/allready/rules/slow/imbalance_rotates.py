@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RemedyStep, RunEvidence, Severity
 from allready.rules.slow._blame import blame
 from allready.rules.slow._pace import has_stopped, percent
@@ -17,7 +16,6 @@ TOGETHER = 0.35
     code="SLW010",
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_NOCULPRIT,
-    since="0.1",
     layer=Layer.PACE,
     title="Load imbalance rotates between ranks; no rank is consistently slower",
     message="ranks of group {group} wait for one another {share} of the time, each for a different one from step to "

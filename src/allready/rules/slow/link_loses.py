@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import WORST_LOSS, blame
 from allready.rules.slow._traffic import LOST_TIME, SURE_S, flow_evidence
@@ -16,7 +15,6 @@ SURE_LOSS = 0.03
     code="SLW008",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.PACE,
     title="Packet loss on the path to or from one node",
     message="{where} loses packets: {loss} of its TCP segments are retransmitted ({num}), {others} on the other paths; "
@@ -43,8 +41,8 @@ def link_loses(case: Analysis, live: Live) -> Iterator[Hit]:
     ## Check by hand
     `ss -tin` twice: `retrans:` grows on the paths of one node only.
     ## When it is harmless
-    A few losses at the start of a transfer; less than five of a thousand are not reported.  On nodes with CPU
-    contention up to three of a hundred are only a warning: acknowledgements come late there.
+    A few losses at the start of a transfer; less than five of a thousand are not reported. On nodes with CPU contention
+    up to three of a hundred are only a warning: acknowledgements come late there.
     """
     found = case.of(blame).lossy
     if found is None or found.seconds < SURE_S:

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.link_paths import arrows
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame
 from allready.rules.slow._traffic import SURE_S, flow_evidence
@@ -18,7 +17,6 @@ FAR_SLOWER = 4.0
     code="SLW007",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
-    since="0.1",
     layer=Layer.PACE,
     title="The network of one node is slower than the others', and all ranks wait for it",
     message="{where} has a slow network: data {paths} is acknowledged at {rate} Mbit/s, elsewhere at {others} Mbit/s, "
@@ -37,14 +35,14 @@ def link_slow(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
     The kernel's counters of the ranks' TCP connections over a few seconds: for how much of the time each has data in
-    flight, how fast it is acknowledged, and how long packets take.  On one path data is always in flight and takes
-    long, while the senders on all other paths are mostly idle.
+    flight, how fast it is acknowledged, and how long packets take. On one path data is always in flight and takes long,
+    while the senders on all other paths are mostly idle.
     ## Why it matters
-    A ring runs at the pace of its slowest link.  The ranks enter every operation together and look alike from inside.
+    A ring runs at the pace of its slowest link. The ranks enter every operation together and look alike from inside.
     ## Check by hand
     `ss -tin` on the nodes, twice: `busy:` grows all the time on the slow path only; `delivery_rate`, `rtt`.
     ## When it is harmless
-    While something else uses the link for a moment, for example a checkpoint that is copied away.  On nodes with CPU
+    While something else uses the link for a moment, for example a checkpoint that is copied away. On nodes with CPU
     contention it is a warning, unless the path is four times slower than the others.
     """
     path = case.of(blame).path

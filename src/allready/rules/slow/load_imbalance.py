@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit
 
@@ -15,7 +14,6 @@ from allready.rules.slow._blame import blame, rank_hit
     code="SLW012",
     severity=Severity.INFO,
     fault_class=FaultClass.SLOW_NOCULPRIT,
-    since="0.1",
     layer=Layer.PACE,
     title="One rank has slightly more work than the others (load imbalance)",
     message="{who} has more work per step; the others wait for it {share} of the time, which is no fault",

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit, ranks_of
 from allready.rules.slow._pace import percent, share_in, usual_site
@@ -14,7 +13,6 @@ from allready.rules.slow._pace import percent, share_in, usual_site
     code="SLW004",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
-    since="0.1",
     layer=Layer.PACE,
     title="One rank waits for its data, and all others wait for it",
     message="{who} is in data loading in {loading} of samples ({site}); the others wait for it {share} of the time",

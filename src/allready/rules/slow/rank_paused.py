@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit, ranks_of
 from allready.rules.slow._pace import paused_share, percent
@@ -14,7 +13,6 @@ from allready.rules.slow._pace import paused_share, percent
     code="SLW003",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
-    since="0.1",
     layer=Layer.PACE,
     title="One rank is stopped and continued repeatedly, and all others wait for it",
     message="{who} is stopped {paused} of the time (SIGSTOP and SIGCONT); the others wait for it {share} of the time",

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit, ranks_of
 from allready.rules.slow._pace import usual_site
@@ -14,7 +13,6 @@ from allready.rules.slow._pace import usual_site
     code="SLW006",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
-    since="0.1",
     layer=Layer.PACE,
     title="One rank has a consistently longer compute time per iteration",
     message="{who} computes longer than the others ({site}); they wait for it {share} of the time, by {late} ms at the "

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit, ranks_of
 from allready.rules.slow._pace import others_queued, percent, queued_share
@@ -15,7 +14,6 @@ from allready.rules.slow._pace import others_queued, percent, queued_share
     code="SLW013",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMP,
-    since="0.1",
     layer=Layer.PACE,
     title="One rank waits in the run queue for a CPU, and all others wait for it",
     message="{who} waits in the run queue: its main thread is runnable and gets no CPU {queued} of the time (the "
@@ -38,11 +36,11 @@ def runqueue_wait(case: Analysis, live: Live) -> Iterator[Hit]:
     When each rank entered each operation, and for how much of the time its main thread was ready to run while no CPU
     was free (the second number of /proc/PID/task/PID/schedstat), against the ranks that are not late.
     ## Why it matters
-    Collectives run at the pace of the slowest rank; another process on the CPUs of one rank slows the whole job.  A
-    rank that is bound to its CPUs cannot move away, however idle the rest of the machine is.
+    Collectives run at the pace of the slowest rank; another process on the CPUs of one rank slows the whole job. A rank
+    that is bound to its CPUs cannot move away, however idle the rest of the machine is.
     ## Check by hand
-    `cat /proc/PID/task/PID/schedstat` twice: the second number grows by up to 1e9 (ns) a second; `taskset -pc PID`;
-    `ps -eLo psr,pcpu,pid,comm --sort=-pcpu | head`.
+    `cat /proc/PID/task/PID/schedstat` twice: the second number grows by up to 1e9 (ns) a second; `taskset -pc PID`; `ps
+    -eLo psr,pcpu,pid,comm --sort=-pcpu | head`.
     ## When it is harmless
     When the other process is wanted there, for example a monitoring tool, and the loss is accepted.
     """

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit
 from allready.rules.slow._traffic import SURE_S, flow_evidence
@@ -16,7 +15,6 @@ from allready.rules.slow._traffic import SURE_S, flow_evidence
     code="SLW009",
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_MIXED,
-    since="0.1",
     layer=Layer.PACE,
     explains=("SLW002", "SLW003", "SLW004", "SLW005", "SLW006", "SLW007", "SLW008", "SLW013"),
     title="A slow rank and a slow link at the same time",

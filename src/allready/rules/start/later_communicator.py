@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.model import (
@@ -31,7 +30,6 @@ ID_WAIT = "torch.store_get_failed"
     code="STA002",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
-    since="0.1",
     layer=Layer.ABSENCE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
@@ -55,10 +53,10 @@ def later_communicator(run: RunEvidence) -> Iterator[Hit]:
     NCCL's "Init START" and "Init COMPLETE" lines by the communicator's id: one that some ranks started and none
     completed, although the same processes had completed another one before.
     ## Why it matters
-    torch creates a group's communicator at the first collective of the group.  Where ranks use two groups in opposite
+    torch creates a group's communicator at the first collective of the group. Where ranks use two groups in opposite
     order, or one skips a group, the first ones wait here, and no operation of theirs is recorded.
     ## Check by hand
-    `grep "Init START"` over the NCCL logs, and search an id that only some of them contain.  A rank that waits for
+    `grep "Init START"` over the NCCL logs, and search an id that only some of them contain. A rank that waits for
     another group's id in the store logs "is setting up NCCL communicator and retrieving ncclUniqueId".
     ## When it is harmless
     When the logs of the missing ranks were not given to diagnose, or were copied while a communicator was being

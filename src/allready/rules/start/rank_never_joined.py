@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import nodes_wholly, speaks_beside_its_launcher, who
 from allready.judging.signs import Sign
 from allready.model import (
@@ -26,7 +25,6 @@ from allready.model import (
     code="STA001",
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_ABSENT,
-    since="0.1",
     layer=Layer.ABSENCE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
@@ -43,9 +41,9 @@ from allready.model import (
 def rank_never_joined(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
-    NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks started and
-    which completed.  Where some wait and none completed, those without a START line are named; not where a waiting rank
-    wrote `Bootstrap timings` or the number of nodes, which it knows only from all ranks.
+    NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks started and which
+    completed. Where some wait and none completed, those without a START line are named; not where a waiting rank wrote
+    `Bootstrap timings` or the number of nodes, which it knows only from all ranks.
     ## Why it matters
     Initialization waits for all ranks; those that wait log it, the missing one does not.
     ## Check by hand

@@ -27,7 +27,6 @@ class Call:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
     def make(self) -> Any:
-        """Carry it out."""
         return self.function(*self.args, **self.kwargs)
 
     def named(self) -> dict[str, Any]:
@@ -37,7 +36,6 @@ class Call:
         return dict(bound.arguments)
 
     def changed(self, **values: Any) -> "Call":
-        """The same call with other arguments."""
         return Call(self.name, self.function, (), self.named() | values)
 
 

@@ -44,7 +44,6 @@ class Pace:
         return steps == 0 or engine.step < self._begun[fault["id"]] + steps
 
     def after_step(self) -> None:
-        """Lose the time that is due."""
         for fault in self._engine.faults:
             if fault["kind"] in PACES and fault["kind"] != "slow_loader" and self.is_in_force(fault):
                 getattr(self, f"_{fault['kind']}")(fault)

@@ -26,7 +26,6 @@ class Truth:
         self._write(fault, rank, step, "injected", details)
 
     def give_up(self, fault: dict[str, Any], rank: int, step: int, why: str) -> None:
-        """The fault could not be injected."""
         self._write(fault, rank, step, "not_injected", {"why": why})
 
     def _write(self, fault: dict[str, Any], rank: int, step: int, status: str, details: dict[str, Any]) -> None:

@@ -17,45 +17,31 @@ class Steps(Protocol):
     has_optimizer: bool
 
     @property
-    def step(self) -> int:
-        """Completed steps."""
+    def step(self) -> int: ...
 
     @property
-    def is_inside(self) -> bool:
-        """Whether this thread is in a wrapped call already."""
+    def is_inside(self) -> bool: ...
 
-    def rank(self) -> int | None:
-        """This process's rank, once it is known."""
+    def rank(self) -> int | None: ...
 
-    def world_size(self) -> int | None:
-        """Number of ranks, once the job has joined."""
+    def world_size(self) -> int | None: ...
 
-    def period_s(self) -> float | None:
-        """Median duration of the last steps."""
+    def period_s(self) -> float | None: ...
 
-    def count(self, source: str) -> None:
-        """One optimizer step, collective, compiled call or function call is complete."""
+    def count(self, source: str) -> None: ...
 
-    def strike(self, place: str) -> None:
-        """Carry out the faults that are due at this place."""
+    def strike(self, place: str) -> None: ...
 
-    def strike_inside(self) -> None:
-        """A collective is entered now."""
+    def strike_inside(self) -> None: ...
 
-    def enter(self, call: Any) -> list[Any]:
-        """A collective begins: what to call instead."""
+    def enter(self, call: Any) -> list[Any]: ...
 
-    def leave(self, *, completed: bool) -> None:
-        """It is over."""
+    def leave(self, *, completed: bool) -> None: ...
 
-    def due_call_fault(self, kinds: set[str]) -> Fault | None:
-        """A fault of these kinds that is due and not carried out."""
+    def due_call_fault(self, kinds: set[str]) -> Fault | None: ...
 
-    def done_with(self, fault: Fault) -> None:
-        """A fault in a collective is carried out."""
+    def done_with(self, fault: Fault) -> None: ...
 
-    def give_up(self, fault: Fault, why: str) -> None:
-        """A fault in a collective cannot be had in this job."""
+    def give_up(self, fault: Fault, why: str) -> None: ...
 
-    def is_in_force(self, fault: Fault) -> bool:
-        """Whether a fault of pace has begun and not ended."""
+    def is_in_force(self, fault: Fault) -> bool: ...
