@@ -1,4 +1,4 @@
-"""The board's words and answers as an `Aftermath`, which the same rules judge that judge the ruins of a run."""
+"""All statuses and answers as a `RunEvidence`, which the rules judge that judge the files of a run."""
 
 from collections.abc import Sequence
 
