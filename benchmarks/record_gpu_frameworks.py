@@ -167,7 +167,7 @@ TRUTH: dict[str, tuple[str, list[int]]] = {
     "checkpoint_missing": ("DEAD", [1]), "stops_itself": ("CPU-STUCK", [1]), "disk_full": ("DEAD", [0]),
     "extra_reduce": ("DESYNC-FLOW", [1]),
 }  # fmt: skip
-"""Run -> fault class and culprit ranks; of two ranks the ruins cannot always tell which."""
+"""Run -> fault class and culprit ranks; of two ranks the evidence cannot always tell which."""
 
 LIMIT_S = 55.0
 REACHED = b"step 10 "

@@ -158,7 +158,7 @@ TRUTH: dict[str, tuple[str, list[int]]] = {
     "first_collective": ("CPU-STUCK", [1]), "compiles": ("HEALTHY", []), "shuts_down": ("DESYNC-FLOW", [1]),
     "dtype": ("DESYNC-ARGS", []), "broadcast_alone": ("DESYNC-FLOW", [0]),
 }  # fmt: skip
-"""Run -> fault class and culprit processes; of two processes the ruins cannot always tell which.
+"""Run -> fault class and culprit processes; of two processes the evidence cannot always tell which.
 
 Four of them do not fail: JAX catches SIGTERM and takes the coordinator's number of processes for all, two sums of one
 number may change places, and no file has the times that would show who is slow.

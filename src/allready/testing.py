@@ -283,7 +283,7 @@ def healthy_collectives(world_size: int, backend: str = "nccl") -> Collectives:
 
 
 def fleet(num_nodes: int, **changes: Any) -> Fleet:
-    """`num_nodes` healthy nodes, changed as said.
+    """`num_nodes` healthy nodes, with these changes.
 
     Args:
         num_nodes: 1 or more.

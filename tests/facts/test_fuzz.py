@@ -25,7 +25,6 @@ from allready.facts import (
     software,
     system,
     transport,
-    visible,
 )
 from allready.facts.collect import from_json
 from allready.facts.exchange import to_json
@@ -107,7 +106,7 @@ PARSERS: dict[str, Any] = {
     ),
     "iptables": lambda t: firewall.summary(iptables.parse_iptables("*filter\n:INPUT ACCEPT [0:0]\n" + t), "iptables"),
     "smi": lambda t: gpu.parse_smi(SavedHost({}), t, t),
-    "visible": lambda t: visible.visible_gpus(t, (), {"MIG-1": 0}),
+    "visible": lambda t: gpu.visible_gpus(t, (), {"MIG-1": 0}),
     "dist_version": lambda t: software.soname_version(t.split(), "libnccl"),
 }
 

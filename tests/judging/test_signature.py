@@ -10,7 +10,7 @@ from allready.judging.engine import judge
 from allready.model import CommRecord, Confidence, Event, FaultClass, Hit, Origin, ProcessRecord, Role, Severity
 from allready.signatures import load
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.runs import ask, death, event, operation, ruins
+from tests.rules.runs import ask, death, event, operation, run_fleet
 
 
 def test_what_such_a_rule_needs_is_what_its_function_asks_for() -> None:
@@ -299,9 +299,9 @@ def test_what_kept_nvshmem_from_a_network_is_the_fault_only_where_it_did_not_sta
 def test_a_receive_of_a_monitored_barrier_is_told_by_the_barrier() -> None:
     echo = event("torch.monitored_barrier_echo", 5, role=Role.CASCADE)
     receive = event("gloo.recv_timeout", 5, values={"timeout_ms": "1800000", "op": "recv"})
-    found, _ = judge(ruins(events=(echo, receive)))
+    found, _ = judge(run_fleet(events=(echo, receive)))
     assert next(f.code for f in found) == "RES011"
-    found, _ = judge(ruins(events=(receive,)))
+    found, _ = judge(run_fleet(events=(receive,)))
     assert next(f.code for f in found) == "GLO001"
 
 

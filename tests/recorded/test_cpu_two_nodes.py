@@ -1,5 +1,5 @@
 """What jobs with Gloo printed on two nodes of one rank each, recorded by `benchmarks/record_gpu_frameworks.py --cpu
---nodes 2` and `benchmarks/record_gpu_ruins.py --cpu --nodes 2` with PyTorch 2.13; paths were shortened afterwards.
+--nodes 2` and `benchmarks/record_gpu_failed.py --cpu --nodes 2` with PyTorch 2.13; paths were shortened afterwards.
 
 Only the two agents' outputs: no line counts operations.  Where both ranks wait in one function, nobody can tell more.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cases import cases
-from tests.recorded.ruins import diagnosed, named, told, unpacked
+from tests.recorded.archives import diagnosed, named, told, unpacked
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "runs_cpu_two_nodes"
 RUNS = {path.name.removesuffix(".tar.xz"): path for path in sorted(FOLDER.glob("*.tar.xz"))}

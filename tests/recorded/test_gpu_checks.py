@@ -5,7 +5,7 @@ This is the path of a saved folder: report.json -> evidence -> rules -> findings
 
 from pathlib import Path
 
-from allready.facts.saved import fleet_from_report
+from allready.facts.exchange import fleet_from_report
 from allready.judging.engine import judge
 from allready.model import Report
 from allready.report import html, json_report

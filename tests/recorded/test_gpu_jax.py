@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cases import cases
-from tests.recorded.ruins import by_kind, diagnosed, named, told, unpacked
+from tests.recorded.archives import by_kind, diagnosed, named, told, unpacked
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h100" / "jax"
 RUNS = {path.name.removesuffix(".tar.xz"): path for path in sorted(FOLDER.glob("*.tar.xz"))}

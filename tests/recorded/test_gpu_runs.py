@@ -87,6 +87,6 @@ def test_without_the_reports_nobody_else_is_accused(path: Path, tmp_path: Path) 
     verdict = report["verdict"]
     if verdict is not None and verdict["confidence"] != "possible":
         fault_class, culprits = TRUTH[name_of(path)]
-        # Of one that is silent the ruins do not tell why.
+        # Of one that is silent the logs do not tell why.
         assert verdict["fault_class"] in {fault_class, "DEAD"}
         assert named(verdict) == culprits

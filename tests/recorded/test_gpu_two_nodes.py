@@ -1,5 +1,5 @@
 """Jobs on two nodes with an H100 each, under two agents of torchrun, recorded by `benchmarks/record_gpu_frameworks.py
---nodes 2` and `benchmarks/record_gpu_ruins.py --nodes 2`.  The agent of the other node goes on when a rank fails, so
+--nodes 2` and `benchmarks/record_gpu_failed.py --nodes 2`.  The agent of the other node goes on when a rank fails, so
 that NCCL's sockets, the watchdog and the end by hand tell other stories than on one node.
 
 Of two ranks that differ nobody can tell which one is wrong; then the operation is named and nobody accused.
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cases import cases
-from tests.recorded.ruins import by_kind, diagnosed, named, told, unpacked
+from tests.recorded.archives import by_kind, diagnosed, named, told, unpacked
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h100" / "two_nodes"
 RUNS = {path.name.removesuffix(".tar.xz"): path for path in sorted(FOLDER.glob("*.tar.xz"))}

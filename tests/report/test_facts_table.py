@@ -8,7 +8,7 @@ from allready.testing import fleet
 
 def table(num_nodes: int, **changes: Any) -> dict[str, Row]:
     made_up = fleet(num_nodes, **changes)
-    return {row.label.said("en"): row for row in rows({n: to_json(node) for n, node in made_up.nodes.items()})}
+    return {row.label.text_in("en"): row for row in rows({n: to_json(node) for n, node in made_up.nodes.items()})}
 
 
 def test_marks_the_one_node_with_another_version() -> None:
@@ -25,7 +25,7 @@ def test_marks_nobody_on_a_tie() -> None:
 def test_a_variable_that_one_node_lacks_or_has_alone_is_odd() -> None:
     found = table(4, env={2: EnvFacts(variables={"NCCL_IB_DISABLE": "1"})})
     assert found["NCCL_DEBUG"].odd == {2}
-    assert found["NCCL_DEBUG"].values[2].said("en") == "not set"
+    assert found["NCCL_DEBUG"].values[2].text_in("en") == "not set"
     assert found["NCCL_IB_DISABLE"].odd == {2}
 
 
@@ -39,18 +39,18 @@ def test_what_is_a_nodes_own_marks_nobody() -> None:
 def test_a_fact_that_is_not_known_is_not_odd_and_not_same() -> None:
     row = table(4, software={1: FactMissing("import crashed")})["torch"]
     assert (row.odd, row.same) == (frozenset(), False)
-    assert row.values[1].said("en") == "– (import crashed)"
+    assert row.values[1].text_in("en") == "– (import crashed)"
 
 
 def test_a_fact_that_no_node_has_is_one_row_with_the_reason() -> None:
     found = table(2, rdma={n: FactMissing("no /sys") for n in range(2)})
-    assert found["InfiniBand and RoCE"].values[0].said("zh") == "– (no /sys)"
+    assert found["InfiniBand and RoCE"].values[0].text_in("zh") == "– (no /sys)"
 
 
 def test_a_fact_that_a_node_cannot_have_is_a_dash() -> None:
     found = table(2)
-    assert found["Contact with node 0"].values[0].said("en") == "–"
-    assert "required field" not in "".join(value.said("en") for row in found.values() for value in row.values.values())
+    assert found["Contact with node 0"].values[0].text_in("en") == "–"
+    assert "required field" not in "".join(v.text_in("en") for row in found.values() for v in row.values.values())
 
 
 def test_a_saved_fact_of_another_shape_is_not_known_with_the_reason() -> None:

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.model import Culprits, GroupPosition, Report, TimelineEvent
-from allready.report.run_words import bands, came, chain, clock, doing, gist, onset_s, said, stand
+from allready.report.run_words import bands, came, chain, clock, doing, event_text, gist, onset_s, stand
 from allready.report.safe import width
 from allready.report.terminal import show
 from tests.cases import cases
@@ -280,10 +280,10 @@ def test_a_fault_time_that_is_none_makes_no_onset() -> None:
 
 
 def test_what_happened_is_told_in_both_languages_and_foreign_words_stay() -> None:
-    assert said(WELL, "zh") == "正常结束"
-    assert said(died("", exit_code=-9), "zh") == "退出码 -9"
-    assert said(died("ValueError: ended well"), "zh") == "ValueError: ended well"
-    assert said(STUCK, "en", of_group=True) == "enters all_reduce #64 of default_pg and never completes it"
+    assert event_text(WELL, "zh") == "正常结束"
+    assert event_text(died("", exit_code=-9), "zh") == "退出码 -9"
+    assert event_text(died("ValueError: ended well"), "zh") == "ValueError: ended well"
+    assert event_text(STUCK, "en", of_group=True) == "enters all_reduce #64 of default_pg and never completes it"
     position = GroupPosition(
         group="TP",
         source="ras",

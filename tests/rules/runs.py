@@ -1,4 +1,4 @@
-"""Made-up ruins of a run of four ranks on two nodes, for the tests of rules."""
+"""Made-up evidence of a run of four ranks on two nodes, for the tests of rules."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ NODES = {0: 0, 1: 0, 2: 1, 3: 1}
 NONE = frozenset({"roll", "reach", "collectives"})
 
 
-def ruins(**changes: Any) -> Fleet:
+def run_fleet(**changes: Any) -> Fleet:
     """Four ranks on two nodes; nothing is known of them but what `changes` say."""
     known: dict[str, Any] = {"expected_ranks": 4, "node_of_rank": NODES, "node_numbers": {"node0": 0, "node1": 1}}
     return Fleet(
@@ -35,8 +35,8 @@ def ruins(**changes: Any) -> Fleet:
 
 
 def ask(code: str, **changes: Any) -> Outcome:
-    """One rule over made-up ruins."""
-    return check(code, ruins(**changes))
+    """One rule over made-up evidence."""
+    return check(code, run_fleet(**changes))
 
 
 def operation(seq: int, name: str = "all_reduce", **changes: Any) -> Operation:

@@ -32,6 +32,7 @@ from allready.text.reasons import reason
 from allready.text.usage import usage_text
 
 FLOAT32_BYTES = 4
+SAME_IN_REQUEST = ("port_range", "backend", "framework", "min_bytes", "max_bytes", "quick", "isolate", "grow")
 
 EPILOG = """\
 Run the same command on every node, in any order, with torchrun's flags:
@@ -216,17 +217,10 @@ def _request(args: argparse.Namespace, layout: Layout) -> CheckRequest:
         stages=stages,
         collective_stages=collective_stages,
         script=script,
-        port_range=args.port_range,
-        backend=args.backend,
-        framework=args.framework,
-        min_bytes=args.min_bytes,
-        max_bytes=args.max_bytes,
         num_iterations=args.iters,
         num_warmup=args.warmup,
-        quick=args.quick,
-        isolate=args.isolate,
-        grow=args.grow,
         stage_deadline_s=args.stage_timeout,
+        **{name: getattr(args, name) for name in SAME_IN_REQUEST},
     )
 
 

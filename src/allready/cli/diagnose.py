@@ -4,6 +4,7 @@ import argparse
 import re
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allready.cli.diagnose_common import read_options, refuse_nothing, report_on
@@ -113,10 +114,11 @@ def _once(args: argparse.Namespace) -> int:
     started = datetime.now(UTC)
     # Workers first: they start fastest while this process has one thread, and the output may start another.
     with ReaderPool(find(args.paths), options=read_options(args), workers=args.jobs) as pool:
-        from allready.cli.output import Output  # here and in what follows: loaded while they read
+        from allready.cli.output import Output, check_writable  # here and in what follows: loaded while they read
 
         with Output(args) as output:
-            _check_trace(args.trace)
+            if args.trace:
+                check_writable("--trace", Path(args.trace))
             _load_what_comes_next()
             readings = read(pool, output, quiet=args.quiet)
             refuse_nothing(readings)
@@ -182,18 +184,6 @@ def progress_values(done_bytes: int, total_bytes: int | None, elapsed_s: float) 
     values["total"] = units.size(total_bytes)
     values["left"] = units.time(max(0.0, total_bytes - done_bytes) / rate if rate else None)
     return "diagnose.reading", values
-
-
-def _check_trace(path: str | None) -> None:
-    """Raises UsageError when a trace could not be written there."""
-    import os
-    from pathlib import Path
-
-    if path is None:
-        return
-    folder = Path(path).absolute().parent
-    if path == "-" or Path(path).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UsageError("--trace {path}: name a file in a folder that can be written to", path=path)
 
 
 def ranks(text: str) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""`allready diagnose --follow`: the verdict over files that still grow, said again whenever it changes."""
+"""`allready diagnose --follow`: the verdict over files that still grow, shown again whenever it changes."""
 
 import argparse
 import sys
@@ -13,8 +13,8 @@ from allready.text.catalog import choose_language
 if TYPE_CHECKING:
     from allready.model import Report
 
-LOOK_S = 0.5
-"""Between two looks at the files."""
+POLL_S = 0.5
+"""Between two polls of the files."""
 
 REST_FACTOR = 4.0
 """Judging takes at most one part in so many of the time."""
@@ -36,7 +36,7 @@ def follow(args: argparse.Namespace) -> int:
     question = Question(since=args.since, ranks=args.rank)
     report: Report | None = None
     code = 0
-    said: object = None
+    shown: object = None
     with Output(args) as output:
         growth.poll()
         refuse_nothing(growth.readings())
@@ -48,8 +48,8 @@ def follow(args: argparse.Namespace) -> int:
                 if is_new and now >= next_judging:
                     report, code = report_on(growth.readings(), question, args, started=started)
                     is_new = False
-                    if _gist(report) != said:
-                        said = _gist(report)
+                    if _gist(report) != shown:
+                        shown = _gist(report)
                         if args.json != "-":
                             stamp = datetime.now(UTC).astimezone().strftime("%H:%M:%S")
                             sys.stdout.write(f"\n{stamp}\n")
@@ -61,7 +61,7 @@ def follow(args: argparse.Namespace) -> int:
                     next_judging = time.monotonic() + (time.monotonic() - now) * REST_FACTOR
                 if args.until_idle and not is_new and now - changed_at >= args.until_idle:
                     break
-                time.sleep(LOOK_S)
+                time.sleep(POLL_S)
                 if growth.poll():
                     is_new, changed_at = True, time.monotonic()
         except KeyboardInterrupt:

@@ -16,7 +16,7 @@ from allready.model import Difference, Finding, Fleet, NotChecked, Report, RunEv
 from allready.text.reasons import not_checked, reason
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
-"""Parts of a job that only a live check can look at."""
+"""Parts of a job that only a live check can examine."""
 
 INPUT = "input"
 NODE_0_LOST = "JOB010"
@@ -107,7 +107,7 @@ class Saved(Struct, frozen=True, kw_only=True):
 
 
 def saved_reports(readings: Sequence[Reading]) -> Saved:
-    """What `check` and `run` had said, as far as it lies in the input."""
+    """What `check` and `run` had reported, as far as the input has it."""
     from allready.report.json_report import decode
 
     checks: list[Report] = []
@@ -153,17 +153,17 @@ def with_live(findings: Sequence[Finding], runs: Sequence[Report]) -> tuple[Find
 
     A node that only lost node 0 knows less than anybody who names a fault, and stays out then.
     """
-    told = [f for run in runs for f in run.findings]
+    live = [f for run in runs for f in run.findings]
     if any(run.verdict is not None and run.verdict.code != NODE_0_LOST for run in runs):
-        told = [f for f in told if f.code != NODE_0_LOST]
+        live = [f for f in live if f.code != NODE_0_LOST]
     rules = load()
-    known = {(f.code, f.culprits): f for f in (*reversed(told), *findings) if f.code in rules}
+    known = {(f.code, f.culprits): f for f in (*reversed(live), *findings) if f.code in rules}
     return in_order(known.values(), rules)
 
 
 def fleet_of(run_evidence: RunEvidence, checked: Report | None) -> Fleet:
     """The evidence that rules judge: what the run left, and what a check before it had found."""
-    from allready.facts.saved import fleet_from_report
+    from allready.facts.exchange import fleet_from_report
     from allready.judging.assemble import world_of
 
     if checked is None:
@@ -178,7 +178,7 @@ ENDED_BY = {"elastic.death_signal", "launcher.slurm_cancelled", "launcher.slurm_
 
 
 def undecided(run_evidence: RunEvidence, readings: Sequence[Reading], saved: Saved) -> tuple[NotChecked, ...]:
-    """Why "healthy" may not be said: nothing decisive was found.
+    """Why "healthy" may not be reported: nothing decisive was found.
 
     Decisive is that every expected rank says that it ended well, or `allready run` that its job did.  That all
     operations in all dumps are complete is not: a dump is a moment, and a rank can be stuck outside of them.
@@ -203,7 +203,7 @@ def undecided(run_evidence: RunEvidence, readings: Sequence[Reading], saved: Sav
 
 
 def unseen_speed(run_evidence: RunEvidence) -> tuple[NotChecked, ...]:
-    """Why nobody can say here that no rank was slow: operations were counted, and nothing tells when they were."""
+    """Why a slow rank would not show here: operations were counted, and none has a time."""
     is_timed = any(q.time_s is not None for p in run_evidence.progress for q in p.positions.values())
     if run_evidence.lags or is_timed or not any(p.op_counts for p in run_evidence.processes):
         return ()
@@ -216,6 +216,6 @@ def _open_in(checked: Report) -> tuple[NotChecked, ...]:
 
 def notes(readings: Sequence[Reading]) -> list[str]:
     """What could not be read, or only in part, in the order of the input."""
-    told = [f"{r.source.path}: {r.source.problem}" for r in readings if r.source.problem]
-    more = len(told) - MAX_NOTES
-    return told if more <= 0 else [*told[:MAX_NOTES], f"and {more:,} more sources that could not be read whole"]
+    problems = [f"{r.source.path}: {r.source.problem}" for r in readings if r.source.problem]
+    more = len(problems) - MAX_NOTES
+    return problems if more <= 0 else [*problems[:MAX_NOTES], f"and {more:,} more sources that could not be read whole"]

@@ -107,7 +107,7 @@ def _pages(pages: Sequence[Page], language: str) -> Iterator[Block]:
             yield Gap()
         style = _STYLES[page.severity]
         yield Line((Piece(f"{page.code} ", style), Piece(page.title, "bold")))
-        for name, value, look in (
+        for name, value, style_of_value in (
             ("severity", page.severity, style),
             ("fault_class", page.fault_class, ""),
             ("area", page.area, ""),
@@ -116,7 +116,7 @@ def _pages(pages: Sequence[Page], language: str) -> Iterator[Block]:
             ("message", page.message, ""),
             ("remedy", page.remedy, "code"),
         ):
-            yield Line((Piece(value, look),), lead=Piece(ui(f"explain.{name}", language), "dim"), indent=2)
+            yield Line((Piece(value, style_of_value),), lead=Piece(ui(f"explain.{name}", language), "dim"), indent=2)
         for heading, body in page.sections:
             yield Gap()
             yield Line((Piece(heading, "bold"),), indent=2)

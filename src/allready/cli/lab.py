@@ -267,7 +267,7 @@ def _lift(args: argparse.Namespace, language: str) -> int:
 
 
 def _words(values: dict[str, Any]) -> str:
-    """A fault as one would type it."""
+    """A fault as the command line has it."""
     rest = {key: value for key, value in values.items() if key != "fault"}
     words = [",".join(map(str, v)) if isinstance(v, list | tuple) else str(v) for v in rest.values()]
     return " ".join([values["fault"], *(shlex.quote(f"{key}={word}") for key, word in zip(rest, words, strict=True))])

@@ -33,11 +33,9 @@ class Output:
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError("--report-dir {report_dir}: {reason}", report_dir=folder, reason=error.strerror) from error
-        if args.html == "-":
-            raise UsageError("--html -: give a file; only --json can go to standard output")
         for option, name in (("--json", args.json), ("--html", args.html), ("--report-dir", args.report_dir)):
-            if name and name != "-":
-                _check_writable(option, Path(name), is_folder=option == "--report-dir")
+            if name and (option, name) != ("--json", "-"):
+                check_writable(option, Path(name), is_folder=option == "--report-dir")
         self._args = args
         self._json_files = [Path(args.json)] if args.json and args.json != "-" else []
         self._html_files = [Path(args.html)] if args.html else []
@@ -115,8 +113,10 @@ def deliver_json(target: str, body: Any) -> None:
     )
 
 
-def _check_writable(option: str, path: Path, *, is_folder: bool) -> None:
+def check_writable(option: str, path: Path, *, is_folder: bool = False) -> None:
     """Raises UsageError unless `path` can be written (a file), or written into (a folder)."""
+    if str(path) == "-":
+        raise UsageError("{option} -: give a file; only --json can go to standard output", option=option)
     if not is_folder and path.is_dir():
         raise UsageError("{option} {path}: this is a folder; name a file in it", option=option, path=path)
     if not is_folder and path.exists() and not path.is_file():  # /dev/stdout, a pipe: written to as it is

@@ -1,4 +1,4 @@
-"""`allready run`: torchrun's flags, and who, why and what to type when the job does not start, hangs or dies."""
+"""`allready run`: torchrun's flags; the culprit, the cause and the fix when the job does not start, hangs or dies."""
 
 import argparse
 import asyncio

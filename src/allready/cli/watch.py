@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from allready.live.watch.state import WatchState
     from allready.live.watch.view import Poller, View
 
-SAID_AGAIN = 10
-"""Without a terminal the table comes when the verdict changes, and every so many looks."""
+SHOWN_AGAIN = 10
+"""Without a terminal the table comes when the verdict changes, and every so many polls."""
 MAX_STACK_BYTES = 1 << 20
 
 EPILOG = """\
@@ -195,16 +195,16 @@ def _serve(args: argparse.Namespace, poller: "Poller") -> "MetricsServer":
 
 
 def _lines(poller: "Poller", language: str) -> str:
-    """Plain output: the table whenever it has something new to say, at least every ten looks."""
+    """Plain output: the table whenever it has something new to say, at least every ten polls."""
     from allready.live.watch.screen import plain_text
 
-    number, said_number, said = 0, -SAID_AGAIN, None
+    number, shown_number, shown = 0, -SHOWN_AGAIN, None
     while not poller.is_over:
         state = poller.newest
         report = state.report
         news = (poller.problem, report and (report.status, report.verdict and report.verdict.code))
-        if news != said or number - said_number >= SAID_AGAIN:
-            said, said_number = news, number
+        if news != shown or number - shown_number >= SHOWN_AGAIN:
+            shown, shown_number = news, number
             if poller.problem:
                 old = ui("watch.old", language, age=f"{poller.age_s():.0f}", why=poller.problem)
                 sys.stdout.write(old + "\n")

@@ -15,8 +15,7 @@ from allready.facts.limits import collect_limits
 from allready.facts.names import collect_names
 from allready.facts.net import collect_net
 from allready.facts.rdma import collect_rdma
-from allready.facts.script import collect_script
-from allready.facts.software import collect_software
+from allready.facts.software import collect_script, collect_software
 from allready.facts.system import collect_host
 from allready.facts.tasks import Task
 from allready.facts.transport import collect_transport

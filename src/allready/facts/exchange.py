@@ -1,9 +1,9 @@
-"""`NodeFacts` as plain JSON values and back: what travels to node 0, and what a report keeps."""
+"""`NodeFacts` as plain JSON values and back: what travels to node 0, and what a report keeps and can be judged by."""
 
 from typing import Any
 
 from allready.errors import ExchangeError
-from allready.model import NodeFacts, fact_from_json
+from allready.model import Fleet, NodeFacts, Reason, Report, UncheckedKind, fact_from_json
 
 MAX_ITEMS = 20_000
 MAX_TEXT_CHARS = 16_384
@@ -37,6 +37,28 @@ def from_json(data: Any) -> NodeFacts:
         except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
             raise ExchangeError(f"the fact {name} is not what it should be: {error}") from error
     return NodeFacts(**found)
+
+
+def fleet_from_report(report: Report) -> Fleet:
+    """The evidence that a report was judged by.
+
+    Nodes whose facts the report left out (it keeps 64) are absent; parts that it lacks are not checked.
+
+    Raises:
+        ExchangeError: the facts in it are not what they should be.
+    """
+    alone = report.world.num_nodes == 1
+    parts = ("roll", "reach", "collectives")
+    not_run = {i.code: Reason(kind=i.kind, values=i.values or {"why": i.why}) for i in report.not_checked}
+    return Fleet(
+        world=report.world,
+        nodes={int(node): from_json(facts) for node, facts in sorted(report.facts.items())},
+        roll=report.roll,
+        reach=report.reach,
+        collectives=report.collectives,
+        why_not={part: not_run.get(part, Reason(kind=UncheckedKind.NOT_SAVED)) for part in parts},
+        inapplicable=frozenset({"roll", "reach"} if alone else ()),
+    )
 
 
 def _check_size(data: Any) -> None:

@@ -162,7 +162,7 @@ def _left_of_json(left: Any) -> Field:
         return body["protocol"], body["field"]
     if kind in {"meta", "ct"}:
         return kind, body["key"]
-    if kind == "&":  # a mask: of TCP's flags, which are looked at
+    if kind == "&":  # a mask: of TCP's flags, which are compared
         return _left_of_json(body[0])
     return UNNAMED
 

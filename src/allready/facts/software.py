@@ -1,4 +1,4 @@
-"""Versions of what the job will import, without importing it."""
+"""What the job will run: versions of what it will import, without importing it, and its script."""
 
 import ast
 import functools
@@ -9,7 +9,7 @@ from typing import Any
 import allready
 from allready.errors import FactUnavailable
 from allready.facts.host import Host, names_in, text_of
-from allready.model import SoftwareFacts
+from allready.model import ScriptFacts, SoftwareFacts
 
 MODULES = ("torch", "jax", "jaxlib", "numpy")
 VERSION_NAMES = ("__version__", "version", "_version", "short_version")
@@ -47,6 +47,19 @@ def collect_software(host: Host, *, timeout_s: float = 3.0) -> SoftwareFacts:
     if nccl := _nccl(host, listed, path, prefix, found.get("torch-cuda", "")):
         found["nccl"] = nccl
     return SoftwareFacts(versions={name: text[:MAX_VERSION_CHARS] for name, text in found.items()})
+
+
+def collect_script(host: Host, path: str, *, timeout_s: float) -> ScriptFacts:
+    """SHA-256 and size of the script's content.
+
+    Raises:
+        FactUnavailable: it is missing, a directory, not readable, or its file system does not answer.
+    """
+    answer: Any = host.probe(f"digest:{path}", timeout_s=timeout_s)
+    try:
+        return ScriptFacts(path=path, sha256=str(answer["sha256"]), size_bytes=int(answer["size_bytes"]))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise FactUnavailable(f"{path}: no digest") from error
 
 
 def literals(source: str) -> dict[str, str]:

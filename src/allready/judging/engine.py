@@ -77,7 +77,7 @@ def run(rule: Rule, fleet: Fleet, case: Analysis | None = None) -> Outcome:
             value = getattr(fleet, JOB_PARTS[need.fact_type])
             if value is None and not need.optional:
                 if JOB_PARTS[need.fact_type] in fleet.inapplicable or need.fact_type in {RunEvidence, Live}:
-                    return Outcome(code=rule.code)  # a job that is being checked left no ruins yet
+                    return Outcome(code=rule.code)  # a job that is being checked left no evidence of a run yet
                 why = fleet.why_not.get(JOB_PARTS[need.fact_type], reason(UncheckedKind.PART_MISSING))
                 return Outcome(code=rule.code, not_checked=(not_checked(rule.code, why),))
             arguments[need.parameter] = value

@@ -1,4 +1,4 @@
-"""What rules over the ruins of a run have in common: names of ranks and nodes, clock times, evidence."""
+"""What rules about a run have in common: names of ranks and nodes, clock times, evidence."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -97,10 +97,13 @@ PROCESS_STATE = RemedyStep(
     each=PROCESSES,
     where="{host}",
     command="ps -o pid,stat,wchan,lstart -p {pid}",
-    explanation="does rank {rank} run? State T is stopped, D waits for storage",
+    explanation="check that rank {rank} runs (state T: stopped, D: waits for storage)",
 )
 KILLED_BY = RemedyStep(
-    each=PROCESSES, where="{host}", command="dmesg -T | tail -50", explanation="was rank {rank} killed by the kernel?"
+    each=PROCESSES,
+    where="{host}",
+    command="dmesg -T | tail -50",
+    explanation="check whether the kernel killed rank {rank}",
 )
 
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 from allready import __version__
 from allready.errors import ExchangeError
 from allready.model import LaunchFacts
-from allready.text.surrogates import without_surrogates
+from allready.text.surrogates import to_json as to_json  # every message goes through it
 
 GREETING = b"ALLREADY/1\r\n"
 PROTOCOL = 1
@@ -96,14 +96,6 @@ def keep_segments_small(sock: socket.socket) -> None:
     """
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
-
-
-def to_json(body: Any) -> bytes:
-    """Any body as JSON; what came from undecodable bytes is escaped."""
-    try:
-        return msgspec.json.encode(body)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(without_surrogates(msgspec.to_builtins(body, str_keys=True)))
 
 
 def encode(kind: str, body: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""What was read from the ruins of a run, before anybody judges it: sources, lines with a meaning, their parts."""
+"""What was read of a run, before it is judged: sources, lines with a meaning, their parts."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -11,10 +11,10 @@ class Role(StrEnum):
     """What a line of a log is in the chain of events."""
 
     ROOT = "root"  # may be the first cause
-    CASCADE = "cascade"  # a consequence: somebody else's fault arrived here
+    CASCADE = "cascade"  # a consequence: the fault is elsewhere
     TEARDOWN = "teardown"  # printed because the job is being ended
     RECORD = "record"  # states what was or is (a watchdog's record, a setting): evidence, not an accusation
-    HARMLESS = "harmless"  # looks bad and is not
+    HARMLESS = "harmless"  # seems grave and is not
 
 
 class Origin(Struct, frozen=True, kw_only=True):

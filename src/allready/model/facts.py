@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class LaunchFacts(Struct, frozen=True, kw_only=True):
-    """What this node was told about the job, and by whom (`sources`: field -> flag or variable)."""
+    """The job as this node's flags and environment describe it (`sources`: field -> flag or variable)."""
 
     num_nodes: int
     node_rank: int
@@ -162,7 +162,7 @@ class SoftwareFacts(Struct, frozen=True, kw_only=True):
 
 
 class LimitFacts(Struct, frozen=True, kw_only=True):
-    """Limits of this process and sizes that containers are known to cut.  None: unlimited or not known, as said."""
+    """Limits of this process and sizes that containers are known to cut.  None: unlimited or not known, by field."""
 
     memlock_bytes: int | None  # None: unlimited
     nofile_soft: int | None  # None: unlimited
@@ -258,7 +258,7 @@ class LossReason(StrEnum):
     SILENT = "silent"  # no heartbeat for `silent_s`, and the connection was not closed
     ONE_WAY = "one_way"  # the same, but the peer's packets arrive: it acknowledges none of ours
     CLOSED = "closed"  # it was closed, or broke with an error of the network (`text`)
-    LEFT = "left"  # the peer said why it goes (`text`)
+    LEFT = "left"  # the peer gave a reason (`text`)
 
 
 class Loss(Struct, frozen=True, kw_only=True):
@@ -270,7 +270,7 @@ class Loss(Struct, frozen=True, kw_only=True):
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing ended it: a stopped process, a lost machine and a broken path all look like this."""
+        """Whether nothing ended it: a stopped process, a lost machine and a broken path are alike here."""
         return self.reason in {LossReason.SILENT, LossReason.ONE_WAY}
 
     def __str__(self) -> str:
@@ -289,7 +289,7 @@ class MasterContactFacts(Struct, frozen=True, kw_only=True):
         unresolved      the name does not resolve
         loopback        the name resolves to a loopback address here, and node 0 is another machine
         no_route        the kernel has no route, or the next hop does not answer (EHOSTUNREACH, ENETUNREACH)
-        refused         the host answers, nobody listens on the port, or a filter rejects (`rejected_by`)
+        refused         the host answers, no process listens on the port, or a filter rejects (`rejected_by`)
         silent          no answer at all: filtered, or the host is down
         family_mismatch the name gives only IPv6 and this node has only IPv4, or the reverse
         wrong_service   something else speaks there (`service`)

@@ -54,21 +54,21 @@ def fill(
 ) -> str:
     """`template` with `values`, without the parts that nothing is known for.
 
-    is_command: somebody is to type it, so that no question mark may stay.
+    is_command: for a shell, so that no question mark may stay.
     nowhere, nobody: how a sentence calls an address, or who wrote a line, when that is not known.
 
     Raises:
         KeyError: a value is missing altogether: a mistake of the rule.
     """
-    said = {name: str(value) for name, value in values.items()}
-    if said.get("who") == NOBODY:
+    filled = {name: str(value) for name, value in values.items()}
+    if filled.get("who") == NOBODY:
         template = _SUBJECT.sub("", template)
-        said["who"] = nobody
-    unknown = {name for name in placeholders(template) if said[name] == UNKNOWN}
+        filled["who"] = nobody
+    unknown = {name for name in placeholders(template) if filled[name] == UNKNOWN}
     template = _OPTIONAL.sub(lambda found: "" if placeholders(found[1]) & unknown else found[1], template)
     unknown &= placeholders(template)
     if not unknown:
-        return template.format_map(said)
+        return template.format_map(filled)
     template = _BRACKETS.sub(lambda found: _known_part(found, unknown), template)
     for name in unknown:
         template = re.sub(rf" on port \{{{name}\}}(?=\W)", " on its port", template)
@@ -79,11 +79,11 @@ def fill(
             template = re.sub(rf" (?:at|on) \{{{name}\}}(?=[;,.:]|$)", "", template)
     numbered = {name for name in unknown if re.search(rf"(?:rank|node|process|task|节点|进程) \{{{name}\}}", template)}
     if is_command:
-        said |= {name: "N" if name in numbered else _PLACES.get(name, name.upper()) for name in unknown}
+        filled |= {name: "N" if name in numbered else _PLACES.get(name, name.upper()) for name in unknown}
     else:
         template = _without_parts(template, unknown)
-        said |= dict.fromkeys((unknown & _ADDRESSES) - numbered, nowhere)
-    return template.format_map(said)
+        filled |= dict.fromkeys((unknown & _ADDRESSES) - numbered, nowhere)
+    return template.format_map(filled)
 
 
 def steps_of(entry: Mapping[str, Any]) -> tuple[RemedyStep, ...]:
@@ -123,16 +123,15 @@ def fill_steps(steps: Sequence[RemedyStep], values: Mapping[str, object]) -> tup
 
 
 def _filled(step: RemedyStep, number: int, values: Mapping[str, object], row: Mapping[str, object]) -> Remedy | None:
-    said = {name: str(value) for name, value in (*values.items(), *row.items())}
-    if not all(said[name] for name in placeholders(step.command) | placeholders(step.where)):
+    filled = {name: str(value) for name, value in (*values.items(), *row.items())}
+    if not all(filled[name] for name in placeholders(step.command) | placeholders(step.where)):
         return None
-    safe = (
-        said if _WHOLE.fullmatch(step.command) else {n: v if _SAFE.fullmatch(v) else UNKNOWN for n, v in said.items()}
-    )
+    is_whole = _WHOLE.fullmatch(step.command)
+    safe = {n: v if is_whole or _SAFE.fullmatch(v) else UNKNOWN for n, v in filled.items()}
     return Remedy(
-        where=fill_place(step.where, said),
+        where=fill_place(step.where, filled),
         command=fill(step.command, safe, is_command=True),
-        explanation=fill(step.explanation, said, is_command=True),
+        explanation=fill(step.explanation, filled, is_command=True),
         step=number,
         values={name: str(value) for name, value in row.items()},
     )

@@ -1,4 +1,4 @@
-"""What a rule says (`Hit`) and what a person or a program is told (`Finding`)."""
+"""What a rule says (`Hit`) and what a report shows (`Finding`)."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,7 +10,7 @@ class Severity(StrEnum):
     """What happens if a finding is ignored."""
 
     INFO = "info"  # nothing
-    WARNING = "warning"  # may fail or crawl under load
+    WARNING = "warning"  # may fail or be slow under load
     ERROR = "error"  # wrong, or far too slow
     BLOCKER = "blocker"  # will not start, or will hang
 
@@ -56,7 +56,7 @@ class FaultClass(StrEnum):
 
 
 class Culprits(Struct, frozen=True, kw_only=True):
-    """Who is at fault.  Empty means that nobody can be blamed, for example on a tie."""
+    """Who is at fault.  Empty: unknown, for example on a tie."""
 
     nodes: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()

@@ -30,7 +30,7 @@ class World(Struct, frozen=True, kw_only=True):
         return f"{node_rank} ({name})" if name else str(node_rank)
 
     def labels(self, node_ranks: tuple[int, ...] | list[int], *, most: int = 8) -> str:
-        """Labels joined by commas; beyond `most` only their number is said."""
+        """Labels joined by commas; beyond `most` only their number is shown."""
         shown = ", ".join(self.label(r) for r in node_ranks[:most])
         return f"{shown}, … +{len(node_ranks) - most}" if len(node_ranks) > most else shown
 
@@ -57,7 +57,7 @@ class Claim(Struct, frozen=True, kw_only=True):
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """A sign of life at node 0 from somebody who is not in the roll.
+    """A sign of life at node 0 from a sender that is not in the roll.
 
     kind: "datagram" (a node's UDP call arrived, its TCP connection did not), "half_open" (a SYN arrived and our
     answer was never acknowledged), "stranger" (something that does not speak our protocol connected).
@@ -85,7 +85,7 @@ class RollCall(Struct, frozen=True, kw_only=True):
     lost_why: tuple[str, ...] = ()  # what ended their connections in words, in the order of `lost`; () when not known
     losses: tuple[Loss, ...] = ()  # the same as data
     lost_silently: tuple[int, ...] = ()  # those of `lost` that just fell silent, without closing the connection
-    partial: bool = False  # claims were left out (what a refused node of a large job is sent): nobody is absent by it
+    partial: bool = False  # claims were left out (what a refused node of a large job is sent): no node is absent by it
 
     @property
     def present(self) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ class RollCall(Struct, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Node ranks that nobody in the roll has, sorted."""
+        """Node ranks that no node in the roll has, sorted."""
         here = set(self.present)
         return tuple(r for r in range(self.num_nodes) if r not in here)
 
@@ -190,7 +190,7 @@ class StageResult(Struct, frozen=True, kw_only=True):
     detail: str = ""
     ranks: tuple[RankState, ...] = ()  # of the ranks that did not enter, or failed; of all when all entered
     stuck_s: float | None = None  # since the last sign of progress, or the first failure, when the run was judged
-    culprits: tuple[int, ...] = ()  # ranks that stopped it, first causes first; (): nobody can be singled out
+    culprits: tuple[int, ...] = ()  # ranks that stopped it, first causes first; (): none can be singled out
 
 
 class BenchPoint(Struct, frozen=True, kw_only=True):

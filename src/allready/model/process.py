@@ -60,7 +60,7 @@ class EndCause(StrEnum):
 class ProcessEnd(Struct, frozen=True, kw_only=True):
     """How one process ended, in the words of its parent, of its launcher or of itself.
 
-    Neither `exit_code` nor `signal`: the status is lost (another process took it) or not told.
+    Neither `exit_code` nor `signal`: the status is lost (another process took it) or not reported.
     `time_s`: wall clock of the node that saw it.  `by_launcher`: it was terminated because another rank had failed or
     the job was to stop, so that its end is no cause.  `cause`: UNKNOWN also before its output has been read.
     `text`: the exception or message that explains it, `signature`: the code of the line that does.

@@ -1,7 +1,7 @@
-"""The ruins of a run, put together: who took part, how far each one came, who died and of what.
+"""What a run left, put together: who took part, how far each one came, who died and of what.
 
 Filled by `allready.evidence` from files, by hand in a test.  Ranks are global ranks; a group is a communicator or
-process group.  What is not known is absent (an empty mapping, None), never a default that looks like an answer.
+process group.  What is not known is absent (an empty mapping, None), never a default that could be taken for an answer.
 """
 
 from collections.abc import Mapping
@@ -204,7 +204,7 @@ class Death(Struct, frozen=True, kw_only=True):
 
     kind: "exception", "signal", "exit", "oom", "abort".  `by_launcher`: it was ended because another one had failed
     (SIGTERM from the agent).  `first`: its launcher says it was the first on its node.  `earlier`: in an attempt that
-    is over, since the launcher started the job again.  `last_words`: what stood last, and looks like a reason, in the
+    is over, since the launcher started the job again.  `last_words`: what stood last, and may be a reason, in the
     output before the line that tells an exit code.  `last_error`: the library's own, which stands in `text` as well.
     """
 

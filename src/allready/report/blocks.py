@@ -47,7 +47,7 @@ SEVERITY_STYLE = {
 def compose(
     report: Report, language: str, *, verbose: int = 0, quiet: bool = False, files: Sequence[str] = ()
 ) -> Iterator[Block]:
-    """All blocks of a report, the verdict first; `quiet` leaves only the verdict and what to type."""
+    """All blocks of a report, the verdict first; `quiet` leaves only the verdict and the fix."""
     yield from _verdict(report, language, verbose=verbose, quiet=quiet)
     if quiet:
         return
@@ -148,10 +148,10 @@ def _findings(report: Report, language: str, verbose: int) -> Iterator[Block]:
 
 
 def _roll(report: Report, language: str) -> Iterator[Block]:
-    said = roll_lines(report, language)
-    if said and report.world.num_nodes > 1:
+    texts = roll_lines(report, language)
+    if texts and report.world.num_nodes > 1:
         yield Gap()
-        yield line(" · ".join(said), lead=t("roll", language), style="bold")
+        yield line(" · ".join(texts), lead=t("roll", language), style="bold")
 
 
 def _reach(report: Report, language: str, verbose: int) -> Iterator[Block]:

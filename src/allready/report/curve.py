@@ -75,17 +75,16 @@ def curve(runs: Sequence[CollectiveRun]) -> Curve | None:
             Line(
                 number,
                 plain(run.backend if run.label == "all" else f"{run.label} · {run.backend}", most=80),
-                tuple(Dot(x(p.size_bytes), y(p.busbw_gb_per_s), _label(p)) for p in sorted(points, key=_size)),
+                tuple(
+                    Dot(x(p.size_bytes), y(p.busbw_gb_per_s), _label(p))
+                    for p in sorted(points, key=lambda p: p.size_bytes)
+                ),
             )
             for number, (run, points) in enumerate(lines)
         ),
         x_ticks=tuple(Tick(x(2.0**e), units.size(2**e)) for e in _exponents(x_low, x_high)),
         y_ticks=tuple(Tick(y(v), units.bandwidth(v)) for v in _decades(y_low, y_high)),
     )
-
-
-def _size(point: BenchPoint) -> int:
-    return point.size_bytes
 
 
 def _label(point: BenchPoint) -> str:

@@ -1,22 +1,24 @@
 """The facts of all nodes as rows: what is the same everywhere, what differs, and who is the odd one.
 
-A row that is the node's own by nature (its host name, its addresses) marks nobody as odd.
+A row that is the node's own by nature (its host name, its addresses) marks no node as odd.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from allready.judging.majority import Split
-from allready.model import NODE_FACTS, FactMissing, NotApplicable, fact_from_json
+from allready.model import NODE_FACTS, FactMissing, NotApplicable, Report, fact_from_json
 from allready.model import facts as f
 from allready.report import units
 from allready.report.safe import plain
 from allready.report.words import t
 
 MAX_CHARS = 240
+MAX_NODES = 64
+TRANSPOSE_ABOVE = 8
 
 
 class Shown(Struct, frozen=True):
@@ -26,7 +28,7 @@ class Shown(Struct, frozen=True):
     key: str = ""
     why: str = ""
 
-    def said(self, language: str) -> str:
+    def text_in(self, language: str) -> str:
         """What to show, harmless and not too long."""
         text = plain(self.text, most=MAX_CHARS)
         return (t(self.key, language, name=text, why=plain(self.why)) if self.key else text) or units.UNKNOWN
@@ -90,6 +92,45 @@ def rows(facts: Mapping[int, Mapping[str, Any]]) -> list[Row]:
         cells = {n: whys.get((group, n), Shown(key="fact_none")) for n in facts}
         result.append(_row(group, Shown(key=f"group_{group}"), cells, own=False))
     return result
+
+
+def nodes(report: Report, codes: Sequence[str]) -> dict[str, Any] | None:
+    """What the template shows; None without facts.
+
+    Args:
+        report: its `facts` and `odd`.
+        codes: of the findings, in the page's order, so that a node links to the findings that name it.
+    """
+    if not report.facts:
+        return None
+    table = rows(report.facts)
+    several = len(report.facts) > 1
+    different = [row for row in table if several and not row.same]
+    same = [row for row in table if not several or row.same]
+    # What distinguishes a guilty node stands above what every node has of its own.
+    different.sort(key=lambda row: (not row.odd, row.own))
+    shown = _shown(report, different)
+    at = {code: number for number, code in reversed(list(enumerate(codes, start=1)))}
+    return {
+        "several": several,
+        "count": len(report.facts),
+        "more": len(report.facts) - len(shown),
+        "transposed": len(shown) > TRANSPOSE_ABOVE,
+        "odd": any(row.odd for row in different),
+        "shown": shown,
+        "codes": {n: [(code, at.get(code)) for code in report.odd.get(n, ())[:12]] for n in shown},
+        "rows": different,
+        "same": same,
+    }
+
+
+def _shown(report: Report, different: Sequence[Row]) -> list[int]:
+    """All nodes, or of very many those that differ most and those that findings name."""
+    ranks = sorted(report.facts)
+    if len(ranks) <= MAX_NODES:
+        return ranks
+    weight = {n: len(report.odd.get(n, ())) + sum(n in row.odd for row in different) for n in ranks}
+    return sorted(sorted(ranks, key=lambda n: (-weight[n], n))[:MAX_NODES], key=lambda n: (-weight[n], n))
 
 
 def _row(group: str, label: Shown, values: dict[int, Shown], *, own: bool) -> Row:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.model import SCHEMA, Report, Status
-from allready.text.surrogates import without_surrogates
+from allready.text.surrogates import to_json
 
 MAX_BYTES = 1 << 30
 """A saved report larger than this is refused: it is not one of ours."""
@@ -32,11 +32,7 @@ def encode(report: Report) -> bytes:
     A number that is not finite becomes null; half a surrogate pair (from an undecodable file name) becomes an escape.
     """
     body = replace(report, verdict=None) if report.status is Status.HEALTHY else report
-    try:
-        flat = msgspec.json.encode(body)
-    except UnicodeEncodeError:
-        flat = msgspec.json.encode(without_surrogates(msgspec.to_builtins(body, str_keys=True)))
-    return msgspec.json.format(flat, indent=2) + b"\n"
+    return msgspec.json.format(to_json(body), indent=2) + b"\n"
 
 
 def decode(data: bytes) -> Report:
@@ -150,7 +146,4 @@ def deliver(target: str, data: bytes) -> None:
     except BrokenPipeError:
         raise  # the reader has read enough
     except OSError as error:
-        place = "to stdout" if target == "-" else target
-        raise UsageError(
-            "cannot write {place}: {reason}; name a writable place", place=place, reason=error.strerror or error
-        ) from error
+        raise UsageError("--json {place}: {reason}", place=target, reason=error.strerror or error) from error

@@ -16,10 +16,10 @@ from allready.text.ui import ui
 log = logging.getLogger(__name__)
 
 REPEAT_S = 5.0
-"""In a pipe, a state that did not change is said again only after this long."""
+"""In a pipe, a state that did not change is written again only after this long."""
 
 SAME_KEY_S = 1.0
-"""In a pipe, a state that only counts up (same text, other numbers) is said at most this often."""
+"""In a pipe, a state that only counts up (same text, other numbers) is written at most this often."""
 
 TICK_S = 0.1
 CLOSE_S = 1.0
@@ -53,7 +53,7 @@ class LiveNarrator:
         self._state = ""
         self._key = ""
         self._said_at = float("-inf")
-        self._held: str | None = None  # a state that was too soon; said before the next line if nothing replaced it
+        self._held: str | None = None  # a state that was too soon; written before the next line if nothing replaced it
         self._lines: list[str] = []
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -145,7 +145,7 @@ class LiveNarrator:
 
     def _draw_until_closed(self) -> None:
         frames = _FRAMES if encodable(_FRAMES, self._encoding) == _FRAMES else _ASCII_FRAMES
-        turn = 0
+        number = 0
         drawn = False
         while True:
             self._wake.wait(TICK_S)
@@ -157,9 +157,9 @@ class LiveNarrator:
             out += "".join(f"{line}\n" for line in lines)
             drawn = bool(state) and not closed
             if drawn:
-                frame = frames[turn % len(frames)]
+                frame = frames[number % len(frames)]
                 out += self._live_line(frame, state)
-            turn += 1
+            number += 1
             if out and not self._write(out):
                 return
             if closed:

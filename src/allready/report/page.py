@@ -9,8 +9,8 @@ from markupsafe import Markup
 from allready.model import RankRow, Remedy, Report
 from allready.report import curve as curves
 from allready.report import units, words
+from allready.report.facts_table import nodes
 from allready.report.matrix import LETTERS, Cell, Matrix, matrix
-from allready.report.page_nodes import nodes
 from allready.report.page_roll import roll
 from allready.report.page_run import page_run
 from allready.report.run_words import details, folded_findings, r

@@ -214,20 +214,20 @@ def _differences(summary: RunSummary, language: str, verbose: int) -> Iterator[B
 def bench_words(bench: BenchRun, language: str) -> str:
     """A table of nccl-tests in one line."""
     rows = bench.rows or bench.in_place_rows
-    said_of = [plain(bench.operation, most=40) or "nccl-tests"]
+    parts = [plain(bench.operation, most=40) or "nccl-tests"]
     if rows:
         low, high = min(row.size_bytes for row in rows), max(row.size_bytes for row in rows)
         best = max(rows, key=lambda row: row.busbw_gb_per_s)
-        said_of.append(r("bench_sizes", language, low=units.size(low), high=units.size(high)))
+        parts.append(r("bench_sizes", language, low=units.size(low), high=units.size(high)))
         busbw = units.bandwidth_with_unit(best.busbw_gb_per_s)
-        said_of.append(r("bench_best", language, busbw=busbw, size=units.size(best.size_bytes)))
+        parts.append(r("bench_best", language, busbw=busbw, size=units.size(best.size_bytes)))
     if bench.avg_busbw_gb_per_s is not None:
-        said_of.append(r("bench_average", language, busbw=units.bandwidth_with_unit(bench.avg_busbw_gb_per_s)))
+        parts.append(r("bench_average", language, busbw=units.bandwidth_with_unit(bench.avg_busbw_gb_per_s)))
     wrong = sum(max(0, row.num_wrong) for row in (*bench.rows, *bench.in_place_rows))
     if wrong or bench.out_of_bounds:
-        said_of.append(r("bench_wrong", language, count=wrong or bench.out_of_bounds))
-    said_of.append(plain(str(bench.origin), most=160))
-    return " · ".join(said_of)
+        parts.append(r("bench_wrong", language, count=wrong or bench.out_of_bounds))
+    parts.append(plain(str(bench.origin), most=160))
+    return " · ".join(parts)
 
 
 def _benches(summary: RunSummary, language: str) -> Iterator[Block]:

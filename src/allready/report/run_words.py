@@ -59,14 +59,14 @@ def r(name: str, language: str, /, **values: object) -> str:
     return ui(f"run_summary.{name}", language, **values)
 
 
-def said(event: RunEvent | None, language: str, *, most: int = 400, of_group: bool = False) -> str:
+def event_text(event: RunEvent | None, language: str, *, most: int = 400, of_group: bool = False) -> str:
     """What happened; empty when nothing is known."""
     return "" if event is None else plain(say_event(event, language, of_group=of_group), most=most)
 
 
 def text_of(event: TimelineEvent, language: str, *, most: int = 600) -> str:
     """An entry of the timeline; as it was written where a report of an older version has nothing but that."""
-    return said(event.event, language, most=most, of_group=True) or plain(event.text, most=most)
+    return event_text(event.event, language, most=most, of_group=True) or plain(event.text, most=most)
 
 
 def came(position: GroupPosition, language: str) -> str:
@@ -94,8 +94,8 @@ def role_word(role: str, language: str) -> str:
 def stand(row: RankRow, language: str, *, most: int = 400) -> str:
     """Where a rank stands or how it ended, in a few words."""
     if ended_well(row):
-        return said(row.end, language, most=most)
-    parts = [said(row.end, language, most=most)] if row.end is not None else []
+        return event_text(row.end, language, most=most)
+    parts = [event_text(row.end, language, most=most)] if row.end is not None else []
     waits = row.end is not None and row.end.kind is Happening.WAITS
     if row.activity_kind and not (waits and row.activity_kind in _IMPLIED):
         parts.append(doing(row, language))
@@ -151,7 +151,7 @@ def details(row: RankRow, language: str) -> Iterator[tuple[str, list[str]]]:
     yield "groups", [_in_group(position, language) for position in row.positions]
     yield "phases", [f"{k} {units.time(s)}" for k, s in row.phases_s.items()]
     yield "activity", [doing(row, language)] if row.activity_kind else []
-    yield "ending", [said(row.end, language, most=600)] if row.end else []
+    yield "ending", [event_text(row.end, language, most=600)] if row.end else []
     if row.last_line:
         where = f" ({plain(row.last_source, most=160)})" if row.last_source else ""
         yield "last_line", [plain(row.last_line, most=300) + where]
@@ -378,7 +378,7 @@ def onset_s(report: Report) -> float | None:
 
 
 def folded_findings(report: Report) -> tuple[Finding, ...]:
-    """Findings that only say what a line means that looks bad and explains nothing."""
+    """Findings about lines that seem grave and explain nothing."""
     if report.summary is None:
         return ()
     roles: dict[str, set[str]] = defaultdict(set)

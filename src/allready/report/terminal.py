@@ -40,7 +40,7 @@ def show(
         stream: a terminal gets tables and colour, anything else plain lines.
         colour: None: as `wants_colour` says.
         verbose: 1 shows all evidence and stages, 2 also the matrix of a healthy job.
-        quiet: only the verdict and what to type.
+        quiet: only the verdict and the fix.
         files: where report.json and report.html were written.
     """
     blocks = compose(report, language, verbose=verbose, quiet=quiet, files=files)

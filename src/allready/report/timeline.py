@@ -107,7 +107,10 @@ def timeline(report: Report) -> dict[str, Any] | None:
         "bottom": bottom,
         "left": LEFT,
         "right": RIGHT,
-        "lanes": lanes,
+        "lanes": [
+            {"y": lane.y, "label": lane.label, "css": f"l-{lane.kind}" + (" l-bad" if lane.culprit else "")}
+            for lane in lanes
+        ],
         "ticks": _ticks(axis),
         "breaks": [
             {"x": round((a[3] + b[2]) / 2, 1), "text": f"⁄⁄ {units.time(b[0] - a[1])}"}

@@ -1,4 +1,4 @@
-"""The sentences that terminal and HTML share: status, verdict, culprits, what was looked at, the roll call.
+"""The sentences that terminal and HTML share: status, verdict, culprits, what was checked, the roll call.
 
 Everything returned here is made harmless by `safe.plain`.
 """
@@ -89,7 +89,7 @@ def size_text(report: Report, language: str) -> str:
 
 
 def stage_detail(stage: StageResult) -> str:
-    """Where in a sweep a stage ended, and what its ranks said; neutral in language."""
+    """Where in a sweep a stage ended, and what its ranks reported; neutral in language."""
     at = [units.size(stage.size_bytes)] if stage.size_bytes is not None else []
     at += [f"iteration {stage.iteration}"] if stage.iteration is not None else []
     return plain(" · ".join([*at, stage.detail] if stage.detail else at), most=600)
@@ -161,7 +161,7 @@ def sentence(report: Report, language: str) -> str:
 
 
 def absent(roll: RollCall) -> tuple[int, ...]:
-    """Node ranks that did not come; nobody when this node was told only a part of the roll."""
+    """Node ranks that did not come; none when this node knows only a part of the roll."""
     return () if roll.partial else roll.missing
 
 
@@ -215,41 +215,30 @@ def paths_ok(report: Report) -> tuple[int, int]:
 
 
 def summary(report: Report, language: str) -> tuple[str, ...]:
-    """What was looked at and how it went, one short text each; parts that were not looked at are not mentioned."""
-    said: list[str] = []
+    """What was checked and how it went, one short text each; parts that were not checked are left out."""
+    texts: list[str] = []
     if report.roll is not None and report.roll.num_nodes > 1 and not report.roll.partial:
-        said.append(t("summary_roll", language, present=len(report.roll.present), num_nodes=report.roll.num_nodes))
+        texts.append(t("summary_roll", language, present=len(report.roll.present), num_nodes=report.roll.num_nodes))
     ok, tried = paths_ok(report)
     if tried:
         name = "summary_reach" if ok == tried else "summary_reach_bad"
-        said.append(t(name, language, ok=ok, bad=tried - ok, count=tried))
+        texts.append(t(name, language, ok=ok, bad=tried - ok, count=tried))
     for run in report.collectives.runs[:1] if report.collectives else ():
         stages = [s for s in run.stages if s.outcome != "skipped"]
-        ok = sum(s.outcome == "ok" for s in stages)
-        ranks = count("num_ranks", len(run.ranks), language)
+        ok, backend = sum(s.outcome == "ok" for s in stages), plain(run.backend)
         if run.bad is not None:
-            word = stage_word(run.bad.outcome, language)
-            said.append(
-                t("summary_stage_bad", language, stage=plain(run.bad.name), outcome=word, backend=plain(run.backend))
-            )
+            stage, outcome = plain(run.bad.name), stage_word(run.bad.outcome, language)
+            texts.append(t("summary_stage_bad", language, stage=stage, outcome=outcome, backend=backend))
         elif stages:
-            said.append(
-                t("summary_stages", language, ok=ok, count=len(stages), ranks=ranks, backend=plain(run.backend))
-            )
-        if run.points:
-            best = max(run.points, key=lambda p: p.busbw_gb_per_s)
-            if best.busbw_gb_per_s > 0:
-                said.append(
-                    t(
-                        "summary_busbw",
-                        language,
-                        busbw=units.bandwidth_with_unit(best.busbw_gb_per_s),
-                        size=units.size(best.size_bytes),
-                    )
-                )
+            ranks = count("num_ranks", len(run.ranks), language)
+            texts.append(t("summary_stages", language, ok=ok, count=len(stages), ranks=ranks, backend=backend))
+        best = max(run.points, key=lambda p: p.busbw_gb_per_s, default=None)
+        if best is not None and best.busbw_gb_per_s > 0:
+            busbw, size = units.bandwidth_with_unit(best.busbw_gb_per_s), units.size(best.size_bytes)
+            texts.append(t("summary_busbw", language, busbw=busbw, size=size))
     if report.summary is not None:
-        said += ended(report.summary, language)
-    return tuple(said)
+        texts += ended(report.summary, language)
+    return tuple(texts)
 
 
 def stage_word(outcome: str, language: str) -> str:
@@ -265,51 +254,47 @@ def roll_lines(report: Report, language: str) -> tuple[str, ...]:
         return ()
     if roll.num_nodes == 1 and len(roll.present) == 1 and not roll.callers:
         return (t("roll_one", language),)
-    said: list[str] = []
+    texts: list[str] = []
     here = [c for c in roll.claims if c.refused is None]
     if absent(roll):
-        said.append(
-            t(
-                "roll_some",
-                language,
-                present=len(roll.present),
-                num_nodes=roll.num_nodes,
-                waited_s=units.seconds(roll.waited_s),
-                missing=plain(world.labels(roll.missing)),
-            )
-        )
+        present, waited_s, missing = len(roll.present), units.seconds(roll.waited_s), plain(world.labels(roll.missing))
+        named = {"present": present, "num_nodes": roll.num_nodes, "waited_s": waited_s, "missing": missing}
+        texts.append(t("roll_some", language, **named))
     elif not roll.partial:
         last = max((c.arrival_s for c in here), default=roll.waited_s)
-        said.append(t("roll_all", language, num_nodes=roll.num_nodes, seconds=units.seconds(last)))
-    late = late_by_s(roll)
+        texts.append(t("roll_all", language, num_nodes=roll.num_nodes, seconds=units.seconds(last)))
+    late = [
+        t("roll_late_item", language, label=plain(world.label(n)), seconds=units.seconds(s))
+        for n, s in late_by_s(roll).items()
+    ]
     if late:
-        said.append(t("roll_late", language, who=_labels_with(world, late, language)))
+        texts.append(t("roll_late", language, who=_some(late, language)))
     longest = max((c.waited_s for c in here), default=0.0)
     if longest > LATE_S and longest > 2 * typical_arrival_s(roll):
-        said.append(t("roll_first_waited", language, seconds=units.seconds(longest)))
+        texts.append(t("roll_first_waited", language, seconds=units.seconds(longest)))
     refused = [
         t(
             "roll_refused_item",
             language,
             label=plain(f"{c.node_rank} ({c.name})"),
             address=plain(c.address),
-            why=plain(c.refused),
+            why=plain(why),
         )
         for c in roll.claims
-        if c.refused is not None
+        if (why := c.refused) is not None
     ]
     if refused:
-        said.append(t("roll_refused", language, who=_some(refused, language)))
+        texts.append(t("roll_refused", language, who=_some(refused, language)))
     if roll.lost:
-        said.append(t("roll_lost", language, who=plain(world.labels(roll.lost))))
+        texts.append(t("roll_lost", language, who=plain(world.labels(roll.lost))))
     if roll.callers:
-        heard = [plain(f"{c.address} {c.kind} {c.detail}".strip(), most=120) for c in roll.callers]
-        said.append(t("roll_callers", language, who=_some(heard, language)))
-    return tuple(said)
+        callers = [plain(f"{c.address} {c.kind} {c.detail}".strip(), most=120) for c in roll.callers]
+        texts.append(t("roll_callers", language, who=_some(callers, language)))
+    return tuple(texts)
 
 
 def typical_arrival_s(roll: RollCall) -> float:
-    """The median arrival of the nodes other than node 0, which is there from the start; 0 when nobody came."""
+    """The median arrival of the nodes other than node 0, which is there from the start; 0 when none came."""
     others = [c.arrival_s for c in roll.claims if c.refused is None and c.node_rank != 0]
     return statistics.median_low(others) if others else 0.0
 
@@ -320,13 +305,6 @@ def late_by_s(roll: RollCall) -> dict[int, float]:
     typical = typical_arrival_s(roll) if len(arrivals) > 2 else min(arrivals.values(), default=0.0)
     late = {n: s - typical for n, s in arrivals.items() if s - typical > LATE_S}
     return dict(sorted(late.items(), key=lambda item: -item[1]))
-
-
-def _labels_with(world: World, late: dict[int, float], language: str) -> str:
-    return _some(
-        [t("roll_late_item", language, label=plain(world.label(n)), seconds=units.seconds(s)) for n, s in late.items()],
-        language,
-    )
 
 
 def _some(items: Sequence[str], language: str, most: int = 8) -> str:

@@ -27,10 +27,8 @@ def _codes(language: str) -> dict[str, dict[str, Any]]:
     if language == "en":
         return {}
     files = (resources.files("allready.text") / FOLDERS[language]).iterdir()
-    areas = (file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
-    return {
-        code: entry for area in areas if not area.startswith("ui_") for code, entry in entries(language, area).items()
-    }
+    areas = [f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml") and not f.name.startswith("ui_")]
+    return {code: entry for area in areas for code, entry in entries(language, area).items()}
 
 
 def translated(language: str, area: str, code: str, slot: str) -> str | None:

@@ -2,6 +2,16 @@
 
 from typing import Any
 
+import msgspec
+
+
+def to_json(body: Any) -> bytes:
+    """Any body as JSON; what came from undecodable bytes is escaped."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(without_surrogates(msgspec.to_builtins(body, str_keys=True)))
+
 
 def without_surrogates(value: Any) -> Any:
     """Plain data (strings, numbers, lists, dicts) with every such half written as an escape, so that it is UTF-8."""

@@ -4,7 +4,7 @@ from allready.judging.registry import load
 from allready.model import Confidence, FaultClass, Live
 from allready.testing import check
 from tests.rules.desync.test_other_call import mismatch
-from tests.rules.runs import ask, operation, ruins
+from tests.rules.runs import ask, operation, run_fleet
 
 
 def test_names_the_rank_with_another_size_and_the_iteration() -> None:
@@ -54,7 +54,7 @@ def test_operations_of_which_only_numbers_are_known_wait_for_their_names() -> No
     """A rank that skipped a call is in another operation: its size differs, too."""
     by_rank = {r: operation(64, "?") for r in range(4)}
     unknown = mismatch((3,), operation(64), kind="size", by_rank=by_rank)
-    fleet = ruins(mismatches=(unknown,))
+    fleet = run_fleet(mismatches=(unknown,))
     early, late = (Live(now_s=1000.0 + s, since_s=1000.0) for s in (0.5, 3.0))
     assert check("DSY002", replace(fleet, live=early)).state == "clear"
     [hit] = check("DSY002", replace(fleet, live=late)).hits

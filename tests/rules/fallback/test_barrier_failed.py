@@ -1,6 +1,6 @@
 from allready.judging.engine import judge
 from allready.model import Confidence, Role
-from tests.rules.runs import ask, event, ruins
+from tests.rules.runs import ask, event, run_fleet
 
 ECHO = "torch.monitored_barrier_echo"
 
@@ -21,6 +21,6 @@ def test_without_such_a_line_nothing_is_said() -> None:
 
 def test_the_line_of_rank_0_says_more() -> None:
     missing = event("torch.monitored_barrier", 0, role=Role.ROOT, values={"ranks": "2", "timeout_ms": "1800000"})
-    found, _ = judge(ruins(events=(missing, event(ECHO, 3, role=Role.CASCADE))))
+    found, _ = judge(run_fleet(events=(missing, event(ECHO, 3, role=Role.CASCADE))))
     assert next(f.code for f in found) == "TCH017"
     assert "RES011" not in {f.code for f in found}

@@ -2,7 +2,7 @@ from typing import Any
 
 from allready.judging.engine import judge
 from allready.model import Confidence, Event, FaultClass, Origin, Role
-from tests.rules.runs import ask, at, death, event, group, ruins
+from tests.rules.runs import ask, at, death, event, group, run_fleet
 
 
 def left(rank: int, time_s: float = 100.0) -> Event:
@@ -53,6 +53,6 @@ def test_an_exception_says_why_it_left() -> None:
 
 
 def test_it_is_told_before_the_wait_alone() -> None:
-    found, _ = judge(ruins(events=(left(0), waited(2))))
+    found, _ = judge(run_fleet(events=(left(0), waited(2))))
     assert [f.code for f in found][:2] == ["HNG015", "TCH002"]
     assert found[0].fault_class is FaultClass.DESYNC_FLOW

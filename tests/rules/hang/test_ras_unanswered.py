@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from allready.model import Absence, Confidence, FaultClass, GroupProgress, Live, Origin, Position
 from allready.testing import check
-from tests.rules.runs import ask, ruins
+from tests.rules.runs import ask, run_fleet
 
 
 def answer(absent: dict[int, Absence], **changes: Any) -> GroupProgress:
@@ -48,7 +48,7 @@ def test_it_leaves_the_word_to_who_knows_more() -> None:
     known = replace(silent, positions=waiting, members=(0, 1, 2, 3))
     assert ask("HNG002", progress=(known,)).state == "hit"
     assert ask("HNG011", progress=(known,)).state == "clear"
-    fleet = ruins(progress=(silent,))
+    fleet = run_fleet(progress=(silent,))
     assert check("HNG011", replace(fleet, live=Live(now_s=1.0))).state == "clear"
 
 

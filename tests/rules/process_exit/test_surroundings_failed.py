@@ -4,7 +4,7 @@ from msgspec.structs import replace
 from allready.model import Confidence, FaultClass, Live, Role
 from allready.testing import check
 from tests.cases import cases
-from tests.rules.runs import ask, at, death, event, group, ruins
+from tests.rules.runs import ask, at, death, event, group, run_fleet
 
 REACH = (
     "torch.distributed.DistNetworkError: The client socket has failed to connect to any network address of "
@@ -125,10 +125,10 @@ def test_what_a_line_asserts_is_its_own_matter(words: str) -> None:
 def test_in_a_running_job_the_one_that_ended_first_is_named() -> None:
     refused = death(2, text="RuntimeError: Connection refused")
     lost = death(0, text="RuntimeError: Connection reset by peer", is_collective_error=True)
-    fleet = replace(ruins(deaths=(refused, lost)), live=Live(now_s=1000.0, since_s=990.0))
+    fleet = replace(run_fleet(deaths=(refused, lost)), live=Live(now_s=1000.0, since_s=990.0))
     [hit] = check("DTH005", fleet).hits
     assert (hit.culprits.ranks, hit.fault_class) == ((2,), None)
-    only_lost = replace(ruins(deaths=(lost,)), live=Live(now_s=1000.0, since_s=990.0))
+    only_lost = replace(run_fleet(deaths=(lost,)), live=Live(now_s=1000.0, since_s=990.0))
     assert check("DTH005", only_lost).state == "clear"
     assert ask("DTH005", deaths=(lost,)).state == "hit"
 

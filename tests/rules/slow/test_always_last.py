@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from allready.model import Lag, Live
 from allready.testing import check
-from tests.rules.runs import ask, death, one_missing, ruins
+from tests.rules.runs import ask, death, one_missing, run_fleet
 
 
 def lag(late: dict[int, float], share: dict[int, float], **changes: Any) -> Lag:
@@ -51,5 +51,5 @@ def test_a_run_that_hung_or_died_is_not_called_slow() -> None:
 
 
 def test_a_running_job_is_judged_by_rules_that_know_more() -> None:
-    fleet = replace(ruins(lags=(SLOW,)), live=Live(now_s=0.0))
+    fleet = replace(run_fleet(lags=(SLOW,)), live=Live(now_s=0.0))
     assert check("SLW001", fleet).state == "clear"

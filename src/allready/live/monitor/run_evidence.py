@@ -1,4 +1,4 @@
-"""All statuses and answers as a `RunEvidence`, which the rules judge that judge the files of a run."""
+"""The monitor's statuses and answers as `RunEvidence`, which the rules for finished runs judge as well."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Jobs of two ranks under torchrun on H200s that failed, recorded by benchmarks/record_gpu_ruins.py: the verdict from
+"""Jobs of two ranks under torchrun on H200s that failed, recorded by benchmarks/record_gpu_failed.py: the verdict from
 NCCL's logs, torchrun's output and the dumps that the watchdogs wrote, without anything of ours in the job.
 
 Of two ranks that differ nobody can tell which one is wrong; then the operation is named and nobody accused.
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cases import cases
-from tests.recorded.ruins import diagnosed, named, unpacked
+from tests.recorded.archives import diagnosed, named, unpacked
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h200" / "ruins"
 RUNS = {path.name.removesuffix(".tar.xz"): path for path in sorted(FOLDER.glob("*.tar.xz"))}

@@ -1,4 +1,4 @@
-"""What tests of recorded ruins share: unpack one, diagnose it, name whom the verdict names."""
+"""What tests of recorded runs share: unpack one, diagnose it, name whom the verdict names."""
 
 import json
 import tarfile

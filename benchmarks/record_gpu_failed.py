@@ -1,7 +1,7 @@
 """What NCCL jobs under torchrun leave when they fail: logs, flight-recorder dumps and outputs, for `allready diagnose`.
 
-    python benchmarks/record_gpu_ruins.py OUT_DIR [--only NAME,...]                     (4 GPUs)
-    python benchmarks/record_gpu_ruins.py OUT_DIR --cpu                                 (Gloo: to try the program)
+    python benchmarks/record_gpu_failed.py OUT_DIR [--only NAME,...]                     (4 GPUs)
+    python benchmarks/record_gpu_failed.py OUT_DIR --cpu                                 (Gloo: to try the program)
 
 Two jobs at a time, each with 2 ranks on GPUs of its own.  Every folder holds `out.log` (torchrun's output, all ranks;
 with `--nodes 2`, two agents of torchrun, `out.node0.log` and `out.node1.log`),
@@ -95,7 +95,7 @@ TRUTH: dict[str, tuple[str, list[int]]] = {
     "skip": ("DESYNC-FLOW", [1]), "send_alone": ("DESYNC-FLOW", [1]), "fewer_steps": ("DESYNC-FLOW", [1]),
     "never_joins": ("START-ABSENT", [1]), "same_gpu": ("ENV-MISMATCH", []), "no_interface": ("START-NAME", []),
 }  # fmt: skip
-"""Run -> fault class and culprit ranks; of two ranks the ruins cannot always tell which."""
+"""Run -> fault class and culprit ranks; of two ranks the evidence cannot always tell which."""
 
 LIMIT_S = 32.0
 
