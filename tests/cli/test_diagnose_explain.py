@@ -53,7 +53,7 @@ def test_the_watchdogs_line_gets_its_arithmetic(capsys: pytest.CaptureFixture[st
     assert code == 0
     assert "467,019,003 elements are 891 MiB (2 bytes each) to 1.74 GiB (4 bytes each)" in out
     assert "1.87 s at 1 GB/s and 6.23 ms at 300 GB/s" in out
-    assert "cannot take 10 min 0 s: a rank never came" in out
+    assert "cannot take 10 min 0 s: a rank never entered" in out
     assert "a timeout of 600 s is the default of torch for NCCL collectives" in out
     assert "began waiting at" in out
     sums = as_json(WATCHDOG, capsys)["arithmetic"]

@@ -5,7 +5,8 @@ A rule is a generator function under `@Rule(...)`.  Its parameters say what it n
 - `net: PerNode[NetFacts]`: that fact of every node that has it; the others are listed as not checked;
 - `roll: RollCall`, `reach: Reachability`, `collectives: Collectives`: a part of the job; not checked without it;
 - `world: World`: names of the nodes, always there;
-- `case: Analysis`: what several rules ask of the same evidence, always there;
+- `case: Analysis`: what several rules ask of the same evidence, always there; `case.facts(NetFacts)` and `case.roll`
+  are evidence whose absence is not worth a "not checked";
 - a parameter with default None is optional: its absence is not worth a "not checked".
 
 One file is one rule; the file's folder gives the area, and `load()` imports every file of every area.

@@ -220,7 +220,7 @@ def nccl_log(
         return {}, []
     wanted = {"NCCL_DEBUG": level, "NCCL_DEBUG_FILE": f"{log_dir}/nccl.%h.%p.log"}
     if subsystems:
-        wanted["value of NCCL_DEBUG_SUBSYS"] = subsystems
+        wanted["NCCL_DEBUG_SUBSYS"] = subsystems
     kept = {name: environ[name] for name in wanted if environ.get(name) and environ[name] != wanted[name]}
     notes = [Note(key="workers.variable_kept", values={"name": name, "value": value}) for name, value in kept.items()]
     return {name: value for name, value in wanted.items() if name not in kept}, notes

@@ -53,7 +53,7 @@ class Curve(Struct, frozen=True):
 
 def curve(runs: Sequence[CollectiveRun]) -> Curve | None:
     """Busbw over size of up to four runs; None when no run has two sizes with a busbw above 0 (one rank has none)."""
-    lines = [(run, [p for p in run.points if _drawable(p)]) for run in runs]
+    lines = [(run, sorted(filter(_drawable, run.points), key=lambda p: p.size_bytes)) for run in runs]
     lines = [(run, points) for run, points in lines if len(points) > 1][:MAX_LINES]
     if not lines:
         return None
@@ -75,10 +75,7 @@ def curve(runs: Sequence[CollectiveRun]) -> Curve | None:
             Line(
                 number,
                 plain(run.backend if run.label == "all" else f"{run.label} · {run.backend}", most=80),
-                tuple(
-                    Dot(x(p.size_bytes), y(p.busbw_gb_per_s), _label(p))
-                    for p in sorted(points, key=lambda p: p.size_bytes)
-                ),
+                tuple(Dot(x(p.size_bytes), y(p.busbw_gb_per_s), _label(p)) for p in points),
             )
             for number, (run, points) in enumerate(lines)
         ),

@@ -273,15 +273,9 @@ def roll_lines(report: Report, language: str) -> tuple[str, ...]:
     if longest > LATE_S and longest > 2 * typical_arrival_s(roll):
         texts.append(t("roll_first_waited", language, seconds=units.seconds(longest)))
     refused = [
-        t(
-            "roll_refused_item",
-            language,
-            label=plain(f"{c.node_rank} ({c.name})"),
-            address=plain(c.address),
-            why=plain(why),
-        )
+        t("roll_refused_item", language, label=plain(f"{c.node_rank} ({c.name})"), address=plain(c.address), why=why)
         for c in roll.claims
-        if (why := c.refused) is not None
+        if (why := plain(c.refused or ""))
     ]
     if refused:
         texts.append(t("roll_refused", language, who=_some(refused, language)))

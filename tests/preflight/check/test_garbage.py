@@ -172,7 +172,7 @@ def test_a_hello_that_is_sent_twice_is_no_second_node_and_its_sender_may_come_ba
     nodes[1].until_said("joined")
     words = hello(job, node_rank=2, num_nodes=4)
     with say(job.port, words + words[len(GREETING) :] * 2):
-        nodes[0].until_said("3 of 4 nodes are here")
+        nodes[0].until_said("3 of 4 nodes present")
     nodes += [job.start(node, *ROLL) for node in (2, 3)]
     for node in nodes:
         assert node.wait(15) == 0, node.all_words()

@@ -110,7 +110,7 @@ def test_an_interrupted_node_says_so_and_the_other_one_names_it(job: Job, at: At
     nodes[victim].signal(number)
     said_by_itself(nodes[victim], number.name, STAGES[at])
     verdict = names_the_one_that_left(nodes[1 - victim], victim, within_s=6.0)
-    assert victim == 0 or verdict["sentence"].endswith("broke (interrupted on that node)")
+    assert victim == 0 or verdict["sentence"].endswith("(interrupted on that node)")
     evidence = [e["text"] for f in nodes[1 - victim].report["findings"] for e in f["evidence"]]
     assert victim == 1 or any("node 0 was interrupted" in text for text in evidence), evidence
     job.assert_nothing_left()
@@ -152,7 +152,7 @@ def test_a_worker_that_never_met_node_0_is_interrupted_cleanly(job: Job) -> None
 def test_a_node_0_that_waits_for_its_port_is_interrupted_cleanly(job: Job) -> None:
     with socket.create_server(("127.0.0.1", job.port)):
         node = job.start(0, *ROLL)
-        node.until_said("is taken")
+        node.until_said("is in use")
         node.signal(signal.SIGTERM)
         said_by_itself(node, "SIGTERM", "roll")
 

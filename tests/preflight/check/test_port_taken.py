@@ -122,7 +122,7 @@ SEEN_BY_A_WORKER: dict[Holder, tuple[str, str]] = {
     taken_by_http: ("START-PATH", "a http service"),
     taken_by_a_silent_listener: ("START-PATH", "a silent service"),
     taken_by_a_torch_store: ("START-ABSENT", "torch-store"),
-    taken_by_another_job: ("ENV-MISMATCH", "job ids differ at the master port: other"),
+    taken_by_another_job: ("ENV-MISMATCH", "nodes at the master port have different job ids"),
 }
 
 
@@ -143,7 +143,7 @@ def test_a_worker_says_what_it_met_at_the_master_port(job: Job, taken: Holder) -
 def test_the_port_is_taken_as_soon_as_its_holder_ends(job: Job) -> None:
     with taken_by_a_silent_listener(job):
         nodes = job.start_all(*ROLL)
-        nodes[0].until_said("is taken")
+        nodes[0].until_said("is in use")
     for node in nodes:
         assert node.wait(10) == 0, node.all_words()
 

@@ -80,6 +80,7 @@ class LineBuffer:
         self.num_dropped = 0
         self._limits = limits
         self._counts: dict[tuple[str, bytes], int] = {}
+        self._uncounted: list[tuple[str, bytes]] = []
         self._repeats: dict[tuple[str, bytes], int] = {}  # where in `repeats`
         self._head: list[RawLine] = []
         self._tail: deque[RawLine] = deque()
@@ -88,6 +89,11 @@ class LineBuffer:
 
     def add(self, line: RawLine, process: str) -> int:
         """Keep a line or count it.  Returns the index of the repeat that it went into, -1 when it is kept."""
+        if not self._counts and len(self._uncounted) < min(self._limits.same_lines, _MAX_KEYS):
+            self._uncounted.append((process, line.text))  # none of so few can be one too many
+            self.put(line)
+            return -1
+        self._count()
         key = (process, without_numbers(line.text)[:_KEY_BYTES])
         count = self._counts.get(key, 0)
         if not count and len(self._counts) >= _MAX_KEYS:
@@ -113,6 +119,13 @@ class LineBuffer:
         self.repeated(index, 1, line.number, line.offset, line.text)
         return index
 
+    def _count(self) -> None:
+        """Count the first lines, now that it matters."""
+        for process, text in self._uncounted:
+            key = (process, without_numbers(text)[:_KEY_BYTES])
+            self._counts[key] = self._counts.get(key, 0) + 1
+        self._uncounted.clear()
+
     def repeated(self, index: int, count: int, number: int, offset: int, text: bytes) -> None:
         """`count` more lines of a repeat, the last of which is this one."""
         repeat = self.repeats[index]
@@ -122,6 +135,7 @@ class LineBuffer:
 
     def add_repeat(self, repeat: Repeat) -> None:
         """Lines that were counted in another part of the log, after those that were kept of it."""
+        self._count()
         key = (repeat.process, without_numbers(repeat.text)[:_KEY_BYTES])
         self._counts[key] = self._counts.get(key, 0) + repeat.count
         index = self._repeats.get(key)
