@@ -141,7 +141,7 @@ def _values(events: Sequence[Event]) -> dict[str, str]:
 
 def called(run: RunEvidence, events: Sequence[Event]) -> str:
     """The ranks that wrote them; where none is known, host and process of the first, as far as they are."""
-    ranks = _writers(events)
+    ranks = {e.origin.rank for e in events if e.origin.rank is not None}
     if ranks:
         return who(run, ranks)
     origin = events[0].origin
@@ -157,10 +157,6 @@ def _severity(signature: Signature, events: Sequence[Event], case: Analysis) -> 
     if is_desync and signature.culprit == "none" and any(m.odd for m in case.run.mismatches):
         return Severity.WARNING
     return signature.case_of(events, case.of(by_signature)).severity
-
-
-def _writers(events: Sequence[Event]) -> tuple[int, ...]:
-    return tuple(sorted({e.origin.rank for e in events if e.origin.rank is not None}))
 
 
 def _lived_on(ranks: Sequence[int], run: RunEvidence) -> bool:

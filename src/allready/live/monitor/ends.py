@@ -81,7 +81,7 @@ def _death(rank: RankStatus, node: int, offset_s: float) -> Death | None:
 
 def settled(run: RunEvidence) -> RunEvidence:
     """Mark who was first, and ends that somebody asked for."""
-    deaths = [replace(d, is_collective_error=True) if _is_thrown(d) else _as_asked(d) for d in run.deaths]
+    deaths = [_marked(d) for d in run.deaths]
     asked = [d.time_s for d in deaths if d.by_launcher or d.signal in STOPS if d.time_s is not None]
     own = [d for d in deaths if _is_own(d)]
     first_s = min((d.time_s for d in own if d.time_s is not None), default=None)
@@ -96,17 +96,15 @@ def settled(run: RunEvidence) -> RunEvidence:
     return replace(run, deaths=tuple(deaths))
 
 
-def _is_thrown(death: Death) -> bool:
-    """An error that a thread of Gloo raised, and that no Python could catch."""
-    return death.signal == "SIGABRT" and "gloo" in death.text and "enforce fail" in death.text
+def _marked(death: Death) -> Death:
+    """What a thread of Gloo threw, no Python could catch; an interrupt was asked for."""
+    if death.signal == "SIGABRT" and "gloo" in death.text and "enforce fail" in death.text:
+        return replace(death, is_collective_error=True)
+    return replace(death, by_launcher=True) if death.text.startswith(INTERRUPTED) else death
 
 
 def _is_own(death: Death) -> bool:
     return not death.by_launcher and not death.is_collective_error and death.signal not in STOPS
-
-
-def _as_asked(death: Death) -> Death:
-    return replace(death, by_launcher=True) if death.text.startswith(INTERRUPTED) else death
 
 
 def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvidence:

@@ -1,6 +1,5 @@
 """The judge: words and evidence in, reports out.  Pure: the time is passed in, nothing is sent or started here."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -11,7 +10,7 @@ from allready.judging.engine import crashed
 from allready.judging.engine import judge as ask
 from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule, load
+from allready.judging.registry import load
 from allready.judging.report_builder import ReportBuilder
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.pace import PaceBook
@@ -316,7 +315,7 @@ class Judge:
             addresses=self._addresses,
         )
         self.fleet = Fleet(world=world, run_evidence=run, live=live, inapplicable=INAPPLICABLE)
-        findings, unchecked = ask(self.fleet, live_rules())
+        findings, unchecked = ask(self.fleet)
         self._keep_mismatches(run, findings)
         self._settle(findings, run, wall_s, is_over=is_over)
         standing = self._standing
@@ -418,12 +417,6 @@ class Judge:
         return any((r.exit_code not in {None, 0} or r.signal) and r.signal not in stops for r in ranks) and not all(
             r.signal in stops for r in ranks
         )
-
-
-@functools.cache
-def live_rules() -> tuple[Rule, ...]:
-    """Rules that judge what a job leaves or says; the others need a check."""
-    return tuple(rule for rule in load().values() if rule.applies is not None and Applies.LIVE in rule.applies)
 
 
 def visible_of(run: RunEvidence) -> dict[Layer | None, float]:

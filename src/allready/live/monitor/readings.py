@@ -17,7 +17,6 @@ from allready.model import (
     Event,
     NodeEvidence,
     Origin,
-    ProcessStack,
     RankEvidence,
     Role,
     SourceRecord,
@@ -93,15 +92,13 @@ def _stacks(one: RankEvidence, source: str, time_s: float) -> Reading:
     if own is None:
         own = next((s for s in reading.stacks if s.pid is None and s.threads), None)
     stacks = [
-        replace(_as_rank(s, one.rank, pid), time_s=time_s) if s is own else replace(s, time_s=time_s)
+        replace(s, time_s=time_s, role="rank", rank=one.rank, pid=pid, origin=replace(s.origin, rank=one.rank, pid=pid))
+        if s is own
+        else replace(s, time_s=time_s)
         for s in reading.stacks
         if s.threads or s.error
     ]
     return replace(reading, stacks=stacks)
-
-
-def _as_rank(stack: ProcessStack, rank: int, pid: int | None) -> ProcessStack:
-    return replace(stack, role="rank", rank=rank, pid=pid, origin=replace(stack.origin, rank=rank, pid=pid))
 
 
 def _record(one: RankEvidence, whose: Whose) -> Reading | None:
