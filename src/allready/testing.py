@@ -299,7 +299,7 @@ def fleet(num_nodes: int, **changes: Any) -> Fleet:
                 WorldNode(node_rank=r, name=f"gpu{r}", ranks=tuple(range(r * NPROC, (r + 1) * NPROC)))
                 for r in range(num_nodes)
             ),
-        ),
+        )
     }
     # Made only where no other one is given: the paths of thousands of nodes take minutes.
     if "roll" not in changes:

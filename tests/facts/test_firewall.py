@@ -374,12 +374,7 @@ def test_reads_the_real_iptables(command: str) -> None:
 
 
 def test_finds_no_firewall_in_a_fresh_namespace() -> None:
-    assert json_in_namespace(ASK, "nft") == {
-        "tool": None,
-        "drops": [],
-        "dropped_ports": [],
-        "out_dropped_ports": [],
-    }
+    assert json_in_namespace(ASK, "nft") == {"tool": None, "drops": [], "dropped_ports": [], "out_dropped_ports": []}
 
 
 @pytest.mark.parametrize(

@@ -196,11 +196,7 @@ class JobCoordinator:
             started_s = time.time()
             outcome = await supervisor.run(local)
             choice = self._tries.ended(
-                outcome,
-                started_s=started_s,
-                ended_s=time.time(),
-                num_nodes=plan.num_nodes,
-                world_size=plan.world_size,
+                outcome, started_s=started_s, ended_s=time.time(), num_nodes=plan.num_nodes, world_size=plan.world_size
             )
             if not choice.again or not await self._wait_for_nodes(choice, outcome.reason, local):
                 return self._end_of(outcome, supervisor.report)

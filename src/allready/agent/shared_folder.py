@@ -102,12 +102,7 @@ class SharedFolder:
     """
 
     def __init__(
-        self,
-        folder: str,
-        job_id: str,
-        own: Node,
-        *,
-        on_missing: OnMissing = lambda _missing, _here: None,
+        self, folder: str, job_id: str, own: Node, *, on_missing: OnMissing = lambda _missing, _here: None
     ) -> None:
         self._folder = Path(folder) / folder_name(job_id)
         self._own = own

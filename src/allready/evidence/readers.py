@@ -89,12 +89,7 @@ class ReaderContext:
 
         marker = self.options.iteration_marker
         return scan(
-            stream,
-            source=label,
-            iteration_marker=marker,
-            memory=self._scan_memory,
-            use_lane=self._use_lane,
-            **part,
+            stream, source=label, iteration_marker=marker, memory=self._scan_memory, use_lane=self._use_lane, **part
         )
 
     def interpret(self, scanned: "Scanned", label: str, mtime_s: float | None) -> Reading:

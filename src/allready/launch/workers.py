@@ -89,10 +89,7 @@ class WorkerGroup:
         self._on_end, self._on_problem = on_end, on_problem
         self._console = ConsoleOutput(on_line=on_line, on_batch=on_batch, on_problem=on_problem)
         self._relay = LogRelayClient(
-            on_grown=self._console.grown,
-            on_unsaved=self._console.unsaved,
-            on_lost=self._console.lost,
-            scratch=scratch,
+            on_grown=self._console.grown, on_unsaved=self._console.unsaved, on_lost=self._console.lost, scratch=scratch
         )
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)

@@ -262,11 +262,7 @@ class Contact:
         try:
             service = await identify(address, self._port, timeout_s=IDENTIFY_S)
         except (OSError, TimeoutError):
-            self._set(
-                "refused",
-                detail=f"the connection was accepted, then it broke: {error}",
-                address=address,
-            )
+            self._set("refused", detail=f"the connection was accepted, then it broke: {error}", address=address)
             return
         self._set_service(address, service)
 

@@ -79,12 +79,7 @@ def rows(facts: Mapping[int, Mapping[str, Any]]) -> list[Row]:
                 cells[node_rank] = value
     ordered = sorted(table.items(), key=lambda item: list(_READERS).index(item[0][0]))
     result = [
-        _row(
-            group,
-            label,
-            {n: cells.get(n) or whys.get((group, n)) or _absent(group) for n in facts},
-            own=own,
-        )
+        _row(group, label, {n: cells.get(n) or whys.get((group, n)) or _absent(group) for n in facts}, own=own)
         for (group, label), (cells, own) in ordered
     ]
     lost = {group for (group, _), why in whys.items() if why.missing} - {group for group, _ in table}

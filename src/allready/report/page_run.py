@@ -6,18 +6,7 @@ from typing import Any
 
 from allready.model import Report, RunSummary
 from allready.report import run_blocks, run_words, units
-from allready.report.run_words import (
-    HARMLESS,
-    ROLES,
-    Band,
-    bands,
-    days,
-    ended_well,
-    link_of,
-    links,
-    weight,
-    when,
-)
+from allready.report.run_words import HARMLESS, ROLES, Band, bands, days, ended_well, link_of, links, weight, when
 from allready.report.timeline import shape, timeline
 
 MAX_OPEN = 256

@@ -218,11 +218,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, found.num_byt
 )  # fmt: skip
 def test_much_of_anything_takes_little_memory(unit: bytes, megabytes: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", BIG, repr(unit), str(megabytes)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        [sys.executable, "-c", BIG, repr(unit), str(megabytes)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     more_kb, num_bytes = map(int, done.stdout.split())

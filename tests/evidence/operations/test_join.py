@@ -246,10 +246,7 @@ def test_a_send_of_another_size_than_its_receive_is_found() -> None:
 
 def test_parts_of_an_exchange_that_do_not_fit_are_one_mismatch_of_its_splits() -> None:
     """Only in all_to_all ranks send to themselves."""
-    sequences = [
-        [send(0, 5), recv(0, 5), send(1, 5), recv(1, 3)],
-        [send(0, 5), recv(0, 5), send(1, 3), recv(1, 4)],
-    ]
+    sequences = [[send(0, 5), recv(0, 5), send(1, 5), recv(1, 3)], [send(0, 5), recv(0, 5), send(1, 3), recv(1, 4)]]
     (mismatch,) = joined_operations(*whole_job(sequences)).mismatches  # type: ignore[arg-type]
     assert mismatch.kind == "splits"
     assert [(m.sender, m.receiver, m.num_sent, m.num_expected) for m in mismatch.misfits] == [

@@ -66,19 +66,12 @@ def join_operations(streams: Sequence[OpStream], processes: Sequence[ProcessReco
             progress.append(_progress(group, ranks, by_rank, complete=complete))
         communicators.append(
             Communicator(
-                name=group.name,
-                streams=by_rank,
-                members=ranks,
-                complete=complete,
-                clocks=_clocks(group, ranks),
+                name=group.name, streams=by_rank, members=ranks, complete=complete, clocks=_clocks(group, ranks)
             )
         )
     of_process = {p.rank: list(p.streams.values()) for p in gathered if p.rank is not None and p.streams}
     return OperationsJoin(
-        progress=tuple(progress),
-        communicators=tuple(communicators),
-        streams=of_process,
-        num_unjoined=num_unjoined,
+        progress=tuple(progress), communicators=tuple(communicators), streams=of_process, num_unjoined=num_unjoined
     )
 
 

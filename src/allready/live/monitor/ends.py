@@ -12,17 +12,7 @@ from allready.evidence.flight.tracks import Track, operation_at, tracks_of
 from allready.evidence.reading import FlightDump, Reading
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
 from allready.live.digests import ALIKE
-from allready.model import (
-    Death,
-    Misfit,
-    Mismatch,
-    NodeStatus,
-    Operation,
-    Origin,
-    RankStatus,
-    RunEvidence,
-    SourceRecord,
-)
+from allready.model import Death, Misfit, Mismatch, NodeStatus, Operation, Origin, RankStatus, RunEvidence, SourceRecord
 
 TOGETHER_S = 0.3
 """Ends this close to each other are told together; a peer feels another's end later than this, or by its words."""
@@ -187,12 +177,7 @@ def _received(
         width = element_bytes(operation.dtype) if operation is not None and operation.dtype else None
         if width and sent[place] * width == num_bytes:
             senders.append(
-                Misfit(
-                    sender=rank,
-                    receiver=death.rank,
-                    num_sent=sent[place],
-                    num_expected=room_bytes // width,
-                )
+                Misfit(sender=rank, receiver=death.rank, num_sent=sent[place], num_expected=room_bytes // width)
             )
     if len(senders) == 1:
         yield senders[0]

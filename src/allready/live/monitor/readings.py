@@ -12,15 +12,7 @@ from allready.evidence.log import read_lines
 from allready.evidence.ras.read import read_ras
 from allready.evidence.reading import Reading
 from allready.evidence.stacks import read_stacks
-from allready.model import (
-    Death,
-    Event,
-    NodeEvidence,
-    Origin,
-    RankEvidence,
-    Role,
-    SourceRecord,
-)
+from allready.model import Death, Event, NodeEvidence, Origin, RankEvidence, Role, SourceRecord
 
 MAX_DUMP_BYTES = 16 << 20
 MAX_RING_BYTES = 8 << 20

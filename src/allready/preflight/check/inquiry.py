@@ -16,18 +16,7 @@ from allready.judging.report_builder import (
     status_when_interrupted,
     verdict_of,
 )
-from allready.model import (
-    Finding,
-    Fleet,
-    NodeFacts,
-    Reason,
-    Report,
-    RollCall,
-    Status,
-    Verdict,
-    World,
-    WorldNode,
-)
+from allready.model import Finding, Fleet, NodeFacts, Reason, Report, RollCall, Status, Verdict, World, WorldNode
 from allready.preflight.check.thinning import thin
 from allready.text.reasons import not_checked
 

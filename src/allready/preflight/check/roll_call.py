@@ -109,8 +109,7 @@ class RollCaller:
         roll = self.hub.roll(finished=True)
         last_arrival_s = max((c.arrival_s for c in roll.claims), default=0.0)
         self.visible_since = max(
-            self._context.inquiry.started,
-            datetime.now(UTC) - timedelta(seconds=self.hub.elapsed_s - last_arrival_s),
+            self._context.inquiry.started, datetime.now(UTC) - timedelta(seconds=self.hub.elapsed_s - last_arrival_s)
         )
         self.hub.close_roll(await self._own_process())
         if roll.missing or self.hub.clash_since is not None:

@@ -96,12 +96,7 @@ class TorchRank:
             with any_port() as listener:  # can this node reach itself by that name?
                 _reach(orders.master_addr, listener.getsockname()[1])
             self.store = self.dist.TCPStore(
-                orders.master_addr,
-                0,
-                orders.world_size,
-                is_master=True,
-                timeout=limit,
-                wait_for_workers=False,
+                orders.master_addr, 0, orders.world_size, is_master=True, timeout=limit, wait_for_workers=False
             )
             side.send_port(self.store.port)
             port = int(self.store.port)
@@ -109,12 +104,7 @@ class TorchRank:
             port = side.other_port()
             _reach(orders.master_addr, port)
             self.store = self.dist.TCPStore(
-                orders.master_addr,
-                port,
-                orders.world_size,
-                is_master=False,
-                timeout=limit,
-                wait_for_workers=False,
+                orders.master_addr, port, orders.world_size, is_master=False, timeout=limit, wait_for_workers=False
             )
         self.store.set(f"allready/{orders.rank}", "here")
         if self.store.get(f"allready/{orders.rank}") != b"here":
@@ -135,10 +125,7 @@ class TorchRank:
 
     def nccl_init(self, note: Note) -> None:
         """NCCL connects all ranks with each other, now and not at the first collective."""
-        options: dict[str, Any] = {
-            "backend": "nccl",
-            "timeout": timedelta(seconds=self.side.orders.backend_timeout_s),
-        }
+        options: dict[str, Any] = {"backend": "nccl", "timeout": timedelta(seconds=self.side.orders.backend_timeout_s)}
         eager = "device_id" in inspect.signature(self.dist.new_group).parameters
         if eager:
             options["device_id"] = self.device

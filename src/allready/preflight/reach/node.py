@@ -48,10 +48,7 @@ async def take_part(node: NodeSide, start: Any, facts: NodeFacts, narrator: Narr
         why = "NCCL and Gloo chose no address"
         if isinstance(facts.transport, TransportFacts):
             addresses = local_addresses(
-                facts.transport,
-                num_nodes=opening.num_nodes,
-                most=opening.max_addresses,
-                with_nccl=opening.with_nccl,
+                facts.transport, num_nodes=opening.num_nodes, most=opening.max_addresses, with_nccl=opening.with_nccl
             )
         else:
             why = f"the addresses of NCCL and Gloo are not known: {facts.transport.why}"

@@ -7,17 +7,7 @@ from allready.judging.majority import majority
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.model import (
-    Confidence,
-    Culprits,
-    Death,
-    Evidence,
-    FaultClass,
-    Hit,
-    RunEvidence,
-    Severity,
-    clock_time,
-)
+from allready.model import Confidence, Culprits, Death, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
 
 SAME_MOMENT_S = 60.0
 """Ranks that wait for each other give up within the time-out of the one that came last; the rest is another story."""
@@ -29,11 +19,7 @@ SAME_MOMENT_S = 60.0
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.TRANSPORT,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.POSITIONS,
-        Sign.OTHER_CALLS,
-        Sign.PROCESS_END,
-    ),
+    unless=(Sign.POSITIONS, Sign.OTHER_CALLS, Sign.PROCESS_END),
     title="Ranks gave up waiting in different calls of the program",
     message="{who} gave up in {site}, the others in {other}: they waited in different calls",
     remedy="look at what leads to {site} on {who} and not on the others (a branch on rank or data, an early return, a "
@@ -69,11 +55,7 @@ def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
     others = [r for r in waited if functions[r] != functions[shown[0]]]
     yield Hit(
         culprits=Culprits(ranks=most.odd if is_everybody and most is not None else ()),
-        values={
-            "who": who(run, shown),
-            "site": _place(waited[shown[0]]),
-            "other": _place(waited[min(others)]),
-        },
+        values={"who": who(run, shown), "site": _place(waited[shown[0]]), "other": _place(waited[min(others)])},
         confidence=Confidence.LIKELY if is_everybody else Confidence.POSSIBLE,
         evidence=tuple(
             Evidence(source=str(d.origin), text=f"rank {r} at {d.site}: {d.text[:300]}", time=clock_time(d.time_s))

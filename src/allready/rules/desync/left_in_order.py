@@ -19,11 +19,7 @@ SLACK_S = 2.0
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.TRANSPORT,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.POSITIONS,
-        Sign.OTHER_CALLS,
-        Sign.PROCESS_END,
-    ),
+    unless=(Sign.POSITIONS, Sign.OTHER_CALLS, Sign.PROCESS_END),
     title="The ranks of a node exited normally while others still waited for them",
     message="all ranks of node {left} had ended without an error when {who} lost them[[ in {site}]]: they made fewer "
     "collective calls than the others",
@@ -64,11 +60,7 @@ def left_in_order(run: RunEvidence) -> Iterator[Hit]:
     ranks = tuple(sorted(r for r, node in run.node_of_rank.items() if node in left))
     yield Hit(
         culprits=Culprits() if is_most else Culprits(ranks=ranks, nodes=tuple(sorted(left))),
-        values={
-            "left": ", ".join(map(str, sorted(left))),
-            "who": who(run, numbers),
-            "site": site or "?",
-        },
+        values={"left": ", ".join(map(str, sorted(left))), "who": who(run, numbers), "site": site or "?"},
         confidence=Confidence.LIKELY,
         evidence=(
             *(evidence(e.origin, e.text, e.time_s) for _, e in sorted(left.items())[:4]),

@@ -36,10 +36,7 @@ SIZE_ERRORS = (
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.OTHER_CALLS,
-        Sign.PROCESS_END,
-    ),
+    unless=(Sign.OTHER_CALLS, Sign.PROCESS_END),
     title="One rank made more collective calls than the others",
     message="{who} made {ahead} calls in group {group} where the others made {usual}, and the library found "
     "operations that do not match",

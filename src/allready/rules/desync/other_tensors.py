@@ -17,10 +17,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.OTHER_CALLS,
-    ),
+    unless=(Sign.PROCESS_END, Sign.OTHER_CALLS),
     title="Ranks submitted different tensors to Horovod",
     message="{who} submitted {tensor} to Horovod where other ranks submitted {other}; each waited for the other to the "
     "end",

@@ -44,10 +44,7 @@ def did_not_enter(case: Analysis) -> Iterator[Hit]:
     yield hit_of(
         case,
         blame,
-        values={
-            "doing": f": {first.doing} ({first.site})" if first.doing else "",
-            "site": first.site or "py-spy dump",
-        },
+        values={"doing": f": {first.doing} ({first.site})" if first.doing else "", "site": first.site or "py-spy dump"},
         fault_class=first.fault_class if len(classes) == 1 else FaultClass.CPU_STUCK,
         confidence=min((cause.confidence for cause in blame.causes), key=lambda c: c.weight),
     )

@@ -6,17 +6,7 @@ from allready.judging.layers import Layer
 from allready.judging.registry import Applies, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
-from allready.model import (
-    UNNAMED_GROUP,
-    Confidence,
-    Event,
-    FaultClass,
-    Hit,
-    Role,
-    RunEvidence,
-    Severity,
-    clock_time,
-)
+from allready.model import UNNAMED_GROUP, Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
 
 LEFT = "torch.not_destroyed"
 WAITED = "torch.watchdog_timeout"
@@ -30,11 +20,7 @@ SURELY_BEFORE_S = 2.0
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.OTHER_CALLS,
-        Sign.ROOT_LINE,
-    ),
+    unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.ROOT_LINE),
     title="A rank finished its program while others waited in a collective",
     message="{left} finished its program while {waiting} waited in {operation} (number {seq}), which it can never "
     "enter; the ranks do not make the same calls to the end",

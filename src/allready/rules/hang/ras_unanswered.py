@@ -28,11 +28,7 @@ from allready.model import (
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.OTHER_CALLS,
-        Sign.HANG,
-    ),
+    unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.HANG),
     title="A process did not answer NCCL's RAS",
     message="NCCL's RAS got no answer from {who} ({why}), {num_answered} of {size} ranks of group {group} answered",
     remedy=(

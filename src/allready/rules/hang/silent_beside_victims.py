@@ -35,18 +35,13 @@ CLOSED = ("closed by peer", "connection reset", "connection closed", "remote pro
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.OTHER_CALLS,
-        Sign.ROOT_LINE,
-        Sign.WAIT,
-    ),
+    unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.ROOT_LINE, Sign.WAIT),
     title="All ranks but one log that they waited or lost a peer",
     message="{who} logs nothing; {victims} report that {what}",
     remedy=(
         RemedyStep(
             explanation="read the output of {who} after its last iteration: was it stopped, asleep, in other work, or "
-            "did it leave the loop earlier than the others?",
+            "did it leave the loop earlier than the others?"
         ),
         RemedyStep(
             each=PROCESSES,

@@ -23,13 +23,7 @@ SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.OTHER_CALLS,
-        Sign.POSITIONS,
-        Sign.ROOT_LINE,
-        Sign.HANG,
-    ),
+    unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.POSITIONS, Sign.ROOT_LINE, Sign.HANG),
     title="The processes of one node ran on silently after all others had given up waiting",
     message="the processes of node {silent} ran on for {more} s without output after {victims} had waited in vain[[ "
     "in {site}]]",

@@ -18,10 +18,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.OTHER_CALLS,
-    ),
+    unless=(Sign.PROCESS_END, Sign.OTHER_CALLS),
     title="Horovod waited to the end for ranks that did not submit a tensor",
     message="{missing} had not submitted {tensor}{more} to Horovod, and the other ranks waited for it to the end",
     remedy="look at what {who} did then: ended, loading data, saving, evaluating, or on another branch of the program: "

@@ -27,7 +27,7 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
     remedy=RemedyStep(
         explanation="compare what recorders do not write: root of broadcast, reduce, gather and scatter, peer "
         "and tag of send and recv, members of the group; print them on every rank before the call, "
-        "or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
+        "or set TORCH_DISTRIBUTED_DEBUG=DETAIL"
     ),
 )
 def all_wait(case: Analysis, live: Live, world: World) -> Iterator[Hit]:

@@ -22,13 +22,9 @@ from allready.rules.live._hits import stall_hits
     remedy=(
         RemedyStep(
             explanation="the call at {site} goes into native code that keeps the GIL: release it there "
-            "(Py_BEGIN_ALLOW_THREADS, ctypes.CDLL instead of ctypes.PyDLL, py::gil_scoped_release)",
+            "(Py_BEGIN_ALLOW_THREADS, ctypes.CDLL instead of ctypes.PyDLL, py::gil_scoped_release)"
         ),
-        RemedyStep(
-            explanation="read the native frames",
-            where="node {on}",
-            command="py-spy dump --native --pid {pid}",
-        ),
+        RemedyStep(explanation="read the native frames", where="node {on}", command="py-spy dump --native --pid {pid}"),
     ),
 )
 def gil_held(case: Analysis) -> Iterator[Hit]:

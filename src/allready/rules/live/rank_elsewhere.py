@@ -36,7 +36,7 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
     remedy=RemedyStep(
         explanation="every rank must make the same calls in the same order (for send and recv: matching peers "
         "and tags; for new_group: on every rank of the job, members or not): compare {site} with "
-        "the line of the others in the evidence",
+        "the line of the others in the evidence"
     ),
 )
 def rank_elsewhere(case: Analysis, live: Live) -> Iterator[Hit]:

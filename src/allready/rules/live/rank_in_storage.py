@@ -27,7 +27,7 @@ from allready.rules.live._hits import stall_hits
         ),
         RemedyStep(
             explanation="the process cannot be killed before the server answers: mount with a timeout, or keep "
-            "data and checkpoints on storage that answers",
+            "data and checkpoints on storage that answers"
         ),
     ),
 )

@@ -26,7 +26,7 @@ MIN_WAIT_S = 2.0
     remedy=(
         RemedyStep(
             explanation="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs "
-            "before the job, on all ranks, or needs a longer timeout",
+            "before the job, on all ranks, or needs a longer timeout"
         ),
         RemedyStep(
             explanation="if it never ends, see what it does at {site}",

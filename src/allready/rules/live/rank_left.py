@@ -24,7 +24,7 @@ from allready.rules.live._hits import hit_of, visible_s
     remedy=RemedyStep(
         explanation="every rank must make equally many calls: look for uneven data (drop_last=True, a "
         "DistributedSampler, torch.distributed.algorithms.join.Join), an early return, break or "
-        "sys.exit, a call that only {who} makes",
+        "sys.exit, a call that only {who} makes"
     ),
 )
 def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:

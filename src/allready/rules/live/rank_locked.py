@@ -23,13 +23,9 @@ from allready.rules.live._hits import stall_hits
         RemedyStep(
             explanation="see both stacks in the evidence: threads that take two locks must take them in one "
             "order, a lock must not be taken twice by one thread (threading.RLock), and no thread "
-            "may hold it across a collective",
+            "may hold it across a collective"
         ),
-        RemedyStep(
-            explanation="read the stacks again",
-            where="node {on}",
-            command="py-spy dump --pid {pid}",
-        ),
+        RemedyStep(explanation="read the stacks again", where="node {on}", command="py-spy dump --pid {pid}"),
     ),
 )
 def rank_locked(case: Analysis) -> Iterator[Hit]:

@@ -23,13 +23,9 @@ PATIENCE = 2.0
     remedy=(
         RemedyStep(
             explanation="look at what {who} does before init_process_group or jax.distributed.initialize: "
-            "imports, downloads and data sets belong after joining or on all ranks alike",
+            "imports, downloads and data sets belong after joining or on all ranks alike"
         ),
-        RemedyStep(
-            explanation="see what it does at {site}",
-            where="node {on}",
-            command="py-spy dump --pid {pid}",
-        ),
+        RemedyStep(explanation="see what it does at {site}", where="node {on}", command="py-spy dump --pid {pid}"),
     ),
 )
 def rank_not_joining(case: Analysis, live: Live) -> Iterator[Hit]:

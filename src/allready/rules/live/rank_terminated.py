@@ -25,9 +25,7 @@ from allready.rules.live._hits import hit_of, visible_s
             where="node {on}",
             command="journalctl --since '10 min ago' | tail -n 50; dmesg -T | tail -n 30",
         ),
-        RemedyStep(
-            explanation="to end a job, end its launcher: it tells all ranks",
-        ),
+        RemedyStep(explanation="to end a job, end its launcher: it tells all ranks"),
     ),
 )
 def rank_terminated(case: Analysis, live: Live) -> Iterator[Hit]:

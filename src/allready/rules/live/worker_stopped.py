@@ -27,9 +27,7 @@ from allready.rules.live._hits import stall_hits
             command="ps --ppid {pid} -o pid,stat,wchan,args; dmesg -T | grep -i -E 'killed process|oom'; "
             "df -h /dev/shm",
         ),
-        RemedyStep(
-            explanation="DataLoader(timeout=120) makes a loader raise instead of waiting for ever",
-        ),
+        RemedyStep(explanation="DataLoader(timeout=120) makes a loader raise instead of waiting for ever"),
     ),
 )
 def worker_stopped(case: Analysis) -> Iterator[Hit]:

@@ -16,12 +16,7 @@ from allready.model import Confidence, Event, FaultClass, Hit, Origin, Role, Run
     severity=Severity.WARNING,
     fault_class=FaultClass.DEAD,
     layer=Layer.EXIT,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.ROOT_LINE,
-        Sign.POSITIONS,
-        Sign.OTHER_CALLS,
-    ),
+    unless=(Sign.PROCESS_END, Sign.ROOT_LINE, Sign.POSITIONS, Sign.OTHER_CALLS),
     title="The run was terminated from outside; the reason is not in the input",
     message="the run was terminated from outside ({text}); by whom and why is not in these files",
     remedy="ask the scheduler (sacct -j JOB --format=JobID,State,ExitCode,Reason,End; kubectl describe pod POD; the "

@@ -3,13 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import (
-    culprits_of,
-    first_causes,
-    hit_of,
-    is_end_of_all,
-    is_named_by_signature,
-)
+from allready.judging.causes import culprits_of, first_causes, hit_of, is_end_of_all, is_named_by_signature
 from allready.judging.environment_errors import trouble_of
 from allready.judging.layers import Layer
 from allready.judging.majority import is_majority

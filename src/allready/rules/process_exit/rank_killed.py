@@ -56,11 +56,7 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     yield hit_of(
         deaths,
         run,
-        values={
-            "signal": signal,
-            "words": last or "?",
-            "hint": HINTS.get(signal, "dmesg -T | tail -50"),
-        },
+        values={"signal": signal, "words": last or "?", "hint": HINTS.get(signal, "dmesg -T | tail -50")},
         # Libraries abort a process that has lost another one: without its own words that may be all.
         confidence=Confidence.CERTAIN
         if deaths[0].rank is not None and (signal != "SIGABRT" or last)

@@ -42,9 +42,6 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         deaths,
         run,
         culprits=Culprits() if is_open else culprits_of(deaths, run),
-        values={
-            "error": deaths[0].text or "?",
-            "site": deaths[0].site or "?",
-        },
+        values={"error": deaths[0].text or "?", "site": deaths[0].site or "?"},
         confidence=Confidence.CERTAIN if deaths[0].rank is not None and not is_open else Confidence.LIKELY,
     )
