@@ -55,11 +55,7 @@ def rank_dir(run_dir: Path, rank: int) -> Path:
 
 
 def make_rank_dir(run_dir: Path, rank: int) -> Path:
-    """Make `rank_dir` anew for an attempt: what an earlier attempt left there is gone.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """Make `rank_dir` anew for an attempt: what an earlier attempt left there is gone."""
     folder = rank_dir(run_dir, rank)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

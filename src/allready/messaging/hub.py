@@ -146,11 +146,7 @@ class Hub:
         self.changed.set()
 
     def close_roll(self, holder: PortHolder) -> None:
-        """The roll call is over: who cannot be let in from now on is refused at once.
-
-        Args:
-            holder: this agent, for those who do not know it.
-        """
+        """The roll call is over: who cannot be let in from now on is refused at once."""
         self._closed_by = holder
 
     async def refuse_all(self, roll: RollCall) -> None:

@@ -56,11 +56,7 @@ def family_of(address: str) -> socket.AddressFamily:
 
 
 def socket_address(address: str, port: int, interface: str | None) -> SocketAddress:
-    """What bind and connect take; `interface` is the local one, which a link-local IPv6 address needs.
-
-    Raises:
-        OSError: no such interface.
-    """
+    """What bind and connect take; `interface` is the local one, which a link-local IPv6 address needs."""
     if ":" not in address:
         return (address, port)
     scoped = interface is not None and ipaddress.IPv6Address(address).is_link_local
@@ -142,11 +138,7 @@ class TcpState(Struct, frozen=True):
 
 
 def tcp_state(sock: socket.socket) -> TcpState:
-    """`struct tcp_info` of linux/tcp.h, which grows with the kernel's version.
-
-    Raises:
-        OSError: the connection is closed.
-    """
+    """`struct tcp_info` of linux/tcp.h, which grows with the kernel's version."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
 
     def read(kind: str, offset: int) -> int:

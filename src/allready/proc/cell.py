@@ -125,11 +125,7 @@ class CellReader:
         return words if words[_MAGIC] == MAGIC else None
 
     def put_word(self, word: int, value: int) -> None:
-        """Write one word of the other side's.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write one word of the other side's."""
         os.pwrite(self._fd, value.to_bytes(_WORD_BYTES, "little"), word * _WORD_BYTES)
 
     def close(self) -> None:

@@ -39,7 +39,6 @@ class Calls:
         """What kind of waiting the call may be: "torch", "gpu", "jax", or "" for none that concerns other ranks.
 
         Args:
-            call: see `phase.Sight`.
             is_jax_job: then a compiled function waits too, and such a function may have any name.
         """
         if call is None:

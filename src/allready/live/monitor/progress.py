@@ -39,9 +39,7 @@ def progress_of(
     """One `GroupProgress` per group that any rank speaks of; numbers from marks, names and places from rings.
 
     Args:
-        statuses: the newest of each node.
         flight: the join of the rings that were gathered; older than the marks or newer.
-        world_size: of the job.
         last_marks: rank -> what it said last of its groups, if it says nothing now.
         shifts: rank -> group -> see `shifts_of`.
     """

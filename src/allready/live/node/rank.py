@@ -80,7 +80,6 @@ class RankWatch:
         """See how it is.
 
         Args:
-            now_s: monotonic.
             is_full: also list its descendants and its control groups anew.
         """
         stat = read_stat(self.handle.pid)

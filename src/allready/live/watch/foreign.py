@@ -41,11 +41,6 @@ class ForeignJob:
     """The `View` of one such job; `close` at the end."""
 
     def __init__(self, job: WatchedJob, found: FoundJob) -> None:
-        """Nothing is sampled yet.
-
-        Raises:
-            OSError: no folder for temporary files.
-        """
         self.job = job
         self._pids = {rank: pid for rank, (pid, _) in found.members.items()}
         self._run_dir = make_run_dir("watch")
@@ -68,9 +63,6 @@ class ForeignJob:
 
         Args:
             ras_s: so long for RAS; what comes later is in a later sample.
-
-        Raises:
-            DeadlineExceeded: the machine hangs.
         """
         now_s = time.time()
         status = self._observer.sample(now_s)
@@ -104,12 +96,7 @@ class ForeignJob:
         return folder, tuple(Remark(key="missing", values={"why": why}) for why in self.gather_into(folder))
 
     def gather_into(self, folder: Path) -> tuple[str, ...]:
-        """The same in a folder that is there; what could not be had.
-
-        Raises:
-            OSError: the folder cannot be written.
-            DeadlineExceeded: the machine hangs.
-        """
+        """The same in a folder that is there; what could not be had."""
         self._number += 1
         evidence = self._observer.gather(self._number, deadline_s=GATHER_S, with_dump=False)
         self._observer.keep(evidence, folder)

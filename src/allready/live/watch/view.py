@@ -19,46 +19,28 @@ MAX_SAMPLE_S = 5.0
 
 
 class View(Protocol):
-    """What the commands need of a job."""
+    """What the commands need of a job.  All raise AllreadyError where it is there and does not answer."""
 
     job: WatchedJob
 
     def read(self) -> WatchState | None:
-        """The job now; None when it is over.
-
-        Raises:
-            AllreadyError: it is there and does not answer.
-        """
+        """The job now; None when it is over."""
 
     def read_once(self) -> WatchState | None:
         """The same for a single sample: waits for what takes a moment."""
 
     def gather(self) -> tuple[Path | None, tuple[Remark, ...]]:
-        """Have stacks and records written; their folder (None: there are no ranks to ask), and what was not had.
-
-        Raises:
-            AllreadyError: it does not answer.
-            OSError: the folder cannot be written.
-        """
+        """Have stacks and records written; their folder (None: there are no ranks to ask), and what was not had."""
 
     def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
-        """Gather, and put all that there is of the job into one archive in the working directory.
-
-        Raises:
-            AllreadyError, OSError: as `gather`; the archive cannot be written.
-        """
+        """Gather, and put all that there is of the job into one archive in the working directory."""
 
     def close(self) -> None:
         """End; the job is not touched."""
 
 
 def open_view(wanted: str | None) -> View:
-    """The view of the job that is meant, see `choose`.
-
-    Raises:
-        UsageError: none is meant, or several are.
-        OSError: no folder for temporary files.
-    """
+    """The view of the job that is meant, see `choose`."""
     job, found = choose(wanted)
     if found is None:
         return RunView(job)

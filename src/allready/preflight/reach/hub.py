@@ -34,8 +34,6 @@ async def conduct(hub: HubSide, request: ReachRequest, narrator: Narrator) -> Re
     breaks, gets "not_run" paths; no other node is held up by it beyond the deadlines of `request`.
 
     Args:
-        hub: nodes that are connected now take part.
-        request: what to try.
         narrator: gets the estimate before probing starts, then who is being waited for, then the result.
     """
     start = time.monotonic()

@@ -46,9 +46,7 @@ def make_schedule(nodes: Sequence[int], *, max_rounds: int = 64, seed: str = "")
     """All pairs if `max_rounds` rounds suffice, else a sample of `max_rounds` rounds.
 
     Args:
-        nodes: node ranks, each once, any order.
         max_rounds: 1 or more.
-        seed: the same seed gives the same sample.
     """
     ranks = tuple(sorted(set(nodes)))
     if len(ranks) < 2:
