@@ -41,8 +41,7 @@ class CellWriter:
     def __init__(self, fd: int, *, num_kept: int = 0) -> None:
         """Take over an open file of SIZE_BYTES; the descriptor may be closed afterwards.
 
-        Args:
-            num_kept: so many words at the end stay, because the other side has written them.
+        `num_kept`: so many words at the end stay, because the other side has written them.
         """
         self._memory = mmap.mmap(fd, SIZE_BYTES)
         self._bytes = memoryview(self._memory)

@@ -30,9 +30,7 @@ OWN_CHECKS = ("inlengthperrank[myrank] == outlengthperrank[myrank]",)
 def reading_of_ends(statuses: Mapping[int, NodeStatus], *, stopping_s: float | None) -> Reading:
     """The ends that agents saw, as one source; times on node 0's clock.
 
-    Args:
-        statuses: the newest of each node.
-        stopping_s: when the job was told to end; later ends were brought about by that.
+    `stopping_s`: when the job was told to end; later ends were brought about by that.
     """
     deaths = []
     for node, status in sorted(statuses.items()):

@@ -12,6 +12,7 @@ from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
 from allready.judging.registry import load
 from allready.judging.report_builder import ReportBuilder
+from allready.live.monitor.ends import STOPS
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.pace import PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of
@@ -377,11 +378,8 @@ class Judge:
         """Somebody failed, nobody asked for it, and nothing explains it."""
         if self._stopping is not None:
             return False
-        stops = {"SIGTERM", "SIGINT", "SIGHUP"}
         ranks = live.ranks().values()
-        return any((r.exit_code not in {None, 0} or r.signal) and r.signal not in stops for r in ranks) and not all(
-            r.signal in stops for r in ranks
-        )
+        return any((r.exit_code not in {None, 0} or r.signal) and r.signal not in STOPS for r in ranks)
 
 
 def visible_of(run: model.RunEvidence) -> dict[Layer | None, float]:

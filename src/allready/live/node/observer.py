@@ -246,11 +246,7 @@ class NodeObserver:
         alive = [watch for watch in ranks if watch.is_alive()]
         if not alive or any(watch.status.phase in STARTING for watch in alive):
             return ""
-        pids = [
-            watch.handle.pid
-            for watch in alive
-            if watch.status.process_state in {ProcessState.RUNNING, ProcessState.SLEEPING}
-        ]
+        pids = [watch.handle.pid for watch in alive if watch.status.process_state in ProcessState.ABLE]
         left = round_.until - time.monotonic()
         text, why = self._ras.ask(pids, self._owned, timeout_s=min(1.0, max(0.0, left - 0.2)))
         if why:

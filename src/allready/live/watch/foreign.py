@@ -61,8 +61,7 @@ class ForeignJob:
     def sample(self, *, ras_s: float = 0.0) -> WatchState | None:
         """The job as /proc, the sockets and RAS show it now; None when every rank has ended.
 
-        Args:
-            ras_s: so long for RAS; what comes later is in a later sample.
+        `ras_s`: so long for RAS; what comes later is in a later sample.
         """
         now_s = time.time()
         status = self._observer.sample(now_s)
@@ -186,11 +185,8 @@ def remarks_of(answer: RasAnswer) -> tuple[Remark, ...]:
 def problems_of(evidence: NodeEvidence) -> tuple[str, ...]:
     """What could not be had; why py-spy may not attach, where that is the reason."""
     found = list(evidence.problems)
-    blind = [
-        r
-        for r in evidence.ranks
-        if not r.stack and r.why_no_stack and r.status.process_state in {ProcessState.RUNNING, ProcessState.SLEEPING}
-    ]
+    able = [r for r in evidence.ranks if r.status.process_state in ProcessState.ABLE]
+    blind = [r for r in able if not r.stack and r.why_no_stack]
     if blind and evidence.has_spied:
         scope = read_text("/proc/sys/kernel/yama/ptrace_scope", 16).strip()
         why = f" (kernel.yama.ptrace_scope is {scope}: as root it may)" if scope not in {"", "0"} else ""

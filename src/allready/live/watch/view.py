@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from allready.errors import AllreadyError
+from allready.live.node.tails import modified_s
 from allready.live.watch.attach import Attachment, NotAnsweringError, is_alive
 from allready.live.watch.bundle import bundle, bundle_name
 from allready.live.watch.choose import choose
@@ -156,15 +157,8 @@ def _is_written(folder: Path, asked_s: float) -> bool:
     """Wait until every node that writes here has written its answer; whether one has."""
     deadline = time.monotonic() + EVIDENCE_S
     while time.monotonic() < deadline:
-        fresh = [_changed_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*")]
+        fresh = [modified_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*")]
         if fresh and all(fresh):
             return True
         time.sleep(EVIDENCE_POLL_S)
-    return any(_changed_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*"))
-
-
-def _changed_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    return any(modified_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*"))

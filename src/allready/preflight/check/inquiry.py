@@ -99,8 +99,7 @@ class Inquiry:
 def world_of(roll: RollCall, *, nproc_default: int) -> World:
     """The members of the roll with their ranks, numbered node by node as torchrun does.
 
-    Args:
-        nproc_default: ranks per node to assume for nodes that have not come.
+    `nproc_default`: ranks per node to assume for nodes that have not come.
     """
     claims = {c.node_rank: c for c in roll.claims if c.refused is None}
     nodes: list[WorldNode] = []
