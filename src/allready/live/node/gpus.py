@@ -104,11 +104,4 @@ class GpuWatch:
 def _now(values: Sequence[float | None]) -> GpuNow:
     busy, power, memory, *shares = (None if value is None else float(value) for value in values)
     sm, warps, data = (*shares, None, None, None)[:3]
-    return GpuNow(
-        busy_share=busy,
-        power_w=power,
-        memory_bytes=None if memory is None else int(memory),
-        sm_share=sm,
-        warp_share=warps,
-        data_share=data,
-    )
+    return GpuNow(busy, power, None if memory is None else int(memory), sm, warps, data)

@@ -34,5 +34,5 @@ def rank_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     found = blame_first_run(collectives, Kind.FAILED)
     if found is None:
         return
-    is_unreached = all("cannot be reached" in (s.error or "") for s in found.states)
+    is_unreached = all(s.is_store_unreachable for s in found.states)
     yield hit_of(found, world, fault_class=FaultClass.START_PATH if is_unreached else None)
