@@ -42,11 +42,7 @@ class LineServer:
         self._tasks: set[asyncio.Task[object]] = set()
 
     async def open(self, folder: Path, name: str) -> None:
-        """Listen at a socket in a folder; one that an earlier server of this process left there is replaced.
-
-        Raises:
-            OSError: a socket cannot be had.
-        """
+        """Listen at a socket in a folder; one that an earlier server of this process left there is replaced."""
         sock = _listen(folder, name, backlog=self._max_clients)
         self._server = await asyncio.start_unix_server(self._serve, sock=sock, limit=self._max_bytes)
 

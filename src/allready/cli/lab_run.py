@@ -63,12 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, language: str) -> int:
-    """Carry it out; exits with the job's exit code (that of the first node with another than 0).
-
-    Raises:
-        UsageError: a fault or an option that makes no sense, or no command.
-        LabError: this machine cannot do it.
-    """
+    """Carry it out; exits with the job's exit code (that of the first node with another than 0)."""
     from allready.lab.inject.plan import plan_of
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command

@@ -35,11 +35,7 @@ def collect(host: Host, launch: LaunchFacts, *, script: str | None, deadline_s: 
     Never raises: what cannot be read, or not in time, becomes FactMissing with the reason.  `clock`, `master_port`
     and `master_contact` are left as they are in an empty `NodeFacts`.
 
-    Args:
-        host: this machine, or a saved one.
-        launch: goes in unchanged; its master_addr is resolved.
-        script: path of the training script, None when none was named.
-        deadline_s: 1 or more.
+    `launch` goes in unchanged, and its master_addr is resolved; `deadline_s` is 1 or more.
     """
     until = time.monotonic() + deadline_s
     inner_s = max(0.1, deadline_s * 0.9)  # what can end by itself does so before it is given up here

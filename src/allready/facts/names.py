@@ -9,11 +9,7 @@ MAX_ADDRESSES = 32
 
 
 def collect_names(host: Host, master_name: str, *, timeout_s: float) -> NameFacts:
-    """Resolve both names, at the same time, within `timeout_s`; what does not resolve says why.
-
-    Raises:
-        FactUnavailable: this node's own host name cannot be read.
-    """
+    """Resolve both names, at the same time, within `timeout_s`; what does not resolve says why."""
     own_name = host.read("/proc/sys/kernel/hostname").strip()
     master = Task(lambda: _resolve(host, master_name, timeout_s), "master-name")
     own_addresses, own_error = _resolve(host, own_name, timeout_s)

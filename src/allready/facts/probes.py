@@ -15,11 +15,7 @@ ARPHRD_ETHER = 1
 
 
 def answer(name: str, *, timeout_s: float) -> Any:
-    """The answer to "KIND" or "KIND:ARGUMENT" (see `Host.probe`), within about `timeout_s`.
-
-    Raises:
-        FactUnavailable: it cannot be answered here, or the kind is unknown.
-    """
+    """The answer to "KIND" or "KIND:ARGUMENT" (see `Host.probe`), within about `timeout_s`."""
     kind, _, argument = name.partition(":")
     try:
         match kind:

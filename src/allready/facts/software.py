@@ -24,11 +24,7 @@ Listing = Callable[[str], tuple[str, ...]]
 
 
 def collect_software(host: Host, *, timeout_s: float = 3.0) -> SoftwareFacts:
-    """Versions by name; what is not installed is absent.
-
-    Raises:
-        FactUnavailable: this Python does not answer where it would import from.
-    """
+    """Versions by name; what is not installed is absent."""
     about: Any = host.probe("python", timeout_s=timeout_s)
     try:
         version, prefix = str(about["version"]), str(about["prefix"])
@@ -50,11 +46,7 @@ def collect_software(host: Host, *, timeout_s: float = 3.0) -> SoftwareFacts:
 
 
 def collect_script(host: Host, path: str, *, timeout_s: float) -> ScriptFacts:
-    """SHA-256 and size of the script's content.
-
-    Raises:
-        FactUnavailable: it is missing, a directory, not readable, or its file system does not answer.
-    """
+    """SHA-256 and size of the script's content."""
     answer: Any = host.probe(f"digest:{path}", timeout_s=timeout_s)
     try:
         return ScriptFacts(path=path, sha256=str(answer["sha256"]), size_bytes=int(answer["size_bytes"]))

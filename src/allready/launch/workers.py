@@ -100,11 +100,7 @@ class WorkerGroup:
         self._closed = False
 
     def prepare(self) -> None:
-        """Start what stands beside the ranks (log relay, threads) ahead of `start`, which otherwise does it.
-
-        Raises:
-            OSError: no process can be had.
-        """
+        """Start what stands beside the ranks (log relay, threads) ahead of `start`, which otherwise does it."""
         with self._lock:
             assert not self._closed, "this group was closed"
             self._relay.start()
