@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from allready.live.run_paths import socket_address
 from allready.messaging.wire import to_json
 
 log = logging.getLogger(__name__)
@@ -92,18 +92,15 @@ class LineServer:
 
 
 def _listen(folder: Path, name: str, *, backlog: int) -> socket.socket:
-    """By a descriptor of the folder: its path may be too long for an address."""
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with contextlib.suppress(FileNotFoundError):
             (folder / name).unlink()
-        sock.bind(f"/proc/self/fd/{descriptor}/{name}")
+        with socket_address(folder, name) as address:
+            sock.bind(address)
         sock.listen(backlog)
         sock.setblocking(False)
     except OSError:
         sock.close()
         raise
-    finally:
-        os.close(descriptor)
     return sock

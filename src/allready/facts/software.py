@@ -9,9 +9,9 @@ from typing import Any
 import allready
 from allready.errors import FactUnavailable
 from allready.facts.host import Host, names_in, text_of
+from allready.facts.probes import MODULES
 from allready.model import ScriptFacts, SoftwareFacts
 
-MODULES = ("torch", "jax", "jaxlib", "numpy")
 VERSION_NAMES = ("__version__", "version", "_version", "short_version")
 LIBRARY_DIRS = (
     "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",

@@ -110,13 +110,8 @@ def apply(record: Record, fault_id: int, effects: Sequence[Effect]) -> None:
         take_back(record, fault_id, done)
         if isinstance(effect, Links):  # a part of it may be done; what is not there cannot be taken back
             for op in effect.undo:
-                try_to_change(record, op)
+                change_links(record, [op | {"optional": 1}])
         raise error from None
-
-
-def try_to_change(record: Record, op: Op) -> None:
-    """One netlink operation that may fail because there is nothing to take back."""
-    change_links(record, [op | {"optional": 1}])
 
 
 def take_back(record: Record, fault_id: int, effects: Sequence[Effect]) -> None:
