@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allready.errors import AllreadyError
-from allready.live.run_paths import run_dirs, socket_address
+from allready.live import run_paths
 from allready.live.watch.state import WatchedJob, WatchState, newest_attempt, remarks_on
 from allready.model import NodeStatus, ProcessState, Report
 from allready.proc.process import ProcessId, is_running, read_small, read_stat
@@ -32,7 +32,7 @@ class NotAnsweringError(AllreadyError):
 
 def jobs() -> tuple[WatchedJob, ...]:
     """Jobs of this user whose agent runs on this machine, newest first."""
-    found = [job for folder in run_dirs() if (job := about(folder)) is not None]
+    found = [job for folder in run_paths.run_dirs() if (job := about(folder)) is not None]
     return tuple(sorted(found, key=lambda job: -(job.started_s or 0.0)))
 
 
@@ -53,7 +53,10 @@ def is_alive(job: WatchedJob) -> bool:
     """Whether the agent is there: it listens at its socket, or (where it has none) the process still runs."""
     folder = Path(job.place)
     if (folder / SOCKET).exists():
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock, socket_address(folder, SOCKET) as address:
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock,
+            run_paths.socket_address(folder, SOCKET) as address,
+        ):
             sock.setblocking(False)
             try:
                 sock.connect(address)
@@ -148,7 +151,7 @@ class Attachment:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(ANSWER_S)
         try:
-            with socket_address(Path(self.job.place), SOCKET) as address:
+            with run_paths.socket_address(Path(self.job.place), SOCKET) as address:
                 sock.connect(address)
         except OSError:
             sock.close()
