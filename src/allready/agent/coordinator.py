@@ -53,10 +53,7 @@ class JobEnd(Struct, frozen=True, kw_only=True):
 class JobCoordinator:
     """One job on node 0.  `run_job` once.
 
-    Args:
-        check: for the roll call.
-        agent: this node's.
-        yields: it coordinates by agreement only: `run_job` raises `PortIsHeld` when another node does already.
+    `yields`: it coordinates by agreement only, and `run_job` raises `PortIsHeld` when another node does already.
     """
 
     def __init__(self, check: CheckContext, agent: AgentContext, *, yields: bool) -> None:
@@ -307,10 +304,7 @@ class JobCoordinator:
 
 
 def assign_ranks(offers: Mapping[int, messages.Offer]) -> dict[int, tuple[int, ...]]:
-    """Node -> its global ranks, in the order of these.
-
-    Args:
-        offers: of the nodes that are here; node 0 holds the master's address.
+    """Node -> its global ranks, in the order of these; node 0 holds the master's address.
 
     Raises:
         RanksError: what the nodes say of their ranks cannot all be true.

@@ -32,8 +32,7 @@ MAX_SHOWN = 8
 class RankServer:
     """The socket of one node's ranks; `open`, `begin` for each attempt, and `close` always.
 
-    Args:
-        send: gets messages for node 0.
+    `send` gets messages for node 0.
     """
 
     def __init__(self, send: Callable[[str, object], None]) -> None:

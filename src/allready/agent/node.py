@@ -188,7 +188,7 @@ class NodeAgent:
 
     def _rank_ended(self, end: ProcessEnd) -> None:
         if self._sampler is not None:
-            self._sampler.note_end(end)
+            self._sampler.observer.note_end(end)
             self._spawn(self._sampler.sample(at_once=True))
 
     async def _send(self, kind: str, body: object) -> None:
@@ -232,9 +232,6 @@ class Sampler:
     def pause(self) -> None:
         """The ranks of the last attempt are gone: nothing is sampled until `begin`."""
         self._attempt = None
-
-    def note_end(self, end: ProcessEnd) -> None:
-        self.observer.note_end(end)
 
     def close(self) -> None:
         """End the observer's threads and child."""

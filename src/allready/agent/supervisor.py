@@ -38,14 +38,7 @@ LAST_GATHER_S = 2.0
 class Supervisor:
     """One attempt.  `run` once.
 
-    Args:
-        plan: any node's.
-        job: what the user asked for.
-        roll: the connection to the nodes.
-        table: what they have sent.
-        monitor: of this attempt; None without diagnosis.
-        comparison: of the nodes' facts.
-        known: gives the report that stood when the attempt began.
+    `plan`: any node's.  `monitor`: None without diagnosis.  `known` gives the report that stood when the attempt began.
     """
 
     def __init__(
@@ -78,10 +71,7 @@ class Supervisor:
         self._report: Report | None = None
 
     async def run(self, local: asyncio.Task[object]) -> Outcome:
-        """Follow the attempt to its end on all nodes.
-
-        Args:
-            local: node 0's own part in it.
+        """Follow the attempt to its end on all nodes; `local` is node 0's own part in it.
 
         Raises:
             ExchangeError: node 0's own part ended early.

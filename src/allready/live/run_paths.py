@@ -11,6 +11,7 @@ import re
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "allready-"
@@ -56,6 +57,16 @@ def make_rank_dir(run_dir: Path, rank: int) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
+
+
+@contextlib.contextmanager
+def socket_address(run_dir: Path, name: str) -> Iterator[str]:
+    """Where a socket of a run folder is bound and reached: by a descriptor, for its path may be too long."""
+    folder = os.open(run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{name}"
+    finally:
+        os.close(folder)
 
 
 def node_log_dir(report_dir: Path, attempt: int, node_rank: int) -> Path:

@@ -92,9 +92,7 @@ def rows(facts: Mapping[int, Mapping[str, Any]]) -> list[Row]:
 def nodes(report: Report, codes: Sequence[str]) -> dict[str, Any] | None:
     """What the template shows; None without facts.
 
-    Args:
-        report: its `facts` and `odd`.
-        codes: of the findings, in the page's order, so that a node links to the findings that name it.
+    `codes` of the findings are in the page's order, so that a node links to the findings that name it.
     """
     if not report.facts:
         return None
