@@ -1,5 +1,3 @@
-"""COL005."""
-
 import re
 from collections.abc import Iterator
 

@@ -1,5 +1,3 @@
-"""COL013."""
-
 import re
 from collections.abc import Iterator
 

@@ -1,5 +1,3 @@
-"""COL002."""
-
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer

@@ -1,5 +1,3 @@
-"""COL009."""
-
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer

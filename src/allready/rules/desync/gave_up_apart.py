@@ -1,5 +1,3 @@
-"""DSY007."""
-
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer

@@ -1,5 +1,3 @@
-"""DSY008."""
-
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer

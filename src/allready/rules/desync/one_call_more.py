@@ -1,5 +1,3 @@
-"""DSY003."""
-
 from collections.abc import Iterator
 
 from allready import model

@@ -1,5 +1,3 @@
-"""DSY001."""
-
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer

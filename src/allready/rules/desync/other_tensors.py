@@ -1,5 +1,3 @@
-"""DSY005."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

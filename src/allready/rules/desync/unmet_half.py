@@ -1,5 +1,3 @@
-"""DSY006."""
-
 from collections.abc import Iterator, Sequence
 
 from allready.judging.layers import Layer

@@ -1,5 +1,3 @@
-"""RES011."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

@@ -1,5 +1,3 @@
-"""RES001."""
-
 import re
 from collections.abc import Iterator, Sequence
 

@@ -1,5 +1,3 @@
-"""HNG010."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

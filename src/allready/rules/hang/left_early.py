@@ -1,5 +1,3 @@
-"""HNG015."""
-
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer

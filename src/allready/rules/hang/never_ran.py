@@ -1,5 +1,3 @@
-"""HNG007."""
-
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer

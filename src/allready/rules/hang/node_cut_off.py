@@ -1,5 +1,3 @@
-"""HNG003."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

@@ -1,5 +1,3 @@
-"""HNG006."""
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -1,5 +1,3 @@
-"""HNG011."""
-
 from collections.abc import Iterator
 
 from allready import model

@@ -1,5 +1,3 @@
-"""HNG008."""
-
 from collections.abc import Iterator
 
 from msgspec.structs import replace

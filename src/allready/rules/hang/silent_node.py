@@ -1,5 +1,3 @@
-"""HNG014."""
-
 from collections.abc import Iterator
 
 from allready.judging.layers import Layer

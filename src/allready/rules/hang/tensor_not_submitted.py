@@ -1,5 +1,3 @@
-"""HNG013."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

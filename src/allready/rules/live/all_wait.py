@@ -1,5 +1,3 @@
-"""LIV010."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

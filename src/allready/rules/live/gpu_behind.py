@@ -1,5 +1,3 @@
-"""LIV011."""
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct

@@ -1,5 +1,3 @@
-"""LIV013."""
-
 from collections.abc import Iterator
 
 from allready import model

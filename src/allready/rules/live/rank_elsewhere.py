@@ -1,5 +1,3 @@
-"""LIV008."""
-
 from collections.abc import Iterator
 
 from allready import model

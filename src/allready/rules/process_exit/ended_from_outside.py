@@ -1,5 +1,3 @@
-"""DTH006."""
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,5 +1,3 @@
-"""DTH003."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

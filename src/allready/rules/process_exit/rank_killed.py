@@ -1,5 +1,3 @@
-"""DTH002."""
-
 import re
 from collections.abc import Iterator
 

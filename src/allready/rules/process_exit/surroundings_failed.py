@@ -1,5 +1,3 @@
-"""DTH005."""
-
 from collections.abc import Iterator, Sequence
 
 from allready.judging.analysis import Analysis
