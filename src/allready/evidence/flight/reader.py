@@ -61,7 +61,6 @@ def read_dump(data: bytes, source: str, *, name_hint: str) -> Reading:
 
     Args:
         data: the file; of more than 16 MiB (pickle) or 12 MiB (JSON) only the beginning is read.
-        source: its name for the report.
         name_hint: its path, which may tell the rank; believed unless the content says otherwise.
     """
     problems: list[str] = []

@@ -78,7 +78,6 @@ def scan(
 
     Args:
         on_bytes: called with the number of bytes that were read since its last call.
-        memory: what was learnt from other logs.
         use_lane: whether the fast lane (`lane`) may be used; it changes nothing but time.
 
     Raises:

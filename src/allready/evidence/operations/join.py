@@ -46,7 +46,6 @@ def join_operations(streams: Sequence[OpStream], processes: Sequence[ProcessReco
     as every rank may have its own number of them.
 
     Args:
-        streams: of all sources.
         processes: merged, one per process; their communicators say which stream belongs to which.
     """
     gathered = gather_processes(streams, processes)
