@@ -81,7 +81,7 @@ class Machine:
                 elif does is not None:
                     does(self)
         except _CutError:
-            self.problem = f"the file ends after {len(data):,} bytes, inside the dump"
+            self.problem = f"the file ends after {len(data):,} bytes"
             self.is_cut = True
         except _MalformedError as error:
             self.problem = f"damaged at byte {self.at}: {error}"

@@ -29,13 +29,12 @@ class Activity(Struct, frozen=True, kw_only=True):
     "import_or_compile", "tokenize", "cpu_work" (computing), "exit", "stopped" (SIGSTOP or a freezer), "user_idle"
     (waits in the user's own code: a sleep, a lock, a stopped process: Python's frames do not tell), "user_code" (is
     there, and the dump does not tell running from waiting: faulthandler), "unreadable".
-    `site`: the deciding frame, `file:line function`; `user_site`: the innermost frame of the user's own code.
+    `site`: the deciding frame, `file:line function`.
     `certain`: False where the frames only show that no library is entered; a built-in such as `.item()` has no frame.
     """
 
     kind: str
     site: str | None = None
-    user_site: str | None = None
     thread: str = ""
     certain: bool = True
 
@@ -50,10 +49,9 @@ def describe(stack: ProcessStack) -> Activity:
         return held or Activity(kind="unreadable")
     frames = thread.frames
     user = next((f for f in frames if is_users(f)), None)
-    user_site = _site(user) if user is not None else None
     held = _kernel_hold(stack.threads)
     if held is not None:
-        return Activity(kind=held.kind, site=user_site or held.site, user_site=user_site, thread=thread.name)
+        return Activity(kind=held.kind, site=_site(user) if user is not None else held.site, thread=thread.name)
     found = _strongest(_until_user(frames))
     if found is None or found[0] == "queue":
         outer = _around(frames)
@@ -62,13 +60,13 @@ def describe(stack: ProcessStack) -> Activity:
         kind, frame = found
         # A queue or a pipe is where data comes from in a training loop.
         kind = "data_loading" if kind == "queue" else kind
-        return Activity(kind=kind, site=_site(frame), user_site=user_site, thread=thread.name)
+        return Activity(kind=kind, site=_site(frame), thread=thread.name)
     where = user if user is not None else frames[0]
     kind = {"active": "cpu_work", "gil": "cpu_work", "idle": "user_idle"}.get(thread.state, "user_code")
     if all(is_native(f) for f in frames):
         kind = "unreadable"
     is_certain = thread.state == "gil"
-    return Activity(kind=kind, site=_site(where), user_site=user_site, thread=thread.name, certain=is_certain)
+    return Activity(kind=kind, site=_site(where), thread=thread.name, certain=is_certain)
 
 
 def kind_of_thread(thread: ThreadStack) -> str:
