@@ -2,8 +2,7 @@ import re
 from collections.abc import Iterator
 
 from allready import model
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import rank_label, stage_label
 
 

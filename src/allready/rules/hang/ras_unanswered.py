@@ -2,8 +2,7 @@ from collections.abc import Iterator
 
 from allready import model
 from allready.judging.hang import RAS_SILENT
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.judging.values import KILLED_BY, PROCESS_STATE

@@ -3,9 +3,8 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
-from allready.judging.layers import Layer
 from allready.judging.majority import is_majority, is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
 

@@ -2,8 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import first_causes, hit_of
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, RunEvidence, Severity
 
 
