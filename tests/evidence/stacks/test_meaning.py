@@ -4,7 +4,7 @@ from pathlib import Path
 
 from allready.evidence.stacks import describe, read_stacks
 from allready.evidence.stacks.libraries import is_users, package_path
-from allready.evidence.stacks.patterns import load
+from allready.evidence.stacks.meaning import load
 from allready.model import Frame, Origin, ProcessStack, ThreadStack
 from tests.cases import cases
 

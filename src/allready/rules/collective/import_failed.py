@@ -27,6 +27,5 @@ def import_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     Never.
     """
     found = blame_first_run(collectives, Kind.IMPORT)
-    if found is None:
-        return
-    yield hit_of(found, world)
+    if found is not None:
+        yield hit_of(found, world)

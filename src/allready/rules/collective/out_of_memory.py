@@ -28,6 +28,5 @@ def out_of_memory(collectives: Collectives, world: World) -> Iterator[Hit]:
     When the sweep was asked for with sizes that rightly do not fit (`--max-bytes`).
     """
     found = blame_first_run(collectives, Kind.MEMORY)
-    if found is None:
-        return
-    yield hit_of(found, world)
+    if found is not None:
+        yield hit_of(found, world)

@@ -29,6 +29,5 @@ def rank_stopped(collectives: Collectives, world: World) -> Iterator[Hit]:
     When that rank is being debugged.
     """
     found = blame_first_run(collectives, Kind.STOPPED)
-    if found is None:
-        return
-    yield hit_of(found, world, pids=pids(found.states))
+    if found is not None:
+        yield hit_of(found, world, pids=pids(found.states))

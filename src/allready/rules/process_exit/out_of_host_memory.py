@@ -29,6 +29,5 @@ def out_of_host_memory(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     When the killed process does not belong to the job.
     """
     deaths = first_causes(case, {"oom"})
-    if not deaths:
-        return
-    yield hit_of(deaths, run, values={"text": deaths[0].text or "OOM"})
+    if deaths:
+        yield hit_of(deaths, run, values={"text": deaths[0].text or "OOM"})
