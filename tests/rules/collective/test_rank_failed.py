@@ -1,6 +1,6 @@
 from allready.model import FaultClass
-from allready.testing import check, fleet
 from tests.cases import cases
+from tests.fleets import check, fleet
 from tests.rules.collective.made_up import stage, state, stopped_at
 
 OWN = "torch.distributed.DistBackendError: NCCL error: unhandled system error; failed to extend /dev/shm/nccl-x"
