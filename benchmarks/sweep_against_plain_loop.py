@@ -76,12 +76,7 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 def row(size_bytes: int, iters: int, warmup: int, turns: Sequence[dict[str, float]], world_size: int) -> dict[str, Any]:
     """What is kept of one size."""
-    found: dict[str, Any] = {
-        "size_bytes": size_bytes,
-        "iterations": iters,
-        "warmup": warmup,
-        "num_pairs": len(turns),
-    }
+    found: dict[str, Any] = {"size_bytes": size_bytes, "iterations": iters, "warmup": warmup, "num_pairs": len(turns)}
     for name in turns[0]:
         times = sorted(t[name] for t in turns)
         quarters = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3

@@ -279,13 +279,7 @@ ROWS = (
     Row(id="A14", title="IFNAME names a missing interface", make=_missing_interface, standard=False),
     Row(id="A15", title="data ports filtered", make=_filtered_data_ports, core=True, needs=("filters",)),
     Row(id="A16", title="one-way path between two nodes", make=_one_way, core=True, needs=("filters",)),
-    Row(
-        id="A17",
-        title="one node has IPv6 only",
-        make=_no_ipv4,
-        standard=False,
-        needs=("ip",),
-    ),
+    Row(id="A17", title="one node has IPv6 only", make=_no_ipv4, standard=False, needs=("ip",)),
     Row(id="A18", title="MTU black hole", make=_mtu_black_hole, core=True, needs=("filters",)),
     Row(id="A19", title="a library's version differs", make=_version_differs, standard=False, needs=("other torch",)),
     Row(

@@ -87,7 +87,7 @@ class Watch:
                 report["status"],
                 {k: v for k, v in (verdict or {}).items() if k in {"code", "culprits", "fault_class", "confidence"}},
                 [(f["code"], f["culprits"]) for f in findings],
-            ],
+            ]
         )
         if self._last.get(node) == what:
             return

@@ -5,13 +5,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from allready.agent.closing import closed
-from allready.agent.interruption import (
-    SAME_SHUTDOWN_S,
-    Interruption,
-    ReportHistory,
-    ReportKeeper,
-    interrupted,
-)
+from allready.agent.interruption import SAME_SHUTDOWN_S, Interruption, ReportHistory, ReportKeeper, interrupted
 from allready.model import (
     Confidence,
     Culprits,

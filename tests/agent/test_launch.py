@@ -54,10 +54,7 @@ def test_nodes_without_a_rank_agree_on_one(job: Job) -> None:
     first = job.start(*common)
     second = job.start(*common)
     assert [first.wait(), second.wait()] == [0, 0], first.err + second.err
-    assert lines(first.out + second.out) == [
-        "[node0 rank0] rank 0 of 2 local 0",
-        "[node1 rank1] rank 1 of 2 local 0",
-    ]
+    assert lines(first.out + second.out) == ["[node0 rank0] rank 0 of 2 local 0", "[node1 rank1] rank 1 of 2 local 0"]
 
 
 @pytest.mark.slow

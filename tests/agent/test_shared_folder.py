@@ -165,11 +165,7 @@ async def test_files_of_an_earlier_run_count_for_nobody(nodes: Nodes, hasty: Non
 async def test_what_dead_runs_left_is_removed_after_an_hour(nodes: Nodes, hasty: None) -> None:
     folder = nodes.folder / folder_name("none")
     folder.mkdir(parents=True)
-    for name, age_s in (
-        ("node-00000000000000aa.json", 7200),
-        ("node-00000000000000bb.json", 100),
-        ("notes.txt", 9e6),
-    ):
+    for name, age_s in (("node-00000000000000aa.json", 7200), ("node-00000000000000bb.json", 100), ("notes.txt", 9e6)):
         (folder / name).write_text("{}")
         os.utime(folder / name, (time.time() - age_s,) * 2)
     await nodes.all(nodes.join(node("a", 1)))

@@ -58,10 +58,7 @@ def test_several_codes_give_several_pages(capsys: pytest.CaptureFixture[str]) ->
     assert re.findall(r"^[A-Z]{3}\d{3}", out(capsys, "HNG002", "NET003"), re.MULTILINE) == ["HNG002", "NET003"]
 
 
-@cases(
-    ("word", "code"),
-    [("NET03", "NET003"), ("NETT003", "NET003"), ("mtu_difers", "NET003"), ("mtu", "NET002")],
-)
+@cases(("word", "code"), [("NET03", "NET003"), ("NETT003", "NET003"), ("mtu_difers", "NET003"), ("mtu", "NET002")])
 def test_what_does_not_exist_gets_near_matches(word: str, code: str, capsys: pytest.CaptureFixture[str]) -> None:
     error = refused(capsys, word)
     assert f"no finding is called {word!r}; did you mean" in error

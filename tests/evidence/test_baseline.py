@@ -63,12 +63,7 @@ def test_a_transport_that_changed() -> None:
     fast, slow = Transport(src=0, dst=1, how="P2P/CUMEM"), Transport(src=0, dst=1, how="SHM/direct")
     good = run(process(0, transports=(fast,)), process(1))
     found = only(compare(good, run(process(0, transports=(slow,)), process(1))))
-    assert (found.area, found.what, found.bad, found.ranks) == (
-        "transport",
-        "0 -> 1",
-        "SHM/direct",
-        (0,),
-    )
+    assert (found.area, found.what, found.bad, found.ranks) == ("transport", "0 -> 1", "SHM/direct", (0,))
 
 
 def test_operations_of_one_rank_that_are_fewer() -> None:

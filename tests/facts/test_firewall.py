@@ -9,11 +9,11 @@ from allready.facts.firewall import collect_firewall, summary
 from allready.facts.iptables import parse_iptables
 from allready.facts.nft import parse_nft, parse_nft_json, rule_texts
 from allready.facts.packet_filter import ALL_PORTS, port_bits, port_ranges
-from allready.facts.saved_host import SavedHost
 from allready.model import FirewallFacts
 from tests.cases import cases
 from tests.conftest import NO_LAB
 from tests.facts.helpers import in_namespace, json_in_namespace
+from tests.facts.saved_host import SavedHost
 
 ROOT = {"/proc/self/status": "CapEff:\t000001ffffffffff\n"}
 ASK = """$PYTHON -c '
@@ -374,12 +374,7 @@ def test_reads_the_real_iptables(command: str) -> None:
 
 
 def test_finds_no_firewall_in_a_fresh_namespace() -> None:
-    assert json_in_namespace(ASK, "nft") == {
-        "tool": None,
-        "drops": [],
-        "dropped_ports": [],
-        "out_dropped_ports": [],
-    }
+    assert json_in_namespace(ASK, "nft") == {"tool": None, "drops": [], "dropped_ports": [], "out_dropped_ports": []}
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ from allready.model import (
     UncheckedKind,
     World,
 )
-from allready.testing import fleet
 from allready.text.reasons import not_checked, reason
+from tests.fleets import fleet
 
 
 @pytest.fixture(autouse=True)
@@ -329,11 +329,7 @@ def test_a_launchers_word_on_an_end_is_information_beside_one_that_knows_more() 
     assert told(word) == [("LCH011", Severity.ERROR)]
     assert told(word, table) == [("LCH011", Severity.ERROR), ("ELA001", Severity.ERROR)]  # neither knows more
     own = found("DTH005", Severity.ERROR, FaultClass.START_PATH)
-    assert told(word, own, table) == [
-        ("DTH005", Severity.ERROR),
-        ("LCH011", Severity.INFO),
-        ("ELA001", Severity.INFO),
-    ]
+    assert told(word, own, table) == [("DTH005", Severity.ERROR), ("LCH011", Severity.INFO), ("ELA001", Severity.INFO)]
     assert told(word, found("DTH006", Severity.WARNING)) == [("LCH011", Severity.ERROR), ("DTH006", Severity.WARNING)]
     assert told(word, found("NLG080", Severity.WARNING))[0] == ("LCH011", Severity.ERROR)
     assert told(word, found("JAX008", Severity.ERROR))[0] == ("LCH011", Severity.ERROR)  # less deep: an echo itself

@@ -258,8 +258,7 @@ def test_a_state_folder_that_others_could_write_to_is_refused(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
-    [("", "is not a record"), ("[]", "is not a record"), ('{"version": 1}', "is not a record")],
+    ("text", "says"), [("", "is not a record"), ("[]", "is not a record"), ('{"version": 1}', "is not a record")]
 )
 def test_a_damaged_record_is_an_error_and_not_an_instruction(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "labs").mkdir(mode=0o700)

@@ -481,14 +481,7 @@ def test_addresses_of_both_families_are_understood() -> None:
 def test_the_environment_has_what_jax_and_scripts_read() -> None:
     request = RunRequest(command=Command(target="t"), nproc_per_node=4)
     added = jax_environment(
-        request,
-        process_id=5,
-        local_rank=1,
-        num_processes=8,
-        host="a",
-        port=7,
-        run_dir="/r",
-        num_gpus=8,
+        request, process_id=5, local_rank=1, num_processes=8, host="a", port=7, run_dir="/r", num_gpus=8
     )
     assert added["JAX_COORDINATOR_ADDRESS"] == "a:7"
     assert (added["JAX_NUM_PROCESSES"], added["JAX_PROCESS_ID"]) == ("8", "5")
@@ -499,14 +492,7 @@ def test_the_environment_has_what_jax_and_scripts_read() -> None:
     grouped = RunRequest(command=Command(target="t"), nproc_per_node=2, devices=("0,1", "2,3"))
     assert (
         jax_environment(
-            grouped,
-            process_id=1,
-            local_rank=1,
-            num_processes=2,
-            host="a",
-            port=7,
-            run_dir="/r",
-            num_gpus=2,
+            grouped, process_id=1, local_rank=1, num_processes=2, host="a", port=7, run_dir="/r", num_gpus=2
         )["JAX_LOCAL_DEVICE_IDS"]
         == "2,3"
     )

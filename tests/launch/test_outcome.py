@@ -8,11 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from allready.launch.outcome import (
-    USER_ERRORS,
-    explained,
-    outcome_of,
-)
+from allready.launch.outcome import USER_ERRORS, explained, outcome_of
 from allready.model import Confidence, Culprits, FaultClass, ProcessEnd, Verdict
 from allready.model import EndCause as End
 from allready.model.process import end_of

@@ -43,11 +43,7 @@ def test_groups_are_found_in_version_1_and_2() -> None:
         memory="/sys/fs/cgroup/memory/a/memory.oom_control",
     )
     assert files_of_text("0::/user.slice/x\n", parse_mounts(V2)) == CgroupFiles(
-        cpu=(
-            "/sys/fs/cgroup/user.slice/x/cpu.stat",
-            "/sys/fs/cgroup/user.slice/cpu.stat",
-            "/sys/fs/cgroup/cpu.stat",
-        ),
+        cpu=("/sys/fs/cgroup/user.slice/x/cpu.stat", "/sys/fs/cgroup/user.slice/cpu.stat", "/sys/fs/cgroup/cpu.stat"),
         memory="/sys/fs/cgroup/user.slice/x/memory.events",
     )
 

@@ -50,7 +50,7 @@ TRUTH: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 ALONE: dict[tuple[str, str], str] = {
     # Without NCCL's log nobody tells that the process that the launcher had to end is the one that was missed.
-    ("sigstop", "out."): "DEAD",
+    ("sigstop", "out."): "DEAD"
 }
 
 

@@ -87,11 +87,7 @@ def test_the_archive_gives_what_the_folder_gives(name: str, runs: Path, tmp_path
     assert [report["verdict"][k] for k in keys] == [same["verdict"][k] for k in keys] if same["verdict"] else True
 
 
-@cases(
-    ("kind", "name"),
-    [(kind, name) for kind, prefix in KINDS.items() for name in sorted(TRUTH)],
-    parts=12,
-)
+@cases(("kind", "name"), [(kind, name) for kind, prefix in KINDS.items() for name in sorted(TRUTH)], parts=12)
 def test_one_kind_of_evidence_alone_gives_the_truth_or_does_not_pretend(
     kind: str, name: str, runs: Path, tmp_path: Path
 ) -> None:

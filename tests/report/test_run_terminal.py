@@ -331,11 +331,7 @@ def test_4096_ranks_and_4000_events_are_shown_quickly_and_in_few_lines() -> None
 def big_report() -> Report:
     """4,096 ranks of which each tenth counts otherwise, 4,000 events."""
     rows = tuple(
-        row(
-            n,
-            op_counts={"all_reduce": 34 - (n % 10 == 0), "all_gather": n % 97},
-            end=replace(STUCK, seq=n % 50),
-        )
+        row(n, op_counts={"all_reduce": 34 - (n % 10 == 0), "all_gather": n % 97}, end=replace(STUCK, seq=n % 50))
         for n in range(4096)
     )
     told = tuple(

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
 from msgspec.structs import replace
 
 from allready.judging.registry import HEADINGS, placeholders
@@ -103,6 +104,7 @@ def assert_no_line_without_its_anchor_is_meant(signature: Signature) -> None:
         assert line.pattern.search(without) is None, without
 
 
+@pytest.mark.thorough
 @cases("signature", SIGNATURES, ids=name_of)
 def test_patterns_need_linear_time(signature: Signature) -> None:
     for line in signature.lines:

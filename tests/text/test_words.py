@@ -1,13 +1,9 @@
 """What people read is written in the words of NCCL's, torch's and operators' documents."""
 
 from collections import Counter
-from pathlib import Path
 
 from tests.cases import cases
 from tests.text.words import CHINESE, ENGLISH, Found, Text, found, prose, texts
-
-PENDING = Path(__file__).with_name("words_pending.txt")
-"""Files that still contain such words.  A file leaves the list when it is clean; the list ends with the renovation."""
 
 
 def listed(rows: list[Found]) -> str:
@@ -15,8 +11,7 @@ def listed(rows: list[Found]) -> str:
 
 
 def test_no_text_for_people_contains_a_forbidden_word() -> None:
-    pending = set(PENDING.read_text(encoding="utf-8").split()) if PENDING.exists() else set()
-    rows = [row for text in texts() if text.file not in pending for row in found(text)]
+    rows = [row for text in texts() for row in found(text)]
     assert not rows, f"{len(rows)} words:\n{listed(rows)}"
 
 

@@ -3,8 +3,8 @@
 from allready.judging.engine import judge
 from allready.judging.registry import load_area
 from allready.model import Severity
-from allready.testing import fleet
 from tests.cases import cases
+from tests.fleets import fleet
 from tests.rules.variables.made import net, rdma, script, settings, software
 
 CORRECT = [

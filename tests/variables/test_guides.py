@@ -7,10 +7,10 @@ from pathlib import Path
 from allready.judging.engine import judge
 from allready.judging.registry import load
 from allready.model import Settings
-from allready.testing import fleet
 from allready.variables import table
 from allready.variables.presets import NAMES
 from tests.cases import cases
+from tests.fleets import fleet
 from tests.rules.variables.made import net, rdma, script, settings, software
 
 TWO_MACHINES = (

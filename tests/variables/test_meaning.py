@@ -3,12 +3,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allready.model import GpuFacts, NetFacts, RdmaFacts
-from allready.testing import healthy_node
 from allready.text.ui import ui
 from allready.variables import table
 from allready.variables.here import Here
 from allready.variables.meaning import Meaning, meaning
 from tests.cases import cases
+from tests.fleets import healthy_node
 from tests.rules.variables.made import interface, net, rdma
 
 NODE = healthy_node(0, 1)

@@ -7,13 +7,13 @@ from allready.errors import UsageError
 from allready.judging.engine import judge
 from allready.judging.registry import load
 from allready.model import GpuFacts, NetFacts, RdmaFacts, Severity
-from allready.testing import fleet, healthy_node
 from allready.text.ui import ui
 from allready.variables import table
 from allready.variables.here import Here
 from allready.variables.presets import NAMES, Preset, preset
 from allready.variables.versions import Standing, nccl_backend, standing
 from tests.cases import cases
+from tests.fleets import fleet, healthy_node
 from tests.rules.variables.made import here as environment
 from tests.rules.variables.made import interface, net, rdma, software
 

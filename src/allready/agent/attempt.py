@@ -37,11 +37,8 @@ STOP_EXTRA_S = 10.0
 class LocalAttempt:
     """`start` once, `close` always.
 
-    Args:
-        orders: this node's part.
-        context: of this node's agent.
-        send: called in the loop's thread with what node 0 is to get: STARTED, and ENDED when every rank was reaped.
-        on_end: called in the loop's thread for every rank that has ended.
+    Called in the loop's thread: `send` with what node 0 is to get (STARTED, and ENDED when every rank was reaped), and
+    `on_end` for every rank that has ended.
     """
 
     def __init__(

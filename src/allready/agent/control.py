@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 import time
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -82,7 +81,7 @@ class Control:
             start_ticks=own.start_ticks if own is not None else None,
         )
 
-    def answer(self, line: bytes) -> dict[str, Any]:
+    def answer(self, line: bytes) -> dict[str, object]:
         try:
             request = msgspec.json.decode(line)
         except msgspec.DecodeError:
@@ -125,7 +124,7 @@ class _Watcher:
     def __init__(self, control: Control) -> None:
         self._control = control
 
-    async def answer(self, line: bytes) -> Any:
+    async def answer(self, line: bytes) -> object:
         return self._control.answer(line)
 
     def goes_on(self) -> bool:

@@ -9,7 +9,7 @@ import errno
 import socket
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -53,10 +53,7 @@ class JobEnd(Struct, frozen=True, kw_only=True):
 class JobCoordinator:
     """One job on node 0.  `run_job` once.
 
-    Args:
-        check: for the roll call.
-        agent: this node's.
-        yields: it coordinates by agreement only: `run_job` raises `PortIsHeld` when another node does already.
+    `yields`: it coordinates by agreement only, and `run_job` raises `PortIsHeld` when another node does already.
     """
 
     def __init__(self, check: CheckContext, agent: AgentContext, *, yields: bool) -> None:
@@ -176,7 +173,7 @@ class JobCoordinator:
 
     # Attempts
 
-    async def _attempts(self, local: asyncio.Task[Any]) -> JobEnd:
+    async def _attempts(self, local: asyncio.Task[object]) -> JobEnd:
         while True:
             try:
                 ranks = assign_ranks({n: o for n, o in self._table.offers.items() if n in self._here()})
@@ -196,11 +193,7 @@ class JobCoordinator:
             started_s = time.time()
             outcome = await supervisor.run(local)
             choice = self._tries.ended(
-                outcome,
-                started_s=started_s,
-                ended_s=time.time(),
-                num_nodes=plan.num_nodes,
-                world_size=plan.world_size,
+                outcome, started_s=started_s, ended_s=time.time(), num_nodes=plan.num_nodes, world_size=plan.world_size
             )
             if not choice.again or not await self._wait_for_nodes(choice, outcome.reason, local):
                 return self._end_of(outcome, supervisor.report)
@@ -270,7 +263,7 @@ class JobCoordinator:
             addresses={n: o.addresses for n, o in self._table.offers.items()},
         )
 
-    async def _wait_for_nodes(self, choice: RestartChoice, why: str, local: asyncio.Task[Any]) -> bool:
+    async def _wait_for_nodes(self, choice: RestartChoice, why: str, local: asyncio.Task[object]) -> bool:
         """The back-off; then until enough nodes are here.  False: there is no other attempt."""
         values = {"attempt": str(self._tries.number), "wait": f"{choice.wait_s:.1f}", "why": why}
         self._agent.say(Note(key="run.again", values=values))
@@ -311,10 +304,7 @@ class JobCoordinator:
 
 
 def assign_ranks(offers: Mapping[int, messages.Offer]) -> dict[int, tuple[int, ...]]:
-    """Node -> its global ranks, in the order of these.
-
-    Args:
-        offers: of the nodes that are here; node 0 holds the master's address.
+    """Node -> its global ranks, in the order of these; node 0 holds the master's address.
 
     Raises:
         RanksError: what the nodes say of their ranks cannot all be true.

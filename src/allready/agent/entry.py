@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -240,7 +239,7 @@ def own_addresses() -> tuple[str, ...]:
     from allready.facts.netlink import interfaces
 
     try:
-        rows: Sequence[dict[str, Any]] = interfaces(timeout_s=1.0)
+        rows = interfaces(timeout_s=1.0)
     except FactUnavailable:
         return ()
     found = [str(a).partition("/")[0] for row in rows for a in row["addresses"]]

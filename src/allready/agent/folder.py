@@ -19,11 +19,7 @@ class ReportFolder:
         self._node_rank = node_rank
 
     def open(self) -> None:
-        """Make it.
-
-        Raises:
-            OSError: it cannot be made or written.
-        """
+        """Make it."""
         self.path.mkdir(parents=True, exist_ok=True)
         if self._is_node_0:
             (self.path / MARK).write_text(f"{time.time():.0f}\n", encoding="ascii")

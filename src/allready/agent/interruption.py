@@ -28,11 +28,7 @@ class Interruption(Struct, frozen=True, kw_only=True):
     time_s: float
 
     def began_s(self, statuses: Iterable[NodeStatus]) -> float:
-        """When the shutdown began: at this signal, or before, where such a signal reached a rank first.
-
-        Args:
-            statuses: of all nodes, with ends by each node's own clock.
-        """
+        """When the shutdown began: at this signal, or before, where such a signal reached a rank of any node first."""
         ends = [
             rank.ended_s - status.clock_offset_s
             for status in statuses
@@ -61,8 +57,7 @@ class ReportHistory:
 class ReportKeeper:
     """This node's report: the newest one; once a signal has come, only the one of the moment before.
 
-    Args:
-        show: gets every report that counts.
+    `show` gets every report that counts.
     """
 
     def __init__(self, show: Callable[[Report], None]) -> None:

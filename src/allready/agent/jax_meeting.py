@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -33,11 +32,10 @@ MAX_SHOWN = 8
 class RankServer:
     """The socket of one node's ranks; `open`, `begin` for each attempt, and `close` always.
 
-    Args:
-        send: gets messages for node 0.
+    `send` gets messages for node 0.
     """
 
-    def __init__(self, send: Callable[[str, Any], None]) -> None:
+    def __init__(self, send: Callable[[str, object], None]) -> None:
         self._send = send
         self._plan: messages.Plan | None = None
         self._meetings: dict[tuple[str, int], messages.Meeting] = {}
@@ -71,7 +69,7 @@ class _Rank:
         self,
         plan: messages.Plan,
         meetings: dict[tuple[str, int], messages.Meeting],
-        send: Callable[[str, Any], None],
+        send: Callable[[str, object], None],
     ) -> None:
         self._plan, self._meetings, self._send = plan, meetings, send
         self._sent: messages.Waiting | None = None
@@ -81,7 +79,7 @@ class _Rank:
         self._address = ""  # where it listens
         self._probe: asyncio.Task[str] | None = None
 
-    async def answer(self, line: bytes) -> Any:
+    async def answer(self, line: bytes) -> object:
         """Node 0's newest word to this process."""
         asked = msgspec.json.decode(line, type=messages.Waiting)
         meeting = self._meetings.get((asked.coordinator, asked.num_processes))

@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from allready.live.run_paths import socket_address
 from allready.messaging.wire import to_json
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ SEND_S = 5.0
 class Conversation(Protocol):
     """One connection."""
 
-    async def answer(self, line: bytes) -> Any:
+    async def answer(self, line: bytes) -> object:
         """The answer to a line.  ValueError: it is not of the protocol, which ends the connection."""
         ...
 
@@ -39,14 +39,10 @@ class LineServer:
         self._begin = begin
         self._quiet_s, self._max_clients, self._max_bytes = quiet_s, max_clients, max_bytes
         self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     async def open(self, folder: Path, name: str) -> None:
-        """Listen at a socket in a folder; one that an earlier server of this process left there is replaced.
-
-        Raises:
-            OSError: a socket cannot be had.
-        """
+        """Listen at a socket in a folder; one that an earlier server of this process left there is replaced."""
         sock = _listen(folder, name, backlog=self._max_clients)
         self._server = await asyncio.start_unix_server(self._serve, sock=sock, limit=self._max_bytes)
 
@@ -96,18 +92,15 @@ class LineServer:
 
 
 def _listen(folder: Path, name: str, *, backlog: int) -> socket.socket:
-    """By a descriptor of the folder: its path may be too long for an address."""
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with contextlib.suppress(FileNotFoundError):
             (folder / name).unlink()
-        sock.bind(f"/proc/self/fd/{descriptor}/{name}")
+        with socket_address(folder, name) as address:
+            sock.bind(address)
         sock.listen(backlog)
         sock.setblocking(False)
     except OSError:
         sock.close()
         raise
-    finally:
-        os.close(descriptor)
     return sock

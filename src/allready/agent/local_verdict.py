@@ -22,10 +22,7 @@ CODE = "LNK002"
 class LocalView:
     """One attempt after another, on one node.
 
-    Args:
-        node_rank: this node.
-        world: the job, as far as this node knows it.
-        addresses: node -> its addresses; of node 0 at least the one that this node is connected to.
+    `addresses`: by node; of node 0 at least the one that this node is connected to.
     """
 
     def __init__(self, node_rank: int, world: World, addresses: Mapping[int, tuple[str, ...]]) -> None:
@@ -48,10 +45,8 @@ class LocalView:
         """A report when an interface that carries the job's connections has lost its link, and data is stuck on it or
         node 0 is silent.
 
-        Args:
-            now_s: this node's wall clock.
-            silent_s: since node 0's last word; less than `SURELY_SILENT_S` means nothing.
-            evidence: the answer to the last question, if it is of now.
+        `silent_s`: since node 0's last message; less than `SURELY_SILENT_S` means nothing.  `evidence`: the answer to
+        the last question, if it is of now.
         """
         if not self._history:
             return None

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -49,8 +49,8 @@ class NodeAgent:
         is_jax = context.request.framework == "jax"
         self._ranks = RankServer(self._report) if is_jax else None
         self._attempt: LocalAttempt | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._gathers: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._gathers: set[asyncio.Task[object]] = set()
         self._is_interrupted = False
 
     async def follow(self) -> messages.Finish:
@@ -79,7 +79,7 @@ class NodeAgent:
                 task.cancel()
             await asyncio.wait(beside, timeout=2.0)
 
-    async def _obey(self, kind: str, body: Any) -> None:
+    async def _obey(self, kind: str, body: object) -> None:
         state = self._context.state
         if kind == messages.PLAN:
             await self._begin(convert(body, messages.Plan))
@@ -141,16 +141,16 @@ class NodeAgent:
 
     # Inside
 
-    def _report(self, kind: str, body: Any) -> None:
+    def _report(self, kind: str, body: object) -> None:
         self._spawn(self._node.send(kind, body))
 
-    def _spawn(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+    def _spawn(self, work: Awaitable[object]) -> asyncio.Task[object]:
+        task: asyncio.Task[object] = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended_task)
         return task
 
-    def _ended_task(self, task: asyncio.Task[Any]) -> None:
+    def _ended_task(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None and not isinstance(task.exception(), ExchangeError):
             log.error("the agent's own work failed", exc_info=task.exception())
@@ -177,7 +177,7 @@ class NodeAgent:
         self._attempt = LocalAttempt(plan, self._context, send=self._attempt_news, on_end=self._rank_ended)
         self._attempt.start()
 
-    def _attempt_news(self, kind: str, body: Any) -> None:
+    def _attempt_news(self, kind: str, body: object) -> None:
         """Called in the loop's thread when the ranks started, and when the attempt is over."""
         if kind == messages.STARTED and self._attempt is not None:
             if self._attempt.number == 0:
@@ -188,10 +188,10 @@ class NodeAgent:
 
     def _rank_ended(self, end: ProcessEnd) -> None:
         if self._sampler is not None:
-            self._sampler.note_end(end)
+            self._sampler.observer.note_end(end)
             self._spawn(self._sampler.sample(at_once=True))
 
-    async def _send(self, kind: str, body: Any) -> None:
+    async def _send(self, kind: str, body: object) -> None:
         if kind == messages.ENDED and self._sampler is not None:
             await self._sampler.sample(at_once=True)
         await self._node.send(kind, body)
@@ -232,9 +232,6 @@ class Sampler:
     def pause(self) -> None:
         """The ranks of the last attempt are gone: nothing is sampled until `begin`."""
         self._attempt = None
-
-    def note_end(self, end: ProcessEnd) -> None:
-        self.observer.note_end(end)
 
     def close(self) -> None:
         """End the observer's threads and child."""

@@ -4,7 +4,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -74,14 +73,14 @@ class NodeTable:
         while self._news:
             yield self._news.popleft()
 
-    def take(self, node: int, kind: str, body: Any) -> None:
+    def take(self, node: int, kind: str, body: object) -> None:
         """Keep a message; one that is not of our shape, or of an attempt that is over, is passed over."""
         try:
             self._take(node, kind, body)
         except ExchangeError as error:
             log.debug("node %s: %s", node, error)
 
-    def _take(self, node: int, kind: str, body: Any) -> None:
+    def _take(self, node: int, kind: str, body: object) -> None:
         if kind == messages.OFFER:
             self.offers[node] = convert(body, messages.Offer)
         elif kind == messages.STATUS:
@@ -105,7 +104,7 @@ class NodeTable:
             self.waiting.append((kind, convert(body, messages.Waiting)))
         elif kind == messages.REQUEST:
             self._take_request(node, convert(body, messages.Request))
-        elif kind == LOST:
+        elif kind == LOST and isinstance(body, Loss):
             self.offers.pop(node, None)
             self.watched.discard(node)
             self.lost[node] = body

@@ -81,33 +81,22 @@ class Found(Struct, frozen=True, kw_only=True):
     node_rank: int | None
 
 
-class _Seen:
+class _Seen(Struct):
     """What another node's file showed; `moved_s`: when its counter was seen to grow, None: never yet."""
 
-    __slots__ = ("entry", "moved_s")
-
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
-        self.moved_s: float | None = None
+    entry: Entry
+    moved_s: float | None = None
 
 
 class SharedFolder:
     """The folder as this node sees it: `async with`, `find_node_0` once, `release` when all have met.
 
-    Args:
-        folder: seen by all nodes; made if it does not exist.
-        job_id: keeps jobs in one folder apart.
-        own: this node.
-        on_missing: how many are missing, and the labels of those that are here; every few seconds.
+    `job_id` keeps the jobs in one folder apart.  `on_missing` gets how many nodes are missing, and the labels of those
+    that are here, every few seconds.
     """
 
     def __init__(
-        self,
-        folder: str,
-        job_id: str,
-        own: Node,
-        *,
-        on_missing: OnMissing = lambda _missing, _here: None,
+        self, folder: str, job_id: str, own: Node, *, on_missing: OnMissing = lambda _missing, _here: None
     ) -> None:
         self._folder = Path(folder) / folder_name(job_id)
         self._own = own
@@ -139,9 +128,7 @@ class SharedFolder:
     async def find_node_0(self, *, timeout_s: float, choose_port: Callable[[], int]) -> Found:
         """Node 0 is the node with rank 0; without ranks the first host by name, when as many are here as are expected.
 
-        Args:
-            timeout_s: for the others to come.
-            choose_port: called on node 0: a free port of this machine.
+        `choose_port` is called on node 0 only, for a free port of this machine.
 
         Raises:
             DeadlineExceeded: node 0 did not come; the message says who is here.

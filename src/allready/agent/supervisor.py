@@ -4,7 +4,7 @@ ended."""
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -38,14 +38,7 @@ LAST_GATHER_S = 2.0
 class Supervisor:
     """One attempt.  `run` once.
 
-    Args:
-        plan: any node's.
-        job: what the user asked for.
-        roll: the connection to the nodes.
-        table: what they have sent.
-        monitor: of this attempt; None without diagnosis.
-        comparison: of the nodes' facts.
-        known: gives the report that stood when the attempt began.
+    `plan`: any node's.  `monitor`: None without diagnosis.  `known` gives the report that stood when the attempt began.
     """
 
     def __init__(
@@ -77,11 +70,8 @@ class Supervisor:
         self._known = known
         self._report: Report | None = None
 
-    async def run(self, local: asyncio.Task[Any]) -> Outcome:
-        """Follow the attempt to its end on all nodes.
-
-        Args:
-            local: node 0's own part in it.
+    async def run(self, local: asyncio.Task[object]) -> Outcome:
+        """Follow the attempt to its end on all nodes; `local` is node 0's own part in it.
 
         Raises:
             ExchangeError: node 0's own part ended early.
@@ -265,6 +255,8 @@ class Supervisor:
             if _ended_ranks({evidence.node_rank: evidence.status}) <= ended:
                 monitor.take_evidence(evidence, now)
         report = self._comparison.into(monitor.freeze(now, began_s))
+        if report.verdict is None and before.verdict is not None:
+            return before  # the last sample shows the shutdown; what was known when the signal came still holds
         return replace(report, roll=before.roll)
 
     async def _last_evidence(self, monitor: "Judge") -> list[NodeEvidence]:

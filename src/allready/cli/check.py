@@ -176,13 +176,10 @@ async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> 
 def _layout(args: argparse.Namespace) -> Layout:
     master_addr, master_port = args.master_addr, args.master_port
     if args.rdzv_endpoint and not master_addr:
-        host, _, port = args.rdzv_endpoint.rpartition(":")
-        if not host:
-            host, port = port, ""
-        if port and not port.isdecimal():
-            raise UsageError("--rdzv-endpoint {rdzv_endpoint!r}: write HOST:PORT", rdzv_endpoint=args.rdzv_endpoint)
-        master_addr = host.strip("[]")
-        master_port = master_port or (int(port) if port else None)
+        from allready.launch.rendezvous import split_endpoint
+
+        master_addr, port = split_endpoint(args.rdzv_endpoint)
+        master_port = master_port or port
     devices = tuple(d.strip() for d in args.devices.split(",") if d.strip()) if args.devices else None
     flags = {
         "num_nodes": args.nnodes,

@@ -41,11 +41,7 @@ def is_readable(readings: Sequence[Reading]) -> bool:
 
 
 def run_evidence_of(readings: Sequence[Reading], question: Question) -> RunEvidence:
-    """Everything joined, and cut to what was asked for.
-
-    Raises:
-        UsageError: a relative --since, and no line has a time.
-    """
+    """Everything joined, and cut to what was asked for."""
     from allready.judging.assemble import assemble
 
     since_s = None

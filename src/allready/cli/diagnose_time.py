@@ -22,9 +22,6 @@ def since(text: str) -> Since:
 
     A duration counts back from where the evidence ends, which is what one wants of old logs; a time of day is the last
     such time before the end.
-
-    Raises:
-        argparse.ArgumentTypeError: it is no time.
     """
     asked = text.strip()
     duration = _DURATION.fullmatch(asked)

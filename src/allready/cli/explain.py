@@ -41,11 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the pages or the list; 0.
-
-    Raises:
-        UsageError: no such finding or area.
-    """
+    """Print the pages or the list; 0."""
     language = choose_language(args.lang)
     rules = load()
     if args.list is not None and args.codes:
@@ -71,11 +67,7 @@ def _listed(rules: Mapping[str, Rule], area: str) -> list[Rule]:
 
 
 def _named(rules: Mapping[str, Rule], word: str) -> Rule:
-    """The rule that `word` means, a code or a name in any spelling.
-
-    Raises:
-        UsageError: none is called so; the message names those that are alike.
-    """
+    """The rule that `word` means, a code or a name in any spelling."""
     code, name = word.upper(), word.lower().replace("-", "_").removesuffix(".py")
     if code in rules:
         return rules[code]

@@ -92,17 +92,14 @@ class Interrupts:
             signal.pthread_sigmask(signal.SIG_BLOCK, self._before)  # the loop puts the defaults back, which would kill
             for number in self._before:
                 loop.remove_signal_handler(number)
-                signal.signal(number, self._only_note)
+                signal.signal(number, self._note)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self._before)
 
     def _raise(self, number: int, _frame: FrameType | None) -> None:
         self._note(number)
         raise KeyboardInterrupt
 
-    def _only_note(self, number: int, _frame: FrameType | None) -> None:
-        self._note(number)
-
-    def _note(self, number: int) -> None:
+    def _note(self, number: int, _frame: FrameType | None = None) -> None:
         self.caught.append(signal.Signals(number).name)
         if len(self.caught) > PATIENCE:
             os._exit(self._exit_code)  # the ranks die with us (parent-death signal)

@@ -82,12 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Carry out one command.
-
-    Raises:
-        UsageError: there is no such lab, node or fault, or there is one already.
-        LabError: this machine cannot do it.
-    """
+    """Carry out one command."""
     if args.action == "score":
         return _score(args.options)
     language = choose_language(args.lang)

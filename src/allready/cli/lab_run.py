@@ -63,12 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, language: str) -> int:
-    """Carry it out; exits with the job's exit code (that of the first node with another than 0).
-
-    Raises:
-        UsageError: a fault or an option that makes no sense, or no command.
-        LabError: this machine cannot do it.
-    """
+    """Carry it out; exits with the job's exit code (that of the first node with another than 0)."""
     from allready.lab.inject.plan import plan_of
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
@@ -131,24 +126,24 @@ def _run(
                 world_size=layout.world_size,
             )
     commands = node_commands(command, layout)
-    printer, teller = _Printer(), _Teller(language)
+    printer, announcer = _Printer(), _Announcer(language)
     job = Job(lab, commands, plan, folder, output=printer.pipe)
     try:
         with noted_signals() as caught, job:
-            code = _follow(args, language, job, folder, caught, teller)
+            code = _follow(args, language, job, folder, caught, announcer)
             job.end(grace_s=args.grace)
     finally:
         printer.close()
         if args.name is None:
             lab.down()
             job.driver.remove_groups()
-    teller.tell(job.truth())
+    announcer.announce(job.truth())
     _print_truth(job.truth(), job.problems(), language, planned=len(args.fault))
     return code
 
 
 def _follow(
-    args: argparse.Namespace, language: str, job: "Job", folder: Path, caught: list[int], teller: "_Teller"
+    args: argparse.Namespace, language: str, job: "Job", folder: Path, caught: list[int], announcer: "_Announcer"
 ) -> int:
     from allready.lab.inject.truth import read_truth
 
@@ -156,7 +151,7 @@ def _follow(
     end_at: float | None = None
     forwarded = 0
     while job.poll():
-        teller.tell(read_truth(folder))
+        announcer.announce(read_truth(folder))
         if len(caught) > forwarded:
             forwarded = len(caught)
             job.send(signal.Signals(caught[-1]))
@@ -176,18 +171,18 @@ def _follow(
     return int(first) if first >= 0 else 128 - int(first)
 
 
-class _Teller:
+class _Announcer:
     """Prints what was injected, each once."""
 
     def __init__(self, language: str) -> None:
         self._language = language
-        self._told: set[tuple[int, int | None]] = set()
+        self._announced: set[tuple[int, int | None]] = set()
 
-    def tell(self, found: "list[Injected]") -> None:
+    def announce(self, found: "list[Injected]") -> None:
         """Print those that are new."""
         for truth in found:
-            if (truth.id, truth.rank) not in self._told and truth.kind != "mark":
-                self._told.add((truth.id, truth.rank))
+            if (truth.id, truth.rank) not in self._announced and truth.kind != "mark":
+                self._announced.add((truth.id, truth.rank))
                 print(truth_words(truth, self._language), file=sys.stderr, flush=True)
 
 

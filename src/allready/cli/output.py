@@ -22,11 +22,7 @@ class Output:
     """Context manager; `interim` as often as there is news, `finish` once."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        """Check now that results can be written, not after a long run.
-
-        Raises:
-            UsageError: a folder is missing or not writable.
-        """
+        """Check now that results can be written, not after a long run."""
         folder = Path(args.report_dir) if args.report_dir else None
         try:
             if folder is not None:
@@ -103,11 +99,7 @@ def write_all(paths: Sequence[Path], data: bytes) -> list[Path]:
 
 
 def deliver_json(target: str, body: Any) -> None:
-    """`--json TARGET` of what is no report: `-` is standard output, anything else a file.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """`--json TARGET` of what is no report: `-` is standard output, anything else a file."""
     json_report.deliver(
         target, json.dumps(body, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace") + b"\n"
     )

@@ -7,9 +7,7 @@ from collections.abc import Callable
 
 _DAY_S = 86_400
 _LATEST_S = 2 * _DAY_S  # how far a line may lie after the reference: clocks differ, files are touched
-_DATED = re.compile(
-    rb"(?:^|[\s\[:])((?:19|20)\d\d)[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d)(?::(\d\d))?(?!\d)",
-)
+_DATED = re.compile(rb"(?:^|[\s\[:])((?:19|20)\d\d)[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d)(?::(\d\d))?(?!\d)")
 
 MONTHS = {
     name: number

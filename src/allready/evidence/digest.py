@@ -280,12 +280,7 @@ def _of_death(death: model.Death, *, time_s: float | None, node: int | None, shi
 
 
 def _of_comm(
-    process: model.ProcessRecord,
-    comm: model.CommRecord,
-    *,
-    time_s: float | None,
-    node: int | None,
-    shift_s: float,
+    process: model.ProcessRecord, comm: model.CommRecord, *, time_s: float | None, node: int | None, shift_s: float
 ) -> model.TimelineEvent:
     ended, started = comm.completed_s, comm.started_s
     event = model.RunEvent(kind=model.Happening.INITIALISED, group=comm.comm_id or comm.comm)

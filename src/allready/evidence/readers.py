@@ -89,12 +89,7 @@ class ReaderContext:
 
         marker = self.options.iteration_marker
         return scan(
-            stream,
-            source=label,
-            iteration_marker=marker,
-            memory=self._scan_memory,
-            use_lane=self._use_lane,
-            **part,
+            stream, source=label, iteration_marker=marker, memory=self._scan_memory, use_lane=self._use_lane, **part
         )
 
     def interpret(self, scanned: "Scanned", label: str, mtime_s: float | None) -> Reading:
@@ -188,9 +183,6 @@ def scan_range(found: Found, start: int, stop: int, context: ReaderContext, **ho
     """The lines of a plain log whose first bytes lie in [start, stop); for `lines.merge.merged`.
 
     `how`: further arguments of `lines.scan.scan`.
-
-    Raises:
-        OSError: the file is gone, or no plain file any more.
     """
     with open_plain(found.path) as file:
         return context.scan(file, found.label, first_byte=start, last_byte=stop, **how)

@@ -1,1 +1,1 @@
-"""Reading one machine: `collect_<area>(host)`.  A collector never judges; what it cannot read it says why."""
+"""Reading one machine: `collect_<area>(host)`.  A collector never judges; FactUnavailable says why it cannot read."""

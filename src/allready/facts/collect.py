@@ -12,20 +12,20 @@ from allready.facts.firewall import collect_firewall
 from allready.facts.gpu import collect_gpu
 from allready.facts.host import Host
 from allready.facts.limits import collect_limits
-from allready.facts.names import collect_names
 from allready.facts.net import collect_net
 from allready.facts.rdma import collect_rdma
 from allready.facts.software import collect_script, collect_software
 from allready.facts.system import collect_host
 from allready.facts.tasks import Task
 from allready.facts.transport import collect_transport
-from allready.model import FactMissing, LaunchFacts, NodeFacts, NotApplicable
+from allready.model import FactMissing, LaunchFacts, NameFacts, NodeFacts, NotApplicable
 
 __all__ = ["collect", "from_json", "to_json"]
 
 RESOLVER_S = 3.0  # longer than a healthy DNS needs; the resolver's own limit is 5 s per server and try
 FIREWALL_S = 2.0
 SCRIPT_S = 3.0
+MAX_ADDRESSES = 32
 _log = logging.getLogger(__name__)
 
 
@@ -35,11 +35,7 @@ def collect(host: Host, launch: LaunchFacts, *, script: str | None, deadline_s: 
     Never raises: what cannot be read, or not in time, becomes FactMissing with the reason.  `clock`, `master_port`
     and `master_contact` are left as they are in an empty `NodeFacts`.
 
-    Args:
-        host: this machine, or a saved one.
-        launch: goes in unchanged; its master_addr is resolved.
-        script: path of the training script, None when none was named.
-        deadline_s: 1 or more.
+    `launch` goes in unchanged, and its master_addr is resolved; `deadline_s` is 1 or more.
     """
     until = time.monotonic() + deadline_s
     inner_s = max(0.1, deadline_s * 0.9)  # what can end by itself does so before it is given up here
@@ -80,3 +76,26 @@ def _result(name: str, task: Task[Any], until: float) -> Any:
     except Exception as error:  # noqa: BLE001 - a mistake of ours must not stop the check
         _log.warning("reading the facts %s failed", name, exc_info=True)
         return FactMissing(f"{type(error).__name__}: {error}")
+
+
+def collect_names(host: Host, master_name: str, *, timeout_s: float) -> NameFacts:
+    """Resolve both names, at the same time, within `timeout_s`; what does not resolve says why."""
+    own_name = host.read("/proc/sys/kernel/hostname").strip()
+    master = Task(lambda: _resolved(host, master_name, timeout_s), "master-name")
+    own_addresses, own_error = _resolved(host, own_name, timeout_s)
+    master_addresses, master_error = master.result(timeout_s=timeout_s + 1.0)
+    return NameFacts(
+        own_name=own_name,
+        own_addresses=own_addresses,
+        master_name=master_name,
+        master_addresses=master_addresses,
+        own_error=own_error,
+        master_error=master_error,
+    )
+
+
+def _resolved(host: Host, name: str, timeout_s: float) -> tuple[tuple[str, ...], str | None]:
+    try:
+        return host.resolve(name, timeout_s=timeout_s)[:MAX_ADDRESSES], None
+    except FactUnavailable as error:
+        return (), str(error)

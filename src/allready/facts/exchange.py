@@ -43,9 +43,6 @@ def fleet_from_report(report: Report) -> Fleet:
     """The evidence that a report was judged by.
 
     Nodes whose facts the report left out (it keeps 64) are absent; parts that it lacks are not checked.
-
-    Raises:
-        ExchangeError: the facts in it are not what they should be.
     """
     alone = report.world.num_nodes == 1
     parts = ("roll", "reach", "collectives")

@@ -79,11 +79,7 @@ def _read_nft(host: Host, timeout_s: float, why: list[str]) -> dict[str, FilterC
 
 
 def _read(
-    host: Host,
-    command: str,
-    timeout_s: float,
-    parse: Callable[[str], dict[str, FilterChain]],
-    why: list[str],
+    host: Host, command: str, timeout_s: float, parse: Callable[[str], dict[str, FilterChain]], why: list[str]
 ) -> dict[str, FilterChain] | None:
     """What a command lists; None, and a line more in `why`, when it does not."""
     try:

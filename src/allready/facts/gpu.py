@@ -60,11 +60,7 @@ def has_driver(host: Host) -> bool:
 
 
 def parse_nvml(host: Host, answer: Any, visible_devices: str | None) -> GpuFacts:
-    """The child's answer as facts; `host` names the processes.
-
-    Raises:
-        FactUnavailable: it is not of the documented shape, or a GPU did not answer.
-    """
+    """The child's answer as facts; `host` names the processes."""
     try:
         rows = answer["gpus"][:MAX_GPUS]
         broken = [row for row in rows if "error" in row]
@@ -92,11 +88,7 @@ def parse_nvml(host: Host, answer: Any, visible_devices: str | None) -> GpuFacts
 
 
 def parse_smi(host: Host, text: str, processes: str) -> tuple[tuple[Gpu, ...], str]:
-    """GPUs and driver version of nvidia-smi's two tables.
-
-    Raises:
-        FactUnavailable: a row is not of the shape asked for ("[N/A]", an error message).
-    """
+    """GPUs and driver version of nvidia-smi's two tables."""
     by_gpu: dict[str, list[GpuProcess]] = {}
     for uuid, pid, used in _rows(processes, 3):
         if (process := number(pid)) is not None:
@@ -160,10 +152,7 @@ def visible_gpus(value: str | None, gpus: Sequence[Gpu], mig: Mapping[str, int] 
     (FASTEST_FIRST) differs from it only where a machine has GPUs of different speed, and cannot be known without
     starting CUDA there.
 
-    Args:
-        value: the variable; None when it is not set.
-        gpus: all of NVML's.
-        mig: UUID of a MIG instance -> index of its GPU.
+    `value` is None when the variable is not set; `mig`: UUID of a MIG instance -> index of its GPU.
     """
     known = {g.index for g in gpus}
     if value is None:

@@ -10,11 +10,7 @@ SHM = "/dev/shm"  # noqa: S108 - the place that NCCL and DataLoader use
 
 
 def collect_limits(host: Host, *, timeout_s: float = 2.0) -> LimitFacts:
-    """RLIMIT_MEMLOCK, RLIMIT_NOFILE and /dev/shm.
-
-    Raises:
-        FactUnavailable: /proc/self/limits cannot be read.
-    """
+    """RLIMIT_MEMLOCK, RLIMIT_NOFILE and /dev/shm."""
     rows = parse_limits(host.read("/proc/self/limits"))
     try:
         memlock, nofile = rows["Max locked memory"], rows["Max open files"]

@@ -48,11 +48,7 @@ def collect_net(host: Host, *, timeout_s: float = 2.0) -> NetFacts:
 
 
 def parse_interfaces(rows: Any, wireless: set[str]) -> list[Interface]:
-    """The answer of the probe "interfaces" as facts.
-
-    Raises:
-        FactUnavailable: it is not of the documented shape.
-    """
+    """The answer of the probe "interfaces" as facts."""
     try:
         return [_interface(row, wireless) for row in rows]
     except (KeyError, TypeError, ValueError, AttributeError) as error:

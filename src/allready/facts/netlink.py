@@ -25,9 +25,6 @@ def interfaces(*, timeout_s: float) -> list[dict[str, Any]]:
 
     Keys: name, flags (IFF_ bits), mtu, hwtype (ARPHRD_), mac, link_kind ("veth", "bridge", ... or None), driver,
     speed_mbit_per_s, addresses (CIDR texts).
-
-    Raises:
-        FactUnavailable: netlink is refused here.
     """
     until = time.monotonic() + timeout_s
     try:

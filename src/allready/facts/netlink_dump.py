@@ -15,11 +15,7 @@ _MAX_BYTES = 1 << 18
 
 
 def opened(family: int) -> socket.socket:
-    """A socket of the calling thread's network namespace; the caller closes it.
-
-    Raises:
-        OSError: netlink is refused here.
-    """
+    """A socket of the calling thread's network namespace; the caller closes it."""
     sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
     try:
         sock.bind((0, 0))
@@ -32,12 +28,7 @@ def opened(family: int) -> socket.socket:
 def dump(sock: socket.socket, ask: int, body: bytes, want: int, until: float) -> Iterator[bytes]:
     """The bodies of all messages of one kind up to the end of the list.
 
-    Args:
-        sock: see `opened`.
-        ask: the request's type.
-        body: what follows its header.
-        want: type of the messages.
-        until: monotonic.
+    `ask` is the request's type, `body` what follows its header, `want` the type of the messages.
 
     Raises:
         TimeoutError: the list did not end in time.

@@ -27,11 +27,7 @@ class Socket(NamedTuple):
 
 
 def port_holder(host: Host, port: int) -> PortHolder | None:
-    """Who listens on a TCP port of this node; None when no process does.
-
-    Raises:
-        FactUnavailable: the kernel's table cannot be read.
-    """
+    """Who listens on a TCP port of this node; None when no process does."""
     for row in _sockets(host):
         if row.port == port and row.state == LISTEN:
             return _holder(host, row.uid, row.inode)
@@ -48,9 +44,6 @@ def half_open(host: Host, port: int) -> tuple[tuple[str, int], ...]:
 
     A peer that stays in this list hears nothing from us: packets are lost on the way back.  The kernel keeps such an
     entry for about a minute, also when the listener it came to is gone.
-
-    Raises:
-        FactUnavailable: the kernel's table cannot be read.
     """
     rows = (row for row in _sockets(host) if row.port == port and row.state == SYN_RECV)
     return tuple(dict.fromkeys((row.remote, row.remote_port) for row in rows))

@@ -7,19 +7,14 @@ import sys
 from typing import Any
 
 from allready.errors import DeadlineExceeded, FactUnavailable
+from allready.facts.net import ARPHRD_ETHER, IFF_LOOPBACK, IFF_RUNNING, IFF_UP
 
 MAX_SCRIPT_BYTES = 64 * 2**20
 MODULES = ("torch", "jax", "jaxlib", "numpy")
-IFF_UP, IFF_LOOPBACK, IFF_RUNNING = 0x1, 0x8, 0x40
-ARPHRD_ETHER = 1
 
 
 def answer(name: str, *, timeout_s: float) -> Any:
-    """The answer to "KIND" or "KIND:ARGUMENT" (see `Host.probe`), within about `timeout_s`.
-
-    Raises:
-        FactUnavailable: it cannot be answered here, or the kind is unknown.
-    """
+    """The answer to "KIND" or "KIND:ARGUMENT" (see `Host.probe`), within about `timeout_s`."""
     kind, _, argument = name.partition(":")
     try:
         match kind:

@@ -9,9 +9,9 @@ from typing import Any
 import allready
 from allready.errors import FactUnavailable
 from allready.facts.host import Host, names_in, text_of
+from allready.facts.probes import MODULES
 from allready.model import ScriptFacts, SoftwareFacts
 
-MODULES = ("torch", "jax", "jaxlib", "numpy")
 VERSION_NAMES = ("__version__", "version", "_version", "short_version")
 LIBRARY_DIRS = (
     "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
@@ -24,11 +24,7 @@ Listing = Callable[[str], tuple[str, ...]]
 
 
 def collect_software(host: Host, *, timeout_s: float = 3.0) -> SoftwareFacts:
-    """Versions by name; what is not installed is absent.
-
-    Raises:
-        FactUnavailable: this Python does not answer where it would import from.
-    """
+    """Versions by name; what is not installed is absent."""
     about: Any = host.probe("python", timeout_s=timeout_s)
     try:
         version, prefix = str(about["version"]), str(about["prefix"])
@@ -50,11 +46,7 @@ def collect_software(host: Host, *, timeout_s: float = 3.0) -> SoftwareFacts:
 
 
 def collect_script(host: Host, path: str, *, timeout_s: float) -> ScriptFacts:
-    """SHA-256 and size of the script's content.
-
-    Raises:
-        FactUnavailable: it is missing, a directory, not readable, or its file system does not answer.
-    """
+    """SHA-256 and size of the script's content."""
     answer: Any = host.probe(f"digest:{path}", timeout_s=timeout_s)
     try:
         return ScriptFacts(path=path, sha256=str(answer["sha256"]), size_bytes=int(answer["size_bytes"]))

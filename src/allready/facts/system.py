@@ -17,11 +17,7 @@ CONTAINER_WORDS = {
 
 
 def collect_host(host: Host) -> HostFacts:
-    """Host name, kernel, distribution, container, usable CPUs and memory.
-
-    Raises:
-        FactUnavailable: the kernel's own host name cannot be read.
-    """
+    """Host name, kernel, distribution, container, usable CPUs and memory."""
     return HostFacts(
         hostname=host.read("/proc/sys/kernel/hostname").strip(),
         kernel=text_of(host, "/proc/sys/kernel/osrelease").strip() or "unknown",

@@ -22,11 +22,7 @@ Named = tuple[str, str]  # (interface, address)
 def collect_transport(
     host: Host, *, net: NetFacts | FactMissing, names: NameFacts | FactMissing, nccl_version: str | None
 ) -> TransportFacts:
-    """What both libraries will choose, from facts that were read before.
-
-    Raises:
-        FactUnavailable: the interfaces are not known.
-    """
+    """What both libraries will choose, from facts that were read before."""
     if isinstance(net, FactMissing):
         raise FactUnavailable(f"interfaces: {net.why}")
     own = () if isinstance(names, FactMissing) else names.own_addresses
@@ -49,7 +45,6 @@ def choose_nccl(
 
     Args:
         interfaces: in the order of getifaddrs(3), as `NetFacts.interfaces` are.
-        environ: NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY and NCCL_COMM_ID are read.
         version: NCCL's (major, minor); None is taken as the newest known.
         resolve: addresses of a host name in NCCL_COMM_ID; may raise FactUnavailable.  None: only numeric ones.
     """
@@ -81,10 +76,7 @@ def choose_gloo(
 ) -> InterfaceChoice:
     """The interfaces of torch's Gloo sockets.
 
-    Args:
-        interfaces: in the order of getifaddrs(3).
-        environ: GLOO_SOCKET_IFNAME is read.
-        own_addresses: what this machine's host name resolves to, in the resolver's order; () when it does not.
+    `own_addresses`: what this machine's host name resolves to, in the resolver's order; () when it does not.
     """
     variable = "GLOO_SOCKET_IFNAME"
     pattern = environ.get(variable)

@@ -30,7 +30,7 @@ def in_order(findings: Iterable[Finding], rules: Rules) -> tuple[Finding, ...]:
         found = [f for f in found if rules[f.code].layer is not Layer.FALLBACK]
     elif is_fallback:
         found = [replace(f, severity=Severity.INFO) if _is_empty_summary(f, rules) else f for f in found]
-    places = _places(found, rules)
+    places = [tuple(c.place(entry) for c in CRITERIA) for entry in _entries(found, rules)]
     return tuple(found[at] for at in sorted(range(len(found)), key=places.__getitem__))
 
 
@@ -84,10 +84,6 @@ def explain_order(findings: Sequence[Finding], rules: Rules) -> tuple[str, ...]:
         why = "both say the same" if step is None else step.reason.format(a=step.shown(a), b=step.shown(b))
         sentences.append(f"{a.finding.code} before {b.finding.code}: {why}")
     return tuple(sentences)
-
-
-def _places(findings: Sequence[Finding], rules: Rules) -> list[tuple[Any, ...]]:
-    return [tuple(c.place(entry) for c in CRITERIA) for entry in _entries(findings, rules)]
 
 
 def _entries(findings: Sequence[Finding], rules: Rules) -> list[Entry]:

@@ -33,21 +33,14 @@ def causes(case: Analysis) -> tuple[Death, ...]:
     if run.expected_ranks and len(run.ended_well) >= run.expected_ranks:
         own = [d for d in own if not d.is_open]
     own = [d for d in own if not (_gave_up(d) and d.exit_code is not None and _is_taken_down(d, run))]
-    no_echoes = [d for d in own if not _is_echo(d)]
-    own = no_echoes if bool(no_echoes) or case.of(has_grave_root) or _has_stalled(run) else own
+    # `Engine core initialization failed. See root cause above.` says itself that something else failed.
+    no_echoes = [d for d in own if d.kind != "exception" or not _is_of_a_victim(d.text)]
+    # Horovod says for whom all waited when it ended the job.
+    has_stalled = any(e.signature == "launcher.horovod_stalled" and e.role is not Role.HARMLESS for e in run.events)
+    own = no_echoes if bool(no_echoes) or case.of(has_grave_root) or has_stalled else own
     own.sort(key=lambda d: (d.time_s is None, d.time_s or 0.0, not d.first))
     struck_s = min((d.time_s for d in own if d.time_s is not None and not _gave_up(d)), default=None)
     return tuple(d for d in own if struck_s is None or d.time_s is None or d.time_s <= struck_s or not _gave_up(d))
-
-
-def _has_stalled(run: RunEvidence) -> bool:
-    """Whether Horovod says for whom everybody waited when it ended the job."""
-    return any(e.signature == "launcher.horovod_stalled" and e.role is not Role.HARMLESS for e in run.events)
-
-
-def _is_echo(death: Death) -> bool:
-    """Its own words say that something else failed: `Engine core initialization failed. See root cause above.`"""
-    return death.kind == "exception" and _is_of_a_victim(death.text)
 
 
 def _is_of_a_victim(words: str) -> bool:

@@ -8,24 +8,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.arbiter import in_order
 from allready.judging.registry import JOB_PARTS, Applies, Rule, load
 from allready.judging.signs import SIGNS
 from allready.judging.values import PROCESSES, processes_of
-from allready.model import (
-    FactMissing,
-    Finding,
-    Fleet,
-    Hit,
-    Live,
-    NotApplicable,
-    NotChecked,
-    PerNode,
-    RunEvidence,
-    Settings,
-    UncheckedKind,
-)
 from allready.model.fill import fill, fill_steps
 from allready.text.catalog import remedy_text
 from allready.text.reasons import not_checked, reason
@@ -37,8 +25,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """What one rule answered."""
 
     code: str
-    hits: tuple[Hit, ...] = ()
-    not_checked: tuple[NotChecked, ...] = ()
+    hits: tuple[model.Hit, ...] = ()
+    not_checked: tuple[model.NotChecked, ...] = ()
     crash: str | None = None
 
     @property
@@ -56,19 +44,17 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return "not_checked" if self.not_checked else "clear"
 
 
-def run(rule: Rule, fleet: Fleet, case: Analysis | None = None) -> Outcome:
+def run(rule: Rule, fleet: model.Fleet, case: Analysis | None = None) -> Outcome:
     """Ask one rule; a rule that raises is a crash of ours, never an answer.
 
     Args:
-        rule: to ask.
-        fleet: all evidence.
         case: what was derived from it for other rules of the same judgement.
     """
     case = case or Analysis(fleet)
     if not _is_asked(rule, case):
         return Outcome(code=rule.code)
     arguments: dict[str, Any] = {}
-    unchecked: tuple[NotChecked, ...] = ()
+    unchecked: tuple[model.NotChecked, ...] = ()
     per_node: dict[str, dict[int, Any]] = {}
     for need in rule.needs:
         if need.fact_type is Analysis:
@@ -77,21 +63,25 @@ def run(rule: Rule, fleet: Fleet, case: Analysis | None = None) -> Outcome:
         if not need.per_node:
             value = getattr(fleet, JOB_PARTS[need.fact_type])
             if value is None and not need.optional:
-                if JOB_PARTS[need.fact_type] in fleet.inapplicable or need.fact_type in {RunEvidence, Live, Settings}:
+                if JOB_PARTS[need.fact_type] in fleet.inapplicable or need.fact_type in {
+                    model.RunEvidence,
+                    model.Live,
+                    model.Settings,
+                }:
                     return Outcome(code=rule.code)  # a job that is being checked left no evidence of a run yet
-                why = fleet.why_not.get(JOB_PARTS[need.fact_type], reason(UncheckedKind.PART_MISSING))
+                why = fleet.why_not.get(JOB_PARTS[need.fact_type], reason(model.UncheckedKind.PART_MISSING))
                 return Outcome(code=rule.code, not_checked=(not_checked(rule.code, why),))
             arguments[need.parameter] = value
             continue
         have, missing = fleet.per_node(need.fact_type)
         if need.optional:
-            arguments[need.parameter] = PerNode(have)
+            arguments[need.parameter] = model.PerNode(have)
             continue
         per_node[need.parameter] = have
         unchecked += tuple(_reported(rule.code, missing, besides={item.node for item in unchecked}))
     if per_node:
         common = set.intersection(*(set(have) for have in per_node.values()))
-        arguments |= {p: PerNode({n: v for n, v in have.items() if n in common}) for p, have in per_node.items()}
+        arguments |= {p: model.PerNode({n: v for n, v in have.items() if n in common}) for p, have in per_node.items()}
         if not common:
             return Outcome(code=rule.code, not_checked=unchecked)
     assert rule.body is not None
@@ -105,7 +95,7 @@ def run(rule: Rule, fleet: Fleet, case: Analysis | None = None) -> Outcome:
     return Outcome(code=rule.code, hits=hits, not_checked=unchecked)
 
 
-def _with_processes(rule: Rule, hit: Hit, fleet: Fleet) -> Hit:
+def _with_processes(rule: Rule, hit: model.Hit, fleet: model.Fleet) -> model.Hit:
     """The hit with the processes of its culprits, where a step of the remedy is for each of them."""
     if all(step.each != PROCESSES for step in rule.steps):
         return hit
@@ -118,20 +108,24 @@ def _is_asked(rule: Rule, case: Analysis) -> bool:
     return rule.applies is not None and where in rule.applies and not any(SIGNS[sign](case) for sign in rule.unless)
 
 
-def _reported(code: str, missing: dict[int, FactMissing], *, besides: set[int | None]) -> Iterator[NotChecked]:
+def _reported(
+    code: str, missing: dict[int, model.FactMissing], *, besides: set[int | None]
+) -> Iterator[model.NotChecked]:
     for node, fact in missing.items():
-        if node not in besides and not isinstance(fact, NotApplicable):
-            yield not_checked(code, reason(UncheckedKind.FACT_MISSING, why=fact.why), node=node)
+        if node not in besides and not isinstance(fact, model.NotApplicable):
+            yield not_checked(code, reason(model.UncheckedKind.FACT_MISSING, why=fact.why), node=node)
 
 
-def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Finding, ...], tuple[NotChecked, ...]]:
+def judge(
+    fleet: model.Fleet, rules: Iterable[Rule] | None = None
+) -> tuple[tuple[model.Finding, ...], tuple[model.NotChecked, ...]]:
     """All findings of all rules, the one that explains most first, and what could not be looked at.
 
     A crash of a rule is reported as not checked, so that it can never pass for healthy.
     """
     chosen = {rule.code: rule for rule in (load().values() if rules is None else rules)}
-    findings: list[Finding] = []
-    unchecked: list[NotChecked] = []
+    findings: list[model.Finding] = []
+    unchecked: list[model.NotChecked] = []
     case = Analysis(fleet)
     for rule in chosen.values():
         outcome = run(rule, fleet, case)
@@ -139,20 +133,20 @@ def judge(fleet: Fleet, rules: Iterable[Rule] | None = None) -> tuple[tuple[Find
         unchecked += outcome.not_checked
         if outcome.crash is not None:
             last_line = outcome.crash.strip().splitlines()[-1]
-            unchecked.append(not_checked(rule.code, reason(UncheckedKind.RULE_CRASHED, error=last_line)))
+            unchecked.append(not_checked(rule.code, reason(model.UncheckedKind.RULE_CRASHED, error=last_line)))
     return in_order(findings, chosen), tuple(unchecked)
 
 
-def crashed(unchecked: Iterable[NotChecked]) -> tuple[NotChecked, ...]:
+def crashed(unchecked: Iterable[model.NotChecked]) -> tuple[model.NotChecked, ...]:
     """Rules that raised: after one of these nothing may be called healthy."""
-    return tuple(item for item in unchecked if item.kind is UncheckedKind.RULE_CRASHED)
+    return tuple(item for item in unchecked if item.kind is model.UncheckedKind.RULE_CRASHED)
 
 
-def finding_of(rule: Rule, hit: Hit) -> Finding:
+def finding_of(rule: Rule, hit: model.Hit) -> model.Finding:
     """The hit with its rule's texts filled in."""
     remedies = fill_steps(rule.steps, hit.values)
     repeated = {step.each for step in rule.steps}
-    return Finding(
+    return model.Finding(
         code=rule.code,
         severity=hit.severity or rule.severity,
         fault_class=hit.fault_class or rule.fault_class,

@@ -7,9 +7,8 @@ import numpy as np
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import version_of
-from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import ANY, Track, is_own_line, operation_at
-from allready.judging.flight_splits import other_splits
+from allready.judging.flight_splits import mismatch_of, other_splits
 from allready.judging.sequence import Codes, Difference, KnownCalls, agree, first_difference, num_different, shift_of
 from allready.model import Mismatch, Operation
 
@@ -25,7 +24,8 @@ SIZES_SINCE = (2, 4)
 
 def mismatches_of(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch]:
     """At most one: after the first difference, numbers do not mean the same any more."""
-    if not _is_comparable(tracks.values()):
+    # Before version 2.0 sends and receives take numbers too, which differ between ranks without a fault.
+    if any(t.p2p and version_of(t.dump.version) < (2, 0) for t in tracks.values()):
         return []
     calls = {rank: KnownCalls(t.lo, _codes(t.codes)) for rank, t in tracks.items() if len(t.codes)}
     found = [
@@ -41,11 +41,6 @@ def _codes(column: "array[int]") -> Codes:
     return np.array(column, dtype=np.int64)
 
 
-def _is_comparable(tracks: Iterable[Track]) -> bool:
-    """Before version 2.0 sends and receives take numbers too, which differ between ranks without a fault."""
-    return not any(t.p2p and version_of(t.dump.version) < (2, 0) for t in tracks)
-
-
 def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, KnownCalls]) -> Mismatch | None:
     """The first number under which two members made different calls."""
     found = first_difference(calls, group.dumps)
@@ -58,18 +53,16 @@ def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, K
     kind = _kind(operations.values(), operations[a], operations[b]) if {a, b} <= set(operations) else "name"
     agree_again = shift is None and agree(usual[1:], odd[1:], 1)
     unlike = [track for rank, track in tracks.items() if found.codes.get(rank) != found.codes[b]]
-    return Mismatch(
-        group=group.title,
-        source=SOURCE,
+    return mismatch_of(
+        group,
         kind=kind,
         seq=found.seq,
         by_rank=operations,
-        label=group.label,
         missing=_missing(tracks, found.seq),
         num_after=num_different(usual, odd),
         odd=found.odd,
         shift=shift if found.odd or shift is None else abs(shift),
-        origin=tracks[b].dump.origin,
+        track=tracks[b],
         is_same_call=kind != "name"
         and (agree_again or (kind == "dtype" and is_own_line(tracks[b], found.seq, unlike))),
     )
@@ -86,16 +79,14 @@ def other_root(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
         return None  # another call: that is the mismatch
     _, b = found.examples()
     unlike = [track for rank, track in tracks.items() if found.codes.get(rank) != found.codes[b]]
-    return Mismatch(
-        group=group.title,
-        source=SOURCE,
+    return mismatch_of(
+        group,
         kind="root",
         seq=found.seq,
         by_rank=operations,
-        label=group.label,
         missing=_missing(tracks, found.seq),
         odd=found.odd,
-        origin=tracks[b].dump.origin,
+        track=tracks[b],
         is_same_call=is_own_line(tracks[b], found.seq, unlike),
     )
 
@@ -151,17 +142,15 @@ def _other_sites(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
     shift = shift_of(usual, odd, surplus=len(odd) - len(usual), most=MAX_SHIFT, least=MIN_SITES)
     if shift is None or tracks[b].hi - tracks[a].hi != shift:
         return None
-    return Mismatch(
-        group=group.title,
-        source=SOURCE,
+    return mismatch_of(
+        group,
         kind="name",
         seq=found.seq,
         by_rank=_operations(group, tracks, found),
-        label=group.label,
         num_after=num_different(usual, odd),
         odd=found.odd,
         shift=shift,
-        origin=tracks[b].dump.origin,
+        track=tracks[b],
     )
 
 
@@ -184,14 +173,12 @@ def _uneven_exchange(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch
             continue
         operations = {r: operation_at(group, t, seq) for r, t in tracks.items()}
         return [
-            Mismatch(
-                group=group.title,
-                source=SOURCE,
+            mismatch_of(
+                group,
                 kind="size",
                 seq=seq,
                 by_rank={r: o for r, o in list(operations.items())[:MAX_RANKS] if o is not None},
-                label=group.label,
-                origin=next(iter(tracks.values())).dump.origin,
+                track=next(iter(tracks.values())),
             )
         ]
     return []

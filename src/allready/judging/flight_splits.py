@@ -1,6 +1,7 @@
 """Splits of all_to_all in flight-recorder dumps: what one member sends another, and that one does not expect."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,11 @@ MAX_RANKS = 64
 MAX_MISFITS = 1_000
 MAX_COMPARED = 10_000_000
 """Pairs of ranks in all different all_to_alls of a group together."""
+
+
+def mismatch_of(group: Group, *, track: Track, **known: Any) -> Mismatch:
+    """A mismatch of this group, as the dump of one member shows it; `known`: its other fields."""
+    return Mismatch(group=group.title, source=SOURCE, label=group.label, origin=track.dump.origin, **known)
 
 
 def other_splits(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
@@ -70,17 +76,15 @@ def splits_mismatch(
     common = set.intersection(*({m.sender, m.receiver} for m in misfits))
     listed = sorted({r for m in misfits[:MAX_RANKS] for r in (m.sender, m.receiver)})
     made = {r: o for r in listed if r in tracks for o in (operation_at(group, tracks[r], seq),) if o is not None}
-    return Mismatch(
-        group=group.title,
-        source=SOURCE,
+    return mismatch_of(
+        group,
         kind="splits",
         seq=seq,
         by_rank=made,
-        label=group.label,
         missing=tuple(r for r in group.members if r not in known),
         odd=tuple(common) if len(common) == 1 else (),
         misfits=tuple(misfits),
-        origin=tracks[misfits[0].sender].dump.origin,
+        track=tracks[misfits[0].sender],
     )
 
 

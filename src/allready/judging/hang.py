@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -108,38 +109,28 @@ NOTHING = HangBlame()
 
 def blame_hang(case: Analysis) -> HangBlame:
     """What explains the hang: the first case that fits, the most telling first."""
-    if case.of(causes) or (_is_no_wait(case) if case.live is not None else _all_ended(case.run)):
+    if case.of(causes) or _is_no_wait(case):
         return NOTHING
     usable = [s for s in case.of(snapshots) if case.live is not None or _shows_a_hang(case, s)]
-    for ask in BEFORE_RECORDS:
-        if (found := ask(case)) is not None:
-            return found
-    for snapshot in usable:
-        for ask_records in BY_RECORDS:
-            if (found := ask_records(case, snapshot)) is not None:
-                return found if case.live is not None else _with_causes(case, found)
-    for ask in WITHOUT_RECORDS:
-        if (found := ask(case)) is not None:
-            return found
-    return NOTHING
-
-
-def _with_causes(case: Analysis, found: HangBlame) -> HangBlame:
-    """The same with what files tell of each rank that is missing."""
+    answers = chain(
+        (ask(case) for ask in BEFORE_RECORDS),
+        (ask(case, snapshot) for snapshot in usable for ask in BY_RECORDS),
+        (ask(case) for ask in WITHOUT_RECORDS),
+    )
+    found = next((blame for blame in answers if blame is not None), NOTHING)
     snapshot = found.snapshot
-    if snapshot is None or found.kind not in {HangKind.LATE, HangKind.SILENT}:
+    if case.live is not None or snapshot is None or found.kind not in {HangKind.LATE, HangKind.SILENT}:
         return found
     return replace(found, causes=tuple(stall_by_files(case, r, snapshot) for r in found.ranks))
 
 
 def _is_no_wait(case: Analysis) -> bool:
-    """Nothing is suspected, or a node is silent: its ranks may be those that are waited for; rules about paths tell."""
-    live = case.live
-    return live is None or live.since_s is None or any(is_silent(live, r) for r in live.ranks())
-
-
-def _all_ended(run: RunEvidence) -> bool:
-    return bool(run.expected_ranks) and len(run.ended_well) >= run.expected_ranks
+    """Every rank ended well.  Of a running job: nothing is suspected, or a node is silent (its ranks may be those that
+    are waited for; rules about paths say so)."""
+    live, run = case.live, case.run
+    if live is None:
+        return bool(run.expected_ranks) and len(run.ended_well) >= run.expected_ranks
+    return live.since_s is None or any(is_silent(live, r) for r in live.ranks())
 
 
 # Cases of a running job, before its records are asked

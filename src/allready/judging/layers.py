@@ -13,7 +13,7 @@ class Layer(StrEnum):
     PORT = "port"
     """The port at which the nodes meet is taken, cannot be opened, or belongs to another service."""
     LAUNCH = "launch"
-    """The processes could not be started as asked, or were told things that cannot all be true."""
+    """The processes could not be started as asked, or were given settings that contradict each other."""
     ENVIRONMENT = "environment"
     """A driver, library, device or limit that a process needed is missing or does not fit, and the process says so."""
     PROCESS_END = "process_end"
@@ -57,7 +57,7 @@ class Layer(StrEnum):
     ECHO = "echo"
     """Lines that accuse no rank: echoes, teardown, noise."""
     FALLBACK = "fallback"
-    """Something failed, and nothing else says what; told only where no other layer has an error."""
+    """Something failed, and nothing else says what; reported only where no other layer has an error."""
 
     @property
     def position(self) -> int:

@@ -1,6 +1,6 @@
 """What is broken between the nodes, from both ends of the connections that go unanswered."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -96,9 +96,8 @@ def broken(case: Analysis) -> Broken | None:
     nodes = _silent_culprits(live, pairs, silent) or _common_end(pairs, len(live.statuses))
     if nodes and not any(reach.get((a, b)) for a, b in reach if b in nodes and a not in nodes):
         return Broken(kind="cut off", stuck=stuck, nodes=nodes, is_silent=bool(silent))
-    pairs |= {
-        (min(a, b), max(a, b)) for (a, b), ok in reach.items() if not ok and touched & {a, b} and _reaches_any(reach, a)
-    }
+    reaching = {a for (a, _), ok in reach.items() if ok}  # what another one does not reach may be its own fault
+    pairs |= {(min(a, b), max(a, b)) for (a, b), ok in reach.items() if not ok and touched & {a, b} and a in reaching}
     # That data arrives without its answer proves that its way works; data that is lost says nothing of the way back.
     proven = frozenset[tuple[int, int]]().union(*(s.broken for s in stuck))
     works = {(s.src, s.dst) for s in stuck if s.way == "answer lost"} | {(s.dst, s.src) for s in stuck if s.hears}
@@ -214,11 +213,6 @@ def _silent_culprits(live: Live, pairs: Iterable[tuple[int, int]], silent: froze
     since = [live.heard_s.get(n, 0.0) for n in touched]
     also = {n for n in silent - ends if min(since) - TOGETHER_S <= live.heard_s.get(n, 0.0) <= max(since) + TOGETHER_S}
     return tuple(sorted(touched | also))
-
-
-def _reaches_any(reach: Mapping[tuple[int, int], bool], node: int) -> bool:
-    """Whether the node reaches others, so that what it does not reach is not its own fault."""
-    return any(ok for (a, _), ok in reach.items() if a == node)
 
 
 def _common_end(pairs: Iterable[tuple[int, int]], num_nodes: int) -> tuple[int, ...]:

@@ -24,24 +24,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer as Layer
 from allready.judging.signs import Sign
-from allready.model import (
-    NODE_FACTS,
-    Collectives,
-    FaultClass,
-    Hit,
-    Live,
-    PerNode,
-    Reachability,
-    RemedyStep,
-    RollCall,
-    RunEvidence,
-    Settings,
-    Severity,
-    World,
-)
 from allready.model.fill import placeholders as placeholders
 from allready.model.fill import placeholders_of
 
@@ -53,13 +39,13 @@ AREAS = (
 the second line judges what a run left behind."""
 
 JOB_PARTS: dict[type, str] = {
-    World: "world",
-    RollCall: "roll",
-    Reachability: "reach",
-    Collectives: "collectives",
-    RunEvidence: "run_evidence",
-    Live: "live",
-    Settings: "settings",
+    model.World: "world",
+    model.RollCall: "roll",
+    model.Reachability: "reach",
+    model.Collectives: "collectives",
+    model.RunEvidence: "run_evidence",
+    model.Live: "live",
+    model.Settings: "settings",
 }
 
 
@@ -97,28 +83,24 @@ class Rule(Struct, frozen=True, kw_only=True):
     """
 
     code: str
-    severity: Severity
-    fault_class: FaultClass
+    severity: model.Severity
+    fault_class: model.FaultClass
     title: str
     message: str
-    remedy: str | RemedyStep | tuple[RemedyStep, ...]
+    remedy: str | model.RemedyStep | tuple[model.RemedyStep, ...]
     layer: Layer
     since: str = "0.1"
     explains: tuple[str, ...] = ()
     is_launcher_summary: bool = False
     applies: Applies | None = None
     unless: tuple[Sign, ...] = ()
-    body: Callable[..., Iterator[Hit]] | None = None
+    body: Callable[..., Iterator[model.Hit]] | None = None
     needs: tuple[Need, ...] = ()
     area: str = ""
     page: str = ""
 
-    def __call__(self, body: Callable[..., Iterator[Hit]]) -> "Rule":
-        """Register the rule under its code.
-
-        Raises:
-            AssertionError: the code is taken or malformed, or a parameter has a type no rule can ask for.
-        """
+    def __call__(self, body: Callable[..., Iterator[model.Hit]]) -> "Rule":
+        """Register the rule under its code."""
         assert re.fullmatch(r"[A-Z]{3}\d{3}", self.code), self.code
         assert self.code not in RULES, f"code {self.code} is taken by {RULES[self.code].body}"
         needs = tuple(_needs(body))
@@ -134,10 +116,10 @@ class Rule(Struct, frozen=True, kw_only=True):
         return rule
 
     @property
-    def steps(self) -> tuple[RemedyStep, ...]:
+    def steps(self) -> tuple[model.RemedyStep, ...]:
         """The steps of the remedy; a plain sentence is one step without a command."""
         if isinstance(self.remedy, str):
-            return (RemedyStep(explanation=self.remedy),)
+            return (model.RemedyStep(explanation=self.remedy),)
         return self.remedy if isinstance(self.remedy, tuple) else (self.remedy,)
 
     @property
@@ -174,9 +156,11 @@ def load_area(area: str) -> tuple[Rule, ...]:
 
 def _where(needs: tuple[Need, ...]) -> Applies:
     """Where a rule with these needs can be asked."""
-    if any(need.fact_type is Live and not need.optional for need in needs):
+    if any(need.fact_type is model.Live and not need.optional for need in needs):
         return Applies.LIVE
-    return Applies.RUN if any(need.fact_type is RunEvidence for need in needs) else Applies.CHECK | Applies.OFFLINE
+    return (
+        Applies.RUN if any(need.fact_type is model.RunEvidence for need in needs) else Applies.CHECK | Applies.OFFLINE
+    )
 
 
 def _needs(body: Callable[..., Any]) -> Iterator[Need]:
@@ -186,8 +170,8 @@ def _needs(body: Callable[..., Any]) -> Iterator[Need]:
         optional = parameter.default is None
         if optional:
             hint = next(a for a in get_args(hint) if a is not type(None))
-        per_node = get_origin(hint) is PerNode
+        per_node = get_origin(hint) is model.PerNode
         fact_type = get_args(hint)[0] if per_node else hint
-        known = NODE_FACTS.values() if per_node else {*JOB_PARTS, Analysis}
+        known = model.NODE_FACTS.values() if per_node else {*JOB_PARTS, Analysis}
         assert fact_type in known, f"{body.__module__}.{body.__name__}: no such evidence: {hint}"
         yield Need(parameter.name, fact_type, per_node, optional)

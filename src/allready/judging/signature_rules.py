@@ -10,24 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
 from allready.judging.processes import is_at_start, overcome
 from allready.judging.registry import RULES, Applies, Need, Rule, placeholders
 from allready.judging.run_signs import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
-from allready.model import (
-    Confidence,
-    Culprits,
-    Event,
-    Evidence,
-    FaultClass,
-    Hit,
-    Role,
-    RunEvidence,
-    Severity,
-    clock_time,
-)
 from allready.model.fill import NOBODY, placeholders_of
 from allready.signatures import Signature, load
 from allready.signatures.conditions import CULPRITS, hint_of
@@ -36,11 +25,11 @@ MAX_EVIDENCE = 8
 MAX_LINES_OF_A_MESSAGE = 12
 _NEEDS = (
     Need(parameter="case", fact_type=Analysis, per_node=False, optional=False),
-    Need(parameter="run", fact_type=RunEvidence, per_node=False, optional=False),
+    Need(parameter="run", fact_type=model.RunEvidence, per_node=False, optional=False),
 )
 """Of all these rules; to ask each function for its parameters took longer than to load the tables."""
 
-CONFIDENCE = {Role.ROOT: Confidence.CERTAIN, Role.RECORD: Confidence.POSSIBLE}
+CONFIDENCE = {model.Role.ROOT: model.Confidence.CERTAIN, model.Role.RECORD: model.Confidence.POSSIBLE}
 
 
 def register() -> None:
@@ -66,13 +55,13 @@ def register() -> None:
         )
 
 
-def _body(signature: Signature) -> Callable[..., Iterator[Hit]]:
-    def body(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
+def _body(signature: Signature) -> Callable[..., Iterator[model.Hit]]:
+    def body(case: Analysis, run: model.RunEvidence) -> Iterator[model.Hit]:
         del run  # what these rules are about
         events = case.of(by_signature).get(signature.id)
         if not events:  # true of nearly all of hundreds, so everything else waits
             return
-        roots = [e for e in events if e.role in {Role.ROOT, Role.RECORD}]
+        roots = [e for e in events if e.role in {model.Role.ROOT, model.Role.RECORD}]
         needed = placeholders(signature.message) | placeholders_of(signature.steps)
         groups = {name for line in signature.lines for name in line.groups}
         yield _hit(signature, roots or events, case, needed | groups)
@@ -81,46 +70,50 @@ def _body(signature: Signature) -> Callable[..., Iterator[Hit]]:
     return body
 
 
-def _hit(signature: Signature, events: Sequence[Event], case: Analysis, names: set[str]) -> Hit:
+def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, names: set[str]) -> model.Hit:
     run = case.run
     events = sorted(events, key=lambda e: (e.time_s is None, e.time_s or 0.0))
-    is_overcome = is_at_start(signature) and all(e.role is Role.ROOT and overcome(case, e) for e in events)
+    is_overcome = is_at_start(signature) and all(e.role is model.Role.ROOT and overcome(case, e) for e in events)
     if is_at_start(signature) and not is_overcome:
-        events = [e for e in events if e.role is not Role.ROOT or not overcome(case, e)]
+        events = [e for e in events if e.role is not model.Role.ROOT or not overcome(case, e)]
     first = events[0]
-    accusing = first.role in {Role.ROOT, Role.RECORD}
-    mild = signature.role is Role.ROOT and signature.severity.weight < Severity.ERROR.weight
-    culprits = accused(signature, events, run) if first.role is Role.ROOT or mild else Culprits()
+    accusing = first.role in {model.Role.ROOT, model.Role.RECORD}
+    mild = signature.role is model.Role.ROOT and signature.severity.weight < model.Severity.ERROR.weight
+    culprits = accused(signature, events, run) if first.role is model.Role.ROOT or mild else model.Culprits()
     values = dict.fromkeys(names, "?") | hint_of(signature.id, first.text) | _values(events)
     values["who"] = called(run, events)
-    confidence = Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, Confidence.CERTAIN)
+    confidence = model.Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, model.Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, run)} if culprits.nodes else set()
     is_whole = signature.culprit == "none"  # it is certain although it accuses no rank; whom it suggests is inferred
     inferred = set(culprits.nodes) - wrote or (is_whole and culprits.ranks)
-    if first.role is Role.ROOT and (inferred or (not culprits and not is_whole)):
-        confidence = Confidence.LIKELY
-    if first.role is Role.ROOT:
+    if first.role is model.Role.ROOT and (inferred or (not culprits and not is_whole)):
+        confidence = model.Confidence.LIKELY
+    if first.role is model.Role.ROOT:
         confidence = min(confidence, signature.max_confidence, key=lambda c: c.weight)
-    severity = _severity(signature, events, case) if accusing else Severity.INFO
+    severity = _severity(signature, events, case) if accusing else model.Severity.INFO
     if is_overcome:
-        severity, culprits, confidence = Severity.WARNING, Culprits(), Confidence.POSSIBLE
+        severity, culprits, confidence = model.Severity.WARNING, model.Culprits(), model.Confidence.POSSIBLE
     fault_class = signature.case_of(events, case.of(by_signature)).fault_class
     if signature.class_if_alive is not None and _lived_on(culprits.ranks, run):
-        fault_class, confidence = signature.class_if_alive, min(confidence, Confidence.LIKELY, key=lambda c: c.weight)
-    return Hit(
+        fault_class, confidence = (
+            signature.class_if_alive,
+            min(confidence, model.Confidence.LIKELY, key=lambda c: c.weight),
+        )
+    return model.Hit(
         values=values,
         culprits=culprits,
         severity=severity,
         fault_class=fault_class,
         confidence=confidence,
-        fault_time=clock_time(first.time_s),
+        fault_time=model.clock_time(first.time_s),
         evidence=tuple(
-            Evidence(source=str(e.origin), text=e.text, time=clock_time(e.time_s)) for e in events[:MAX_EVIDENCE]
+            model.Evidence(source=str(e.origin), text=e.text, time=model.clock_time(e.time_s))
+            for e in events[:MAX_EVIDENCE]
         ),
     )
 
 
-def _values(events: Sequence[Event]) -> dict[str, str]:
+def _values(events: Sequence[model.Event]) -> dict[str, str]:
     """Of the first line, and of those of the same writer right below it that belong to the same message: launchers
     write the rank in one line and the exit code in the next."""
     first = events[0]
@@ -139,9 +132,9 @@ def _values(events: Sequence[Event]) -> dict[str, str]:
     return values
 
 
-def called(run: RunEvidence, events: Sequence[Event]) -> str:
+def called(run: model.RunEvidence, events: Sequence[model.Event]) -> str:
     """The ranks that wrote them; where none is known, host and process of the first, as far as they are."""
-    ranks = _writers(events)
+    ranks = {e.origin.rank for e in events if e.origin.rank is not None}
     if ranks:
         return who(run, ranks)
     origin = events[0].origin
@@ -151,28 +144,24 @@ def called(run: RunEvidence, events: Sequence[Event]) -> str:
     return f"{host} (pid {origin.pid})" if host else f"pid {origin.pid}"
 
 
-def _severity(signature: Signature, events: Sequence[Event], case: Analysis) -> Severity | None:
+def _severity(signature: Signature, events: Sequence[model.Event], case: Analysis) -> model.Severity | None:
     """As the table has it for such lines.  That sizes differ is an echo where records show whose differ."""
-    is_desync = signature.fault_class in {FaultClass.DESYNC_ARGS, FaultClass.DESYNC_FLOW}
+    is_desync = signature.fault_class in {model.FaultClass.DESYNC_ARGS, model.FaultClass.DESYNC_FLOW}
     if is_desync and signature.culprit == "none" and any(m.odd for m in case.run.mismatches):
-        return Severity.WARNING
+        return model.Severity.WARNING
     return signature.case_of(events, case.of(by_signature)).severity
 
 
-def _writers(events: Sequence[Event]) -> tuple[int, ...]:
-    return tuple(sorted({e.origin.rank for e in events if e.origin.rank is not None}))
-
-
-def _lived_on(ranks: Sequence[int], run: RunEvidence) -> bool:
+def _lived_on(ranks: Sequence[int], run: model.RunEvidence) -> bool:
     """Whether all of them were seen when they were missed: their launcher had to end them, or somebody took stacks."""
     ended = {d.rank for d in run.deaths if not d.by_launcher and not d.earlier}
     seen = {d.rank for d in run.deaths if d.by_launcher} | {s.rank for s in run.stacks if s.role == "rank"}
     return bool(ranks) and all(r in seen and r not in ended for r in ranks)
 
 
-def accused(signature: Signature, events: Sequence[Event], run: RunEvidence) -> Culprits:
+def accused(signature: Signature, events: Sequence[model.Event], run: model.RunEvidence) -> model.Culprits:
     """Whom lines of one signature accuse, as ranks or nodes of this run; empty when that cannot be said."""
-    accusing = [e for e in events if e.role in {Role.ROOT, Role.RECORD}]
+    accusing = [e for e in events if e.role in {model.Role.ROOT, model.Role.RECORD}]
     ranks: set[int] = set()
     nodes: set[int] = set()
     for event in accusing:
@@ -183,15 +172,15 @@ def accused(signature: Signature, events: Sequence[Event], run: RunEvidence) -> 
         ranks |= CULPRITS[signature.id](accusing)
     if signature.culprit == "ranks" and run.expected_ranks and len(ranks) >= run.expected_ranks:
         ranks.clear()  # everybody is nobody
-    if signature.fault_class is FaultClass.START_ABSENT and not ranks | nodes:
+    if signature.fault_class is model.FaultClass.START_ABSENT and not ranks | nodes:
         ranks |= _absentees(events, run)
         nodes |= set() if ranks else _silent_nodes(events, run)
     if nodes and signature.variables:
         nodes |= _not_cleared(signature.variables, events, run)
-    return Culprits(ranks=tuple(sorted(ranks)), nodes=tuple(sorted(nodes)), variables=signature.variables)
+    return model.Culprits(ranks=tuple(sorted(ranks)), nodes=tuple(sorted(nodes)), variables=signature.variables)
 
 
-def _named(culprit: str, event: Event, run: RunEvidence) -> tuple[set[int], set[int]]:
+def _named(culprit: str, event: model.Event, run: model.RunEvidence) -> tuple[set[int], set[int]]:
     """Ranks and nodes that one line names."""
     own = set() if event.origin.rank is None else {event.origin.rank}
     match culprit:
@@ -209,7 +198,7 @@ def _named(culprit: str, event: Event, run: RunEvidence) -> tuple[set[int], set[
             return set(), set()
 
 
-def _absentees(events: Sequence[Event], run: RunEvidence) -> set[int]:
+def _absentees(events: Sequence[model.Event], run: model.RunEvidence) -> set[int]:
     """Who is missing, where lines tell how many came: the ranks of which no source shows anything, if they are as "
     "many."""
     spoken = {e.origin.rank for e in run.events} | {p.rank for p in run.processes} | {d.rank for d in run.deaths}
@@ -227,7 +216,7 @@ def _absentees(events: Sequence[Event], run: RunEvidence) -> set[int]:
     return gaps if is_minority(len(gaps), len(gaps | known)) else set()
 
 
-def _silent_nodes(events: Sequence[Event], run: RunEvidence) -> set[int]:
+def _silent_nodes(events: Sequence[model.Event], run: model.RunEvidence) -> set[int]:
     """Nodes of which only a launcher speaks, where others say that somebody did not come; none if these are fewer.
 
     Not where ranks have files of their own, which may lack, nor nodes that were ended when the first gave up: they may
@@ -247,7 +236,7 @@ def _silent_nodes(events: Sequence[Event], run: RunEvidence) -> set[int]:
     return silent if len(silent) < len(waited) + 1 and waited else set()
 
 
-def _ended_with(events: Sequence[Event], run: RunEvidence) -> set[int]:
+def _ended_with(events: Sequence[model.Event], run: model.RunEvidence) -> set[int]:
     """Nodes whose launcher ended their processes as soon as the first of `events` had been written."""
     since_s = min((e.time_s for e in events if e.time_s is not None), default=None)
     ended: dict[int, float] = {}
@@ -258,7 +247,7 @@ def _ended_with(events: Sequence[Event], run: RunEvidence) -> set[int]:
     return {n for n, time_s in ended.items() if since_s is not None and time_s <= since_s + TIME_TO_SPEAK_S}
 
 
-def _not_cleared(variables: tuple[str, ...], events: Sequence[Event], run: RunEvidence) -> set[int]:
+def _not_cleared(variables: tuple[str, ...], events: Sequence[model.Event], run: model.RunEvidence) -> set[int]:
     """Nodes that ended before they could show what the variable does there.
 
     Launchers hand one environment to every node, and the first that fails ends the others: a node is cleared by another
@@ -277,7 +266,7 @@ def _not_cleared(variables: tuple[str, ...], events: Sequence[Event], run: RunEv
     return set(run.node_numbers.values()) - cleared
 
 
-def _nodes_of(event: Event, run: RunEvidence) -> set[int]:
+def _nodes_of(event: model.Event, run: model.RunEvidence) -> set[int]:
     if event.origin.rank is not None and event.origin.rank in run.node_of_rank:
         return {run.node_of_rank[event.origin.rank]}
     number = run.node_numbers.get(event.origin.node or "") if event.origin.node else None

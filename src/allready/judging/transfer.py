@@ -14,10 +14,7 @@ _DEFAULTS: Mapping[int, Mapping[str, str]] = {
         "nccl": "the time that NCCL tries to connect (34 attempts)",
     },
     100: {"jax": "the default of JAX for missed heartbeats"},
-    300: {
-        "jax": "the default of JAX for initialization and for shutdown",
-        "store": "the default of torch's TCPStore",
-    },
+    300: {"jax": "the default of JAX for initialization and for shutdown", "store": "the default of torch's TCPStore"},
     480: {"heartbeat": "the default of torch's heartbeat monitor (TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC)"},
     600: {
         "nccl": "the default of torch for NCCL collectives",

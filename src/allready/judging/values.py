@@ -4,18 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from allready.model import (
-    Collectives,
-    Evidence,
-    Fleet,
-    GpuFacts,
-    LaunchFacts,
-    PerNode,
-    RankState,
-    RemedyStep,
-    StageResult,
-    World,
-)
+from allready import model
 
 Key = TypeVar("Key")
 Member = TypeVar("Member")
@@ -40,15 +29,9 @@ def listed(items: Sequence[str], most: int, separator: str = ", ") -> str:
 MAX_EVIDENCE = 16
 
 
-def seen(source: str, texts: Mapping[int, str], *, most: int = MAX_EVIDENCE) -> tuple[Evidence, ...]:
-    """What `source` shows on each of the first nodes.
-
-    Args:
-        source: where it was read.
-        texts: node rank -> what was read there.
-        most: of them.
-    """
-    return tuple(Evidence(source=source, text=text, node_rank=node) for node, text in list(texts.items())[:most])
+def seen(source: str, texts: Mapping[int, str], *, most: int = MAX_EVIDENCE) -> tuple[model.Evidence, ...]:
+    """What `source` shows on each of the first nodes."""
+    return tuple(model.Evidence(source=source, text=text, node_rank=node) for node, text in list(texts.items())[:most])
 
 
 def grouped(members: Iterable[tuple[Key, Member]]) -> dict[Key, tuple[Member, ...]]:
@@ -59,7 +42,7 @@ def grouped(members: Iterable[tuple[Key, Member]]) -> dict[Key, tuple[Member, ..
     return {key: tuple(group) for key, group in found.items()}
 
 
-def rank_label(world: World, rank: int, pid: int | None = None) -> str:
+def rank_label(world: model.World, rank: int, pid: int | None = None) -> str:
     """`3 (gpu01, pid 1234)`, with what is known."""
     node = world.node_of(rank)
     name = next((n.name for n in world.nodes if n.node_rank == node and n.name), None)
@@ -67,19 +50,19 @@ def rank_label(world: World, rank: int, pid: int | None = None) -> str:
     return f"{rank} ({about})" if about else str(rank)
 
 
-def rank_labels(world: World, states: Iterable[RankState], *, most: int = 8) -> str:
+def rank_labels(world: model.World, states: Iterable[model.RankState], *, most: int = 8) -> str:
     """Labels of the ranks in `states`, joined by commas; beyond `most` only how many are left."""
     return listed([rank_label(world, s.rank, s.pid) for s in states], most)
 
 
-def stage_label(stage: StageResult) -> str:
+def stage_label(stage: model.StageResult) -> str:
     """`nccl_small`, or `sweep (1 MiB, #3)` where the size and the iteration are known."""
     at = [size(stage.size_bytes)] if stage.size_bytes is not None else []
     at += [f"#{stage.iteration}"] if stage.iteration is not None else []
     return f"{stage.name} ({', '.join(at)})" if at else stage.name
 
 
-def on_nodes(world: World, node_ranks: Sequence[int]) -> str:
+def on_nodes(world: model.World, node_ranks: Sequence[int]) -> str:
     """Labels of nodes, or "?" when none is known."""
     return world.labels(sorted(set(node_ranks))) or "?"
 
@@ -93,13 +76,13 @@ MAX_COMMANDS = 4
 PROCESSES = "processes"
 """Value of a hit that the engine adds for a remedy's step with `each="processes"`: `processes_of` its culprits."""
 
-PROCESS_STATE = RemedyStep(
+PROCESS_STATE = model.RemedyStep(
     each=PROCESSES,
     where="{host}",
     command="ps -o pid,stat,wchan,lstart -p {pid}",
     explanation="check that rank {rank} runs (state T: stopped, D: waits for storage)",
 )
-KILLED_BY = RemedyStep(
+KILLED_BY = model.RemedyStep(
     each=PROCESSES,
     where="{host}",
     command="dmesg -T | tail -50",
@@ -107,7 +90,7 @@ KILLED_BY = RemedyStep(
 )
 
 
-def processes_of(fleet: Fleet, ranks: Sequence[int]) -> tuple[dict[str, str], ...]:
+def processes_of(fleet: model.Fleet, ranks: Sequence[int]) -> tuple[dict[str, str], ...]:
     """Values `rank`, `pid` and `host` of a remedy's step that is there for each of these ranks, as far as known."""
     living = fleet.live.ranks() if fleet.live is not None else {}
     left = {p.rank: p for p in fleet.run_evidence.processes} if fleet.run_evidence is not None else {}
@@ -120,26 +103,28 @@ def processes_of(fleet: Fleet, ranks: Sequence[int]) -> tuple[dict[str, str], ..
     return tuple(found) or ({"rank": "?", "pid": "?", "host": "?"},)
 
 
-def commands(world: World, of_nodes: Iterable[NodeCommand]) -> tuple[dict[str, str], ...]:
+def commands(world: model.World, of_nodes: Iterable[NodeCommand]) -> tuple[dict[str, str], ...]:
     """Values `command` and `on` of a remedy's step that is there for each group of nodes with another command."""
     return tuple({"command": text, "on": on_nodes(world, nodes)} for text, nodes in list(of_nodes)[:MAX_COMMANDS])
 
 
-def wants_nccl(node: int, launch: PerNode[LaunchFacts], gpu: PerNode[GpuFacts] | None) -> bool:
+def wants_nccl(node: int, launch: model.PerNode[model.LaunchFacts], gpu: model.PerNode[model.GpuFacts] | None) -> bool:
     """Whether the job will use NCCL: asked for on this node, or not said and every node has GPUs that it may use."""
     if launch[node].backend in {"nccl", "gloo"}:
         return launch[node].backend == "nccl"
     return gpu is not None and len(gpu) > 0 and all(facts.visible for facts in gpu.values())
 
 
-def nccl_nodes(nodes: Iterable[int], launch: PerNode[LaunchFacts], gpu: PerNode[GpuFacts] | None) -> frozenset[int]:
+def nccl_nodes(
+    nodes: Iterable[int], launch: model.PerNode[model.LaunchFacts], gpu: model.PerNode[model.GpuFacts] | None
+) -> frozenset[int]:
     """The nodes among `nodes` that will use NCCL; a node of whose job nothing is known is assumed to use it."""
     one_of = {job.backend: node for node, job in launch.items()}
     wants = {backend: wants_nccl(node, launch, gpu) for backend, node in one_of.items()}
     return frozenset(n for n in nodes if n not in launch or wants[launch[n].backend])
 
 
-def nccl_worked(collectives: Collectives | None) -> bool:
+def nccl_worked(collectives: model.Collectives | None) -> bool:
     """Whether NCCL moved data between all ranks of the job in this very check."""
     if collectives is None or not collectives.runs or collectives.runs[0].backend != "nccl":
         return False
@@ -147,7 +132,7 @@ def nccl_worked(collectives: Collectives | None) -> bool:
     return run.bad is None and any(s.name in {"nccl_small", "sweep"} and s.outcome == "ok" for s in run.stages)
 
 
-def used_gpus(launch: LaunchFacts, gpu: GpuFacts) -> tuple[int, ...]:
+def used_gpus(launch: model.LaunchFacts, gpu: model.GpuFacts) -> tuple[int, ...]:
     """NVML indices of the GPUs that this node's ranks will take, by local rank; tokens we cannot place are left out."""
     if launch.devices:
         places = [gpu_index(token, gpu) for token in launch.devices]
@@ -155,7 +140,7 @@ def used_gpus(launch: LaunchFacts, gpu: GpuFacts) -> tuple[int, ...]:
     return gpu.visible[: launch.nproc_per_node]
 
 
-def gpu_index(token: str, gpu: GpuFacts) -> int | None:
+def gpu_index(token: str, gpu: model.GpuFacts) -> int | None:
     """NVML index of a GPU named as CUDA_VISIBLE_DEVICES names it: a number, or a UUID that may be cut short."""
     token = token.strip()
     if number := re.fullmatch(r"\d{1,4}", token):

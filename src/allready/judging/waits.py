@@ -140,10 +140,7 @@ def _with_pending(group: GroupProgress) -> GroupProgress:
             return None
         return position.last or Operation(seq=top, name=kind or "?")
 
-    return replace(
-        group,
-        positions={r: replace(p, stuck=p.stuck or pending(p)) for r, p in group.positions.items()},
-    )
+    return replace(group, positions={r: replace(p, stuck=p.stuck or pending(p)) for r, p in group.positions.items()})
 
 
 def _kind_that_differs(positions: Sequence[Position]) -> str:
@@ -159,11 +156,7 @@ def snapshot_of(source: str, groups: Sequence[GroupProgress], *, is_still: bool 
 
 
 def _snapshot(
-    source: str,
-    groups: Sequence[GroupProgress],
-    *,
-    waits_in: Callable[[GroupProgress], Sequence[Wait]],
-    is_still: bool,
+    source: str, groups: Sequence[GroupProgress], *, waits_in: Callable[[GroupProgress], Sequence[Wait]], is_still: bool
 ) -> WaitSnapshot | None:
     if not groups:
         return None

@@ -4,7 +4,8 @@
         with lab.apply(PortDropped(node=0, port=29500)):
             done = lab.run(1, ["nc", "-zw1", "node0", "29500"])
 
-Nothing else in allready imports this package.
+A mistake of the caller raises UsageError, what this machine cannot do LabError.  Nothing else in allready imports this
+package.
 """
 
 from allready.lab.lab import AppliedFault, Lab, names, probe, take_down

@@ -18,11 +18,7 @@ TIMEOUT_S = 30.0
 
 
 def run_tool(argv: Sequence[str], text: str = "") -> str:
-    """Run one program to its end and give its standard output.
-
-    Raises:
-        LabError: it failed, or took longer than 30 s; carries its own words.
-    """
+    """Run one program to its end and give its standard output."""
     environ = os.environ | {"LC_ALL": "C"}
     try:
         done = subprocess.run(  # started in its own session; subprocess.run kills and reaps it at the deadline
@@ -57,11 +53,7 @@ def netlink_plan(record: Record, ops: Sequence[Op]) -> str:
 
 
 def netlink_answer(text: str) -> list[str]:
-    """What was skipped, because it was optional and this kernel cannot do it.
-
-    Raises:
-        LabError: the operations failed; names it and the reason.
-    """
+    """What was skipped, because it was optional and this kernel cannot do it."""
     try:
         answer: dict[str, Any] = json.loads(text)
     except ValueError as error:
@@ -95,11 +87,7 @@ def _mount(record: Record, node: int, *argv: str) -> None:
 
 
 def apply(record: Record, fault_id: int, effects: Sequence[Effect]) -> None:
-    """Do all of `effects`; when one fails, those before it are taken back.
-
-    Raises:
-        LabError: one failed; the lab is as before.
-    """
+    """Do all of `effects`; when one fails, those before it are taken back."""
     done: list[Effect] = []
     try:
         for effect in effects:
@@ -122,21 +110,12 @@ def apply(record: Record, fault_id: int, effects: Sequence[Effect]) -> None:
         take_back(record, fault_id, done)
         if isinstance(effect, Links):  # a part of it may be done; what is not there cannot be taken back
             for op in effect.undo:
-                try_to_change(record, op)
+                change_links(record, [op | {"optional": 1}])
         raise error from None
 
 
-def try_to_change(record: Record, op: Op) -> None:
-    """One netlink operation that may fail because there is nothing to take back."""
-    change_links(record, [op | {"optional": 1}])
-
-
 def take_back(record: Record, fault_id: int, effects: Sequence[Effect]) -> None:
-    """Undo all of `effects`, in reverse order.
-
-    Raises:
-        LabError: one could not be undone, for example because a command in the lab removed it.
-    """
+    """Undo all of `effects`, in reverse order."""
     for effect in reversed(effects):
         if isinstance(effect, Filter):
             _nft(record, effect.node, "delete", "table", "inet", table(fault_id))

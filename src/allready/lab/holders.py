@@ -34,11 +34,7 @@ mount -n --move "$3" /sys
 
 
 def tool(name: str, package: str) -> str:
-    """Path of a program, also when PATH lacks the sbin folders.
-
-    Raises:
-        LabError: it is not installed; names the package.
-    """
+    """Path of a program, also when PATH lacks the sbin folders."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:{_SBIN}")
     if found is None:
         raise LabError(
@@ -51,11 +47,7 @@ class Holder:
     """A holder that has not been confirmed yet; `close` without `confirm` ends it."""
 
     def __init__(self, argv: Sequence[str]) -> None:
-        """Start `argv` in a session of its own.
-
-        Raises:
-            LabError: it cannot be started.
-        """
+        """Start `argv` in a session of its own."""
         self.pid = 0
         self._settled = False
         stdin, self._gate = os.pipe()
@@ -73,11 +65,7 @@ class Holder:
             os.close(stdout)
 
     def wait_ready(self, deadline: float) -> ProcessId:
-        """Wait until the namespaces are there.
-
-        Raises:
-            LabError: they could not be made; with the kernel's or the tool's reason.
-        """
+        """Wait until the namespaces are there."""
         text = b""
         while b"ready\n" not in text:
             left_s = deadline - time.monotonic()

@@ -311,11 +311,7 @@ class Lab:
         self._change(change)
 
     def num_dropped(self, fault_id: int) -> int:
-        """Packets dropped so far by the filters of a fault in force.
-
-        Raises:
-            UsageError: no fault of that id is in force.
-        """
+        """Packets dropped so far by the filters of a fault in force."""
         own = self.record()
         return effects.num_dropped(own, fault_id, self._active(own, fault_id).effects(LabView.of(own)))
 
@@ -374,8 +370,7 @@ def probe(*, packet_filters: bool = False) -> str | None:
 
     It makes a lab of one node and takes it down again, in less than a second.
 
-    Args:
-        packet_filters: also try a fault that needs nft.
+    `packet_filters`: also try a fault that needs nft.
     """
     try:
         holders.tool("unshare", "util-linux")

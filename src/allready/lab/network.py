@@ -35,11 +35,7 @@ class LabView(Struct, frozen=True):
 
     @classmethod
     def checked(cls, num_nodes: int, subnet: str, subnet6: str, mtu_bytes: int) -> "LabView":
-        """Parse and check what a person asked for.
-
-        Raises:
-            UsageError: not a network of a lab, or too small for so many nodes.
-        """
+        """Parse and check what a person asked for."""
         if not 1 <= num_nodes <= MAX_NODES:
             raise UsageError("a lab has 1 to {limit} nodes, not {num_nodes}", limit=MAX_NODES, num_nodes=num_nodes)
         try:

@@ -75,11 +75,7 @@ def default_state_dir() -> Path:
 
 
 def check_name(name: str) -> str:
-    """`name` itself.
-
-    Raises:
-        UsageError: not usable as the name of a lab.
-    """
+    """`name` itself."""
     if not _NAME.fullmatch(name):
         raise UsageError("{name!r} is not a valid lab name; use up to 40 letters, digits, '-', '_', '.'", name=name)
     return name
@@ -140,11 +136,7 @@ def is_alive(record: Record) -> bool:
 
 
 def create(state_dir: Path, name: str) -> Path:
-    """Make the folder of a new lab.
-
-    Raises:
-        UsageError: there is a lab of that name.
-    """
+    """Make the folder of a new lab."""
     for _ in range(10):  # the last `down` removes the empty state folder, perhaps right now
         _make_state_dir(state_dir)
         try:

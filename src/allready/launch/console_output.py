@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from allready.launch.log_relay_client import LogRelayClient
 from allready.launch.logs import Tail
 from allready.launch.request import Note
@@ -19,12 +21,11 @@ _RESTART_EVERY_S = 1.0
 _STUCK_S = 10.0  # the reader of our lines (a terminal that is held) took nothing for so long
 
 
-class _Source:
-    def __init__(self, rank: int, stream: str, tail: Tail) -> None:
-        self.rank = rank
-        self.stream = stream
-        self.tail = tail
-        self.is_ending = False
+class _Source(Struct):
+    rank: int
+    stream: str
+    tail: Tail
+    is_ending: bool = False
 
 
 class ConsoleOutput:

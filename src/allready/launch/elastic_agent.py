@@ -155,12 +155,7 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         )
 
     def _await_listener(self, address: str, port: int) -> None:
-        """Until the store's node listens.
-
-        Raises:
-            AttemptStopped: `stop` was set.
-            TimeoutError: it does not in time.
-        """
+        """Until the store's node listens; TimeoutError where it does not in time."""
         limit_s = self._plan.join_timeout_s
         deadline = time.monotonic() + limit_s
         while True:
@@ -176,13 +171,7 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
             self._pause(is_needed=True)
 
     def _await_nodes(self, store: Any, word: str, timeout_s: float, *, is_needed: bool) -> None:
-        """Until every node has set its key `word`.
-
-        Raises:
-            AttemptStopped: `stop` was set.
-            TimeoutError: some have not in time.
-            RuntimeError: the store is gone.
-        """
+        """Until every node has set its key `word`; TimeoutError where some have not, RuntimeError without a store."""
         keys = [f"allready/{word}/{place}" for place in range(self._plan.num_nodes)]
         store.set(keys[self._plan.node_rank], "1")
         deadline = time.monotonic() + timeout_s

@@ -7,6 +7,8 @@ as torchrun reads them, then the scheduler's), [node] of the configuration file,
 import argparse
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ from allready.launch.rendezvous import Rendezvous
 from allready.launch.request import DEFAULT_WAIT_S, Command, RunRequest
 
 DEFAULT_GRACE_S = 30.0
+XPU_DEADLINE_S = 60.0
+_ASK_XPUS = "import torch; print(torch.xpu.device_count() if hasattr(torch, 'xpu') and torch.xpu.is_available() else 0)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,11 +96,7 @@ def request_from(
 ) -> RunRequest:
     """One node's orders.  `acts` False in it: another task of the same node does the work; end with 0.
 
-    Args:
-        args: from a parser of `add_arguments`; `report_dir` and `lang` are taken from it where they are.
-        environ: the environment to read.
-        count_gpus: called only when the number of GPUs matters.
-        read_config: (path, node name or None) -> what the file sets for this node.
+    `args` is from a parser of `add_arguments`; `count_gpus` is called only when the number of GPUs matters.
 
     Raises:
         UsageError: something needed is missing, malformed, out of range, contradictory or cannot work.
@@ -173,11 +173,7 @@ def request_from(
 
 
 def to_argv(args: argparse.Namespace, *, without: Sequence[str] = ()) -> list[str]:
-    """The flags of `args` as words for another `allready run`, without those named (by dest); SCRIPT comes last.
-
-    Raises:
-        UsageError: there is no script.
-    """
+    """The flags of `args` as words for another `allready run`, without those named (by dest); SCRIPT comes last."""
     words = []
     for flag in FLAGS:
         value = getattr(args, flag.dest, None)
@@ -280,24 +276,43 @@ def _layout(
 
 
 def as_number(asked: int | str | None, count_gpus: Callable[[], int]) -> int | None:
-    """torchrun's words for a number of ranks; `cpu` is one per CPU that this process may use.
-
-    Raises:
-        UsageError: `gpu` or `xpu`, and there is none.
-    """
+    """torchrun's words for a number of ranks; `cpu` is one per CPU that this process may use."""
     if asked is None or isinstance(asked, int):
         return asked
     num_cpus = len(os.sched_getaffinity(0))
     if asked == "cpu":
         return num_cpus
     if asked == "xpu":
-        from allready.launch.xpu import count_xpus
-
-        return count_xpus()
+        return _count_xpus()
     num_gpus = count_gpus()
     if asked == "gpu" and not num_gpus:
         raise UsageError("--nproc-per-node gpu: no GPU is visible on this machine")
     return num_gpus or num_cpus
+
+
+def _count_xpus() -> int:
+    """How many XPUs torch sees, asked in a process of its own: a driver may crash or hang."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _ASK_XPUS],
+            capture_output=True,
+            text=True,
+            timeout=XPU_DEADLINE_S,
+            check=False,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise UsageError(
+            "--nproc-per-node xpu: torch did not count the XPUs within {deadline_s:.0f} s", deadline_s=XPU_DEADLINE_S
+        ) from None
+    words = done.stdout.split()
+    if done.returncode or not words or not words[-1].isdecimal():
+        last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        raise UsageError("--nproc-per-node xpu: torch cannot count the XPUs: {error}", error=last[:300])
+    if int(words[-1]) < 1:
+        raise UsageError("--nproc-per-node xpu: no XPU is visible to torch on this machine")
+    return int(words[-1])
 
 
 def _num_nodes(options: OptionSources, rendezvous: Rendezvous, num_nodes: int) -> tuple[int, int]:

@@ -29,9 +29,6 @@ def coordinator_ports() -> tuple[int, ...]:
 
     They lie below the range from which the kernel picks ports for outgoing connections, so that none of these takes
     one in the meantime.
-
-    Raises:
-        UsageError: no port of the range is free.
     """
     low, high = _LOWEST_PORT, max(_LOWEST_PORT + 1000, _first_ephemeral() - 1)
     candidates = random.SystemRandom().sample(range(low, high + 1), min(high - low + 1, _TRIES))
@@ -60,8 +57,6 @@ def jax_environment(
     Args:
         request: this node's orders (attempts, time-out, back-off, ranks per node).
         process_id: the global rank.
-        local_rank: on this node.
-        num_processes: of the job.
         host: name or address of process 0's node, as the others reach it.
         port: the first of `coordinator_ports`, from process 0's node.
         run_dir: of this node's agent, whose socket the rank asks.

@@ -77,10 +77,8 @@ def pause(wait_s: float) -> None:
 def meet(orders: Orders, *, failed: int = 0, patience_s: float = 0.0) -> tuple[str, int]:
     """Wait until all processes are here and reach process 0: (the coordinator's address, attempts that failed so far).
 
-    Args:
-        orders: of the agent.
-        failed: attempts that are used up already.
-        patience_s: go on at least so long, whatever the number of attempts (the script's own time-out).
+    `failed` attempts are used up already; it goes on for at least `patience_s` (the script's own time-out), whatever
+    the number of attempts.
 
     Raises:
         GiveUpError: all attempts are used up, or the agent is gone.

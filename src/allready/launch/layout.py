@@ -48,10 +48,8 @@ def lay_out(
     Args:
         flags: field -> value, None where the user gave none; `nproc_per_node` may be "gpu", "cpu" or "auto",
             `devices` a tuple of device names.
-        environ: the environment to read.
         count_gpus: called only when the number of GPUs matters.
         backend: nccl, gloo or None (to be chosen by what is there).
-        framework: torch or jax.
         fallback: field -> value where neither flag nor scheduler sets it (a configuration file).
         by_agreement: the nodes can agree on node ranks and meet elsewhere: neither a missing node rank nor a missing
             master is an error.  `sources` then lacks `node_rank` or `master_addr`.
@@ -226,11 +224,7 @@ def _check_ranges(launch: LaunchFacts) -> None:
 
 
 def first_of_nodelist(text: str) -> str:
-    """First host of a Slurm node list: `gpu[003-007,11],login1` gives gpu003.
-
-    Raises:
-        UsageError: the list is malformed.
-    """
+    """First host of a Slurm node list: `gpu[003-007,11],login1` gives gpu003."""
     match = re.match(r"^([^\[\],\s]*)(?:\[([^\]]+)\])?([^\[\],\s]*)(?=,|\[|$)", text)
     if not match or not match.group(0):
         raise UsageError("not a Slurm node list: {text!r}", text=text)
@@ -243,11 +237,7 @@ def first_of_nodelist(text: str) -> str:
 
 
 def tasks_on_node(text: str, node_rank: int) -> int:
-    """Slurm's tasks per node, `2(x3),1`, at place `node_rank`.
-
-    Raises:
-        UsageError: malformed, or shorter than `node_rank`.
-    """
+    """Slurm's tasks per node, `2(x3),1`, at place `node_rank`."""
     place = 0
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())

@@ -60,11 +60,7 @@ class OptionSources:
 
 
 def of_variable(flag: Flag, environ: Mapping[str, str]) -> Any:
-    """The value of PET_NAME, None where it is unset or empty.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """The value of PET_NAME, None where it is unset or empty."""
     name = f"PET_{flag.dest.upper()}"
     text = environ.get(name, "")
     if not text:

@@ -115,11 +115,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
 def explained(end: ProcessEnd, tail: bytes, *, by_us: bool = False, error: str = "") -> ProcessEnd:
     """The end of a rank with its cause.
 
-    Args:
-        end: its exit code or signal.
-        tail: the last of its output (TAIL_BYTES are enough).
-        by_us: it ran when we terminated the attempt, so that its end is no cause.
-        error: the content of torch's error file, if it wrote one.
+    `tail` is the last of its output (TAIL_BYTES are enough), `error` the content of torch's error file.  `by_us`: it
+    ran when we terminated the attempt, so that its end is no cause.
     """
     if end.is_success:
         return replace(end, cause=EndCause.SUCCESS)
@@ -146,14 +143,12 @@ def outcome_of(
     """How the attempt ended, by the reports of all nodes.
 
     Args:
-        ranks: of all nodes.
         clock_offsets_s: rank -> how far its node's clock is ahead of ours.
         lost_nodes: node -> why its connection ended.
         stopped_by: "user" (a signal to the agent), "hang" (on our judge's word, as the user had asked), "".
         stop_signal: what the user sent: "SIGTERM", "SIGINT".
         problem, problem_kind: of the `AttemptResult`, where ranks could not be started.
-        verdict: the judge's at that moment or None.
-        retry_user_errors: the user wants these retried as well.
+        verdict: the judge's at that moment.
     """
     offsets, lost = clock_offsets_s or {}, lost_nodes or {}
     ranks = tuple(ranks)

@@ -106,11 +106,7 @@ def end_ranks(plan: AttemptPlan, group: WorkerGroup, result: AttemptResult, befo
 
 
 def workers_of(plan: AttemptPlan, environs: Sequence[Mapping[str, str]]) -> list[Worker]:
-    """The ranks to start; `environs` by local rank.
-
-    Raises:
-        FileNotFoundError: there is no such program.
-    """
+    """The ranks to start; `environs` by local rank."""
     return [
         Worker(
             rank=plan.first_rank + local_rank,
@@ -176,11 +172,7 @@ def rank_variables(plan: AttemptPlan, local_rank: int) -> dict[str, str]:
 
 
 def virtual_local_rank(environ: Mapping[str, str], local_rank: int) -> dict[str, str]:
-    """torchrun's --virtual-local-rank: the rank sees one GPU, and is local rank 0.
-
-    Raises:
-        ValueError: CUDA_VISIBLE_DEVICES names fewer GPUs than there are ranks.
-    """
+    """torchrun's --virtual-local-rank: the rank sees one GPU, and is local rank 0."""
     before = environ.get("CUDA_VISIBLE_DEVICES")
     names = None if before is None else [name.strip() for name in before.split(",")]
     if names is not None and local_rank >= len(names):

@@ -60,11 +60,7 @@ class Rendezvous:
 
 
 def split_endpoint(text: str, source: str = "--rdzv-endpoint") -> tuple[str, int | None]:
-    """`host`, `host:port`, `[::1]:port`, `[::1]`, `::1` as (host, port or None).
-
-    Raises:
-        UsageError: none of these.
-    """
+    """`host`, `host:port`, `[::1]:port`, `[::1]`, `::1` as (host, port or None)."""
     word = text.strip()
     match = re.fullmatch(r"\[([0-9A-Za-z:.%_-]+)\](?::(\d{1,5}))?|([^\s:\[\]/,]+)(?::(\d{1,5}))?", word)
     if match:

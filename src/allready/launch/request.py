@@ -25,8 +25,7 @@ class Command(Struct, frozen=True, kw_only=True):
     def missing(self, search_path: str | None = None) -> str:
         """The script or program, if it does not exist on this machine; a module's place only Python finds out.
 
-        Args:
-            search_path: of programs, where it is not this process's PATH.
+        `search_path`: of programs, where it is not this process's PATH.
         """
         if self.is_module or "$" in self.target:  # ${local_rank}: another file for every rank
             return ""

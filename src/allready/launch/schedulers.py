@@ -45,10 +45,7 @@ def _v(*names: str, kind: str = "int") -> tuple[Variable, ...]:
     return tuple(Variable(name, kind) for name in names)
 
 
-_MASTER = {
-    "master_addr": _v("MASTER_ADDR", kind="text"),
-    "master_port": _v("MASTER_PORT"),
-}
+_MASTER = {"master_addr": _v("MASTER_ADDR", kind="text"), "master_port": _v("MASTER_PORT")}
 
 TORCHRUN = Scheduler(
     name="torchrun",
@@ -135,11 +132,7 @@ PYTORCHJOB_V1 = Scheduler(
     name="kubernetes-pytorchjob-v1",
     detect=("KUBERNETES_SERVICE_HOST", "MASTER_ADDR", "WORLD_SIZE", "RANK"),
     absent=("LOCAL_RANK", "PET_NNODES"),
-    fields={
-        "num_nodes": _v("WORLD_SIZE"),
-        "node_rank": _v("RANK"),
-        **_MASTER,
-    },
+    fields={"num_nodes": _v("WORLD_SIZE"), "node_rank": _v("RANK"), **_MASTER},
 )
 
 INDEXED_JOB = Scheduler(

@@ -71,8 +71,6 @@ async def run_hosts(
 
     Args:
         commands: words for each host, of `agent_commands`; the first word is a program.
-        targets: the hosts.
-        options: how to connect.
         on_line: (node rank, "stdout" or "stderr", line without its end) for whatever the commands print.
         on_note: gets what the user should know when a host fails.
     """

@@ -88,11 +88,7 @@ def parse_hosts(words: Sequence[str]) -> tuple[Target, ...]:
 
 
 def options_from(args: argparse.Namespace, environ: Mapping[str, str]) -> SshOptions:
-    """From the flags of `run`.
-
-    Raises:
-        UsageError: an --ssh-option that is none, or a variable that may not be passed.
-    """
+    """From the flags of `run`."""
     for option in args.ssh_option or ():
         if not _OPTION.fullmatch(option) or "\n" in option:
             raise UsageError(
@@ -110,9 +106,6 @@ def passed_environment(environ: Mapping[str, str], names: Sequence[str] = ()) ->
 
     Never a likely secret: the command line of a process is visible to all users of a machine.  Which
     GPUs are visible is each node's own matter.
-
-    Raises:
-        UsageError: one of `names` is no name, is not set, or is a likely secret.
     """
     passed = {}
     for name, value in environ.items():
@@ -139,11 +132,7 @@ def _is_harmless(name: str, value: str) -> bool:
 
 
 def agent_commands(args: argparse.Namespace, targets: Sequence[Target]) -> list[list[str]]:
-    """The words that start the agent of each host: `python -m allready run ...`, node rank by place in the list.
-
-    Raises:
-        UsageError: flags that contradict --hosts.
-    """
+    """The words that start the agent of each host: `python -m allready run ...`, node rank by place in the list."""
     for dest in ("node_rank", "standalone", "rdzv_endpoint", "sync_dir", "node_name"):
         if getattr(args, dest, None) is not None:
             raise UsageError(

@@ -8,6 +8,7 @@ A rank that has ended stays a zombie until `stop` or `close`, so that the number
 """
 
 import contextlib
+import fcntl
 import os
 import select
 import signal as signals
@@ -30,7 +31,6 @@ from allready.model.process import end_of
 from allready.proc.process import ended_child, is_running
 
 _PIPE_BYTES = 1 << 20
-_F_SETPIPE_SZ = 1031
 _KILL_WAIT_S = 5.0  # for SIGKILL to be carried out
 _STRAGGLER_S = 1.0  # for what a rank that ended by itself has left behind
 _FLUSH_S = 1.0
@@ -89,10 +89,7 @@ class WorkerGroup:
         self._on_end, self._on_problem = on_end, on_problem
         self._console = ConsoleOutput(on_line=on_line, on_batch=on_batch, on_problem=on_problem)
         self._relay = LogRelayClient(
-            on_grown=self._console.grown,
-            on_unsaved=self._console.unsaved,
-            on_lost=self._console.lost,
-            scratch=scratch,
+            on_grown=self._console.grown, on_unsaved=self._console.unsaved, on_lost=self._console.lost, scratch=scratch
         )
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -103,11 +100,7 @@ class WorkerGroup:
         self._closed = False
 
     def prepare(self) -> None:
-        """Start what stands beside the ranks (log relay, threads) ahead of `start`, which otherwise does it.
-
-        Raises:
-            OSError: no process can be had.
-        """
+        """Start what stands beside the ranks (log relay, threads) ahead of `start`, which otherwise does it."""
         with self._lock:
             assert not self._closed, "this group was closed"
             self._relay.start()
@@ -237,9 +230,7 @@ class WorkerGroup:
                 reader, writer = os.pipe()
                 ends.append(writer)
                 with contextlib.suppress(OSError):  # a limit of the user's; then it is smaller
-                    import fcntl
-
-                    fcntl.fcntl(reader, _F_SETPIPE_SZ, _PIPE_BYTES)
+                    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
                 paths = [worker.log_dir / OUT_LOG]
                 if name:
                     paths.append(worker.copies.get(stream, worker.log_dir / name))

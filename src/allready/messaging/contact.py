@@ -262,11 +262,7 @@ class Contact:
         try:
             service = await identify(address, self._port, timeout_s=IDENTIFY_S)
         except (OSError, TimeoutError):
-            self._set(
-                "refused",
-                detail=f"the connection was accepted, then it broke: {error}",
-                address=address,
-            )
+            self._set("refused", detail=f"the connection was accepted, then it broke: {error}", address=address)
             return
         self._set_service(address, service)
 
@@ -310,11 +306,7 @@ def _as_rejected(sock: socket.socket, address: str, error: OSError) -> OSError:
 
 
 def _rank_given(body: object, asked: int) -> int:
-    """The node rank that node 0 says is ours.
-
-    Raises:
-        ExchangeError: it says none, and we asked for one.
-    """
+    """The node rank that node 0 says is ours."""
     given = body.get("node_rank") if isinstance(body, dict) else None
     if isinstance(given, int) and 0 <= given < MAX_NODES:
         return given

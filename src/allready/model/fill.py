@@ -87,11 +87,7 @@ def fill(
 
 
 def steps_of(entry: Mapping[str, Any]) -> tuple[RemedyStep, ...]:
-    """The steps that an entry of a table has: `remedy`, a plain sentence, or `remedies`, tables of one step each.
-
-    Raises:
-        TypeError: a step has a key that no step has, or no explanation.
-    """
+    """The steps that an entry of a table has: `remedy`, a plain sentence, or `remedies`, tables of one step each."""
     if "remedies" in entry:
         return tuple(RemedyStep(**step) for step in entry["remedies"])
     return (RemedyStep(explanation=str(entry["remedy"]).strip()),) if entry.get("remedy") else ()
@@ -110,9 +106,6 @@ def fill_steps(steps: Sequence[RemedyStep], values: Mapping[str, object]) -> tup
     A place of which a value is not known is left out.  In a command what is not known stands as a word in capitals, and
     so does a value that a shell would not take as one plain word: many come from other machines and logs.  A command
     that is one placeholder was made whole by the rule, and stands as it is.
-
-    Raises:
-        KeyError: a value is missing altogether: a mistake of the rule.
     """
     found: list[Remedy] = []
     for number, step in enumerate(steps):

@@ -51,11 +51,7 @@ class NotApplicable(FactMissing, frozen=True, rename={"why": "not_applicable"}):
 
 
 def fact_from_json(name: str, value: Any) -> Any:
-    """The fact of this name from plain JSON values: of its own type, FactMissing or NotApplicable.
-
-    Raises:
-        msgspec.ValidationError: it is none of these.
-    """
+    """The fact of this name from plain JSON values: of its own type, FactMissing or NotApplicable."""
     match value:
         case {"missing": str(why), **others} if not others:
             return FactMissing(why)

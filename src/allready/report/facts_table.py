@@ -79,12 +79,7 @@ def rows(facts: Mapping[int, Mapping[str, Any]]) -> list[Row]:
                 cells[node_rank] = value
     ordered = sorted(table.items(), key=lambda item: list(_READERS).index(item[0][0]))
     result = [
-        _row(
-            group,
-            label,
-            {n: cells.get(n) or whys.get((group, n)) or _absent(group) for n in facts},
-            own=own,
-        )
+        _row(group, label, {n: cells.get(n) or whys.get((group, n)) or _absent(group) for n in facts}, own=own)
         for (group, label), (cells, own) in ordered
     ]
     lost = {group for (group, _), why in whys.items() if why.missing} - {group for group, _ in table}
@@ -97,9 +92,7 @@ def rows(facts: Mapping[int, Mapping[str, Any]]) -> list[Row]:
 def nodes(report: Report, codes: Sequence[str]) -> dict[str, Any] | None:
     """What the template shows; None without facts.
 
-    Args:
-        report: its `facts` and `odd`.
-        codes: of the findings, in the page's order, so that a node links to the findings that name it.
+    `codes` of the findings are in the page's order, so that a node links to the findings that name it.
     """
     if not report.facts:
         return None

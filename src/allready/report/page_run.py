@@ -6,18 +6,7 @@ from typing import Any
 
 from allready.model import Report, RunSummary
 from allready.report import run_blocks, run_words, units
-from allready.report.run_words import (
-    HARMLESS,
-    ROLES,
-    Band,
-    bands,
-    days,
-    ended_well,
-    link_of,
-    links,
-    weight,
-    when,
-)
+from allready.report.run_words import HARMLESS, ROLES, Band, bands, days, ended_well, link_of, links, weight, when
 from allready.report.timeline import shape, timeline
 
 MAX_OPEN = 256
@@ -31,9 +20,7 @@ MAX_LINES = 400
 def page_run(report: Report, codes: Sequence[str]) -> dict[str, Any] | None:
     """What the template shows; None for a report without a run.
 
-    Args:
-        report: its `summary`.
-        codes: of the findings in the page's order, so that a line links to the finding about it.
+    `codes` of the findings are in the page's order, so that a line links to the finding about it.
     """
     summary = report.summary
     if summary is None:

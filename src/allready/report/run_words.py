@@ -11,37 +11,31 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from allready.model import (
-    Culprits,
-    Finding,
-    GroupPosition,
-    Happening,
-    IterationCounts,
-    RankRow,
-    Report,
-    Role,
-    RunEvent,
-    RunSummary,
-    Severity,
-    TimelineEvent,
-    ranges,
-)
+from allready import model
 from allready.report import units
 from allready.report.safe import plain, shorten, width
 from allready.text.run_events import say_event, say_position
 from allready.text.ui import ui
 
-DEATH, OPERATION, HARMLESS = "death", "operation", str(Role.HARMLESS)
-ROLES = (str(Role.ROOT), DEATH, OPERATION, str(Role.CASCADE), str(Role.RECORD), str(Role.TEARDOWN), HARMLESS)
+DEATH, OPERATION, HARMLESS = "death", "operation", str(model.Role.HARMLESS)
+ROLES = (
+    str(model.Role.ROOT),
+    DEATH,
+    OPERATION,
+    str(model.Role.CASCADE),
+    str(model.Role.RECORD),
+    str(model.Role.TEARDOWN),
+    HARMLESS,
+)
 """All roles of events, the most telling first."""
 
-EXPLAIN_NOTHING = frozenset({Role.HARMLESS, Role.TEARDOWN, Role.CASCADE})
+EXPLAIN_NOTHING = frozenset({model.Role.HARMLESS, model.Role.TEARDOWN, model.Role.CASCADE})
 MAX_LINKS = 10
 MIN_GIST = 24
 MAX_OPEN_CULPRITS = 8
-_AT_MOST = {str(Role.ROOT): 4, DEATH: 3, OPERATION: 2, str(Role.CASCADE): 2, str(Role.RECORD): 2,
-            str(Role.TEARDOWN): 1}  # fmt: skip
-_ECHOES = {str(Role.RECORD), str(Role.TEARDOWN)}
+_AT_MOST = {str(model.Role.ROOT): 4, DEATH: 3, OPERATION: 2, str(model.Role.CASCADE): 2, str(model.Role.RECORD): 2,
+            str(model.Role.TEARDOWN): 1}  # fmt: skip
+_ECHOES = {str(model.Role.RECORD), str(model.Role.TEARDOWN)}
 
 ACTIVITIES = (
     "in_collective", "gpu_wait", "lock", "sleep", "io", "data_loading", "subprocess_wait", "network_wait",
@@ -59,22 +53,22 @@ def r(name: str, language: str, /, **values: object) -> str:
     return ui(f"run_summary.{name}", language, **values)
 
 
-def event_text(event: RunEvent | None, language: str, *, most: int = 400, of_group: bool = False) -> str:
+def event_text(event: model.RunEvent | None, language: str, *, most: int = 400, of_group: bool = False) -> str:
     """What happened; empty when nothing is known."""
     return "" if event is None else plain(say_event(event, language, of_group=of_group), most=most)
 
 
-def text_of(event: TimelineEvent, language: str, *, most: int = 600) -> str:
+def text_of(event: model.TimelineEvent, language: str, *, most: int = 600) -> str:
     """An entry of the timeline; as it was written where a report of an older version has nothing but that."""
     return event_text(event.event, language, most=most, of_group=True) or plain(event.text, most=most)
 
 
-def came(position: GroupPosition, language: str) -> str:
+def came(position: model.GroupPosition, language: str) -> str:
     """How far a rank came in a group."""
     return plain(say_position(position, language))
 
 
-def doing(row: RankRow, language: str) -> str:
+def doing(row: model.RankRow, language: str) -> str:
     """What a stack shows: `waits for the GPU (cuda.py:1162 synchronize)`."""
     kind = row.activity_kind
     word = r(f"activity_{kind}", language) if kind in ACTIVITIES else plain(kind, most=60)
@@ -91,12 +85,12 @@ def role_word(role: str, language: str) -> str:
     return r(f"role_{role}", language) if role in ROLES else plain(role, most=40)
 
 
-def stand(row: RankRow, language: str, *, most: int = 400) -> str:
+def stand(row: model.RankRow, language: str, *, most: int = 400) -> str:
     """Where a rank stands or how it ended, in a few words."""
     if ended_well(row):
         return event_text(row.end, language, most=most)
     parts = [event_text(row.end, language, most=most)] if row.end is not None else []
-    waits = row.end is not None and row.end.kind is Happening.WAITS
+    waits = row.end is not None and row.end.kind is model.Happening.WAITS
     if row.activity_kind and not (waits and row.activity_kind in _IMPLIED):
         parts.append(doing(row, language))
     parts += [f"{plain(p.source, most=40)}: {came(p, language)}" for p in _absences(row)]
@@ -105,17 +99,17 @@ def stand(row: RankRow, language: str, *, most: int = 400) -> str:
     return "; ".join(parts) or r("nothing_known", language)
 
 
-def short_stand(row: RankRow, language: str, *, columns: int) -> str:
+def short_stand(row: model.RankRow, language: str, *, columns: int) -> str:
     """The same in at most so many columns."""
     return gist(stand(row, language, most=600), columns, row.end)
 
 
-def ended_well(row: RankRow) -> bool:
+def ended_well(row: model.RankRow) -> bool:
     """Whether a rank reported a good end."""
-    return row.end is not None and row.end.kind is Happening.ENDED_WELL
+    return row.end is not None and row.end.kind is model.Happening.ENDED_WELL
 
 
-def gist(text: str, columns: int, event: RunEvent | None = None) -> str:
+def gist(text: str, columns: int, event: model.RunEvent | None = None) -> str:
     """`text` in at most `columns`; of a long end its beginning and the library's last error, which ends it."""
     if width(text) <= columns or event is None or not event.last_error:
         return shorten(text, columns)
@@ -123,21 +117,21 @@ def gist(text: str, columns: int, event: RunEvent | None = None) -> str:
     return f"{shorten(text, max(MIN_GIST, columns - width(last) - 1))} {shorten(last, columns - MIN_GIST - 1)}"
 
 
-def _absences(row: RankRow) -> list[GroupPosition]:
+def _absences(row: model.RankRow) -> list[model.GroupPosition]:
     """One position for each source in which the rank is missing."""
-    found: dict[str, GroupPosition] = {}
+    found: dict[str, model.GroupPosition] = {}
     for position in row.positions:
         if position.absent is not None:
             found.setdefault(position.source, position)
     return list(found.values())
 
 
-def died(row: RankRow) -> bool:
+def died(row: model.RankRow) -> bool:
     """Whether a rank ended badly, and not because its launcher ended it."""
-    return row.end is not None and row.end.kind is Happening.DIED and not row.end.by_launcher
+    return row.end is not None and row.end.kind is model.Happening.DIED and not row.end.by_launcher
 
 
-def details(row: RankRow, language: str) -> Iterator[tuple[str, list[str]]]:
+def details(row: model.RankRow, language: str) -> Iterator[tuple[str, list[str]]]:
     """Name and texts of everything else that is known of a rank."""
     yield "versions", [f"{k} {v}" for k, v in row.versions.items()]
     yield "interfaces", [*row.interfaces]
@@ -157,12 +151,12 @@ def details(row: RankRow, language: str) -> Iterator[tuple[str, list[str]]]:
         yield "last_line", [plain(row.last_line, most=300) + where]
 
 
-def _in_group(position: GroupPosition, language: str) -> str:
+def _in_group(position: model.GroupPosition, language: str) -> str:
     counted = f" ({operations(position.counts, language, most=6)})" if position.counts else ""
     return f"{position.group} ({position.source}): {came(position, language)}{counted}"
 
 
-def iterations_head(found: IterationCounts, language: str, *, most: int = 8) -> str:
+def iterations_head(found: model.IterationCounts, language: str, *, most: int = 8) -> str:
     """How many iterations there were, and what is usual in one."""
     numbers = sorted(found.num_iterations.values()) or [0]
     usual = operations(found.usual, language, most=most)
@@ -182,11 +176,11 @@ def operations(counts: dict[str, int], language: str, *, most: int = 3) -> str:
 class Band(Struct, frozen=True):
     """Ranks of which the same is known; `rows` are in order of rank, those without a rank last."""
 
-    rows: tuple[RankRow, ...]
+    rows: tuple[model.RankRow, ...]
     culprit: bool
 
     @property
-    def first(self) -> RankRow:
+    def first(self) -> model.RankRow:
         """What is known of all of them."""
         return self.rows[0]
 
@@ -219,10 +213,10 @@ class Band(Struct, frozen=True):
         if len(self.rows) == 1:
             return plain(self.first.gpu, most=40) or units.UNKNOWN
         numbers = [row.gpu.partition(" ")[0] for row in self.rows if row.gpu]
-        return ranges(int(n) for n in numbers if n.isascii() and n.isdigit()) or units.UNKNOWN
+        return model.ranges(int(n) for n in numbers if n.isascii() and n.isdigit()) or units.UNKNOWN
 
 
-def bands(report: Report, *, fold: bool = True) -> list[Band]:
+def bands(report: model.Report, *, fold: bool = True) -> list[Band]:
     """The ranks, those at fault first, then those that ended badly, then what is rare before what is usual.
 
     fold: put equal ranks together, except a few culprits, whose process numbers are needed.
@@ -230,9 +224,9 @@ def bands(report: Report, *, fold: bool = True) -> list[Band]:
     summary = report.summary
     if summary is None:
         return []
-    guilty = Culprits() if report.verdict is None else report.verdict.culprits
+    guilty = model.Culprits() if report.verdict is None else report.verdict.culprits
     open_culprits = sum(_guilty(row, guilty) for row in summary.ranks) <= MAX_OPEN_CULPRITS
-    equal: dict[object, list[RankRow]] = defaultdict(list)
+    equal: dict[object, list[model.RankRow]] = defaultdict(list)
     for number, row in enumerate(summary.ranks):
         bad = _guilty(row, guilty)
         key = (bad, row.rank is None, *_alike(row))
@@ -252,13 +246,13 @@ def _sizes(found: list[Band]) -> dict[int, int]:
     return {id(band): alike[_alike(band.first)] for band in found}
 
 
-def _guilty(row: RankRow, guilty: Culprits) -> bool:
+def _guilty(row: model.RankRow, guilty: model.Culprits) -> bool:
     if guilty.ranks:
         return row.rank in guilty.ranks
     return row.node is not None and row.node in guilty.nodes
 
 
-def _alike(row: RankRow) -> tuple[object, ...]:
+def _alike(row: model.RankRow) -> tuple[object, ...]:
     end = None if row.end is None else (row.end.kind, row.end.operation, row.end.seq, row.end.shape, row.end.exit_code)
     last = "" if row.end or row.activity_kind else row.last_line_class
     absences = tuple((p.source, p.absent) for p in _absences(row))
@@ -270,14 +264,14 @@ def _alike(row: RankRow) -> tuple[object, ...]:
 class Link(Struct, frozen=True):
     """One link of the chain of events: equal events of several ranks, the earliest of them first."""
 
-    first: TimelineEvent
+    first: model.TimelineEvent
     ranks: tuple[int, ...]
     nodes: tuple[int, ...]
     count: int
     num_sources: int
 
 
-def link_of(events: Sequence[TimelineEvent]) -> Link:
+def link_of(events: Sequence[model.TimelineEvent]) -> Link:
     """Events, which must be equal, as one."""
     return Link(
         first=min(events, key=when),
@@ -288,22 +282,22 @@ def link_of(events: Sequence[TimelineEvent]) -> Link:
     )
 
 
-def links(summary: RunSummary) -> list[Link]:
+def links(summary: model.RunSummary) -> list[Link]:
     """Events that say the same together, in order of time."""
-    equal: dict[object, list[TimelineEvent]] = defaultdict(list)
+    equal: dict[object, list[model.TimelineEvent]] = defaultdict(list)
     for event in summary.timeline:
         equal[event.role, event.code or _same(event)].append(event)
     found = [link_of(events) for events in equal.values()]
     return sorted(found, key=lambda link: when(link.first))
 
 
-def _same(event: TimelineEvent) -> object:
+def _same(event: model.TimelineEvent) -> object:
     """What is equal for events that say the same of several ranks."""
     one = event.event
     return event.text if one is None else (one.kind, one.operation, one.seq, one.group, one.shape, one.by_launcher)
 
 
-def chain(summary: RunSummary, *, most: int = MAX_LINKS) -> tuple[list[Link], int]:
+def chain(summary: model.RunSummary, *, most: int = MAX_LINKS) -> tuple[list[Link], int]:
     """The links that explain the run in order of time, and how many more there are.
 
     Causes and deaths, what got stuck, the first consequences; nothing where all of it is records and clearing away.
@@ -324,16 +318,16 @@ def chain(summary: RunSummary, *, most: int = MAX_LINKS) -> tuple[list[Link], in
 def part(link: Link) -> str:
     """A link's part in the chain: a death that the launcher dealt is only clearing away."""
     event = link.first.event
-    return str(Role.TEARDOWN) if event is not None and event.by_launcher else link.first.role
+    return str(model.Role.TEARDOWN) if event is not None and event.by_launcher else link.first.role
 
 
-def tells(event: TimelineEvent) -> bool:
+def tells(event: model.TimelineEvent) -> bool:
     """Whether an event belongs to a chain of events: no initialisation, nothing harmless, no record without a code."""
     if event.role == OPERATION:
-        return event.event is not None and event.event.kind is Happening.WAITS
-    if event.role in {Role.RECORD, Role.CASCADE}:
+        return event.event is not None and event.event.kind is model.Happening.WAITS
+    if event.role in {model.Role.RECORD, model.Role.CASCADE}:
         return event.code is not None
-    return event.role in ROLES and event.role != Role.HARMLESS
+    return event.role in ROLES and event.role != model.Role.HARMLESS
 
 
 def weight(role: str) -> int:
@@ -341,7 +335,7 @@ def weight(role: str) -> int:
     return ROLES.index(role) if role in ROLES else len(ROLES)
 
 
-def when(event: TimelineEvent) -> tuple[bool, float]:
+def when(event: model.TimelineEvent) -> tuple[bool, float]:
     """To sort by time; what has no time comes last."""
     known = event.time_s is not None and math.isfinite(event.time_s)
     return not known, event.time_s if known and event.time_s is not None else 0.0
@@ -359,12 +353,12 @@ def clock(time_s: float | None, *, dated: bool = False) -> str:
     return f"{at:%Y-%m-%d} {text}" if dated else text
 
 
-def days(events: Iterable[TimelineEvent]) -> tuple[str, ...]:
+def days(events: Iterable[model.TimelineEvent]) -> tuple[str, ...]:
     """The dates on which something happened."""
     return tuple(sorted({clock(m.time_s, dated=True)[:10] for m in events if clock(m.time_s) != units.UNKNOWN}))
 
 
-def onset_s(report: Report) -> float | None:
+def onset_s(report: model.Report) -> float | None:
     """When the fault began, as the verdict or the digest says."""
     if report.summary is not None and report.summary.onset_s is not None:
         return report.summary.onset_s
@@ -377,7 +371,7 @@ def onset_s(report: Report) -> float | None:
         return None
 
 
-def folded_findings(report: Report) -> tuple[Finding, ...]:
+def folded_findings(report: model.Report) -> tuple[model.Finding, ...]:
     """Findings about lines that seem grave and explain nothing."""
     if report.summary is None:
         return ()
@@ -388,22 +382,22 @@ def folded_findings(report: Report) -> tuple[Finding, ...]:
     return tuple(
         f
         for f in report.findings
-        if f.severity is Severity.INFO and f.code in roles and roles[f.code] <= EXPLAIN_NOTHING
+        if f.severity is model.Severity.INFO and f.code in roles and roles[f.code] <= EXPLAIN_NOTHING
     )
 
 
-def ended(summary: RunSummary, language: str) -> tuple[str, ...]:
+def ended(summary: model.RunSummary, language: str) -> tuple[str, ...]:
     """How many ranks say that they ended well; nothing when none does."""
     well = sum(ended_well(row) for row in summary.ranks)
     return (r("summary_ended", language, well=well, count=len(summary.ranks)),) if well else ()
 
 
-def read_text(summary: RunSummary, language: str) -> str:
+def read_text(summary: model.RunSummary, language: str) -> str:
     """What was read, in one line."""
     return " · ".join(what_was_read(summary, language))
 
 
-def what_was_read(summary: RunSummary, language: str) -> Iterator[str]:
+def what_was_read(summary: model.RunSummary, language: str) -> Iterator[str]:
     """`16 sources`, `112 KiB`, `802 lines` ..., one short text each."""
     yield r("num_sources", language, count=f"{summary.num_sources:,}")
     yield units.size(summary.num_bytes)

@@ -36,9 +36,7 @@ def show(
 
     Args:
         report: anything in it may be hostile; control characters are shown as escapes.
-        language: "en" or "zh".
         stream: a terminal gets tables and colour, anything else plain lines.
-        colour: None: as `wants_colour` says.
         verbose: 1 shows all evidence and stages, 2 also the matrix of a healthy job.
         quiet: only the verdict and the fix.
         files: where report.json and report.html were written.

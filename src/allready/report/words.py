@@ -7,21 +7,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from allready.model import (
-    CollectiveRun,
-    Culprits,
-    Finding,
-    NotChecked,
-    RankState,
-    Reachability,
-    Remedy,
-    Report,
-    RollCall,
-    StageResult,
-    Status,
-    World,
-    ranges,
-)
+from allready import model
 from allready.report import units
 from allready.report.matrix import Matrix
 from allready.report.run_words import ended
@@ -33,8 +19,8 @@ from allready.text.ui import ui
 LATE_S = 1.0
 """A node that came this much after the typical one is called late."""
 
-SYMBOLS = {Status.HEALTHY: "✓", Status.WAITING: "…", Status.FAULT: "✗", Status.UNKNOWN: "?",
-           Status.INTERRUPTED: "■"}  # fmt: skip
+SYMBOLS = {model.Status.HEALTHY: "✓", model.Status.WAITING: "…", model.Status.FAULT: "✗", model.Status.UNKNOWN: "?",
+           model.Status.INTERRUPTED: "■"}  # fmt: skip
 
 
 def t(name: str, language: str, /, **values: object) -> str:
@@ -47,26 +33,26 @@ def count(name: str, number: int, language: str) -> str:
     return t(name, language, count=number)
 
 
-def run_label(run: CollectiveRun, language: str) -> str:
+def run_label(run: model.CollectiveRun, language: str) -> str:
     """What a run of collectives is called: the first one is that of the whole job."""
     return t("run_all", language) if run.label == "all" else plain(run.label, most=80)
 
 
-def run_name(run: CollectiveRun, language: str) -> str:
+def run_name(run: model.CollectiveRun, language: str) -> str:
     """`all · nccl · 4 ranks`."""
     return " · ".join(
         (run_label(run, language), plain(run.backend, most=40), count("num_ranks", len(run.ranks), language))
     )
 
 
-def members(some: Sequence[int], run: CollectiveRun, language: str) -> str:
+def members(some: Sequence[int], run: model.CollectiveRun, language: str) -> str:
     """Ranks of a run compactly, or that it is none or all of them."""
     if not some:
         return t("stage_none", language)
-    return t("stage_all", language) if set(some) == set(run.ranks) else ranges(some)
+    return t("stage_all", language) if set(some) == set(run.ranks) else model.ranges(some)
 
 
-def reach_lines(reach: Reachability, table: Matrix, language: str) -> list[str]:
+def reach_lines(reach: model.Reachability, table: Matrix, language: str) -> list[str]:
     """How many directions carry data, how many of them were tried, and the round trips."""
     name, nodes = "reach_bad" if table.num_bad else "reach_ok", count("num_nodes", table.num_nodes, language)
     lines = [t(name, language, bad=table.num_bad, count=table.num_cells, nodes=nodes)]
@@ -78,35 +64,35 @@ def reach_lines(reach: Reachability, table: Matrix, language: str) -> list[str]:
     return lines
 
 
-def size_of_world(report: Report, language: str) -> tuple[str, str]:
+def size_of_world(report: model.Report, language: str) -> tuple[str, str]:
     """`2 nodes` and `4 ranks`."""
     return count("num_nodes", report.world.num_nodes, language), count("num_ranks", report.world.world_size, language)
 
 
-def size_text(report: Report, language: str) -> str:
+def size_text(report: model.Report, language: str) -> str:
     """`2 nodes, 4 ranks`."""
     return t("comma", language).join(size_of_world(report, language))
 
 
-def stage_detail(stage: StageResult) -> str:
+def stage_detail(stage: model.StageResult) -> str:
     """Where in a sweep a stage ended, and what its ranks reported; neutral in language."""
     at = [units.size(stage.size_bytes)] if stage.size_bytes is not None else []
     at += [f"iteration {stage.iteration}"] if stage.iteration is not None else []
     return plain(" · ".join([*at, stage.detail] if stage.detail else at), most=600)
 
 
-def has_details(run: CollectiveRun) -> bool:
+def has_details(run: model.CollectiveRun) -> bool:
     """Whether any stage has one."""
     return any(map(stage_detail, run.stages))
 
 
-def how_it_ended(state: RankState) -> str:
+def how_it_ended(state: model.RankState) -> str:
     """Error, signal, exit code and kernel function of a rank, as far as known."""
     how = [state.error, state.signal, None if state.exit_code is None else f"exit {state.exit_code}", state.wchan]
     return plain(" · ".join(h for h in how if h), most=1000)
 
 
-def verdict_finding(report: Report) -> Finding | None:
+def verdict_finding(report: model.Report) -> model.Finding | None:
     """The finding that the verdict was made of; None when there is no verdict."""
     verdict = report.verdict
     if verdict is None:
@@ -115,57 +101,57 @@ def verdict_finding(report: Report) -> Finding | None:
     return next((f for f in same if f.message == verdict.sentence), same[0] if same else None)
 
 
-def other_findings(report: Report) -> tuple[Finding, ...]:
+def other_findings(report: model.Report) -> tuple[model.Finding, ...]:
     """All findings except the verdict's, the most severe first."""
     main = verdict_finding(report)
     rest = [f for f in report.findings if f is not main]
     return tuple(sorted(rest, key=lambda f: -f.severity.weight))
 
 
-def phrase(finding: Finding, slot: str, language: str) -> str:
+def phrase(finding: model.Finding, slot: str, language: str) -> str:
     """`title` or `message` of a finding on one line."""
     return plain(say(finding, slot, language))
 
 
-def steps(finding: Finding, language: str) -> list[Remedy]:
+def steps(finding: model.Finding, language: str) -> list[model.Remedy]:
     """What to do about a finding, every text on one line."""
     return _plain_steps(say_remedies(finding, language))
 
 
-def _plain_steps(steps: Iterable[Remedy]) -> list[Remedy]:
+def _plain_steps(steps: Iterable[model.Remedy]) -> list[model.Remedy]:
     found = [
-        Remedy(explanation=plain(s.explanation), command=plain(s.command), where=plain(s.where), step=s.step)
+        model.Remedy(explanation=plain(s.explanation), command=plain(s.command), where=plain(s.where), step=s.step)
         for s in steps
     ]
     return [step for step in found if step.explanation or step.command]
 
 
-def sentence(report: Report, language: str) -> str:
+def sentence(report: model.Report, language: str) -> str:
     """The answer in one sentence."""
     finding = verdict_finding(report)
     if finding is not None:
         return phrase(finding, "message", language)
     if report.verdict is not None:
         return plain(report.verdict.sentence)
-    if report.status is Status.HEALTHY:
+    if report.status is model.Status.HEALTHY:
         nodes, ranks = size_of_world(report, language)
         return t("sentence_healthy", language, nodes=nodes, ranks=ranks)
-    if report.status is Status.WAITING:
+    if report.status is model.Status.WAITING:
         return _waiting(report, language)
-    if report.status is Status.INTERRUPTED:
+    if report.status is model.Status.INTERRUPTED:
         return t("sentence_interrupted", language, why=plain(report.not_checked[0].why) if report.not_checked else "-")
-    if report.status is Status.UNKNOWN:
+    if report.status is model.Status.UNKNOWN:
         whys = sorted(report.not_checked, key=lambda n: n.node is not None)
         return t("sentence_unknown", language, why=why_not_checked(whys[0], language) if whys else units.UNKNOWN)
     return t("sentence_fault", language)
 
 
-def absent(roll: RollCall) -> tuple[int, ...]:
+def absent(roll: model.RollCall) -> tuple[int, ...]:
     """Node ranks that did not come; none when this node knows only a part of the roll."""
     return () if roll.partial else roll.missing
 
 
-def _waiting(report: Report, language: str) -> str:
+def _waiting(report: model.Report, language: str) -> str:
     roll = report.roll
     if roll is None or not absent(roll):
         return t("sentence_waiting_stage", language)
@@ -173,7 +159,7 @@ def _waiting(report: Report, language: str) -> str:
     return t("sentence_waiting", language, present=len(roll.present), num_nodes=roll.num_nodes, missing=missing)
 
 
-def remedies(report: Report, language: str) -> list[Remedy]:
+def remedies(report: model.Report, language: str) -> list[model.Remedy]:
     """What to do about the verdict; empty when there is none."""
     finding = verdict_finding(report)
     if finding is not None:
@@ -181,21 +167,21 @@ def remedies(report: Report, language: str) -> list[Remedy]:
     verdict = report.verdict
     if verdict is None:
         return []
-    return _plain_steps(verdict.remedies or (Remedy(explanation=verdict.remedy),))
+    return _plain_steps(verdict.remedies or (model.Remedy(explanation=verdict.remedy),))
 
 
-def remedy(report: Report, language: str) -> str:
+def remedy(report: model.Report, language: str) -> str:
     """What to do about the verdict, in one line."""
     return remedy_text(remedies(report, language), language)
 
 
-def culprits(guilty: Culprits, world: World, language: str, *, most: int = 8) -> tuple[str, ...]:
+def culprits(guilty: model.Culprits, world: model.World, language: str, *, most: int = 8) -> tuple[str, ...]:
     """One short text per node, per group of ranks, per link and per variable."""
     named: list[str] = []
     if guilty.nodes:
         named.append(t("culprit_node", language, label=plain(world.labels(guilty.nodes, most=most))))
     if guilty.ranks:
-        named.append(t("culprit_ranks", language, ranks=ranges(guilty.ranks)))
+        named.append(t("culprit_ranks", language, ranks=model.ranges(guilty.ranks)))
     named += [
         t("culprit_link", language, src=plain(world.label(a)), dst=plain(world.label(b)))
         for a, b in guilty.links[:most]
@@ -206,7 +192,7 @@ def culprits(guilty: Culprits, world: World, language: str, *, most: int = 8) ->
     return tuple(named)
 
 
-def paths_ok(report: Report) -> tuple[int, int]:
+def paths_ok(report: model.Report) -> tuple[int, int]:
     """How many paths carry data, of how many that were tried; also those that the report does not list."""
     if report.reach is None:
         return 0, 0
@@ -214,7 +200,7 @@ def paths_ok(report: Report) -> tuple[int, int]:
     return outcomes["ok"], outcomes.total() - outcomes["not_run"]
 
 
-def summary(report: Report, language: str) -> tuple[str, ...]:
+def summary(report: model.Report, language: str) -> tuple[str, ...]:
     """What was checked and how it went, one short text each; parts that were not checked are left out."""
     texts: list[str] = []
     if report.roll is not None and report.roll.num_nodes > 1 and not report.roll.partial:
@@ -247,7 +233,7 @@ def stage_word(outcome: str, language: str) -> str:
     return t(f"stage_{outcome}", language) if outcome in known else plain(outcome)
 
 
-def roll_lines(report: Report, language: str) -> tuple[str, ...]:
+def roll_lines(report: model.Report, language: str) -> tuple[str, ...]:
     """The roll call in one to six short texts; empty when there was none."""
     roll, world = report.roll, report.world
     if roll is None:
@@ -287,13 +273,13 @@ def roll_lines(report: Report, language: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def typical_arrival_s(roll: RollCall) -> float:
+def typical_arrival_s(roll: model.RollCall) -> float:
     """The median arrival of the nodes other than node 0, which is there from the start; 0 when none came."""
     others = [c.arrival_s for c in roll.claims if c.refused is None and c.node_rank != 0]
     return statistics.median_low(others) if others else 0.0
 
 
-def late_by_s(roll: RollCall) -> dict[int, float]:
+def late_by_s(roll: model.RollCall) -> dict[int, float]:
     """Node rank -> seconds after the typical other node, or after node 0 when there are only two, latest first."""
     arrivals = {c.node_rank: c.arrival_s for c in roll.claims if c.refused is None}
     typical = typical_arrival_s(roll) if len(arrivals) > 2 else min(arrivals.values(), default=0.0)
@@ -306,9 +292,9 @@ def _some(items: Sequence[str], language: str, most: int = 8) -> str:
     return t("comma", language).join([*items[:most], *more])
 
 
-def not_checked_groups(report: Report) -> list[tuple[NotChecked, tuple[str, ...], tuple[int | None, ...]]]:
+def not_checked_groups(report: model.Report) -> list[tuple[model.NotChecked, tuple[str, ...], tuple[int | None, ...]]]:
     """(one of them, codes, nodes) with the same reasons together; the reason that hides most comes first."""
-    groups: dict[str, list[NotChecked]] = defaultdict(list)
+    groups: dict[str, list[model.NotChecked]] = defaultdict(list)
     for item in report.not_checked:
         groups[item.why].append(item)
     rows = [
@@ -322,7 +308,7 @@ def not_checked_groups(report: Report) -> list[tuple[NotChecked, tuple[str, ...]
     return sorted(rows, key=lambda row: (-len(row[1]), row[0].why))
 
 
-def why_not_checked(item: NotChecked, language: str) -> str:
+def why_not_checked(item: model.NotChecked, language: str) -> str:
     """The reason on one line."""
     return plain(say_reason(item, language), most=300)
 
@@ -332,5 +318,5 @@ def where(nodes: Sequence[int | None], language: str) -> str:
     ranks = [n for n in nodes if n is not None]
     named = [t("not_checked_job", language)] if None in nodes else []
     if ranks:
-        named.append(ranges(ranks))
+        named.append(model.ranges(ranks))
     return t("comma", language).join(named)

@@ -113,7 +113,7 @@ _HINTS: Mapping[str, tuple[tuple[str, str], ...]] = {
         ),
         ("[Aa]ccount|QOS|association", "sacctmgr show assoc user=$USER"),
         ("", "scontrol show partition; sinfo -o '%P %c %m %G %l'"),
-    ),
+    )
 }
 """Signature -> pairs of an expression and a command: the first that fits the line fills `{hint}` in the remedy."""
 

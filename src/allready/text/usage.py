@@ -5,9 +5,7 @@ English stands where it is used, as with gettext; `zh_CN/cli/*.toml` has the Chi
 
 import functools
 import os
-import tomllib
 from collections.abc import Sequence
-from importlib import resources
 
 
 def choose_language(asked: str | None, environ: dict[str, str] | None = None) -> str:
@@ -37,6 +35,9 @@ def translations(language: str) -> dict[str, str]:
     """Every English text that has one in `language`; empty for English."""
     if language == "en":
         return {}
+    import tomllib  # English, which needs neither, starts in half the time
+    from importlib import resources
+
     found: dict[str, str] = {}
     for file in (resources.files("allready.text") / "zh_CN" / "cli").iterdir():
         found |= tomllib.loads(file.read_text(encoding="utf-8"))

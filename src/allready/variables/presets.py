@@ -96,10 +96,7 @@ class _Maker:
 
     def made(self, name: str) -> Preset:
         return Preset(
-            name=name,
-            lines=tuple(self._lines.values()),
-            loader=tuple(self._loader),
-            notes=tuple(self._notes.values()),
+            name=name, lines=tuple(self._lines.values()), loader=tuple(self._loader), notes=tuple(self._notes.values())
         )
 
 

@@ -193,10 +193,7 @@ def test_what_may_not_be_read_is_said_and_the_rest_goes_on() -> None:
     assert done.returncode == 0, done.stderr
     data, records = json.loads(done.stdout)
     assert data == [f"{name}/open.log"]
-    assert records == {
-        f"{name}/closed": "no permission to read it",
-        f"{name}/secret.log": "no permission to read it",
-    }
+    assert records == {f"{name}/closed": "no permission to read it", f"{name}/secret.log": "no permission to read it"}
 
 
 def test_files_are_given_while_the_walk_goes_on(tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def test_any_text_has_a_prefix_and_a_rest(text: str) -> None:
             ]
         ),
         max_size=12,
-    ),
+    )
 )
 @settings(max_examples=100, deadline=None)
 def test_pieces_of_prefixes_do_no_harm(pieces: list[str]) -> None:

@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from allready.agent.node import gather
+from allready.judging.registry import load
 from allready.live import run_paths
 from allready.live.environment import beacon_environment, rank_environment
-from allready.live.monitor.monitor import Judge, live_rules
+from allready.live.monitor.monitor import Judge
 from allready.live.node.handle import RankHandle
 from allready.live.node.observer import NodeObserver
 from allready.messaging.channel import convert
@@ -180,7 +181,7 @@ def job(
                 for r, path in logs.items()
             }
             observers[node].set_ranks(handles, 0)
-        live_rules()  # imports, which would count as its first answer
+        load()  # imports, which would count as its first answer
         judge = Judge(hang_after_s=hang_after_s, started=datetime.now(UTC))
         yield Job(folder=folder, processes=processes, observers=observers, node_of=node_of, judge=judge)
     finally:

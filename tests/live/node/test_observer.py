@@ -215,13 +215,7 @@ def test_evidence_is_kept_beside_the_logs_and_touches_nothing_else(tmp_path: Pat
     (tmp_path / "rank3/evidence/old").write_text("of an earlier question")
     (tmp_path / "rank3/out.log").write_text("whole log")
     keep(_evidence(), tmp_path, whole_logs={3})
-    assert files_below(tmp_path) == {
-        "rank3/out.log",
-        "kernel.log",
-        "ras.json",
-        "sockets.json",
-        "status.json",
-    }
+    assert files_below(tmp_path) == {"rank3/out.log", "kernel.log", "ras.json", "sockets.json", "status.json"}
     assert (tmp_path / "rank3/out.log").read_text() == "whole log"
     keep(_evidence(), tmp_path)
     assert {"rank3/out.log", "rank3/evidence/out.tail.log", "rank3/evidence/nccl.tail.log"} <= files_below(tmp_path)

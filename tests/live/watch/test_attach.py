@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from allready.live.run_paths import socket_address
 from allready.live.watch import attach
 from allready.live.watch.attach import Attachment, NotAnsweringError, about, is_alive, jobs
 from allready.live.watch.state import WatchedJob
@@ -27,7 +28,7 @@ ABOUT = {
 def agent(folder: Path, answer: bytes, *, then_close: bool = True) -> Iterator[Attachment]:
     """Something at the socket that says `answer` to everybody."""
     server = socket.socket(socket.AF_UNIX)
-    with attach._address(folder) as address:
+    with socket_address(folder, attach.SOCKET) as address:
         server.bind(address)
     server.listen(4)
     server.settimeout(10)

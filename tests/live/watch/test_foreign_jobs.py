@@ -134,7 +134,7 @@ def test_jax_processes_tell_their_number_or_are_named_by_pid(tmp_path: Path) -> 
         done = watch(f"{two.pid},{one.pid}", "--once", "--json", "-", cwd=tmp_path)
         state = json.loads(done.stdout)
         assert [(r["rank"], r["pid"]) for r in state["statuses"][0]["ranks"]] == [(0, two.pid), (1, one.pid)]
-        assert "numbered as they were named" in state["notes"][0]
+        assert "numbered in the order given" in state["notes"][0]
     assert job_of_pids((two.pid,)) is None  # gone
 
 

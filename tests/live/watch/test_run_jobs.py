@@ -69,7 +69,7 @@ def test_both_nodes_show_all_ranks_and_a_script_gets_its_exit_code(job: Job, tmp
         for node in nodes:
             node.wait(40)
     assert "rank 1" in fault.stdout.splitlines()[1]
-    assert "to type: " in fault.stdout
+    assert "fix: " in fault.stdout
 
 
 def test_the_full_screen_answers_keys_and_gives_the_terminal_back(job: Job, tmp_path: Path) -> None:

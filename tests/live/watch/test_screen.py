@@ -154,10 +154,7 @@ def test_says_which_nodes_are_silent_and_how_old_a_word_is() -> None:
     # Its clock is an hour ahead; what it says is 20 s old.
     two = NodeStatus(node_rank=1, time_s=4580.0, clock_offset_s=3600.0, ranks=(RankStatus(rank=1),))
     notes = [note.text("en") for note in remarks_on((one, two), 1000.0, 4)]
-    assert notes == [
-        "no data from node 2,3",
-        "node 1: no update for 20 s; its rows are that old",
-    ]
+    assert notes == ["no data from node 2,3", "node 1: no update for 20 s; its rows are that old"]
     assert [n.key for n in remarks_on((), 1000.0, 2)] == ["no_ranks"]
 
 

@@ -104,7 +104,7 @@ def test_a_pipe_gets_the_verdict_and_an_aligned_table() -> None:
     head, verdict, what, names, *rows = text.splitlines()
     assert "gpu01:29500" in head
     assert verdict == "✗ fault: rank 1 is stopped [HNG001]"
-    assert what == "to type: kill -CONT"
+    assert what == "fix: kill -CONT"
     assert names.startswith("rank  node  pid")
     assert len({row.index("sleeping") for row in rows}) == 1
 

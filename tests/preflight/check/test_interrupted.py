@@ -118,8 +118,7 @@ def test_an_interrupted_node_says_so_and_the_other_one_names_it(job: Job, at: At
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("victim", "pause_s"),
-    [(victim, pause_s) for victim in (0, 1) for pause_s in (0.0, 0.03, 0.08, 0.15, 0.25)],
+    ("victim", "pause_s"), [(victim, pause_s) for victim in (0, 1) for pause_s in (0.0, 0.03, 0.08, 0.15, 0.25)]
 )
 def test_two_signals_at_once_still_end_cleanly(job: Job, victim: int, pause_s: float) -> None:
     nodes = sweep(job, victim)

@@ -117,8 +117,7 @@ def test_the_pattern_stays_below_what_float32_counts_exactly(world_size: int) ->
 
 
 @pytest.mark.parametrize(
-    ("one_s", "num_marks", "entered"),
-    [(1e-6, 0, [2, 3, 12]), (1e-2, 1, [2, 3, 8, 12]), (1.0, 9, list(range(2, 13)))],
+    ("one_s", "num_marks", "entered"), [(1e-6, 0, [2, 3, 12]), (1e-2, 1, [2, 3, 8, 12]), (1.0, 9, list(range(2, 13)))]
 )
 @pytest.mark.torch
 def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(

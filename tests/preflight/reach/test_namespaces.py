@@ -20,10 +20,7 @@ from tests.preflight.reach.namespaces import LineHub, Net, network, possible, sh
 from tests.preflight.reach.parts import Recorder, paths_of
 
 WHY_NOT = possible()
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.skipif(WHY_NOT is not None, reason=f"{NO_LAB}: {WHY_NOT}"),
-]
+pytestmark = [pytest.mark.lab, pytest.mark.skipif(WHY_NOT is not None, reason=f"{NO_LAB}: {WHY_NOT}")]
 
 NEW = "tcp flags & (syn | ack) == syn"
 DATA = "tcp dport 32768-65535"

@@ -2,14 +2,15 @@
 
 import random
 
+import pytest
 from msgspec.structs import replace
 
 from allready.judging.engine import judge, run
 from allready.judging.registry import load
 from allready.model import Fleet, Severity
-from allready.testing import fleet, healthy_path, healthy_reach
 from tests.cases import cases
 from tests.clock import cpu_s
+from tests.fleets import fleet, healthy_path, healthy_reach
 
 RULES = [rule for rule in load().values() if rule.area in {"net", "env"}]
 
@@ -41,6 +42,7 @@ def test_512_nodes_take_less_than_a_second() -> None:
     assert seconds_of(fleet(512, reach=None), enough_s=1.0) < 1.0
 
 
+@pytest.mark.thorough
 def test_a_sample_of_paths_takes_seconds_at_most_even_when_many_are_bad() -> None:
     chance = random.Random(7)
     pairs = [(a, b) for a in range(512) for b in chance.sample(range(512), 32) if a != b]

@@ -26,10 +26,7 @@ def test_gives_commands_that_a_shell_takes() -> None:
     assert assign("A", "b c") == "export A='b c'"
     assert assign("A", "http://(redacted)@x") == "export A=..."
     assert exports("V", {0: "eth0", 1: "eth0"}) == [("export V=eth0", (0, 1))]
-    assert exports("V", {0: "eth0", 1: "eth0", 2: "ens3"}) == [
-        ("export V=eth0", (0, 1)),
-        ("export V=ens3", (2,)),
-    ]
+    assert exports("V", {0: "eth0", 1: "eth0", 2: "ens3"}) == [("export V=eth0", (0, 1)), ("export V=ens3", (2,))]
     assert exports("V", {}, (0, 2)) == [("export V=IFNAME", (0, 2))]
     assert exports("V", {0: "a;b"}) == [("export V='a;b'", (0,))]
 

@@ -2,10 +2,10 @@ import re
 
 from allready.judging.registry import load
 from allready.model import FactMissing, Severity
-from allready.testing import check, fleet
 from allready.variables import table
 from allready.variables.versions import is_read
 from tests.cases import cases
+from tests.fleets import check, fleet
 from tests.rules.env.made import on_all
 
 

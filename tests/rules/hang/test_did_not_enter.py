@@ -114,8 +114,7 @@ def closed(time_s: float | None) -> Event:
 
 
 @pytest.mark.parametrize(
-    ("time_s", "fault_class"),
-    [(1003.0, FaultClass.DEAD), (1019.0, FaultClass.CPU_STUCK), (None, FaultClass.CPU_STUCK)],
+    ("time_s", "fault_class"), [(1003.0, FaultClass.DEAD), (1019.0, FaultClass.CPU_STUCK), (None, FaultClass.CPU_STUCK)]
 )
 def test_a_connection_that_was_closed_when_others_had_given_up_is_no_death(
     time_s: float | None, fault_class: FaultClass

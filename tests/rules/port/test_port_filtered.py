@@ -4,8 +4,8 @@ from msgspec.structs import replace
 from allready.judging.registry import load
 from allready.model import Caller, Confidence, FactMissing, FirewallFacts, Fleet, NetFacts
 from allready.model.fill import fill_steps
-from allready.testing import check, fleet, healthy_node
 from tests.cases import cases
+from tests.fleets import check, fleet, healthy_node
 from tests.rules.firewalls import drops_of
 from tests.rules.port.fleets import contact, node_0_alone, worker_alone
 
@@ -37,9 +37,7 @@ def test_the_silent_node_names_its_way_to_node_0() -> None:
 
 def test_names_the_node_whose_own_filter_lets_nothing_out_to_the_master_port() -> None:
     out = FirewallFacts(
-        tool="nft",
-        drops=drops_of("inet t out: tcp dport 29500 drop"),
-        out_dropped_ports=((29500, 29500),),
+        tool="nft", drops=drops_of("inet t out: tcp dport 29500 drop"), out_dropped_ports=((29500, 29500),)
     )
     [hit] = check("PRT002", worker_alone("silent", heard_by_datagram=True, facts={"firewall": out})).hits
     assert (hit.culprits.nodes, hit.culprits.links) == ((1,), ((1, 0),))
@@ -156,9 +154,7 @@ def test_one_node_is_counted_once_when_both_sides_speak() -> None:
     both = fleet(4, master_contact={2: contact("silent", heard_by_datagram=True)})
     assert both.roll is not None
     roll = replace(
-        both.roll,
-        claims=tuple(c for c in both.roll.claims if c.node_rank != 2),
-        callers=(calling(hears_us=True),),
+        both.roll, claims=tuple(c for c in both.roll.claims if c.node_rank != 2), callers=(calling(hears_us=True),)
     )
     [hit] = check("PRT002", replace(both, roll=roll)).hits
     assert hit.culprits.links == ((2, 0),)
@@ -184,10 +180,7 @@ FIREWALLD = (
     [
         ("nft", "nft insert rule inet filter input ip saddr 10.0.0.3 tcp dport 29500 accept"),
         ("ufw", "ufw insert 1 allow proto tcp from 10.0.0.3 to any port 29500"),
-        (
-            "firewalld",
-            FIREWALLD,
-        ),
+        ("firewalld", FIREWALLD),
         ("iptables", "iptables -I INPUT -p tcp -s 10.0.0.3 --dport 29500 -j ACCEPT"),
     ],
 )

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import Hit, Interface, NetFacts, RdmaFacts, RdmaPort, Settings, SoftwareFacts
-from allready.testing import check, fleet
 from allready.variables.sources.read import read_environment, read_text
+from tests.fleets import check, fleet
 
 
 def settings(*files: tuple[str, str], here: Mapping[str, str] | None = None, **changes: Any) -> Settings:

@@ -1,8 +1,8 @@
 from msgspec.structs import replace
 
 from allready.model import GpuFacts, RdmaFacts, Severity
-from allready.testing import healthy_node
 from tests.cases import cases
+from tests.fleets import healthy_node
 from tests.rules.variables.made import clear, here, hits, rdma, settings, values
 
 CODE = "VAR021"

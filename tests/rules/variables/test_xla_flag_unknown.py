@@ -7,10 +7,7 @@ CODE = "VAR033"
 
 def test_a_flag_that_is_misspelt() -> None:
     found = values(CODE, here(XLA_FLAGS="--xla_gpu_nccl_terminate_on_eror=true --xla_gpu_graph_level=0"))
-    assert (found["flag"], found["better"]) == (
-        "--xla_gpu_nccl_terminate_on_eror",
-        "--xla_gpu_nccl_terminate_on_error",
-    )
+    assert (found["flag"], found["better"]) == ("--xla_gpu_nccl_terminate_on_eror", "--xla_gpu_nccl_terminate_on_error")
 
 
 def test_a_flag_that_never_was() -> None:

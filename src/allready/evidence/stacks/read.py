@@ -104,9 +104,7 @@ class _Reader:
         if prefix not in self.writers:
             rank, local_rank = match.groups() if match and prefix else (None, None)
             self.writers[prefix] = StackLines(
-                self.processes,
-                rank=int(rank) if rank else None,
-                local_rank=int(local_rank) if local_rank else None,
+                self.processes, rank=int(rank) if rank else None, local_rank=int(local_rank) if local_rank else None
             )
         return self.writers[prefix]
 

@@ -43,11 +43,7 @@ Effect = Filter | Links | Tmpfs | HostsEdit
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """Base of all faults.  `start_s` and `end_s` count from the start of a scenario; a live lab ignores them.
-
-    Raises:
-        UsageError: when made with values that make no sense.
-    """
+    """Base of all faults.  `start_s` and `end_s` count from the start of a scenario; a live lab ignores them."""
 
     kind: ClassVar[str]
     scenario_only: ClassVar[bool] = False
@@ -77,11 +73,7 @@ class Fault:
         return tuple(found)
 
     def check_nodes(self, num_nodes: int) -> None:
-        """Refuse nodes that the lab does not have.
-
-        Raises:
-            UsageError: names them.
-        """
+        """Refuse nodes that the lab does not have."""
         if wrong := [node for node in self.nodes_named() if not 0 <= node < num_nodes]:
             raise UsageError(
                 "fault {kind}: no node {node}; the lab has node 0 to {last}",

@@ -26,11 +26,7 @@ FAULTS: Mapping[str, type[Fault]] = {
 
 
 def from_mapping(data: Mapping[str, Any]) -> Fault:
-    """A fault from {"fault": NAME, ...}; numbers may be text, as they come from a command line.
-
-    Raises:
-        UsageError: no such fault, a parameter is unknown, missing or makes no sense; names what is valid.
-    """
+    """A fault from {"fault": NAME, ...}; numbers may be text, as they come from a command line."""
     values = dict(data)
     kind = values.pop("fault", None)
     if kind not in FAULTS:
@@ -79,20 +75,12 @@ def _value(name: str, value: Any, hint: Any) -> Any:
 
 
 def from_words(words: Sequence[str]) -> Fault:
-    """A fault from the words of a command line: NAME PARAMETER=VALUE ...
-
-    Raises:
-        UsageError: as `from_mapping`.
-    """
+    """A fault from the words of a command line: NAME PARAMETER=VALUE ..."""
     return from_mapping({"fault": words[0] if words else "", **parameters(words)})
 
 
 def parameters(words: Sequence[str]) -> dict[str, str]:
-    """What stands behind the name of a fault: PARAMETER=VALUE ...
-
-    Raises:
-        UsageError: something else, or a parameter twice.
-    """
+    """What stands behind the name of a fault: PARAMETER=VALUE ..."""
     values: dict[str, str] = {}
     for word in words[1:]:
         name, equals, value = word.partition("=")
@@ -105,11 +93,7 @@ def parameters(words: Sequence[str]) -> dict[str, str]:
 
 
 def from_file(path: Path) -> tuple[Fault, ...]:
-    """Faults from a TOML file with [[fault]] tables, or a JSON list of objects; the key "fault" names the fault.
-
-    Raises:
-        UsageError: the file cannot be read, or as `from_mapping`.
-    """
+    """Faults from a TOML file with [[fault]] tables, or a JSON list of objects; the key "fault" names the fault."""
     try:
         text = path.read_text(encoding="utf-8")
         found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text).get("fault")

@@ -59,11 +59,7 @@ def launcher_words(command: Sequence[str]) -> int | None:
 
 
 def node_commands(command: Sequence[str], layout: Layout) -> list[NodeCommand]:
-    """What every node runs.  Flags that the user gave stay as they are, and ours come before them.
-
-    Raises:
-        UsageError: there is no command, or no such program.
-    """
+    """What every node runs.  Flags that the user gave stay as they are, and ours come before them."""
     words = list(command)
     if not words:
         raise UsageError("no command was given; write: allready lab run ... -- torchrun SCRIPT")

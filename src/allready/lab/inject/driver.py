@@ -41,11 +41,7 @@ class Driver:
         self._thread = threading.Thread(target=self._run, name="allready-lab-driver", daemon=True)
 
     def start(self) -> None:
-        """Begin; faults with `start_s` 0 and no step are in force when this returns.
-
-        Raises:
-            LabError: one of those could not be applied.
-        """
+        """Begin; faults with `start_s` 0 and no step are in force when this returns."""
         for fault in self._nets.values():
             if fault.step is None and fault.after_s == 0:
                 self._apply(fault, None)
@@ -68,11 +64,7 @@ class Driver:
         self._applied.clear()
 
     def remove_groups(self) -> None:
-        """Remove the control groups that ranks made for themselves; after the job's end, for used ones stay.
-
-        Raises:
-            LabError: one is still used.
-        """
+        """Remove the control groups that ranks made for themselves; after the job's end, for used ones stay."""
         deadline = time.monotonic() + 5
         for group in {Path(path) for truth in read_truth(self._folder) for path in truth.cleanup}:
             if not group.name.startswith("allready-lab-"):

@@ -35,11 +35,7 @@ class Job:
         env: Mapping[str, str | None] | None = None,
         cwd: Path | None = None,
     ) -> None:
-        """Nothing is started yet.
-
-        Raises:
-            UsageError: a fault names a node that the lab does not have.
-        """
+        """Nothing is started yet."""
         num_nodes = lab.view.num_nodes
         for fault in plan.net_faults:
             fault.fault.check_nodes(num_nodes)

@@ -83,11 +83,7 @@ def python_path(now: str | None) -> str:
 
 
 def plan_of(wanted: Sequence[Sequence[str]], *, step_of: str = "auto", seed: int = 0) -> FaultPlan:
-    """A plan from the words of a command line: KIND PARAMETER=VALUE ..., one sequence for each fault.
-
-    Raises:
-        UsageError: no such fault or parameter, or a value that makes no sense; names what is valid.
-    """
+    """A plan from the words of a command line: KIND PARAMETER=VALUE ..., one sequence for each fault."""
     if step_of not in {"auto", "optimizer", "collective", "jit"} and not re.fullmatch(r"[\w.]+:[\w.]+", step_of):
         raise UsageError(
             "--step-of {step_of!r}: write auto, optimizer, collective, jit, or MODULE:FUNCTION", step_of=step_of
@@ -115,11 +111,7 @@ def usage(kind: Kind) -> str:
 
 
 def rank_fault(number: int, kind_name: str, given: Mapping[str, Any]) -> RankFault:
-    """A checked fault in a rank; numbers may be text.
-
-    Raises:
-        UsageError: as `plan_of`.
-    """
+    """A checked fault in a rank; numbers may be text."""
     kind, values = KINDS[kind_name], dict(given)
 
     def refuse(why: str) -> UsageError:
@@ -184,11 +176,7 @@ def _read(kind: Kind, name: str, value: Any, refuse: Callable[[str], UsageError]
 
 
 def net_fault(number: int, kind_name: str, given: Mapping[str, Any]) -> NetFault:
-    """A checked fault of the lab: its own parameters, and when: `step` and `rank`, or `start_s`; `lasts_s`, `repeat`.
-
-    Raises:
-        UsageError: as `plan_of`.
-    """
+    """A checked fault of the lab: its parameters and its times: `step` and `rank` or `start_s`, `lasts_s`, `repeat`."""
     values = dict(given)
     if FAULTS[kind_name].scenario_only:
         return NetFault(id=number, fault=from_mapping({"fault": kind_name, **values}))

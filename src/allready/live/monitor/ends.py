@@ -12,17 +12,7 @@ from allready.evidence.flight.tracks import Track, operation_at, tracks_of
 from allready.evidence.reading import FlightDump, Reading
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
 from allready.live.digests import ALIKE
-from allready.model import (
-    Death,
-    Misfit,
-    Mismatch,
-    NodeStatus,
-    Operation,
-    Origin,
-    RankStatus,
-    RunEvidence,
-    SourceRecord,
-)
+from allready.model import Death, Misfit, Mismatch, NodeStatus, Operation, Origin, RankStatus, RunEvidence, SourceRecord
 
 TOGETHER_S = 0.3
 """Ends this close to each other are told together; a peer feels another's end later than this, or by its words."""
@@ -40,9 +30,7 @@ OWN_CHECKS = ("inlengthperrank[myrank] == outlengthperrank[myrank]",)
 def reading_of_ends(statuses: Mapping[int, NodeStatus], *, stopping_s: float | None) -> Reading:
     """The ends that agents saw, as one source; times on node 0's clock.
 
-    Args:
-        statuses: the newest of each node.
-        stopping_s: when the job was told to end; later ends were brought about by that.
+    `stopping_s`: when the job was told to end; later ends were brought about by that.
     """
     deaths = []
     for node, status in sorted(statuses.items()):
@@ -57,10 +45,8 @@ def reading_of_ends(statuses: Mapping[int, NodeStatus], *, stopping_s: float | N
 
 
 def _death(rank: RankStatus, node: int, offset_s: float) -> Death | None:
-    if not rank.is_gone or (rank.exit_code == 0 and not rank.signal):
-        return None
-    if rank.exit_code is None and not rank.signal:
-        return None  # gone, and its launcher has not told how
+    if not rank.is_gone or not (rank.exit_code or rank.signal):
+        return None  # alive, ended well, or gone and its launcher has not told how
     kind = "exit"
     if rank.oom_killed:
         kind = "oom"
@@ -81,7 +67,7 @@ def _death(rank: RankStatus, node: int, offset_s: float) -> Death | None:
 
 def settled(run: RunEvidence) -> RunEvidence:
     """Mark who was first, and ends that somebody asked for."""
-    deaths = [replace(d, is_collective_error=True) if _is_thrown(d) else _as_asked(d) for d in run.deaths]
+    deaths = [_marked(d) for d in run.deaths]
     asked = [d.time_s for d in deaths if d.by_launcher or d.signal in STOPS if d.time_s is not None]
     own = [d for d in deaths if _is_own(d)]
     first_s = min((d.time_s for d in own if d.time_s is not None), default=None)
@@ -96,17 +82,15 @@ def settled(run: RunEvidence) -> RunEvidence:
     return replace(run, deaths=tuple(deaths))
 
 
-def _is_thrown(death: Death) -> bool:
-    """An error that a thread of Gloo raised, and that no Python could catch."""
-    return death.signal == "SIGABRT" and "gloo" in death.text and "enforce fail" in death.text
+def _marked(death: Death) -> Death:
+    """What a thread of Gloo threw, no Python could catch; an interrupt was asked for."""
+    if death.signal == "SIGABRT" and "gloo" in death.text and "enforce fail" in death.text:
+        return replace(death, is_collective_error=True)
+    return replace(death, by_launcher=True) if death.text.startswith(INTERRUPTED) else death
 
 
 def _is_own(death: Death) -> bool:
     return not death.by_launcher and not death.is_collective_error and death.signal not in STOPS
-
-
-def _as_asked(death: Death) -> Death:
-    return replace(death, by_launcher=True) if death.text.startswith(INTERRUPTED) else death
 
 
 def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvidence:
@@ -189,12 +173,7 @@ def _received(
         width = element_bytes(operation.dtype) if operation is not None and operation.dtype else None
         if width and sent[place] * width == num_bytes:
             senders.append(
-                Misfit(
-                    sender=rank,
-                    receiver=death.rank,
-                    num_sent=sent[place],
-                    num_expected=room_bytes // width,
-                )
+                Misfit(sender=rank, receiver=death.rank, num_sent=sent[place], num_expected=room_bytes // width)
             )
     if len(senders) == 1:
         yield senders[0]

@@ -1,39 +1,22 @@
 """The judge: words and evidence in, reports out.  Pure: the time is passed in, nothing is sent or started here."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from allready import __version__
+from allready import __version__, model
 from allready.evidence.digest import digest
 from allready.evidence.secrets import masked_all
 from allready.judging.engine import crashed
 from allready.judging.engine import judge as ask
 from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule, load
+from allready.judging.registry import load
 from allready.judging.report_builder import ReportBuilder
+from allready.live.monitor.ends import STOPS
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.pace import PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of
 from allready.live.monitor.suspicion import Suspicion, suspect
-from allready.model import (
-    Confidence,
-    Finding,
-    Fleet,
-    Gather,
-    Live,
-    Loss,
-    Mismatch,
-    NodeEvidence,
-    NodeStatus,
-    NotChecked,
-    Report,
-    RunEvidence,
-    Status,
-    UncheckedKind,
-    World,
-)
 from allready.text.reasons import not_checked, reason
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
@@ -73,18 +56,14 @@ class Judge:
 
     Args:
         hang_after_s: how long a wait may last that may end by itself; None: from the job's rhythm, 60 s at least.
-        world: the job's members, if they are known; otherwise as the words name them.
         started: when the job's report began; timezone-aware.
-        tool_version: for the report.
-        addresses: node -> its addresses, for rules about paths.
-        command: for the report.
     """
 
     def __init__(
         self,
         *,
         hang_after_s: float | None,
-        world: World | None = None,
+        world: model.World | None = None,
         started: datetime | None = None,
         tool_version: str = __version__,
         addresses: Mapping[int, tuple[str, ...]] | None = None,
@@ -106,7 +85,7 @@ class Judge:
         self._asked: float | None = None
         self._judged: float | None = None
         self._stopping: tuple[float, str] | None = None
-        self._kept: dict[str, Mismatch] = {}
+        self._kept: dict[str, model.Mismatch] = {}
         self._rhythms: dict[str, float] = {}
         self._measured: float | None = None
         self._hang_after_s = HANG_FLOOR_S
@@ -115,12 +94,12 @@ class Judge:
         self._published_at = 0.0
         self._is_news = True
         self._judged_wall_s = 0.0
-        self.last: Report | None = None
-        self.fleet: Fleet | None = None
+        self.last: model.Report | None = None
+        self.fleet: model.Fleet | None = None
 
     # Words
 
-    def take_status(self, status: NodeStatus, now: float, wall_s: float) -> None:
+    def take_status(self, status: model.NodeStatus, now: float, wall_s: float) -> None:
         """A node's word.  `now`: monotonic, `wall_s`: of node 0's clock."""
         del wall_s
         attempt = self._board.attempt
@@ -129,13 +108,13 @@ class Judge:
             self._is_news = self._is_news or bool(status.pace or status.sockets)
             self._forget_if_new(attempt)
 
-    def take_evidence(self, evidence: NodeEvidence, now: float) -> None:
+    def take_evidence(self, evidence: model.NodeEvidence, now: float) -> None:
         """A node's answer to a question."""
         attempt = self._board.attempt
         if self._board.take_answer(evidence, now):
             self._forget_if_new(attempt)
 
-    def lose(self, node_rank: int, loss: Loss, now: float) -> None:
+    def lose(self, node_rank: int, loss: model.Loss, now: float) -> None:
         """The connection to a node's agent broke."""
         self._board.lost[node_rank] = loss
         self._board.heard.setdefault(node_rank, now)
@@ -153,13 +132,13 @@ class Judge:
         self._standing = VerdictLatch(load())
         self._is_news = True
 
-    def statuses(self) -> Mapping[int, NodeStatus]:
+    def statuses(self) -> Mapping[int, model.NodeStatus]:
         """The newest word of each node."""
         return dict(self._board.statuses)
 
     # Questions
 
-    def wants(self, now: float) -> Gather | None:
+    def wants(self, now: float) -> model.Gather | None:
         """Which evidence is wanted now, None when there is nothing to ask.  An order is given once."""
         self._suspect(now)
         if self._suspicion is None:
@@ -174,23 +153,17 @@ class Judge:
         self._number += 1
         self._num_asked += 1
         self._asked = now
-        return Gather(
+        return model.Gather(
             number=self._number,
             why=self._suspicion.why,
-            keep=self._is_worth_keeping(),
+            keep=self._num_asked <= 2 or self._suspicion.kind == "ended" or self._standing.verdict is not None,
             with_dump=self._num_asked > 1 or self._suspicion.kind in {"digests", "ended", "left"},
         )
 
-    def ask(self, why: str, *, with_dump: bool = True) -> Gather:
+    def ask(self, why: str, *, with_dump: bool = True) -> model.Gather:
         """An order for evidence that is not the monitor's own idea; its answers count like all others."""
         self._number += 1
-        return Gather(number=self._number, why=why, with_dump=with_dump)
-
-    def _is_worth_keeping(self) -> bool:
-        standing = self._standing.verdict
-        return (
-            self._num_asked <= 2 or self._suspicion is None or self._suspicion.kind == "ended" or standing is not None
-        )
+        return model.Gather(number=self._number, why=why, with_dump=with_dump)
 
     def _suspect(self, now: float) -> None:
         board = self._board
@@ -240,7 +213,7 @@ class Judge:
         standing = self._standing
         if not standing.is_fault or standing.since_s is None or standing.verdict is None:
             return False
-        is_good = bool(standing.verdict.culprits) and standing.verdict.confidence is not Confidence.POSSIBLE
+        is_good = bool(standing.verdict.culprits) and standing.verdict.confidence is not model.Confidence.POSSIBLE
         return self._judged_wall_s - standing.since_s >= (GRACE_S if is_good else DOUBT_S)
 
     @property
@@ -248,13 +221,8 @@ class Judge:
         """How long a wait may last that may end by itself."""
         return self._hang_after_s if self._asked_hang_after_s is None else self._asked_hang_after_s
 
-    def judge(self, now: float, wall_s: float) -> Report | None:
-        """A new report when status or verdict changed, else None.
-
-        Args:
-            now: monotonic, the clock of `take_status`.
-            wall_s: node 0's time of day.
-        """
+    def judge(self, now: float, wall_s: float) -> model.Report | None:
+        """A new report when status or verdict changed, else None."""
         self._suspect(now)
         every_s = EVERY_S if not self.is_calm else CALM_EVERY_S if self._is_news else CALM_MAX_S
         if self._judged is not None and now - self._judged < every_s:
@@ -272,34 +240,29 @@ class Judge:
             return None
         return self._publish(report, key, now)
 
-    def finish(self, now: float, wall_s: float) -> Report:
+    def finish(self, now: float, wall_s: float) -> model.Report:
         """The report of a job that is over: what stands, or how it ended.  Called once, after the last words."""
         self._suspect(now)
         report = self._judge(now, wall_s, is_over=True)
         return self._publish(report, self._key(report), now)
 
-    def freeze(self, now: float, wall_s: float) -> Report:
-        """The report of the moment at which a signal came: what is known now, ends of ranks included.
-
-        Args:
-            now: monotonic, of that moment.
-            wall_s: the same moment by node 0's clock.
-        """
+    def freeze(self, now: float, wall_s: float) -> model.Report:
+        """The report of the moment at which a signal came: what is known now, ends of ranks included."""
         self._suspect(now)
         report = self._judge(now, wall_s, with_ends=True)
         return self._publish(report, self._key(report), now)
 
-    def _publish(self, report: Report, key: object, now: float) -> Report:
+    def _publish(self, report: model.Report, key: object, now: float) -> model.Report:
         self._published, self._published_at = key, now
         self.last = masked_all(report)
         return self.last
 
     @staticmethod
-    def _key(report: Report) -> object:
+    def _key(report: model.Report) -> object:
         v = report.verdict
         return report.status, None if v is None else (v.code, v.fault_class, v.culprits, v.confidence)
 
-    def _judge(self, now: float, wall_s: float, *, is_over: bool = False, with_ends: bool = False) -> Report:
+    def _judge(self, now: float, wall_s: float, *, is_over: bool = False, with_ends: bool = False) -> model.Report:
         self._judged, self._judged_wall_s = now, wall_s
         self._is_news = False
         self._measure(now)
@@ -315,8 +278,8 @@ class Judge:
             hang_after_s=self.hang_after_s,
             addresses=self._addresses,
         )
-        self.fleet = Fleet(world=world, run_evidence=run, live=live, inapplicable=INAPPLICABLE)
-        findings, unchecked = ask(self.fleet, live_rules())
+        self.fleet = model.Fleet(world=world, run_evidence=run, live=live, inapplicable=INAPPLICABLE)
+        findings, unchecked = ask(self.fleet)
         self._keep_mismatches(run, findings)
         self._settle(findings, run, wall_s, is_over=is_over)
         standing = self._standing
@@ -333,10 +296,10 @@ class Judge:
             notes=(*self._notes[-MAX_NOTES:], *run.notes[:MAX_NOTES]),
         )
 
-    def _run_evidence(self, now: float, world: World, *, is_over: bool, with_ends: bool) -> RunEvidence:
+    def _run_evidence(self, now: float, world: model.World, *, is_over: bool, with_ends: bool) -> model.RunEvidence:
         board = self._board
         if self._suspicion is None and not self._kept and not is_over:
-            return RunEvidence(
+            return model.RunEvidence(
                 expected_ranks=world.world_size,
                 lags=self._pace.lags(),
                 node_of_rank={r: n.node_rank for n in world.nodes for r in n.ranks},
@@ -359,14 +322,16 @@ class Judge:
             return False
         return all(now - since >= WORDS_S for since in self._board.ends_without_words().values())
 
-    def _keep_mismatches(self, run: RunEvidence, findings: Sequence[Finding]) -> None:
+    def _keep_mismatches(self, run: model.RunEvidence, findings: Sequence[model.Finding]) -> None:
         """Rings forget; what did not match does not become right by that."""
         rules = load()
         if any(rules[f.code].layer is Layer.DESYNC for f in findings):
             for mismatch in run.mismatches[:MAX_KEPT]:
                 self._kept[mismatch.group] = mismatch
 
-    def _settle(self, findings: Sequence[Finding], run: RunEvidence, wall_s: float, *, is_over: bool) -> None:
+    def _settle(
+        self, findings: Sequence[model.Finding], run: model.RunEvidence, wall_s: float, *, is_over: bool
+    ) -> None:
         standing = self._standing
         was = standing.finding if standing.is_fault else None
         since_s = standing.since_s
@@ -387,46 +352,37 @@ class Judge:
             return not is_over
         return bool(ranks) and all(r.exit_code == 0 and not r.signal for r in ranks)
 
-    def _silent_nodes(self, live: Live) -> tuple[NotChecked, ...]:
+    def _silent_nodes(self, live: model.Live) -> tuple[model.NotChecked, ...]:
         return tuple(
             not_checked(
                 "status",
-                reason(UncheckedKind.NODE_LOST, why=live.lost[n])
+                reason(model.UncheckedKind.NODE_LOST, why=live.lost[n])
                 if n in live.lost
-                else reason(UncheckedKind.NODE_SILENT, age_s=f"{age:.1f}"),
+                else reason(model.UncheckedKind.NODE_SILENT, age_s=f"{age:.1f}"),
                 node=n,
             )
             for n, age in sorted(live.heard_s.items())
             if age > SILENT_S or n in live.lost
         )
 
-    def _status(self, unchecked: Sequence[NotChecked], live: Live, *, is_over: bool) -> Status:
+    def _status(self, unchecked: Sequence[model.NotChecked], live: model.Live, *, is_over: bool) -> model.Status:
         if self._standing.is_fault:
-            return Status.FAULT
+            return model.Status.FAULT
         if self._standing.finding is not None and not is_over:
-            return Status.WAITING
+            return model.Status.WAITING
         if is_over and self._ended_badly(live):
-            return Status.UNKNOWN
-        return Status.UNKNOWN if unchecked else Status.HEALTHY
+            return model.Status.UNKNOWN
+        return model.Status.UNKNOWN if unchecked else model.Status.HEALTHY
 
-    def _ended_badly(self, live: Live) -> bool:
+    def _ended_badly(self, live: model.Live) -> bool:
         """Somebody failed, nobody asked for it, and nothing explains it."""
         if self._stopping is not None:
             return False
-        stops = {"SIGTERM", "SIGINT", "SIGHUP"}
         ranks = live.ranks().values()
-        return any((r.exit_code not in {None, 0} or r.signal) and r.signal not in stops for r in ranks) and not all(
-            r.signal in stops for r in ranks
-        )
+        return any((r.exit_code not in {None, 0} or r.signal) and r.signal not in STOPS for r in ranks)
 
 
-@functools.cache
-def live_rules() -> tuple[Rule, ...]:
-    """Rules that judge what a job leaves or says; the others need a check."""
-    return tuple(rule for rule in load().values() if rule.applies is not None and Applies.LIVE in rule.applies)
-
-
-def visible_of(run: RunEvidence) -> dict[Layer | None, float]:
+def visible_of(run: model.RunEvidence) -> dict[Layer | None, float]:
     """Since when faults could be seen whose findings do not tell it: layer -> wall clock, None for all others.
 
     Calls that differ can be seen when all have made them; last words when the first rank has ended.

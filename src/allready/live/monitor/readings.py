@@ -12,16 +12,7 @@ from allready.evidence.log import read_lines
 from allready.evidence.ras.read import read_ras
 from allready.evidence.reading import Reading
 from allready.evidence.stacks import read_stacks
-from allready.model import (
-    Death,
-    Event,
-    NodeEvidence,
-    Origin,
-    ProcessStack,
-    RankEvidence,
-    Role,
-    SourceRecord,
-)
+from allready.model import Death, Event, NodeEvidence, Origin, RankEvidence, Role, SourceRecord
 
 MAX_DUMP_BYTES = 16 << 20
 MAX_RING_BYTES = 8 << 20
@@ -93,15 +84,13 @@ def _stacks(one: RankEvidence, source: str, time_s: float) -> Reading:
     if own is None:
         own = next((s for s in reading.stacks if s.pid is None and s.threads), None)
     stacks = [
-        replace(_as_rank(s, one.rank, pid), time_s=time_s) if s is own else replace(s, time_s=time_s)
+        replace(s, time_s=time_s, role="rank", rank=one.rank, pid=pid, origin=replace(s.origin, rank=one.rank, pid=pid))
+        if s is own
+        else replace(s, time_s=time_s)
         for s in reading.stacks
         if s.threads or s.error
     ]
     return replace(reading, stacks=stacks)
-
-
-def _as_rank(stack: ProcessStack, rank: int, pid: int | None) -> ProcessStack:
-    return replace(stack, role="rank", rank=rank, pid=pid, origin=replace(stack.origin, rank=rank, pid=pid))
 
 
 def _record(one: RankEvidence, whose: Whose) -> Reading | None:
@@ -151,8 +140,8 @@ def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> 
 
 def _is_at_the_end(death: Death, log: str) -> bool:
     """Whether the error is the last thing that the rank said; what libraries say while they are unloaded may follow."""
-    word = death.text.partition(";")[0][:60]
-    return bool(word) and any(word in line for line in log.rstrip().splitlines()[-LAST_LINES:])
+    words = [text[:60] for text in (death.text, death.last_error) if text]
+    return any(word in line for line in log.rstrip().splitlines()[-LAST_LINES:] for word in words)
 
 
 def _owned(death: Death, one: RankEvidence, whose: Whose) -> Death:

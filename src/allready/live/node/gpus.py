@@ -1,7 +1,6 @@
 """How busy the ranks' GPUs are: the newest word of a child that asks NVML, never waited for."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 STALE_S = 5.0
@@ -19,8 +19,8 @@ MAX_LINE = 1 << 16
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
-class GpuNow(Struct, frozen=True):
-    """One GPU.  None: it does not report that."""
+class GpuNow(Struct, frozen=True, array_like=True):
+    """One GPU, as `gpu_feed` writes it.  None: it does not report that."""
 
     busy_share: float | None
     power_w: float | None
@@ -91,24 +91,11 @@ class GpuWatch:
         assert child.stdout is not None
         while line := child.stdout.readline(MAX_LINE):
             try:
-                values_of = json.loads(line)
-                if "unavailable" in values_of:
-                    self.problem = str(values_of["unavailable"])[:300]
+                values = msgspec.json.decode(line, type=dict[str, GpuNow | str])
+                if isinstance(why := values.get("unavailable"), str):
+                    self.problem = why[:300]
                     return
-                self._now = {int(index): _now(values) for index, values in values_of.items()}
+                self._now = {int(index): now for index, now in values.items() if isinstance(now, GpuNow)}
                 self._answered_s = time.monotonic()
-            except (ValueError, TypeError, AttributeError, IndexError):
+            except ValueError:
                 continue
-
-
-def _now(values: Sequence[float | None]) -> GpuNow:
-    busy, power, memory, *shares = (None if value is None else float(value) for value in values)
-    sm, warps, data = (*shares, None, None, None)[:3]
-    return GpuNow(
-        busy_share=busy,
-        power_w=power,
-        memory_bytes=None if memory is None else int(memory),
-        sm_share=sm,
-        warp_share=warps,
-        data_share=data,
-    )

@@ -1,12 +1,10 @@
 """Find the agents of `allready run` on this node, and talk to one."""
 
-import contextlib
 import json
 import os
 import socket
 import stat
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from allready.errors import AllreadyError
+from allready.live import run_paths
 from allready.live.watch.state import WatchedJob, WatchState, newest_attempt, remarks_on
 from allready.model import NodeStatus, ProcessState, Report
 from allready.proc.process import ProcessId, is_running, read_small, read_stat
@@ -24,7 +23,6 @@ OTHERS_S = 3.0
 ASK_AGAIN_S = 0.2
 LARGEST_ANSWER_BYTES = 64 * 2**20
 LARGEST_ABOUT_BYTES = 1 << 20
-LONGEST_ADDRESS = 100
 ABOUT, SOCKET = "job.json", "control.sock"
 
 
@@ -34,9 +32,7 @@ class NotAnsweringError(AllreadyError):
 
 def jobs() -> tuple[WatchedJob, ...]:
     """Jobs of this user whose agent runs on this machine, newest first."""
-    from allready.live.run_paths import run_dirs
-
-    found = [job for folder in run_dirs() if (job := about(folder)) is not None]
+    found = [job for folder in run_paths.run_dirs() if (job := about(folder)) is not None]
     return tuple(sorted(found, key=lambda job: -(job.started_s or 0.0)))
 
 
@@ -57,7 +53,10 @@ def is_alive(job: WatchedJob) -> bool:
     """Whether the agent is there: it listens at its socket, or (where it has none) the process still runs."""
     folder = Path(job.place)
     if (folder / SOCKET).exists():
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock, _address(folder) as address:
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock,
+            run_paths.socket_address(folder, SOCKET) as address,
+        ):
             sock.setblocking(False)
             try:
                 sock.connect(address)
@@ -98,11 +97,7 @@ class Attachment:
             time.sleep(ASK_AGAIN_S)
 
     def gather(self) -> str:
-        """Ask for stacks and records of all ranks; the folder that will have them in a moment, "" without ranks.
-
-        Raises:
-            NotAnsweringError: as `read`.
-        """
+        """Ask for stacks and records of all ranks; the folder that will have them in a moment, "" without ranks."""
         return str(self._ask({"op": "gather"}).get("folder", ""))
 
     def close(self) -> None:
@@ -152,7 +147,7 @@ class Attachment:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(ANSWER_S)
         try:
-            with _address(Path(self.job.place)) as address:
+            with run_paths.socket_address(Path(self.job.place), SOCKET) as address:
                 sock.connect(address)
         except OSError:
             sock.close()
@@ -185,17 +180,3 @@ class Attachment:
             return f"the agent (pid {self.job.pid}) has no socket for watchers"
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return f"the agent (pid {self.job.pid}) does not answer: {why}"
-
-
-@contextlib.contextmanager
-def _address(folder: Path) -> Iterator[str]:
-    """The socket's address; a path that is too long for one is reached through a descriptor of its folder."""
-    path = folder / SOCKET
-    if len(os.fsencode(path)) <= LONGEST_ADDRESS:
-        yield str(path)
-        return
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
-    finally:
-        os.close(descriptor)

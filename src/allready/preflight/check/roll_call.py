@@ -9,27 +9,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready import model
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.collect import from_json
 from allready.facts.ports import half_open, process_holder
 from allready.messaging.channel import LOST
 from allready.messaging.contact import Contact
 from allready.messaging.hub import Hub
-from allready.model import (
-    Collectives,
-    Fleet,
-    LaunchFacts,
-    NodeFacts,
-    NotApplicable,
-    PortHolder,
-    Reachability,
-    Reason,
-    Report,
-    RollCall,
-    ScriptFacts,
-    UncheckedKind,
-    ranges,
-)
 from allready.preflight.check.context import LAST_FACTS_S, CheckContext
 from allready.preflight.check.inquiry import plain, world_of
 from allready.preflight.check.master_port import MasterPort
@@ -46,7 +32,7 @@ MAX_AT_ONCE = 4096
 """Messages that are taken before the caller runs again."""
 
 
-def is_full(roll: RollCall) -> bool:
+def is_full(roll: model.RollCall) -> bool:
     """Whether every node of the job is here."""
     return not roll.missing
 
@@ -55,7 +41,6 @@ class RollCaller:
     """One meeting.  `open_port`, `call_roll`, then as the caller likes; the caller closes `hub`.
 
     Args:
-        context: of this node.
         is_complete: whether the roll may be closed as it stands.
         on_message: gets messages that are not the roll call's own: (node rank, kind, body).
         gives_ranks: nodes may leave their rank to node 0.
@@ -65,7 +50,7 @@ class RollCaller:
         self,
         context: CheckContext,
         *,
-        is_complete: Callable[[RollCall], bool] = is_full,
+        is_complete: Callable[[model.RollCall], bool] = is_full,
         on_message: Callable[[int, str, Any], None] = lambda _node, _kind, _body: None,
         gives_ranks: bool = False,
     ) -> None:
@@ -74,10 +59,10 @@ class RollCaller:
         self._on_message = on_message
         self.hub = Hub(context.hello, wait_limit_s=context.request.wait_s, gives_ranks=gives_ranks)
         self._port = MasterPort(context, self.hub)
-        self.facts: dict[int, NodeFacts] = {}
-        self.reach: Reachability | None = None
-        self.collectives: Collectives | None = None
-        self.why_not: dict[str, Reason] = {}
+        self.facts: dict[int, model.NodeFacts] = {}
+        self.reach: model.Reachability | None = None
+        self.collectives: model.Collectives | None = None
+        self.why_not: dict[str, model.Reason] = {}
         self.visible_since: datetime = context.inquiry.started
         self._is_finished = False
         self._last_interim_s = 0.0
@@ -87,7 +72,7 @@ class RollCaller:
         if await self._port.open(on_taken=self._speak_of_port):
             return True
         self.facts[0] = replace(await self._context.facts_within(LAST_FACTS_S), master_port=self._port.facts)
-        self.why_not["roll"] = reason(UncheckedKind.NO_MASTER_PORT)
+        self.why_not["roll"] = reason(model.UncheckedKind.NO_MASTER_PORT)
         return False
 
     def _speak_of_port(self, waited_s: float) -> None:
@@ -109,8 +94,7 @@ class RollCaller:
         roll = self.hub.roll(finished=True)
         last_arrival_s = max((c.arrival_s for c in roll.claims), default=0.0)
         self.visible_since = max(
-            self._context.inquiry.started,
-            datetime.now(UTC) - timedelta(seconds=self.hub.elapsed_s - last_arrival_s),
+            self._context.inquiry.started, datetime.now(UTC) - timedelta(seconds=self.hub.elapsed_s - last_arrival_s)
         )
         self.hub.close_roll(await self._own_process())
         if roll.missing or self.hub.clash_since is not None:
@@ -150,7 +134,7 @@ class RollCaller:
         except (DeadlineExceeded, FactUnavailable):
             return set()  # this evidence is only ever an extra
 
-    async def _own_process(self) -> PortHolder:
+    async def _own_process(self) -> model.PortHolder:
         """This agent, for another job that wants the port meanwhile."""
         pid = self._context.hello.pid
         try:
@@ -158,7 +142,7 @@ class RollCaller:
                 lambda: process_holder(self._context.host, pid), timeout_s=1.0, what="reading /proc"
             )
         except DeadlineExceeded:
-            return PortHolder(pid=pid)
+            return model.PortHolder(pid=pid)
 
     async def _watch_for_another_node_0(self) -> None:
         """Where the master's address is not ours, another process may be node 0 there: then we are one too many."""
@@ -184,7 +168,7 @@ class RollCaller:
         finally:
             contact.close()
 
-    async def _speak(self, roll: RollCall) -> None:
+    async def _speak(self, roll: model.RollCall) -> None:
         hub, elapsed_s = self.hub, self.hub.elapsed_s
         if elapsed_s < SPEAK_FROM_S and hub.clash_since is None:
             return
@@ -240,16 +224,18 @@ class RollCaller:
             await self.take_messages(timeout_s=min(0.5, max(0.0, deadline - loop.time())))
         for node_rank in self.hub.nodes:
             if node_rank not in self.facts:
-                self.facts[node_rank] = NodeFacts.none(f"the node sent no facts within {FACTS_S:.0f} s")
+                self.facts[node_rank] = model.NodeFacts.none(f"the node sent no facts within {FACTS_S:.0f} s")
 
     # Judging
 
-    def fleet(self) -> Fleet:
+    def fleet(self) -> model.Fleet:
         launch = self._context.launch
         roll = self.hub.roll(finished=self._is_finished) if self._port.facts.opened else self._port.rival
-        world = world_of(roll or RollCall(num_nodes=launch.num_nodes, claims=()), nproc_default=launch.nproc_per_node)
+        world = world_of(
+            roll or model.RollCall(num_nodes=launch.num_nodes, claims=()), nproc_default=launch.nproc_per_node
+        )
         alone = launch.num_nodes == 1
-        return Fleet(
+        return model.Fleet(
             world=world,
             nodes=dict(sorted(self.facts.items())),
             roll=None if alone else roll,
@@ -259,7 +245,7 @@ class RollCaller:
             inapplicable=frozenset({"roll", "reach"} if alone else ()),
         )
 
-    def judge(self, *, waiting: bool) -> Report:
+    def judge(self, *, waiting: bool) -> model.Report:
         request = self._context.request
         asked = {*request.stages, *request.collective_stages}
         unchecked = {k: v for k, v in self.why_not.items() if k in asked}
@@ -271,7 +257,7 @@ class RollCaller:
         self._context.publish(report)
         return report
 
-    async def send_result(self, report: Report) -> None:
+    async def send_result(self, report: model.Report) -> None:
         """The final report to every node, and their goodbyes."""
         others = {n for n in self.hub.nodes if n != 0}
         await self.hub.send(None, "result", plain(report))
@@ -284,12 +270,12 @@ class RollCaller:
                     others.discard(node_rank)
 
 
-def facts_from(body: Any) -> NodeFacts:
+def facts_from(body: Any) -> model.NodeFacts:
     """A node's facts as it sent them; what is wrong with them is that node's."""
     try:
         return from_json(body)
     except Exception as error:  # noqa: BLE001 - another node's message: whatever is wrong with it is that node's
-        return NodeFacts.none(f"the node's facts could not be read: {error}"[:300])
+        return model.NodeFacts.none(f"the node's facts could not be read: {error}"[:300])
 
 
 def is_local(address: str) -> bool:
@@ -303,20 +289,22 @@ def is_local(address: str) -> bool:
     return True
 
 
-def gaps(facts: Mapping[int, NodeFacts], reach: Reachability | None) -> dict[str, Reason]:
+def gaps(facts: Mapping[int, model.NodeFacts], reach: model.Reachability | None) -> dict[str, model.Reason]:
     """Stage -> what of it is missing, so that no node is called healthy that was not checked.
 
     Single facts that a machine does not give are the rules' own matter; here it is a node without any facts, a script
     that was to be compared and could not be read, and pairs of nodes that were planned and not tried.
     """
-    found: dict[str, Reason] = {}
-    mute = [n for n, node in facts.items() if not isinstance(node.launch, LaunchFacts)]
+    found: dict[str, model.Reason] = {}
+    mute = [n for n, node in facts.items() if not isinstance(node.launch, model.LaunchFacts)]
     scripts = {n: node.script for n, node in facts.items() if n not in mute}
-    unread = [n for n, script in scripts.items() if not isinstance(script, ScriptFacts)]
+    unread = [n for n, script in scripts.items() if not isinstance(script, model.ScriptFacts)]
     if mute:
-        found["facts"] = reason(UncheckedKind.NODE_UNKNOWN, nodes=ranges(mute))
-    elif any(not isinstance(script, NotApplicable) for script in scripts.values()) and unread:
-        found["facts"] = reason(UncheckedKind.SCRIPT_UNREAD, nodes=ranges(unread))
+        found["facts"] = reason(model.UncheckedKind.NODE_UNKNOWN, nodes=model.ranges(mute))
+    elif any(not isinstance(script, model.NotApplicable) for script in scripts.values()) and unread:
+        found["facts"] = reason(model.UncheckedKind.SCRIPT_UNREAD, nodes=model.ranges(unread))
     if reach is not None and reach.num_pairs_done < reach.num_pairs_planned:
-        found["reach"] = reason(UncheckedKind.PAIRS_UNTRIED, done=reach.num_pairs_done, planned=reach.num_pairs_planned)
+        found["reach"] = reason(
+            model.UncheckedKind.PAIRS_UNTRIED, done=reach.num_pairs_done, planned=reach.num_pairs_planned
+        )
     return found

@@ -2,19 +2,9 @@
 
 from collections.abc import Mapping
 
+from allready import model
 from allready.errors import UsageError
 from allready.messaging.channel import HubSide, Narrator
-from allready.model import (
-    CollectiveRun,
-    Collectives,
-    GpuFacts,
-    LaunchFacts,
-    NodeFacts,
-    Reason,
-    SoftwareFacts,
-    UncheckedKind,
-    World,
-)
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.collectives import variants
 from allready.preflight.collectives.hub import conduct
@@ -22,35 +12,35 @@ from allready.preflight.collectives.spec import DEFAULT_BYTES, KIB, MIB, STAGES,
 from allready.text.reasons import reason
 
 
-def choose_backend(request: CheckRequest, facts: Mapping[int, NodeFacts]) -> str:
+def choose_backend(request: CheckRequest, facts: Mapping[int, model.NodeFacts]) -> str:
     """jax for --framework jax; else as asked; else nccl where every node could run it, and gloo otherwise."""
     if request.framework == "jax":
         return "jax"
     return request.backend or ("nccl" if facts and all(_has_nccl(node) for node in facts.values()) else "gloo")
 
 
-def uses_nccl(request: CheckRequest, facts: Mapping[int, NodeFacts]) -> bool:
+def uses_nccl(request: CheckRequest, facts: Mapping[int, model.NodeFacts]) -> bool:
     """Whether the job will use NCCL at all: where it is asked for, or where a GPU is seen and nothing else is asked.
 
     Wider than `choose_backend`: where torch is not installed here, or a GPU is missing, the paths still are NCCL's.
     """
     if request.backend is not None:
         return request.backend == "nccl"
-    return any(isinstance(node.gpu, GpuFacts) and node.gpu.visible for node in facts.values())
+    return any(isinstance(node.gpu, model.GpuFacts) and node.gpu.visible for node in facts.values())
 
 
-def _has_nccl(node: NodeFacts) -> bool:
+def _has_nccl(node: model.NodeFacts) -> bool:
     gpu, software, launch = node.gpu, node.software, node.launch
     return (
-        isinstance(gpu, GpuFacts)
-        and isinstance(launch, LaunchFacts)
+        isinstance(gpu, model.GpuFacts)
+        and isinstance(launch, model.LaunchFacts)
         and len(gpu.visible) >= launch.nproc_per_node
-        and isinstance(software, SoftwareFacts)
+        and isinstance(software, model.SoftwareFacts)
         and "torch-cuda" in software.versions
     )
 
 
-def plan(request: CheckRequest, world: World, facts: Mapping[int, NodeFacts]) -> RunSpec:
+def plan(request: CheckRequest, world: model.World, facts: Mapping[int, model.NodeFacts]) -> RunSpec:
     """The run of all ranks that the request asks for: all stages unless it names some, and those that these need.
 
     Raises:
@@ -60,7 +50,7 @@ def plan(request: CheckRequest, world: World, facts: Mapping[int, NodeFacts]) ->
     if backend not in STAGES:
         raise UsageError("unknown backend {backend!r}: valid are {stages}", backend=backend, stages=", ".join(STAGES))
     quick, deadline_s, stages = request.quick, request.stage_deadline_s, _stages(request.collective_stages, backend)
-    launches = {n: node.launch for n, node in facts.items() if isinstance(node.launch, LaunchFacts)}
+    launches = {n: node.launch for n, node in facts.items() if isinstance(node.launch, model.LaunchFacts)}
     min_bytes, max_bytes = request.min_bytes, request.max_bytes
     iters = 10 if quick and backend == "gloo" else 20
     low, high = DEFAULT_BYTES.get((backend, quick), (KIB, MIB))
@@ -94,22 +84,22 @@ def _own_stages(name: str, backend: str) -> tuple[str, ...]:
     return tuple(stage for stage in STAGES[backend] if stage in candidates)
 
 
-def stages_it_has_not(request: CheckRequest, backend: str) -> dict[str, Reason]:
+def stages_it_has_not(request: CheckRequest, backend: str) -> dict[str, model.Reason]:
     """Stages of the collectives that were asked for and that this backend does not have -> why."""
     return {
-        name: reason(UncheckedKind.NO_SUCH_STAGE, backend=backend, stages=", ".join(STAGES[backend]))
+        name: reason(model.UncheckedKind.NO_SUCH_STAGE, backend=backend, stages=", ".join(STAGES[backend]))
         for name in request.collective_stages
         if not _own_stages(name, backend)
     }
 
 
-async def run_collectives(hub: HubSide, request: CheckRequest, spec: RunSpec, narrator: Narrator) -> Collectives:
+async def run_collectives(hub: HubSide, request: CheckRequest, spec: RunSpec, narrator: Narrator) -> model.Collectives:
     """All runs: the job as asked for comes first in the answer, also after growing up to it."""
     if request.grow and spec.world_size > 1:
         grown = await variants.grow(hub, spec, narrator)
-        runs: list[CollectiveRun] = [grown[-1], *grown[:-1]]
+        runs: list[model.CollectiveRun] = [grown[-1], *grown[:-1]]
     else:
         runs = [await conduct(hub, spec, narrator)]
     if request.isolate and runs[0].bad is not None:
         runs += await variants.isolate(hub, spec, runs[0], narrator)
-    return Collectives(runs=tuple(runs))
+    return model.Collectives(runs=tuple(runs))

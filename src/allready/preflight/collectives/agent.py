@@ -238,11 +238,7 @@ class _Part:
     def _take_end(self, local_rank: int) -> None:
         process = self.ranks[local_rank]
         self._report(
-            process.rank,
-            "gone",
-            exit_code=process.exit_code,
-            signal=process.signal_name,
-            text=process.error or "",
+            process.rank, "gone", exit_code=process.exit_code, signal=process.signal_name, text=process.error or ""
         )
 
     def _sample_positions(self) -> tuple[wire.Position, ...]:
@@ -278,8 +274,7 @@ class _Part:
             port, self._port = self._port, 0
             if events or positions or port:
                 await self._node.send(
-                    wire.PROGRESS,
-                    wire.Progress(run=self._order.run, events=events, positions=positions, port=port),
+                    wire.PROGRESS, wire.Progress(run=self._order.run, events=events, positions=positions, port=port)
                 )
             while self._outbox:
                 await self._node.send(*self._outbox.pop(0))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from allready.preflight.collectives.rank_side import STORE_UNREACHABLE, RankSide, WrongResultError, any_port
+from allready.preflight.collectives.rank_side import RankSide, StoreUnreachableError, WrongResultError, any_port
 from allready.preflight.collectives.sweep import Pattern, Sweep
 
 _WITHOUT_SWEEP_BYTES = 64 * 2**20
@@ -96,12 +96,7 @@ class TorchRank:
             with any_port() as listener:  # can this node reach itself by that name?
                 _reach(orders.master_addr, listener.getsockname()[1])
             self.store = self.dist.TCPStore(
-                orders.master_addr,
-                0,
-                orders.world_size,
-                is_master=True,
-                timeout=limit,
-                wait_for_workers=False,
+                orders.master_addr, 0, orders.world_size, is_master=True, timeout=limit, wait_for_workers=False
             )
             side.send_port(self.store.port)
             port = int(self.store.port)
@@ -109,12 +104,7 @@ class TorchRank:
             port = side.other_port()
             _reach(orders.master_addr, port)
             self.store = self.dist.TCPStore(
-                orders.master_addr,
-                port,
-                orders.world_size,
-                is_master=False,
-                timeout=limit,
-                wait_for_workers=False,
+                orders.master_addr, port, orders.world_size, is_master=False, timeout=limit, wait_for_workers=False
             )
         self.store.set(f"allready/{orders.rank}", "here")
         if self.store.get(f"allready/{orders.rank}") != b"here":
@@ -135,10 +125,7 @@ class TorchRank:
 
     def nccl_init(self, note: Note) -> None:
         """NCCL connects all ranks with each other, now and not at the first collective."""
-        options: dict[str, Any] = {
-            "backend": "nccl",
-            "timeout": timedelta(seconds=self.side.orders.backend_timeout_s),
-        }
+        options: dict[str, Any] = {"backend": "nccl", "timeout": timedelta(seconds=self.side.orders.backend_timeout_s)}
         eager = "device_id" in inspect.signature(self.dist.new_group).parameters
         if eager:
             options["device_id"] = self.device
@@ -167,14 +154,14 @@ def _reach(address: str, port: int) -> None:
     """Connect once, because the library would try for minutes without a message.
 
     Raises:
-        ConnectionError: nothing answers there; the message names the address and the kernel's reason.
+        StoreUnreachableError: nothing answers there; the message names the address and the kernel's reason.
     """
     try:
         with contextlib.closing(socket.create_connection((address, port), timeout=_PROBE_S)):
             pass
     except OSError as error:
         why = error.strerror or str(error) or type(error).__name__
-        raise ConnectionError(f"{STORE_UNREACHABLE} at {address}:{port}: {why}") from error
+        raise StoreUnreachableError(f"the store of rank 0 cannot be reached at {address}:{port}: {why}") from error
 
 
 def main(argv: list[str]) -> NoReturn:

@@ -52,11 +52,7 @@ class Endpoint:
             in_range = self._listen_in_range(interface, address, busy)
             offers.append(
                 wire.Offer(
-                    interface=interface,
-                    address=address,
-                    data_ports=data,
-                    range_ports=in_range,
-                    datagram_port=datagram,
+                    interface=interface, address=address, data_ports=data, range_ports=in_range, datagram_port=datagram
                 )
             )
         return wire.EndpointReport(offers=tuple(offers), busy_ports=tuple(sorted(busy)), why="; ".join(trouble)[:400])

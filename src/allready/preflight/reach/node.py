@@ -31,8 +31,6 @@ async def take_part(node: NodeSide, start: Any, facts: NodeFacts, narrator: Narr
     happened.
 
     Args:
-        node: this node's end of the channel.
-        start: the body of "reach.open".
         facts: only `transport` is read.
         narrator: gets the plan and the current partner (not on node 0, where `conduct` speaks).
 
@@ -48,10 +46,7 @@ async def take_part(node: NodeSide, start: Any, facts: NodeFacts, narrator: Narr
         why = "NCCL and Gloo chose no address"
         if isinstance(facts.transport, TransportFacts):
             addresses = local_addresses(
-                facts.transport,
-                num_nodes=opening.num_nodes,
-                most=opening.max_addresses,
-                with_nccl=opening.with_nccl,
+                facts.transport, num_nodes=opening.num_nodes, most=opening.max_addresses, with_nccl=opening.with_nccl
             )
         else:
             why = f"the addresses of NCCL and Gloo are not known: {facts.transport.why}"

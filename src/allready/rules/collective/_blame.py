@@ -17,21 +17,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready import model
 from allready.judging.majority import Split
 from allready.judging.values import grouped, on_nodes, rank_labels, stage_label
-from allready.model import (
-    CollectiveRun,
-    Collectives,
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    Hit,
-    ProcessState,
-    RankState,
-    StageResult,
-    World,
-)
 
 CONSEQUENCE = (
     r"(?i)"
@@ -77,9 +65,9 @@ class Blame(Struct, frozen=True, kw_only=True):
     """One kind of trouble in the stage that stopped the run, and the ranks it is about (all of them for HUNG)."""
 
     kind: Kind
-    run: CollectiveRun
-    stage: StageResult
-    states: tuple[RankState, ...]
+    run: model.CollectiveRun
+    stage: model.StageResult
+    states: tuple[model.RankState, ...]
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -91,14 +79,14 @@ class Blame(Struct, frozen=True, kw_only=True):
         return self.kind is kind
 
 
-def blame_first_run(collectives: Collectives, kind: Kind) -> Blame | None:
+def blame_first_run(collectives: model.Collectives, kind: Kind) -> Blame | None:
     """What is to be said about `kind` in the run that the user asked for; None when there is nothing."""
     if not collectives.runs:
         return None
     return next((b for b in blame(collectives.runs[0]) if b.of(kind)), None)
 
 
-def blame(run: CollectiveRun) -> tuple[Blame, ...]:
+def blame(run: model.CollectiveRun) -> tuple[Blame, ...]:
     """Everything that explains why `run` stopped; empty when it did not."""
     stage = run.bad
     if stage is None:
@@ -121,20 +109,20 @@ def blame(run: CollectiveRun) -> tuple[Blame, ...]:
     return (Blame(kind=Kind.HUNG, run=run, stage=stage, states=stage.ranks),)
 
 
-def is_alone(stage: StageResult) -> bool:
+def is_alone(stage: model.StageResult) -> bool:
     """Whether each rank goes through this stage by itself, without waiting for others."""
     return any(word in stage.name for word in ("import", "device", "alloc"))
 
 
-def _own_fault(state: RankState, stage: StageResult) -> Kind | None:
+def _own_fault(state: model.RankState, stage: model.StageResult) -> Kind | None:
     """The kind of a rank that is in trouble by itself; None for one that waits, works, or only suffers."""
-    if state.state == ProcessState.STOPPED:
+    if state.state == model.ProcessState.STOPPED:
         return Kind.STOPPED
-    if state.state == ProcessState.UNKNOWN:  # its node is gone; whatever it had to say
+    if state.state == model.ProcessState.UNKNOWN:  # its node is gone; whatever it had to say
         return None
     error = state.error or ""
     # An abort is how libraries end a process after an error, so there the error counts; other signals say it all.
-    if state.state == ProcessState.KILLED and not (error and state.signal == "SIGABRT"):
+    if state.state == model.ProcessState.KILLED and not (error and state.signal == "SIGABRT"):
         return None if _was_ended(state) else Kind.DIED
     if error and re.search(CONSEQUENCE, error):
         return None
@@ -144,27 +132,30 @@ def _own_fault(state: RankState, stage: StageResult) -> Kind | None:
         if re.search(OUT_OF_MEMORY, error):
             return Kind.MEMORY
         return Kind.DEVICE if "device" in stage.name or re.search(NO_DEVICE, error) else Kind.FAILED
-    if state.state in {ProcessState.EXITED, ProcessState.ZOMBIE} and state.rank not in stage.finished:
+    if state.state in {model.ProcessState.EXITED, model.ProcessState.ZOMBIE} and state.rank not in stage.finished:
         return Kind.DIED
     return None
 
 
-def _was_ended(state: RankState) -> bool:
+def _was_ended(state: model.RankState) -> bool:
     """Somebody asked it to end: a cause only when there is no better one, because supervisors do so after a fault."""
-    return state.state == ProcessState.KILLED and state.signal in _ENDING_SIGNALS
+    return state.state == model.ProcessState.KILLED and state.signal in _ENDING_SIGNALS
 
 
-def _behind(run: CollectiveRun, stage: StageResult) -> tuple[RankState, ...]:
+def _behind(run: model.CollectiveRun, stage: model.StageResult) -> tuple[model.RankState, ...]:
     """States of the ranks that are not where the others are; made up as "unknown" for a rank without one."""
     arrived = set(stage.finished) if is_alone(stage) else set(stage.entered)
     known = {s.rank: s for s in stage.ranks}
     return tuple(
-        known.get(r, RankState(rank=r, node_rank=-1, local_rank=-1, pid=None, step="?", state=ProcessState.UNKNOWN))
+        known.get(
+            r,
+            model.RankState(rank=r, node_rank=-1, local_rank=-1, pid=None, step="?", state=model.ProcessState.UNKNOWN),
+        )
         for r in sorted(set(run.ranks) - arrived)
     )
 
 
-def culprits(blamed: Blame, world: World) -> Culprits:
+def culprits(blamed: Blame, world: model.World) -> model.Culprits:
     """The blamed ranks and their nodes; nobody where every rank of several nodes has the same trouble.
 
     When all ranks failed, those with another error than the majority are named, as far as there is a majority.
@@ -175,12 +166,12 @@ def culprits(blamed: Blame, world: World) -> Culprits:
         ranks = Split.by(stated).outliers()
         if not ranks:
             nodes = {world.node_of(r) for r in blamed.ranks} - {None}
-            return Culprits(nodes=tuple(n for n in nodes if n is not None) if world.num_nodes == 1 else ())
+            return model.Culprits(nodes=tuple(n for n in nodes if n is not None) if world.num_nodes == 1 else ())
     nodes = {world.node_of(r) for r in ranks} - {None}
-    return Culprits(ranks=ranks, nodes=tuple(sorted(n for n in nodes if n is not None)))
+    return model.Culprits(ranks=ranks, nodes=tuple(sorted(n for n in nodes if n is not None)))
 
 
-def hit_of(blamed: Blame, world: World, **changes: Any) -> Hit:
+def hit_of(blamed: Blame, world: model.World, **changes: Any) -> model.Hit:
     """A hit that accuses the ranks of `blamed`.
 
     Args:
@@ -188,7 +179,7 @@ def hit_of(blamed: Blame, world: World, **changes: Any) -> Hit:
         world: names of the nodes.
         changes: fields of the hit by name; every other name is a value of its message.
     """
-    fields = {name: changes.pop(name) for name in Hit.__struct_fields__ if name in changes}
+    fields = {name: changes.pop(name) for name in model.Hit.__struct_fields__ if name in changes}
     usual: dict[str, object] = {
         "stage": stage_label(blamed.stage),
         "ranks": rank_labels(world, blamed.states),
@@ -196,10 +187,10 @@ def hit_of(blamed: Blame, world: World, **changes: Any) -> Hit:
         "nodes": on_nodes(world, _nodes(world, blamed.states)),
     }
     known: dict[str, Any] = {"culprits": culprits(blamed, world), "evidence": evidence(blamed.stage, blamed.states)}
-    return Hit(**(known | fields), values=usual | changes)
+    return model.Hit(**(known | fields), values=usual | changes)
 
 
-def hits_of_late(blamed: Blame, world: World, **values: object) -> Iterator[Hit]:
+def hits_of_late(blamed: Blame, world: model.World, **values: object) -> Iterator[model.Hit]:
     """A hit for each class of what the ranks that have not come were doing."""
     for fault_class, states in grouped((waiting_class(state)[0], state) for state in blamed.states).items():
         sure = min((waiting_class(s)[1] for s in states), key=lambda c: c.weight)
@@ -207,7 +198,7 @@ def hits_of_late(blamed: Blame, world: World, **values: object) -> Iterator[Hit]
             replace(blamed, states=states),
             world,
             fault_class=fault_class,
-            confidence=sure if blamed.stage.entered or blamed.of(Kind.SLOW_ALONE) else Confidence.POSSIBLE,
+            confidence=sure if blamed.stage.entered or blamed.of(Kind.SLOW_ALONE) else model.Confidence.POSSIBLE,
             deadline_s=f"{blamed.stage.deadline_s:.0f}",
             doing="; ".join(dict.fromkeys(doing(s) for s in states[:4])),
             pids=pids(states[:1]),
@@ -215,26 +206,26 @@ def hits_of_late(blamed: Blame, world: World, **values: object) -> Iterator[Hit]
         )
 
 
-def _nodes(world: World, states: Iterable[RankState]) -> list[int]:
+def _nodes(world: model.World, states: Iterable[model.RankState]) -> list[int]:
     places = (s.node_rank if s.node_rank >= 0 else world.node_of(s.rank) for s in states)
     return [n for n in places if n is not None]
 
 
-def waiting_class(state: RankState) -> tuple[FaultClass, Confidence]:
+def waiting_class(state: model.RankState) -> tuple[model.FaultClass, model.Confidence]:
     """The fault class of a rank that is alive and has not come, by what its process was doing."""
-    if state.state == ProcessState.NOT_STARTED:
-        return FaultClass.START_ABSENT, Confidence.LIKELY
-    if state.state in ProcessState.GONE:
-        return FaultClass.DEAD, Confidence.LIKELY
-    if state.state in {ProcessState.DISK, ProcessState.STOPPED}:
-        return FaultClass.CPU_STUCK, Confidence.CERTAIN
-    busy = state.cpu_s > _BUSY_CPU_S if state.cpu_s is not None else state.state == ProcessState.RUNNING
-    if state.state in {ProcessState.RUNNING, ProcessState.SLEEPING}:
-        return (FaultClass.CPU_BUSY if busy else FaultClass.CPU_STUCK), Confidence.LIKELY
-    return FaultClass.CPU_STUCK, Confidence.POSSIBLE
+    if state.state == model.ProcessState.NOT_STARTED:
+        return model.FaultClass.START_ABSENT, model.Confidence.LIKELY
+    if state.state in model.ProcessState.GONE:
+        return model.FaultClass.DEAD, model.Confidence.LIKELY
+    if state.state in {model.ProcessState.DISK, model.ProcessState.STOPPED}:
+        return model.FaultClass.CPU_STUCK, model.Confidence.CERTAIN
+    busy = state.cpu_s > _BUSY_CPU_S if state.cpu_s is not None else state.state == model.ProcessState.RUNNING
+    if state.state in {model.ProcessState.RUNNING, model.ProcessState.SLEEPING}:
+        return (model.FaultClass.CPU_BUSY if busy else model.FaultClass.CPU_STUCK), model.Confidence.LIKELY
+    return model.FaultClass.CPU_STUCK, model.Confidence.POSSIBLE
 
 
-def doing(state: RankState) -> str:
+def doing(state: model.RankState) -> str:
     """What the process was doing, neutral in language: `sleeping, wchan do_poll, train.py:12 load`."""
     parts = [state.signal or (f"exit {state.exit_code}" if state.exit_code is not None else state.state)]
     parts += [f"cpu {state.cpu_s:.2f} s/s"] if state.cpu_s is not None else []
@@ -243,10 +234,12 @@ def doing(state: RankState) -> str:
     return ", ".join(parts)
 
 
-def evidence(stage: StageResult, states: Iterable[RankState], *, most: int = 16) -> tuple[Evidence, ...]:
+def evidence(
+    stage: model.StageResult, states: Iterable[model.RankState], *, most: int = 16
+) -> tuple[model.Evidence, ...]:
     """The stage's own line, then one for each rank: last step, state, innermost frames, last line of the error."""
     lines = [
-        Evidence(
+        model.Evidence(
             source=f"stage {stage.name}",
             text=f"{stage.outcome} after {stage.duration_s:.1f} s (deadline {stage.deadline_s:.0f} s); entered "
             f"{list(stage.entered)[:64]}, finished {list(stage.finished)[:64]}"
@@ -258,10 +251,10 @@ def evidence(stage: StageResult, states: Iterable[RankState], *, most: int = 16)
         text += f"; stack: {' < '.join(state.stack[:5])}" if len(state.stack) > 1 else ""
         text += f"; {state.error}" if state.error else ""
         node = state.node_rank if state.node_rank >= 0 else None
-        lines.append(Evidence(source=f"rank {state.rank}", node_rank=node, text=text))
+        lines.append(model.Evidence(source=f"rank {state.rank}", node_rank=node, text=text))
     return tuple(lines)
 
 
-def pids(states: Iterable[RankState]) -> str:
+def pids(states: Iterable[model.RankState]) -> str:
     """Process ids separated by spaces, for a command line; `PID` when none is known."""
     return " ".join(str(s.pid) for s in list(states)[:8] if s.pid is not None) or "PID"

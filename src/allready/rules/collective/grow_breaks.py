@@ -1,41 +1,27 @@
-"""COL013."""
-
 import re
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready import model
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import rank_label, stage_label
-from allready.model import (
-    CollectiveRun,
-    Collectives,
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    Hit,
-    Severity,
-    World,
-    ranges,
-)
 
 
 @Rule(
     code="COL013",
-    severity=Severity.ERROR,
-    fault_class=FaultClass.NET_BROKEN,
+    severity=model.Severity.ERROR,
+    fault_class=model.FaultClass.NET_BROKEN,
     layer=Layer.STAGE,
-    title="The collectives break at a certain number of ranks",
+    title="The collectives fail from a certain number of ranks on",
     message="{works} ranks work, {breaks} do not: stage {stage} {outcome} when rank {added} joins",
     remedy="look at what joined: rank {added}; repeat with that member left out (--nnodes, --devices) to confirm it",
 )
-def grow_breaks(collectives: Collectives, world: World) -> Iterator[Hit]:
+def grow_breaks(collectives: model.Collectives, world: model.World) -> Iterator[model.Hit]:
     """
     ## What it checks
     The runs of --grow (1, 2, 4, … ranks): the first number that fails, and who was added to the last that worked.
     The added ranks are blamed when it is a single one, or when all are of one node that had no part before.
     ## Why it matters
-    A big job that hangs names nobody; the step at which it begins names the member, or shows that it is the number
+    A big job that hangs names no rank; the step at which it begins names the member, or shows that it is the number
     itself (a limit of open files, of memory, of queue pairs).
     ## Check by hand
     Start the same job with fewer ranks, doubling them.
@@ -53,39 +39,39 @@ def grow_breaks(collectives: Collectives, world: World) -> Iterator[Hit]:
     if stage is None:
         return
     nodes = {world.node_of(r) for r in broken.ranks} - {None}
-    yield Hit(
-        fault_class=FaultClass.HW_HANG if len(nodes) == 1 and broken.backend == "nccl" else None,
-        confidence=Confidence.LIKELY,
+    yield model.Hit(
+        fault_class=model.FaultClass.HW_HANG if len(nodes) == 1 and broken.backend == "nccl" else None,
+        confidence=model.Confidence.LIKELY,
         culprits=_culprits(added, before, world),
         values={
             "works": len(before),
             "breaks": number,
             "stage": stage_label(stage),
             "outcome": stage.outcome,
-            "added": rank_label(world, added[0]) if len(added) == 1 else ranges(added) or "?",
+            "added": rank_label(world, added[0]) if len(added) == 1 else model.ranges(added) or "?",
         },
         evidence=tuple(
-            Evidence(
+            model.Evidence(
                 source=run.label,
-                text=f"ranks {ranges(run.ranks)}: {f'{run.bad.name} {run.bad.outcome}' if run.bad else 'ok'}",
+                text=f"ranks {model.ranges(run.ranks)}: {f'{run.bad.name} {run.bad.outcome}' if run.bad else 'ok'}",
             )
             for _, run in runs
         ),
     )
 
 
-def _number(run: CollectiveRun) -> int | None:
+def _number(run: model.CollectiveRun) -> int | None:
     found = re.fullmatch(r"grow (\d+)", run.label)
     return int(found[1]) if found else None
 
 
-def _culprits(added: tuple[int, ...], before: tuple[int, ...], world: World) -> Culprits:
+def _culprits(added: tuple[int, ...], before: tuple[int, ...], world: model.World) -> model.Culprits:
     nodes = {world.node_of(r) for r in added}
     earlier = {world.node_of(r) for r in before}
     if len(nodes) != 1 or not before:
-        return Culprits()
+        return model.Culprits()
     node = next(iter(nodes))
     new_node = () if node is None or node in earlier else (node,)
     if len(added) == 1:
-        return Culprits(ranks=added, nodes=() if node is None else (node,))
-    return Culprits(nodes=new_node, ranks=added if new_node else ())
+        return model.Culprits(ranks=added, nodes=() if node is None else (node,))
+    return model.Culprits(nodes=new_node, ranks=added if new_node else ())

@@ -1,9 +1,6 @@
-"""COL012."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import stage_label
 from allready.model import Collectives, Evidence, FaultClass, Hit, Severity
 from allready.rules.collective.isolate_names_transport import passes, variable_of
@@ -27,7 +24,7 @@ def isolate_clears_transports(collectives: Collectives) -> Iterator[Hit]:
     ## Check by hand
     Set `NCCL_P2P_DISABLE=1`, `NCCL_SHM_DISABLE=1` and `NCCL_IB_DISABLE=1` each alone and run again.
     ## When it is harmless
-    Always; it is said for information.
+    Always; it is information.
     """
     if not collectives.runs or (stage := collectives.runs[0].bad) is None:
         return

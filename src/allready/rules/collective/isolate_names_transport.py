@@ -1,39 +1,21 @@
-"""COL011."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready import model
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import stage_label
-from allready.model import (
-    CollectiveRun,
-    Collectives,
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    Hit,
-    Severity,
-    StageResult,
-    World,
-)
 
 _CLASSES = {
-    "NCCL_P2P_DISABLE": FaultClass.HW_HANG,
-    "NCCL_SHM_DISABLE": FaultClass.ENV_LIMIT,
-    "NCCL_IB_DISABLE": FaultClass.NET_BROKEN,
+    "NCCL_P2P_DISABLE": model.FaultClass.HW_HANG,
+    "NCCL_SHM_DISABLE": model.FaultClass.ENV_LIMIT,
+    "NCCL_IB_DISABLE": model.FaultClass.NET_BROKEN,
 }
-_TRANSPORTS = {
-    "NCCL_P2P_DISABLE": "P2P",
-    "NCCL_SHM_DISABLE": "SHM",
-    "NCCL_IB_DISABLE": "IB",
-}
+_TRANSPORTS = {"NCCL_P2P_DISABLE": "P2P", "NCCL_SHM_DISABLE": "SHM", "NCCL_IB_DISABLE": "IB"}
 
 
 @Rule(
     code="COL011",
-    severity=Severity.ERROR,
-    fault_class=FaultClass.HW_HANG,
+    severity=model.Severity.ERROR,
+    fault_class=model.FaultClass.HW_HANG,
     layer=Layer.STAGE,
     title="One transport of NCCL makes the stage fail",
     message="stage {stage} fails as asked for and passes with {passes}: the transport {transports} matters",
@@ -41,7 +23,7 @@ _TRANSPORTS = {
     "off for the GPUs' bridges; SHM: df -h /dev/shm, docker --shm-size=1g; IB: ibstat, the ports' state, ulimit -l, "
     "the GID index. {passes} lets the job run meanwhile, several times slower",
 )
-def isolate_names_transport(collectives: Collectives, world: World) -> Iterator[Hit]:
+def isolate_names_transport(collectives: model.Collectives, world: model.World) -> Iterator[model.Hit]:
     """
     ## What it checks
     The runs of --isolate: the stage that failed is repeated with P2P, SHM and IB switched off in turn.  The transport
@@ -64,17 +46,17 @@ def isolate_names_transport(collectives: Collectives, world: World) -> Iterator[
     by_chance = len(passed) == len(tried) > 1
     nodes = {world.node_of(r) for r in collectives.runs[0].ranks} - {None}
     one_node = tuple(n for n in nodes if n is not None) if len(nodes) == 1 else ()
-    yield Hit(
+    yield model.Hit(
         fault_class=_CLASSES.get(passed[0]) if len(passed) == 1 else None,
-        confidence=Confidence.POSSIBLE if by_chance else Confidence.LIKELY,
-        culprits=Culprits(nodes=one_node),
+        confidence=model.Confidence.POSSIBLE if by_chance else model.Confidence.LIKELY,
+        culprits=model.Culprits(nodes=one_node),
         values={
             "stage": stage_label(stage),
             "passes": ", ".join(f"{v}=1" for v in passed),
             "transports": ", ".join(_TRANSPORTS.get(v, v) for v in passed),
         },
         evidence=tuple(
-            Evidence(
+            model.Evidence(
                 source=run.label,
                 text="passes"
                 if passes(run, stage)
@@ -87,13 +69,13 @@ def isolate_names_transport(collectives: Collectives, world: World) -> Iterator[
     )
 
 
-def variable_of(run: CollectiveRun) -> str | None:
+def variable_of(run: model.CollectiveRun) -> str | None:
     """The variable that an --isolate run sets; None for any other run."""
     if not run.label.startswith("isolate"):
         return None
     return next(iter(run.extra_env), None) or run.label.removeprefix("isolate").strip().partition("=")[0] or None
 
 
-def passes(run: CollectiveRun, stage: StageResult) -> bool:
+def passes(run: model.CollectiveRun, stage: model.StageResult) -> bool:
     """Whether `run` got through the stage that stopped the plain run."""
     return any(s.name == stage.name and s.outcome == "ok" for s in run.stages)

@@ -1,9 +1,6 @@
-"""COL006."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hit_of
 
@@ -23,7 +20,7 @@ def out_of_memory(collectives: Collectives, world: World) -> Iterator[Hit]:
     Whether a rank ended a stage with an out-of-memory error, of its GPU or of the host.
     ## Why it matters
     The stages need little: the largest size of the sweep two or three times, and what CUDA and NCCL take for themselves
-    (0.5 to 2 GB on a GPU).  When that does not fit, somebody else holds the memory, and training would end the same
+    (0.5 to 2 GB on a GPU).  When that does not fit, another process holds the memory, and training would end the same
     way.
     ## Check by hand
     `nvidia-smi --query-gpu=index,memory.used,memory.total --format=csv`; `free -h`; `cat /sys/fs/cgroup/memory.max`.
@@ -31,6 +28,5 @@ def out_of_memory(collectives: Collectives, world: World) -> Iterator[Hit]:
     When the sweep was asked for with sizes that rightly do not fit (`--max-bytes`).
     """
     found = blame_first_run(collectives, Kind.MEMORY)
-    if found is None:
-        return
-    yield hit_of(found, world)
+    if found is not None:
+        yield hit_of(found, world)

@@ -1,9 +1,6 @@
-"""COL003."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hit_of
 
@@ -23,7 +20,7 @@ def rank_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## What it checks
     The last line of the exception of every rank when a stage fails.  Errors that only tell of another rank's end
     (closed or reset connections, time-outs, aborted communicators) do not count as an error of its own.  When all ranks
-    failed with the same error, nobody is named.
+    failed with the same error, no rank is named.
     ## Why it matters
     The first error explains all others; in the logs of a big job it is one line among thousands of echoes.
     ## Check by hand
@@ -34,5 +31,5 @@ def rank_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     found = blame_first_run(collectives, Kind.FAILED)
     if found is None:
         return
-    is_unreached = all("cannot be reached" in (s.error or "") for s in found.states)
+    is_unreached = all(s.is_store_unreachable for s in found.states)
     yield hit_of(found, world, fault_class=FaultClass.START_PATH if is_unreached else None)

@@ -1,9 +1,6 @@
-"""COL007."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Collectives, FaultClass, Hit, Severity, World, ranges
 from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
 
@@ -13,7 +10,7 @@ from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STAGE,
-    title="A rank did not come to a stage that others wait in",
+    title="A rank did not enter a stage that others wait in",
     message="stage {stage}: rank {ranks} did not enter within {deadline_s} s ({doing}); rank {entered} did and wait",
     remedy="the evidence has its stack; to look again on node {nodes} while the others wait: py-spy dump --pid {pids}; "
     "cat /proc/{pids}/wchan; top -H -p {pids}. Busy means it is still working, D means storage, S means it waits for "
@@ -27,7 +24,7 @@ def rank_not_entering(collectives: Collectives, world: World) -> Iterator[Hit]:
     Ranks that wait inside the stage are victims and are not blamed.
     ## Why it matters
     A collective ends when the last rank has come.  Those inside will print the time-out, and the absent one prints
-    nothing: without this, 600 s (NCCL) or 1800 s (Gloo) pass before anybody looks, and then at the wrong rank.
+    nothing: without this, 600 s (NCCL) or 1800 s (Gloo) pass before an error appears, and it names the wrong rank.
     ## Check by hand
     Compare `py-spy dump --pid PID` of all ranks: the one with another stack than the majority is late.
     ## When it is harmless

@@ -1,9 +1,6 @@
-"""COL008."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
 
@@ -13,8 +10,9 @@ from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STAGE,
-    title="A rank did not finish a step that it does alone",
-    message="stage {stage}: rank {ranks} did not finish within {deadline_s} s ({doing}); this stage waits for nobody",
+    title="A rank did not finish a step of its own",
+    message="stage {stage}: rank {ranks} did not finish within {deadline_s} s ({doing}); this stage waits for no "
+    "other rank",
     remedy="on node {nodes}: time python -c 'import torch' (state D or a stack in file reading: the storage that the "
     "environment lies on is slow); timeout 10 nvidia-smi (no answer: the GPU driver hangs); while it hangs: py-spy "
     "dump --pid {pids}",

@@ -1,32 +1,16 @@
-"""COL010."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
+from allready import model
 from allready.judging.majority import is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import rank_labels, size, stage_label
-from allready.model import (
-    BenchPoint,
-    CollectiveRun,
-    Collectives,
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    Hit,
-    RankState,
-    Severity,
-    StageResult,
-    World,
-)
 from allready.rules.collective._blame import evidence
 
 
 @Rule(
     code="COL010",
-    severity=Severity.ERROR,
-    fault_class=FaultClass.HW_HANG,
+    severity=model.Severity.ERROR,
+    fault_class=model.FaultClass.HW_HANG,
     layer=Layer.STAGE,
     title="A collective gave a wrong result",
     message="stage {stage}: the result is wrong at {sizes} (rank {ranks}), and no error was reported",
@@ -34,7 +18,7 @@ from allready.rules.collective._blame import evidence
     "nvidia-smi -q -d ECC and dmesg | grep -i xid on the nodes involved; compare NCCL versions and NCCL_* variables "
     "between the ranks",
 )
-def result_wrong(collectives: Collectives, world: World) -> Iterator[Hit]:
+def result_wrong(collectives: model.Collectives, world: model.World) -> Iterator[model.Hit]:
     """
     ## What it checks
     Every collective of the stages has a result that can be computed beforehand; shapes, types and order are the same on
@@ -58,10 +42,12 @@ def result_wrong(collectives: Collectives, world: World) -> Iterator[Hit]:
         states = _minority(stage, run)
         several_nodes = len({world.node_of(r) for r in run.ranks}) > 1
         by_network = run.backend != "nccl" and several_nodes
-        yield Hit(
-            fault_class=FaultClass.NET_BROKEN if by_network else None,
-            confidence=Confidence.LIKELY if states else Confidence.POSSIBLE,
-            culprits=Culprits(ranks=tuple(s.rank for s in states), nodes=tuple(sorted({s.node_rank for s in states}))),
+        yield model.Hit(
+            fault_class=model.FaultClass.NET_BROKEN if by_network else None,
+            confidence=model.Confidence.LIKELY if states else model.Confidence.POSSIBLE,
+            culprits=model.Culprits(
+                ranks=tuple(s.rank for s in states), nodes=tuple(sorted({s.node_rank for s in states}))
+            ),
             values={
                 "stage": stage_label(stage) if stage else "sweep",
                 "sizes": _sizes(stage, points),
@@ -71,21 +57,23 @@ def result_wrong(collectives: Collectives, world: World) -> Iterator[Hit]:
         )
 
 
-def _minority(stage: StageResult | None, run: CollectiveRun) -> tuple[RankState, ...]:
+def _minority(stage: model.StageResult | None, run: model.CollectiveRun) -> tuple[model.RankState, ...]:
     states = tuple(s for s in stage.ranks if not stage.culprits or s.rank in stage.culprits) if stage else ()
     return states if is_minority(len(states), len(run.ranks)) else ()
 
 
-def _sizes(stage: StageResult | None, points: tuple[BenchPoint, ...]) -> str:
+def _sizes(stage: model.StageResult | None, points: tuple[model.BenchPoint, ...]) -> str:
     sizes = [p.size_bytes for p in points]
     if stage is not None and stage.size_bytes is not None:
         sizes.append(stage.size_bytes)
     return ", ".join(size(s) for s in sorted(set(sizes))[:8]) or "?"
 
 
-def _evidence(stage: StageResult | None, points: tuple[BenchPoint, ...]) -> tuple[Evidence, ...]:
+def _evidence(stage: model.StageResult | None, points: tuple[model.BenchPoint, ...]) -> tuple[model.Evidence, ...]:
     counts = tuple(
-        Evidence(source="sweep", text=f"{p.size_bytes} bytes: {p.num_errors} wrong in {p.num_iterations} iterations")
+        model.Evidence(
+            source="sweep", text=f"{p.size_bytes} bytes: {p.num_errors} wrong in {p.num_iterations} iterations"
+        )
         for p in points[:16]
     )
     return (evidence(stage, stage.ranks) if stage else ()) + counts

@@ -1,10 +1,7 @@
-"""COL009."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Blame, Kind, blame_first_run, hit_of
 
@@ -14,8 +11,8 @@ from allready.rules.collective._blame import Blame, Kind, blame_first_run, hit_o
     severity=Severity.ERROR,
     fault_class=FaultClass.NET_BROKEN,
     layer=Layer.TRANSPORT,
-    title="All ranks came, and nothing moves",
-    message="stage {stage}: all {num_ranks} ranks entered and none is to blame by itself, but nothing gets through "
+    title="All ranks entered the collective, but it makes no progress",
+    message="stage {stage}: all {num_ranks} ranks entered and none is at fault by itself, but no data arrives "
     "({backend}, {num_nodes} nodes; {how})",
     remedy="find what matters: the same command with --isolate (P2P, SHM and IB off in turn) and with --grow (1, 2, 4, "
     "… ranks); with --backend gloo it says whether plain TCP carries the data; NCCL_DEBUG=INFO shows the transport of "

@@ -1,23 +1,10 @@
-"""DSY007."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import majority
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.model import (
-    Confidence,
-    Culprits,
-    Death,
-    Evidence,
-    FaultClass,
-    Hit,
-    RunEvidence,
-    Severity,
-    clock_time,
-)
+from allready.model import Confidence, Culprits, Death, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
 
 SAME_MOMENT_S = 60.0
 """Ranks that wait for each other give up within the time-out of the one that came last; the rest is another story."""
@@ -29,11 +16,7 @@ SAME_MOMENT_S = 60.0
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.TRANSPORT,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.POSITIONS,
-        Sign.OTHER_CALLS,
-        Sign.PROCESS_END,
-    ),
+    unless=(Sign.POSITIONS, Sign.OTHER_CALLS, Sign.PROCESS_END),
     title="Ranks gave up waiting in different calls of the program",
     message="{who} gave up in {site}, the others in {other}: they waited in different calls",
     remedy="look at what leads to {site} on {who} and not on the others (a branch on rank or data, an early return, a "
@@ -44,9 +27,9 @@ def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Tracebacks of ranks that ended with a library's error (a time-out, a closed connection): the place in the program
-    from which each of them had called, and what.  Told where all ranks that ended badly did so in such a call, in
+    from which each of them had called, and what. Reported where all ranks that ended badly did so in such a call, in
     different functions or in calls of different kinds (all_reduce, barrier), and no other evidence tells of an
-    operation.  Somebody is accused only where it is known how many ranks there are, and all of them are among these.
+    operation.  A rank is accused only where it is known how many ranks there are, and all of them are among these.
     ## Why it matters
     Where one rank is slow or stuck, all others wait at one place.  Where they wait at different places, each waits for
     a call that the others do not make.
@@ -69,11 +52,7 @@ def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
     others = [r for r in waited if functions[r] != functions[shown[0]]]
     yield Hit(
         culprits=Culprits(ranks=most.odd if is_everybody and most is not None else ()),
-        values={
-            "who": who(run, shown),
-            "site": _place(waited[shown[0]]),
-            "other": _place(waited[min(others)]),
-        },
+        values={"who": who(run, shown), "site": _place(waited[shown[0]]), "other": _place(waited[min(others)])},
         confidence=Confidence.LIKELY if is_everybody else Confidence.POSSIBLE,
         evidence=tuple(
             Evidence(source=str(d.origin), text=f"rank {r} at {d.site}: {d.text[:300]}", time=clock_time(d.time_s))

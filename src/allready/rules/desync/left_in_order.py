@@ -1,10 +1,7 @@
-"""DSY008."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import is_majority
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.model import Confidence, Culprits, Event, FaultClass, Hit, RunEvidence, Severity, clock_time
@@ -19,12 +16,8 @@ SLACK_S = 2.0
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.TRANSPORT,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.POSITIONS,
-        Sign.OTHER_CALLS,
-        Sign.PROCESS_END,
-    ),
-    title="A node's ranks had ended in order while others still waited for them",
+    unless=(Sign.POSITIONS, Sign.OTHER_CALLS, Sign.PROCESS_END),
+    title="The ranks of a node exited normally while others still waited for them",
     message="all ranks of node {left} had ended without an error when {who} lost them[[ in {site}]]: they made fewer "
     "collective calls than the others",
     remedy="find why the ranks of node {left} came to their end earlier: fewer batches (drop_last=True, a sampler that "
@@ -35,9 +28,10 @@ def left_in_order(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Agents of torchrun that waited for the others at the end (`Error waiting on exit barrier`): that is where an agent
-    is whose workers all ended with exit code 0.  Told where that was before ranks of other nodes ended with a library's
-    error (a closed connection, a time-out), nobody failed for a reason of its own, and no other evidence tells of an
-    operation.  Where more nodes had ended than failed, none is accused: rather the few made a call more.
+    is whose workers all ended with exit code 0.  Reported where that was before ranks of other nodes ended with a
+    library's error (a closed connection, a time-out), no process failed for a reason of its own, and no other
+    evidence tells of an operation.  Where more nodes had ended than failed, none is accused: rather the few made a
+    call more.
     ## Why it matters
     The ranks that print the error are those that were left alone; who left prints nothing.
     ## Check by hand
@@ -63,11 +57,7 @@ def left_in_order(run: RunEvidence) -> Iterator[Hit]:
     ranks = tuple(sorted(r for r, node in run.node_of_rank.items() if node in left))
     yield Hit(
         culprits=Culprits() if is_most else Culprits(ranks=ranks, nodes=tuple(sorted(left))),
-        values={
-            "left": ", ".join(map(str, sorted(left))),
-            "who": who(run, numbers),
-            "site": site or "?",
-        },
+        values={"left": ", ".join(map(str, sorted(left))), "who": who(run, numbers), "site": site or "?"},
         confidence=Confidence.LIKELY,
         evidence=(
             *(evidence(e.origin, e.text, e.time_s) for _, e in sorted(left.items())[:4]),

@@ -1,24 +1,11 @@
-"""DSY003."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
+from allready import model
 from allready.judging.majority import is_minority
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.judging.waits import TORCH
-from allready.model import (
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    GroupProgress,
-    Hit,
-    RunEvidence,
-    Severity,
-    clock_time,
-)
 
 SIZE_ERRORS = (
     "truncated",
@@ -32,21 +19,18 @@ SIZE_ERRORS = (
 
 @Rule(
     code="DSY003",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.DESYNC_FLOW,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.OTHER_CALLS,
-        Sign.PROCESS_END,
-    ),
-    title="A rank has made more collective calls than the others",
+    unless=(Sign.OTHER_CALLS, Sign.PROCESS_END),
+    title="One rank made more collective calls than the others",
     message="{who} made {ahead} calls in group {group} where the others made {usual}, and the library found "
     "operations that do not match",
     remedy="look for a collective that only {who} calls (a branch on rank, logging or evaluation on rank 0 only). A "
     "flight-recorder dump of every rank (TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1) shows the line",
 )
-def one_call_more(run: RunEvidence) -> Iterator[Hit]:
+def one_call_more(run: model.RunEvidence) -> Iterator[model.Hit]:
     """
     ## What it checks
     Numbers of launched operations (watchdog lines, RAS counters, counted log lines): a minority is ahead, all others
@@ -56,7 +40,7 @@ def one_call_more(run: RunEvidence) -> Iterator[Hit]:
     ## Check by hand
     Compare "last enqueued" of all ranks, or RAS's counters per operation.
     ## When it is harmless
-    Ranks may run ahead of each other while everything works; without the error of sizes this is not told.
+    Ranks may run ahead of each other while everything works; without the error of sizes this is not reported.
     """
     leading = [(progress, ahead) for progress in run.progress if (ahead := _ahead(progress))]
     if not leading:
@@ -68,28 +52,31 @@ def one_call_more(run: RunEvidence) -> Iterator[Hit]:
             continue
         counts = {r: p.enqueued for r, p in progress.positions.items()}
         usual = min(counts.values())
-        yield Hit(
-            culprits=Culprits(ranks=ahead),
+        yield model.Hit(
+            culprits=model.Culprits(ranks=ahead),
             values={
                 "who": who(run, ahead),
                 "group": progress.label or progress.group,
                 "ahead": counts[ahead[0]],
                 "usual": usual,
             },
-            confidence=Confidence.LIKELY,
+            confidence=model.Confidence.LIKELY,
             evidence=(
                 *(
-                    Evidence(source=progress.source, text=f"rank {r}: {n} operations launched")
+                    model.Evidence(source=progress.source, text=f"rank {r}: {n} operations launched")
                     for r, n in counts.items()
                 ),
-                *(Evidence(source=str(e.origin), text=e.text[:400], time=clock_time(e.time_s)) for e in stated[:3]),
+                *(
+                    model.Evidence(source=str(e.origin), text=e.text[:400], time=model.clock_time(e.time_s))
+                    for e in stated[:3]
+                ),
             )[:10],
-            fault_time=clock_time(min((e.time_s for e in stated if e.time_s is not None), default=None)),
+            fault_time=model.clock_time(min((e.time_s for e in stated if e.time_s is not None), default=None)),
         )
         return
 
 
-def _ahead(progress: GroupProgress) -> tuple[int, ...]:
+def _ahead(progress: model.GroupProgress) -> tuple[int, ...]:
     """The minority that made more calls, if all others made equally many."""
     if progress.source not in {*TORCH, "ras"} or len(progress.positions) < 3:
         return ()

@@ -1,10 +1,7 @@
-"""DSY002."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.mismatch import first_mismatches, hit_of
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, Live, Mismatch, RunEvidence, Severity
 
 RECORD_S = 2.5
@@ -34,7 +31,7 @@ def other_arguments(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]
     ## Check by hand
     Print shapes and dtypes on every rank before the call, or run once with TORCH_DISTRIBUTED_DEBUG=DETAIL.
     ## When it is harmless
-    all_to_all with uneven splits, and send/recv, are matched pairwise and not told here. Roots are known where
+    all_to_all with uneven splits, and send/recv, are matched pairwise and not reported here. Roots are known where
     `allready run` started the ranks, and from NCCL's own log of operations; the flight recorder does not have them.
     """
     for mismatch in first_mismatches(run, flow=False)[:4]:

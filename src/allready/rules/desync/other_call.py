@@ -1,10 +1,7 @@
-"""DSY001."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.mismatch import alike, first_mismatches, hit_of
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity
 
 
@@ -14,7 +11,7 @@ from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
     explains=("CUD019",),
-    title="A rank made another collective call than the others",
+    title="One rank called another collective than the others",
     message="operation {seq} of group {group}: {who} called {odd}, the others {usual}",
     remedy="every rank must make the same calls in the same order: look for a branch on rank or data before {site} "
     "(if rank == 0, an early return, a caught exception, a batch more or less). TORCH_DISTRIBUTED_DEBUG=DETAIL makes "
@@ -27,12 +24,12 @@ def other_call(run: RunEvidence) -> Iterator[Hit]:
     one at which ranks called different operations, or at which one rank's calls are shifted by one it made more or
     less.
     ## Why it matters
-    Collectives match by order, not by name.  A rank that makes one call more receives data meant for another call: a
-    hang, a truncated message, or silently wrong numbers.
+    Collectives match by their position, not by name.  A rank that makes one call more receives data meant for
+    another call: a hang, a truncated message, or silently wrong numbers.
     ## Check by hand
     Compare the call sites of the operation in the dumps; count COLL lines per rank and iteration.
     ## When it is harmless
-    Never; on two ranks nobody can say which of them is wrong, so nobody is accused.
+    Never; with two ranks it cannot be known which one is wrong, so no rank is accused.
     """
     for mismatch in first_mismatches(run, flow=True)[:4]:
         sites = [o.site for r in mismatch.odd or alike(mismatch.by_rank) if (o := mismatch.by_rank.get(r)) and o.site]

@@ -1,11 +1,8 @@
-"""DSY005."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.horovod import stall
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
@@ -17,10 +14,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.OTHER_CALLS,
-    ),
+    unless=(Sign.PROCESS_END, Sign.OTHER_CALLS),
     title="Ranks submitted different tensors to Horovod",
     message="{who} submitted {tensor} to Horovod where other ranks submitted {other}; each waited for the other to the "
     "end",
@@ -34,7 +28,7 @@ def other_tensors(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     The last report of Horovod's stall inspector: ranks that have submitted one tensor and not another one, where the
     others did it the other way round.
     ## Why it matters
-    Horovod matches tensors by their names.  Who submits others waits for ever, and so does everybody else.
+    Horovod matches tensors by their names.  A rank that submits others waits for ever, and so do all other ranks.
     ## Check by hand
     Compare the lists of tensors behind the numbers of the ranks.
     ## When it is harmless

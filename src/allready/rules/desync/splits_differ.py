@@ -1,10 +1,7 @@
-"""DSY004."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.mismatch import evidence_of, first_mismatches, hit_of
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import who
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mismatch, RunEvidence, Severity
 
@@ -14,7 +11,7 @@ from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mism
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_ARGS,
     layer=Layer.DESYNC,
-    title="The splits of an all_to_all do not fit together",
+    title="The splits of an all_to_all do not match",
     message="operation {seq} of group {group}: {sender} sends {num_sent} elements to rank {receiver}, which expects "
     "{num_expected}; {who} has a part in all that does not fit (seen: {num_misfits})",
     remedy="exchange the sizes first (an all_to_all of the counts) and give them as output_split_sizes, instead of "
@@ -31,7 +28,7 @@ def splits_differ(run: RunEvidence) -> Iterator[Hit]:
     Print input_split_sizes and output_split_sizes on every rank before the call: row x of the one must be column x of
     the other.
     ## When it is harmless
-    Never. Splits that are uneven and fit together are not told.
+    Never. Splits that are uneven and match are not reported.
     """
     for mismatch in first_mismatches(run, flow=False)[:4]:
         if not mismatch.misfits:

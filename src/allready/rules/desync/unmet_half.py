@@ -1,10 +1,7 @@
-"""DSY006."""
-
 from collections.abc import Iterator, Sequence
 
-from allready.judging.layers import Layer
 from allready.judging.mismatch import UNMET, calls_text, evidence_of
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.model import Confidence, Culprits, FaultClass, Hit, Mismatch, RunEvidence, Severity
@@ -27,9 +24,9 @@ def unmet_half(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Sends and receives in NCCL's own log of operations, matched by pair of ranks: the first one without its other half.
-    Where two ranks wait for each other that way, both are shown and nobody is accused.
+    Where two ranks wait for each other that way, both are shown and no rank is accused.
     ## Why it matters
-    A receive waits for its send, a large send for its receive; the pipeline stands still behind it.
+    A receive waits for its send, a large send for its receive; the pipeline is stalled behind it.
     ## Check by hand
     Count `Send:` and `Recv:` lines (NCCL_DEBUG_SUBSYS=COLL) of each pair of ranks.
     ## When it is harmless

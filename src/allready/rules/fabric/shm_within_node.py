@@ -1,36 +1,24 @@
-"""FAB001."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.registry import Layer, Rule
-from allready.model import (
-    Culprits,
-    FaultClass,
-    Hit,
-    ProcessRecord,
-    RemedyStep,
-    RunEvidence,
-    Severity,
-    Transport,
-    ranges,
-)
 from allready.rules.fabric._split import rank_evidence
 
 
 @Rule(
     code="FAB001",
-    severity=Severity.WARNING,
-    fault_class=FaultClass.SLOW_COMM,
+    severity=model.Severity.WARNING,
+    fault_class=model.FaultClass.SLOW_COMM,
     layer=Layer.READINESS,
     title="GPUs of one node communicate through host memory",
     message="ranks {ranks} reach GPUs of their own node through {how}, not peer to peer{reason}",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="unset the switches if they are set",
             where="every node",
             command="unset NCCL_P2P_DISABLE NCCL_P2P_LEVEL",
         ),
-        RemedyStep(
+        model.RemedyStep(
             explanation="else find why the driver offers no peer access: IOMMU and ACS, virtual machine, container "
             "isolation",
             where="the node of ranks {ranks}",
@@ -38,7 +26,7 @@ from allready.rules.fabric._split import rank_evidence
         ),
     ),
 )
-def shm_within_node(run: RunEvidence) -> Iterator[Hit]:
+def shm_within_node(run: model.RunEvidence) -> Iterator[model.Hit]:
     """
     ## What it checks
     NCCL's Channel lines: pairs on one node that are connected via SHM or NET instead of P2P.
@@ -65,10 +53,10 @@ def shm_within_node(run: RunEvidence) -> Iterator[Hit]:
             if transport.how.startswith(("SHM", "direct shared memory", "NET")):
                 slow[process.rank] = transport.how
     if slow:
-        yield Hit(
-            culprits=Culprits(variables=("NCCL_P2P_DISABLE",) if asked else ()),
+        yield model.Hit(
+            culprits=model.Culprits(variables=("NCCL_P2P_DISABLE",) if asked else ()),
             values={
-                "ranks": ranges(tuple(sorted(slow))),
+                "ranks": model.ranges(tuple(sorted(slow))),
                 "how": ", ".join(sorted(set(slow.values()))[:3]),
                 "reason": " (NCCL_P2P_DISABLE=1)" if asked else "",
             },
@@ -76,7 +64,7 @@ def shm_within_node(run: RunEvidence) -> Iterator[Hit]:
         )
 
 
-def _in_global_ranks(transport: Transport, process: ProcessRecord, run: RunEvidence) -> bool:
+def _in_global_ranks(transport: model.Transport, process: model.ProcessRecord, run: model.RunEvidence) -> bool:
     """A connection of a smaller group is logged in that group's own ranks."""
     whole = {c.comm for c in process.comms if c.parent is None and c.nranks == run.expected_ranks}
     return transport.comm in whole if transport.comm is not None else len(process.comms) < 2

@@ -1,11 +1,8 @@
-"""RES005."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.processes import BACK_TRACE, is_later, same_process
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import has_grave_root, hit_of_lines
 from allready.judging.signature_rules import called
 from allready.judging.values import grouped
@@ -33,8 +30,8 @@ OF_SEVERAL = {2, 6}
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
-    title="NCCL failed, and only the places in its source are told",
-    message="{who}: NCCL gave up with {result} at {site} (phase: {phase}), and no line says why",
+    title="NCCL failed; only source locations were logged",
+    message="{who}: NCCL failed with {result} at {site} (phase: {phase}), and no line gives the reason",
     remedy="run again with NCCL_DEBUG=INFO and give diagnose the output of all ranks: the first NCCL WARN is the "
     "reason. Without one, search NCCL's issues for this place and the version; ncclSystemError is a socket, a file, "
     "memory or RDMA, ncclInternalError a check inside NCCL: in graph/ the hardware that it sees (containers with a "

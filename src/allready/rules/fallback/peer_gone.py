@@ -1,10 +1,7 @@
-"""RES002."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity
@@ -20,8 +17,8 @@ MAX_PEERS = 4
     fault_class=FaultClass.DEAD,
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
-    title="Connections to a peer ended, and nothing here says why",
-    message="{who} lost the connection to {peer}: the process there closed it or is gone, and why is not in these "
+    title="Lost connections to a peer; the cause is not in this input",
+    message="{who} lost the connection to {peer}: the process there closed it or exited; the reason is not in these "
     "files",
     remedy="look at {peer} first: the end of the log of the ranks there (exception, killed, finished early), dmesg -T "
     "of that machine. If nothing ended there: the network between (ping, ip route get, firewall, switch). Then give "
@@ -31,14 +28,14 @@ def peer_gone(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Lines by which NCCL and Gloo say that a peer closed or reset a connection, where no line of any file is a cause: the
-    address that they name, if nobody who complains lives there.
+    address that they name, if none of the processes that lost it lives there.
     ## Why it matters
     Those who lost a connection are victims.  The address is all that their files know, and it is where to look.
     ## Check by hand
     `grep -hE "closed by|Connection reset|Broken pipe" *.log`: which address stands in most of them, and whose is it?
     ## When it is harmless
     When a process left in order and another was not done yet; or when a port scanner connected to NCCL's port, which
-    ends old releases of it (mended in 2.27.3).
+    ends old releases of it (fixed in 2.27.3).
     """
     events = lost(case, SIGNATURES)
     found = named(case, events, "peer")

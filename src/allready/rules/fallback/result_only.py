@@ -1,10 +1,7 @@
-"""RES004."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
 from allready.model import FaultClass, Hit, RunEvidence, Severity
@@ -27,8 +24,8 @@ MORE_SPECIFIC = {OTHER, *peer_gone.SIGNATURES, *store_gone.SIGNATURES}
     fault_class=FaultClass.ENV_LIMIT,
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
-    title="NCCL failed, and only its result is told",
-    message="{who}: NCCL failed with {result}, and no file has the warning that says why",
+    title="NCCL failed; only the return code was logged",
+    message="{who}: NCCL failed with {result}, and no file has the warning with the reason",
     remedy="run again with NCCL_DEBUG=WARN (INFO for the lines before it) and give diagnose the output of all ranks: "
     "the first NCCL WARN is the reason. What it may be: ncclUnhandledCudaError a CUDA call, ncclSystemError a socket, "
     "a file, memory or RDMA, ncclInvalidUsage a call of the program, ncclRemoteError another process that ended first",

@@ -1,10 +1,7 @@
-"""RES003."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
 from allready.model import Confidence, Culprits, Event, FaultClass, Hit, RunEvidence, Severity
@@ -23,9 +20,9 @@ MAX_LINES = 100
     fault_class=FaultClass.DEAD,
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
-    title="The store of the job went away, and nothing here says why",
-    message="{who} lost the store of the job ({remote}): {error}; the process that hosts it ended or cannot be "
-    "reached, and its log is not here",
+    title="Lost the job's store; the cause is not in this input",
+    message="{who} lost the job's store ({remote}): {error}; the process that hosts it exited or is unreachable, and "
+    "its log is not in the input",
     remedy="look first at the process that hosts the store (rank 0 at MASTER_ADDR, or the agent at --rdzv-endpoint): "
     "ended by hand, killed, failed, or finished before the others. At the start: a proxy or sidecar in front of "
     "the port, or a host that listened too late. Several jobs on one machine need a port each",
@@ -37,7 +34,7 @@ def store_gone(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## Why it matters
     Who lost the store is a victim of the process that hosts it, which is rank 0 or the first agent.
     ## Check by hand
-    `ss -tlnp` on the host of the store: does anybody listen at the port; the end of the log of rank 0.
+    `ss -tlnp` on the host of the store: does a process listen on the port; the end of the log of rank 0.
     ## When it is harmless
     At the end of a job whose rank 0 finished first: the others then find the store closed.
     """

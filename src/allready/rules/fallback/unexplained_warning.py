@@ -1,14 +1,11 @@
-"""RES001."""
-
 import re
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.processes import BACK_TRACE, died, got_on, is_being_stopped, is_later, same_process
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
 from allready.judging.signs import Sign
@@ -62,9 +59,9 @@ class Found(Struct, frozen=True):
     layer=Layer.FALLBACK,
     applies=Applies.OFFLINE,
     unless=(Sign.ALL_WELL,),
-    title="A warning of NCCL that no known cause explains",
+    title="An NCCL warning without a known cause",
     message="{who}: NCCL warns '{warning}', which no known fault explains (phase: {phase}, at {chain})",
-    remedy="take this line as the first clue: search NCCL's issues for its words, compare the process with one that "
+    remedy="take this line as the first clue: search NCCL's issues for its text, compare the process with one that "
     "works (driver, container, devices, variables), and run again with NCCL_DEBUG=INFO for the lines before it. What "
     "the codes mean: 1 a CUDA call, 2 a system call, 3 a check inside NCCL, 4 and 5 a call of the program, "
     "6 another process",
@@ -73,7 +70,7 @@ def unexplained_warning(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     The first `NCCL WARN` that no signature knows, where no file shows a cause, and whether its process ended by it: the
-    lines `file.cc:123 -> 3` that follow, an exception, or that it is the last word.  A line that is harmless as a rule
+    lines `file.cc:123 -> 3` that follow, an exception, or that it is the last line.  A line that is harmless as a rule
     counts as well when such lines follow at once.
     ## Why it matters
     NCCL writes the reason once, where the call failed.  Everything after it (exceptions, closed connections) repeats

@@ -1,39 +1,26 @@
-"""GPU006."""
-
 import re
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import nccl_worked, seen, wants_nccl
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    GpuFacts,
-    Hit,
-    LaunchFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-    SoftwareFacts,
-)
 
 
 @Rule(
     code="GPU006",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.ENV_MISMATCH,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
     title="The NVIDIA driver is too old for this torch build",
     message="node {node}: driver {driver} supports CUDA {driver_cuda} at most, torch is built for CUDA {torch_cuda}",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="update the driver (on data-centre GPUs the package cuda-compat helps too)",
             where="node {node}",
             command="nvidia-smi",
         ),
-        RemedyStep(
+        model.RemedyStep(
             explanation="or install the torch build for CUDA {driver_major} (https://pytorch.org/get-started/locally/)",
             where="node {node}",
             command="python -m pip install torch",
@@ -41,8 +28,11 @@ from allready.model import (
     ),
 )
 def driver_too_old(
-    gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], software: PerNode[SoftwareFacts], case: Analysis
-) -> Iterator[Hit]:
+    gpu: model.PerNode[model.GpuFacts],
+    launch: model.PerNode[model.LaunchFacts],
+    software: model.PerNode[model.SoftwareFacts],
+    case: Analysis,
+) -> Iterator[model.Hit]:
     """
     ## What it checks
     The major version of CUDA that torch was built for against the newest that the driver supports. Within one major
@@ -60,9 +50,9 @@ def driver_too_old(
         wanted, offered = software[node].versions.get("torch-cuda"), facts.cuda_version
         need, have = _major(wanted), _major(offered)
         if need is not None and have is not None and need > have and wants_nccl(node, launch, gpu):
-            yield Hit(
-                confidence=Confidence.LIKELY,
-                culprits=Culprits(nodes=(node,)),
+            yield model.Hit(
+                confidence=model.Confidence.LIKELY,
+                culprits=model.Culprits(nodes=(node,)),
                 values={
                     "node": case.world.label(node),
                     "torch_cuda": wanted,

@@ -1,23 +1,8 @@
-"""GPU001."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import GIB, MIB, listed, size, used_gpus, wants_nccl
-from allready.model import (
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    Gpu,
-    GpuFacts,
-    Hit,
-    LaunchFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-    World,
-)
 
 _MIN_BYTES = 512 * MIB
 _RESERVED_BYTES = GIB
@@ -26,21 +11,23 @@ _RESERVED_BYTES = GIB
 
 @Rule(
     code="GPU001",
-    severity=Severity.WARNING,
-    fault_class=FaultClass.ENV_LIMIT,
+    severity=model.Severity.WARNING,
+    fault_class=model.FaultClass.ENV_LIMIT,
     layer=Layer.READINESS,
     title="Other processes use memory of the job's GPUs",
     message="node {node}: other processes hold {taken} of the memory of GPU {gpus}: {holders}",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="list them; if they are left over from a dead job, end them",
             where="node {node}",
             command="nvidia-smi --query-compute-apps=pid,used_memory,name --format=csv",
         ),
-        RemedyStep(explanation="else use other GPUs: --devices or CUDA_VISIBLE_DEVICES", where="node {node}"),
+        model.RemedyStep(explanation="else use other GPUs: --devices or CUDA_VISIBLE_DEVICES", where="node {node}"),
     ),
 )
-def gpu_memory_taken(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: World) -> Iterator[Hit]:
+def gpu_memory_taken(
+    gpu: model.PerNode[model.GpuFacts], launch: model.PerNode[model.LaunchFacts], world: model.World
+) -> Iterator[model.Hit]:
     """
     ## What it checks
     The memory of each GPU that a rank of this job will use, before the ranks start. A warning above 1 GiB or 5 % of the
@@ -67,10 +54,10 @@ def gpu_memory_taken(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world
             continue
         holders = [p for _, g, _ in bad for p in g.processes]
         is_grave = any(2 * taken > g.memory_total_bytes for _, g, taken in bad)
-        yield Hit(
-            severity=Severity.ERROR if is_grave else Severity.WARNING,
-            confidence=Confidence.CERTAIN if holders else Confidence.LIKELY,
-            culprits=Culprits(nodes=(node,)),
+        yield model.Hit(
+            severity=model.Severity.ERROR if is_grave else model.Severity.WARNING,
+            confidence=model.Confidence.CERTAIN if holders else model.Confidence.LIKELY,
+            culprits=model.Culprits(nodes=(node,)),
             values={
                 "node": world.label(node),
                 "gpus": ", ".join(str(index) for index, _, _ in bad),
@@ -78,7 +65,7 @@ def gpu_memory_taken(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world
                 "holders": listed([f"pid {p.pid} ({p.user or '?'}, {p.command or '?'})" for p in holders], 6) or "?",
             },
             evidence=tuple(
-                Evidence(
+                model.Evidence(
                     source=f"NVML GPU {index}",
                     node_rank=node,
                     text=f"used {g.memory_used_bytes} of {g.memory_total_bytes} bytes"
@@ -89,7 +76,7 @@ def gpu_memory_taken(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world
         )
 
 
-def _taken_bytes(gpu: Gpu) -> int:
+def _taken_bytes(gpu: model.Gpu) -> int:
     """What other processes hold: their own numbers, or the GPU's where NVML does not give them."""
     if gpu.processes and all(p.used_bytes is not None for p in gpu.processes):
         return sum(p.used_bytes or 0 for p in gpu.processes)

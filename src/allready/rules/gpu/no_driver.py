@@ -1,47 +1,37 @@
-"""GPU005."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
-from allready.model import (
-    Culprits,
-    FaultClass,
-    GpuFacts,
-    Hit,
-    LaunchFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-    SoftwareFacts,
-    World,
-)
 
 
 @Rule(
     code="GPU005",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.ENV_MISMATCH,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
     title="NCCL is requested, but there is no NVIDIA driver",
     message="node {node}: no NVIDIA driver responds, but the backend is nccl and torch is built for CUDA {cuda}",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="in a container, pass the GPUs in (NVIDIA container toolkit)",
             where="node {node}",
             command="docker run --gpus all",
         ),
-        RemedyStep(
+        model.RemedyStep(
             explanation="on the machine, load the driver; after a kernel update install it again",
             where="node {node}",
             command="modprobe nvidia && nvidia-smi",
         ),
-        RemedyStep(explanation="without GPUs: --backend gloo", where="every node"),
+        model.RemedyStep(explanation="without GPUs: --backend gloo", where="every node"),
     ),
 )
 def no_driver(
-    gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], software: PerNode[SoftwareFacts], world: World
-) -> Iterator[Hit]:
+    gpu: model.PerNode[model.GpuFacts],
+    launch: model.PerNode[model.LaunchFacts],
+    software: model.PerNode[model.SoftwareFacts],
+    world: model.World,
+) -> Iterator[model.Hit]:
     """
     ## What it checks
     That a driver answers NVML on every node where the backend is nccl and torch is a CUDA build.
@@ -56,8 +46,8 @@ def no_driver(
     for node, facts in gpu.items():
         cuda = software[node].versions.get("torch-cuda")
         if facts.driver_version is None and launch[node].backend == "nccl" and cuda is not None:
-            yield Hit(
-                culprits=Culprits(nodes=(node,)),
+            yield model.Hit(
+                culprits=model.Culprits(nodes=(node,)),
                 values={"node": world.label(node), "cuda": cuda},
                 evidence=seen("NVML", {node: "no driver"}),
             )

@@ -1,24 +1,11 @@
-"""GPU004."""
-
 from collections.abc import Iterator
 
 from msgspec import Struct
 
+from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import gpu_index, grouped, on_nodes, seen, used_gpus, wants_nccl
-from allready.model import (
-    Culprits,
-    EnvFacts,
-    FaultClass,
-    GpuFacts,
-    Hit,
-    LaunchFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-    World,
-)
 
 
 class _Twice(Struct, frozen=True):
@@ -30,23 +17,25 @@ class _Twice(Struct, frozen=True):
 
 @Rule(
     code="GPU004",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.ENV_MISMATCH,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
     explains=("GPU002",),
     title="Two ranks are assigned the same GPU",
     message="GPU {gpu} is assigned to two ranks: {by}",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="name every GPU once; their UUIDs are listed by", where="node {nodes}", command="nvidia-smi -L"
         ),
-        RemedyStep(
+        model.RemedyStep(
             explanation="two nodes on one machine need different ones: --devices 0,1 for the first, --devices 2,3 for "
             "the second"
         ),
     ),
 )
-def same_gpu_twice(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
+def same_gpu_twice(
+    gpu: model.PerNode[model.GpuFacts], launch: model.PerNode[model.LaunchFacts], case: Analysis
+) -> Iterator[model.Hit]:
     """
     ## What it checks
     Whether --devices or CUDA_VISIBLE_DEVICES names a GPU twice (by index or UUID), and whether ranks of two nodes (two
@@ -60,14 +49,14 @@ def same_gpu_twice(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], case: A
     ## When it is harmless
     Never with NCCL; for tests on one GPU use `--backend gloo`.
     """
-    env = case.facts(EnvFacts)
+    env = case.facts(model.EnvFacts)
     allowed = {n for n, facts in env.items() if facts.variables.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"}
     # A double entry hides all GPUs, so what would choose NCCL by itself no longer does: only "gloo" clears it.
     asked = [n for n in gpu if launch[n].backend != "gloo" and n not in allowed]
     nccl = [n for n in asked if wants_nccl(n, launch, gpu) and "MIG-" not in (gpu[n].visible_devices or "")]
     for found in [*_inside_nodes(asked, gpu, launch), *_between_nodes(nccl, gpu, launch, case.world)]:
-        yield Hit(
-            culprits=Culprits(nodes=found.nodes, variables=found.variables),
+        yield model.Hit(
+            culprits=model.Culprits(nodes=found.nodes, variables=found.variables),
             values={"gpu": found.gpu, "by": found.by, "nodes": on_nodes(case.world, found.nodes)},
             evidence=seen(
                 "NVML",
@@ -80,7 +69,9 @@ def same_gpu_twice(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], case: A
         )
 
 
-def _inside_nodes(nodes: list[int], gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts]) -> Iterator[_Twice]:
+def _inside_nodes(
+    nodes: list[int], gpu: model.PerNode[model.GpuFacts], launch: model.PerNode[model.LaunchFacts]
+) -> Iterator[_Twice]:
     for node in nodes:
         # --devices is the launcher's own choice; without it the variable decides.
         devices = launch[node].devices
@@ -97,7 +88,7 @@ def _inside_nodes(nodes: list[int], gpu: PerNode[GpuFacts], launch: PerNode[Laun
 
 
 def _between_nodes(
-    nodes: list[int], gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: World
+    nodes: list[int], gpu: model.PerNode[model.GpuFacts], launch: model.PerNode[model.LaunchFacts], world: model.World
 ) -> Iterator[_Twice]:
     used = {n: set(used_gpus(launch[n], gpu[n])) for n in nodes}
     owners = grouped((g.uuid, n) for n in nodes for g in gpu[n].gpus if g.index in used[n] and g.uuid)

@@ -1,12 +1,9 @@
-"""HNG005."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
-from allready.judging.layers import Layer
 from allready.judging.mismatch import described
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.model import Confidence, Evidence, FaultClass, Hit, Severity
@@ -20,7 +17,7 @@ from allready.rules.hang._hits import blamed, hit_of
     layer=Layer.TRANSPORT,
     applies=Applies.OFFLINE,
     unless=(Sign.OTHER_CALLS,),
-    title="Everybody entered the same operation, and it never completed",
+    title="All ranks entered the same operation, and it never completed",
     message="{who} all entered {operation} (number {seq} of group {group}) and none completed it: the network or a "
     "GPU, not the script",
     remedy="look for link, Xid and IB errors on every node at that time (dmesg -T, nvidia-smi -q, ip -s link), then "
@@ -29,7 +26,7 @@ from allready.rules.hang._hits import blamed, hit_of
 def all_entered(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Every member of the group has entered the same operation with equal arguments, and nobody left it.
+    Every member of the group has entered the same operation with equal arguments, and none completed it.
     ## Why it matters
     Then no rank is missing: bytes do not arrive, or a GPU does not run its kernel.  Which one cannot be seen in the
     records of operations.

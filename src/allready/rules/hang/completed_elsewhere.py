@@ -1,12 +1,9 @@
-"""HNG012."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
-from allready.judging.layers import Layer
 from allready.judging.mismatch import described
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Severity, clock_time
@@ -20,7 +17,7 @@ from allready.rules.hang._hits import blamed, hit_of
     layer=Layer.DESYNC,
     applies=Applies.OFFLINE,
     unless=(Sign.OTHER_CALLS,),
-    title="Ranks waited in an operation that others came out of",
+    title="Ranks waited in an operation that others completed",
     message="{who} waited in {operation} (number {seq} of group {group}), which {others} had completed, by then in "
     "number {later}: they did not make the same calls",
     remedy="find the first call that differs: give allready flight-recorder dumps of all ranks "
@@ -30,15 +27,15 @@ from allready.rules.hang._hits import blamed, hit_of
 def completed_elsewhere(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Watchdog lines of one group: a rank waited a whole time-out in an operation that nobody leaves before everybody has
+    Watchdog lines of one group: a rank waited a whole time-out in an operation that no rank completes before all have
     entered it, while another rank went through that number and the next.
     ## Why it matters
     One order of calls per group, by number: the two ranks' operations were not the same ones, whatever their names.
-    Nobody stayed away, and neither the network nor the time-out is at fault.
+    No rank is missing, and neither the network nor the time-out is at fault.
     ## Check by hand
     `last enqueued` and `last completed` of all ranks, and the kind of operation with each number.
     ## When it is harmless
-    Never.  Which of the two is out of step cannot be seen in their last lines, so nobody is accused.
+    Never.  Which of the two is out of step cannot be seen in their last lines, so no rank is accused.
     """
     found = blamed(case, HangKind.APART)
     if found is None or found[2].progress is None:

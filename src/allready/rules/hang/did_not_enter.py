@@ -1,11 +1,8 @@
-"""HNG001."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.model import FaultClass, Hit, Severity
 from allready.rules.hang._hits import blamed, hit_of
 
@@ -17,7 +14,7 @@ from allready.rules.hang._hits import blamed, hit_of
     layer=Layer.STALL,
     applies=Applies.OFFLINE,
     title="A rank did not enter the operation that the others wait in",
-    message="{waiting} waited in {operation} (number {seq} of group {group}); {who} never entered it{doing}",
+    message="{who} never entered {operation} (number {seq} of group {group}){doing}; {waiting} waited in it",
     remedy="look at what {who} did then: {site}. A live process shows it: py-spy dump --pid PID, cat /proc/PID/status "
     "(State T: stopped; D: waits for storage). Raising the time-out does not help a rank that never comes",
 )
@@ -25,8 +22,8 @@ def did_not_enter(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     For every group how far each rank came (flight-recorder dumps, watchdog lines, RAS counters, counted log lines), and
-    with several groups who waits for whom: the ranks that others wait for and that wait for nobody.  Stacks, RAS and
-    the ends of processes then say what these ranks did instead.
+    with several groups who waits for whom: the ranks that others wait for and that wait for no other rank.  Stacks,
+    RAS and the ends of processes then say what these ranks did instead.
     ## Why it matters
     Everyone who waits prints a time-out; the one who is waited for prints nothing, and no log names it.
     ## Check by hand
@@ -44,10 +41,7 @@ def did_not_enter(case: Analysis) -> Iterator[Hit]:
     yield hit_of(
         case,
         blame,
-        values={
-            "doing": f": {first.doing} ({first.site})" if first.doing else "",
-            "site": first.site or "py-spy dump",
-        },
+        values={"doing": f": {first.doing} ({first.site})" if first.doing else "", "site": first.site or "py-spy dump"},
         fault_class=first.fault_class if len(classes) == 1 else FaultClass.CPU_STUCK,
         confidence=min((cause.confidence for cause in blame.causes), key=lambda c: c.weight),
     )

@@ -1,10 +1,7 @@
-"""HNG010."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import onset, who
 from allready.judging.waits import positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
@@ -27,12 +24,12 @@ def group_order(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## What it checks
     Several groups of the same ranks: most of the ranks wait in one of them, a few in another.
     ## Why it matters
-    Every single call is right, and no time-out names anybody: each side is waiting in an operation that the other side
+    Every single call is right, and no timeout names a rank: each side is waiting in an operation that the other side
     has not come to.
     ## Check by hand
     Write down for each rank in which group it waits, and compare the order of calls in its code.
     ## When it is harmless
-    Never.  Where as many ranks wait on one side as on the other nobody is the odd one: see HNG004.
+    Never.  Where as many ranks wait on one side as on the other none is the odd one: see HNG004.
     """
     found = circle_of(case)
     if found is None or not found.odd:

@@ -1,22 +1,9 @@
-"""HNG015."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
-from allready.model import (
-    UNNAMED_GROUP,
-    Confidence,
-    Event,
-    FaultClass,
-    Hit,
-    Role,
-    RunEvidence,
-    Severity,
-    clock_time,
-)
+from allready.model import UNNAMED_GROUP, Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
 
 LEFT = "torch.not_destroyed"
 WAITED = "torch.watchdog_timeout"
@@ -30,14 +17,10 @@ SURELY_BEFORE_S = 2.0
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.OTHER_CALLS,
-        Sign.ROOT_LINE,
-    ),
-    title="A rank came to the end of its program while others waited in a collective",
-    message="{left} left the program while {waiting} waited in {operation} (number {seq}), which it can never enter; "
-    "the ranks do not make the same calls to the end",
+    unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.ROOT_LINE),
+    title="A rank finished its program while others waited in a collective",
+    message="{left} finished its program while {waiting} waited in {operation} (number {seq}), which it can never "
+    "enter; the ranks do not make the same calls to the end",
     remedy="make all ranks call the same operations equally often: equally many batches on each (drop_last, "
     "DistributedSampler, DDP's join()), no sys.exit() or return on some of them, nothing that communicates under "
     "'if rank == 0' (saving, evaluation); a barrier before the end shows who is late. Where nearly all have left, look "
@@ -49,8 +32,8 @@ def left_early(run: RunEvidence) -> Iterator[Hit]:
     Ranks whose process group was taken down at the end of their program, before the time-out of others that still
     waited in an operation of all ranks.
     ## Why it matters
-    Whoever left cannot take part any more, and wrote no error; those who report the time-out did nothing wrong by
-    waiting.  Which side is the wrong one, the lines do not tell.
+    The rank that exited cannot take part any more, and wrote no error; those who report the time-out did nothing
+    wrong by waiting.  Which side is the wrong one, the lines do not tell.
     ## Check by hand
     `grep -n "destroy_process_group" LOGS`: who wrote it, and how long before the first time-out?
     ## When it is harmless

@@ -1,9 +1,6 @@
-"""HNG007."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.transfer import SLOW_LINK_GB_PER_S, default_timeout_of, size_range, transfer_time_s
 from allready.model import Confidence, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
 
@@ -16,10 +13,10 @@ FAR = 5.0
     severity=Severity.INFO,
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.TRANSPORT,
-    title="The time-out was not too short: the bytes need far less time",
-    message="{operation} of {num_elements} elements ({size}) needs about {needed} s over {gb_per_s} GB/s; it was "
-    "given {timeout} s{default}. It was not slow, it stood still[[ since {since}]]: mostly because a rank did not "
-    "enter it",
+    title="The timeout was long enough: the operation was stalled",
+    message="{operation} of {num_elements} elements ({size}) needs about {needed} s over {gb_per_s} GB/s; its "
+    "timeout was {timeout} s{default}. The operation was stalled[[ since {since}]], not slow: mostly because "
+    "a rank did not enter it",
     remedy="look for a rank that did not enter[[, in the time around {since}]]; if all entered, for a link or a GPU "
     "that failed then. Do not raise the time-out, and do not split the tensor: neither helps",
 )
@@ -30,7 +27,7 @@ def never_ran(run: RunEvidence) -> Iterator[Hit]:
     network between training nodes; and whether the time-out is a library's default.
     ## Why it matters
     "Ran for 600053 milliseconds" reads as if it had been slow.  467,019,003 elements take two seconds over 1 GB/s:
-    a time-out of 600 s says that it stood still, and that the fault began 600 s before the line was written.  Mostly a
+    a time-out of 600 s means that it was stalled, and that the fault began 600 s before the line was written.  Mostly a
     rank never came; a path or a GPU that fails while all are inside looks the same from here.
     ## Check by hand
     elements x bytes per element / bandwidth, against Timeout(ms); the line's time minus "ran for".

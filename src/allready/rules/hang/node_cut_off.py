@@ -1,21 +1,10 @@
-"""HNG003."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.waits import positions
-from allready.model import (
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    Hit,
-    Severity,
-    ranges,
-)
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Severity, ranges
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -25,7 +14,7 @@ from allready.rules.hang._hits import blamed, hit_of
     fault_class=FaultClass.NET_BROKEN,
     layer=Layer.LINK,
     applies=Applies.OFFLINE,
-    title="A whole node cannot be reached any more",
+    title="A whole node became unreachable",
     message="every rank of node {nodes} ({who}) became unreachable while operation {operation} (number {seq} of "
     "group {group}) was under way; no process is known to have ended",
     remedy="look at the network of node {nodes}: ip -s link, dmesg -T | grep -i -E 'link|mlx5|eth', the switch port; "
@@ -34,8 +23,8 @@ from allready.rules.hang._hits import blamed, hit_of
 def node_cut_off(case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    All ranks of one node, and only these, do not answer RAS or left no dump, while the ranks of other nodes did, nobody
-    died, and all that is known of them shows that they had entered the same operation.
+    All ranks of one node, and only these, do not answer RAS or left no dump, while the ranks of other nodes did, no
+    process exited, and all that is known of them shows that they had entered the same operation.
     ## Why it matters
     A cable, a port, a switch or a firewall between: TCP is silent about it for a quarter of an hour, RDMA for half a
     minute.

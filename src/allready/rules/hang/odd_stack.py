@@ -1,12 +1,9 @@
-"""HNG006."""
-
 from collections import Counter
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING
@@ -19,10 +16,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, ProcessStack, 
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.OTHER_CALLS,
-    ),
+    unless=(Sign.PROCESS_END, Sign.OTHER_CALLS),
     title="One process does something else while all others wait in a collective or for their GPU",
     message="{num_waiting} processes wait in a collective or for their GPU; {who} does not: {doing} at {site}",
     remedy="look at {site}: that is where the missing rank is",

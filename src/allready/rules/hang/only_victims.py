@@ -1,12 +1,9 @@
-"""HNG009."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, lost_a_peer
-from allready.judging.layers import Layer
 from allready.judging.mismatch import described
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.judging.waits import positions
@@ -23,7 +20,7 @@ from allready.rules.hang._hits import blamed, hit_of
     unless=(Sign.OTHER_CALLS,),
     title="An operation never completed, and only some of its ranks are seen",
     message="{who} waited in {operation} (number {seq} of group {group}) and it never completed; what the other "
-    "ranks did{missing} is not in these files, so nobody can be accused",
+    "ranks did{missing} is not in these files, so no rank can be accused",
     remedy="give diagnose the files of all ranks and nodes: logs, flight-recorder dumps, stacks. Who has no file "
     "even then is the one to look for",
 )

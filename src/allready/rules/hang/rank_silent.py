@@ -1,11 +1,8 @@
-"""HNG002."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, lost_a_peer
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import nodes_wholly
 from allready.judging.values import KILLED_BY, PROCESS_STATE
 from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, Severity, ranges
@@ -18,8 +15,8 @@ from allready.rules.hang._hits import blamed, hit_of
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
     applies=Applies.OFFLINE,
-    title="A rank does not say where it is, while all others tell that they wait",
-    message="{waiting} waited in {operation} (number {seq} of group {group}); {who} does not say where it was ({why})",
+    title="One rank is silent while all others wait",
+    message="{who} is silent ({why}); {waiting} waited in {operation} (number {seq} of group {group})",
     remedy=(PROCESS_STATE, KILLED_BY, RemedyStep(explanation="give the log of rank {ranks} to diagnose too")),
 )
 def rank_silent(case: Analysis) -> Iterator[Hit]:

@@ -1,50 +1,32 @@
-"""HNG011."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.hang import RAS_SILENT
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.judging.values import KILLED_BY, PROCESS_STATE
-from allready.model import (
-    Absence,
-    Confidence,
-    Culprits,
-    FaultClass,
-    GroupProgress,
-    Hit,
-    RemedyStep,
-    RunEvidence,
-    Severity,
-    ranges,
-)
 
 
 @Rule(
     code="HNG011",
-    severity=Severity.ERROR,
-    fault_class=FaultClass.CPU_STUCK,
+    severity=model.Severity.ERROR,
+    fault_class=model.FaultClass.CPU_STUCK,
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.OTHER_CALLS,
-        Sign.HANG,
-    ),
+    unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.HANG),
     title="A process did not answer NCCL's RAS",
     message="NCCL's RAS got no answer from {who} ({why}), {num_answered} of {size} ranks of group {group} answered",
     remedy=(
         PROCESS_STATE,
         KILLED_BY,
-        RemedyStep(
+        model.RemedyStep(
             explanation="ask RAS again some seconds later: a process that is merely short of CPUs answers then",
             command="printf 'verbose status\\n' | nc localhost 28028",
         ),
     ),
 )
-def ras_unanswered(run: RunEvidence) -> Iterator[Hit]:
+def ras_unanswered(run: model.RunEvidence) -> Iterator[model.Hit]:
     """
     ## What it checks
     Ranks that RAS calls unresponsive or considered dead, where nothing shows how far the others came.
@@ -61,25 +43,20 @@ def ras_unanswered(run: RunEvidence) -> Iterator[Hit]:
         if group.source != "ras" or not silent or set(silent) & set(run.ended_well):
             continue
         num_answered = max(len(group.positions), group.size - len(group.absent))
-        is_dead = all(group.absent[r] is Absence.DEAD for r in silent)
+        is_dead = all(group.absent[r] is model.Absence.DEAD for r in silent)
         # Of several nobody knows who was first.
         is_one = len(silent) == 1 and num_answered >= 1
-        yield Hit(
-            culprits=Culprits(ranks=silent) if is_one else Culprits(),
+        yield model.Hit(
+            culprits=model.Culprits(ranks=silent) if is_one else model.Culprits(),
             values={
                 "who": who(run, silent),
-                "ranks": ranges(silent),
+                "ranks": model.ranges(silent),
                 "why": ", ".join(sorted({group.absent[r] for r in silent})),
                 "num_answered": num_answered,
                 "size": group.size,
                 "group": group.label or group.group,
             },
-            fault_class=FaultClass.DEAD if is_dead else FaultClass.CPU_STUCK,
-            confidence=Confidence.LIKELY if is_dead or _is_asked_twice(group) else Confidence.POSSIBLE,
+            fault_class=model.FaultClass.DEAD if is_dead else model.FaultClass.CPU_STUCK,
+            confidence=model.Confidence.LIKELY if is_dead or group.complete else model.Confidence.POSSIBLE,
             evidence=tuple(evidence(group.origin, f"RAS: rank {r} is {group.absent[r]}") for r in silent[:8]),
         )
-
-
-def _is_asked_twice(group: GroupProgress) -> bool:
-    """An earlier answer, a second or more before, said the same."""
-    return group.complete

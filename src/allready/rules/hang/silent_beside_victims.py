@@ -1,27 +1,13 @@
-"""HNG008."""
-
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from allready.judging.layers import Layer
+from allready import model
 from allready.judging.majority import is_minority
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, nodes_wholly, who
 from allready.judging.signs import Sign
 from allready.judging.values import PROCESSES
-from allready.model import (
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    Hit,
-    RemedyStep,
-    Role,
-    RunEvidence,
-    Severity,
-    clock_time,
-)
 
 TIMED_OUT = ("gloo.recv_timeout", "torch.watchdog_timeout", "torch.blocking_wait_timeout", "store.wait_timeout")
 """Signatures of lines by which a rank says that it waited for nothing."""
@@ -31,24 +17,19 @@ CLOSED = ("closed by peer", "connection reset", "connection closed", "remote pro
 
 @Rule(
     code="HNG008",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.CPU_STUCK,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.CPU_STUCK,
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.OTHER_CALLS,
-        Sign.ROOT_LINE,
-        Sign.WAIT,
-    ),
-    title="All ranks but one report that they waited or lost a peer",
-    message="{victims} report that {what}; {who} reports nothing",
+    unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.ROOT_LINE, Sign.WAIT),
+    title="All ranks but one log that they waited or lost a peer",
+    message="{who} logs nothing; {victims} report that {what}",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="read the output of {who} after its last iteration: was it stopped, asleep, in other work, or "
-            "did it leave the loop earlier than the others?",
+            "did it leave the loop earlier than the others?"
         ),
-        RemedyStep(
+        model.RemedyStep(
             each=PROCESSES,
             where="{host}",
             command="py-spy dump --pid {pid}",
@@ -56,7 +37,7 @@ CLOSED = ("closed by peer", "connection reset", "connection closed", "remote pro
         ),
     ),
 )
-def silent_beside_victims(run: RunEvidence) -> Iterator[Hit]:
+def silent_beside_victims(run: model.RunEvidence) -> Iterator[model.Hit]:
     """
     ## What it checks
     Which ranks wrote a time-out or a lost connection, and which of the job's ranks did not.  It is asked last: only
@@ -87,22 +68,22 @@ def silent_beside_victims(run: RunEvidence) -> Iterator[Hit]:
         return  # a launcher ended them before they could say the same; who waited for whom cannot be told
     accused = tuple(sorted(strong))
     closed = len(lost) > len(waited)
-    fault_class = _class_of(run, strong) if closed else FaultClass.CPU_STUCK
+    fault_class = _class_of(run, strong) if closed else model.FaultClass.CPU_STUCK
     if not closed and _was_seen_working(run, strong):
-        fault_class = FaultClass.CPU_BUSY
-    yield Hit(
-        culprits=Culprits(ranks=accused, nodes=nodes_wholly(run, accused) if len(accused) > 1 else ()),
+        fault_class = model.FaultClass.CPU_BUSY
+    yield model.Hit(
+        culprits=model.Culprits(ranks=accused, nodes=nodes_wholly(run, accused) if len(accused) > 1 else ()),
         values={
             "victims": who(run, victims),
             "what": "a peer closed its connection" if closed else "they waited in vain",
             "who": who(run, accused),
         },
         fault_class=fault_class,
-        confidence=Confidence.LIKELY if len(accused) == 1 else Confidence.POSSIBLE,
+        confidence=model.Confidence.LIKELY if len(accused) == 1 else model.Confidence.POSSIBLE,
         evidence=(
             *(evidence(d.origin, f"rank {d.rank}: {d.text}", d.time_s) for d in run.deaths if d.rank in victims),
             *(
-                Evidence(source=str(e.origin), text=e.text[:400], time=clock_time(e.time_s))
+                model.Evidence(source=str(e.origin), text=e.text[:400], time=model.clock_time(e.time_s))
                 for e in run.events
                 if e.signature in TIMED_OUT and e.origin.rank in victims
             ),
@@ -110,18 +91,18 @@ def silent_beside_victims(run: RunEvidence) -> Iterator[Hit]:
     )
 
 
-def _of_now(run: RunEvidence) -> RunEvidence:
+def _of_now(run: model.RunEvidence) -> model.RunEvidence:
     """Without what belongs to an attempt that is over."""
     if not any(d.earlier for d in run.deaths):
         return run
     return replace(
         run,
         deaths=tuple(d for d in run.deaths if not d.earlier),
-        events=tuple(e for e in run.events if e.signature not in TIMED_OUT or e.role is not Role.CASCADE),
+        events=tuple(e for e in run.events if e.signature not in TIMED_OUT or e.role is not model.Role.CASCADE),
     )
 
 
-def _victims(run: RunEvidence) -> tuple[set[int], set[int]]:
+def _victims(run: model.RunEvidence) -> tuple[set[int], set[int]]:
     """Ranks that waited in vain, and ranks that lost a peer."""
     waited = {e.origin.rank for e in run.events if e.signature in TIMED_OUT}
     lost: set[int | None] = set()
@@ -136,14 +117,14 @@ def _victims(run: RunEvidence) -> tuple[set[int], set[int]]:
     return {r for r in waited if r is not None}, {r for r in lost - waited if r is not None}
 
 
-def _is_apart(run: RunEvidence, victims: set[int]) -> bool:
+def _is_apart(run: model.RunEvidence, victims: set[int]) -> bool:
     """Victims waited at different places of the program, so that one of them may be the one who is out of step."""
     sites = {d.site for d in run.deaths if d.rank in victims and d.is_collective_error and d.site is not None}
     sites |= {e.values["site"] for e in run.events if e.signature in TIMED_OUT and e.values.get("site")}
     return len(sites) > 1
 
 
-def _was_seen_working(run: RunEvidence, silent: set[int]) -> bool:
+def _was_seen_working(run: model.RunEvidence, silent: set[int]) -> bool:
     """Output of one of them, or of their node when no line tells the rank, shows long work of a single rank."""
     nodes = {run.node_of_rank.get(r) for r in silent} - {None}
     return any(
@@ -156,7 +137,7 @@ def _was_seen_working(run: RunEvidence, silent: set[int]) -> bool:
     )
 
 
-def _class_of(run: RunEvidence, silent: set[int]) -> FaultClass:
+def _class_of(run: model.RunEvidence, silent: set[int]) -> model.FaultClass:
     """Where the launcher of its node reports how others ended and not how it did, it ended with 0; else it died."""
     ended = {
         d.rank
@@ -165,4 +146,4 @@ def _class_of(run: RunEvidence, silent: set[int]) -> FaultClass:
     }
     nodes = {run.node_of_rank.get(r) for r in silent}
     is_left_out = not silent & ended and None not in nodes and nodes <= {run.node_of_rank.get(r) for r in ended}
-    return FaultClass.DESYNC_FLOW if is_left_out else FaultClass.DEAD
+    return model.FaultClass.DESYNC_FLOW if is_left_out else model.FaultClass.DEAD

@@ -1,9 +1,6 @@
-"""HNG014."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import TIME_TO_SPEAK_S, evidence, speaks_beside_its_launcher, who
 from allready.judging.signs import Sign
 from allready.model import Confidence, Culprits, Death, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
@@ -23,16 +20,10 @@ SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.OTHER_CALLS,
-        Sign.POSITIONS,
-        Sign.ROOT_LINE,
-        Sign.HANG,
-    ),
-    title="The processes of one node lived on and said nothing when all others had given up waiting",
-    message="{victims} waited in vain[[ in {site}]]; the processes of node {silent} lived for {more} s more and said "
-    "nothing",
+    unless=(Sign.PROCESS_END, Sign.OTHER_CALLS, Sign.POSITIONS, Sign.ROOT_LINE, Sign.HANG),
+    title="The processes of one node ran on silently after all others had given up waiting",
+    message="the processes of node {silent} ran on for {more} s without output after {victims} had waited in vain[[ "
+    "in {site}]]",
     remedy="look at the ranks of node {silent} while it hangs: py-spy dump --pid PID, cat /proc/PID/status (State T: "
     "stopped; D: waits for storage); what did they print last?",
 )

@@ -1,12 +1,9 @@
-"""HNG013."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
 from allready.judging.horovod import stall
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
@@ -18,10 +15,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.SILENCE,
     applies=Applies.OFFLINE,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.OTHER_CALLS,
-    ),
+    unless=(Sign.PROCESS_END, Sign.OTHER_CALLS),
     title="Horovod waited to the end for ranks that did not submit a tensor",
     message="{missing} had not submitted {tensor}{more} to Horovod, and the other ranks waited for it to the end",
     remedy="look at what {who} did then: ended, loading data, saving, evaluating, or on another branch of the program: "
@@ -34,9 +28,9 @@ def tensor_not_submitted(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     `[ready ranks: ...]` of old releases), where nothing shows that the job made progress behind it, or where Horovod
     ended the job because of it (`!` behind the number of a rank).
     ## Why it matters
-    Everybody waits for the rank that is named, and only rank 0 says so.
+    All ranks wait for the rank that is named, and only rank 0 logs it.
     ## Check by hand
-    The log of the named rank; `py-spy dump --pid PID` while it stands still.
+    The log of the named rank; `py-spy dump --pid PID` while it is stalled.
     ## When it is harmless
     When the rank was only late and the log was cut off before the job went on.
     """

@@ -1,7 +1,6 @@
-"""JOB011."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.addresses import (
     host_is_silent,
     is_misnamed,
@@ -14,29 +13,18 @@ from allready.judging.addresses import (
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    Hit,
-    MasterContactFacts,
-    NetFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-)
 
 
 @Rule(
     code="JOB011",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_ABSENT,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_ABSENT,
     layer=Layer.ABSENCE,
     title="Node 0 is absent",
     message="node 0 has not started: node {nodes} got no answer at {address} within {waited_s} s",
     remedy=(
-        RemedyStep(explanation="start the command with --node-rank 0", where="{master}"),
-        RemedyStep(
+        model.RemedyStep(explanation="start the command with --node-rank 0", where="{master}"),
+        model.RemedyStep(
             explanation="if it is running there, compare its --master-port with {port}, and what the name resolves to "
             "on both sides",
             where="{master}",
@@ -44,7 +32,7 @@ from allready.model import (
         ),
     ),
 )
-def master_absent(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterator[Hit]:
+def master_absent(contact: model.PerNode[model.MasterContactFacts], case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     What the other nodes see of node 0 while none of them gets through. Node 0 is absent when its machine does not
@@ -63,15 +51,15 @@ def master_absent(contact: PerNode[MasterContactFacts], case: Analysis) -> Itera
     """
     if others_joined(case.roll, contact.values()):
         return
-    net = case.facts(NetFacts)
+    net = case.facts(model.NetFacts)
     found = grouped((_confidence(facts, net.get(node)), node) for node, facts in contact.items())
     confidence = max((c for c in found if c is not None), key=lambda c: c.weight, default=None)
     if confidence is None:
         return
     nodes = found[confidence]
     first = contact[nodes[0]]
-    yield Hit(
-        culprits=Culprits(nodes=(0,)),
+    yield model.Hit(
+        culprits=model.Culprits(nodes=(0,)),
         confidence=confidence,
         values={
             "nodes": case.world.labels(nodes),
@@ -87,12 +75,12 @@ def master_absent(contact: PerNode[MasterContactFacts], case: Analysis) -> Itera
     )
 
 
-def _confidence(facts: MasterContactFacts, net: NetFacts | None) -> Confidence | None:
+def _confidence(facts: model.MasterContactFacts, net: model.NetFacts | None) -> model.Confidence | None:
     if host_is_silent(facts, net):  # a name may be another machine here: PRT003
-        return Confidence.POSSIBLE if is_name(facts.master_addr) else Confidence.LIKELY
+        return model.Confidence.POSSIBLE if is_name(facts.master_addr) else model.Confidence.LIKELY
     is_here = is_misnamed(facts.master_addr, facts.addresses) or is_own(facts, net)
     if facts.outcome != "refused" or is_refused_by_filter(facts) or is_here:
         return None
     if facts.nearby is None:
-        return Confidence.POSSIBLE
-    return None if any(service == "allready" for _, service in facts.nearby) else Confidence.LIKELY
+        return model.Confidence.POSSIBLE
+    return None if any(service == "allready" for _, service in facts.nearby) else model.Confidence.LIKELY

@@ -1,38 +1,26 @@
-"""JOB010."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.addresses import master_endpoint
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    Hit,
-    LossReason,
-    MasterContactFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-)
 
 
 @Rule(
     code="JOB010",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.DEAD,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="Lost the connection to node 0",
     message="node {nodes} lost the connection to node 0 ({address}) after joining",
-    remedy=RemedyStep(
+    remedy=model.RemedyStep(
         explanation="check the end of its output (ended by hand, killed, crashed), then start all nodes again",
         where="node 0",
         command="dmesg -T | tail -n 30; uptime",
     ),
 )
-def master_lost(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterator[Hit]:
+def master_lost(contact: model.PerNode[model.MasterContactFacts], case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     Nodes whose connection to node 0 ended before the check did, as these nodes saw it. Where it was not closed but fell
@@ -53,16 +41,16 @@ def master_lost(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterato
     # Silence without a closed connection may as well be this node's own cable: then only the path is named.
     silent = all(c.loss is not None and c.loss.is_silent for c in lost.values())
     links = tuple(_lost_direction(c, r) for r, c in lost.items())
-    yield Hit(
-        culprits=Culprits(links=links) if silent else Culprits(nodes=(0,)),
-        fault_class=FaultClass.NET_BROKEN if silent else None,
-        confidence=Confidence.POSSIBLE if silent else Confidence.LIKELY,
+    yield model.Hit(
+        culprits=model.Culprits(links=links) if silent else model.Culprits(nodes=(0,)),
+        fault_class=model.FaultClass.NET_BROKEN if silent else None,
+        confidence=model.Confidence.POSSIBLE if silent else model.Confidence.LIKELY,
         values={"nodes": case.world.labels(tuple(lost)), "address": master_endpoint(next(iter(lost.values())))},
         evidence=seen("connection to node 0", {r: c.detail or "the connection broke" for r, c in lost.items()}),
     )
 
 
-def _lost_direction(contact: MasterContactFacts, node: int) -> tuple[int, int]:
+def _lost_direction(contact: model.MasterContactFacts, node: int) -> tuple[int, int]:
     """What certainly does not arrive: node 0's messages here, or, where they do, ours there."""
-    is_one_way = contact.loss is not None and contact.loss.reason is LossReason.ONE_WAY
+    is_one_way = contact.loss is not None and contact.loss.reason is model.LossReason.ONE_WAY
     return (node, 0) if is_one_way else (0, node)

@@ -1,27 +1,11 @@
-"""JOB001."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.addresses import drops_port, half_open_callers, unseen_nodes
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import locked_out
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE
-from allready.model import (
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    FirewallFacts,
-    Hit,
-    MasterPortFacts,
-    NetFacts,
-    RemedyStep,
-    RollCall,
-    Severity,
-    World,
-    ranges,
-)
 from allready.rules.job._claims import arrival
 
 CUT_SHORT_S = 10.0
@@ -30,21 +14,21 @@ CUT_SHORT_S = 10.0
 
 @Rule(
     code="JOB001",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_ABSENT,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_ABSENT,
     layer=Layer.ABSENCE,
     title="Nodes never reported to node 0",
     message="node {nodes} did not report within {waited_s} s: {present} of {num_nodes} nodes are here",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="start the same command with --node-rank {ranks}; if it is running there, its own output tells "
             "why it cannot reach node 0",
             where="node {nodes}",
         ),
-        RemedyStep(explanation="check whether it is running", where="node {nodes}", command="pgrep -af allready"),
+        model.RemedyStep(explanation="check whether it is running", where="node {nodes}", command="pgrep -af allready"),
     ),
 )
-def node_absent(roll: RollCall, case: Analysis) -> Iterator[Hit]:
+def node_absent(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     That every node rank from 0 to nnodes - 1 has reported to node 0. Only nodes without any sign are named: not one
@@ -58,12 +42,12 @@ def node_absent(roll: RollCall, case: Analysis) -> Iterator[Hit]:
     ## When it is harmless
     While the node is still being started. Before `--wait` has passed the status is "waiting".
     """
-    firewall, node_0 = case.facts(FirewallFacts).get(0), case.facts(MasterPortFacts).get(0)
+    firewall, node_0 = case.facts(model.FirewallFacts).get(0), case.facts(model.MasterPortFacts).get(0)
     alone = roll.present in {(), (0,)}
     if roll.partial or (node_0 is not None and (not node_0.opened or (alone and drops_port(firewall, node_0.port)))):
         return
     half_open, unexplained = half_open_callers(roll)
-    explained = {*half_open, *locked_out(roll, firewall, case.facts(NetFacts).get(0))}
+    explained = {*half_open, *locked_out(roll, firewall, case.facts(model.NetFacts).get(0))}
     silent = tuple(r for r in unseen_nodes(roll) if r not in explained)
     # A machine that was refused because its number is wrong is likely to be the one that is missing.
     here = {(c.name, c.address) for c in roll.claims if c.refused is None}
@@ -78,25 +62,25 @@ def node_absent(roll: RollCall, case: Analysis) -> Iterator[Hit]:
     conflict = any(c.refused in {"duplicate_rank", "num_nodes_differs", "out_of_range"} for c in roll.claims)
     if conflict and roll.waited_s < CUT_SHORT_S:
         return
-    yield Hit(
-        culprits=Culprits(nodes=silent, ranks=_ranks(roll, case.world, silent)),
+    yield model.Hit(
+        culprits=model.Culprits(nodes=silent, ranks=_ranks(roll, case.world, silent)),
         values={
             "nodes": case.world.labels(silent),
-            "ranks": ranges(silent),
+            "ranks": model.ranges(silent),
             "waited_s": f"{roll.waited_s:.1f}",
             "present": len(roll.present),
             "num_nodes": roll.num_nodes,
         },
         # Packets of an unknown node arrive and no answer gets through: then the silent node may well be running.
-        confidence=Confidence.POSSIBLE if unexplained or misnumbered else Confidence.LIKELY,
+        confidence=model.Confidence.POSSIBLE if unexplained or misnumbered else model.Confidence.LIKELY,
         evidence=tuple(
-            Evidence(source="roll call on node 0", node_rank=c.node_rank, text=arrival(c))
+            model.Evidence(source="roll call on node 0", node_rank=c.node_rank, text=arrival(c))
             for c in [c for c in roll.claims if c.refused is None][:MAX_EVIDENCE]
         ),
     )
 
 
-def _ranks(roll: RollCall, world: World, nodes: tuple[int, ...]) -> tuple[int, ...]:
+def _ranks(roll: model.RollCall, world: model.World, nodes: tuple[int, ...]) -> tuple[int, ...]:
     """Ranks of nodes: as `world` has them, else by the one nproc that all present nodes have."""
     known = {n.node_rank: n.ranks for n in world.nodes if n.ranks}
     sizes = {c.nproc_per_node for c in roll.claims if c.refused is None}

@@ -1,39 +1,27 @@
-"""JOB009."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, listed
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    Hit,
-    MasterContactFacts,
-    RemedyStep,
-    RollCall,
-    Severity,
-    ranges,
-)
 from allready.rules.job._claims import evidence
 
 
 @Rule(
     code="JOB009",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.DEAD,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="A node disconnected",
     message="node {nodes} disconnected from node 0 after it had joined ({why})",
-    remedy=RemedyStep(
+    remedy=model.RemedyStep(
         explanation="check the end of its output and the kernel log (ended by hand, killed, out of memory, machine "
         "rebooted), then start it again",
         where="node {nodes}",
         command="dmesg -T | tail -n 30; uptime",
     ),
 )
-def node_lost(roll: RollCall, case: Analysis) -> Iterator[Hit]:
+def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     Nodes that had joined and whose connection to node 0 ended before the check did. Where the node itself is alive and
@@ -47,25 +35,25 @@ def node_lost(roll: RollCall, case: Analysis) -> Iterator[Hit]:
     ## When it is harmless
     When the command was ended there on purpose.
     """
-    contact = case.facts(MasterContactFacts)
+    contact = case.facts(model.MasterContactFacts)
     alive = tuple(r for r in roll.lost if (c := contact.get(r)) is not None and c.outcome == "lost")
     gone = tuple(r for r in roll.lost if r not in alive)
     for nodes, broken in ((gone, False), (alive, True)):
         silent = set(nodes) <= set(roll.lost_silently)
         if nodes:
-            yield Hit(
-                culprits=Culprits(links=tuple((r, 0) for r in nodes)) if broken else Culprits(nodes=nodes),
-                fault_class=FaultClass.NET_BROKEN if broken or silent else None,
-                confidence=Confidence.POSSIBLE if silent and not broken else Confidence.LIKELY,
+            yield model.Hit(
+                culprits=model.Culprits(links=tuple((r, 0) for r in nodes)) if broken else model.Culprits(nodes=nodes),
+                fault_class=model.FaultClass.NET_BROKEN if broken or silent else None,
+                confidence=model.Confidence.POSSIBLE if silent and not broken else model.Confidence.LIKELY,
                 values={"nodes": case.world.labels(nodes), "why": _why(roll, nodes)},
                 evidence=evidence(c for c in roll.claims if c.node_rank in nodes and c.refused is None),
             )
 
 
-def _why(roll: RollCall, nodes: tuple[int, ...]) -> str:
+def _why(roll: model.RollCall, nodes: tuple[int, ...]) -> str:
     """What ended the connections of these nodes, as node 0 saw it; "-" when it is not known."""
     known = dict(zip(roll.lost, roll.lost_why, strict=False))
     reasons = grouped((known[node], node) for node in nodes if node in known)
     if len(reasons) == 1:
         return next(iter(reasons))
-    return listed([f"{ranges(found)}: {why}" for why, found in reasons.items()], 4, "; ") or "-"
+    return listed([f"{model.ranges(found)}: {why}" for why, found in reasons.items()], 4, "; ") or "-"

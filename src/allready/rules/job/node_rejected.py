@@ -1,38 +1,26 @@
-"""JOB008."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
-from allready.model import (
-    Culprits,
-    Evidence,
-    FaultClass,
-    Hit,
-    LaunchFacts,
-    MasterContactFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-)
 from allready.rules.job._claims import HANDLED, current, evidence
 
 
 @Rule(
     code="JOB008",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.ENV_MISMATCH,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.ENV_MISMATCH,
     layer=Layer.LAUNCH,
     title="Node 0 refused a node",
     message="node 0 refused node {node}: {reason}",
-    remedy=RemedyStep(
+    remedy=model.RemedyStep(
         explanation="compare the command and the version with those of node 0, then start it again",
         where="node {node}",
         command="allready --version",
     ),
 )
-def node_rejected(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
+def node_rejected(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     Refusals at the roll call that no other rule explains: above all, a node that runs another version of allready. A
@@ -45,16 +33,16 @@ def node_rejected(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]
     ## When it is harmless
     When the node should not be a member of this job.
     """
-    refused: dict[int, tuple[str, tuple[Evidence, ...]]] = {}
+    refused: dict[int, tuple[str, tuple[model.Evidence, ...]]] = {}
     claims = case.roll.claims if case.roll is not None else ()
     explained = {c.node_rank for c in claims if c.refused in HANDLED}
     for claim in current(claims):
         if claim.refused is not None and claim.refused not in HANDLED:
             refused[claim.node_rank] = (claim.refused, evidence([claim]))
-    for node, facts in case.facts(MasterContactFacts).items():
+    for node, facts in case.facts(model.MasterContactFacts).items():
         if facts.outcome == "rejected" and node in launch and node not in explained:
             answer = seen("answer of node 0", {node: facts.detail or "refused"})
             refused.setdefault(node, (facts.detail or "?", answer))
     for node, (reason, answers) in sorted(refused.items()):
         values = {"node": case.world.label(node), "reason": reason}
-        yield Hit(culprits=Culprits(nodes=(node,)), values=values, evidence=answers)
+        yield model.Hit(culprits=model.Culprits(nodes=(node,)), values=values, evidence=answers)

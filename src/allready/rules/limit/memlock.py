@@ -1,24 +1,9 @@
-"""LIM003."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import GIB, MIB, nccl_worked, seen, size, wants_nccl
-from allready.model import (
-    Confidence,
-    Culprits,
-    EnvFacts,
-    FaultClass,
-    GpuFacts,
-    Hit,
-    LaunchFacts,
-    LimitFacts,
-    PerNode,
-    RdmaFacts,
-    RemedyStep,
-    Severity,
-)
 
 _HOPELESS_BYTES = 64 * MIB
 _ENOUGH_BYTES = 16 * GIB
@@ -26,14 +11,14 @@ _ENOUGH_BYTES = 16 * GIB
 
 @Rule(
     code="LIM003",
-    severity=Severity.ERROR,
-    fault_class=FaultClass.ENV_LIMIT,
+    severity=model.Severity.ERROR,
+    fault_class=model.FaultClass.ENV_LIMIT,
     layer=Layer.READINESS,
     title="The locked-memory limit (memlock) is too low for RDMA",
     message="node {node}: memlock is limited to {limit}, but NCCL must pin its buffers for the RDMA ports {ports}",
     remedy=(
-        RemedyStep(explanation="check it under the job's launcher", where="node {node}", command="ulimit -l"),
-        RemedyStep(
+        model.RemedyStep(explanation="check it under the job's launcher", where="node {node}", command="ulimit -l"),
+        model.RemedyStep(
             explanation="raise it: Docker: --ulimit memlock=-1; systemd (slurmd, sshd, kubelet): "
             "LimitMEMLOCK=infinity, it ignores limits.conf; a login: memlock unlimited in /etc/security/limits.conf "
             "and a new session",
@@ -42,8 +27,11 @@ _ENOUGH_BYTES = 16 * GIB
     ),
 )
 def memlock(
-    limits: PerNode[LimitFacts], launch: PerNode[LaunchFacts], rdma: PerNode[RdmaFacts], case: Analysis
-) -> Iterator[Hit]:
+    limits: model.PerNode[model.LimitFacts],
+    launch: model.PerNode[model.LaunchFacts],
+    rdma: model.PerNode[model.RdmaFacts],
+    case: Analysis,
+) -> Iterator[model.Hit]:
     """
     ## What it checks
     RLIMIT_MEMLOCK on nodes that have an active InfiniBand or RoCE port which NCCL will use: several nodes, the nccl
@@ -57,7 +45,7 @@ def memlock(
     ## When it is harmless
     When the process has CAP_IPC_LOCK, which lifts the limit, or the RDMA ports do not reach the other nodes.
     """
-    gpu, env = case.facts(GpuFacts), case.facts(EnvFacts)
+    gpu, env = case.facts(model.GpuFacts), case.facts(model.EnvFacts)
     for node, facts in limits.items() if case.world.num_nodes > 1 else ():
         limit = facts.memlock_bytes
         ports = [f"{p.device}:{p.port}" for p in rdma[node].ports if p.state == "ACTIVE"]
@@ -65,10 +53,10 @@ def memlock(
         if limit is None or limit >= _ENOUGH_BYTES or not ports or disabled or not wants_nccl(node, launch, gpu):
             continue
         hopeless = limit < _HOPELESS_BYTES and not nccl_worked(case.collectives)
-        yield Hit(
-            severity=Severity.ERROR if hopeless else Severity.WARNING,
-            confidence=Confidence.LIKELY if hopeless else Confidence.POSSIBLE,
-            culprits=Culprits(nodes=(node,)),
+        yield model.Hit(
+            severity=model.Severity.ERROR if hopeless else model.Severity.WARNING,
+            confidence=model.Confidence.LIKELY if hopeless else model.Confidence.POSSIBLE,
+            culprits=model.Culprits(nodes=(node,)),
             values={"node": case.world.label(node), "limit": size(limit), "ports": ", ".join(ports)},
             evidence=seen("RLIMIT_MEMLOCK", {node: f"soft limit {limit} bytes"}),
         )

@@ -1,52 +1,40 @@
-"""LIM001."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import nccl_worked, size, wants_nccl
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    GpuFacts,
-    Hit,
-    HostFacts,
-    LaunchFacts,
-    LimitFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-)
 from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, ROOMY_BYTES, needed_bytes, shm_evidence
 
 
 @Rule(
     code="LIM001",
-    severity=Severity.ERROR,
-    fault_class=FaultClass.ENV_LIMIT,
+    severity=model.Severity.ERROR,
+    fault_class=model.FaultClass.ENV_LIMIT,
     layer=Layer.READINESS,
     title="The size of /dev/shm is too small for this job",
     message="node {node}: /dev/shm has only {total} for {nproc} ranks and their DataLoader workers; it should have at "
     "least {wanted}",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="Docker: give the container more, or the host's (--ipc=host)",
             where="node {node}",
             command="docker run --shm-size=8g",
         ),
-        RemedyStep(explanation="Kubernetes: mount an emptyDir with medium: Memory on /dev/shm"),
-        RemedyStep(
+        model.RemedyStep(explanation="Kubernetes: mount an emptyDir with medium: Memory on /dev/shm"),
+        model.RemedyStep(
             explanation="on the machine itself, as root",
             where="node {node}",
             command="mount -o remount,size=8g /dev/shm",
         ),
-        RemedyStep(
+        model.RemedyStep(
             explanation="NCCL_SHM_DISABLE=1 only avoids NCCL's SHM transport, at the price of bandwidth inside the node"
         ),
     ),
 )
-def shm_too_small(limits: PerNode[LimitFacts], launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
+def shm_too_small(
+    limits: model.PerNode[model.LimitFacts], launch: model.PerNode[model.LaunchFacts], case: Analysis
+) -> Iterator[model.Hit]:
     """
     ## What it checks
     The size of /dev/shm against what this job puts there, and against the 64 MiB that Docker gives by default. With
@@ -64,18 +52,18 @@ def shm_too_small(limits: PerNode[LimitFacts], launch: PerNode[LaunchFacts], cas
     ## When it is harmless
     With one rank per node and no DataLoader workers, or on one node whose GPUs reach each other over NVLink.
     """
-    host, gpu = case.facts(HostFacts), case.facts(GpuFacts)
+    host, gpu = case.facts(model.HostFacts), case.facts(model.GpuFacts)
     for node, facts in limits.items():
         nproc, total, needed = launch[node].nproc_per_node, facts.shm_total_bytes, needed_bytes(case, node, launch)
         memory = host[node].memory_bytes if node in host else None
         severity = _severity(total, needed, nproc, nccl=wants_nccl(node, launch, gpu))
         is_default = total is not None and memory is not None and total >= 0.45 * memory
-        if severity is None or (severity is Severity.WARNING and is_default):
+        if severity is None or (severity is model.Severity.WARNING and is_default):
             continue
-        yield Hit(
-            severity=Severity.WARNING if nccl_worked(case.collectives) else severity,
-            confidence=Confidence.CERTAIN if total is None or total < needed else Confidence.LIKELY,
-            culprits=Culprits(nodes=(node,)),
+        yield model.Hit(
+            severity=model.Severity.WARNING if nccl_worked(case.collectives) else severity,
+            confidence=model.Confidence.CERTAIN if total is None or total < needed else model.Confidence.LIKELY,
+            culprits=model.Culprits(nodes=(node,)),
             values={
                 "node": case.world.label(node),
                 "total": size(total or 0),
@@ -86,7 +74,7 @@ def shm_too_small(limits: PerNode[LimitFacts], launch: PerNode[LaunchFacts], cas
         )
 
 
-def _severity(total: int | None, needed: int, nproc: int, *, nccl: bool) -> Severity | None:
+def _severity(total: int | None, needed: int, nproc: int, *, nccl: bool) -> model.Severity | None:
     if total is None or total < needed or (nccl and nproc > 1 and total <= DOCKER_DEFAULT_BYTES):
-        return Severity.ERROR if nccl else Severity.WARNING
-    return Severity.WARNING if total < ROOMY_BYTES else None
+        return model.Severity.ERROR if nccl else model.Severity.WARNING
+    return model.Severity.WARNING if total < ROOMY_BYTES else None

@@ -1,12 +1,9 @@
-"""LIV010."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
-from allready.judging.layers import Layer
 from allready.judging.live_status import named
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.signs import Sign
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World
 from allready.rules.live._hits import hit_of
@@ -21,13 +18,13 @@ ROOTED = {"broadcast", "reduce", "gather", "scatter"}
     fault_class=FaultClass.DESYNC_ARGS,
     layer=Layer.TRANSPORT,
     unless=(Sign.OTHER_CALLS,),
-    title="Everybody waits in the same kind of call, and no byte is under way",
-    message="{who} waits in {operation} since {waits_since}; everybody has entered it, and no connection has "
-    "anything to send",
+    title="All ranks wait in the same kind of call, with no data in flight",
+    message="{who} waits in {operation} since {waits_since}; all ranks have entered it, and no connection has data "
+    "to send",
     remedy=RemedyStep(
         explanation="compare what recorders do not write: root of broadcast, reduce, gather and scatter, peer "
         "and tag of send and recv, members of the group; print them on every rank before the call, "
-        "or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
+        "or set TORCH_DISTRIBUTED_DEBUG=DETAIL"
     ),
 )
 def all_wait(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
@@ -36,7 +33,7 @@ def all_wait(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     Every rank waits in a call for others, with equal arguments as far as they are recorded, while no connection of the
     job has anything unsent or unacknowledged.
     ## Why it matters
-    Then neither a rank nor the network is missing: each waits for bytes that nobody sends, as with different roots,
+    Then neither a rank nor the network is missing: each waits for bytes that no rank sends, as with different roots,
     with recv on both sides, or with groups of different members.
     ## Check by hand
     `ss -tinp` of the ranks: Send-Q is 0 everywhere.

@@ -1,27 +1,13 @@
-"""LIV011."""
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
-from allready.judging.layers import Layer
 from allready.judging.live_status import mark_of, named
 from allready.judging.majority import is_minority
-from allready.judging.registry import Rule
-from allready.model import (
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    GroupMark,
-    Hit,
-    Live,
-    RemedyStep,
-    Severity,
-    World,
-)
+from allready.judging.registry import Layer, Rule
+from allready.model import Confidence, Culprits, Evidence, FaultClass, GroupMark, Hit, Live, RemedyStep, Severity, World
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, node_label, shown
 
 
@@ -60,8 +46,8 @@ def gpu_behind(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     `started` against `enqueued` in the flight-recorder dumps of all ranks; `nvidia-smi dmon --gpm-metrics=2,3`
     (multiprocessors and warps in use) for all of their GPUs.
     ## When it is harmless
-    When the GPU has a lot of own work before the operation.  One whose memory or arithmetic units are busy is told as
-    waiting only, until --hang-after.
+    When the GPU has a lot of own work before the operation.  One whose memory or arithmetic units are busy is
+    reported as waiting only, until --hang-after.
     """
     found = case.of(blame_hang)
     if found.kind != HangKind.LEVEL or found.wait is None or found.for_s < MIN_WAIT_S:

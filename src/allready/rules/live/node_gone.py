@@ -1,41 +1,26 @@
-"""LIV013."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
+from allready import model
 from allready.judging.live_status import named, offset_s
-from allready.judging.registry import Rule
-from allready.model import (
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    Hit,
-    Live,
-    RemedyStep,
-    Severity,
-    World,
-    clock_time,
-    wall_clock,
-)
+from allready.judging.registry import Layer, Rule
 
 
 @Rule(
     code="LIV013",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.DEAD,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.DEAD,
     layer=Layer.PROCESS_END,
-    title="A node's agent ended while its ranks ran",
+    title="A node's agent exited while its ranks ran",
     message="node {who} is gone: the connection of its agent closed after {since} ({why}), while {ranks} ran there",
-    remedy=RemedyStep(
-        explanation="find what ended the agent: the memory killer, kill -9, an eviction by the scheduler, a shutdown "
+    remedy=model.RemedyStep(
+        explanation="find what terminated the agent: the OOM killer, kill -9, an eviction by the scheduler, a shutdown "
         "of the machine; the ranks of a node end with its agent",
         where="node {who}",
         command="dmesg -T | grep -i -E 'killed process|oom' | tail -n 5; uptime; journalctl --since '10 min ago' | "
         "tail -n 50",
     ),
 )
-def node_gone(live: Live, world: World) -> Iterator[Hit]:
+def node_gone(live: model.Live, world: model.World) -> Iterator[model.Hit]:
     """
     ## What it checks
     The connection of each node's agent to node 0.  A host that closes it answers, so the network works and the agent's
@@ -56,27 +41,27 @@ def node_gone(live: Live, world: World) -> Iterator[Hit]:
         running = [r.rank for r in status.ranks if not r.is_gone]
         if not running or _has_failed_before(live, spoke_s):
             continue
-        yield Hit(
-            culprits=Culprits(nodes=(node,)),
-            confidence=Confidence.LIKELY,
+        yield model.Hit(
+            culprits=model.Culprits(nodes=(node,)),
+            confidence=model.Confidence.LIKELY,
             values={
                 "who": world.label(node),
-                "since": wall_clock(spoke_s),
+                "since": model.wall_clock(spoke_s),
                 "why": str(loss),
                 "ranks": named(live, world, running),
             },
             evidence=(
-                Evidence(
+                model.Evidence(
                     source="agents",
                     text=f"node {node}: last message {live.heard_s.get(node, 0.0):.1f} s ago; {loss}",
                     node_rank=node,
                 ),
             ),
-            fault_time=clock_time(spoke_s),
+            fault_time=model.clock_time(spoke_s),
         )
 
 
-def _has_failed_before(live: Live, time_s: float) -> bool:
+def _has_failed_before(live: model.Live, time_s: float) -> bool:
     """Whether a rank of any node ended badly before: then the agent's end is not the first fault."""
     return any(
         rank.ended_s is not None

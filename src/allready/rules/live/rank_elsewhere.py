@@ -1,25 +1,11 @@
-"""LIV008."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
-from allready.judging.layers import Layer
 from allready.judging.majority import is_majority, is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    Hit,
-    Live,
-    RemedyStep,
-    RunEvidence,
-    Severity,
-    clock_time,
-    wall_clock,
-)
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
 
 P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
@@ -27,29 +13,29 @@ P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
 
 @Rule(
     code="LIV008",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.DESYNC_FLOW,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
-    title="A rank waits in another call than the others, so that nobody can go on",
+    title="Ranks are blocked in different calls (deadlock)",
     message="{who} has waited for others at {site} since {since}, and {waiting} at another place ({operation}) since "
     "{waits_since}",
-    remedy=RemedyStep(
+    remedy=model.RemedyStep(
         explanation="every rank must make the same calls in the same order (for send and recv: matching peers "
         "and tags; for new_group: on every rank of the job, members or not): compare {site} with "
-        "the line of the others in the evidence",
+        "the line of the others in the evidence"
     ),
 )
-def rank_elsewhere(case: Analysis, live: Live) -> Iterator[Hit]:
+def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     """
     ## What it checks
     Where every rank's main thread stands: ranks that wait in a collective, in the building of a group, in send or recv,
     while the others wait in another call that these never entered.
     ## Why it matters
-    Each side waits for the other, so nobody's time-out says who is wrong.  The fewer are named; nobody on a tie.
+    Each side waits for the other, so no rank's timeout shows which one is wrong. The minority is named; none on a tie.
     ## Check by hand
     `py-spy dump` of all ranks, and compare the innermost lines of your own program.
     ## When it is harmless
-    Never, once nobody moves.
+    Never, once no rank makes progress.
     """
     found = case.of(blame_hang)
     if found.for_s < MIN_WAIT_S:
@@ -67,32 +53,28 @@ def rank_elsewhere(case: Analysis, live: Live) -> Iterator[Hit]:
     elif is_majority(len(late), both):
         accused = found.waiting
     else:
-        accused = late if len(late) > 1 and _all_exchange(case.run, late) else ()
+        # All of them stand in send or recv: they wait for each other there, while the rest is in a call of everybody.
+        accused = late if len(late) > 1 and all(_exchanges(case.run, r) for r in late) else ()
     yield _hit(case, live, found, accused)
 
 
-def _hit(case: Analysis, live: Live, found: HangBlame, accused: tuple[int, ...]) -> Hit:
+def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int, ...]) -> model.Hit:
     values: dict[str, object] = {}
     if not found.causes:
         site = next((s.site for r in found.ranks if (s := live.ranks().get(r)) is not None), "") or "?"
-        values = {"site": site, "since": wall_clock(found.began_s)}
+        values = {"site": site, "since": model.wall_clock(found.began_s)}
     return hit_of(
         case,
         found,
         found.causes,
-        culprits=Culprits(ranks=accused),
+        culprits=model.Culprits(ranks=accused),
         values=values,
-        fault_class=FaultClass.DESYNC_ARGS if any(_exchanges(case.run, r) for r in found.ranks) else None,
-        confidence=Confidence.LIKELY if accused else Confidence.POSSIBLE,
-        fault_time=clock_time(visible_s(found, found.causes)),
+        fault_class=model.FaultClass.DESYNC_ARGS if any(_exchanges(case.run, r) for r in found.ranks) else None,
+        confidence=model.Confidence.LIKELY if accused else model.Confidence.POSSIBLE,
+        fault_time=model.clock_time(visible_s(found, found.causes)),
     )
 
 
-def _all_exchange(run: RunEvidence, ranks: tuple[int, ...]) -> bool:
-    """All of them stand in send or recv: they wait for each other there, while the rest is in a call of everybody."""
-    return all(_exchanges(run, r) for r in ranks)
-
-
-def _exchanges(run: RunEvidence, rank: int) -> bool:
+def _exchanges(run: model.RunEvidence, rank: int) -> bool:
     sites = (s.site for s in run.stacks if s.rank == rank and s.role == "rank")
     return any(site.rpartition(" ")[2] in P2P for site in sites)

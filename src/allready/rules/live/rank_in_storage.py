@@ -1,10 +1,7 @@
-"""LIV002."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
 from allready.model import FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits
@@ -16,7 +13,7 @@ from allready.rules.live._hits import stall_hits
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
     applies=Applies.LIVE,
-    title="A rank waits in the kernel for storage that does not answer",
+    title="A rank is blocked in the kernel on storage that does not answer",
     message="{who} has waited for storage since {since}: {what}, at {site}; waited for by {waiting} in {operation}",
     remedy=(
         RemedyStep(
@@ -27,7 +24,7 @@ from allready.rules.live._hits import stall_hits
         ),
         RemedyStep(
             explanation="the process cannot be killed before the server answers: mount with a timeout, or keep "
-            "data and checkpoints on storage that answers",
+            "data and checkpoints on storage that answers"
         ),
     ),
 )

@@ -1,11 +1,8 @@
-"""LIV006."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.live._hits import hit_of
@@ -21,12 +18,12 @@ MIN_WAIT_S = 2.0
     severity=Severity.WARNING,
     fault_class=FaultClass.CPU_BUSY,
     layer=Layer.STALL,
-    title="All others wait for a rank that is at something else",
+    title="All other ranks wait for one rank that has not reached the collective",
     message="{who} is at {site} ({doing}) since {since}; waited for by {waiting} in {operation} since {waits_since}",
     remedy=(
         RemedyStep(
             explanation="work of one rank under a barrier (saving, tokenising, compiling, downloading) belongs "
-            "before the job, on all ranks, or needs a longer timeout",
+            "before the job, on all ranks, or needs a longer timeout"
         ),
         RemedyStep(
             explanation="if it never ends, see what it does at {site}",
@@ -41,12 +38,12 @@ def rank_late(case: Analysis, live: Live) -> Iterator[Hit]:
     What a rank that others wait for does instead, by its stack, its system call and its processor time: it computes,
     imports, compiles, loads, saves, sleeps, waits for a child or for another machine.
     ## Why it matters
-    All of this may end by itself, and then it was no fault.  Until --hang-after the job is said to wait, with the rank
-    and the line of the program; after it the wait counts as a hang.
+    All of this may end by itself, and then it was no fault.  Until --hang-after the job is reported as waiting, with
+    the rank and the line of the program; after it the wait counts as a hang.
     ## Check by hand
     `py-spy dump --pid PID` twice: frames that change are work.
     ## When it is harmless
-    As long as the work is meant and every time-out of the job is longer than it.
+    As long as the work is intended and every timeout of the job is longer.
     """
     found = case.of(blame_hang)
     if found.kind != HangKind.LATE or found.for_s < MIN_WAIT_S:

@@ -1,13 +1,10 @@
-"""LIV007."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import AFTER_AN_END_S, HangBlame, HangKind, blame_hang
-from allready.judging.layers import Layer
 from allready.judging.live_status import named, status_of
 from allready.judging.majority import is_majority, is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time, ranges
 from allready.rules.live._hits import hit_of, visible_s
@@ -18,13 +15,13 @@ from allready.rules.live._hits import hit_of, visible_s
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
-    title="Ranks have left the job while others still wait for them",
+    title="Ranks have exited while others still wait for them",
     message="{left} left ({doing}) after {last} operations, waited for by {waiting} in {operation} since "
     "{waits_since}; {who} made another number of calls than the rest",
     remedy=RemedyStep(
         explanation="every rank must make equally many calls: look for uneven data (drop_last=True, a "
         "DistributedSampler, torch.distributed.algorithms.join.Join), an early return, break or "
-        "sys.exit, a call that only {who} makes",
+        "sys.exit, a call that only {who} makes"
     ),
 )
 def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:

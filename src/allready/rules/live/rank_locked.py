@@ -1,10 +1,7 @@
-"""LIV003."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
 from allready.model import FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits
@@ -16,20 +13,16 @@ from allready.rules.live._hits import stall_hits
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
     applies=Applies.LIVE,
-    title="A rank waits for a lock that nobody will release",
-    message="{who} has waited for a lock at {site} since {since}, and no thread of it works; waited for by {waiting} "
-    "in {operation}",
+    title="A rank waits for a lock that is never released",
+    message="{who} has waited for a lock at {site} since {since}, and none of its threads runs; waited for by "
+    "{waiting} in {operation}",
     remedy=(
         RemedyStep(
             explanation="see both stacks in the evidence: threads that take two locks must take them in one "
             "order, a lock must not be taken twice by one thread (threading.RLock), and no thread "
-            "may hold it across a collective",
+            "may hold it across a collective"
         ),
-        RemedyStep(
-            explanation="read the stacks again",
-            where="node {on}",
-            command="py-spy dump --pid {pid}",
-        ),
+        RemedyStep(explanation="read the stacks again", where="node {on}", command="py-spy dump --pid {pid}"),
     ),
 )
 def rank_locked(case: Analysis) -> Iterator[Hit]:

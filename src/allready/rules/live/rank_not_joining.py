@@ -1,11 +1,8 @@
-"""LIV009."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.live._hits import hit_of
 
@@ -23,13 +20,9 @@ PATIENCE = 2.0
     remedy=(
         RemedyStep(
             explanation="look at what {who} does before init_process_group or jax.distributed.initialize: "
-            "imports, downloads and data sets belong after joining or on all ranks alike",
+            "imports, downloads and data sets belong after joining or on all ranks alike"
         ),
-        RemedyStep(
-            explanation="see what it does at {site}",
-            where="node {on}",
-            command="py-spy dump --pid {pid}",
-        ),
+        RemedyStep(explanation="see what it does at {site}", where="node {on}", command="py-spy dump --pid {pid}"),
     ),
 )
 def rank_not_joining(case: Analysis, live: Live) -> Iterator[Hit]:
@@ -37,7 +30,7 @@ def rank_not_joining(case: Analysis, live: Live) -> Iterator[Hit]:
     ## What it checks
     Ranks whose process runs and that have not come to the meeting in which all others wait, and what they do instead.
     ## Why it matters
-    Joining waits for everybody, for minutes, and says at best how many came.
+    Joining waits for all ranks, for minutes, and at best logs how many came.
     ## Check by hand
     `py-spy dump --pid PID` of the rank that is named.
     ## When it is harmless

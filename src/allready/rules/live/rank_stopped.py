@@ -1,10 +1,7 @@
-"""LIV001."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
 from allready.model import FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits
@@ -35,6 +32,6 @@ def rank_stopped(case: Analysis) -> Iterator[Hit]:
     ## Check by hand
     `grep State /proc/PID/status` on the node; `T (stopped)`.
     ## When it is harmless
-    When somebody looks at the process with a debugger and knows that the job waits.
+    When the process is being debugged, and the job is known to wait.
     """
     yield from stall_hits(case, StallKind.STOPPED, StallKind.TRACED)

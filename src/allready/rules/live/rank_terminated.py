@@ -1,12 +1,9 @@
-"""LIV012."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import AFTER_AN_END_S, STOPS, HangKind, blame_hang
-from allready.judging.layers import Layer
 from allready.judging.live_status import offset_s, status_of
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.model import Confidence, FaultClass, Hit, Live, RankStatus, RemedyStep, Severity, clock_time
 from allready.rules.live._hits import hit_of, visible_s
@@ -17,30 +14,28 @@ from allready.rules.live._hits import hit_of, visible_s
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
-    title="A rank was told to end while the others go on",
-    message="{who} was ended by {doing} at {since}, and only it; waited for by {waiting} in {operation}",
+    title="One rank received a termination signal; the others continue",
+    message="{who} was terminated by {doing} at {since}, and no other rank was; waited for by {waiting} in {operation}",
     remedy=(
         RemedyStep(
             explanation="find who sent the signal: a scheduler that evicts, kill, a limit of that node",
             where="node {on}",
             command="journalctl --since '10 min ago' | tail -n 50; dmesg -T | tail -n 30",
         ),
-        RemedyStep(
-            explanation="to end a job, end its launcher: it tells all ranks",
-        ),
+        RemedyStep(explanation="to end a job, end its launcher: it tells all ranks"),
     ),
 )
 def rank_terminated(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     ## What it checks
-    Ranks that ended by SIGTERM, SIGINT or SIGHUP although nobody had told the job to end, while others go on and wait
+    Ranks that ended by SIGTERM, SIGINT or SIGHUP although the job had not been terminated, while others go on and wait
     for them.
     ## Why it matters
     Such a signal ends one rank in order, without a traceback; the others wait for it or lose their connection.
     ## Check by hand
     The scheduler's and the kernel's log of that node at that time.
     ## When it is harmless
-    When the whole job was told to end: then nobody waits.
+    When the whole job was terminated: then no rank waits.
     """
     found = case.of(blame_hang)
     if found.kind not in {HangKind.LATE, HangKind.JOINING} or found.for_s < AFTER_AN_END_S:

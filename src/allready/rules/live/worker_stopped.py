@@ -1,10 +1,7 @@
-"""LIV005."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
 from allready.model import FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits
@@ -16,7 +13,7 @@ from allready.rules.live._hits import stall_hits
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
     applies=Applies.LIVE,
-    title="A rank waits for a child process that does not run",
+    title="A rank waits for a child process that is stopped or dead",
     message="{who} waits at {site} for its child process {what}; waited for by {waiting} in {operation} since "
     "{waits_since}",
     remedy=(
@@ -27,9 +24,7 @@ from allready.rules.live._hits import stall_hits
             command="ps --ppid {pid} -o pid,stat,wchan,args; dmesg -T | grep -i -E 'killed process|oom'; "
             "df -h /dev/shm",
         ),
-        RemedyStep(
-            explanation="DataLoader(timeout=120) makes a loader raise instead of waiting for ever",
-        ),
+        RemedyStep(explanation="DataLoader(timeout=120) makes a loader raise instead of waiting for ever"),
     ),
 )
 def worker_stopped(case: Analysis) -> Iterator[Hit]:

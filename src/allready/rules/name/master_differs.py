@@ -1,42 +1,30 @@
-"""NAM003."""
-
 from collections.abc import Iterator, Mapping
 
+from allready import model
 from allready.judging.addresses import all_loopback, own_addresses, reached
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
-from allready.model import (
-    Culprits,
-    FaultClass,
-    Hit,
-    MasterContactFacts,
-    NameFacts,
-    NetFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-)
 
 
 @Rule(
     code="NAM003",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_NAME,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_NAME,
     layer=Layer.NAME,
     title="MASTER_ADDR resolves to different machines on different nodes",
     message="MASTER_ADDR resolves to different addresses: {split}",
     remedy=(
-        RemedyStep(explanation="give the same address of node 0: --master-addr ADDRESS", where="every node"),
-        RemedyStep(
+        model.RemedyStep(explanation="give the same address of node 0: --master-addr ADDRESS", where="every node"),
+        model.RemedyStep(
             explanation="or make the name resolve to the same address everywhere",
             where="every node",
             command="getent ahosts {master}",
         ),
     ),
 )
-def master_differs(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit]:
+def master_differs(names: model.PerNode[model.NameFacts], case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     The addresses that MASTER_ADDR resolves to on each node, in any order and spelling. Nodes that share an address
@@ -57,7 +45,7 @@ def master_differs(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit]:
     merged = _merge(sets)
     if len(set(merged.values())) < 2:
         return
-    contact, node_0 = case.facts(MasterContactFacts), case.facts(NetFacts).get(0)
+    contact, node_0 = case.facts(model.MasterContactFacts), case.facts(model.NetFacts).get(0)
     right = {n for n in sets if reached(contact.get(n)) or sets[n] & own_addresses(node_0)}
     split = Split.by(merged)
     odd = split.outliers()
@@ -68,8 +56,8 @@ def master_differs(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit]:
         if not odd:
             return
     first = sorted(sets, key=lambda n: (n not in odd, n))
-    yield Hit(
-        culprits=Culprits(nodes=odd) if odd else Culprits(variables=("MASTER_ADDR",)),
+    yield model.Hit(
+        culprits=model.Culprits(nodes=odd) if odd else model.Culprits(variables=("MASTER_ADDR",)),
         values={"split": split, "master": names[first[0]].master_name},
         evidence=seen("getaddrinfo", {n: f"{names[n].master_name} -> {merged[n]}" for n in first}),
     )

@@ -1,25 +1,12 @@
-"""NAM002."""
-
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from allready import model
 from allready.judging.addresses import all_loopback, is_literal_loopback, others_joined, reached
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    Hit,
-    MasterContactFacts,
-    NameFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-    World,
-)
 
 _LOCAL_SERVICE = frozenset({"wrong_service", "stale_store", "other_job"})
 """A service answers on this machine: with a literal localhost it is the finding (PRT005, PRT006)."""
@@ -27,26 +14,26 @@ _LOCAL_SERVICE = frozenset({"wrong_service", "stale_store", "other_job"})
 
 @Rule(
     code="NAM002",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_NAME,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_NAME,
     layer=Layer.NAME,
     title="MASTER_ADDR resolves to loopback on a node other than node 0",
     message="MASTER_ADDR {master} resolves to {addresses} on node {nodes}: a loopback address leads to no other "
     "machine",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="give an address of node 0 that the other nodes can reach: --master-addr ADDRESS",
             where="every node",
         ),
-        RemedyStep(explanation="list the addresses of node 0", where="node 0", command="hostname -I"),
-        RemedyStep(
+        model.RemedyStep(explanation="list the addresses of node 0", where="node 0", command="hostname -I"),
+        model.RemedyStep(
             explanation="or correct the line of {master} in /etc/hosts",
             where="node {nodes}",
             command="grep -n -w {master} /etc/hosts",
         ),
     ),
 )
-def master_is_loopback(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit]:
+def master_is_loopback(names: model.PerNode[model.NameFacts], case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     Whether MASTER_ADDR resolves only to 127.0.0.0/8 or ::1 on a node other than node 0, as the line `127.0.1.1
@@ -61,7 +48,7 @@ def master_is_loopback(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hi
     """
     if case.world.num_nodes < 2:
         return
-    contact, roll = case.facts(MasterContactFacts), case.roll
+    contact, roll = case.facts(model.MasterContactFacts), case.roll
     bad: dict[tuple[str, tuple[str, ...], bool], list[int]] = {}
     for node, facts in names.items():
         met = contact.get(node)
@@ -81,14 +68,16 @@ def master_is_loopback(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hi
     if is_literal_loopback(own.master_name) and roll.missing and not others_joined(roll):
         # A node that is started elsewhere with the same command connects to itself; but perhaps none was started yet.
         hit = _hit(case.world, (0,), own.master_name, own.master_addresses, literal=True)
-        yield replace(hit, severity=Severity.WARNING, confidence=Confidence.POSSIBLE)
+        yield replace(hit, severity=model.Severity.WARNING, confidence=model.Confidence.POSSIBLE)
 
 
-def _hit(world: World, nodes: tuple[int, ...], master: str, addresses: tuple[str, ...], *, literal: bool) -> Hit:
-    return Hit(
-        culprits=Culprits(nodes=nodes, variables=("MASTER_ADDR",) if literal else ()),
+def _hit(
+    world: model.World, nodes: tuple[int, ...], master: str, addresses: tuple[str, ...], *, literal: bool
+) -> model.Hit:
+    return model.Hit(
+        culprits=model.Culprits(nodes=nodes, variables=("MASTER_ADDR",) if literal else ()),
         # A literal localhost may be intended: all nodes on one machine, and node 0 not started.  A name never is.
-        confidence=Confidence.LIKELY if literal else Confidence.CERTAIN,
+        confidence=model.Confidence.LIKELY if literal else model.Confidence.CERTAIN,
         values={"nodes": world.labels(nodes), "master": master, "addresses": ", ".join(addresses) or master},
         evidence=seen("getaddrinfo", dict.fromkeys(nodes, f"{master} -> {', '.join(addresses)}")),
     )

@@ -1,39 +1,28 @@
-"""NAM006."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.addresses import is_own, reached
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    Hit,
-    MasterContactFacts,
-    NetFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-    World,
-)
 
 
 @Rule(
     code="NAM006",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_NAME,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_NAME,
     layer=Layer.NAME,
     title="A node other than node 0 has MASTER_ADDR itself",
     message="node {node} has MASTER_ADDR {master} ({address}) itself, and is not node 0",
     remedy=(
-        RemedyStep(explanation="give the address of node 0: --master-addr ADDRESS", where="node {node}"),
-        RemedyStep(
+        model.RemedyStep(explanation="give the address of node 0: --master-addr ADDRESS", where="node {node}"),
+        model.RemedyStep(
             explanation="or, if this machine should be node 0, start it with --node-rank 0", where="node {node}"
         ),
     ),
 )
-def master_is_self(contact: PerNode[MasterContactFacts], net: PerNode[NetFacts], world: World) -> Iterator[Hit]:
+def master_is_self(
+    contact: model.PerNode[model.MasterContactFacts], net: model.PerNode[model.NetFacts], world: model.World
+) -> Iterator[model.Hit]:
     """
     ## What it checks
     Whether the address that a node tries for node 0 belongs to one of its own interfaces, while it has not got through.
@@ -51,9 +40,9 @@ def master_is_self(contact: PerNode[MasterContactFacts], net: PerNode[NetFacts],
         holder = facts.local_holder
         listening = f"; listens here: pid {holder.pid} {holder.command}" if holder is not None else ""
         text = f"{facts.outcome} at {facts.address}:{facts.master_port}: {facts.detail}{listening}"
-        yield Hit(
-            culprits=Culprits(nodes=(node,)),
-            confidence=Confidence.LIKELY,
+        yield model.Hit(
+            culprits=model.Culprits(nodes=(node,)),
+            confidence=model.Confidence.LIKELY,
             values={"node": world.label(node), "master": facts.master_addr, "address": facts.address or "?"},
             evidence=seen("attempts to reach node 0", {node: text}),
         )

@@ -1,40 +1,31 @@
-"""NAM007."""
-
 import ipaddress
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.addresses import has_route, is_loopback, on_link, others_joined, own_addresses, parse
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    Hit,
-    HostFacts,
-    NameFacts,
-    NetFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-)
 
 
 @Rule(
     code="NAM007",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_NAME,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_NAME,
     layer=Layer.NAME,
     title="MASTER_ADDR is not an address of node 0",
     message="node {node} does not have the address of MASTER_ADDR {master} ({addresses}): the others connect to "
     "another machine",
     remedy=(
-        RemedyStep(explanation="give an address that node 0 has ({own}): --master-addr ADDRESS", where="every node"),
-        RemedyStep(explanation="or start the command with --node-rank 0 there", where="{master}"),
+        model.RemedyStep(
+            explanation="give an address that node 0 has ({own}): --master-addr ADDRESS", where="every node"
+        ),
+        model.RemedyStep(explanation="or start the command with --node-rank 0 there", where="{master}"),
     ),
 )
-def master_not_here(names: PerNode[NameFacts], net: PerNode[NetFacts], case: Analysis) -> Iterator[Hit]:
+def master_not_here(
+    names: model.PerNode[model.NameFacts], net: model.PerNode[model.NetFacts], case: Analysis
+) -> Iterator[model.Hit]:
     """
     ## What it checks
     Whether node 0 has one of the addresses that MASTER_ADDR resolves to there, while no other node has got through.
@@ -57,15 +48,15 @@ def master_not_here(names: PerNode[NameFacts], net: PerNode[NetFacts], case: Ana
     wanted, have = facts.master_addresses, own_addresses(own)
     if not wanted or any(is_loopback(a) or a.partition("%")[0] in have for a in wanted):
         return
-    machine = case.facts(HostFacts).get(0)
+    machine = case.facts(model.HostFacts).get(0)
     in_container = machine is not None and machine.container is not None
     plain = any(on_link(own, a) for a in wanted) or not any(has_route(own, a) for a in wanted)
     translated = not plain and (in_container or all(_is_public(a) for a in wanted))
     reachable = [a for a in sorted(have) if not is_loopback(a) and not a.startswith("fe80:")]
-    yield Hit(
-        culprits=Culprits(nodes=(0,)),
-        severity=Severity.WARNING if translated else None,
-        confidence=Confidence.POSSIBLE if translated else Confidence.LIKELY,
+    yield model.Hit(
+        culprits=model.Culprits(nodes=(0,)),
+        severity=model.Severity.WARNING if translated else None,
+        confidence=model.Confidence.POSSIBLE if translated else model.Confidence.LIKELY,
         values={
             "master": facts.master_name,
             "addresses": ", ".join(wanted),

@@ -1,43 +1,27 @@
-"""NAM005."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.addresses import all_loopback, is_literal_loopback, is_loopback, own_addresses
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen, wants_nccl
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    GpuFacts,
-    Hit,
-    LaunchFacts,
-    NameFacts,
-    NetFacts,
-    PerNode,
-    RemedyStep,
-    RollCall,
-    Severity,
-    TransportFacts,
-)
 
 
 @Rule(
     code="NAM005",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_NAME,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_NAME,
     layer=Layer.NAME,
     title="Gloo will publish a loopback address to its peers",
     message="node {nodes}: its host name {name} resolves to {addresses}, so Gloo publishes a loopback address that no "
     "peer can reach",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="set the interface that Gloo should use",
             where="node {nodes}",
             command="export GLOO_SOCKET_IFNAME={interface}",
         ),
-        RemedyStep(
+        model.RemedyStep(
             explanation="or make {name} resolve to the address of {interface} in /etc/hosts",
             where="node {nodes}",
             command="grep -n -w {name} /etc/hosts",
@@ -45,8 +29,11 @@ from allready.model import (
     ),
 )
 def own_name_is_loopback(
-    names: PerNode[NameFacts], transport: PerNode[TransportFacts], launch: PerNode[LaunchFacts], case: Analysis
-) -> Iterator[Hit]:
+    names: model.PerNode[model.NameFacts],
+    transport: model.PerNode[model.TransportFacts],
+    launch: model.PerNode[model.LaunchFacts],
+    case: Analysis,
+) -> Iterator[model.Hit]:
     """
     ## What it checks
     Without GLOO_SOCKET_IFNAME, Gloo takes the address that the node's own host name resolves to, and loopback when it
@@ -68,9 +55,9 @@ def own_name_is_loopback(
         for run in runs
         for stage in run.stages
     )
-    if case.world.num_nodes < 2 or gloo_worked or _on_one_machine(case.facts(NetFacts), case.roll):
+    if case.world.num_nodes < 2 or gloo_worked or _on_one_machine(case.facts(model.NetFacts), case.roll):
         return
-    gpu = case.facts(GpuFacts)
+    gpu = case.facts(model.GpuFacts)
     complete = case.roll is not None and not case.roll.missing
     bad = grouped(
         ((_interface(transport[node]), complete and (gloo_failed or not wants_nccl(node, launch, gpu))), node)
@@ -83,10 +70,10 @@ def own_name_is_loopback(
     for (interface, blocked), nodes in bad.items():
         first = names[nodes[0]]
         own = {n: ", ".join(names[n].own_addresses) or names[n].own_error for n in nodes}
-        yield Hit(
-            culprits=Culprits(nodes=nodes),
-            severity=None if blocked else Severity.WARNING,
-            confidence=Confidence.CERTAIN,
+        yield model.Hit(
+            culprits=model.Culprits(nodes=nodes),
+            severity=None if blocked else model.Severity.WARNING,
+            confidence=model.Confidence.CERTAIN,
             values={
                 "nodes": case.world.labels(nodes),
                 "name": ", ".join(dict.fromkeys(names[n].own_name for n in nodes[:4])),
@@ -104,7 +91,7 @@ def own_name_is_loopback(
         )
 
 
-def _on_one_machine(net: PerNode[NetFacts], roll: RollCall | None) -> bool:
+def _on_one_machine(net: model.PerNode[model.NetFacts], roll: model.RollCall | None) -> bool:
     """All nodes share one network stack: loopback then leads to every peer."""
     others = [c.address for c in roll.claims if c.refused is None and c.node_rank != 0] if roll is not None else []
     if others and all(is_loopback(a) for a in others):
@@ -112,7 +99,7 @@ def _on_one_machine(net: PerNode[NetFacts], roll: RollCall | None) -> bool:
     return len(net) > 1 and len({frozenset(own_addresses(facts)) for facts in net.values()}) == 1
 
 
-def _interface(transport: TransportFacts) -> str:
+def _interface(transport: model.TransportFacts) -> str:
     """The first interface that NCCL would use, which leads to the peers; IFNAME when that is loopback too."""
     pairs = zip(transport.nccl.interfaces, transport.nccl.addresses, strict=False)
     return next((name for name, address in pairs if not is_loopback(address)), "IFNAME")

@@ -7,24 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
+from allready import model
 from allready.judging.addresses import Address, Network, is_loopback, is_private, parse, parse_network
 from allready.judging.analysis import Analysis
 from allready.judging.node_split import exports
 from allready.judging.values import commands, nccl_nodes, on_nodes, seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    GpuFacts,
-    Hit,
-    HostFacts,
-    Interface,
-    InterfaceChoice,
-    LaunchFacts,
-    NetFacts,
-    RollCall,
-    Severity,
-    TransportFacts,
-)
 
 Interfaced = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
@@ -41,19 +28,19 @@ def parse_interface(text: str) -> Interfaced | None:
         return None
 
 
-def own_networks(interface: Interface) -> Iterator[Interfaced]:
+def own_networks(interface: model.Interface) -> Iterator[Interfaced]:
     """Addresses of the interface with their networks, without link-local ones (every node has those) and loopback."""
     for parsed in map(parse_interface, interface.addresses):
         if parsed is not None and not parsed.ip.is_loopback and not parsed.ip.is_link_local:
             yield parsed
 
 
-def subnets(interface: Interface) -> list[Network]:
+def subnets(interface: model.Interface) -> list[Network]:
     """Networks that the interface is directly in."""
     return [parsed.network for parsed in own_networks(interface)]
 
 
-def holder(net: NetFacts | None, address: str | None) -> Interface | None:
+def holder(net: model.NetFacts | None, address: str | None) -> model.Interface | None:
     """The interface that has this address."""
     wanted = parse(address or "")
     if net is None or wanted is None:
@@ -62,7 +49,7 @@ def holder(net: NetFacts | None, address: str | None) -> Interface | None:
     return next(having, None)
 
 
-def route_to(net: NetFacts, address: str) -> tuple[str, int] | None:
+def route_to(net: model.NetFacts, address: str) -> tuple[str, int] | None:
     """Name of the interface towards `address` and the length of the matching prefix (0: only the default route)."""
     wanted = parse(address)
     if wanted is None:
@@ -76,7 +63,7 @@ def route_to(net: NetFacts, address: str) -> tuple[str, int] | None:
     return name, length
 
 
-def machine(net: NetFacts, host: HostFacts | None) -> tuple[object, ...]:
+def machine(net: model.NetFacts, host: model.HostFacts | None) -> tuple[object, ...]:
     """Equal for two nodes that are processes on one machine (and in one network namespace), else different."""
     cards = sorted((i.name, i.mac or "", i.addresses) for i in net.interfaces if not i.is_loopback)
     return (host.boot_id or host.hostname if host else "", tuple(cards))
@@ -87,7 +74,7 @@ def is_veth(name: str) -> bool:
     return _VETH.fullmatch(name) is not None
 
 
-def has_nccl_syntax(choice: InterfaceChoice) -> bool:
+def has_nccl_syntax(choice: model.InterfaceChoice) -> bool:
     """Whether the value excludes or pins interfaces as only NCCL understands it."""
     return any(name.lstrip().startswith(("^", "=")) for name in (choice.pattern or "").split(","))
 
@@ -97,7 +84,7 @@ class Chosen(Struct, frozen=True):
 
     node: int
     backend: str  # NCCL or Gloo
-    choice: InterfaceChoice
+    choice: model.InterfaceChoice
     needed: bool  # this job will use the library
 
     @property
@@ -116,8 +103,8 @@ def choices(case: Analysis) -> tuple[Chosen, ...]:
 
     Gloo counts as needed in every torch job: CPU tensors, `monitored_barrier` and checkpoints use it beside NCCL.
     """
-    transport, launch = case.facts(TransportFacts), case.facts(LaunchFacts)
-    users = nccl_nodes(transport, launch, case.facts(GpuFacts))
+    transport, launch = case.facts(model.TransportFacts), case.facts(model.LaunchFacts)
+    users = nccl_nodes(transport, launch, case.facts(model.GpuFacts))
     found = []
     for node, facts in transport.items():
         job = launch.get(node)
@@ -135,7 +122,9 @@ def needed_choices(case: Analysis) -> dict[int, list[Chosen]]:
     return found
 
 
-def good_interface(node: int, net: NetFacts, roll: RollCall | None, avoid: Iterable[str] = ()) -> str | None:
+def good_interface(
+    node: int, net: model.NetFacts, roll: model.RollCall | None, avoid: Iterable[str] = ()
+) -> str | None:
     """The interface that NCCL and Gloo should use on this node; None when none qualifies.
 
     First the one whose address node 0 sees, then the one that routes to the other nodes, then any that could.
@@ -156,7 +145,7 @@ def good_interface(node: int, net: NetFacts, roll: RollCall | None, avoid: Itera
     return min(fit, default=None)
 
 
-def _is_fit(interface: Interface, bad: set[Address | None]) -> bool:
+def _is_fit(interface: model.Interface, bad: set[Address | None]) -> bool:
     if not interface.is_up or interface.is_loopback or is_private(interface.name) or is_veth(interface.name):
         return False
     return any(parsed.ip not in bad for parsed in own_networks(interface))
@@ -166,7 +155,7 @@ def exports_on(
     case: Analysis, nodes: Iterable[int], variables: Iterable[str], avoid: Iterable[str] = ()
 ) -> tuple[dict[str, str], ...]:
     """The commands that set `variables` on `nodes` to an interface that leads to the others, for a remedy's step."""
-    net, avoid, nodes = case.facts(NetFacts), tuple(avoid), list(nodes)
+    net, avoid, nodes = case.facts(model.NetFacts), tuple(avoid), list(nodes)
     better = {n: name for n in nodes[:64] if n in net and (name := good_interface(n, net[n], case.roll, avoid))}
     return commands(case.world, (e for variable in variables for e in exports(variable, better, nodes)))
 
@@ -177,10 +166,10 @@ def choice_hit(
     texts: Mapping[int, str],
     *,
     avoid: Iterable[str] = (),
-    severity: Severity | None = None,
-    confidence: Confidence = Confidence.CERTAIN,
+    severity: model.Severity | None = None,
+    confidence: model.Confidence = model.Confidence.CERTAIN,
     **values: object,
-) -> Hit:
+) -> model.Hit:
     """The hit of a rule about what one library chose.
 
     Args:
@@ -195,10 +184,10 @@ def choice_hit(
     first = found[nodes[0]]
     variable = first.choice.variable
     is_set = any(item.choice.pattern for item in found.values())
-    return Hit(
+    return model.Hit(
         severity=severity,
         confidence=confidence,
-        culprits=Culprits(nodes=nodes, variables=(variable,) if is_set else ()),
+        culprits=model.Culprits(nodes=nodes, variables=(variable,) if is_set else ()),
         values={
             "library": first.backend,
             "variable": variable,
@@ -212,7 +201,7 @@ def choice_hit(
 
 def shared_addresses(case: Analysis) -> dict[str, tuple[int, ...]]:
     """Address -> the nodes that chose it, where these are different machines.  Loopback is left to other rules."""
-    net, host = case.facts(NetFacts), case.facts(HostFacts)
+    net, host = case.facts(model.NetFacts), case.facts(model.HostFacts)
     users: dict[str, set[int]] = {}
     for node, items in case.of(needed_choices).items():
         for address in (a for item in items for a in item.choice.addresses if not is_loopback(a)):

@@ -10,22 +10,10 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import MAX_PEERS, opening
 from allready.judging.values import MAX_EVIDENCE, commands, listed
-from allready.model import (
-    Confidence,
-    Culprits,
-    DatagramProbe,
-    Evidence,
-    FirewallFacts,
-    Hit,
-    NetFacts,
-    PathProbe,
-    Reachability,
-    RemedyStep,
-    World,
-)
 from allready.rules.net._interfaces import holder, parse_interface
 
 Link = tuple[int, int]
@@ -40,10 +28,10 @@ _LINUX_PORT_RANGE = (32768, 60999)
 
 
 IPERF = (
-    RemedyStep(
+    model.RemedyStep(
         explanation="measure the link: start the server on one node", where="node {receiver}", command="iperf3 -s"
     ),
-    RemedyStep(explanation="and the client on the other", where="node {sender}", command="iperf3 -c {address}"),
+    model.RemedyStep(explanation="and the client on the other", where="node {sender}", command="iperf3 -c {address}"),
 )
 
 
@@ -55,9 +43,9 @@ def back(hop: Hop) -> Hop:
 class Paths(Struct):
     """Every direction that was tried, by its state.  A direction is in at most one of the sets but `certain`."""
 
-    data: dict[Hop, list[PathProbe]] = {}
-    others: dict[Hop, list[PathProbe]] = {}  # master port and port range
-    datagrams: dict[Hop, DatagramProbe] = {}
+    data: dict[Hop, list[model.PathProbe]] = {}
+    others: dict[Hop, list[model.PathProbe]] = {}  # master port and port range
+    datagrams: dict[Hop, model.DatagramProbe] = {}
     filtered: set[Hop] = set()  # silence on data ports, while packets do pass both ways
     rejected: set[Hop] = set()  # refused, although our listener was there
     one_way: set[Hop] = set()  # this direction drops everything, the reverse does not
@@ -66,7 +54,7 @@ class Paths(Struct):
     certain: set[Hop] = set()  # of those above: proven, not only likely
     closed: set[int] = set()  # nodes that no data connection reaches
 
-    def probes(self, hops: Iterable[Hop], *outcomes: str) -> list[PathProbe]:
+    def probes(self, hops: Iterable[Hop], *outcomes: str) -> list[model.PathProbe]:
         """The data probes of these directions, with one of these outcomes where any are named."""
         return [p for hop in sorted(hops) for p in self.data.get(hop, ()) if not outcomes or p.outcome in outcomes]
 
@@ -94,7 +82,7 @@ def judge_paths(case: Analysis) -> Paths:
     return found
 
 
-def _planes(reach: Reachability) -> dict[tuple[int, str], int | None]:
+def _planes(reach: model.Reachability) -> dict[tuple[int, str], int | None]:
     """(node, address) of the data ports -> its plane: the first address of every node makes one plane, the second the
     next, where all nodes have equally many.  None for an address that several nodes have: a probe may have reached any
     of them, and proves nothing."""
@@ -176,7 +164,7 @@ def _arrive(found: Paths, hop: Hop) -> bool | None:
     return bool(probe.received_bytes)
 
 
-def _state(paths: list[PathProbe]) -> str:
+def _state(paths: list[model.PathProbe]) -> str:
     outcomes = {p.outcome for p in paths}
     for outcome, state in (("filtered", "silent"), ("refused", "refused"), ("no_route", "no_route")):
         if outcome in outcomes:
@@ -189,7 +177,7 @@ def links_of(hops: Iterable[Hop]) -> tuple[Link, ...]:
     return tuple(sorted({(src, dst) for src, dst, _ in hops}))
 
 
-def arrows(links: Iterable[Link], world: World) -> str:
+def arrows(links: Iterable[Link], world: model.World) -> str:
     """`1 (gpu01) -> 0 (gpu00), …`: beyond a few only how many are left."""
     return listed([f"{world.label(a)} -> {world.label(b)}" for a, b in links], MAX_ARROWS)
 
@@ -211,10 +199,10 @@ def path_hit(
     case: Analysis,
     hops: Iterable[Hop],
     nodes: tuple[int, ...],
-    confidence: Confidence | None = None,
-    evidence: tuple[Evidence, ...] = (),
+    confidence: model.Confidence | None = None,
+    evidence: tuple[model.Evidence, ...] = (),
     **values: object,
-) -> Hit:
+) -> model.Hit:
     """The hit of a rule about directions.
 
     Args:
@@ -227,9 +215,9 @@ def path_hit(
     """
     paths, hops = case.of(judge_paths), set(hops)
     links = links_of(hops)
-    return Hit(
-        culprits=Culprits(nodes=nodes, links=links[:MAX_LINKS]),
-        confidence=confidence or (Confidence.CERTAIN if hops <= paths.certain else Confidence.LIKELY),
+    return model.Hit(
+        culprits=model.Culprits(nodes=nodes, links=links[:MAX_LINKS]),
+        confidence=confidence or (model.Confidence.CERTAIN if hops <= paths.certain else model.Confidence.LIKELY),
         values={
             "num_links": len(links),
             "num_tried": len(links_of(paths.data)),
@@ -247,7 +235,7 @@ def routes_to(addresses: Iterable[str]) -> str:
 
 def port_range(case: Analysis, nodes: Iterable[int]) -> tuple[int, int]:
     """The widest range from which these nodes' kernels pick ports."""
-    net = case.facts(NetFacts)
+    net = case.facts(model.NetFacts)
     ranges = [r for n in nodes if n in net and (r := net[n].local_port_range)]
     return (min(r[0] for r in ranges), max(r[1] for r in ranges)) if ranges else _LINUX_PORT_RANGE
 
@@ -256,7 +244,7 @@ def openings(
     case: Analysis, into: Iterable[int], ports: tuple[int, int], links: Iterable[Link]
 ) -> tuple[dict[str, str], ...]:
     """The commands that open `ports` of the nodes `into` to the senders of `links`, for a remedy's step."""
-    return commands(case.world, opening(into, case.facts(FirewallFacts), ports, _senders(case, links)))
+    return commands(case.world, opening(into, case.facts(model.FirewallFacts), ports, _senders(case, links)))
 
 
 def _senders(case: Analysis, links: Iterable[Link]) -> list[str]:
@@ -273,17 +261,17 @@ def _senders(case: Analysis, links: Iterable[Link]) -> list[str]:
             addresses |= {p.address: hop[1] for p in paths}
     if len(addresses) <= MAX_PEERS:
         return sorted(addresses)
-    net = case.facts(NetFacts)
+    net = case.facts(model.NetFacts)
     return sorted({_network(address, net.get(node)) for address, node in addresses.items()})
 
 
-def _network(address: str, net: NetFacts | None) -> str:
+def _network(address: str, net: model.NetFacts | None) -> str:
     interface = holder(net, address)
     own = map(parse_interface, interface.addresses) if interface is not None else ()
     return next((str(p.network) for p in own if p is not None and str(p.ip) == address), address)
 
 
-def path_evidence(paths: Iterable[PathProbe]) -> tuple[Evidence, ...]:
+def path_evidence(paths: Iterable[model.PathProbe]) -> tuple[model.Evidence, ...]:
     """The probes with their outcomes."""
     found = []
     for p in list(paths)[:MAX_EVIDENCE]:
@@ -292,19 +280,19 @@ def path_evidence(paths: Iterable[PathProbe]) -> tuple[Evidence, ...]:
         detail = f": {p.detail}" if p.detail else ""
         source = f"{p.src_address} -> " if p.src_address else ""  # an attempt without an answer has no address
         text = f"{source}{p.address} port {p.port}: {p.outcome} after {p.duration_s:.1f} s{passed}{stuck}{detail}"
-        found.append(Evidence(source=f"TCP probe ({p.kind}) {p.src} -> {p.dst}", text=text, node_rank=p.src))
+        found.append(model.Evidence(source=f"TCP probe ({p.kind}) {p.src} -> {p.dst}", text=text, node_rank=p.src))
     return tuple(found)
 
 
-def datagram_evidence(paths: Paths, hops: Iterable[Hop]) -> tuple[Evidence, ...]:
+def datagram_evidence(paths: Paths, hops: Iterable[Hop]) -> tuple[model.Evidence, ...]:
     """Which datagrams of these directions arrived."""
     return probe_evidence(paths.datagrams[h] for h in sorted(hops) if h in paths.datagrams)
 
 
-def probe_evidence(probes: Iterable[DatagramProbe]) -> tuple[Evidence, ...]:
+def probe_evidence(probes: Iterable[model.DatagramProbe]) -> tuple[model.Evidence, ...]:
     """Which datagrams arrived."""
     return tuple(
-        Evidence(
+        model.Evidence(
             source=f"datagrams {d.src} -> {d.dst}",
             text=f"sent {_sizes(d.sent_bytes)} B, received {_sizes(d.received_bytes)} B",
             node_rank=d.dst,

@@ -1,49 +1,31 @@
-"""NET012."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.addresses import all_loopback, is_private
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.registry import Layer, Rule
-from allready.model import (
-    Confidence,
-    FaultClass,
-    Hit,
-    HostFacts,
-    NetFacts,
-    PerNode,
-    Reachability,
-    RemedyStep,
-    Severity,
-    TransportFacts,
-)
-from allready.rules.net._interfaces import (
-    Chosen,
-    choice_hit,
-    is_veth,
-    machine,
-    needed_choices,
-    shared_addresses,
-)
+from allready.rules.net._interfaces import Chosen, choice_hit, is_veth, machine, needed_choices, shared_addresses
 
 
 @Rule(
     code="NET012",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_NAME,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_NAME,
     layer=Layer.PATH,
     title="The chosen interface leads to no other machine",
     message="{library} on node {nodes} will use only {interfaces}, which leads to no other machine",
-    remedy=RemedyStep(
+    remedy=model.RemedyStep(
         explanation="set an interface that leads to the other nodes",
         where="node {on}",
         command="{command}",
         each="exports",
     ),
 )
-def ifname_is_virtual(transport: PerNode[TransportFacts], net: PerNode[NetFacts], case: Analysis) -> Iterator[Hit]:
+def ifname_is_virtual(
+    transport: model.PerNode[model.TransportFacts], net: model.PerNode[model.NetFacts], case: Analysis
+) -> Iterator[model.Hit]:
     """
     ## What it checks
     Whether all interfaces that NCCL or Gloo will use on a node are loopback, or a bridge for containers or guests
@@ -57,7 +39,7 @@ def ifname_is_virtual(transport: PerNode[TransportFacts], net: PerNode[NetFacts]
     ## When it is harmless
     When an overlay network is bridged under such a name; then the probes get through and nothing is reported.
     """
-    host = case.facts(HostFacts)
+    host = case.facts(model.HostFacts)
     if len({machine(f, host.get(n)) for n, f in net.items()}) < 2:
         return
     shared = case.of(shared_addresses)
@@ -81,13 +63,13 @@ def ifname_is_virtual(transport: PerNode[TransportFacts], net: PerNode[NetFacts]
             found,
             {n: c.text for n, c in found.items()},
             avoid=shared,
-            severity=None if is_certain else Severity.ERROR,
-            confidence=Confidence.CERTAIN if is_certain else Confidence.LIKELY,
+            severity=None if is_certain else model.Severity.ERROR,
+            confidence=model.Confidence.CERTAIN if is_certain else model.Confidence.LIKELY,
             interfaces=brief(Split.by({n: c.names for n, c in found.items()})),
         )
 
 
-def _probed(reach: Reachability | None) -> tuple[set[tuple[int, str]], set[tuple[int, str]]]:
+def _probed(reach: model.Reachability | None) -> tuple[set[tuple[int, str]], set[tuple[int, str]]]:
     """Addresses of nodes that another node connected to, and those where a connection failed."""
     paths = reach.paths if reach else ()
     reached = {(p.dst, p.address) for p in paths if p.outcome in {"ok", "stuck"}}

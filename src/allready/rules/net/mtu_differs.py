@@ -1,26 +1,12 @@
-"""NET003."""
-
 import shlex
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import brief, some
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import on_nodes, seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    DatagramProbe,
-    FaultClass,
-    Hit,
-    NetFacts,
-    PerNode,
-    Reachability,
-    RemedyStep,
-    Severity,
-    TransportFacts,
-)
 from allready.rules.net._interfaces import needed_choices, subnets
 from allready.rules.net._packet_size import lost_sizes
 from allready.rules.net._paths import probe_evidence
@@ -28,16 +14,18 @@ from allready.rules.net._paths import probe_evidence
 
 @Rule(
     code="NET003",
-    severity=Severity.WARNING,
-    fault_class=FaultClass.START_PATH,
+    severity=model.Severity.WARNING,
+    fault_class=model.FaultClass.START_PATH,
     layer=Layer.READINESS,
     title="Nodes on one subnet have different MTUs",
     message="the MTU (bytes) on {subnet} differs between nodes: {split}",
-    remedy=RemedyStep(
+    remedy=model.RemedyStep(
         explanation="set the same MTU on every interface on {subnet}", where="node {where}", command="{command}"
     ),
 )
-def mtu_differs(net: PerNode[NetFacts], transport: PerNode[TransportFacts], case: Analysis) -> Iterator[Hit]:
+def mtu_differs(
+    net: model.PerNode[model.NetFacts], transport: model.PerNode[model.TransportFacts], case: Analysis
+) -> Iterator[model.Hit]:
     """
     ## What it checks
     The MTU of the interfaces on one subnet that NCCL and Gloo will use. It is an error when datagrams larger than the
@@ -73,10 +61,10 @@ def mtu_differs(net: PerNode[NetFacts], transport: PerNode[TransportFacts], case
         odd = split.outliers()
         usual = split.groups[0][0] if odd else str(min(mtu.values()))
         shown = sorted(set.union(*(names[n] for n in networks)))[:2]
-        yield Hit(
-            severity=Severity.ERROR if _stuck_between(lost, case.reach) else None,
-            confidence=Confidence.CERTAIN if lost else Confidence.LIKELY,
-            culprits=Culprits(nodes=odd),
+        yield model.Hit(
+            severity=model.Severity.ERROR if _stuck_between(lost, case.reach) else None,
+            confidence=model.Confidence.CERTAIN if lost else model.Confidence.LIKELY,
+            culprits=model.Culprits(nodes=odd),
             values={
                 "subnet": ", ".join(networks[:2]),
                 "split": brief(split),
@@ -90,7 +78,7 @@ def mtu_differs(net: PerNode[NetFacts], transport: PerNode[TransportFacts], case
         )
 
 
-def _lost_between(mtu: dict[int, int], reach: Reachability | None) -> list[DatagramProbe]:
+def _lost_between(mtu: dict[int, int], reach: model.Reachability | None) -> list[model.DatagramProbe]:
     """Probes in which datagrams above the smaller MTU of two nodes were lost, while smaller ones arrived."""
     found = []
     for probe in reach.datagrams if reach else ():
@@ -100,7 +88,7 @@ def _lost_between(mtu: dict[int, int], reach: Reachability | None) -> list[Datag
     return found
 
 
-def _stuck_between(lost: list[DatagramProbe], reach: Reachability | None) -> bool:
+def _stuck_between(lost: list[model.DatagramProbe], reach: model.Reachability | None) -> bool:
     """Whether TCP got stuck on one of these paths, too.  Mostly it negotiates the smaller segments and copes."""
     links = {(p.src, p.dst) for p in lost}
     return any((p.src, p.dst) in links and p.outcome == "stuck" for p in (reach.paths if reach and links else ()))

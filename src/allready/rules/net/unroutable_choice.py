@@ -1,27 +1,14 @@
-"""NET013."""
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from msgspec.structs import replace
 
+from allready import model
 from allready.judging.addresses import is_loopback, is_private, parse
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.registry import Layer, Rule
-from allready.model import (
-    Confidence,
-    FaultClass,
-    Hit,
-    NetFacts,
-    PathProbe,
-    PerNode,
-    Reachability,
-    RemedyStep,
-    Severity,
-    TransportFacts,
-)
 from allready.rules.net._interfaces import (
     Chosen,
     choice_hit,
@@ -38,19 +25,21 @@ MAX_ROUTE_TABLES = 16
 
 @Rule(
     code="NET013",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_NAME,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_NAME,
     layer=Layer.PATH,
     title="Other nodes have no route to the chosen address",
     message="{library} on node {nodes} will publish {addresses}, and other nodes have no route to it",
-    remedy=RemedyStep(
+    remedy=model.RemedyStep(
         explanation="set an interface that the other nodes can reach",
         where="node {on}",
         command="{command}",
         each="exports",
     ),
 )
-def unroutable_choice(transport: PerNode[TransportFacts], net: PerNode[NetFacts], case: Analysis) -> Iterator[Hit]:
+def unroutable_choice(
+    transport: model.PerNode[model.TransportFacts], net: model.PerNode[model.NetFacts], case: Analysis
+) -> Iterator[model.Hit]:
     """
     ## What it checks
     The addresses that NCCL and Gloo will publish, against the peers' own interfaces and routes. A node is named when no
@@ -69,7 +58,7 @@ def unroutable_choice(transport: PerNode[TransportFacts], net: PerNode[NetFacts]
     has_route = _has_route(net)
     tables = _route_tables(net) if not tried else ()
     bad: dict[str, dict[int, tuple[Chosen, str, str]]] = {}
-    probes: list[PathProbe] = []
+    probes: list[model.PathProbe] = []
     for item in (item for items in case.of(needed_choices).values() for item in items):
         node = item.node
         for interface, address in zip(item.choice.interfaces, item.choice.addresses, strict=False):
@@ -88,21 +77,21 @@ def unroutable_choice(transport: PerNode[TransportFacts], net: PerNode[NetFacts]
             {n: chosen for n, (chosen, _, _) in found.items()},
             {n: f"{address}: {chosen.choice.reason}" for n, (chosen, _, address) in list(found.items())[:8]},
             avoid={*shared, *(address for _, _, address in found.values())},
-            confidence=Confidence.CERTAIN if certain else Confidence.LIKELY,
+            confidence=model.Confidence.CERTAIN if certain else model.Confidence.LIKELY,
             addresses=brief(Split.by({n: f"{address} ({name})" for n, (_, name, address) in found.items()})),
         )
         yield replace(hit, evidence=(*hit.evidence, *path_evidence(probes)))
 
 
-def _tried(reach: Reachability | None) -> dict[tuple[int, str], list[PathProbe]]:
-    found: dict[tuple[int, str], list[PathProbe]] = {}
+def _tried(reach: model.Reachability | None) -> dict[tuple[int, str], list[model.PathProbe]]:
+    found: dict[tuple[int, str], list[model.PathProbe]] = {}
     for p in reach.paths if reach else ():
         if p.kind == "data" and p.outcome in {"ok", "stuck", "filtered", "no_route"}:
             found.setdefault((p.dst, p.address), []).append(p)
     return found
 
 
-def _is_misrouted(path: PathProbe, net: Mapping[int, NetFacts]) -> bool:
+def _is_misrouted(path: model.PathProbe, net: Mapping[int, model.NetFacts]) -> bool:
     """No route, or only the default one although another network connects the two directly."""
     if path.outcome in {"ok", "stuck"} or path.src not in net or path.dst not in net:
         return False
@@ -115,11 +104,11 @@ def _is_misrouted(path: PathProbe, net: Mapping[int, NetFacts]) -> bool:
     return any(other is not None and other[1] > 0 for a in addresses for other in (route_to(net[path.src], a),))
 
 
-def _has_route(net: Mapping[int, NetFacts]) -> Callable[[int, str, NetFacts], bool]:
+def _has_route(net: Mapping[int, model.NetFacts]) -> Callable[[int, str, model.NetFacts], bool]:
     """Whether a node has any route to an address of another one, asked once per network."""
     known: dict[tuple[int, str], bool] = {}
 
-    def has_route(node: int, address: str, owner: NetFacts) -> bool:
+    def has_route(node: int, address: str, owner: model.NetFacts) -> bool:
         interface = holder(owner, address)
         networks = [str(n) for n in subnets(interface) if parse(address) in n] if interface else []
         key = (node, networks[0] if networks else address)
@@ -130,7 +119,7 @@ def _has_route(net: Mapping[int, NetFacts]) -> Callable[[int, str, NetFacts], bo
     return has_route
 
 
-def _route_tables(net: Mapping[int, NetFacts]) -> tuple[int, ...]:
+def _route_tables(net: Mapping[int, model.NetFacts]) -> tuple[int, ...]:
     """One node for each of the most common routing tables, so that thousands of equal ones are asked once."""
     found: dict[object, int] = {}
     counts: Counter[object] = Counter()

@@ -1,41 +1,31 @@
-"""PRT003."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.addresses import host_is_silent, is_name, others_joined
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    Hit,
-    MasterContactFacts,
-    NetFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-)
 
 
 @Rule(
     code="PRT003",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_NAME,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_NAME,
     layer=Layer.NAME,
     title="No route to MASTER_ADDR",
     message="node {nodes} has no route to MASTER_ADDR {master} ({address}): {detail}",
     remedy=(
-        RemedyStep(explanation="compare {address} with the addresses of node 0", where="node 0", command="hostname -I"),
-        RemedyStep(
+        model.RemedyStep(
+            explanation="compare {address} with the addresses of node 0", where="node 0", command="hostname -I"
+        ),
+        model.RemedyStep(
             explanation="if it is not among them, give an address that this node can reach: --master-addr ADDRESS",
             where="node {nodes}",
         ),
-        RemedyStep(explanation="otherwise fix the route", where="node {nodes}", command="ip route get {address}"),
+        model.RemedyStep(explanation="otherwise fix the route", where="node {nodes}", command="ip route get {address}"),
     ),
 )
-def no_route(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterator[Hit]:
+def no_route(contact: model.PerNode[model.MasterContactFacts], case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     Nodes whose kernel, or a router on the path, reports that there is no route to the address of node 0. While no other
@@ -51,7 +41,7 @@ def no_route(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterator[H
     ## When it is harmless
     While the network of a container or a virtual machine is still starting.
     """
-    net, others_in = case.facts(NetFacts), others_joined(case.roll, contact.values())
+    net, others_in = case.facts(model.NetFacts), others_joined(case.roll, contact.values())
     groups = grouped(
         ((facts.master_addr, facts.address or facts.master_addr, facts.detail or "no route to host", is_silent), node)
         for node, facts in contact.items()
@@ -60,11 +50,11 @@ def no_route(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterator[H
     )
     for (master, address, detail, is_silent), nodes in groups.items():
         variables = () if others_in else ("MASTER_ADDR",)
-        links = Culprits(links=tuple((n, 0) for n in nodes))
-        yield Hit(
-            culprits=links if is_silent else Culprits(nodes=nodes, variables=variables),
-            fault_class=FaultClass.START_PATH if others_in or is_silent else None,
-            confidence=Confidence.CERTAIN if others_in and not is_silent else Confidence.LIKELY,
+        links = model.Culprits(links=tuple((n, 0) for n in nodes))
+        yield model.Hit(
+            culprits=links if is_silent else model.Culprits(nodes=nodes, variables=variables),
+            fault_class=model.FaultClass.START_PATH if others_in or is_silent else None,
+            confidence=model.Confidence.CERTAIN if others_in and not is_silent else model.Confidence.LIKELY,
             values={"nodes": case.world.labels(nodes), "master": master, "address": address, "detail": detail},
             evidence=seen("attempts to reach node 0", {n: f"{address}: {contact[n].detail}" for n in nodes}),
         )

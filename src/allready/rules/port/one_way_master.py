@@ -1,42 +1,28 @@
-"""PRT007."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.addresses import datagram_callers, endpoint, half_open_callers, job_of
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import filter_evidence, own_drop
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE, seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    FirewallFacts,
-    Hit,
-    LaunchFacts,
-    MasterContactFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-)
 
 
 @Rule(
     code="PRT007",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_PATH,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_PATH,
     layer=Layer.PATH,
     title="Packets from node 0 do not reach a node",
     message="node {nodes} does not receive what node 0 sends ({seen}): the path from node 0 is broken in that "
     "direction",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="find the rule that drops packets from {master}",
             where="node {nodes}",
             command="nft list ruleset; iptables -S INPUT",
         ),
-        RemedyStep(
+        model.RemedyStep(
             explanation="if there is none, check the return path and reverse-path filtering (rp_filter 1 drops packets "
             "that arrive on another interface than the route uses)",
             where="node 0",
@@ -44,7 +30,7 @@ from allready.model import (
         ),
     ),
 )
-def one_way_master(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
+def one_way_master(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     Nodes whose packets arrive at node 0 and that receive none from it. Certain when a node's datagrams arrive and
@@ -69,22 +55,22 @@ def one_way_master(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit
         udp = {c.address: f"calls by UDP, receives no answer; TCP: {c.detail or 'none'}" for c in deaf.values()}
         syn = {c.address: c.detail or "SYN received, handshake never completed" for c in callers}
         for nodes, confidence, source, texts in (
-            (tuple(sorted(deaf)), Confidence.CERTAIN, "datagrams at node 0", udp),
-            (half_open, Confidence.LIKELY, "half-open connections at node 0", syn),
+            (tuple(sorted(deaf)), model.Confidence.CERTAIN, "datagrams at node 0", udp),
+            (half_open, model.Confidence.LIKELY, "half-open connections at node 0", syn),
         ):
             if nodes:
                 named |= set(nodes)
-                evidence = [Evidence(source=source, text=f"{address}: {text}") for address, text in texts.items()]
+                evidence = [model.Evidence(source=source, text=f"{address}: {text}") for address, text in texts.items()]
                 yield _hit(case, nodes, list(texts), master, confidence, evidence)
-    firewall = case.facts(FirewallFacts)
-    for node, facts in case.facts(MasterContactFacts).items():
+    firewall = case.facts(model.FirewallFacts)
+    for node, facts in case.facts(model.MasterContactFacts).items():
         dropped = own_drop(firewall.get(node), facts.address)
         if node in named or facts.outcome != "silent" or dropped is None or dropped[0] != "in":
             continue
         text = f"silent at {endpoint(facts.address, facts.master_port)}, {facts.attempts} attempts"
         evidence = [*seen("attempts to reach node 0", {node: text}), *filter_evidence(firewall.get(node), node)]
         rule = f"{case.world.label(node)}: {dropped[1].text}"
-        yield _hit(case, (node,), [rule], facts.address or master, Confidence.LIKELY, evidence, back="ADDRESS")
+        yield _hit(case, (node,), [rule], facts.address or master, model.Confidence.LIKELY, evidence, back="ADDRESS")
 
 
 def _hit(
@@ -92,13 +78,13 @@ def _hit(
     nodes: tuple[int, ...],
     found: list[str],
     master: str,
-    confidence: Confidence,
-    evidence: list[Evidence],
+    confidence: model.Confidence,
+    evidence: list[model.Evidence],
     *,
     back: str | None = None,
-) -> Hit:
-    return Hit(
-        culprits=Culprits(links=tuple((0, n) for n in nodes)),
+) -> model.Hit:
+    return model.Hit(
+        culprits=model.Culprits(links=tuple((0, n) for n in nodes)),
         confidence=confidence,
         values={
             "nodes": case.world.labels(nodes),

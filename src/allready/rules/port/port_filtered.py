@@ -1,9 +1,8 @@
-"""PRT002."""
-
 from collections.abc import Iterator
 
 from msgspec import Struct
 
+from allready import model
 from allready.judging.addresses import (
     all_loopback,
     calling_addresses,
@@ -31,38 +30,21 @@ from allready.judging.firewall import (
 )
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE, seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    DropRule,
-    Evidence,
-    FaultClass,
-    FirewallFacts,
-    Hit,
-    LaunchFacts,
-    MasterContactFacts,
-    MasterPortFacts,
-    NetFacts,
-    PerNode,
-    RemedyStep,
-    RollCall,
-    Severity,
-)
 
 
 class _Victim(Struct):
     """A node whose TCP packets to the master port get no answer."""
 
-    confidence: Confidence
-    evidence: list[Evidence] = []
+    confidence: model.Confidence
+    evidence: list[model.Evidence] = []
     answers_lost: bool = False  # its SYN arrives, our answer does not
 
 
 class _Shut(Struct, frozen=True):
     """The filter of a node that blocks the path; `command` opens it, empty where `opening` does."""
 
-    firewall: FirewallFacts
-    rule: DropRule | None
+    firewall: model.FirewallFacts
+    rule: model.DropRule | None
     command: str = ""
 
     @property
@@ -80,33 +62,33 @@ class _Found(Struct):
 
 @Rule(
     code="PRT002",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_PATH,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_PATH,
     layer=Layer.PATH,
     title="The master port is filtered",
     message="TCP from node {nodes} to the master port {address} gets no answer, as when a packet filter drops it "
     "(filter found: {filter})",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="open TCP port {port} for the nodes of the job; in a cloud, in the security group as well",
             where="node {on}",
             command="{command}",
         ),
-        RemedyStep(explanation="or remove the rule that drops it", where="node {on}", command="{delete}"),
-        RemedyStep(
+        model.RemedyStep(explanation="or remove the rule that drops it", where="node {on}", command="{delete}"),
+        model.RemedyStep(
             explanation="the rules of node 0 let the port in: find what drops the packets, here, on the path or in the "
             "security group of a cloud",
             where="node {nodes}",
             command="{find}",
         ),
-        RemedyStep(
+        model.RemedyStep(
             explanation="if this gets no answer either, check whether that machine is up",
             where="node {nodes}",
             command="ping -c 3 {master}",
         ),
     ),
 )
-def port_filtered(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
+def port_filtered(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     Nodes whose connections to the master port get no answer, seen from both sides. From the node: silence. From node 0:
@@ -130,7 +112,7 @@ def port_filtered(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]
     world = case.world
     if world.num_nodes < 2 or not launch:
         return
-    filters, contact, job = case.facts(FirewallFacts), case.facts(MasterContactFacts), job_of(launch)
+    filters, contact, job = case.facts(model.FirewallFacts), case.facts(model.MasterContactFacts), job_of(launch)
     found = _Found()
     _seen_by_node_0(case.roll, found)
     _seen_by_nodes(case, found)
@@ -142,8 +124,8 @@ def port_filtered(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]
     nodes = tuple(sorted(victims))
     culprit = 0 if 0 in shut else next(iter(shut), 0)
     address = contact[nodes[0]].address if nodes[0] in contact else None
-    yield Hit(
-        culprits=Culprits(
+    yield model.Hit(
+        culprits=model.Culprits(
             nodes=tuple(sorted(shut)), links=tuple((0, n) if victims[n].answers_lost else (n, 0) for n in nodes)
         ),
         confidence=max((victims[n].confidence for n in nodes), key=lambda c: c.weight),
@@ -163,7 +145,9 @@ def port_filtered(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]
     )
 
 
-def _commands(shut: _Shut | None, filters: PerNode[FirewallFacts], port: int, peers: list[str]) -> dict[str, str]:
+def _commands(
+    shut: _Shut | None, filters: model.PerNode[model.FirewallFacts], port: int, peers: list[str]
+) -> dict[str, str]:
     if shut is None and 0 in filters:  # node 0's rules were read and let it in: the filter is elsewhere
         return {"command": "", "delete": "", "find": f"nft list ruleset | grep -w {port}; iptables -S OUTPUT"}
     delete = delete_command(shut.firewall, shut.rule) if shut is not None and shut.rule is not None else ""
@@ -173,7 +157,7 @@ def _commands(shut: _Shut | None, filters: PerNode[FirewallFacts], port: int, pe
 
 def _shut_on_node_0(case: Analysis, port: int, found: _Found) -> None:
     """Node 0's own filter, where it drops the port, its answers from there, or the packets of silent nodes."""
-    own, opened, roll = case.facts(FirewallFacts)[0], case.facts(MasterPortFacts).get(0), case.roll
+    own, opened, roll = case.facts(model.FirewallFacts)[0], case.facts(model.MasterPortFacts).get(0), case.roll
     listening = opened.port if opened is not None else port
     shut_in, answers = drops_port(own, listening), answers_dropped(own, listening)
     if shut_in or answers is not None:
@@ -181,20 +165,20 @@ def _shut_on_node_0(case: Analysis, port: int, found: _Found) -> None:
         if roll is not None and is_open and not others_joined(roll):
             rejected = {n for n, c in datagram_callers(roll).items() if is_rejected(c)}  # PRT010
             for node in set(roll.missing) - rejected:
-                found.victims.setdefault(node, _Victim(Confidence.LIKELY))
+                found.victims.setdefault(node, _Victim(model.Confidence.LIKELY))
         if found.victims and shut_in:
             found.shut[0] = _Shut(own, rule_for(own, (port, port)))
         elif found.victims and answers is not None:
             found.shut[0] = _Shut(own, answers, accept_command(own, answers, ("out", listening)))
         for victim in found.victims.values():
             victim.answers_lost = victim.answers_lost or not shut_in
-    for node, rule in (locked_out(roll, own, case.facts(NetFacts).get(0)) if roll is not None else {}).items():
-        found.victims.setdefault(node, _Victim(Confidence.LIKELY))
+    for node, rule in (locked_out(roll, own, case.facts(model.NetFacts).get(0)) if roll is not None else {}).items():
+        found.victims.setdefault(node, _Victim(model.Confidence.LIKELY))
         command = accept_command(own, rule, ("in", next(single_hosts(rule.sources))))
         found.shut.setdefault(0, _Shut(own, rule, command))
 
 
-def _seen_by_node_0(roll: RollCall | None, found: _Found) -> None:
+def _seen_by_node_0(roll: model.RollCall | None, found: _Found) -> None:
     half_open = {c.address for c in roll.callers if c.kind == "half_open"} if roll is not None else set()
     for node, caller in datagram_callers(roll).items():
         # Whether it receives our answers is reported by its next datagram; until then it is not accused.
@@ -206,12 +190,16 @@ def _seen_by_node_0(roll: RollCall | None, found: _Found) -> None:
             f"node {node} ({caller.name or '?'}, {caller.address}) calls by UDP, its TCP connection: "
             f"{caller.detail or 'none'}{', SYN received, handshake never completed' if lost else ''}"
         )
-        confidence = Confidence.CERTAIN if caller.hears_us else Confidence.LIKELY
+        confidence = model.Confidence.CERTAIN if caller.hears_us else model.Confidence.LIKELY
         found.victims[node] = _Victim(confidence, [*seen("datagrams at node 0", {node: text})], lost)
 
 
 def _seen_by_nodes(case: Analysis, found: _Found) -> None:
-    contact, net, filters = case.facts(MasterContactFacts), case.facts(NetFacts), case.facts(FirewallFacts)
+    contact, net, filters = (
+        case.facts(model.MasterContactFacts),
+        case.facts(model.NetFacts),
+        case.facts(model.FirewallFacts),
+    )
     others_in = others_joined(case.roll, contact.values())
     one_way = {n for n, c in datagram_callers(case.roll).items() if c.hears_us is False}
     for node, facts in contact.items():
@@ -223,8 +211,8 @@ def _seen_by_nodes(case: Analysis, found: _Found) -> None:
             continue  # NAM006, PRT007
         own = _shut_out(filters.get(node), rule, facts)
         near = on_link(here, facts.address)
-        likely = Confidence.LIKELY if near or others_in or own is not None else Confidence.POSSIBLE
-        confidence = Confidence.CERTAIN if facts.heard_by_datagram else likely
+        likely = model.Confidence.LIKELY if near or others_in or own is not None else model.Confidence.POSSIBLE
+        confidence = model.Confidence.CERTAIN if facts.heard_by_datagram else likely
         victim = found.victims.setdefault(node, _Victim(confidence))
         victim.confidence = max((victim.confidence, confidence), key=lambda c: c.weight)
         datagram = {True: "answered", False: "not answered", None: "not tried"}[facts.heard_by_datagram]
@@ -237,7 +225,9 @@ def _seen_by_nodes(case: Analysis, found: _Found) -> None:
             found.shut[node] = own
 
 
-def _shut_out(own: FirewallFacts | None, rule: DropRule | None, facts: MasterContactFacts) -> _Shut | None:
+def _shut_out(
+    own: model.FirewallFacts | None, rule: model.DropRule | None, facts: model.MasterContactFacts
+) -> _Shut | None:
     """The filter of a node that drops its own packets to node 0."""
     port = facts.master_port
     if own is None or (rule is None and not drops_out(own, port)):

@@ -1,43 +1,30 @@
-"""PRT001."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.addresses import endpoint, is_misnamed, is_own, is_refused_by_filter, others_joined
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    Hit,
-    MasterContactFacts,
-    MasterPortFacts,
-    NetFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-)
 
 
 @Rule(
     code="PRT001",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_PATH,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_PATH,
     layer=Layer.PATH,
     title="The master port is refused",
     message="{address} refuses node {nodes}: no process listens on port {port}; node 0 has not started, or listens on "
     "another port (found nearby: {nearby})",
     remedy=(
-        RemedyStep(explanation="start the command with --node-rank 0", where="{master}"),
-        RemedyStep(
+        model.RemedyStep(explanation="start the command with --node-rank 0", where="{master}"),
+        model.RemedyStep(
             explanation="if it is running there, give all nodes the port on which it listens (--master-port)",
             where="{master}",
             command="ss -ltnp",
         ),
     ),
 )
-def port_refused(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterator[Hit]:
+def port_refused(contact: model.PerNode[model.MasterContactFacts], case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     Nodes whose connections to MASTER_ADDR:MASTER_PORT are refused: the machine is up, the path is open, and no process
@@ -56,7 +43,7 @@ def port_refused(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterat
     ## When it is harmless
     While node 0 is still being started. Before `--wait` has passed the status is "waiting".
     """
-    net, opened = case.facts(NetFacts), case.facts(MasterPortFacts).get(0)
+    net, opened = case.facts(model.NetFacts), case.facts(model.MasterPortFacts).get(0)
     others_in = others_joined(case.roll, contact.values())
     groups = grouped(
         ((facts.address, facts.master_port), node)
@@ -73,15 +60,15 @@ def port_refused(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterat
         our_kind_near = near is not None and any(service == "allready" for _, service in near)
         if near is not None and not our_kind_near and other_port is None and not others_in:
             continue  # JOB011
-        culprits = Culprits(nodes=(0,))
+        culprits = model.Culprits(nodes=(0,))
         if other_port is not None:
-            culprits = Culprits(nodes=nodes, variables=("MASTER_PORT",))
+            culprits = model.Culprits(nodes=nodes, variables=("MASTER_PORT",))
         elif others_in or our_kind_near:  # where node 0 is on another port, either of the two numbers may be wrong
             variables = () if others_in else ("MASTER_PORT",)
-            culprits = Culprits(links=tuple((n, 0) for n in nodes), variables=variables)
-        yield Hit(
+            culprits = model.Culprits(links=tuple((n, 0) for n in nodes), variables=variables)
+        yield model.Hit(
             culprits=culprits,
-            confidence=Confidence.CERTAIN if other_port else Confidence.LIKELY,
+            confidence=model.Confidence.CERTAIN if other_port else model.Confidence.LIKELY,
             values={
                 "address": address or first.master_addr,
                 "nodes": case.world.labels(nodes),
@@ -100,7 +87,7 @@ def port_refused(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterat
         )
 
 
-def _nearby(facts: MasterContactFacts) -> str:
+def _nearby(facts: model.MasterContactFacts) -> str:
     """What answers on other ports: `29501 allready`; "-" when nothing is known."""
     if facts.nearby:
         return ", ".join(f"{port} {service}" for port, service in facts.nearby[:8])

@@ -1,7 +1,6 @@
-"""PRT010."""
-
 from collections.abc import Iterator
 
+from allready import model
 from allready.judging.addresses import (
     calling_addresses,
     datagram_callers,
@@ -15,36 +14,23 @@ from allready.judging.analysis import Analysis
 from allready.judging.firewall import filter_evidence, opening, rule_for
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE, seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    FirewallFacts,
-    Hit,
-    LaunchFacts,
-    MasterContactFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-)
 
 
 @Rule(
     code="PRT010",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_PATH,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_PATH,
     layer=Layer.PATH,
     title="A packet filter rejects connections to the master port",
     message="a packet filter rejects TCP from node {nodes} to {address} (filter found: {filter}; ICMP from: {sender})",
-    remedy=RemedyStep(
+    remedy=model.RemedyStep(
         explanation="open TCP port {port} for the nodes of the job; if no filter there rejects it, one on the path "
         "does",
         where="node 0",
         command="{command}",
     ),
 )
-def port_rejected(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
+def port_rejected(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     Nodes whose TCP connection to the master port is refused by a packet filter and not by a closed port. Two things
@@ -61,12 +47,12 @@ def port_rejected(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]
     """
     if case.world.num_nodes < 2 or not launch:
         return
-    rejected = {n: c for n, c in case.facts(MasterContactFacts).items() if is_refused_by_filter(c)}
+    rejected = {n: c for n, c in case.facts(model.MasterContactFacts).items() if is_refused_by_filter(c)}
     calling = {n: c for n, c in datagram_callers(case.roll).items() if is_rejected(c)}
     nodes = tuple(sorted({*rejected, *calling}))
     if not nodes:
         return
-    job, firewall = job_of(launch), case.facts(FirewallFacts)
+    job, firewall = job_of(launch), case.facts(model.FirewallFacts)
     port, own = job.master_port, firewall.get(0)
     address = next((c.address for c in rejected.values() if c.address), job.master_addr)
     rule = rule_for(own, (port, port)) if own is not None and drops_port(own, port) else None
@@ -74,9 +60,9 @@ def port_rejected(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]
         n: f"{c.detail}; datagrams {'answered' if c.heard_by_datagram else 'not answered'}" for n, c in rejected.items()
     }
     calls = [f"node {n} ({c.name}, {c.address}) calls: its TCP connection was refused" for n, c in calling.items()]
-    yield Hit(
-        culprits=Culprits(nodes=(0,) if rule else (), links=tuple((n, 0) for n in nodes)),
-        confidence=Confidence.CERTAIN,
+    yield model.Hit(
+        culprits=model.Culprits(nodes=(0,) if rule else (), links=tuple((n, 0) for n in nodes)),
+        confidence=model.Confidence.CERTAIN,
         values={
             "nodes": case.world.labels(nodes),
             "address": endpoint(address, port),
@@ -87,7 +73,7 @@ def port_rejected(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]
         },
         evidence=(
             *seen("attempts to reach node 0", attempts),
-            *(Evidence(source="datagrams at node 0", node_rank=0, text=text) for text in calls),
+            *(model.Evidence(source="datagrams at node 0", node_rank=0, text=text) for text in calls),
             *(filter_evidence(own, 0) if rule else ()),
         )[:MAX_EVIDENCE],
     )

@@ -1,41 +1,28 @@
-"""PRT005."""
-
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from allready import model
 from allready.judging.addresses import is_misnamed, master_endpoint
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    Hit,
-    LaunchFacts,
-    MasterContactFacts,
-    MasterPortFacts,
-    PerNode,
-    RemedyStep,
-    Severity,
-)
 from allready.rules.port._holder import STORES, end_command, holder_text, is_taken, taken_hit
 
 
 @Rule(
     code="PRT005",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_ABSENT,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_ABSENT,
     layer=Layer.PORT,
     title="Another job or an earlier run holds the master port",
     message="port {port} of node {node} belongs to another job, or to an earlier run of this one: {holder}",
     remedy=(
-        RemedyStep(explanation="if that is a leftover, end it", where="node {node}", command="{end}"),
-        RemedyStep(explanation="otherwise give this job another port: --master-port N", where="every node"),
+        model.RemedyStep(explanation="if that is a leftover, end it", where="node {node}", command="{end}"),
+        model.RemedyStep(explanation="otherwise give this job another port: --master-port N", where="every node"),
     ),
 )
-def stale_job(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
+def stale_job(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     Whether the store of another job answers on the master port: torch's TCPStore, or an allready with another job id,
@@ -52,7 +39,7 @@ def stale_job(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     """
     claims = case.roll.claims if case.roll is not None else ()
     same_job = any(c.refused and c.refused != "job_id_differs" for c in claims)  # JOB003, JOB004
-    for node, own in case.facts(MasterPortFacts).items():
+    for node, own in case.facts(model.MasterPortFacts).items():
         if is_taken(own) and own.service in STORES and not same_job:
             started = own.holder.started if own.holder is not None else None
             yield replace(taken_hit(case.world, node, own), fault_time=started)
@@ -60,7 +47,7 @@ def stale_job(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     # Nodes that a node 0 refused for their job id while it still waits for them: JOB006.
     waited_for = {c.node_rank for c in claims if c.refused == "job_id_differs"}
     waited_for &= set(case.roll.missing) if case.roll is not None else set()
-    contact = case.facts(MasterContactFacts)
+    contact = case.facts(model.MasterContactFacts)
     found = grouped(
         ((master_endpoint(facts), facts.service or SERVICES[facts.outcome], facts.holder), node)
         for node, facts in contact.items()
@@ -71,9 +58,9 @@ def stale_job(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[Hit]:
     )
     for (address, service, holder), nodes in found.items():
         port = contact[nodes[0]].master_port
-        yield Hit(
-            culprits=Culprits(nodes=(0,)),
-            confidence=Confidence.CERTAIN,
+        yield model.Hit(
+            culprits=model.Culprits(nodes=(0,)),
+            confidence=model.Confidence.CERTAIN,
             values={
                 "port": port,
                 "node": case.world.label(0),

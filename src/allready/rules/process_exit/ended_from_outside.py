@@ -1,11 +1,8 @@
-"""DTH006."""
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from allready.judging.causes import is_interrupt
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.signs import Sign
 from allready.model import Confidence, Event, FaultClass, Hit, Origin, Role, RunEvidence, Severity, clock_time
@@ -16,23 +13,19 @@ from allready.model import Confidence, Event, FaultClass, Hit, Origin, Role, Run
     severity=Severity.WARNING,
     fault_class=FaultClass.DEAD,
     layer=Layer.EXIT,
-    unless=(
-        Sign.PROCESS_END,
-        Sign.ROOT_LINE,
-        Sign.POSITIONS,
-        Sign.OTHER_CALLS,
-    ),
-    title="The run was ended from outside, and nothing before it tells why",
-    message="the run was ended from outside ({text}); who did it, and why, is not in these files",
+    unless=(Sign.PROCESS_END, Sign.ROOT_LINE, Sign.POSITIONS, Sign.OTHER_CALLS),
+    title="The run was terminated from outside; the reason is not in the input",
+    message="the run was terminated from outside ({text}); by whom and why is not in these files",
     remedy="ask the scheduler (sacct -j JOB --format=JobID,State,ExitCode,Reason,End; kubectl describe pod POD; the "
-    "platform's own log) and whoever may have cancelled it. If it stood still before, that is the fault: give diagnose "
+    "platform's own log) and the users who may have cancelled it. If it was stalled before, that is "
+    "the fault: give diagnose "
     "all ranks' logs, the flight recorder's dumps, or stacks from the next time",
 )
 def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
-    A launcher that was told to stop (`Received 15 death signal`), a scheduler that cancelled the step (`CANCELLED AT`,
-    without a reason) and `KeyboardInterrupt`, where no process had failed and nobody had waited in vain before.
+    A launcher that received a signal (`Received 15 death signal`), a scheduler that cancelled the step (`CANCELLED AT`,
+    without a reason) and `KeyboardInterrupt`, where no process had failed and no rank had waited in vain before.
     ## Why it matters
     Everything after that line is an echo, and no rank is to blame.
     ## Check by hand

@@ -1,19 +1,10 @@
-"""DTH004."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import (
-    culprits_of,
-    first_causes,
-    hit_of,
-    is_end_of_all,
-    is_named_by_signature,
-)
+from allready.judging.causes import culprits_of, first_causes, hit_of, is_end_of_all, is_named_by_signature
 from allready.judging.environment_errors import trouble_of
-from allready.judging.layers import Layer
 from allready.judging.majority import is_majority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity
 
 
@@ -22,17 +13,17 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
     layer=Layer.EXIT,
-    title="A rank ended with an error code and without a traceback",
-    message="{who} ended with an error (exit code {exit_code}) and left no traceback; last words before it: {words}",
-    remedy="where its last words do not say why, look at that rank's own output (torchrun --log-dir DIR --redirects 3, "
-    "or --tee 3), and give it to diagnose too",
+    title="A rank exited with an error code and without a traceback",
+    message="{who} exited with code {exit_code} and left no traceback; last output before it: {words}",
+    remedy="if its last output does not give the reason, read that rank's own output (torchrun --log-dir DIR "
+    "--redirects 3, or --tee 3), and give it to diagnose too",
 )
 def rank_exited(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks of which only an exit code is known: their launcher reports it, no traceback is theirs.  Quoted is the last
-    line in the same output that says why somebody ended: `error: unrecognized arguments`, `can't open file`, `command
-    not found`, the end of a traceback whose beginning is missing; a dash where there is none.
+    line in the same output that gives the reason of an exit: `error: unrecognized arguments`, `can't open file`,
+    `command not found`, the end of a traceback whose beginning is missing; a dash where there is none.
     ## Why it matters
     A program that refuses its arguments says so in one line; else the cause is in the output of that rank, which was
     not kept or not given.

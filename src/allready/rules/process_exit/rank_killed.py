@@ -1,12 +1,9 @@
-"""DTH002."""
-
 import re
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import first_causes, hit_of, is_named_by_signature
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Death, FaultClass, Hit, RunEvidence, Severity
 
 MAX_WORDS = 300
@@ -29,7 +26,7 @@ MAX_LETTERS = 300
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="A rank was killed by a signal",
-    message="{who} was ended by {signal}; its own last words: {words}",
+    message="{who} was terminated by {signal}; its last output: {words}",
     remedy="find who sent it or why on that node: {hint}. SIGKILL without a line of the kernel's memory killer comes "
     "from a person, a scheduler's limit or a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS "
     "mostly from a full /dev/shm. What other ranks say afterwards (connection closed, time-outs) follows from it",
@@ -38,9 +35,9 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Exit codes and signals that launchers report.  A SIGTERM that an agent sent because another rank had failed, and a
-    SIGABRT by which torch's watchdog ends its own process, are consequences and not told here.  Quoted is what the
-    process itself said last: the check of a library that failed (`Check failed: ...`), the exception that nothing in
-    C++ caught, and what the handlers of Open MPI, UCX and glog print (`*** Process received signal ***`).
+    SIGABRT by which torch's watchdog ends its own process, are consequences and not reported here.  Quoted is the last
+    output of the process itself: the check of a library that failed (`Check failed: ...`), the exception that
+    nothing in C++ caught, and what the handlers of Open MPI, UCX and glog print (`*** Process received signal ***`).
     ## Why it matters
     A killed rank writes nothing; its peers print "connection closed by remote peer" or wait for a time-out.
     ## Check by hand
@@ -56,11 +53,7 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     yield hit_of(
         deaths,
         run,
-        values={
-            "signal": signal,
-            "words": last or "?",
-            "hint": HINTS.get(signal, "dmesg -T | tail -50"),
-        },
+        values={"signal": signal, "words": last or "?", "hint": HINTS.get(signal, "dmesg -T | tail -50")},
         # Libraries abort a process that has lost another one: without its own words that may be all.
         confidence=Confidence.CERTAIN
         if deaths[0].rank is not None and (signal != "SIGABRT" or last)

@@ -1,12 +1,9 @@
-"""DTH001."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import culprits_of, first_causes, hit_of, is_named_by_signature
 from allready.judging.environment_errors import trouble_of
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity
 
 
@@ -15,9 +12,9 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     severity=Severity.BLOCKER,
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
-    title="A rank ended with an exception of its own",
+    title="A rank raised an exception",
     message="{who} raised {error}[[ at {site}]]",
-    remedy="mend the error[[ at {site}]]; messages of other ranks (connection closed, time-outs, SIGTERM) follow from "
+    remedy="fix the error[[ at {site}]]; messages of other ranks (connection closed, time-outs, SIGTERM) follow from "
     "it. To have it caught and shown first, decorate main() with "
     "torch.distributed.elastic.multiprocessing.errors.record",
 )
@@ -42,9 +39,6 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         deaths,
         run,
         culprits=Culprits() if is_open else culprits_of(deaths, run),
-        values={
-            "error": deaths[0].text or "?",
-            "site": deaths[0].site or "?",
-        },
+        values={"error": deaths[0].text or "?", "site": deaths[0].site or "?"},
         confidence=Confidence.CERTAIN if deaths[0].rank is not None and not is_open else Confidence.LIKELY,
     )

@@ -1,31 +1,11 @@
-"""DTH005."""
-
 from collections.abc import Iterator, Sequence
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import (
-    SAME_MOMENT_S,
-    causes,
-    culprits_of,
-    first_causes,
-    hit_of,
-    is_named_by_signature,
-)
+from allready.judging.causes import SAME_MOMENT_S, causes, culprits_of, first_causes, hit_of, is_named_by_signature
 from allready.judging.environment_errors import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, has_grave_root
-from allready.model import (
-    Confidence,
-    Culprits,
-    Death,
-    FaultClass,
-    Hit,
-    Live,
-    Role,
-    RunEvidence,
-    Severity,
-)
+from allready.model import Confidence, Culprits, Death, FaultClass, Hit, Live, Role, RunEvidence, Severity
 from allready.signatures import load, of_line
 
 
@@ -34,18 +14,18 @@ from allready.signatures import load, of_line
     severity=Severity.ERROR,
     fault_class=FaultClass.DEAD,
     layer=Layer.EXIT,
-    title="A process ended because its surroundings failed it",
-    message="{who} ended because its surroundings failed it (network, limit, device or launch): {error}",
+    title="A process exited because of an environment failure",
+    message="{who} exited because of an environment failure (network, limit, device or launch): {error}",
     remedy="the line of the program that the traceback names is not the reason. Look first: {hint}. A connection that "
     "was refused or lost has its cause with the other side or on the way: give diagnose the files of all ranks",
 )
 def surroundings_failed(case: Analysis, run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
-    Exceptions, and last words before an exit code, that the program's line did not make: connections that were refused
-    or lost, names that do not resolve, limits of threads, files, disks and memory, devices that are absent, in use or
-    full, variables that the launcher has not set.  Where another finding knows the line as a first cause, that one
-    is told.
+    Exceptions, and the last output before an exit code, that the program's line did not cause: connections that were
+    refused or lost, names that do not resolve, limits of threads, files, disks and memory, devices that are absent,
+    in use or full, variables that the launcher has not set.  Where another finding knows the line as a first cause,
+    that one is reported.
     ## Why it matters
     The traceback ends in a line of the program, or of torch, and nothing is wrong with that line.
     ## Check by hand

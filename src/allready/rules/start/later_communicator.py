@@ -1,35 +1,19 @@
-"""STA002."""
-
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from allready import model
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
-from allready.model import (
-    CommRecord,
-    Confidence,
-    Culprits,
-    Event,
-    Evidence,
-    FaultClass,
-    Hit,
-    ProcessRecord,
-    RemedyStep,
-    RunEvidence,
-    Severity,
-    clock_time,
-    ranges,
-)
 
 ID_WAIT = "torch.store_get_failed"
 
 
 @Rule(
     code="STA002",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.DESYNC_FLOW,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.DESYNC_FLOW,
     layer=Layer.ABSENCE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
@@ -37,17 +21,17 @@ ID_WAIT = "torch.store_get_failed"
     message="{absent} never started communicator {comm} of {nranks} ranks; {waiting} waited in it in the middle of the "
     "job",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="the first collective of a group creates its communicator: check which group {absent} used "
             "then; all ranks must use their groups in the same order"
         ),
-        RemedyStep(
+        model.RemedyStep(
             explanation="`device_id=` in init_process_group creates communicators eagerly, where a wrong order shows "
             "at the start"
         ),
     ),
 )
-def later_communicator(run: RunEvidence) -> Iterator[Hit]:
+def later_communicator(run: model.RunEvidence) -> Iterator[model.Hit]:
     """
     ## What it checks
     NCCL's "Init START" and "Init COMPLETE" lines by the communicator's id: one that some ranks started and none
@@ -65,26 +49,26 @@ def later_communicator(run: RunEvidence) -> Iterator[Hit]:
     waits = {e.values.get("rank"): e for e in run.events if e.signature == ID_WAIT}
     for name, one in _begun(run).items():
         absent = tuple(r for r in range(one.nranks) if r not in one.ranks) if one.nranks == run.expected_ranks else ()
-        elsewhere: list[Event] = [waits[str(r)] for r in absent if str(r) in waits]
+        elsewhere: list[model.Event] = [waits[str(r)] for r in absent if str(r) in waits]
         is_seen = all(r in {p.rank for p in run.processes} for r in absent)
-        yield Hit(
+        yield model.Hit(
             # A rank that waits itself, in another group, is not the only one at fault.
-            culprits=Culprits(ranks=absent if is_seen and not elsewhere else ()),
+            culprits=model.Culprits(ranks=absent if is_seen and not elsewhere else ()),
             values={
-                "waiting": who(run, one.in_job) if one.in_job else f"rank {ranges(one.ranks)} of it",
+                "waiting": who(run, one.in_job) if one.in_job else f"rank {model.ranges(one.ranks)} of it",
                 "comm": name,
                 "nranks": one.nranks,
                 "absent": who(run, absent) if absent else f"{one.nranks - len(one.ranks)} of them",
             },
-            confidence=Confidence.LIKELY if elsewhere else Confidence.POSSIBLE,
+            confidence=model.Confidence.LIKELY if elsewhere else model.Confidence.POSSIBLE,
             evidence=(
                 *(
-                    Evidence(source=source, text=f"rank {rank} of {name}: Init START without Init COMPLETE")
+                    model.Evidence(source=source, text=f"rank {rank} of {name}: Init START without Init COMPLETE")
                     for rank, source in sorted(one.ranks.items())[:6]
                 ),
                 *(evidence(event.origin, event.text, event.time_s) for event in elsewhere[:3]),
             ),
-            fault_time=clock_time(one.started_s),
+            fault_time=model.clock_time(one.started_s),
         )
         return
 
@@ -97,7 +81,7 @@ class _Begun(Struct):
     in_job: list[int] = []
     started_s: float | None = None
 
-    def add(self, process: ProcessRecord, comm: CommRecord) -> None:
+    def add(self, process: model.ProcessRecord, comm: model.CommRecord) -> None:
         self.ranks[comm.rank] = process.sources[0] if process.sources else ""
         if process.rank is not None:
             self.in_job.append(process.rank)
@@ -105,7 +89,7 @@ class _Begun(Struct):
             self.started_s = comm.started_s if self.started_s is None else min(self.started_s, comm.started_s)
 
 
-def _begun(run: RunEvidence) -> Mapping[str, _Begun]:
+def _begun(run: model.RunEvidence) -> Mapping[str, _Begun]:
     """By id, those that are incomplete in processes which had completed another one."""
     found: dict[str, _Begun] = {}
     completed: set[str] = set()

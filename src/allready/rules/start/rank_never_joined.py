@@ -1,44 +1,32 @@
-"""STA001."""
-
 from collections.abc import Iterable, Iterator
 
+from allready import model
 from allready.judging.majority import is_minority
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import nodes_wholly, speaks_beside_its_launcher, who
 from allready.judging.signs import Sign
-from allready.model import (
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    Hit,
-    ProcessRecord,
-    RemedyStep,
-    RunEvidence,
-    Severity,
-    clock_time,
-    ranges,
-)
 
 
 @Rule(
     code="STA001",
-    severity=Severity.BLOCKER,
-    fault_class=FaultClass.START_ABSENT,
+    severity=model.Severity.BLOCKER,
+    fault_class=model.FaultClass.START_ABSENT,
     layer=Layer.ABSENCE,
     applies=Applies.OFFLINE,
     unless=(Sign.PROCESS_END,),
     title="Ranks never joined the communicator that the others wait for",
     message="{who} of {nranks} never started to initialize the communicator; {waiting} waited in it in vain",
     remedy=(
-        RemedyStep(
+        model.RemedyStep(
             explanation="read the output of rank {absent}: was it started, did its imports or its data preparation "
             "take long, did it fail before the first collective?"
         ),
-        RemedyStep(explanation="before the next start, check all nodes", where="every node", command="allready check"),
+        model.RemedyStep(
+            explanation="before the next start, check all nodes", where="every node", command="allready check"
+        ),
     ),
 )
-def rank_never_joined(run: RunEvidence) -> Iterator[Hit]:
+def rank_never_joined(run: model.RunEvidence) -> Iterator[model.Hit]:
     """
     ## What it checks
     NCCL's "Init START" and "Init COMPLETE" lines: of every communicator of the whole job, which ranks started and which
@@ -76,30 +64,30 @@ def rank_never_joined(run: RunEvidence) -> Iterator[Hit]:
     is_idle = bool(idle) and len(idle) <= len(absent)
     # NCCL may write into files of its own, of which that node's may just not be here.
     is_sure = is_idle and speaks_beside_its_launcher(run, started.values())
-    yield Hit(
+    yield model.Hit(
         # As many without a log as with one: probably their logs were not given.
-        culprits=Culprits(ranks=absent, nodes=idle if is_idle else nodes_wholly(run, absent))
+        culprits=model.Culprits(ranks=absent, nodes=idle if is_idle else nodes_wholly(run, absent))
         if is_seen or is_few or is_named or is_idle
-        else Culprits(),
-        values={"who": who(run, absent), "absent": ranges(absent), "nranks": size, "waiting": who(run, started)},
+        else model.Culprits(),
+        values={"who": who(run, absent), "absent": model.ranges(absent), "nranks": size, "waiting": who(run, started)},
         # A rank without any line may only lack a log; one that logs elsewhere really did not join.
-        confidence=Confidence.LIKELY if is_seen or is_few or is_sure else Confidence.POSSIBLE,
+        confidence=model.Confidence.LIKELY if is_seen or is_few or is_sure else model.Confidence.POSSIBLE,
         evidence=tuple(
-            Evidence(source=source, text=f"rank {rank}: Init START without Init COMPLETE")
+            model.Evidence(source=source, text=f"rank {rank}: Init START without Init COMPLETE")
             for rank, source in sorted(started.items())[:6]
         ),
-        fault_time=clock_time(min(times, default=None)),
+        fault_time=model.clock_time(min(times, default=None)),
     )
 
 
-def _has_met_all(process: ProcessRecord, size: int) -> bool:
+def _has_met_all(process: model.ProcessRecord, size: int) -> bool:
     """Whether the process has exchanged addresses with every rank of the job: then none of them stayed away."""
     begun = [c for c in process.comms if c.init_started]
     is_of_all = bool(begun) and all(c.nranks == size and c.parent is None for c in begun)
     return is_of_all and (process.num_nodes is not None or "bootstrap total" in process.phases_s)
 
 
-def _idle_nodes(run: RunEvidence, started: Iterable[int]) -> tuple[int, ...]:
+def _idle_nodes(run: model.RunEvidence, started: Iterable[int]) -> tuple[int, ...]:
     """Nodes whose launcher had to end processes, of which no rank is known to have begun: their output is here."""
     ended = {
         run.node_numbers.get(d.node or d.origin.node or "") for d in run.deaths if d.by_launcher and d.rank is None

@@ -48,13 +48,7 @@ def filter_selects_loopback(settings: Settings, net: PerNode[NetFacts] | None = 
         first = next((i for i in in_order(usable) if chosen.selects(i.name)), None)
         # Naming lo is right on one node: it is a mistake only where there are several.
         if first is not None and _ends_here(first) and (chosen.exclude or settings.is_cluster):
-            yield hit(
-                same,
-                confidence=same.sureness,
-                first=first.name,
-                better=better,
-                command=same.export(better),
-            )
+            yield hit(same, confidence=same.sureness, first=first.name, better=better, command=same.export(better))
 
 
 def _ends_here(interface: Interface) -> bool:

@@ -10,46 +10,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready import model
 from allready.judging.engine import Outcome, run
 from allready.judging.registry import load
-from allready.model import (
-    BenchPoint,
-    Claim,
-    ClockFacts,
-    CollectiveRun,
-    Collectives,
-    DatagramProbe,
-    EnvFacts,
-    FirewallFacts,
-    Fleet,
-    Gpu,
-    GpuFacts,
-    Hit,
-    HostFacts,
-    Interface,
-    InterfaceChoice,
-    LaunchFacts,
-    LimitFacts,
-    MasterContactFacts,
-    MasterPortFacts,
-    NameFacts,
-    NetFacts,
-    NodeFacts,
-    PathProbe,
-    RdmaFacts,
-    RdmaPort,
-    Reachability,
-    Reason,
-    RollCall,
-    Route,
-    ScriptFacts,
-    SoftwareFacts,
-    StageResult,
-    TransportFacts,
-    UncheckedKind,
-    World,
-    WorldNode,
-)
 from allready.model.fill import fill_steps
 
 __all__ = [
@@ -69,12 +32,12 @@ NPROC = 2
 PAYLOADS_BYTES = (64, 1400, 9000, 2**20)
 
 
-def check(code: str, fleet: Fleet) -> Outcome:
+def check(code: str, fleet: model.Fleet) -> Outcome:
     """Ask one rule."""
     return run(load()[code], fleet)
 
 
-def commands(code: str, hit: Hit) -> list[str]:
+def commands(code: str, hit: model.Hit) -> list[str]:
     """The commands of a hit's remedy, with everything known filled in."""
     return [remedy.command for remedy in fill_steps(load()[code].steps, hit.values) if remedy.command]
 
@@ -84,11 +47,11 @@ def address_of(node_rank: int) -> str:
     return f"10.0.{(node_rank + 1) // 256}.{(node_rank + 1) % 256}"
 
 
-def healthy_node(node_rank: int, num_nodes: int) -> NodeFacts:
+def healthy_node(node_rank: int, num_nodes: int) -> model.NodeFacts:
     """One node with two GPUs on 10.0.0.0/24, node rank r being gpu{r} at 10.0.0.{r+1}."""
     address = address_of(node_rank)
     master = "10.0.0.1"
-    eth0 = Interface(
+    eth0 = model.Interface(
         name="eth0",
         is_up=True,
         is_loopback=False,
@@ -98,11 +61,11 @@ def healthy_node(node_rank: int, num_nodes: int) -> NodeFacts:
         mac=f"02:00:00:00:00:{node_rank + 1:02x}",
         driver="mlx5_core",
     )
-    lo = Interface(
+    lo = model.Interface(
         name="lo", is_up=True, is_loopback=True, mtu_bytes=65536, addresses=("127.0.0.1/8",), kind="loopback"
     )
     gpus = tuple(
-        Gpu(
+        model.Gpu(
             index=i,
             uuid=f"GPU-{node_rank:04d}-{i}",
             name="NVIDIA H200",
@@ -112,11 +75,11 @@ def healthy_node(node_rank: int, num_nodes: int) -> NodeFacts:
         )
         for i in range(NPROC)
     )
-    choice = InterfaceChoice(
+    choice = model.InterfaceChoice(
         variable="NCCL_SOCKET_IFNAME", pattern=None, interfaces=("eth0",), addresses=(address,), reason="only candidate"
     )
-    facts = NodeFacts(
-        launch=LaunchFacts(
+    facts = model.NodeFacts(
+        launch=model.LaunchFacts(
             num_nodes=num_nodes,
             node_rank=node_rank,
             nproc_per_node=NPROC,
@@ -124,7 +87,7 @@ def healthy_node(node_rank: int, num_nodes: int) -> NodeFacts:
             master_port=29500,
             backend="nccl",
         ),
-        host=HostFacts(
+        host=model.HostFacts(
             hostname=f"gpu{node_rank}",
             kernel="6.1.0",
             os_name="Debian GNU/Linux 12",
@@ -132,22 +95,22 @@ def healthy_node(node_rank: int, num_nodes: int) -> NodeFacts:
             memory_bytes=512 * GIB,
             boot_id=f"boot-{node_rank}",
         ),
-        names=NameFacts(
+        names=model.NameFacts(
             own_name=f"gpu{node_rank}", own_addresses=(address,), master_name=master, master_addresses=(master,)
         ),
-        net=NetFacts(
+        net=model.NetFacts(
             interfaces=(lo, eth0),
             routes=(
-                Route(destination="0.0.0.0/0", interface="eth0", gateway="10.0.0.254"),
-                Route(destination="10.0.0.0/24", interface="eth0"),
+                model.Route(destination="0.0.0.0/0", interface="eth0", gateway="10.0.0.254"),
+                model.Route(destination="10.0.0.0/24", interface="eth0"),
             ),
             local_port_range=(32768, 60999),
             tcp_mtu_probing=0,
         ),
-        transport=TransportFacts(nccl=choice, gloo=replace(choice, variable="GLOO_SOCKET_IFNAME")),
-        rdma=RdmaFacts(
+        transport=model.TransportFacts(nccl=choice, gloo=replace(choice, variable="GLOO_SOCKET_IFNAME")),
+        rdma=model.RdmaFacts(
             ports=(
-                RdmaPort(
+                model.RdmaPort(
                     device="mlx5_0",
                     port=1,
                     state="ACTIVE",
@@ -157,8 +120,8 @@ def healthy_node(node_rank: int, num_nodes: int) -> NodeFacts:
                 ),
             )
         ),
-        gpu=GpuFacts(gpus=gpus, driver_version="580.159.04", cuda_version="13.0", visible=tuple(range(NPROC))),
-        software=SoftwareFacts(
+        gpu=model.GpuFacts(gpus=gpus, driver_version="580.159.04", cuda_version="13.0", visible=tuple(range(NPROC))),
+        software=model.SoftwareFacts(
             versions={
                 "python": "3.12.3",
                 "torch": "2.13.0+cu130",
@@ -168,36 +131,38 @@ def healthy_node(node_rank: int, num_nodes: int) -> NodeFacts:
                 "allready": "0.1.0",
             }
         ),
-        limits=LimitFacts(
+        limits=model.LimitFacts(
             memlock_bytes=None,
             nofile_soft=65536,
             nofile_hard=1048576,
             shm_total_bytes=256 * GIB,
             shm_free_bytes=255 * GIB,
         ),
-        env=EnvFacts(variables={"NCCL_DEBUG": "WARN"}),
-        script=ScriptFacts(path="train.py", sha256="ab" * 32, size_bytes=4096),
-        firewall=FirewallFacts(tool=None),
+        env=model.EnvFacts(variables={"NCCL_DEBUG": "WARN"}),
+        script=model.ScriptFacts(path="train.py", sha256="ab" * 32, size_bytes=4096),
+        firewall=model.FirewallFacts(tool=None),
     )
     if node_rank == 0:
-        return replace(facts, master_port=MasterPortFacts(port=29500, opened=True))
+        return replace(facts, master_port=model.MasterPortFacts(port=29500, opened=True))
     return replace(
         facts,
-        clock=ClockFacts(offset_s=0.0001, uncertainty_s=0.0002),
-        master_contact=MasterContactFacts(
+        clock=model.ClockFacts(offset_s=0.0001, uncertainty_s=0.0002),
+        master_contact=model.MasterContactFacts(
             outcome="joined", master_addr=master, master_port=29500, addresses=(master,), address=master, attempts=1
         ),
     )
 
 
-def healthy_roll(num_nodes: int) -> RollCall:
+def healthy_roll(num_nodes: int) -> model.RollCall:
     """Everybody came within half a second."""
-    return RollCall(num_nodes=num_nodes, waited_s=0.5, claims=tuple(claim(r, num_nodes) for r in range(num_nodes)))
+    return model.RollCall(
+        num_nodes=num_nodes, waited_s=0.5, claims=tuple(claim(r, num_nodes) for r in range(num_nodes))
+    )
 
 
-def claim(node_rank: int, num_nodes: int, **changes: Any) -> Claim:
+def claim(node_rank: int, num_nodes: int, **changes: Any) -> model.Claim:
     """A healthy node's words at node 0."""
-    healthy = Claim(
+    healthy = model.Claim(
         node_rank=node_rank,
         name=f"gpu{node_rank}",
         address=address_of(node_rank),
@@ -211,9 +176,9 @@ def claim(node_rank: int, num_nodes: int, **changes: Any) -> Claim:
     return replace(healthy, **changes)
 
 
-def healthy_path(src: int, dst: int, **changes: Any) -> PathProbe:
+def healthy_path(src: int, dst: int, **changes: Any) -> model.PathProbe:
     """A TCP path that carries every payload."""
-    healthy = PathProbe(
+    healthy = model.PathProbe(
         src=src,
         dst=dst,
         kind="data",
@@ -233,16 +198,16 @@ def healthy_reach(
     num_nodes: int,
     paths: Mapping[tuple[int, int], Mapping[str, Any]] | None = None,
     datagrams: Mapping[tuple[int, int], Mapping[str, Any]] | None = None,
-) -> Reachability:
+) -> model.Reachability:
     """All ordered pairs reach each other; `paths` and `datagrams` change single directions: {(0, 1): {...}}."""
     paths, datagrams = paths or {}, datagrams or {}
     pairs = [(a, b) for a in range(num_nodes) for b in range(num_nodes) if a != b]
     sizes = (92, 1428, 1500, 9000)
-    return Reachability(
+    return model.Reachability(
         paths=tuple(healthy_path(a, b, **paths.get((a, b), {})) for a, b in pairs),
         datagrams=tuple(
             replace(
-                DatagramProbe(src=a, dst=b, address=address_of(b), sent_bytes=sizes, received_bytes=sizes),
+                model.DatagramProbe(src=a, dst=b, address=address_of(b), sent_bytes=sizes, received_bytes=sizes),
                 **datagrams.get((a, b), {}),
             )
             for a, b in pairs
@@ -253,22 +218,24 @@ def healthy_reach(
     )
 
 
-def healthy_collectives(world_size: int, backend: str = "nccl") -> Collectives:
+def healthy_collectives(world_size: int, backend: str = "nccl") -> model.Collectives:
     """One run in which every stage ended well."""
     ranks = tuple(range(world_size))
     names = ("import", "device", "allocate", "store", "gloo_barrier", "nccl_init", "nccl_small", "sweep")
-    return Collectives(
+    return model.Collectives(
         runs=(
-            CollectiveRun(
+            model.CollectiveRun(
                 label="all",
                 backend=backend,
                 ranks=ranks,
                 stages=tuple(
-                    StageResult(name=n, outcome="ok", deadline_s=30.0, duration_s=0.2, entered=ranks, finished=ranks)
+                    model.StageResult(
+                        name=n, outcome="ok", deadline_s=30.0, duration_s=0.2, entered=ranks, finished=ranks
+                    )
                     for n in names
                 ),
                 points=(
-                    BenchPoint(
+                    model.BenchPoint(
                         size_bytes=2**20,
                         time_s=1e-4,
                         algbw_gb_per_s=10.5,
@@ -282,7 +249,7 @@ def healthy_collectives(world_size: int, backend: str = "nccl") -> Collectives:
     )
 
 
-def fleet(num_nodes: int, **changes: Any) -> Fleet:
+def fleet(num_nodes: int, **changes: Any) -> model.Fleet:
     """`num_nodes` healthy nodes, with these changes.
 
     Args:
@@ -292,14 +259,14 @@ def fleet(num_nodes: int, **changes: Any) -> Fleet:
     """
     nodes = {r: healthy_node(r, num_nodes) for r in range(num_nodes)}
     parts: dict[str, Any] = {
-        "world": World(
+        "world": model.World(
             num_nodes=num_nodes,
             world_size=num_nodes * NPROC,
             nodes=tuple(
-                WorldNode(node_rank=r, name=f"gpu{r}", ranks=tuple(range(r * NPROC, (r + 1) * NPROC)))
+                model.WorldNode(node_rank=r, name=f"gpu{r}", ranks=tuple(range(r * NPROC, (r + 1) * NPROC)))
                 for r in range(num_nodes)
             ),
-        ),
+        )
     }
     # Made only where no other one is given: the paths of thousands of nodes take minutes.
     if "roll" not in changes:
@@ -311,11 +278,12 @@ def fleet(num_nodes: int, **changes: Any) -> Fleet:
     for name, change in changes.items():
         if name == "why_not":
             parts[name] = {
-                part: Reason(kind=UncheckedKind.UNSPECIFIED, values={"why": why}) for part, why in change.items()
+                part: model.Reason(kind=model.UncheckedKind.UNSPECIFIED, values={"why": why})
+                for part, why in change.items()
             }
         elif name in {"world", "roll", "reach", "collectives", "inapplicable", "settings"}:
             parts[name] = change
         else:
             for node_rank, fact in change.items():
                 nodes[node_rank] = replace(nodes[node_rank], **{name: fact})
-    return Fleet(nodes=nodes, **parts)
+    return model.Fleet(nodes=nodes, **parts)
