@@ -62,7 +62,7 @@ check-style: setup-fast
 
 # What a release needs besides: every text in Chinese (until then English is shown in its place)
 release-check: check-style test
-	$(BIN)/python -m allready.cli.dev untranslated
+	$(BIN)/python tools/dev.py untranslated
 	ALLREADY_RELEASE=1 $(BIN)/python -m pytest -q tests/text tests/test_wheel.py
 
 docs: setup-fast

@@ -21,8 +21,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.judging.joined import joined_dumps
-
 from allready import __version__
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.flight.unpickle import load
@@ -30,6 +28,7 @@ from allready.evidence.reading import Reading
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.evidence.flight.dialect import torch_pickle
+from tests.judging.joined import joined_dumps
 
 GROUP_RANKS = 8
 STEP_NS = 5_000_000

@@ -6,6 +6,7 @@ python benchmarks/scale_estimate.py --nodes 4096
 import argparse
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 
@@ -13,7 +14,9 @@ from allready.facts.collect import from_json, to_json
 from allready.judging.engine import judge
 from allready.messaging.wire import encode
 from allready.preflight.check.inquiry import Inquiry, plain
-from allready.testing import fleet
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tests.fleets import fleet
 
 REPEAT = 500
 

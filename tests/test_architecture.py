@@ -32,7 +32,6 @@ MAY_IMPORT = {
     "rules": {"model", "signatures", "judging", "text"},
     "facts": {"model", "errors", "proc"},
     "report": {"model", "errors", "text", "judging"},
-    "testing": {"model", "judging", "rules"},
     "docs": {"model", "judging", "rules", "signatures", "text"},
     "launch": {"model", "errors", "text", "signatures", "rules", "judging", "facts", "evidence", "report", "proc"},
     "messaging": {"model", "errors", "text"},

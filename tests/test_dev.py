@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools import dev
 
-from allready.cli import dev
 from allready.judging.registry import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -19,9 +19,10 @@ def checkout(tmp_path: Path) -> Path:
     """A copy of what the scaffold and the tests of texts read."""
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=ignore)
+    shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=ignore)
     shutil.copytree(ROOT / "tests" / "rules", tmp_path / "tests" / "rules", ignore=ignore)
     shutil.copytree(ROOT / "tests" / "text", tmp_path / "tests" / "text", ignore=ignore)
-    for name in ("__init__.py", "cases.py", "conftest.py"):
+    for name in ("__init__.py", "cases.py", "conftest.py", "fleets.py"):
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
@@ -35,7 +36,7 @@ def run(checkout: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_new_rule_passes_its_own_tests_and_those_of_the_texts(checkout: Path) -> None:
-    made = run(checkout, "-m", "allready.cli.dev", "new-rule", "net", "made_for_a_test")
+    made = run(checkout, "tools/dev.py", "new-rule", "net", "made_for_a_test")
     assert made.returncode == 0, made.stderr
     code = made.stdout.partition(":")[0]
     assert code == f"NET{max(int(c[3:]) for c in load() if c.startswith('NET')) + 1:03d}"
@@ -75,8 +76,8 @@ def test_needs_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_new_rule_lacks_its_chinese_text_and_that_is_listed(checkout: Path) -> None:
-    code = run(checkout, "-m", "allready.cli.dev", "new-rule", "net", "made_for_a_test").stdout.partition(":")[0]
-    listed = run(checkout, "-m", "allready.cli.dev", "untranslated")
+    code = run(checkout, "tools/dev.py", "new-rule", "net", "made_for_a_test").stdout.partition(":")[0]
+    listed = run(checkout, "tools/dev.py", "untranslated")
     assert listed.returncode == 1
     assert f"zh_CN/net.toml: {code}: title, message, page, remedy\n" in listed.stdout
     shown = run(checkout, "-m", "allready", "explain", code, "--lang", "zh")

@@ -10,7 +10,7 @@ import allready
 from tests.cases import cases
 
 PUBLIC = {
-    "allready.testing": {
+    "tests.fleets": {
         "address_of",
         "check",
         "claim",

@@ -14,10 +14,10 @@ from allready.facts.limits import collect_limits, parse_limits
 from allready.facts.live import LiveHost
 from allready.facts.processes import command_of, started_at
 from allready.facts.rdma import collect_rdma, parse_rate
-from allready.facts.saved_host import SavedHost
 from allready.facts.software import collect_script, collect_software, literals, soname_version
 from allready.facts.system import collect_host, container, usable_cpus, usable_memory_bytes
 from tests.cases import cases
+from tests.facts.saved_host import SavedHost
 
 LIMITS = """\
 Limit                     Soft Limit           Hard Limit           Units

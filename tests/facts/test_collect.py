@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from allready.errors import ExchangeError
 from allready.facts.collect import collect, from_json, to_json
 from allready.facts.live import LiveHost
-from allready.facts.saved_host import SavedHost
 from allready.model import FactMissing, HostFacts, LaunchFacts, NodeFacts, NotApplicable, SoftwareFacts
-from allready.testing import healthy_node
 from tests.cases import cases
 from tests.clock import Stopwatch
+from tests.facts.saved_host import SavedHost
+from tests.fleets import healthy_node
 
 LAUNCH = LaunchFacts(num_nodes=1, node_rank=0, nproc_per_node=1, master_addr="localhost", master_port=29500)
 KNOWN = ("host", "names", "net", "transport", "rdma", "gpu", "software", "limits", "env")

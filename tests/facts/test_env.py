@@ -1,6 +1,6 @@
 from allready.facts.env import REDACTED, collect_env, redact
-from allready.facts.saved_host import SavedHost
 from tests.cases import cases
+from tests.facts.saved_host import SavedHost
 
 
 @cases(

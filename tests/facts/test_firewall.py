@@ -9,11 +9,11 @@ from allready.facts.firewall import collect_firewall, summary
 from allready.facts.iptables import parse_iptables
 from allready.facts.nft import parse_nft, parse_nft_json, rule_texts
 from allready.facts.packet_filter import ALL_PORTS, port_bits, port_ranges
-from allready.facts.saved_host import SavedHost
 from allready.model import FirewallFacts
 from tests.cases import cases
 from tests.conftest import NO_LAB
 from tests.facts.helpers import in_namespace, json_in_namespace
+from tests.facts.saved_host import SavedHost
 
 ROOT = {"/proc/self/status": "CapEff:\t000001ffffffffff\n"}
 ASK = """$PYTHON -c '

@@ -28,10 +28,10 @@ from allready.facts import (
 )
 from allready.facts.collect import from_json
 from allready.facts.exchange import to_json
-from allready.facts.saved_host import SavedHost
 from allready.model import NODE_FACTS, NodeFacts
-from allready.testing import healthy_node
 from tests.facts.helpers import LO, interface
+from tests.facts.saved_host import SavedHost
+from tests.fleets import healthy_node
 
 pytestmark = pytest.mark.thorough
 

@@ -8,10 +8,10 @@ from allready.errors import FactUnavailable
 from allready.facts import nvml
 from allready.facts.gpu import SMI_GPUS, SMI_PROCESSES, collect_gpu, visible_gpus
 from allready.facts.live import LiveHost
-from allready.facts.saved_host import SavedHost
 from allready.model import Gpu
 from tests.cases import cases
 from tests.clock import Stopwatch
+from tests.facts.saved_host import SavedHost
 
 GIB = 2**30
 

@@ -9,11 +9,11 @@ import pytest
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.live import LiveHost
-from allready.facts.saved_host import SavedHost
 from allready.facts.tasks import Task
 from tests.cases import cases
 from tests.clock import Deadline, Stopwatch
 from tests.facts.helpers import json_in_namespace
+from tests.facts.saved_host import SavedHost
 
 
 def gone(pid: int) -> bool:

@@ -6,10 +6,10 @@ from allready.errors import FactUnavailable
 from allready.facts.live import LiveHost
 from allready.facts.net import collect_net, parse_interfaces, parse_ipv6_routes, parse_routes
 from allready.facts.probes import _interfaces_by_psutil
-from allready.facts.saved_host import SavedHost
 from allready.model import Route
 from tests.cases import cases
 from tests.facts.helpers import json_in_namespace
+from tests.facts.saved_host import SavedHost
 
 ROUTE = """\
 Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT

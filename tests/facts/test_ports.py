@@ -6,8 +6,8 @@ import pytest
 from allready.errors import FactUnavailable
 from allready.facts.live import LiveHost
 from allready.facts.ports import half_open, parse_sockets, port_holder
-from allready.facts.saved_host import SavedHost
 from tests.facts.helpers import json_in_namespace
+from tests.facts.saved_host import SavedHost
 
 TCP = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode

@@ -7,11 +7,11 @@ import pytest
 
 from allready.facts.live import LiveHost
 from allready.facts.net import collect_net
-from allready.facts.saved_host import SavedHost
 from allready.facts.transport import choose_gloo, choose_nccl, collect_transport, version_tuple
 from allready.model import FactMissing, InterfaceChoice, NameFacts, NetFacts
 from tests.cases import cases
 from tests.facts.helpers import LO, interface
+from tests.facts.saved_host import SavedHost
 
 ETH0 = interface("eth0", "10.0.0.1/24", "fe80::1/64")
 ETH1 = interface("eth1", "10.1.0.1/24")

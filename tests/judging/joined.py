@@ -20,7 +20,6 @@ class Joined:
     lags: Sequence[Lag]
     notes: Sequence[str] = ()
     iterations: Iterations | None = None
-    num_unjoined: int = 0
 
     @property
     def snapshot(self) -> WaitSnapshot:
@@ -52,10 +51,4 @@ def joined_operations(
 ) -> Joined:
     found = join_operations(streams, processes)
     compared = compare_operations(found, marker=marker)
-    return Joined(
-        found.progress,
-        compared.mismatches,
-        compared.lags,
-        iterations=compared.iterations,
-        num_unjoined=found.num_unjoined,
-    )
+    return Joined(found.progress, compared.mismatches, compared.lags, iterations=compared.iterations)

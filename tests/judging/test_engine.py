@@ -28,8 +28,8 @@ from allready.model import (
     UncheckedKind,
     World,
 )
-from allready.testing import fleet
 from allready.text.reasons import not_checked, reason
+from tests.fleets import fleet
 
 
 @pytest.fixture(autouse=True)

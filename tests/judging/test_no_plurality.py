@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from allready.cli.main import main
-from allready.testing import check, fleet
 from tests.evidence.flight.dialect import torch_pickle
 from tests.evidence.flight.make import dump, entry
+from tests.fleets import check, fleet
 from tests.live.monitor.made import Play
 from tests.rules.env.made import host
 from tests.text.sources import trees

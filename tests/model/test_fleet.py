@@ -14,7 +14,7 @@ from allready.model import (
     World,
     WorldNode,
 )
-from allready.testing import claim, fleet, healthy_collectives
+from tests.fleets import claim, fleet, healthy_collectives
 
 WORLD = World(
     num_nodes=3, world_size=6, nodes=(WorldNode(node_rank=0, name="a", ranks=(0, 1)), WorldNode(node_rank=2, name=""))

@@ -29,7 +29,7 @@ from allready.model import (
     Status,
 )
 from allready.rules.job.node_absent import node_absent
-from allready.testing import claim, fleet, healthy_collectives, healthy_node, healthy_reach, healthy_roll
+from tests.fleets import claim, fleet, healthy_collectives, healthy_node, healthy_reach, healthy_roll
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

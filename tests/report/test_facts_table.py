@@ -3,7 +3,7 @@ from typing import Any
 from allready.facts.exchange import to_json
 from allready.model import EnvFacts, FactMissing, SoftwareFacts
 from allready.report.facts_table import Row, rows, typed
-from allready.testing import fleet
+from tests.fleets import fleet
 
 
 def table(num_nodes: int, **changes: Any) -> dict[str, Row]:

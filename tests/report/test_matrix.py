@@ -2,8 +2,8 @@ from typing import Any
 
 from allready.model import PathProbe, Reachability
 from allready.report.matrix import OUTCOMES, matrix
-from allready.testing import healthy_path, healthy_reach
 from tests.cases import cases
+from tests.fleets import healthy_path, healthy_reach
 
 
 def of(*paths: PathProbe) -> Reachability:

@@ -20,7 +20,7 @@ from allready.model import (
     ThreadStack,
     World,
 )
-from allready.testing import check
+from tests.fleets import check
 
 NODES = {0: 0, 1: 0, 2: 1, 3: 1}
 NONE = frozenset({"roll", "reach", "collectives"})

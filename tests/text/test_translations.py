@@ -1,7 +1,7 @@
 """Chinese texts: what there is fits the English text; what there is not falls back to it, and is listed.
 
 A contribution needs no Chinese.  Where an English text got other values, its Chinese one goes until someone writes it
-anew: `allready` then shows the English text, and `python -m allready.cli.dev untranslated` lists it.  Only a release
+anew: `allready` then shows the English text, and `python tools/dev.py untranslated` lists it.  Only a release
 needs all of it: `make release-check`.
 """
 

@@ -255,6 +255,8 @@ class Supervisor:
             if _ended_ranks({evidence.node_rank: evidence.status}) <= ended:
                 monitor.take_evidence(evidence, now)
         report = self._comparison.into(monitor.freeze(now, began_s))
+        if report.verdict is None and before.verdict is not None:
+            return before  # the last sample shows the shutdown; what was known when the signal came still holds
         return replace(report, roll=before.roll)
 
     async def _last_evidence(self, monitor: "Judge") -> list[NodeEvidence]:

@@ -57,15 +57,11 @@ def read_nccl_tests(data: bytes, source: str) -> Reading:
     reader = _Reader(source)
     lines = data.decode("utf-8", "replace").splitlines()
     for number, line in enumerate(lines, 1):
-        reader.take(_stripped(line[:4096]), number)
+        reader.take(_PREFIX.sub("", line[:4096], count=1).rstrip(), number)
     reader.close()
     problem = "the last table has no end" if reader.is_cut else None
     record = reader.tally.record(source, "nccl-tests", len(data), len(lines), problem=problem)
     return Reading(source=record, benches=reader.benches, processes=reader.processes)
-
-
-def _stripped(line: str) -> str:
-    return _PREFIX.sub("", line, count=1).rstrip()
 
 
 class _Reader:

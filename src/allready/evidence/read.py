@@ -84,11 +84,7 @@ def packed(reading: Reading) -> Reading | bytes:
 
 
 def unpacked(sent: Reading | bytes) -> Reading:
-    """The reading that was sent.
-
-    Raises:
-        msgspec.ValidationError: a value is not what its field's type says.
-    """
+    """The reading that was sent."""
     return _decoder().decode(sent) if isinstance(sent, bytes) else sent
 
 

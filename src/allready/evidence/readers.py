@@ -183,9 +183,6 @@ def scan_range(found: Found, start: int, stop: int, context: ReaderContext, **ho
     """The lines of a plain log whose first bytes lie in [start, stop); for `lines.merge.merged`.
 
     `how`: further arguments of `lines.scan.scan`.
-
-    Raises:
-        OSError: the file is gone, or no plain file any more.
     """
     with open_plain(found.path) as file:
         return context.scan(file, found.label, first_byte=start, last_byte=stop, **how)

@@ -117,11 +117,10 @@ class FlightDump(Struct, kw_only=True):
     num_entries: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
-    lib_version: str | None = None
     is_whole: bool = False
     is_cut: bool = False
     completes_by_retirement: bool = False
-    problem: str | None = None  # "truncated after 812 entries", ...
+    problem: str | None = None  # "the file ends after 812 bytes, after 12 entries", ...
 
 
 class RasAnswer(Struct, kw_only=True):
@@ -129,7 +128,6 @@ class RasAnswer(Struct, kw_only=True):
 
     origin: model.Origin
     time_s: float | None = None
-    nccl_version: str | None = None
     groups: list[model.GroupProgress] = []  # group = commId hash; members are ranks in the communicator
     hosts: Mapping[tuple[str, int], tuple[str, int | None]] = {}  # (group, rank) -> host, pid
     dead: list[tuple[str, int]] = []  # (host, pid) considered dead

@@ -21,11 +21,7 @@ COMPLETED = 2
 
 
 def write_trace(path: str | Path, summary: RunSummary, run: RunEvidence, dumps: Sequence[FlightDump] = ()) -> int:
-    """Write a Chrome JSON trace; returns the number of events.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a Chrome JSON trace; returns the number of events."""
     with Path(path).open("w", encoding="utf-8") as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
         count = 0

@@ -33,7 +33,6 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
     """Join everything that was read.
 
     Args:
-        readings: of all sources, in any order.
         since_s: leave out events, stacks and deaths from before; what has no time stays, and so does the death of a
             rank that did not come back: it still explains what came after.
     """

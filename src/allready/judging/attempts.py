@@ -51,10 +51,6 @@ def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int]) -> Atte
     """By agent: a failure that was not its last word, since it failed again or workers started after it.
 
     An agent that gives up ends with its table; one that goes on says nothing at the usual level, and workers write on.
-
-    Args:
-        events: of all sources.
-        num_lines: source -> how many lines it has.
     """
     found = Attempts()
     written: dict[str, list[Event]] = {}

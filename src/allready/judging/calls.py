@@ -32,12 +32,7 @@ def compare_dumps(found: FlightJoin) -> Compared:
 
 
 def compare_operations(found: OperationsJoin, *, marker: str = "iteration") -> Compared:
-    """Compare the logged operations of one run.
-
-    Args:
-        found: streams by communicator.
-        marker: what iterations are called in the report.
-    """
+    """Compare the logged operations of one run."""
     mismatches: list[Mismatch] = []
     lags: list[Lag | None] = []
     for comm in found.communicators:

@@ -46,8 +46,6 @@ def first_mismatch(
     A rank that has fewer operations is `missing` from there on, which is no mismatch.
 
     Args:
-        streams: of the ranks that have one.
-        group: name of the communicator.
         label: what people call it.
         complete: every rank's operations are there to the last one.
     """

@@ -26,9 +26,7 @@ def pair_mismatches(streams: Mapping[int, OpStream], members: Mapping[int, int],
     `missing` of an unmatched one is the rank that has not posted its half: it came not so far, or its log ends.
 
     Args:
-        streams: rank -> its operations.
         members: rank in the communicator (as `root` of a send has it) -> rank.
-        group: name of the communicator.
     """
     different = sorted(_different(streams, members), key=lambda p: (-abs(p.sent - p.received), p.src, p.dst))
     found: list[Mismatch] = []

@@ -48,8 +48,6 @@ def run(rule: Rule, fleet: model.Fleet, case: Analysis | None = None) -> Outcome
     """Ask one rule; a rule that raises is a crash of ours, never an answer.
 
     Args:
-        rule: to ask.
-        fleet: all evidence.
         case: what was derived from it for other rules of the same judgement.
     """
     case = case or Analysis(fleet)

@@ -22,10 +22,6 @@ def count_iterations(streams: Mapping[int, Sequence[OpStream]], marker: str = "i
 
     An iteration is odd on a rank if most ranks made other operations in the same one, or, where only one rank has
     markers, if no other iteration looks like it.  A rank's last iteration may be cut off and is not judged.
-
-    Args:
-        streams: rank -> all streams of its process.
-        marker: what the markers are called in the report.
     """
     by_rank = {rank: found for rank, items in sorted(streams.items()) if (found := _of_rank(items))}
     if not by_rank:

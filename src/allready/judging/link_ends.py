@@ -223,7 +223,6 @@ def reached(live: Live, since_s: float) -> dict[tuple[int, int], bool]:
     """(from node, to node) -> whether something answered there when the agents tried, as far as they did.
 
     Args:
-        live: what is known.
         since_s: node 0's clock: an answer before that says nothing of now.
     """
     book = address_book(live)

@@ -33,7 +33,6 @@ def majority(values: Mapping[int, Value], members: Iterable[int] = ()) -> Majori
     """The value of more than half of all members; None where no value has so many, and then no member is odd.
 
     Args:
-        values: member -> its value, where that is known.
         members: all that take part; those without a value may have any.
     """
     holders = grouped((value, member) for member, value in values.items())

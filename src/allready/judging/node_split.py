@@ -90,10 +90,7 @@ def differing(
     """The hit of a rule that compares one value between nodes; nothing where all agree.  The minority is the culprit.
 
     Args:
-        values: node rank -> value.
-        source: of the evidence.
         texts: evidence of each node; by default its value.
-        severity: other than the rule's.
         variables: culprits beside the nodes.
         more: values of the message besides `split`.
     """

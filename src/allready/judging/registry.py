@@ -99,11 +99,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     page: str = ""
 
     def __call__(self, body: Callable[..., Iterator[model.Hit]]) -> "Rule":
-        """Register the rule under its code.
-
-        Raises:
-            AssertionError: the code is taken or malformed, or a parameter has a type no rule can ask for.
-        """
+        """Register the rule under its code."""
         assert re.fullmatch(r"[A-Z]{3}\d{3}", self.code), self.code
         assert self.code not in RULES, f"code {self.code} is taken by {RULES[self.code].body}"
         needs = tuple(_needs(body))

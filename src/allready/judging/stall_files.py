@@ -19,13 +19,7 @@ MAX_EVIDENCE = 4
 
 
 def stall_by_files(case: Analysis, rank: int, snapshot: WaitSnapshot) -> StallCause:
-    """Why a rank did not come, by its stack, its end, RAS and its silence: the first case that fits.
-
-    Args:
-        case: the run.
-        rank: who is missing.
-        snapshot: in which it is missing.
-    """
+    """Why a rank did not come, by its stack, its end, RAS and its silence: the first case that fits."""
     run = case.run
     doing, site, shown = _stack(run, rank)
     elsewhere = None if doing else left_early(run, rank) or _in_a_call_of_two(run, rank)

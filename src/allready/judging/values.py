@@ -30,13 +30,7 @@ MAX_EVIDENCE = 16
 
 
 def seen(source: str, texts: Mapping[int, str], *, most: int = MAX_EVIDENCE) -> tuple[model.Evidence, ...]:
-    """What `source` shows on each of the first nodes.
-
-    Args:
-        source: where it was read.
-        texts: node rank -> what was read there.
-        most: of them.
-    """
+    """What `source` shows on each of the first nodes."""
     return tuple(model.Evidence(source=source, text=text, node_rank=node) for node, text in list(texts.items())[:most])
 
 

@@ -31,10 +31,6 @@ def beacon_environment(environ: Mapping[str, str], *, torch_version: str | None 
     """The variable that makes the flight recorder useful, if it is missing in `environ`; what the user set stands.
 
     One name only: newer torch writes a warning into the job's output when it sees the older one.
-
-    Args:
-        environ: what the rank has already.
-        torch_version: see `installed_torch`; None is taken as a new one.
     """
     if any(name in environ for name in BUFFER_NAMES):
         return {}

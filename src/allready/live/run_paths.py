@@ -24,11 +24,7 @@ _LONGEST_JOB = 40
 
 
 def make_run_dir(job_id: str = "") -> Path:
-    """A new private folder of this machine; the caller removes it.
-
-    Raises:
-        OSError: neither memory nor the folder for temporary files can be written.
-    """
+    """A new private folder of this machine; the caller removes it."""
     name = _NOT_IN_NAMES.sub("_", job_id)[:_LONGEST_JOB].strip("._")
     prefix = f"{PREFIX}{name}-" if name else PREFIX
     if _has_room(_MEMORY):
@@ -56,11 +52,7 @@ def rank_dir(run_dir: Path, rank: int) -> Path:
 
 
 def make_rank_dir(run_dir: Path, rank: int) -> Path:
-    """Make `rank_dir` anew for an attempt: what an earlier attempt left there is gone.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """Make `rank_dir` anew for an attempt: what an earlier attempt left there is gone."""
     folder = rank_dir(run_dir, rank)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -56,7 +56,7 @@ class HubSide(Protocol):
 
 
 class NodeSide(Protocol):
-    """One node's end."""
+    """One node's end.  ExchangeError: the connection is gone; so is this check."""
 
     @property
     def node_rank(self) -> int:
@@ -64,11 +64,7 @@ class NodeSide(Protocol):
         ...
 
     async def send(self, kind: str, body: Any) -> None:
-        """Send to the hub.
-
-        Raises:
-            ExchangeError: the connection is gone; so is this check.
-        """
+        """Send to the hub."""
         ...
 
     async def receive(self, *, timeout_s: float) -> tuple[str, Any]:

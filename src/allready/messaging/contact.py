@@ -306,11 +306,7 @@ def _as_rejected(sock: socket.socket, address: str, error: OSError) -> OSError:
 
 
 def _rank_given(body: object, asked: int) -> int:
-    """The node rank that node 0 says is ours.
-
-    Raises:
-        ExchangeError: it says none, and we asked for one.
-    """
+    """The node rank that node 0 says is ours."""
     given = body.get("node_rank") if isinstance(body, dict) else None
     if isinstance(given, int) and 0 <= given < MAX_NODES:
         return given

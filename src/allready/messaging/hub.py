@@ -83,9 +83,9 @@ class Hub:
             OSError: EADDRINUSE when another process holds the port, EACCES below 1024.
         """
         # start_server keeps a reference to the handler's tasks; closing the writers in close() ends them.
-        for sock in _listening_sockets(port, loopback_only=loopback_only):
-            self._servers.append(await asyncio.start_server(self._serve, sock=sock, backlog=_ACCEPT_AT_ONCE))
-            sock.listen(_BACKLOG)
+        sock = _listening_socket(port, loopback_only=loopback_only)
+        self._servers.append(await asyncio.start_server(self._serve, sock=sock, backlog=_ACCEPT_AT_ONCE))
+        sock.listen(_BACKLOG)
         self._started = time.monotonic()
         if not loopback_only:
             self._udp = await datagram.listen(port, self._me.job_id, self._on_call)
@@ -146,11 +146,7 @@ class Hub:
         self.changed.set()
 
     def close_roll(self, holder: PortHolder) -> None:
-        """The roll call is over: who cannot be let in from now on is refused at once.
-
-        Args:
-            holder: this agent, for those who do not know it.
-        """
+        """The roll call is over: who cannot be let in from now on is refused at once."""
         self._closed_by = holder
 
     async def refuse_all(self, roll: RollCall) -> None:
@@ -447,7 +443,7 @@ def _plain(body: Any) -> Any:
     return msgspec.json.decode(to_json(body))
 
 
-def _listening_sockets(port: int, *, loopback_only: bool) -> list[socket.socket]:
+def _listening_socket(port: int, *, loopback_only: bool) -> socket.socket:
     """One dual-stack socket where the kernel has IPv6, else one for IPv4."""
     # On several nodes all addresses: workers may reach us by any of ours, as with torch's own store.
     dual = not loopback_only and socket.has_dualstack_ipv6()
@@ -464,7 +460,7 @@ def _listening_sockets(port: int, *, loopback_only: bool) -> list[socket.socket]
     except OSError:
         sock.close()
         raise
-    return [sock]
+    return sock
 
 
 def _have_room_for_connections(num_open: int) -> None:

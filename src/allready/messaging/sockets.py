@@ -30,7 +30,7 @@ def local_addresses(
     for choice in (transport.nccl, transport.gloo) if with_nccl else (transport.gloo,):
         for interface, text in zip(choice.interfaces, choice.addresses, strict=False):
             address = text.partition("%")[0]
-            if _parsed(address) is not None:
+            if is_address(address):
                 chosen.setdefault(address, interface)
     outside = {a: i for a, i in chosen.items() if not ipaddress.ip_address(a).is_loopback}
     if num_nodes > 1 and outside:
@@ -38,16 +38,13 @@ def local_addresses(
     return tuple((interface, address) for address, interface in chosen.items())[:most]
 
 
-def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(address)
-    except ValueError:
-        return None
-
-
 def is_address(text: str) -> bool:
     """Whether `text` is an IPv4 or IPv6 address."""
-    return _parsed(text) is not None
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def family_of(address: str) -> socket.AddressFamily:
@@ -56,11 +53,7 @@ def family_of(address: str) -> socket.AddressFamily:
 
 
 def socket_address(address: str, port: int, interface: str | None) -> SocketAddress:
-    """What bind and connect take; `interface` is the local one, which a link-local IPv6 address needs.
-
-    Raises:
-        OSError: no such interface.
-    """
+    """What bind and connect take; `interface` is the local one, which a link-local IPv6 address needs."""
     if ":" not in address:
         return (address, port)
     scoped = interface is not None and ipaddress.IPv6Address(address).is_link_local
@@ -79,10 +72,9 @@ def udp_socket(address: str) -> socket.socket:
     """A non-blocking UDP socket whose datagrams must not be fragmented on the way."""
     sock = socket.socket(family_of(address), socket.SOCK_DGRAM)
     sock.setblocking(False)
-    if ":" in address:
-        sock.setsockopt(socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER, _PMTUDISC_PROBE)
-    else:
-        sock.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _PMTUDISC_PROBE)
+    v6 = sock.family == socket.AF_INET6
+    level, option = (socket.IPPROTO_IPV6, _IPV6_MTU_DISCOVER) if v6 else (socket.IPPROTO_IP, _IP_MTU_DISCOVER)
+    sock.setsockopt(level, option, _PMTUDISC_PROBE)
     return sock
 
 
@@ -142,11 +134,7 @@ class TcpState(Struct, frozen=True):
 
 
 def tcp_state(sock: socket.socket) -> TcpState:
-    """`struct tcp_info` of linux/tcp.h, which grows with the kernel's version.
-
-    Raises:
-        OSError: the connection is closed.
-    """
+    """`struct tcp_info` of linux/tcp.h, which grows with the kernel's version."""
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
 
     def read(kind: str, offset: int) -> int:

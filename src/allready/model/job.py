@@ -170,6 +170,7 @@ class RankState(Struct, frozen=True, kw_only=True):
     wchan: str | None = None
     stack: tuple[str, ...] = ()  # innermost first: "file:line function"
     error: str | None = None  # last line of the exception, if it ended by one
+    is_store_unreachable: bool = False  # that error: it gets no connection to rank 0's store
 
 
 class StageResult(Struct, frozen=True, kw_only=True):

@@ -23,6 +23,8 @@ class ProcessState(StrEnum):
     """It runs no more."""
     FROZEN = nonmember(frozenset({"stopped", "traced"}))
     """It goes on only when another process lets it."""
+    ABLE = nonmember(frozenset({"running", "sleeping"}))
+    """It goes on when it gets a processor, or what it waits for."""
 
 
 class EndKind(StrEnum):

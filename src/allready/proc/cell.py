@@ -41,8 +41,7 @@ class CellWriter:
     def __init__(self, fd: int, *, num_kept: int = 0) -> None:
         """Take over an open file of SIZE_BYTES; the descriptor may be closed afterwards.
 
-        Args:
-            num_kept: so many words at the end stay, because the other side has written them.
+        `num_kept`: so many words at the end stay, because the other side has written them.
         """
         self._memory = mmap.mmap(fd, SIZE_BYTES)
         self._bytes = memoryview(self._memory)
@@ -125,11 +124,7 @@ class CellReader:
         return words if words[_MAGIC] == MAGIC else None
 
     def put_word(self, word: int, value: int) -> None:
-        """Write one word of the other side's.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write one word of the other side's."""
         os.pwrite(self._fd, value.to_bytes(_WORD_BYTES, "little"), word * _WORD_BYTES)
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ def operation_of(found: FlightDump, seq: int) -> Operation:
 
 def test_a_recorded_dump_is_read_whole() -> None:
     (found,) = read_dump(recorded("v2_lock")["fr_2"], "fr_2", name_hint="x/fr_2").dumps
-    assert (found.rank, found.version, found.backend, found.lib_version) == (2, "2.10", "nccl", "2.28.9")
+    assert (found.rank, found.version, found.backend) == (2, "2.10", "nccl")
     assert found.groups == {"0": ("default_pg", range(4)), "2": ("TP", range(2, 4)), "3": ("DP", (0, 2))}
     # The recorder numbers groups by creation in the process: "1" there is group "2" here.
     assert found.status == {"0": (2, None, 2), "2": (26, None, 25), "3": (25, None, 25)}

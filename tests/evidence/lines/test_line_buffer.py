@@ -36,7 +36,6 @@ def test_a_repeated_line_is_kept_so_often_and_then_counted() -> None:
     assert (repeat.count, repeat.first, repeat.last, repeat.process) == (995, 6, 1000, "gpu01:1")
     assert repeat.text == lines[-1].encode()
     assert found.last_lines["gpu01:1"].text == lines[-1].encode()
-    assert found.num_interesting == 1000
 
 
 def test_repeats_of_different_processes_are_different() -> None:
@@ -65,8 +64,8 @@ def test_repeats_are_the_same_in_parts(border: int) -> None:
     both = merged(parts, SMALL)
     assert both.lines == whole.lines
     assert sorted(both.repeats, key=lambda r: r.first) == sorted(whole.repeats, key=lambda r: r.first)
-    assert both.num_interesting == whole.num_interesting > 200
-    assert sum(r.count for r in whole.repeats) + len(whole.lines) == whole.num_interesting
+    num_kept = whole.num_lines - whole.num_coll - whole.num_blank - whole.num_rest
+    assert sum(r.count for r in whole.repeats) + len(whole.lines) == num_kept > 200
 
 
 def test_of_too_many_different_lines_the_first_and_the_last_stay() -> None:
@@ -74,7 +73,7 @@ def test_of_too_many_different_lines_the_first_and_the_last_stay() -> None:
     data = "\n".join(f"Connection refused by {word}" for word in words).encode()
     found = scanned(data, Limits(head_lines=10, tail_lines=20))
     assert [line.number for line in found.lines] == [*range(1, 11), *range(len(words) - 19, len(words) + 1)]
-    assert (found.num_head, found.num_dropped, found.num_interesting) == (10, len(words) - 30, len(words))
+    assert (found.num_head, found.num_dropped) == (10, len(words) - 30)
 
 
 @cases("border", [0, 100, 700, 5_000, 14_000])
@@ -131,7 +130,7 @@ def test_finds_what_stands_in_a_very_long_line(where: int, chunk: int) -> None:
     found = scanned(data, chunk=chunk)
     assert [(line.number, line.offset) for line in found.lines] == [(2, 6), (3, len(data) - 10)]
     assert b"Connection refused" in found.lines[0].text
-    assert (found.num_lines, found.num_rest, found.num_interesting) == (3, 1, 2)
+    assert (found.num_lines, found.num_rest) == (3, 1)
 
 
 @pytest.mark.parametrize("borders", [(10, 20), (3000, 50_000), (60_100, 60_110)])
@@ -177,7 +176,7 @@ def test_reads_a_stream_that_gives_little_at_a_time() -> None:
     data = b"gpu01:1:1 [0] NCCL INFO hello\nrest\n\n"
     told: list[int] = []
     found = scan(Reluctant(data), anchors=(), on_bytes=told.append)  # type: ignore[arg-type]
-    assert (found.num_lines, found.num_interesting, sum(told)) == (3, 1, len(data))
+    assert (found.num_lines, len(found.lines), sum(told)) == (3, 1, len(data))
 
 
 def test_knows_whose_line_it_is() -> None:

@@ -272,7 +272,6 @@ def test_lines_are_counted_and_none_is_lost() -> None:
 def test_what_the_scanner_only_counted_is_counted_here() -> None:
     scanned = Scanned(
         num_lines=5000,
-        num_interesting=4000,
         num_dropped=100,
         num_rest=1000,
         rest_examples=[b"iteration: 1"],

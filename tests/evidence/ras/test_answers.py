@@ -58,7 +58,6 @@ def test_the_recorded_stopped_rank_is_unresponsive_and_the_others_wait_one_opera
     assert {r: p.enqueued for r, p in group.positions.items()} == {0: 65, 2: 65, 3: 65}
     assert group.positions[0].counts["all_reduce"] == 34
     assert answer.hosts[group.group, 1] == ("10.77.0.1", 1193)
-    assert answer.nccl_version == "2.28.9"
     assert answer.time_s == 1795175459.0
     assert answer.problem == "broken JSON, repaired"
 

@@ -41,7 +41,6 @@ def test_a_job_without_trouble_has_its_size_and_nothing_else() -> None:
     assert (group.size, group.label) == (32, "RUNNING OK")
     assert not group.positions
     assert not group.absent
-    assert answer.nccl_version == "2.27.5"
 
 
 def test_one_outlier_gives_the_others_the_number_that_is_left() -> None:

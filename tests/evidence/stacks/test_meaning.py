@@ -4,7 +4,7 @@ from pathlib import Path
 
 from allready.evidence.stacks import describe, read_stacks
 from allready.evidence.stacks.libraries import is_users, package_path
-from allready.evidence.stacks.patterns import load
+from allready.evidence.stacks.meaning import load
 from allready.model import Frame, Origin, ProcessStack, ThreadStack
 from tests.cases import cases
 
@@ -56,13 +56,9 @@ def test_recorded_ranks_wait_for_the_gpu_but_the_culprit_is_in_its_own_code(
 def test_the_recorded_culprit_is_shown_with_its_line() -> None:
     stacks = read_stacks((RECORDED / "sigstop.txt").read_bytes(), "x").stacks
     activity = describe(next(s for s in stacks if s.pid == 1193))
-    assert (activity.site, activity.user_site, activity.certain) == (
-        "victim.py:20 <module>",
-        "victim.py:20 <module>",
-        False,
-    )
+    assert (activity.site, activity.certain) == ("victim.py:20 <module>", False)
     victim = describe(next(s for s in stacks if s.pid == 1191))
-    assert (victim.site, victim.user_site) == ("torch/cuda/__init__.py:1162 synchronize", "victim.py:35 <module>")
+    assert victim.site == "torch/cuda/__init__.py:1162 synchronize"
 
 
 CASES = """

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from allready.evidence.stacks.patterns import load, meaning_of
+from allready.evidence.stacks.meaning import load, meaning_of
 from allready.live.beacon import phase
 from allready.live.beacon.phase import AROUND, BLOCKING, CALLS, Frames, around_of_user, phase_of
 from allready.live.beacon.state import PHASES

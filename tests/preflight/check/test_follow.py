@@ -14,8 +14,8 @@ from allready.preflight.check.follow import REACH_OPEN, Abandoned, follow
 from allready.preflight.check.inquiry import Inquiry, plain
 from allready.preflight.collectives import agent
 from allready.preflight.collectives.wire import START
-from allready.testing import fleet, healthy_node
 from tests.cases import cases
+from tests.fleets import fleet, healthy_node
 from tests.messaging.memory import MemoryHub, memory_channel, silent
 
 REPORT = Inquiry().judge(fleet(2), waiting=False, visible_since=None)

@@ -2,8 +2,8 @@ from msgspec.structs import replace
 
 from allready.model import FactMissing, NodeFacts, NotApplicable, Reachability, ScriptFacts, UncheckedKind
 from allready.preflight.check.roll_call import gaps
-from allready.testing import healthy_node
 from allready.text.reasons import reason
+from tests.fleets import healthy_node
 
 SCRIPT = ScriptFacts(path="train.py", sha256="ab" * 32, size_bytes=3)
 WHOLE = Reachability(paths=(), num_pairs_all=3, num_pairs_planned=3, num_pairs_done=3)

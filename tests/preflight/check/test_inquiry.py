@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from allready.model import EnvFacts, Fleet, LimitFacts, RollCall, Status, UncheckedKind, World
 from allready.preflight.check.inquiry import FACTS_OF_NODES_IN_REPORT, Inquiry, plain, world_of
-from allready.testing import claim, fleet, healthy_node, healthy_roll
 from allready.text.reasons import not_checked, reason
+from tests.fleets import claim, fleet, healthy_node, healthy_roll
 
 
 def roll_without(num_nodes: int, *absent: int, **changes: object) -> RollCall:

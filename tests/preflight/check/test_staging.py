@@ -22,9 +22,9 @@ from allready.preflight.check.request import COLLECTIVE_STAGES, STAGES, CheckReq
 from allready.preflight.check.staging import choose_backend, plan, run_collectives, stages_it_has_not
 from allready.preflight.collectives import variants
 from allready.preflight.collectives.spec import STAGES as STAGES_OF
-from allready.testing import healthy_node
 from allready.text.reasons import not_checked
 from tests.cases import cases
+from tests.fleets import healthy_node
 from tests.messaging.memory import memory_channel, silent
 
 WORLD = World(

@@ -13,7 +13,7 @@ from allready.preflight.check.thinning import thin
 from allready.report import html, json_report
 from allready.report.matrix import matrix
 from allready.report.words import paths_ok, summary
-from allready.testing import healthy_path, healthy_reach
+from tests.fleets import healthy_path, healthy_reach
 
 NUM_NODES = 512
 MAX_ROWS = thinning.MAX_GOOD + thinning.MAX_BAD

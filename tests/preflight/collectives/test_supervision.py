@@ -17,6 +17,7 @@ from allready.preflight.collectives import wire
 from allready.preflight.collectives.agent import rank_environment, take_part
 from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.rank import _reach
+from allready.preflight.collectives.rank_side import StoreUnreachableError
 from allready.preflight.collectives.variants import grow, isolate
 from tests.cases import cases
 from tests.clock import Deadline, Stopwatch
@@ -366,7 +367,7 @@ def test_an_unreachable_store_is_named_with_address_port_and_reason() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         _reach("127.0.0.1", port)
-    with pytest.raises(ConnectionError, match=rf"cannot be reached at 127\.0\.0\.1:{port}: Connection refused"):
+    with pytest.raises(StoreUnreachableError, match=rf"cannot be reached at 127\.0\.0\.1:{port}: Connection refused"):
         _reach("127.0.0.1", port)
 
 

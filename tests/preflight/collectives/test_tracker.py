@@ -162,12 +162,12 @@ def test_several_causes_come_in_the_order_of_their_time() -> None:
 
 
 def test_ranks_that_lost_the_store_are_victims_of_rank_0() -> None:
-    lost = "ConnectionError: the store of rank 0 cannot be reached at 10.0.0.1:4711: Connection refused"
+    lost = {"text": "no way to it", "is_store_unreachable": True}
     play = Play().enter(GLOO.index("store"), 0, 1, 2, 3)
-    play.event(1, "error", text=lost).event(0, "gone", signal="SIGSEGV").event(2, "error", text=lost)
+    play.event(1, "error", **lost).event(0, "gone", signal="SIGSEGV").event(2, "error", **lost)
     ending = play.ends_after(1)
     assert (ending.culprits, set(ending.victims)) == ((0,), {1, 2})
-    play = Play().enter(GLOO.index("store"), 0, 1, 2, 3).event(2, "error", text=lost)
+    play = Play().enter(GLOO.index("store"), 0, 1, 2, 3).event(2, "error", **lost)
     assert play.ends_after(1).culprits == (2,)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import CollectiveRun, Collectives, ProcessState, RankState, StageResult
-from allready.testing import healthy_collectives
+from tests.fleets import healthy_collectives
 
 
 def state(rank: int, doing: str = "sleeping", **changes: Any) -> RankState:

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import CollectiveRun, Collectives, FaultClass
-from allready.testing import check, fleet, healthy_collectives
+from tests.fleets import check, fleet, healthy_collectives
 from tests.rules.collective.made_up import run, stage, stopped_at
 
 HUNG = stage("nccl_small", "hung", world_size=4)

@@ -1,4 +1,4 @@
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.collective.made_up import stage, state, stopped_at
 
 ERROR = "ImportError: libcudart.so.13: cannot open shared object file: No such file or directory"

@@ -1,6 +1,6 @@
 from allready.judging.registry import load
 from allready.model import Severity
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.collective.made_up import stopped_at
 from tests.rules.collective.test_isolate_names_transport import HUNG, isolated
 

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import CollectiveRun, Confidence, FaultClass
-from allready.testing import check, fleet, healthy_collectives
+from tests.fleets import check, fleet, healthy_collectives
 from tests.rules.collective.made_up import run, stage, state, stopped_at
 
 HUNG = stage("nccl_small", "hung", state(0), state(1), world_size=2)

@@ -2,7 +2,7 @@ from msgspec.structs import replace
 
 from allready.judging.engine import judge
 from allready.model import GpuFacts, GpuProcess, NodeFacts
-from allready.testing import GIB, check, fleet
+from tests.fleets import GIB, check, fleet
 from tests.rules.collective.made_up import stage, state, stopped_at
 
 ERROR = (

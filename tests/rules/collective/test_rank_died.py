@@ -2,7 +2,7 @@ import pytest
 
 from allready.judging.engine import judge
 from allready.model import Severity
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.collective.made_up import stage, state, stopped_at
 
 ECHO = "RuntimeError: [/pytorch/gloo/pair.cc:144] Connection closed by peer [10.0.0.2]:41000"

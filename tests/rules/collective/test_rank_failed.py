@@ -1,6 +1,6 @@
 from allready.model import FaultClass
-from allready.testing import check, fleet
 from tests.cases import cases
+from tests.fleets import check, fleet
 from tests.rules.collective.made_up import stage, state, stopped_at
 
 OWN = "torch.distributed.DistBackendError: NCCL error: unhandled system error; failed to extend /dev/shm/nccl-x"
@@ -49,8 +49,8 @@ def test_names_the_node_when_there_is_only_one() -> None:
 
 
 def test_a_store_that_cannot_be_reached_is_a_matter_of_paths() -> None:
-    error = "ConnectionError: the store of rank 0 cannot be reached at 10.0.0.1:40001: No route to host"
-    failed = stage("store", "failed", state(2, error=error), state(3, error=error))
+    states = [state(rank, error="10.0.0.1:40001: No route to host", is_store_unreachable=True) for rank in (2, 3)]
+    failed = stage("store", "failed", *states)
     [hit] = check("COL003", fleet(2, collectives=stopped_at(failed))).hits
     assert hit.fault_class is FaultClass.START_PATH
 

@@ -1,8 +1,8 @@
 from typing import Any
 
 from allready.model import Confidence, FaultClass
-from allready.testing import check, fleet
 from tests.cases import cases
+from tests.fleets import check, fleet
 from tests.rules.collective.made_up import stage, state, stopped_at
 
 

@@ -1,5 +1,5 @@
 from allready.model import FaultClass
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.collective.made_up import stage, state, stopped_at
 
 

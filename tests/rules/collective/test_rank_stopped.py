@@ -1,7 +1,7 @@
 from allready.judging.engine import judge
 from allready.judging.registry import load
 from allready.model import Severity
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.collective.made_up import stage, state, stopped_at
 
 

@@ -1,7 +1,7 @@
 from allready.judging.engine import judge
 from allready.judging.registry import load
 from allready.model import Confidence, FaultClass
-from allready.testing import check, fleet, healthy_reach
+from tests.fleets import check, fleet, healthy_reach
 from tests.rules.collective.made_up import stage, state, stopped_at
 
 ALL = [state(r) for r in range(4)]

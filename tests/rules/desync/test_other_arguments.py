@@ -2,7 +2,7 @@ from msgspec.structs import replace
 
 from allready.judging.registry import load
 from allready.model import Confidence, FaultClass, Live
-from allready.testing import check
+from tests.fleets import check
 from tests.rules.desync.test_other_call import mismatch
 from tests.rules.runs import ask, operation, run_fleet
 

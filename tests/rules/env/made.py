@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import EnvFacts, GpuFacts, HostFacts, LaunchFacts, SoftwareFacts
-from allready.testing import healthy_node
+from tests.fleets import healthy_node
 
 
 def variables(**values: str) -> EnvFacts:

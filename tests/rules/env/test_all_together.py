@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from allready.judging.engine import judge, run
 from allready.judging.registry import load
 from allready.model import Fleet, Severity
-from allready.testing import fleet, healthy_path, healthy_reach
 from tests.cases import cases
 from tests.clock import cpu_s
+from tests.fleets import fleet, healthy_path, healthy_reach
 
 RULES = [rule for rule in load().values() if rule.area in {"net", "env"}]
 

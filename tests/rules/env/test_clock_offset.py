@@ -1,5 +1,5 @@
 from allready.model import ClockFacts, FactMissing, Severity
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 
 
 def off(offset_s: float, uncertainty_s: float = 0.001) -> ClockFacts:

@@ -1,7 +1,7 @@
 import pytest
 
 from allready.model import FactMissing
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.env.made import on_all, variables
 
 NAME = "TORCH_DISTRIBUTED_DEBUG"

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import FactMissing
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.env.made import NO_GPU, gpus
 
 

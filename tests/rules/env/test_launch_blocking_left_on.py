@@ -1,6 +1,6 @@
 from allready.model import FactMissing
-from allready.testing import check, fleet
 from tests.cases import cases
+from tests.fleets import check, fleet
 from tests.rules.env.made import NO_GPU, on_all, variables
 
 NAME = "CUDA_LAUNCH_BLOCKING"

@@ -1,5 +1,5 @@
 from allready.model import FactMissing, NotApplicable, ScriptFacts
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 
 OTHER = ScriptFacts(path="/home/me/train.py", sha256="cd" * 32, size_bytes=4100)
 ELSEWHERE = ScriptFacts(path="/mnt/train.py", sha256="ab" * 32, size_bytes=4096)

@@ -1,8 +1,8 @@
 import pytest
 
 from allready.model import FactMissing, RdmaFacts
-from allready.testing import check, fleet
 from tests.cases import cases
+from tests.fleets import check, fleet
 from tests.rules.env.made import NO_GPU, gpus, launch, on_all, variables
 
 

@@ -1,6 +1,6 @@
 from allready.model import EnvFacts, FactMissing, Severity
-from allready.testing import check, fleet
 from tests.cases import cases
+from tests.fleets import check, fleet
 from tests.rules.env.made import on_all, variables
 
 

@@ -1,8 +1,8 @@
 from allready.judging.registry import load
 from allready.model import FactMissing, Severity
 from allready.rules.env._variables import FOLK
-from allready.testing import check, fleet
 from tests.cases import cases
+from tests.fleets import check, fleet
 from tests.rules.env.made import on_all
 
 

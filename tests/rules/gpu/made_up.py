@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import Fleet, Gpu, GpuFacts, LaunchFacts
-from allready.testing import GIB, healthy_node
+from tests.fleets import GIB, healthy_node
 
 
 def gpus(node_rank: int = 0, *, num: int = 2, **changes: Any) -> GpuFacts:

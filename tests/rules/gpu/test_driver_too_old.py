@@ -1,7 +1,7 @@
 import pytest
 
 from allready.model import FactMissing, Fleet, SoftwareFacts
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.gpu.made_up import gpus, launched
 
 

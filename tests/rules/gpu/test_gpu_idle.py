@@ -1,6 +1,6 @@
 from allready.judging.registry import load
 from allready.model import FactMissing, Severity
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.gpu.made_up import gpus, launched
 
 

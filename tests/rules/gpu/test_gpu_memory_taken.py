@@ -1,5 +1,5 @@
 from allready.model import Confidence, FactMissing, GpuProcess, Severity
-from allready.testing import GIB, check, fleet
+from tests.fleets import GIB, check, fleet
 from tests.rules.gpu.made_up import gpu, gpus, launched
 
 MIB = 2**20

@@ -1,5 +1,5 @@
 from allready.model import FactMissing, SoftwareFacts
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.gpu.made_up import launched
 
 CPU = SoftwareFacts(versions={"torch": "2.13.0+cpu"})

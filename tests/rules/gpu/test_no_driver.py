@@ -1,5 +1,5 @@
 from allready.model import FactMissing, SoftwareFacts
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.gpu.made_up import gpus, launched
 
 NONE = gpus(1, num=0, driver_version=None, cuda_version=None)

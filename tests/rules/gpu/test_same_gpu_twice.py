@@ -1,5 +1,5 @@
 from allready.model import EnvFacts, FactMissing
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.gpu.made_up import gpus, launched, launched_on
 
 

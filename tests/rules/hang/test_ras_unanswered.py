@@ -3,7 +3,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import Absence, Confidence, FaultClass, GroupProgress, Live, Origin, Position
-from allready.testing import check
+from tests.fleets import check
 from tests.rules.runs import ask, run_fleet
 
 

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import Claim, RollCall
-from allready.testing import check, claim, fleet, healthy_roll
+from tests.fleets import check, claim, fleet, healthy_roll
 from tests.rules.port.fleets import worker_alone
 
 SECOND = claim(1, 4, name="gpu9", address="10.0.0.9", pid=4242, arrival_s=2.0, refused="duplicate_rank")

@@ -1,5 +1,5 @@
 from allready.model import RollCall, Severity
-from allready.testing import check, claim, fleet
+from tests.fleets import check, claim, fleet
 from tests.rules.port.fleets import worker_alone
 
 WRONG = claim(1, 3, job_id="exp-8", refused="job_id_differs")

@@ -1,6 +1,6 @@
 from allready.model import Confidence, FactMissing, Fleet
-from allready.testing import check, fleet
 from tests.cases import cases
+from tests.fleets import check, fleet
 from tests.rules.port.fleets import contact, worker_alone
 
 

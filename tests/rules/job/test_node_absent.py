@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.model import Caller, Confidence, FirewallFacts, MasterPortFacts, RollCall
-from allready.testing import check, claim, fleet, healthy_roll
+from tests.fleets import check, claim, fleet, healthy_roll
 from tests.rules.firewalls import drops_of
 from tests.rules.port.fleets import node_0_alone
 

@@ -1,5 +1,5 @@
 from allready.model import RollCall, Severity
-from allready.testing import check, claim, fleet
+from tests.fleets import check, claim, fleet
 
 
 def roll(*arrivals: tuple[float, float]) -> RollCall:

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import FaultClass
-from allready.testing import check, fleet, healthy_roll
+from tests.fleets import check, fleet, healthy_roll
 from tests.rules.port.fleets import contact
 
 

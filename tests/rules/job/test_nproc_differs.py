@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import GpuFacts, RollCall, Severity
-from allready.testing import check, claim, fleet, healthy_node
+from tests.fleets import check, claim, fleet, healthy_node
 
 
 def roll(*nproc: int) -> RollCall:

@@ -1,5 +1,5 @@
 from allready.model import RollCall
-from allready.testing import check, claim, fleet
+from tests.fleets import check, claim, fleet
 
 
 def test_names_the_node_that_counts_from_one() -> None:

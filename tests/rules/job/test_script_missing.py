@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import FactMissing, LaunchFacts
-from allready.testing import check, fleet, healthy_node
+from tests.fleets import check, fleet, healthy_node
 
 
 def without_script(*nodes: int, num_nodes: int = 3) -> dict[int, LaunchFacts]:

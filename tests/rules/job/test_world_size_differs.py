@@ -1,5 +1,5 @@
 from allready.model import Claim, RollCall
-from allready.testing import check, claim, fleet
+from tests.fleets import check, claim, fleet
 from tests.rules.port.fleets import worker_alone
 
 

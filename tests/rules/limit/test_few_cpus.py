@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import FactMissing, HostFacts
-from allready.testing import check, fleet, healthy_node
+from tests.fleets import check, fleet, healthy_node
 
 
 def host(num_cpus: int | None) -> HostFacts:

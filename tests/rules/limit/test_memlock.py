@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence, EnvFacts, FactMissing, LimitFacts, RdmaFacts, Severity
-from allready.testing import GIB, check, fleet, healthy_node
+from tests.fleets import GIB, check, fleet, healthy_node
 
 KIB, MIB = 2**10, 2**20
 

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import EnvFacts, FactMissing, Fleet, LimitFacts, RdmaFacts, Severity, World
-from allready.testing import check, fleet, healthy_node
+from tests.fleets import check, fleet, healthy_node
 
 
 def limits(soft: int | None, hard: int | None = 1048576) -> LimitFacts:

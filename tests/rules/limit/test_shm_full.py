@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import FactMissing, LimitFacts, Severity
-from allready.testing import GIB, check, fleet, healthy_node
+from tests.fleets import GIB, check, fleet, healthy_node
 
 MIB = 2**20
 

@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.model import Confidence, FactMissing, HostFacts, LimitFacts, Severity, SoftwareFacts
-from allready.testing import GIB, check, fleet, healthy_collectives, healthy_node
+from tests.fleets import GIB, check, fleet, healthy_collectives, healthy_node
 from tests.rules.gpu.made_up import launched
 
 MIB = 2**20

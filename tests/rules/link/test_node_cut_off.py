@@ -1,7 +1,7 @@
 from typing import Any
 
 from allready.model import Confidence, Fleet, Loss, LossReason, World
-from allready.testing import check
+from tests.fleets import check
 
 from .wires import DEAD, NONE, NOW, ask
 

@@ -21,7 +21,7 @@ from allready.model import (
     WorldNode,
 )
 from allready.model.live import GroupMark
-from allready.testing import check
+from tests.fleets import check
 
 NOW = 1_000_000.0
 NONE = frozenset({"roll", "reach", "collectives"})

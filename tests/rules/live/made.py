@@ -29,7 +29,7 @@ from allready.model import (
     World,
     WorldNode,
 )
-from allready.testing import check
+from tests.fleets import check
 
 NOW = 2000.0
 ENTERED = NOW - 10.0

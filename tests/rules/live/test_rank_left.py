@@ -3,7 +3,7 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence, Death, Origin, Position
-from allready.testing import check
+from tests.fleets import check
 from tests.rules.live.made import NOW, ask, behind, ended, job, mark, stack, waiting
 
 

@@ -1,5 +1,5 @@
 from allready.model import FactMissing, NameFacts
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.port.fleets import contact
 
 MISSING = FactMissing("not sent")

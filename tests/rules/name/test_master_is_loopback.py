@@ -1,8 +1,8 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence, FactMissing, NameFacts, Severity
-from allready.testing import check, fleet
 from tests.cases import cases
+from tests.fleets import check, fleet
 from tests.rules.port.fleets import contact, node_0_alone, worker_alone
 
 

@@ -1,5 +1,5 @@
 from allready.model import FactMissing, PortHolder
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.port.fleets import worker_alone
 
 

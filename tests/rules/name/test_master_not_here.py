@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence, FactMissing, HostFacts, NameFacts, NetFacts, Severity
-from allready.testing import check, fleet, healthy_node
+from tests.fleets import check, fleet, healthy_node
 from tests.rules.port.fleets import node_0_alone
 
 

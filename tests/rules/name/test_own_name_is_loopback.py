@@ -12,7 +12,7 @@ from allready.model import (
     StageResult,
     TransportFacts,
 )
-from allready.testing import check, fleet, healthy_collectives, healthy_node
+from tests.fleets import check, fleet, healthy_collectives, healthy_node
 from tests.rules.port.fleets import contact, node_0_alone
 
 

@@ -17,7 +17,7 @@ from allready.model import (
     RollCall,
     TransportFacts,
 )
-from allready.testing import fleet, healthy_node, healthy_path, healthy_reach, healthy_roll
+from tests.fleets import fleet, healthy_node, healthy_path, healthy_reach, healthy_roll
 
 SILENT: dict[str, Any] = {
     "outcome": "filtered", "passed_bytes": (), "rtt_s": None, "throughput_gb_per_s": None, "src_address": None,

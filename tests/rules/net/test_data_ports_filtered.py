@@ -1,8 +1,8 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence, FactMissing, FirewallFacts, NetFacts, Severity
-from allready.testing import check, commands, fleet, healthy_path, healthy_reach, healthy_roll
 from tests.cases import cases
+from tests.fleets import check, commands, fleet, healthy_path, healthy_reach, healthy_roll
 from tests.rules.firewalls import drops_of
 from tests.rules.net.made import SILENT, UNHEARD, both, elsewhere, master_path, net_of, not_looked_at, reached
 

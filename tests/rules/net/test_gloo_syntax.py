@@ -1,6 +1,6 @@
 from allready.model import FactMissing
-from allready.testing import check, commands, fleet
 from tests.cases import cases
+from tests.fleets import check, commands, fleet
 from tests.rules.net.made import choosing
 
 

@@ -1,5 +1,5 @@
 from allready.model import Confidence, FactMissing, Severity
-from allready.testing import check, commands, fleet, healthy_reach
+from tests.fleets import check, commands, fleet, healthy_reach
 from tests.rules.net.made import NO_ROUTE, choosing, choosing_both, host_of, interface, net_of, plus
 
 BRIDGE = interface("docker0", "172.17.0.9/16")

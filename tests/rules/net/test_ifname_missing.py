@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.model import FactMissing, LaunchFacts, Severity
-from allready.testing import check, commands, fleet, healthy_node
+from tests.fleets import check, commands, fleet, healthy_node
 from tests.rules.net.made import choosing, interface, plus
 
 MISSING = "no interface here matches ens99"

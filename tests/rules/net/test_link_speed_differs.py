@@ -1,5 +1,5 @@
 from allready.model import FactMissing, Severity
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.net.made import with_eth0
 
 

@@ -1,6 +1,6 @@
 from allready.model import Confidence
-from allready.testing import check, fleet
 from tests.cases import cases
+from tests.fleets import check, fleet
 from tests.rules.net.made import not_looked_at, reached, stuck, with_eth0
 
 SMALL_ONLY = {"received_bytes": (92,)}

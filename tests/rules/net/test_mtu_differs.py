@@ -1,5 +1,5 @@
 from allready.model import Confidence, FactMissing, Severity
-from allready.testing import check, fleet, healthy_reach
+from tests.fleets import check, fleet, healthy_reach
 from tests.rules.net.made import choosing_both, interface, plus, stuck, with_eth0
 
 

@@ -1,5 +1,5 @@
 from allready.model import Confidence
-from allready.testing import check, fleet, healthy_path, healthy_reach
+from tests.fleets import check, fleet, healthy_path, healthy_reach
 from tests.rules.net.made import NO_ROUTE, SILENT, UNHEARD, both, datagrams_of, elsewhere, not_looked_at, reached
 
 

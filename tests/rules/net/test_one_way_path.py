@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence
-from allready.testing import check, fleet, healthy_reach
+from tests.fleets import check, fleet, healthy_reach
 from tests.rules.net.made import SILENT, UNHEARD, both, datagrams_of, elsewhere, not_looked_at, reached
 
 

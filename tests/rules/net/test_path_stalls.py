@@ -1,5 +1,5 @@
 from allready.model import FaultClass, Severity
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.net.made import not_looked_at, reached, stuck
 
 CRAWL = {"passed_bytes": (64, 1400, 9000), "throughput_gb_per_s": 0.0002, "duration_s": 3.3, "detail": "slow: ..."}

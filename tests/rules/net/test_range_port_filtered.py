@@ -1,5 +1,5 @@
 from allready.model import FirewallFacts
-from allready.testing import check, commands, fleet, healthy_path
+from tests.fleets import check, commands, fleet, healthy_path
 from tests.rules.net.made import SILENT, not_looked_at, reached
 
 

@@ -1,5 +1,5 @@
 from allready.model import FactMissing, RdmaFacts
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.net.made import eights, ports, with_down
 
 

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence
-from allready.testing import check, fleet, healthy_reach, healthy_roll
+from tests.fleets import check, fleet, healthy_reach, healthy_roll
 from tests.rules.net.made import NO_ROUTE, REFUSED, not_looked_at, reached
 
 

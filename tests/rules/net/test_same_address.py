@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import FactMissing
-from allready.testing import check, commands, fleet
+from tests.fleets import check, commands, fleet
 from tests.rules.net.made import choosing, choosing_both, host_of, interface, net_of, plus
 
 DOCKER = interface("docker0", "172.17.0.1/16", mac="02:42:00:00:00:01")
@@ -50,7 +50,7 @@ def test_leaves_loopback_to_other_rules() -> None:
 
 def test_does_not_mind_what_a_library_chose_that_the_job_does_not_use() -> None:
     from allready.model import LaunchFacts
-    from allready.testing import healthy_node
+    from tests.fleets import healthy_node
 
     launch = {}
     for n in (0, 1):

@@ -1,4 +1,4 @@
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.net.made import both, not_looked_at, reached
 
 SLOW = {"throughput_gb_per_s": 0.05}  # 1 MiB in 21 ms instead of 0.5 ms

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence, FactMissing, Route
-from allready.testing import check, commands, fleet, healthy_reach
+from tests.fleets import check, commands, fleet, healthy_reach
 from tests.rules.net.made import NO_ROUTE, SILENT, choosing, choosing_both, interface, net_of, plus
 
 STORAGE = interface("eth9", "192.168.99.2/24")

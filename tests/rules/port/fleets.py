@@ -5,8 +5,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import Fleet, MasterContactFacts, NodeFacts, RollCall, UncheckedKind, World, WorldNode
-from allready.testing import NPROC, healthy_node, healthy_roll
 from allready.text.reasons import reason
+from tests.fleets import NPROC, healthy_node, healthy_roll
 
 JOINED_LATER = reason(UncheckedKind.NODE_0_UNREACHED)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from allready.model import Confidence, FactMissing, FaultClass
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 from tests.rules.port.fleets import contact, worker_alone
 
 

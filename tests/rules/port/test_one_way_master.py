@@ -1,8 +1,8 @@
 import pytest
 
 from allready.model import Caller, Confidence, FactMissing, FirewallFacts
-from allready.testing import check, fleet
 from tests.cases import cases
+from tests.fleets import check, fleet
 from tests.rules.firewalls import drops_of
 from tests.rules.port.fleets import node_0_alone, worker_alone
 

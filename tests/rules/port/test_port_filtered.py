@@ -4,8 +4,8 @@ from msgspec.structs import replace
 from allready.judging.registry import load
 from allready.model import Caller, Confidence, FactMissing, FirewallFacts, Fleet, NetFacts
 from allready.model.fill import fill_steps
-from allready.testing import check, fleet, healthy_node
 from tests.cases import cases
+from tests.fleets import check, fleet, healthy_node
 from tests.rules.firewalls import drops_of
 from tests.rules.port.fleets import contact, node_0_alone, worker_alone
 

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import Confidence, FactMissing, PortHolder
-from allready.testing import check, fleet, healthy_roll
+from tests.fleets import check, fleet, healthy_roll
 from tests.rules.port.fleets import contact, worker_alone
 
 

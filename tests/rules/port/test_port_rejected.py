@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import Caller, Confidence, FactMissing, RollCall
-from allready.testing import check, claim, fleet
+from tests.fleets import check, claim, fleet
 from tests.rules.port.fleets import contact, worker_alone
 
 

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import FactMissing, MasterPortFacts, PortHolder
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 
 TAKEN = MasterPortFacts(
     port=29500,

@@ -1,5 +1,5 @@
 from allready.model import FactMissing, MasterPortFacts
-from allready.testing import check, fleet
+from tests.fleets import check, fleet
 
 
 def test_says_why_node_0_cannot_listen() -> None:

@@ -2,7 +2,7 @@ from msgspec.structs import replace
 
 from allready.judging.registry import load
 from allready.model import FactMissing, MasterPortFacts, PortHolder, RollCall
-from allready.testing import check, claim, fleet
+from tests.fleets import check, claim, fleet
 from tests.rules.port.fleets import worker_alone
 
 STALE = MasterPortFacts(

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import Caller, RollCall
-from allready.testing import check, fleet, healthy_roll
+from tests.fleets import check, fleet, healthy_roll
 
 
 def with_callers(*callers: Caller) -> RollCall:

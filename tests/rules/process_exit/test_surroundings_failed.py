@@ -2,8 +2,8 @@ import pytest
 from msgspec.structs import replace
 
 from allready.model import Confidence, FaultClass, Live, Role
-from allready.testing import check
 from tests.cases import cases
+from tests.fleets import check
 from tests.rules.runs import ask, at, death, event, group, run_fleet
 
 REACH = (

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from allready.judging.engine import Outcome
 from allready.model import Fleet, Lag, NodeStatus, RunEvidence, SocketRow
 from allready.model.live import GroupMark
-from allready.testing import check
+from tests.fleets import check
 from tests.rules.link.wires import NOW, Pair, job, neighbours, row, status
 
 SECONDS = 6.0

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import NodeStatus
-from allready.testing import check
+from tests.fleets import check
 from tests.rules.link.wires import NOW
 
 from .moving import SLOW_JOB, ask, late, moving

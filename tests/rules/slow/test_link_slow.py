@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from allready.testing import check
+from tests.fleets import check
 from tests.rules.link.wires import DEAD
 
 from .moving import OTHERS, SLOW, SLOW_JOB, SLOW_NOTICE, ask, moving, without_paces

@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from allready.testing import check
+from tests.fleets import check
 
 from .moving import EVEN, SLOW_JOB, ask, late, moving, paces, without_paces
 

@@ -58,11 +58,7 @@ class Machine:
         self._memo: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """What the pickle holds, or as much of it as stands before the first damage.
-
-        Raises:
-            RefusedError: a token that imports, calls or builds.
-        """
+        """What the pickle holds, or as much of it as stands before the first damage."""
         data = self.data
         tokens = 0
         try:
@@ -85,7 +81,7 @@ class Machine:
                 elif does is not None:
                     does(self)
         except _CutError:
-            self.problem = f"the file ends after {len(data):,} bytes, inside the dump"
+            self.problem = f"the file ends after {len(data):,} bytes"
             self.is_cut = True
         except _MalformedError as error:
             self.problem = f"damaged at byte {self.at}: {error}"

@@ -61,7 +61,6 @@ def read_dump(data: bytes, source: str, *, name_hint: str) -> Reading:
 
     Args:
         data: the file; of more than 16 MiB (pickle) or 12 MiB (JSON) only the beginning is read.
-        source: its name for the report.
         name_hint: its path, which may tell the rank; believed unless the content says otherwise.
     """
     problems: list[str] = []
@@ -277,7 +276,7 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
     for name, label in columns.labels.items():
         if name not in groups:
             groups[name] = (_label(label), ())
-    problems = [part.problem.replace("inside the dump", f"after {columns.num_entries} entries")] if part.problem else []
+    problems = [f"{part.problem}, after {columns.num_entries} entries"] if part.problem else []
     if columns.num_unreadable and not part.is_cut:
         problems.append(f"{columns.num_unreadable} entries are none")
     if columns.num_skipped:
@@ -285,7 +284,8 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
     rank, doubt = _rank(part.rank if part.rank is not None else rank_in_name(name_hint), groups, columns)
     problems += [doubt] if doubt else []
     backend = next((b for b in columns.backends if b != "c10d"), "".join(columns.backends[:1]))
-    first = columns.first_record
+    # The recorder can be reset, and counts its records anew then; groups do not.
+    is_from_start = columns.first_record == 0 and all(ring.seq[0] <= 1 for ring in columns.rings.values())
     dump = FlightDump(
         origin=Origin(source=source, rank=rank),
         rank=rank,
@@ -294,8 +294,7 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
         groups=groups,
         status=_status(value.get("pg_status"), groups, columns),
         **{name: getattr(columns, name) for name in Columns.__struct_fields__ if name in FlightDump.__struct_fields__},
-        lib_version=_text(value.get("comm_lib_version", value.get("nccl_version"))) or None,
-        is_whole=first == 0 and not part.is_cut and not columns.num_unreadable and _from_start(columns),
+        is_whole=is_from_start and not part.is_cut and not columns.num_unreadable,
         is_cut=part.is_cut,
         completes_by_retirement=(
             columns.has_retired and not columns.has_states and backend not in _BACKENDS_WITH_STATES
@@ -303,11 +302,6 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
         problem="; ".join(problems) or None,
     )
     return dump, columns.num_unreadable
-
-
-def _from_start(columns: Columns) -> bool:
-    """The recorder can be reset, and counts its records anew then; groups do not."""
-    return all(ring.seq[0] <= 1 for ring in columns.rings.values())
 
 
 def _text(value: Any) -> str:

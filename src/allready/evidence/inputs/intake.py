@@ -54,11 +54,7 @@ class Intake:
         return num
 
     def read_exactly(self, num_bytes: int) -> bytes:
-        """`num_bytes` bytes.
-
-        Raises:
-            DamagedError: there are fewer.
-        """
+        """`num_bytes` bytes."""
         parts, left = [], num_bytes
         while left:
             part = self.read(left)
@@ -74,11 +70,7 @@ class Intake:
         self.position -= len(data)
 
     def skip(self, num_bytes: int) -> None:
-        """Pass over bytes, by seeking where the feed can.
-
-        Raises:
-            DamagedError: there are fewer.
-        """
+        """Pass over bytes, by seeking where the feed can."""
         passed = min(num_bytes, len(self._ahead))
         self._ahead = self._ahead[passed:]
         self.position += passed

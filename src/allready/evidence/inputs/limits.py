@@ -45,11 +45,7 @@ class Budget:
         self.num_in += num_bytes
 
     def gave(self, num_bytes: int, codec: str) -> None:
-        """Count bytes that a decompressor gave.
-
-        Raises:
-            TooMuchError: it is too much by now.
-        """
+        """Count bytes that a decompressor gave."""
         self.num_out += num_bytes
         if self.num_out > self.limits.total_bytes:
             raise TooMuchError(f"unfolds into more than {self.limits.total_bytes / GIB:.0f} GiB; the rest was not read")
@@ -61,11 +57,7 @@ class Budget:
             )
 
     def member(self) -> None:
-        """Count one member of an archive.
-
-        Raises:
-            TooMuchError: there are too many.
-        """
+        """Count one member of an archive."""
         self.num_members += 1
         if self.num_members > self.limits.num_members:
             raise TooMuchError(f"has more than {self.limits.num_members:,} members; the rest was not read")

@@ -40,12 +40,7 @@ def is_tar(head: bytes) -> bool:
 
 
 def members(intake: Intake, budget: Budget) -> Iterator[Member]:
-    """Every member that has a name, in order; each is gone when the next one is asked for.
-
-    Raises:
-        DamagedError: the archive ends in the middle, or a header makes no sense.
-        TooMuchError: the budget is used up.
-    """
+    """Every member that has a name, in order; each is gone when the next one is asked for."""
     name: str | None = None
     size: int | None = None
     is_sparse = False

@@ -23,8 +23,6 @@ def unpack(
     Nothing is written to disk.  Each source lives until the next one is asked for.
 
     Args:
-        found: what `find` found.
-        limits: how much it may unfold into.
         took: called with the number of bytes whenever some are read from the disk, for progress.
     """
     try:
@@ -41,11 +39,7 @@ def unpack(
 
 
 def _open(found: Found) -> tuple[io.FileIO, int | None, float | None]:
-    """The file, its size (None: a pipe that was given to us open) and its time.
-
-    Raises:
-        OSError: it cannot be opened, or is no plain file by now.
-    """
+    """The file, its size (None: a pipe that was given to us open) and its time."""
     if found.path == STDIN:
         return io.FileIO(sys.stdin.fileno(), closefd=False), None, None
     if found.is_open_pipe:
@@ -56,11 +50,7 @@ def _open(found: Found) -> tuple[io.FileIO, int | None, float | None]:
 
 
 def open_plain(path: str) -> io.FileIO:
-    """A plain file, unbuffered; never waits, not even where a pipe took its place since it was found.
-
-    Raises:
-        OSError: it cannot be opened, or is no plain file.
-    """
+    """A plain file, unbuffered; never waits, not even where a pipe took its place since it was found."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

@@ -96,12 +96,7 @@ class _Packed(Part):
 
 
 def members(intake: Intake, budget: Budget) -> Iterator[Member]:
-    """Every file in the archive, in order; each is gone when the next one is asked for.
-
-    Raises:
-        DamagedError: the archive ends in the middle, or a header makes no sense.
-        TooMuchError: the budget is used up.
-    """
+    """Every file in the archive, in order; each is gone when the next one is asked for."""
     is_open_ended = False
     while True:
         if is_open_ended:

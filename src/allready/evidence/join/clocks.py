@@ -31,7 +31,6 @@ def clock_offsets(
     """Every node's clock against that of the lowest node rank; nodes without a bound in both directions are left out.
 
     Args:
-        dumps: of all ranks.
         processes: with communicators whose init lines have times.
         node_of: rank -> node's key.
         order: node's key -> node rank.

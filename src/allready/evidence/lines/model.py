@@ -89,9 +89,9 @@ class Iterations(Struct, kw_only=True):
 class Scanned(Struct, kw_only=True):
     """One log, or a part of one.
 
-    `num_lines` = num_coll + num_blank + num_rest + num_interesting.  `lines` are the interesting ones that were kept
-    (the first and the last of them), in order; `num_interesting` counts all; `num_dropped` those that were left out
-    besides the `repeats`.  A line longer than `Limits.line_bytes` may be there more than once (its pieces).
+    `num_coll`, `num_blank` and `num_rest` lines are operations, empty or of no interest; of the others `lines` are
+    those that were kept (the first and the last of them), in order; `num_dropped` were left out besides the `repeats`.
+    A line longer than `Limits.line_bytes` may be there more than once (its pieces).
     `streams`: operations by process and communicator; `stream_tags`: who the prefix says wrote them, in that order.
     `last_lines`: "host:pid" -> its last line, operations included.
     `num_coll_apart`: operations that are in no stream because there were too many streams.
@@ -102,7 +102,6 @@ class Scanned(Struct, kw_only=True):
     num_coll: int = 0
     num_blank: int = 0
     num_rest: int = 0
-    num_interesting: int = 0
     num_dropped: int = 0
     num_coll_apart: int = 0
     lines: list[RawLine] = []

@@ -78,7 +78,6 @@ def scan(
 
     Args:
         on_bytes: called with the number of bytes that were read since its last call.
-        memory: what was learnt from other logs.
         use_lane: whether the fast lane (`lane`) may be used; it changes nothing but time.
 
     Raises:
@@ -208,7 +207,6 @@ class _Scan:
             num = run.match.num
             self._streams.add(*self._planned.targets_and_codes(run), numbers[first - plan.base :][:num], None)
             self._out.num_coll += num
-        self._out.num_interesting += len(plan.lines)
         self._out.num_blank += plan.num_blank
         self._out.num_lines += plan.num_lines
         self._out.num_bytes += chunk.length - self._feed.is_newline_added
@@ -354,7 +352,6 @@ class _Scan:
         out.num_coll += num_coll
         out.num_blank += num_blank
         out.num_rest += num_rest
-        out.num_interesting += len(lines) - num_coll - num_blank - num_rest
         out.num_coll_apart += int(np.count_nonzero(targets == APART))
         with_stream = np.flatnonzero(targets >= 0)
         if len(with_stream):

@@ -39,11 +39,8 @@ def interpret(
     """Everything that `source` contains.
 
     Args:
-        scanned: what the scanner kept of it.
-        source: its name, for the report.
         mtime_s: when the file was last written; it dates times without a year where no line has a full date.
         file_hints: whether the file's name may name the writer of lines that do not name it themselves.
-        memory: what was learnt from other logs.
     """
     memory = memory or LogMemory()
     parsed = ParsedLines(in_order(scanned), mtime_s, memory.fronts)

@@ -60,8 +60,6 @@ def from_lines(lines: Iterable[bytes]) -> Scanned:
             scanned.num_coll += 1
             offset += len(line)
             continue
-        else:
-            scanned.num_interesting += 1
         scanned.lines.append(RawLine(number=number, offset=offset, text=text))
         offset += len(line)
     return scanned

@@ -27,16 +27,11 @@ class Communicator(Struct, frozen=True, kw_only=True):
 
 
 class OperationsJoin(Struct, frozen=True, kw_only=True):
-    """What the COLL lines of all processes tell together.
-
-    `streams`: rank -> all of its process.  `num_unjoined`: streams that no communicator could be found for (logs
-    without Init lines, unknown ranks).
-    """
+    """What the COLL lines of all processes show together.  `streams`: rank -> all of its process."""
 
     progress: tuple[GroupProgress, ...] = ()
     communicators: tuple[Communicator, ...] = ()
     streams: Mapping[int, Sequence[OpStream]] = {}
-    num_unjoined: int = 0
 
 
 def join_operations(streams: Sequence[OpStream], processes: Sequence[ProcessRecord]) -> OperationsJoin:
@@ -46,19 +41,16 @@ def join_operations(streams: Sequence[OpStream], processes: Sequence[ProcessReco
     as every rank may have its own number of them.
 
     Args:
-        streams: of all sources.
         processes: merged, one per process; their communicators say which stream belongs to which.
     """
     gathered = gather_processes(streams, processes)
-    groups, num_unjoined = gather_groups(gathered)
     progress, communicators = [], []
-    for group in sorted(groups, key=lambda g: (g.is_child, -g.nranks, g.name)):
+    for group in sorted(gather_groups(gathered), key=lambda g: (g.is_child, -g.nranks, g.name)):
         found = {r: s for r, (_, _, s) in group.members.items() if s is not None}
         if not found:
             continue
         ranks = _ranks(group)
         if ranks is None:
-            num_unjoined += len(found)
             continue
         by_rank = {ranks[r]: s for r, s in sorted(found.items())}
         complete = _is_complete(group)
@@ -70,9 +62,7 @@ def join_operations(streams: Sequence[OpStream], processes: Sequence[ProcessReco
             )
         )
     of_process = {p.rank: list(p.streams.values()) for p in gathered if p.rank is not None and p.streams}
-    return OperationsJoin(
-        progress=tuple(progress), communicators=tuple(communicators), streams=of_process, num_unjoined=num_unjoined
-    )
+    return OperationsJoin(progress=tuple(progress), communicators=tuple(communicators), streams=of_process)
 
 
 def _ranks(group: Group) -> dict[int, int] | None:

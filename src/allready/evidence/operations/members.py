@@ -67,23 +67,20 @@ def _choose(choices: Sequence[Process], stream: OpStream) -> Process | None:
     return None
 
 
-def gather_groups(processes: Sequence[Process]) -> tuple[list[Group], int]:
-    """All communicators that can be joined, and how many streams could not be; sets the processes' global ranks."""
+def gather_groups(processes: Sequence[Process]) -> list[Group]:
+    """All communicators that can be joined; sets the processes' global ranks."""
     groups: dict[Key, Group] = {}
-    num_unjoined = 0
     world = max((c.nranks for p in processes for c in p.record.comms if c.parent is None), default=0)
     for process in processes:
         pointers = {c.comm for c in process.record.comms} | set(process.streams)
         for pointer in sorted(pointers):
-            stream = process.streams.get(pointer)
             comms = process.comms_of(pointer)
             keys = [_key(process, c, world) for c in comms]
             if not comms or any(k is None for k in keys):
-                num_unjoined += stream is not None
                 continue
             key = (*keys, "in turn") if len(set(keys)) > 1 else keys[0]
             assert key is not None
-            comm = comms[-1]
+            stream, comm = process.streams.get(pointer), comms[-1]
             is_whole = comm.parent is None and comm.nranks == world
             new = Group(_name(key), comm.nranks, is_child=comm.parent is not None, is_whole=is_whole)
             group = groups.setdefault(key, new)
@@ -92,7 +89,8 @@ def gather_groups(processes: Sequence[Process]) -> tuple[list[Group], int]:
                 group.members[comm.rank] = (process, comm, stream)
     found = list(groups.values())
     _set_ranks(processes, found)
-    return found, num_unjoined + _join_lonely(processes, found)
+    _join_lonely(processes, found)
+    return found
 
 
 def _num(stream: OpStream | None) -> int:
@@ -144,23 +142,19 @@ def _set_ranks(processes: Sequence[Process], groups: Sequence[Group]) -> None:
             process.rank = claimed
 
 
-def _join_lonely(processes: Sequence[Process], groups: list[Group]) -> int:
-    """Logs without Init lines: one communicator of equal size in every process, whose ranks are known otherwise.
-
-    Returns minus the number of streams that were joined.
-    """
+def _join_lonely(processes: Sequence[Process], groups: list[Group]) -> None:
+    """Logs without Init lines: one communicator of equal size in every process, whose ranks are known otherwise."""
     lonely = [p for p in processes if p.streams and not p.record.comms]
     sizes = {s.nranks for p in lonely for s in p.streams.values()}
     ranks = {p.rank for p in lonely}
     nranks = next(iter(sizes), None)
     if groups or nranks is None or len(sizes) > 1 or None in ranks or len(ranks) < len(lonely):
-        return 0
+        return
     if any(len(p.streams) > 1 or p.rank is None or p.rank >= nranks for p in lonely):
-        return 0
+        return
     group = Group("whole job", nranks, is_child=False, is_whole=True)
     for process in lonely:
         assert process.rank is not None
         stream = next(iter(process.streams.values()))
         group.members[process.rank] = (process, CommRecord(comm=stream.comm, rank=process.rank, nranks=nranks), stream)
     groups.append(group)
-    return -len(lonely)

@@ -16,12 +16,7 @@ MAX_UNLISTED = 20_000  # ranks that an answer counts but does not list, named on
 
 def answer_of(report: Mapping[str, Any], origin: Origin, problem: str | None) -> RasAnswer:
     """What one report says; anything of the wrong type is as if it were not there."""
-    answer = RasAnswer(
-        origin=origin,
-        time_s=parse_time(as_text(report.get("timestamp"))),
-        nccl_version=as_text(report.get("nccl_version"))[:60] or None,
-        problem=problem,
-    )
+    answer = RasAnswer(origin=origin, time_s=parse_time(as_text(report.get("timestamp"))), problem=problem)
     hosts: dict[tuple[str, int], tuple[str, int | None]] = {}
     dead: dict[tuple[str, int], None] = {}
     unlisted = MAX_UNLISTED

@@ -13,7 +13,7 @@ from allready.evidence.ras.common import MAX_RANKS, error_of_text, hash_name, op
 from allready.evidence.reading import RasAnswer
 from allready.model import Absence, Event, GroupProgress, Origin, Position
 
-VERSION = re.compile(r"NCCL version (\S{1,60}) compiled with CUDA \S+")
+VERSION = re.compile(r"NCCL version \S{1,60} compiled with CUDA \S+")
 _CUDA = re.compile(r"^CUDA runtime version \d+, driver version \d+$")
 _ROW = re.compile(
     r"^(?P<group>\d{1,7}) +(?P<comms>\d{1,7}) +(?P<nodes>\d{1,7}) +(?P<per_node>\d{1,7}(?:-\d{1,7})?)"
@@ -125,9 +125,7 @@ class TextReport:
         return self.answer
 
     def _header(self, text: str) -> bool:
-        if match := VERSION.search(text):
-            self.answer.nccl_version = match.group(1)
-        elif match := _ROW.match(text):
+        if match := _ROW.match(text):
             size = int(match["size"])
             if size <= MAX_RANKS and len(self._rows) < 100_000:
                 self._rows[int(match["group"])] = (size, int(match["comms"]), f"{match['status']} {match['errors']}")
@@ -139,7 +137,7 @@ class TextReport:
         elif match := _TOP.match(text):
             self._at = _State(top=match.group(1))
         else:
-            return bool(_CUDA.match(text))
+            return bool(_CUDA.match(text) or VERSION.search(text))
         return True
 
     def _process(self, text: str) -> bool:

@@ -1,12 +1,15 @@
 """What a process is doing by its stack, and the frame that says so."""
 
+import functools
 import re
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from allready.evidence.stacks.libraries import is_native, is_users
-from allready.evidence.stacks.patterns import meaning_of
+from allready.evidence.stacks.libraries import is_native, is_users, package_path
 from allready.model import Frame, ProcessStack, ThreadStack
 
 _STRENGTH = (
@@ -21,6 +24,8 @@ _NATIVE_WEAK = {"io", "network_wait", "subprocess_wait", "lock", "sleep"}
 _GROUP_STOP = re.compile(r"PtraceEvent\(.*\bSIGSTOP\b")
 """py-spy cannot halt a process that somebody has stopped already: it gets this event instead of its own."""
 
+_ENDS_OF_NAMES = (".part.0", ".isra.0", ".cold", ".constprop.0")
+
 
 class Activity(Struct, frozen=True, kw_only=True):
     """What the main thread does.
@@ -29,13 +34,12 @@ class Activity(Struct, frozen=True, kw_only=True):
     "import_or_compile", "tokenize", "cpu_work" (computing), "exit", "stopped" (SIGSTOP or a freezer), "user_idle"
     (waits in the user's own code: a sleep, a lock, a stopped process: Python's frames do not tell), "user_code" (is
     there, and the dump does not tell running from waiting: faulthandler), "unreadable".
-    `site`: the deciding frame, `file:line function`; `user_site`: the innermost frame of the user's own code.
+    `site`: the deciding frame, `file:line function`.
     `certain`: False where the frames only show that no library is entered; a built-in such as `.item()` has no frame.
     """
 
     kind: str
     site: str | None = None
-    user_site: str | None = None
     thread: str = ""
     certain: bool = True
 
@@ -50,10 +54,9 @@ def describe(stack: ProcessStack) -> Activity:
         return held or Activity(kind="unreadable")
     frames = thread.frames
     user = next((f for f in frames if is_users(f)), None)
-    user_site = _site(user) if user is not None else None
     held = _kernel_hold(stack.threads)
     if held is not None:
-        return Activity(kind=held.kind, site=user_site or held.site, user_site=user_site, thread=thread.name)
+        return Activity(kind=held.kind, site=_site(user) if user is not None else held.site, thread=thread.name)
     found = _strongest(_until_user(frames))
     if found is None or found[0] == "queue":
         outer = _around(frames)
@@ -62,13 +65,13 @@ def describe(stack: ProcessStack) -> Activity:
         kind, frame = found
         # A queue or a pipe is where data comes from in a training loop.
         kind = "data_loading" if kind == "queue" else kind
-        return Activity(kind=kind, site=_site(frame), user_site=user_site, thread=thread.name)
+        return Activity(kind=kind, site=_site(frame), thread=thread.name)
     where = user if user is not None else frames[0]
     kind = {"active": "cpu_work", "gil": "cpu_work", "idle": "user_idle"}.get(thread.state, "user_code")
     if all(is_native(f) for f in frames):
         kind = "unreadable"
     is_certain = thread.state == "gil"
-    return Activity(kind=kind, site=_site(where), user_site=user_site, thread=thread.name, certain=is_certain)
+    return Activity(kind=kind, site=_site(where), thread=thread.name, certain=is_certain)
 
 
 def kind_of_thread(thread: ThreadStack) -> str:
@@ -132,4 +135,42 @@ def _kernel_hold(threads: Sequence[ThreadStack]) -> Activity | None:
             kind = meaning_of(frame)
             if kind in {"stopped", "io"}:
                 return Activity(kind=kind, site=_site(frame), thread=thread.name)
+    return None
+
+
+class Meaning(NamedTuple):
+    """One row of `meanings.toml`: what a frame says its thread is doing.  Its expressions are compiled when needed."""
+
+    kind: str
+    files: str
+    functions: str
+
+
+@functools.cache
+def load() -> Mapping[str, Sequence[Meaning]]:
+    """The rows of both tables, "python" and "native"."""
+    text = resources.files("allready.evidence.stacks").joinpath("meanings.toml").read_text(encoding="utf-8")
+    return {table: [_row(entry) for entry in entries] for table, entries in tomllib.loads(text).items()}
+
+
+def _row(entry: Mapping[str, Any]) -> Meaning:
+    functions = "|".join(entry.get("functions", (".*",)))
+    return Meaning(entry["kind"], "|".join(entry.get("files", ("",))), rf"(?:{functions})")
+
+
+@functools.lru_cache(maxsize=4096)
+def meaning_of(frame: Frame) -> str | None:
+    """What one frame says by itself."""
+    if is_native(frame):
+        rows, file = load()["native"], frame.file.rpartition("/")[2]
+        name = frame.function.partition("(")[0]
+        for end in _ENDS_OF_NAMES:
+            name = name.removesuffix(end)
+        names = {name}
+    else:
+        rows, file = load()["python"], package_path(frame.file)
+        names = {frame.function, frame.function.rpartition(".")[2]}
+    for row in rows:
+        if re.search(row.files, file) and any(re.fullmatch(row.functions, name) for name in names):
+            return row.kind
     return None

@@ -38,9 +38,7 @@ class Calls:
     def blocking(self, call: "tuple[CodeType, int, dict[str, Any]] | None", *, is_jax_job: bool) -> str:
         """What kind of waiting the call may be: "torch", "gpu", "jax", or "" for none that concerns other ranks.
 
-        Args:
-            call: see `phase.Sight`.
-            is_jax_job: then a compiled function waits too, and such a function may have any name.
+        `is_jax_job`: then a compiled function waits too, and such a function may have any name.
         """
         if call is None:
             return ""

@@ -27,11 +27,7 @@ class BeaconCell(CellWriter):
     """The rank's side."""
 
     def __init__(self, path: str) -> None:
-        """Make the cell, or take over the one that is there.
-
-        Raises:
-            OSError: it cannot be made, or there is no room for it.
-        """
+        """Make the cell, or take over the one that is there."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.ftruncate(fd, SIZE_BYTES)
@@ -55,10 +51,5 @@ class BeaconCell(CellWriter):
         return ring if ring != words[8] else 0, dump if dump != words[9] else 0, stacks if stacks != words[10] else 0
 
     def answer(self, kind: str, number: int) -> None:
-        """What request `number` asked for has been written, or there is nothing to write.
-
-        Args:
-            kind: one of KINDS.
-            number: as `wanted` gave it.
-        """
+        """What request `number` asked for has been written, or there is nothing to write."""
         self._words[_DONE[kind]] = number

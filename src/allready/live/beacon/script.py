@@ -22,8 +22,6 @@ def run(
 
     Args:
         target: a script, a folder or archive with a `__main__.py`, a `.pyc`; or a module's name.
-        arguments: its own.
-        is_module: see above.
         known: names in `sys.modules` that plain Python has before a script's first line.
         beacon: notified when the script is through.
     """

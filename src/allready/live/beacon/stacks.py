@@ -25,10 +25,6 @@ def all_stacks(main: int, own_folder: str) -> bytes:
     """The stacks of all threads, the main one last; the innermost frame of each comes first.
 
     Left out are the thread that calls, and those that begin in `own_folder`.
-
-    Args:
-        main: the main thread's identity.
-        own_folder: ends with a slash.
     """
     frames = sys._current_frames()  # noqa: SLF001 - the documented way
     frames.pop(_thread.get_ident(), None)  # it holds this very dictionary

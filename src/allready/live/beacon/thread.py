@@ -38,11 +38,7 @@ _TASK_S = 0.0001
 
 
 def start(rank_dir: str) -> "Beacon":
-    """Come up in this process, before the script; called by the main thread.
-
-    Raises:
-        OSError: the folder is not there, or there is no room for a cell.
-    """
+    """Come up in this process, before the script; called by the main thread."""
     stacks = os.open(f"{rank_dir}/{names.STACKS}", _APPEND, 0o600)
     faulthandler.register(names.STACK_SIGNAL, file=stacks, all_threads=True, chain=False)
     if not faulthandler.is_enabled():  # by PYTHONFAULTHANDLER: then it writes to stderr, as the user wants
@@ -121,12 +117,7 @@ class Beacon:
     """All of it.  `begin`, `halt`: the threads come and go, as often as the script forks."""
 
     def __init__(self, rank_dir: str, stacks: int) -> None:
-        """Make the cell and write its first payload.
-
-        Args:
-            rank_dir: where the records go.
-            stacks: descriptor of the file that stacks are appended to.
-        """
+        """Make the cell and write its first payload."""
         self._stacks = stacks
         self._cell = BeaconCell(f"{rank_dir}/{names.CELL}")
         self._recorder = Recorder(rank_dir)

@@ -30,9 +30,7 @@ OWN_CHECKS = ("inlengthperrank[myrank] == outlengthperrank[myrank]",)
 def reading_of_ends(statuses: Mapping[int, NodeStatus], *, stopping_s: float | None) -> Reading:
     """The ends that agents saw, as one source; times on node 0's clock.
 
-    Args:
-        statuses: the newest of each node.
-        stopping_s: when the job was told to end; later ends were brought about by that.
+    `stopping_s`: when the job was told to end; later ends were brought about by that.
     """
     deaths = []
     for node, status in sorted(statuses.items()):
@@ -47,10 +45,8 @@ def reading_of_ends(statuses: Mapping[int, NodeStatus], *, stopping_s: float | N
 
 
 def _death(rank: RankStatus, node: int, offset_s: float) -> Death | None:
-    if not rank.is_gone or (rank.exit_code == 0 and not rank.signal):
-        return None
-    if rank.exit_code is None and not rank.signal:
-        return None  # gone, and its launcher has not told how
+    if not rank.is_gone or not (rank.exit_code or rank.signal):
+        return None  # alive, ended well, or gone and its launcher has not told how
     kind = "exit"
     if rank.oom_killed:
         kind = "oom"

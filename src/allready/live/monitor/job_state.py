@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from msgspec.structs import replace
 
@@ -59,20 +59,10 @@ class JobState:
 
     def begin(self, attempt: int) -> None:
         """Another attempt: nothing of the last one holds any more."""
+        for known in fields(self):
+            if known.name != "attempt":
+                getattr(self, known.name).clear()
         self.attempt = attempt
-        for known in (
-            self.statuses,
-            self.heard,
-            self.history,
-            self.answers,
-            self.answered,
-            self.readings,
-            self.lost,
-            self.ended_at,
-            self.last_marks,
-            self.shifts,
-        ):
-            known.clear()
 
     def take_answer(self, answer: NodeEvidence, now: float) -> bool:
         """Keep and read an answer; False for an old one."""

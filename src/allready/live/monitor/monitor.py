@@ -12,6 +12,7 @@ from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
 from allready.judging.registry import load
 from allready.judging.report_builder import ReportBuilder
+from allready.live.monitor.ends import STOPS
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.pace import PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of
@@ -55,11 +56,7 @@ class Judge:
 
     Args:
         hang_after_s: how long a wait may last that may end by itself; None: from the job's rhythm, 60 s at least.
-        world: the job's members, if they are known; otherwise as the words name them.
         started: when the job's report began; timezone-aware.
-        tool_version: for the report.
-        addresses: node -> its addresses, for rules about paths.
-        command: for the report.
     """
 
     def __init__(
@@ -159,7 +156,7 @@ class Judge:
         return model.Gather(
             number=self._number,
             why=self._suspicion.why,
-            keep=self._is_worth_keeping(),
+            keep=self._num_asked <= 2 or self._suspicion.kind == "ended" or self._standing.verdict is not None,
             with_dump=self._num_asked > 1 or self._suspicion.kind in {"digests", "ended", "left"},
         )
 
@@ -167,12 +164,6 @@ class Judge:
         """An order for evidence that is not the monitor's own idea; its answers count like all others."""
         self._number += 1
         return model.Gather(number=self._number, why=why, with_dump=with_dump)
-
-    def _is_worth_keeping(self) -> bool:
-        standing = self._standing.verdict
-        return (
-            self._num_asked <= 2 or self._suspicion is None or self._suspicion.kind == "ended" or standing is not None
-        )
 
     def _suspect(self, now: float) -> None:
         board = self._board
@@ -231,12 +222,7 @@ class Judge:
         return self._hang_after_s if self._asked_hang_after_s is None else self._asked_hang_after_s
 
     def judge(self, now: float, wall_s: float) -> model.Report | None:
-        """A new report when status or verdict changed, else None.
-
-        Args:
-            now: monotonic, the clock of `take_status`.
-            wall_s: node 0's time of day.
-        """
+        """A new report when status or verdict changed, else None."""
         self._suspect(now)
         every_s = EVERY_S if not self.is_calm else CALM_EVERY_S if self._is_news else CALM_MAX_S
         if self._judged is not None and now - self._judged < every_s:
@@ -261,12 +247,7 @@ class Judge:
         return self._publish(report, self._key(report), now)
 
     def freeze(self, now: float, wall_s: float) -> model.Report:
-        """The report of the moment at which a signal came: what is known now, ends of ranks included.
-
-        Args:
-            now: monotonic, of that moment.
-            wall_s: the same moment by node 0's clock.
-        """
+        """The report of the moment at which a signal came: what is known now, ends of ranks included."""
         self._suspect(now)
         report = self._judge(now, wall_s, with_ends=True)
         return self._publish(report, self._key(report), now)
@@ -397,11 +378,8 @@ class Judge:
         """Somebody failed, nobody asked for it, and nothing explains it."""
         if self._stopping is not None:
             return False
-        stops = {"SIGTERM", "SIGINT", "SIGHUP"}
         ranks = live.ranks().values()
-        return any((r.exit_code not in {None, 0} or r.signal) and r.signal not in stops for r in ranks) and not all(
-            r.signal in stops for r in ranks
-        )
+        return any((r.exit_code not in {None, 0} or r.signal) and r.signal not in STOPS for r in ranks)
 
 
 def visible_of(run: model.RunEvidence) -> dict[Layer | None, float]:

@@ -10,8 +10,6 @@ from allready.model import Absence, GroupMark, GroupProgress, NodeStatus, Operat
 
 WORLD = "default_pg"
 MUTE_S = 0.8
-
-
 TAIL_CHARS = 200_000
 _NUMBERS = re.compile(
     r'"collective_seq_id":(\d{1,15}),[^{}]{0,2000}?"op_id":(\d{1,15}),[^{}]{0,2000}?"process_group":\["([^"]{0,200})"'
@@ -39,9 +37,7 @@ def progress_of(
     """One `GroupProgress` per group that any rank speaks of; numbers from marks, names and places from rings.
 
     Args:
-        statuses: the newest of each node.
         flight: the join of the rings that were gathered; older than the marks or newer.
-        world_size: of the job.
         last_marks: rank -> what it said last of its groups, if it says nothing now.
         shifts: rank -> group -> see `shifts_of`.
     """
@@ -111,10 +107,7 @@ def _group(
 
 def _is_mute(rank: RankStatus) -> bool:
     """Its last word may be from any moment before it fell silent."""
-    return (
-        rank.process_state not in {ProcessState.RUNNING, ProcessState.SLEEPING}
-        or (rank.heartbeat_age_s or 0.0) > MUTE_S
-    )
+    return rank.process_state not in ProcessState.ABLE or (rank.heartbeat_age_s or 0.0) > MUTE_S
 
 
 def _forget_stale(positions: dict[int, Position], mute: set[int]) -> None:

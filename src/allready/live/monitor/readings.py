@@ -140,8 +140,8 @@ def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> 
 
 def _is_at_the_end(death: Death, log: str) -> bool:
     """Whether the error is the last thing that the rank said; what libraries say while they are unloaded may follow."""
-    word = death.text.partition(";")[0][:60]
-    return bool(word) and any(word in line for line in log.rstrip().splitlines()[-LAST_LINES:])
+    words = [text[:60] for text in (death.text, death.last_error) if text]
+    return any(word in line for line in log.rstrip().splitlines()[-LAST_LINES:] for word in words)
 
 
 def _owned(death: Death, one: RankEvidence, whose: Whose) -> Death:

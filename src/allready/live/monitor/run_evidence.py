@@ -28,9 +28,6 @@ def run_evidence_of(
     """Join what is known now.
 
     Args:
-        board: all words and answers.
-        world: the job's members.
-        now: monotonic; for the age of answers.
         stopping_s: when the job was told to end (wall clock), if it was.
         lags: lateness, from the operations that agents tell every second.
         digests: operations that differ by the same.

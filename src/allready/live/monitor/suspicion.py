@@ -44,9 +44,7 @@ def suspect(
     """The gravest thing that looks wrong, None when nothing does.
 
     Args:
-        statuses: the newest of each node.
         heard_s: node -> seconds since its last word.
-        lost: nodes whose connection has ended.
         has_other_digests: operations of equal number differ between ranks.
         rhythm_s: group -> usual time between its operations, 0 where not known.
     """

@@ -36,8 +36,7 @@ class BeaconCellReader(CellReader):
     def request(self, *kinds: str) -> int | None:
         """Ask for fresh records; the request's number, None when there is no cell to write to.
 
-        Args:
-            kinds: of KINDS.  A dump is written after a ring, and only where that is asked for too.
+        `kinds`: of KINDS.  A dump is written after a ring, and only where that is asked for too.
         """
         words = self.words()
         if words is None:

@@ -18,7 +18,7 @@ from allready.live.beacon import names
 from allready.live.node.kernel import KernelLog, chosen
 from allready.live.node.rank import RankWatch
 from allready.live.node.stacks import StackFile, child_head, head, spy, spy_program
-from allready.live.node.tails import newest, tail
+from allready.live.node.tails import modified_s, newest, tail
 from allready.model import ProcessState
 from allready.model.live import ChildRow, RankEvidence
 from allready.proc.process import has_handler, read_small, read_stat, wchan_of
@@ -92,7 +92,7 @@ class Gathering(Struct):
         for kind in self._kinds:
             if rank.cell.is_answered(number, kind):
                 self._fresh.add((rank.handle.rank, kind))
-        if rank.status.process_state not in {ProcessState.RUNNING, ProcessState.SLEEPING}:
+        if rank.status.process_state not in ProcessState.ABLE:
             return True  # it cannot, and is not waited for
         return all((rank.handle.rank, kind) in self._fresh for kind in self._kinds)
 
@@ -198,20 +198,10 @@ class Gathering(Struct):
         loaders = []
         for number, file in self._files.items():
             rank = next(r for r in self.ranks if r.handle.rank == number)
-            if rank.handle.pid in file.refused and rank.status.process_state in {
-                ProcessState.RUNNING,
-                ProcessState.SLEEPING,
-            }:
+            if rank.handle.pid in file.refused and rank.status.process_state in ProcessState.ABLE:
                 wanted.append(rank.handle.pid)
-            loaders.append(
-                [
-                    row.pid
-                    for row in rank.family.rows()
-                    if row.role == "loader"
-                    and row.state in {ProcessState.RUNNING, ProcessState.SLEEPING}
-                    and row.pid not in file.waiting
-                ]
-            )
+            able = [row for row in rank.family.rows() if row.state in ProcessState.ABLE]
+            loaders.append([row.pid for row in able if row.role == "loader" and row.pid not in file.waiting])
         for at in range(max(map(len, loaders), default=0)):
             wanted += [pids[at] for pids in loaders if at < len(pids)]
         if not wanted:
@@ -232,16 +222,9 @@ def _is_outdated(folder: Path) -> bool:
     A dump is written right after a ring, on demand; the last ring of a rank that leaves its script has the call that it
     left for, and a dump of an earlier question has not.
     """
-    rings = [_modified_s(path) for path in (folder / names.RING, folder / names.CPU_RING)]
-    dumps = [_modified_s(path) for path in (folder / names.DUMP, folder / names.CPU_DUMP)]
+    rings = [modified_s(path) for path in (folder / names.RING, folder / names.CPU_RING)]
+    dumps = [modified_s(path) for path in (folder / names.DUMP, folder / names.CPU_DUMP)]
     return max(dumps) < max(rings)
-
-
-def _modified_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _with_handler(rank: RankWatch, number: int) -> list[int]:
@@ -253,7 +236,7 @@ def _with_handler(rank: RankWatch, number: int) -> list[int]:
     return [
         row.pid
         for row in rows
-        if row.state in {ProcessState.RUNNING, ProcessState.SLEEPING}
+        if row.state in ProcessState.ABLE
         and row.role != "compiler"
         and has_handler(row.pid, number)
         and (stat := read_stat(row.pid)) is not None

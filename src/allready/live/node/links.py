@@ -78,11 +78,7 @@ class LinkWatch:
         self._addresses: tuple[str, ...] = ()
 
     def sample(self, *, timeout_s: float) -> tuple[LinkRow, ...]:
-        """All interfaces now.
-
-        Raises:
-            FactUnavailable: the kernel does not answer.
-        """
+        """All interfaces now."""
         found = links(timeout_s=timeout_s)
         self._take_slow(time.monotonic())
         return tuple(replace(link, speed_mbit_per_s=self._speeds.get(link.name)) for link in found)

@@ -41,15 +41,13 @@ STARTING = frozenset({"starting", "importing", "joining"})
 
 
 class NodeObserver:
-    """The eyes of one agent.  `close` ends its threads, its child and its descriptors."""
+    """The eyes of one agent.  `close` ends its threads, its child and its descriptors.
+
+    The others raise DeadlineExceeded when another call has been going on for too long (the machine hangs).
+    """
 
     def __init__(self, *, node_rank: int, name: str, run_dir: Path, with_gpu: bool | None = None) -> None:
-        """Nothing is sampled yet.
-
-        Args:
-            run_dir: the private folder in which every rank has its own (`live.run_paths`).
-            with_gpu: ask NVML; None: if there is a driver.
-        """
+        """In `run_dir` every rank has its own folder.  `with_gpu`: ask NVML; None: if there is a driver."""
         self._node_rank = node_rank
         self._name = name
         self._run_dir = run_dir
@@ -76,11 +74,7 @@ class NodeObserver:
         self._owned: dict[int, Owner] = {}
 
     def set_ranks(self, ranks: Mapping[int, RankHandle], attempt: int) -> None:
-        """An attempt's ranks were started; those before it are forgotten.
-
-        Raises:
-            DeadlineExceeded: another call has been going on for too long (the machine hangs).
-        """
+        """An attempt's ranks were started; those before it are forgotten."""
         with self._gathering.held(GATHERING_S), self._lock.held(LOCK_S):
             for watch in self._ranks.values():
                 watch.close()
@@ -100,11 +94,7 @@ class NodeObserver:
         self._ends.append(end)
 
     def sample(self, now_s: float) -> NodeStatus:
-        """The node now.  `now_s`: wall clock, as the status is to be dated.
-
-        Raises:
-            DeadlineExceeded: another call has been going on for too long (the machine hangs).
-        """
+        """The node now.  `now_s`: wall clock, as the status is to be dated."""
         with self._lock.held(LOCK_S):
             status = self._sample(now_s)
             self._is_news, self._is_unsaid = self._is_unsaid, False
@@ -118,9 +108,6 @@ class NodeObserver:
         """Everything that can be had within the deadline, as the answer to question `number`.
 
         What could not be had is in `problems`.  Ranks are not slowed down beyond writing their stacks and records.
-
-        Raises:
-            DeadlineExceeded: another call has been going on for too long (the machine hangs).
         """
         until = time.monotonic() + deadline_s
         with self._gathering.held(max(deadline_s, GATHERING_S)):
@@ -172,9 +159,6 @@ class NodeObserver:
         """Write evidence as files that `allready diagnose` reads, see `node.keep`: whole or not at all.
 
         The ends of logs are written only where the whole logs are not kept near (up to two folders above).
-
-        Raises:
-            OSError: it could not be written; what was there before is still there.
         """
         near = (folder, *list(folder.parents)[:2])
         whole = {
@@ -262,11 +246,7 @@ class NodeObserver:
         alive = [watch for watch in ranks if watch.is_alive()]
         if not alive or any(watch.status.phase in STARTING for watch in alive):
             return ""
-        pids = [
-            watch.handle.pid
-            for watch in alive
-            if watch.status.process_state in {ProcessState.RUNNING, ProcessState.SLEEPING}
-        ]
+        pids = [watch.handle.pid for watch in alive if watch.status.process_state in ProcessState.ABLE]
         left = round_.until - time.monotonic()
         text, why = self._ras.ask(pids, self._owned, timeout_s=min(1.0, max(0.0, left - 0.2)))
         if why:
@@ -284,11 +264,6 @@ class DeadlineLock:
 
     @contextlib.contextmanager
     def held(self, timeout_s: float) -> Iterator[None]:
-        """Have it for the block.
-
-        Raises:
-            DeadlineExceeded: another thread has had it for so long.
-        """
         with self.wanted(timeout_s) as is_held:
             if not is_held:
                 raise DeadlineExceeded(f"{self._what} has been going on for more than {timeout_s:.1f} s")

@@ -94,7 +94,6 @@ def path_sizes(wanted: Mapping[str, str], *, without_steps: Collection[str] = ()
     Takes at most 0.9 s, much less where the longest packets are answered.
 
     Args:
-        wanted: remote address -> own address.
         without_steps: addresses of which only the shortest and the longest are tried.
     """
     hosts = [

@@ -77,12 +77,7 @@ class RankWatch:
         return not self.status.is_gone
 
     def sample(self, now_s: float, shared: "Shared", *, gpu: GpuNow | None, is_full: bool) -> RankStatus:
-        """See how it is.
-
-        Args:
-            now_s: monotonic.
-            is_full: also list its descendants and its control groups anew.
-        """
+        """See how it is.  `is_full`: also list its descendants and its control groups anew."""
         stat = read_stat(self.handle.pid)
         if stat is not None and self.process not in (None, stat.id):
             stat = None  # the pid was reused

@@ -210,14 +210,8 @@ def _number(entry: Entry) -> int:
 
 
 def _as_recorded(entry: Entry) -> dict[str, Any]:
-    return {
-        "collective_seq_id": entry.collective_seq_id,
-        "profiling_name": entry.profiling_name,
-        "input_sizes": entry.input_sizes,
-        "input_dtypes": entry.input_dtypes,
-        "output_sizes": entry.output_sizes,
-        "output_dtypes": entry.output_dtypes,
-    }
+    names = ("collective_seq_id", "profiling_name", "input_sizes", "input_dtypes", "output_sizes", "output_dtypes")
+    return {name: getattr(entry, name) for name in names}
 
 
 def _seconds(time_ns: int | None) -> float:

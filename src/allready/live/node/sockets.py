@@ -78,10 +78,6 @@ def trouble(row: SocketRow) -> tuple[int, ...]:
 
 
 def listeners(port: int, *, timeout_s: float) -> tuple[int, ...]:
-    """Inodes of the sockets that listen on a port, of any process.
-
-    Raises:
-        FactUnavailable: the kernel does not answer.
-    """
+    """Inodes of the sockets that listen on a port, of any process."""
     rows = connections(timeout_s=timeout_s, states=LISTENING)
     return tuple(inode for inode, row in rows if row.local_port == port)

@@ -81,11 +81,6 @@ class StackFile(Struct):
     """The stacks of one rank and then of those of its children that have inherited its handler, with the file.
 
     They are asked one after the other, since what they write does not name its writer.
-
-    Args:
-        path: the file.
-        number: of the signal.
-        pid, pidfd, cell: the rank's.
     """
 
     path: Path

@@ -12,8 +12,7 @@ MAX_FILES = 64
 def tail(path: Path | str | None, *, most_bytes: int = TAIL_BYTES, start: int = 0, stop: int | None = None) -> str:
     """The end of a regular file, undecodable bytes replaced, without a line that is cut in front; "" if there is none.
 
-    Args:
-        start, stop: the part of the file that is meant; by default all of it.
+    `start`, `stop`: the part of the file that is meant; by default all of it.
     """
     if path is None:
         return ""
@@ -61,3 +60,11 @@ def size_of(path: Path | str) -> int:
         return os.stat(path).st_size  # noqa: PTH116
     except OSError:
         return 0
+
+
+def modified_s(path: Path) -> float:
+    """When a file was written last (wall clock); 0 when it is not there."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

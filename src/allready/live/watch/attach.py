@@ -95,11 +95,7 @@ class Attachment:
             time.sleep(ASK_AGAIN_S)
 
     def gather(self) -> str:
-        """Ask for stacks and records of all ranks; the folder that will have them in a moment, "" without ranks.
-
-        Raises:
-            NotAnsweringError: as `read`.
-        """
+        """Ask for stacks and records of all ranks; the folder that will have them in a moment, "" without ranks."""
         return str(self._ask({"op": "gather"}).get("folder", ""))
 
     def close(self) -> None:

@@ -24,9 +24,6 @@ _BINARY = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x1f\x8b", b"\x
 def bundle(root: Path, target: Path, *, cancel: threading.Event | None = None) -> Path:
     """Write `target` (a .tar.gz, for its owner only) from everything below `root`.
 
-    Args:
-        cancel: set by another thread to give up.
-
     Raises:
         OSError: `target` cannot be written, already exists, or it was cancelled; then nothing of it remains.
     """

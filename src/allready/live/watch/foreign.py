@@ -41,11 +41,6 @@ class ForeignJob:
     """The `View` of one such job; `close` at the end."""
 
     def __init__(self, job: WatchedJob, found: FoundJob) -> None:
-        """Nothing is sampled yet.
-
-        Raises:
-            OSError: no folder for temporary files.
-        """
         self.job = job
         self._pids = {rank: pid for rank, (pid, _) in found.members.items()}
         self._run_dir = make_run_dir("watch")
@@ -66,11 +61,7 @@ class ForeignJob:
     def sample(self, *, ras_s: float = 0.0) -> WatchState | None:
         """The job as /proc, the sockets and RAS show it now; None when every rank has ended.
 
-        Args:
-            ras_s: so long for RAS; what comes later is in a later sample.
-
-        Raises:
-            DeadlineExceeded: the machine hangs.
+        `ras_s`: so long for RAS; what comes later is in a later sample.
         """
         now_s = time.time()
         status = self._observer.sample(now_s)
@@ -104,12 +95,7 @@ class ForeignJob:
         return folder, tuple(Remark(key="missing", values={"why": why}) for why in self.gather_into(folder))
 
     def gather_into(self, folder: Path) -> tuple[str, ...]:
-        """The same in a folder that is there; what could not be had.
-
-        Raises:
-            OSError: the folder cannot be written.
-            DeadlineExceeded: the machine hangs.
-        """
+        """The same in a folder that is there; what could not be had."""
         self._number += 1
         evidence = self._observer.gather(self._number, deadline_s=GATHER_S, with_dump=False)
         self._observer.keep(evidence, folder)
@@ -199,11 +185,8 @@ def remarks_of(answer: RasAnswer) -> tuple[Remark, ...]:
 def problems_of(evidence: NodeEvidence) -> tuple[str, ...]:
     """What could not be had; why py-spy may not attach, where that is the reason."""
     found = list(evidence.problems)
-    blind = [
-        r
-        for r in evidence.ranks
-        if not r.stack and r.why_no_stack and r.status.process_state in {ProcessState.RUNNING, ProcessState.SLEEPING}
-    ]
+    able = [r for r in evidence.ranks if r.status.process_state in ProcessState.ABLE]
+    blind = [r for r in able if not r.stack and r.why_no_stack]
     if blind and evidence.has_spied:
         scope = read_text("/proc/sys/kernel/yama/ptrace_scope", 16).strip()
         why = f" (kernel.yama.ptrace_scope is {scope}: as root it may)" if scope not in {"", "0"} else ""

@@ -25,11 +25,7 @@ CANCEL_S = 6.0
 def full_screen(
     view: View, poller: Poller, stream: TextIO, *, language: str, coloured: bool, note: str = ""
 ) -> Literal["over", "quit"]:
-    """Show until the job is over, or q.  Ctrl-C raises KeyboardInterrupt as ever; the terminal is back by then.
-
-    Args:
-        note: to be read at first.
-    """
+    """Show until the job is over, or q.  Ctrl-C raises KeyboardInterrupt as ever; the terminal is back by then."""
     with _Work(view, language) as work, Keyboard() as keyboard, Screen(stream) as screen:
         message, message_s, first, left = note, time.monotonic(), 0, 0
         painted_s, number, columns_lines = float("-inf"), -1, (0, 0)

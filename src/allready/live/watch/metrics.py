@@ -112,11 +112,6 @@ class MetricsServer:
     """Serves `text()` at http://HOST:PORT/metrics from threads of its own; `close` ends them."""
 
     def __init__(self, text: Callable[[], str], *, port: int, host: str = "127.0.0.1") -> None:
-        """Bind.
-
-        Raises:
-            OSError: the port is taken, or not allowed.
-        """
 
         class Handler(BaseHTTPRequestHandler):
             timeout = REQUEST_S

@@ -116,26 +116,14 @@ def picture(
     left = len(rows) - first - len(shown)
     texts = [headings(language), *(cells(line, language) for line in shown)]
     chosen = fitting(texts, columns)
-    body = (
-        [
-            (
-                shorten(GAP.join(pad(row[i], wide) for i, wide in chosen).rstrip(), columns),
-                "dim" if number == 0 else "bad" if shown[number - 1].is_odd else "",
-            )
-            for number, row in enumerate(texts)
-        ]
-        if rows
-        else []
-    )
+    body = []
+    if rows:
+        kinds = ["dim", *("bad" if line.is_odd else "" for line in shown)]
+        aligned = [GAP.join(pad(row[i], wide) for i, wide in chosen).rstrip() for row in texts]
+        body = [(shorten(text, columns), kind) for text, kind in zip(aligned, kinds, strict=True)]
     if len(rows) > len(shown):
-        body.append(
-            (
-                shorten(
-                    ui("watch.rows", language, first=first + 1, last=first + len(shown), number=len(rows)), columns
-                ),
-                "dim",
-            )
-        )
+        more = ui("watch.rows", language, first=first + 1, last=first + len(shown), number=len(rows))
+        body.append((shorten(more, columns), "dim"))
     every = [*top, *body, *foot][:lines]
     return [_styled(encodable(text, encoding), kind, coloured) for text, kind in every], left
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from allready.errors import AllreadyError
+from allready.live.node.tails import modified_s
 from allready.live.watch.attach import Attachment, NotAnsweringError, is_alive
 from allready.live.watch.bundle import bundle, bundle_name
 from allready.live.watch.choose import choose
@@ -19,46 +20,28 @@ MAX_SAMPLE_S = 5.0
 
 
 class View(Protocol):
-    """What the commands need of a job."""
+    """What the commands need of a job.  All raise AllreadyError where it is there and does not answer."""
 
     job: WatchedJob
 
     def read(self) -> WatchState | None:
-        """The job now; None when it is over.
-
-        Raises:
-            AllreadyError: it is there and does not answer.
-        """
+        """The job now; None when it is over."""
 
     def read_once(self) -> WatchState | None:
         """The same for a single sample: waits for what takes a moment."""
 
     def gather(self) -> tuple[Path | None, tuple[Remark, ...]]:
-        """Have stacks and records written; their folder (None: there are no ranks to ask), and what was not had.
-
-        Raises:
-            AllreadyError: it does not answer.
-            OSError: the folder cannot be written.
-        """
+        """Have stacks and records written; their folder (None: there are no ranks to ask), and what was not had."""
 
     def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
-        """Gather, and put all that there is of the job into one archive in the working directory.
-
-        Raises:
-            AllreadyError, OSError: as `gather`; the archive cannot be written.
-        """
+        """Gather, and put all that there is of the job into one archive in the working directory."""
 
     def close(self) -> None:
         """End; the job is not touched."""
 
 
 def open_view(wanted: str | None) -> View:
-    """The view of the job that is meant, see `choose`.
-
-    Raises:
-        UsageError: none is meant, or several are.
-        OSError: no folder for temporary files.
-    """
+    """The view of the job that is meant, see `choose`."""
     job, found = choose(wanted)
     if found is None:
         return RunView(job)
@@ -174,15 +157,8 @@ def _is_written(folder: Path, asked_s: float) -> bool:
     """Wait until every node that writes here has written its answer; whether one has."""
     deadline = time.monotonic() + EVIDENCE_S
     while time.monotonic() < deadline:
-        fresh = [_changed_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*")]
+        fresh = [modified_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*")]
         if fresh and all(fresh):
             return True
         time.sleep(EVIDENCE_POLL_S)
-    return any(_changed_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*"))
-
-
-def _changed_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    return any(modified_s(node / "status.json") >= asked_s - 0.05 for node in folder.glob("node*"))

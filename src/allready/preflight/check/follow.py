@@ -36,11 +36,7 @@ async def follow(
     """Take part in every stage that node 0 starts, until its result.
 
     Args:
-        node: this node's end of the channel.
         facts: this node's own; awaited where a stage needs them, and left as they are on cancellation.
-        narrator: gets the live lines of the stages.
-        on_interim: gets node 0's reports of the roll call.
-        on_stage: gets the name of each stage as this node enters it.
 
     Raises:
         ExchangeError: the connection to node 0 broke, or node 0 fell silent in the middle of a stage.

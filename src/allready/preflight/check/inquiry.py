@@ -42,7 +42,6 @@ class Inquiry:
         """Judge the fleet as it stands.
 
         Args:
-            fleet: all evidence so far.
             waiting: the roll call is still open.
             visible_since: when a fault could first be seen (the start of the last node present).
             unchecked_stages: stages that were asked for and not done -> why; they forbid "healthy".
@@ -100,9 +99,7 @@ class Inquiry:
 def world_of(roll: RollCall, *, nproc_default: int) -> World:
     """The members of the roll with their ranks, numbered node by node as torchrun does.
 
-    Args:
-        roll: who is here.
-        nproc_default: ranks per node to assume for nodes that have not come.
+    `nproc_default`: ranks per node to assume for nodes that have not come.
     """
     claims = {c.node_rank: c for c in roll.claims if c.refused is None}
     nodes: list[WorldNode] = []

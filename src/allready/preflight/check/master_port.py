@@ -35,8 +35,7 @@ class MasterPort:
     async def open(self, *, on_taken: Callable[[float], None]) -> bool:
         """Open it, also when its holder ends within a few seconds; False when it stays taken.
 
-        Args:
-            on_taken: called after every try that failed, with the seconds since the first.
+        `on_taken`: called after every try that failed, with the seconds since the first.
         """
         loop = asyncio.get_running_loop()
         began = loop.time()

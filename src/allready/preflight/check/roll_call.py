@@ -41,7 +41,6 @@ class RollCaller:
     """One meeting.  `open_port`, `call_roll`, then as the caller likes; the caller closes `hub`.
 
     Args:
-        context: of this node.
         is_complete: whether the roll may be closed as it stands.
         on_message: gets messages that are not the roll call's own: (node rank, kind, body).
         gives_ranks: nodes may leave their rank to node 0.

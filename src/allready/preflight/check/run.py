@@ -29,13 +29,8 @@ async def check(
     """One check on this node, from the first try to the final report.
 
     Args:
-        request: what to do.
-        host: this machine.
-        name: this node's name in messages.
         instance: random; tells this process from any other.
         inquiry: keeps the standing verdict, also for a caller that interrupts.
-        publish: gets every report, interim and final.
-        narrator: gets the live lines.
         where: is given a function that says which stage the check is in.
     """
     launch = request.launch

@@ -5,7 +5,6 @@ Rules judge all evidence; only what is written and sent is thinned out, and the 
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -15,7 +14,6 @@ MAX_GOOD = 8_192
 MAX_BAD = 16_384  # more are only seen where nearly everything is filtered, and then show nothing new
 MAX_EXTREMES = 256
 
-T = TypeVar("T")
 Way = tuple[int, int]
 
 
@@ -90,14 +88,9 @@ def _take(most: int, *choices: Sequence[int]) -> set[int]:
     chosen: set[int] = set()
     for choice in choices:
         fresh = [i for i in choice if i not in chosen]
-        chosen.update(_even_sample(fresh, most - len(chosen)))
+        room = most - len(chosen)
+        chosen.update(fresh if len(fresh) <= room else (fresh[i * len(fresh) // room] for i in range(room)))
     return chosen
-
-
-def _even_sample(items: Sequence[T], most: int) -> list[T]:
-    if len(items) <= most:
-        return list(items)
-    return [items[i * len(items) // most] for i in range(most)]
 
 
 def _first_of_direction(indices: Iterable[int], paths: Sequence[PathProbe]) -> list[int]:

@@ -145,7 +145,9 @@ class _Run:
             with contextlib.suppress(DeadlineExceeded):
                 self._take(*await self._hub.receive(timeout_s=_TICK_S))
             now = time.monotonic()
-            await self._forward_port()
+            if self._port:
+                port, self._port = self._port, 0
+                await self._to_all(wire.PORT, port)
             if now - self._kept_alive > wire.STILL_HERE_EVERY_S:
                 self._kept_alive = now
                 await self._to_all(wire.STILL_HERE)
@@ -185,11 +187,6 @@ class _Run:
                         self._narrator.log("collectives.left", **self._who(stopped.left))
         except ExchangeError as error:
             self._tracker.lose(node_rank, str(error), time.monotonic())
-
-    async def _forward_port(self) -> None:
-        if self._port:
-            port, self._port = self._port, 0
-            await self._to_all(wire.PORT, port)
 
     async def _to_all(self, kind: str, port: int = 0) -> None:
         message = wire.RunMessage(run=self._id, port=port)

@@ -68,7 +68,7 @@ class RankProcess:
         self._cgroup = CgroupFiles()
         self._oom_kills: int | None = None
         self._error_stack: tuple[str, ...] = ()
-        self._in_sweep = self._has_failed = False
+        self._in_sweep = self._has_failed = self._is_store_unreachable = False
 
     def start(self, module: str, environ: Mapping[str, str], orders: RankOrders) -> None:
         """Start `python -m module`; it will die with this process.
@@ -168,6 +168,7 @@ class RankProcess:
             wchan=where,
             stack=stack,
             error=self.error,
+            is_store_unreachable=self._is_store_unreachable,
         )
 
     def signal_group(self, number: int) -> None:
@@ -295,6 +296,7 @@ class RankProcess:
             self._in_sweep = line.stage == "sweep" and line.event == "entered"
         elif line.event == "error":
             self.error, self._error_stack, self._has_failed = line.text, line.stack, True
+            self._is_store_unreachable = line.is_store_unreachable
         elif line.event == "wrong":
             self.error = line.text
         self._on_line(line)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from allready.preflight.collectives.rank_side import STORE_UNREACHABLE, RankSide, WrongResultError, any_port
+from allready.preflight.collectives.rank_side import RankSide, StoreUnreachableError, WrongResultError, any_port
 from allready.preflight.collectives.sweep import Pattern, Sweep
 
 _WITHOUT_SWEEP_BYTES = 64 * 2**20
@@ -154,14 +154,14 @@ def _reach(address: str, port: int) -> None:
     """Connect once, because the library would try for minutes without a message.
 
     Raises:
-        ConnectionError: nothing answers there; the message names the address and the kernel's reason.
+        StoreUnreachableError: nothing answers there; the message names the address and the kernel's reason.
     """
     try:
         with contextlib.closing(socket.create_connection((address, port), timeout=_PROBE_S)):
             pass
     except OSError as error:
         why = error.strerror or str(error) or type(error).__name__
-        raise ConnectionError(f"{STORE_UNREACHABLE} at {address}:{port}: {why}") from error
+        raise StoreUnreachableError(f"the store of rank 0 cannot be reached at {address}:{port}: {why}") from error
 
 
 def main(argv: list[str]) -> NoReturn:

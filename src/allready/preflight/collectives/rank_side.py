@@ -23,14 +23,15 @@ from allready.proc.cell import CellWriter
 STACK_SIGNAL = signal.SIGRTMIN + 7
 """Prints the Python stacks.  A real-time signal, because libraries and schedulers use SIGUSR1 and SIGUSR2."""
 
-STORE_UNREACHABLE = "the store of rank 0 cannot be reached"
-"""Begins the error of a rank that gets no connection to rank 0's store."""
-
 _MAX_TEXT = 2000
 
 
 class WrongResultError(Exception):
     """A collective gave a wrong result."""
+
+
+class StoreUnreachableError(ConnectionError):
+    """A rank gets no connection to rank 0's store."""
 
 
 class RankSide:
@@ -91,7 +92,9 @@ class RankSide:
             self.send("wrong", stage=name, text=str(error)[:_MAX_TEXT], num_errors=1)
         except BaseException as error:  # noqa: BLE001 - reported, then this process ends
             traceback.print_exc()
-            self.send("error", stage=name, text=last_line(error), stack=frames(error))
+            is_unreachable = isinstance(error, StoreUnreachableError)
+            text = str(error) if is_unreachable else last_line(error)
+            self.send("error", stage=name, text=text, stack=frames(error), is_store_unreachable=is_unreachable)
             self._end(1)
         self.send("done")
         while self._control.readline():  # stay: an early end would appear as a lost connection to the others

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from allready.judging.majority import is_minority
 from allready.model import BenchPoint
-from allready.preflight.collectives.rank_side import STORE_UNREACHABLE
 from allready.preflight.collectives.spec import RunSpec
 from allready.preflight.collectives.wire import Position, Progress, RankEvent
 
@@ -45,6 +44,7 @@ class Rank(Struct):
     failed_at: float | None = None
     failed_stage: int = 0
     error: str | None = None
+    is_store_unreachable: bool = False
     is_wrong: bool = False
     gone: bool = False
     exit_code: int | None = None
@@ -210,7 +210,7 @@ class StageTracker:
                 rank.is_wrong, rank.error = True, event.text
                 rank.failed_stage = rank.entered
             case "error":
-                rank.error = event.text
+                rank.error, rank.is_store_unreachable = event.text, event.is_store_unreachable
                 self._fail(rank, at)
             case "gone":
                 if not rank.done:
@@ -295,12 +295,7 @@ class StageTracker:
     def _lost_store(self, rank: Rank) -> bool:
         """It could not reach rank 0's store, and rank 0 is not there any more."""
         server = self.ranks[min(self.ranks)]
-        return (
-            rank is not server
-            and server.failed_at is not None
-            and rank.error is not None
-            and STORE_UNREACHABLE in rank.error
-        )
+        return rank is not server and server.failed_at is not None and rank.is_store_unreachable
 
     def _outlived(self, rank: Rank, failed: list[Rank]) -> bool:
         """A library's error in a collective while another rank was killed: a consequence, whatever its message."""

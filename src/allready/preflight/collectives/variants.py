@@ -28,7 +28,6 @@ async def isolate(
     Each repeat goes only as far as the stage (of the sweep: the size) that failed.
 
     Args:
-        failed: a run of `spec`.
         switches: variables to set, one per repeat; None is NCCL_SWITCHES, and nothing at all where they cannot
             matter: no failure, another backend, or a stage before NCCL.
     """

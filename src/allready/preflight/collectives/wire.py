@@ -75,6 +75,7 @@ class RankLine(Struct, frozen=True, kw_only=True):
     time_s: float = 0.0
     iterations: int = 0
     num_errors: int = 0
+    is_store_unreachable: bool = False  # an error: it gets no connection to rank 0's store
 
 
 class RankEvent(RankLine, frozen=True, kw_only=True, omit_defaults=True):

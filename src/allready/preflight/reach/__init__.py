@@ -16,7 +16,7 @@ That is three messages each way per node, whatever the number of nodes.
 
 from allready.preflight.reach.hub import conduct
 from allready.preflight.reach.node import take_part
-from allready.preflight.reach.request import ReachRequest
 from allready.preflight.reach.schedule import Schedule, make_schedule
+from allready.preflight.reach.wire import ReachRequest
 
 __all__ = ["ReachRequest", "Schedule", "conduct", "make_schedule", "take_part"]

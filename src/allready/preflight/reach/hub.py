@@ -11,7 +11,6 @@ from allready.messaging.channel import LOST, HubSide, Narrator, convert
 from allready.model import Reachability, ranges
 from allready.preflight.reach import wire
 from allready.preflight.reach.merge import Gathered, checked, merge, num_good_pairs
-from allready.preflight.reach.request import ReachRequest
 from allready.preflight.reach.schedule import Schedule, make_schedule
 
 log = logging.getLogger(__name__)
@@ -27,15 +26,13 @@ PORT_S = 0.004
 """For every further port."""
 
 
-async def conduct(hub: HubSide, request: ReachRequest, narrator: Narrator) -> Reachability:
+async def conduct(hub: HubSide, request: wire.ReachRequest, narrator: Narrator) -> Reachability:
     """Have all connected nodes probe each other; ends at the latest at its own deadlines.
 
     Node 0 only, while every node (node 0 too) runs `take_part`.  A node that does not answer, or whose connection
     breaks, gets "not_run" paths; no other node is held up by it beyond the deadlines of `request`.
 
     Args:
-        hub: nodes that are connected now take part.
-        request: what to try.
         narrator: gets the estimate before probing starts, then who is being waited for, then the result.
     """
     start = time.monotonic()
@@ -52,7 +49,7 @@ async def conduct(hub: HubSide, request: ReachRequest, narrator: Narrator) -> Re
             del gathered.endpoints[r]
         if gathered.silent:
             narrator.log("reach.no_endpoint", nodes=ranges(gathered.silent), seconds=f"{request.endpoint_s:g}")
-        limit_s = request.limit_for(len(schedule.rounds))
+        limit_s = request.limit_s if request.limit_s is not None else 8.0 + 0.5 * len(schedule.rounds)
         await _send_plans(hub, request, schedule, gathered, limit_s, narrator)
         asked = gathered.endpoints.keys() - gathered.lost.keys()
         gathered.results = await _gather(
@@ -76,7 +73,7 @@ async def conduct(hub: HubSide, request: ReachRequest, narrator: Narrator) -> Re
     return reach
 
 
-def estimate_s(request: ReachRequest, schedule: Schedule, gathered: Gathered) -> float:
+def estimate_s(request: wire.ReachRequest, schedule: Schedule, gathered: Gathered) -> float:
     """How long probing takes if all is well."""
     num_ports = max(
         (sum(len(o.data_ports) + len(o.range_ports) for o in e.offers) for e in gathered.endpoints.values()), default=0
@@ -84,7 +81,7 @@ def estimate_s(request: ReachRequest, schedule: Schedule, gathered: Gathered) ->
     return len(schedule.rounds) * (ROUND_S + PORT_S * max(0, num_ports - request.num_data_ports))
 
 
-def _opening(request: ReachRequest, nodes: Collection[int]) -> wire.Opening:
+def _opening(request: wire.ReachRequest, nodes: Collection[int]) -> wire.Opening:
     return wire.Opening(
         token=secrets.token_hex(16),
         num_nodes=max(nodes, default=0) + 1,
@@ -94,7 +91,7 @@ def _opening(request: ReachRequest, nodes: Collection[int]) -> wire.Opening:
 
 
 async def _send_plans(
-    hub: HubSide, request: ReachRequest, schedule: Schedule, gathered: Gathered, limit_s: float, narrator: Narrator
+    hub: HubSide, request: wire.ReachRequest, schedule: Schedule, gathered: Gathered, limit_s: float, narrator: Narrator
 ) -> None:
     """To every node its own partners only; a node without an endpoint is no node's partner."""
     expected_s = estimate_s(request, schedule, gathered)

@@ -7,7 +7,6 @@ from msgspec import Struct
 from allready.messaging.sockets import is_address
 from allready.model import DatagramProbe, PathProbe, Reachability
 from allready.preflight.reach import wire
-from allready.preflight.reach.request import ReachRequest
 from allready.preflight.reach.schedule import Schedule
 
 log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ def checked(report: wire.EndpointReport) -> wire.EndpointReport:
     return report
 
 
-def merge(request: ReachRequest, schedule: Schedule, gathered: Gathered, duration_s: float) -> Reachability:
+def merge(request: wire.ReachRequest, schedule: Schedule, gathered: Gathered, duration_s: float) -> Reachability:
     """All paths of all planned pairs, both directions, sorted by src and dst; the master's port first."""
     partners = {r: {p for p in column if p is not None} for r, column in schedule.partners().items()}
     rows: dict[tuple[int, int], list[PathProbe]] = {}
@@ -85,7 +84,7 @@ def num_good_pairs(reach: Reachability) -> int:
     return sum(ways == {(a, True), (b, True)} for (a, b), ways in good.items())
 
 
-def _path(request: ReachRequest, src: int, row: wire.Row, gathered: Gathered) -> PathProbe | None:
+def _path(request: wire.ReachRequest, src: int, row: wire.Row, gathered: Gathered) -> PathProbe | None:
     offer = gathered.offer(row.dst, row.offer)
     if offer is None or row.port not in (*offer.data_ports, *offer.range_ports):
         return None
@@ -140,21 +139,14 @@ def _lost(node_rank: int, gathered: Gathered) -> str:
     return f"the connection to node {node_rank} broke during this stage: {gathered.lost[node_rank]}"
 
 
-def _master_paths(request: ReachRequest, gathered: Gathered) -> list[PathProbe]:
+def _master_paths(request: wire.ReachRequest, gathered: Gathered) -> list[PathProbe]:
     """The master's port needs no probe: every answer of this stage came through it."""
     if request.master is None:
         return []
     address, port = request.master
+    why = "the connection of this check itself"
     return [
-        PathProbe(
-            src=r,
-            dst=0,
-            kind="master",
-            address=address,
-            port=port,
-            outcome="ok",
-            detail="the connection of this check itself",
-        )
+        PathProbe(src=r, dst=0, kind="master", address=address, port=port, outcome="ok", detail=why)
         for r in sorted(gathered.results)
         if r != 0 and r not in gathered.lost
     ]

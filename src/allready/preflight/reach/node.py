@@ -31,8 +31,6 @@ async def take_part(node: NodeSide, start: Any, facts: NodeFacts, narrator: Narr
     happened.
 
     Args:
-        node: this node's end of the channel.
-        start: the body of "reach.open".
         facts: only `transport` is read.
         narrator: gets the plan and the current partner (not on node 0, where `conduct` speaks).
 

@@ -125,10 +125,7 @@ class Path:
     async def echo(self, size_bytes: int, *, first: bool = False, measure: bool = False) -> None:
         """Send a payload and get it back; afterwards the path is alive, or its outcome is final.
 
-        Args:
-            size_bytes: one of the stage's sizes.
-            first: greet before, within the same deadline.
-            measure: note the throughput of the way there.
+        `first`: greet before, within the same deadline.  `measure`: note the throughput of the way there.
         """
         if self._sock is None:
             return

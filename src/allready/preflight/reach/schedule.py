@@ -43,13 +43,7 @@ class Schedule(Struct, frozen=True):
 
 
 def make_schedule(nodes: Sequence[int], *, max_rounds: int = 64, seed: str = "") -> Schedule:
-    """All pairs if `max_rounds` rounds suffice, else a sample of `max_rounds` rounds.
-
-    Args:
-        nodes: node ranks, each once, any order.
-        max_rounds: 1 or more.
-        seed: the same seed gives the same sample.
-    """
+    """All pairs if `max_rounds` rounds suffice, else a sample of `max_rounds` rounds.  `max_rounds`: 1 or more."""
     ranks = tuple(sorted(set(nodes)))
     if len(ranks) < 2:
         return Schedule(ranks, ())

@@ -1,10 +1,7 @@
-"""COL005."""
-
 import re
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import BROKEN_DEVICE, Kind, blame_first_run, hit_of
 

@@ -1,11 +1,8 @@
-"""COL013."""
-
 import re
 from collections.abc import Iterator
 
 from allready import model
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import rank_label, stage_label
 
 

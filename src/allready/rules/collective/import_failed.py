@@ -1,9 +1,6 @@
-"""COL004."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hit_of
 
@@ -30,6 +27,5 @@ def import_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     Never.
     """
     found = blame_first_run(collectives, Kind.IMPORT)
-    if found is None:
-        return
-    yield hit_of(found, world)
+    if found is not None:
+        yield hit_of(found, world)

@@ -1,9 +1,6 @@
-"""COL012."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import stage_label
 from allready.model import Collectives, Evidence, FaultClass, Hit, Severity
 from allready.rules.collective.isolate_names_transport import passes, variable_of

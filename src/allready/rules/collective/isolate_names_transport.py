@@ -1,10 +1,7 @@
-"""COL011."""
-
 from collections.abc import Iterator
 
 from allready import model
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import stage_label
 
 _CLASSES = {

@@ -1,9 +1,6 @@
-"""COL006."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hit_of
 
@@ -31,6 +28,5 @@ def out_of_memory(collectives: Collectives, world: World) -> Iterator[Hit]:
     When the sweep was asked for with sizes that rightly do not fit (`--max-bytes`).
     """
     found = blame_first_run(collectives, Kind.MEMORY)
-    if found is None:
-        return
-    yield hit_of(found, world)
+    if found is not None:
+        yield hit_of(found, world)

@@ -1,9 +1,6 @@
-"""COL002."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Collectives, FaultClass, Hit, RankState, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hit_of
 

@@ -1,9 +1,6 @@
-"""COL003."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hit_of
 
@@ -34,5 +31,5 @@ def rank_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     found = blame_first_run(collectives, Kind.FAILED)
     if found is None:
         return
-    is_unreached = all("cannot be reached" in (s.error or "") for s in found.states)
+    is_unreached = all(s.is_store_unreachable for s in found.states)
     yield hit_of(found, world, fault_class=FaultClass.START_PATH if is_unreached else None)

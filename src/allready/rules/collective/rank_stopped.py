@@ -1,9 +1,6 @@
-"""COL001."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Collectives, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hit_of, pids
 
@@ -32,6 +29,5 @@ def rank_stopped(collectives: Collectives, world: World) -> Iterator[Hit]:
     When that rank is being debugged.
     """
     found = blame_first_run(collectives, Kind.STOPPED)
-    if found is None:
-        return
-    yield hit_of(found, world, pids=pids(found.states))
+    if found is not None:
+        yield hit_of(found, world, pids=pids(found.states))

@@ -1,11 +1,8 @@
-"""COL010."""
-
 from collections.abc import Iterator
 
 from allready import model
-from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.values import rank_labels, size, stage_label
 from allready.rules.collective._blame import evidence
 

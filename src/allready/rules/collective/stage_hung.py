@@ -1,10 +1,7 @@
-"""COL009."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, Severity, World
 from allready.rules.collective._blame import Blame, Kind, blame_first_run, hit_of
 

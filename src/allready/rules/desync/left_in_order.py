@@ -1,10 +1,7 @@
-"""DSY008."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.majority import is_majority
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.model import Confidence, Culprits, Event, FaultClass, Hit, RunEvidence, Severity, clock_time

@@ -1,11 +1,8 @@
-"""DSY003."""
-
 from collections.abc import Iterator
 
 from allready import model
-from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.judging.waits import TORCH

@@ -1,10 +1,7 @@
-"""DSY002."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.mismatch import first_mismatches, hit_of
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, Live, Mismatch, RunEvidence, Severity
 
 RECORD_S = 2.5

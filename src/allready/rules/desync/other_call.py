@@ -1,10 +1,7 @@
-"""DSY001."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.mismatch import alike, first_mismatches, hit_of
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity
 
 

@@ -1,10 +1,7 @@
-"""DSY004."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
 from allready.judging.mismatch import evidence_of, first_mismatches, hit_of
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import who
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mismatch, RunEvidence, Severity
 

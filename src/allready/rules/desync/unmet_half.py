@@ -1,10 +1,7 @@
-"""DSY006."""
-
 from collections.abc import Iterator, Sequence
 
-from allready.judging.layers import Layer
 from allready.judging.mismatch import UNMET, calls_text, evidence_of
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.model import Confidence, Culprits, FaultClass, Hit, Mismatch, RunEvidence, Severity

@@ -1,5 +1,3 @@
-"""ENV004."""
-
 from collections.abc import Iterator
 from statistics import median
 

@@ -1,5 +1,3 @@
-"""ENV005."""
-
 from collections.abc import Iterator
 
 from allready.judging.node_split import differing

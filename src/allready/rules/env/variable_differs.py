@@ -1,5 +1,3 @@
-"""ENV002."""
-
 from collections.abc import Iterator
 
 from allready.judging.majority import Split

@@ -1,5 +1,3 @@
-"""ENV001."""
-
 import re
 from collections.abc import Iterator, Mapping
 

@@ -15,15 +15,7 @@ def ranks_differ(
     severity: Severity | None = None,
     variables: Iterable[str] = (),
 ) -> Iterator[Hit]:
-    """The ranks with another value of `name` than the most; nothing where all have the same.
-
-    Args:
-        run: what is judged.
-        name: of the value.
-        values: rank -> value.
-        severity: other than the rule's.
-        variables: culprits beside the ranks.
-    """
+    """The ranks with another value of `name` than the most; nothing where all have the same."""
     split = Split.by(values)
     if len(split) > 1:
         usual, odd = split.groups[0][0], split.outliers()

@@ -1,5 +1,3 @@
-"""FAB002."""
-
 from collections.abc import Iterator
 
 from allready.judging.majority import is_minority

@@ -1,11 +1,8 @@
-"""RES005."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.processes import BACK_TRACE, is_later, same_process
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import has_grave_root, hit_of_lines
 from allready.judging.signature_rules import called
 from allready.judging.values import grouped

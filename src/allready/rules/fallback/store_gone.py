@@ -1,10 +1,7 @@
-"""RES003."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
 from allready.model import Confidence, Culprits, Event, FaultClass, Hit, RunEvidence, Severity

@@ -1,14 +1,11 @@
-"""RES001."""
-
 import re
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
 from allready.judging.processes import BACK_TRACE, died, got_on, is_being_stopped, is_later, same_process
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
 from allready.judging.signs import Sign

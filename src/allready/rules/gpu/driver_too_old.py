@@ -1,5 +1,3 @@
-"""GPU006."""
-
 import re
 from collections.abc import Iterator
 

@@ -1,5 +1,3 @@
-"""GPU003."""
-
 from collections.abc import Iterator
 
 from allready.judging.majority import Split

@@ -1,5 +1,3 @@
-"""GPU004."""
-
 from collections.abc import Iterator
 
 from msgspec import Struct

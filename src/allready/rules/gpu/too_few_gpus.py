@@ -1,5 +1,3 @@
-"""GPU002."""
-
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule

@@ -1,10 +1,7 @@
-"""HNG010."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import onset, who
 from allready.judging.waits import positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time

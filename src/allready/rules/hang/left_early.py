@@ -1,9 +1,6 @@
-"""HNG015."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.model import UNNAMED_GROUP, Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time

@@ -1,9 +1,6 @@
-"""HNG007."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.transfer import SLOW_LINK_GB_PER_S, default_timeout_of, size_range, transfer_time_s
 from allready.model import Confidence, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
 

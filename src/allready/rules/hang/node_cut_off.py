@@ -1,11 +1,8 @@
-"""HNG003."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.waits import positions
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Severity, ranges
 from allready.rules.hang._hits import blamed, hit_of

@@ -1,12 +1,9 @@
-"""HNG006."""
-
 from collections import Counter
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING

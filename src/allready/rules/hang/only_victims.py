@@ -1,12 +1,9 @@
-"""HNG009."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, lost_a_peer
-from allready.judging.layers import Layer
 from allready.judging.mismatch import described
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.judging.waits import positions

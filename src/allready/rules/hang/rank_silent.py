@@ -1,11 +1,8 @@
-"""HNG002."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, lost_a_peer
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import nodes_wholly
 from allready.judging.values import KILLED_BY, PROCESS_STATE
 from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, Severity, ranges

@@ -1,11 +1,8 @@
-"""HNG011."""
-
 from collections.abc import Iterator
 
 from allready import model
 from allready.judging.hang import RAS_SILENT
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.judging.values import KILLED_BY, PROCESS_STATE
@@ -60,11 +57,6 @@ def ras_unanswered(run: model.RunEvidence) -> Iterator[model.Hit]:
                 "group": group.label or group.group,
             },
             fault_class=model.FaultClass.DEAD if is_dead else model.FaultClass.CPU_STUCK,
-            confidence=model.Confidence.LIKELY if is_dead or _is_asked_twice(group) else model.Confidence.POSSIBLE,
+            confidence=model.Confidence.LIKELY if is_dead or group.complete else model.Confidence.POSSIBLE,
             evidence=tuple(evidence(group.origin, f"RAS: rank {r} is {group.absent[r]}") for r in silent[:8]),
         )
-
-
-def _is_asked_twice(group: model.GroupProgress) -> bool:
-    """An earlier answer, a second or more before, said the same."""
-    return group.complete

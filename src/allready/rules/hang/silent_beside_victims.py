@@ -1,13 +1,10 @@
-"""HNG008."""
-
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from allready import model
-from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, nodes_wholly, who
 from allready.judging.signs import Sign
 from allready.judging.values import PROCESSES

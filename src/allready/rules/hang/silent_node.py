@@ -1,9 +1,6 @@
-"""HNG014."""
-
 from collections.abc import Iterator
 
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import TIME_TO_SPEAK_S, evidence, speaks_beside_its_launcher, who
 from allready.judging.signs import Sign
 from allready.model import Confidence, Culprits, Death, FaultClass, Hit, Role, RunEvidence, Severity, clock_time

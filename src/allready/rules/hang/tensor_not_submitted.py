@@ -1,12 +1,9 @@
-"""HNG013."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
 from allready.judging.horovod import stall
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time

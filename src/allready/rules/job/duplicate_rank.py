@@ -1,5 +1,3 @@
-"""JOB003."""
-
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule

@@ -1,5 +1,3 @@
-"""JOB011."""
-
 from collections.abc import Iterator
 
 from allready import model

@@ -1,5 +1,3 @@
-"""JOB010."""
-
 from collections.abc import Iterator
 
 from allready import model

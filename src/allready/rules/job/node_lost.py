@@ -1,5 +1,3 @@
-"""JOB009."""
-
 from collections.abc import Iterator
 
 from allready import model

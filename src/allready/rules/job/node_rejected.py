@@ -1,5 +1,3 @@
-"""JOB008."""
-
 from collections.abc import Iterator
 
 from allready import model

@@ -1,5 +1,3 @@
-"""JOB005."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

@@ -1,5 +1,3 @@
-"""LIM003."""
-
 from collections.abc import Iterator
 
 from allready import model

@@ -1,5 +1,3 @@
-"""LIM004."""
-
 import math
 from collections.abc import Iterator
 

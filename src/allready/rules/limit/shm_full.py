@@ -1,5 +1,3 @@
-"""LIM002."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

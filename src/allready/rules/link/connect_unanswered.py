@@ -1,5 +1,3 @@
-"""LNK006."""
-
 from collections.abc import Iterator
 
 from msgspec import Struct

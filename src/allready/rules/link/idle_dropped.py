@@ -1,5 +1,3 @@
-"""LNK005."""
-
 from collections.abc import Iterator
 
 from allready.judging.link_ends import SURELY, stuck_ends

@@ -1,5 +1,3 @@
-"""LNK007."""
-
 from collections.abc import Iterator
 from itertools import pairwise
 

@@ -1,5 +1,3 @@
-"""LNK001."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

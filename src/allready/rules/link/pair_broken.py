@@ -1,5 +1,3 @@
-"""LNK003."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
@@ -16,13 +14,11 @@ from allready.rules.link._paths import broken_path, path_hit
     title="The path between two nodes is broken, while both reach others",
     message="the path between {who} is broken (node {links}): data in segments of {segment} B has been unacknowledged "
     "for {for_s} s",
-    remedy=(
-        RemedyStep(
-            explanation="check the path, the firewalls of both nodes and the switches between; if only the large ping "
-            "fails, the MTU is wrong on the path",
-            where="node {node}",
-            command="ping -c 3 {address}; ping -c 3 -M do -s 1472 {address}; ip route get {address}; nft list ruleset",
-        ),
+    remedy=RemedyStep(
+        explanation="check the path, the firewalls of both nodes and the switches between; if only the large ping "
+        "fails, the MTU is wrong on the path",
+        where="node {node}",
+        command="ping -c 3 {address}; ping -c 3 -M do -s 1472 {address}; ip route get {address}; nft list ruleset",
     ),
 )
 def pair_broken(case: Analysis, live: Live) -> Iterator[Hit]:

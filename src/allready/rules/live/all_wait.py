@@ -1,12 +1,9 @@
-"""LIV010."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
-from allready.judging.layers import Layer
 from allready.judging.live_status import named
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.signs import Sign
 from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity, World
 from allready.rules.live._hits import hit_of

@@ -1,15 +1,12 @@
-"""LIV011."""
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
-from allready.judging.layers import Layer
 from allready.judging.live_status import mark_of, named
 from allready.judging.majority import is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, Evidence, FaultClass, GroupMark, Hit, Live, RemedyStep, Severity, World
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, node_label, shown
 

@@ -1,11 +1,8 @@
-"""LIV013."""
-
 from collections.abc import Iterator
 
 from allready import model
-from allready.judging.layers import Layer
 from allready.judging.live_status import named, offset_s
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 
 
 @Rule(

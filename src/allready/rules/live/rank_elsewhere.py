@@ -1,13 +1,10 @@
-"""LIV008."""
-
 from collections.abc import Iterator
 
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
-from allready.judging.layers import Layer
 from allready.judging.majority import is_majority, is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
 
@@ -56,7 +53,8 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     elif is_majority(len(late), both):
         accused = found.waiting
     else:
-        accused = late if len(late) > 1 and _all_exchange(case.run, late) else ()
+        # All of them stand in send or recv: they wait for each other there, while the rest is in a call of everybody.
+        accused = late if len(late) > 1 and all(_exchanges(case.run, r) for r in late) else ()
     yield _hit(case, live, found, accused)
 
 
@@ -75,11 +73,6 @@ def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int,
         confidence=model.Confidence.LIKELY if accused else model.Confidence.POSSIBLE,
         fault_time=model.clock_time(visible_s(found, found.causes)),
     )
-
-
-def _all_exchange(run: model.RunEvidence, ranks: tuple[int, ...]) -> bool:
-    """All of them stand in send or recv: they wait for each other there, while the rest is in a call of everybody."""
-    return all(_exchanges(run, r) for r in ranks)
 
 
 def _exchanges(run: model.RunEvidence, rank: int) -> bool:

@@ -1,10 +1,7 @@
-"""LIV002."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.layers import Layer
-from allready.judging.registry import Applies, Rule
+from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
 from allready.model import FaultClass, Hit, RemedyStep, Severity
 from allready.rules.live._hits import stall_hits

@@ -1,13 +1,10 @@
-"""LIV007."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import AFTER_AN_END_S, HangBlame, HangKind, blame_hang
-from allready.judging.layers import Layer
 from allready.judging.live_status import named, status_of
 from allready.judging.majority import is_majority, is_minority
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time, ranges
 from allready.rules.live._hits import hit_of, visible_s

@@ -1,12 +1,9 @@
-"""LIV012."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import AFTER_AN_END_S, STOPS, HangKind, blame_hang
-from allready.judging.layers import Layer
 from allready.judging.live_status import offset_s, status_of
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.model import Confidence, FaultClass, Hit, Live, RankStatus, RemedyStep, Severity, clock_time
 from allready.rules.live._hits import hit_of, visible_s

@@ -1,5 +1,3 @@
-"""NAM004."""
-
 from collections.abc import Iterator
 
 from allready.judging.addresses import parse

@@ -1,5 +1,3 @@
-"""NAM003."""
-
 from collections.abc import Iterator, Mapping
 
 from allready import model

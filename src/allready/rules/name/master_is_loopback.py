@@ -1,5 +1,3 @@
-"""NAM002."""
-
 from collections.abc import Iterator
 
 from msgspec.structs import replace

@@ -1,5 +1,3 @@
-"""NAM006."""
-
 from collections.abc import Iterator
 
 from allready import model

@@ -1,5 +1,3 @@
-"""NAM007."""
-
 import ipaddress
 from collections.abc import Iterator
 

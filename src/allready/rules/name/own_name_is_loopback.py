@@ -1,5 +1,3 @@
-"""NAM005."""
-
 from collections.abc import Iterator
 
 from allready import model

@@ -1,5 +1,3 @@
-"""NET001."""
-
 from collections.abc import Iterator, Mapping
 
 from allready.judging.addresses import drops_out, drops_port

@@ -1,5 +1,3 @@
-"""NET011."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

@@ -1,5 +1,3 @@
-"""NET012."""
-
 from collections.abc import Iterator
 
 from allready import model

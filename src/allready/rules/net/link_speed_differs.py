@@ -1,5 +1,3 @@
-"""NET018."""
-
 import shlex
 from collections.abc import Iterator
 

@@ -1,5 +1,3 @@
-"""NET002."""
-
 import shlex
 from collections.abc import Iterator
 

@@ -1,5 +1,3 @@
-"""NET003."""
-
 import shlex
 from collections.abc import Iterator
 

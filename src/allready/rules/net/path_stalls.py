@@ -1,5 +1,3 @@
-"""NET008."""
-
 from collections.abc import Iterator
 
 from msgspec.structs import replace

@@ -1,5 +1,3 @@
-"""NET007."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

@@ -1,5 +1,3 @@
-"""NET015."""
-
 from collections import Counter
 from collections.abc import Iterator
 

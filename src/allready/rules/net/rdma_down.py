@@ -1,5 +1,3 @@
-"""NET016."""
-
 import shlex
 from collections.abc import Iterator
 

@@ -1,5 +1,3 @@
-"""NET017."""
-
 from collections.abc import Iterator, Mapping
 from statistics import median
 

@@ -1,5 +1,3 @@
-"""NET013."""
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 

@@ -1,5 +1,3 @@
-"""PRT007."""
-
 from collections.abc import Iterator
 
 from allready import model

@@ -1,5 +1,3 @@
-"""PRT002."""
-
 from collections.abc import Iterator
 
 from msgspec import Struct

@@ -1,5 +1,3 @@
-"""PRT005."""
-
 from collections.abc import Iterator
 
 from msgspec.structs import replace

@@ -1,5 +1,3 @@
-"""PRT008."""
-
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule

@@ -1,5 +1,3 @@
-"""PRT006."""
-
 from collections.abc import Iterator
 
 from allready.judging.addresses import is_misnamed, master_endpoint

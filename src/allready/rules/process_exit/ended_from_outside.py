@@ -1,11 +1,8 @@
-"""DTH006."""
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from allready.judging.causes import is_interrupt
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.signs import Sign
 from allready.model import Confidence, Event, FaultClass, Hit, Origin, Role, RunEvidence, Severity, clock_time

@@ -1,11 +1,8 @@
-"""DTH003."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import first_causes, hit_of
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, RunEvidence, Severity
 
 
@@ -32,6 +29,5 @@ def out_of_host_memory(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     When the killed process does not belong to the job.
     """
     deaths = first_causes(case, {"oom"})
-    if not deaths:
-        return
-    yield hit_of(deaths, run, values={"text": deaths[0].text or "OOM"})
+    if deaths:
+        yield hit_of(deaths, run, values={"text": deaths[0].text or "OOM"})

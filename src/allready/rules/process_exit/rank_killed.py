@@ -1,12 +1,9 @@
-"""DTH002."""
-
 import re
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import first_causes, hit_of, is_named_by_signature
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Death, FaultClass, Hit, RunEvidence, Severity
 
 MAX_WORDS = 300

@@ -1,12 +1,9 @@
-"""DTH001."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import culprits_of, first_causes, hit_of, is_named_by_signature
 from allready.judging.environment_errors import trouble_of
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity
 
 

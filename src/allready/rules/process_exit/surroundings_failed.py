@@ -1,12 +1,9 @@
-"""DTH005."""
-
 from collections.abc import Iterator, Sequence
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import SAME_MOMENT_S, causes, culprits_of, first_causes, hit_of, is_named_by_signature
 from allready.judging.environment_errors import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
-from allready.judging.layers import Layer
-from allready.judging.registry import Rule
+from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, has_grave_root
 from allready.model import Confidence, Culprits, Death, FaultClass, Hit, Live, Role, RunEvidence, Severity
 from allready.signatures import load, of_line

@@ -1,5 +1,3 @@
-"""SLW011."""
-
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from statistics import median

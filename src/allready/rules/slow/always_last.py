@@ -1,5 +1,3 @@
-"""SLW001."""
-
 from collections.abc import Iterator
 
 from allready.judging.registry import Applies, Layer, Rule

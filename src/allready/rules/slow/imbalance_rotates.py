@@ -1,5 +1,3 @@
-"""SLW010."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

@@ -1,5 +1,3 @@
-"""SLW008."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

@@ -1,5 +1,3 @@
-"""SLW004."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

@@ -1,5 +1,3 @@
-"""SLW003."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

@@ -1,5 +1,3 @@
-"""SLW002."""
-
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis

@@ -1,5 +1,3 @@
-"""SLW013."""
-
 from collections.abc import Iterator
 from statistics import median
 

@@ -1,5 +1,3 @@
-"""SLW009."""
-
 from collections.abc import Iterator
 
 from msgspec.structs import replace

@@ -1,5 +1,3 @@
-"""STA002."""
-
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct

@@ -1,5 +1,3 @@
-"""STA001."""
-
 from collections.abc import Iterable, Iterator
 
 from allready import model

@@ -20,8 +20,8 @@ from allready.model import (
     RollCall,
     Severity,
 )
-from allready.testing import claim, fleet
 from tests.cases import cases
+from tests.fleets import claim, fleet
 from tests.rules.firewalls import drops_of
 from tests.rules.port.fleets import node_0_alone, worker_alone
 

@@ -32,16 +32,16 @@ class SavedHost:
     def listdir(self, path: str) -> tuple[str, ...]:
         return self._texts("dirs", path)
 
-    def run(self, argv: Sequence[str], *, timeout_s: float) -> str:  # noqa: ARG002 - the interface's
+    def run(self, argv: Sequence[str], *, timeout_s: float) -> str:
         answer = self._answer("commands", shlex.join(argv))
         if not isinstance(answer, str):
             raise FactUnavailable(f"{shlex.join(argv)}: the saved answer is not a text")
         return answer
 
-    def probe(self, name: str, *, timeout_s: float) -> Any:  # noqa: ARG002
+    def probe(self, name: str, *, timeout_s: float) -> Any:
         return self._answer("probes", name)
 
-    def resolve(self, name: str, *, timeout_s: float) -> tuple[str, ...]:  # noqa: ARG002
+    def resolve(self, name: str, *, timeout_s: float) -> tuple[str, ...]:
         return self._texts("names", name)
 
     def _texts(self, part: str, key: str) -> tuple[str, ...]:

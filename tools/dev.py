@@ -1,4 +1,4 @@
-"""For developers, in a checkout: `python -m allready.cli.dev new-rule AREA NAME` and `... untranslated`.
+"""For developers, in a checkout: `python tools/dev.py new-rule AREA NAME` and `... untranslated`.
 
 A new rule and its test begin as a copy of a small one that compares one fact between all nodes, the commonest form.
 Change the fact and the words from there; the tests show at once what no longer fits.
@@ -15,7 +15,7 @@ from allready.docs import untranslated
 from allready.errors import AllreadyError, UsageError
 from allready.judging.registry import AREAS, load
 
-CHECKOUT = Path(__file__).resolve().parents[3]
+CHECKOUT = Path(__file__).resolve().parents[1]
 
 EXAMPLE = "kernel_differs"
 EXAMPLE_CODE = "ENV005"
@@ -45,13 +45,13 @@ def new_rule(root: Path, area: str, name: str) -> tuple[str, list[Path]]:
     version = ".".join(__version__.split(".")[:2])
     for example, target in zip(EXAMPLE_FILES, (rule, test), strict=True):
         text = (root / example).read_text(encoding="utf-8").replace(EXAMPLE_CODE, code).replace(EXAMPLE, name)
-        target.write_text(re.sub(r'since="[\d.]+"', f'since="{version}"', text), encoding="utf-8")
+        target.write_text(text.replace("    layer=", f'    since="{version}",\n    layer=', 1), encoding="utf-8")
     return code, [rule, test]
 
 
 def main(argv: Sequence[str] | None = None, root: Path = CHECKOUT) -> int:
     """Run one command; 0, or 2 when it cannot be done."""
-    parser = argparse.ArgumentParser(prog="python -m allready.cli.dev", description="for developers, in a checkout")
+    parser = argparse.ArgumentParser(prog="tools/dev.py", description="for developers, in a checkout")
     commands = parser.add_subparsers(dest="command", required=True)
     text = "write a rule that works, and its test, to be changed from there"
     command = commands.add_parser("new-rule", help=text, description=text)

@@ -1,0 +1,1 @@
+"""For developers, in a checkout; not in the wheel."""
