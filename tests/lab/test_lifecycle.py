@@ -81,7 +81,7 @@ def test_nothing_is_left_of_a_real_job(scene: str) -> None:
 
 @lab
 def test_a_second_lab_of_the_same_name_is_refused_and_harms_nothing(lab2: Lab) -> None:
-    with pytest.raises(UsageError, match=f"there is a lab '{lab2.name}' already; .* allready lab down --name"):
+    with pytest.raises(UsageError, match=f"the lab '{lab2.name}' already exists; .* allready lab down --name"):
         Lab.up(2, name=lab2.name, state_dir=lab2.folder.parent)
     assert lab2.run(1, ["hostname"]).stdout == "node1\n"
 
@@ -155,7 +155,7 @@ def test_refuses_nodes_and_names_that_are_not_there(lab2: Lab) -> None:
     with pytest.raises(UsageError, match="there is no lab 'nobody'"):
         take_down("nobody")
     for name in ("", "a/b", "..", "a b", "x" * 41):
-        with pytest.raises(UsageError, match="no name for a lab"):
+        with pytest.raises(UsageError, match="not a valid lab name"):
             Lab.up(1, name=name)
 
 

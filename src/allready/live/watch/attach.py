@@ -53,13 +53,11 @@ def is_alive(job: WatchedJob) -> bool:
     """Whether the agent is there: it listens at its socket, or (where it has none) the process still runs."""
     folder = Path(job.place)
     if (folder / SOCKET).exists():
-        with (
-            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock,
-            run_paths.socket_address(folder, SOCKET) as address,
-        ):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             sock.setblocking(False)
             try:
-                sock.connect(address)
+                with run_paths.socket_address(folder, SOCKET) as address:
+                    sock.connect(address)
             except BlockingIOError:
                 return True  # its queue is full: it does not answer, but it is there
             except OSError:
