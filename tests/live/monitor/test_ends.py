@@ -14,7 +14,9 @@ from allready.model import (
     Fleet,
     GroupProgress,
     Misfit,
+    Mismatch,
     NodeStatus,
+    Operation,
     Origin,
     Position,
     ProcessState,
@@ -111,6 +113,27 @@ def test_the_rank_that_died_of_a_size_is_odd_where_all_others_called_alike() -> 
     unlike = [rings[0], dump(1, entry(1, 50.0), entry(2, 51.0, size=7)), rings[2]]
     assert with_reported_sizes(RunEvidence(deaths=deaths, progress=(group,)), unlike).mismatches == ()
     assert with_reported_sizes(RunEvidence(progress=(group,)), rings).mismatches == ()
+
+
+def test_the_room_that_a_rank_had_tells_which_of_two_sizes_it_called_with() -> None:
+    """Two of four with one size are no majority; Gloo's message about the third is the vote that lacks."""
+    calls = {
+        rank: Operation(seq=9, name="all_reduce", num_elements=n) for rank, n in {0: 4096, 2: 8192, 3: 4096}.items()
+    }
+    group = GroupProgress(group="0", source="flight recorder", members=(0, 1, 2, 3), positions={})
+    mismatch = Mismatch(group="0", source="flight recorder", kind="size", seq=9, by_rank=calls)
+
+    def odd(came_bytes: int, room_bytes: int, rank: int = 1) -> tuple[int, ...]:
+        text = f"[enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. {came_bytes} vs {room_bytes}"
+        deaths = (death(rank, kind="abort", signal="SIGABRT", text=text, is_collective_error=True),)
+        run = RunEvidence(deaths=deaths, progress=(group,), mismatches=(mismatch,))
+        [found] = with_reported_sizes(run, []).mismatches
+        return found.odd
+
+    assert odd(4096, 2048) == (2,)
+    assert odd(4096, 1024) == (), "neither of the two sizes"
+    assert odd(4096, 2048, rank=7) == (), "not a member"
+    assert odd(4096, 2048, rank=3) == (), "its call is known, and the fourth is not"
 
 
 def test_equal_totals_of_an_operation_with_splits_tell_nothing() -> None:

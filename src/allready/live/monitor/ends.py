@@ -11,6 +11,7 @@ from allready.evidence.flight.names import element_bytes
 from allready.evidence.flight.tracks import Track, operation_at, tracks_of
 from allready.evidence.reading import FlightDump, Reading
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
+from allready.judging.majority import majority
 from allready.live.digests import ALIKE
 from allready.model import Death, Misfit, Mismatch, NodeStatus, Operation, Origin, RankStatus, RunEvidence, SourceRecord
 
@@ -98,7 +99,7 @@ def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvi
     one if all others made that call alike, in an operation whose recorded sizes tell that (all_to_all has splits).
     """
     reported = [d for d in run.deaths if d.rank is not None and any(w in d.text.lower() for w in SIZES)]
-    run = _with_reported_misfits(run, reported, dumps)
+    run = _with_shorter_calls(_with_reported_misfits(run, reported, dumps), reported)
     if run.mismatches or len(reported) != 1:
         return run
     rank = reported[0].rank
@@ -137,6 +138,38 @@ def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvi
     if any(word in reported[0].text.lower() for word in OWN_CHECKS):
         return replace(run, mismatches=(_own_fault(reported[0], run),))
     return run
+
+
+def _with_shorter_calls(run: RunEvidence, reported: Sequence[Death]) -> RunEvidence:
+    """Add the call that no ring holds of a rank that Gloo ended, and ask for the majority again.
+
+    More bytes came than the rank had room for, in the ratio of the two sizes known: it called with the shorter one.
+    """
+    return replace(run, mismatches=tuple(_with_shorter_call(m, run, reported) for m in run.mismatches))
+
+
+def _with_shorter_call(mismatch: Mismatch, run: RunEvidence, reported: Sequence[Death]) -> Mismatch:
+    calls = dict(mismatch.by_rank)
+    by_size = {o.num_elements: o for o in calls.values() if o.num_elements}
+    if mismatch.odd or mismatch.misfits or mismatch.kind != "size" or len(by_size) != 2:
+        return mismatch
+    if len({(o.name, o.dtype) for o in calls.values()}) != 1:
+        return mismatch
+    group = next((p for p in run.progress if p.group == mismatch.group), None)
+    members = set() if group is None else set(group.members or group.positions)
+    (short, one), (long, _) = sorted(by_size.items())
+    added: dict[int, Operation] = {}
+    for death in reported:
+        stated = _TOO_LONG.search(death.text)
+        if stated is None or death.rank is None or death.rank in calls or death.rank not in members:
+            continue
+        came_bytes, room_bytes = map(int, stated.groups())
+        if came_bytes * short == room_bytes * long:
+            added[death.rank] = replace(one, site=death.site)
+    most = majority({r: o.num_elements for r, o in (calls | added).items()}, members)
+    if not added or most is None:
+        return mismatch
+    return replace(mismatch, by_rank=dict(sorted((calls | added).items())), odd=most.odd)
 
 
 def _with_reported_misfits(run: RunEvidence, reported: Sequence[Death], dumps: Sequence[FlightDump]) -> RunEvidence:
