@@ -60,6 +60,8 @@ FOREIGN = (
     Foreign("rules/desync/one_call_more.py", "error", "RAS's words about a communicator"),
     Foreign("rules/fallback/_victims.py", "text", "the exception of a traceback"),
     Foreign("rules/process_exit/ended_from_outside.py", "text", "Slurm's line about a job that it cancels"),
+    Foreign("rules/variables/line_assigns_nothing.py", "text", "a line of a user's file"),
+    Foreign("rules/variables/manifest_value_not_text.py", "text", "a line of a user's file"),
     Foreign("rules/process_exit/rank_killed.py", "text", "the exception that a rank ended by"),
 )  # fmt: skip
 

@@ -86,7 +86,7 @@ def test_an_environment_as_env_prints_it_or_the_kernel_keeps_it() -> None:
 def test_nccl_trims_nothing() -> None:
     found = read_text("/etc/nccl.conf", 'NCCL_DEBUG=INFO\nNCCL_ALGO="Ring"\n#NCCL_PROTO=LL\nNCCL_NET = IB\n')
     assert ("NCCL_ALGO", '"Ring"', 2) in pairs(found)
-    assert [m.why for m in found.malformed] == ["blank-before-equals"]
+    assert [m.slip for m in found.malformed] == ["blank-before-equals"]
 
 
 def test_dockerfile() -> None:
@@ -121,7 +121,7 @@ dist.init_process_group("nccl", device_id=d)
 
 def test_a_python_file_that_does_not_parse() -> None:
     [malformed] = read_text("a.py", "def (:\n").malformed
-    assert malformed.why == "unreadable"
+    assert malformed.slip == "unreadable"
 
 
 def test_markdown_blocks_by_their_language() -> None:
@@ -154,7 +154,7 @@ spec:
     found = read_text("job.yaml", text)
     assert found.kind is SourceKind.KUBERNETES
     assert pairs(found) == [("NCCL_DEBUG", "INFO", 11), ("A", "b", 14), ("C", "1", 15), ("D", None, 16)]
-    assert [m.why for m in found.malformed] == ["not-a-text"]
+    assert [m.slip for m in found.malformed] == ["not-a-text"]
 
 
 @needs_yaml
@@ -176,7 +176,7 @@ def test_launchers(name: str, text: str, expected: list[tuple[str, str]]) -> Non
 
 @needs_yaml
 def test_yaml_that_is_none() -> None:
-    assert [m.why for m in read_text("a.yaml", "a: [b\n").malformed] == ["unreadable"]
+    assert [m.slip for m in read_text("a.yaml", "a: [b\n").malformed] == ["unreadable"]
     assert read_text("a.yaml", "").settings == []
 
 
@@ -251,5 +251,5 @@ def test_what_is_quoted_comes_back(variables: dict[str, str]) -> None:
 @cases("text", ["export A=b\n" * 6000, "true\n" * 60_000])
 def test_what_is_beyond_the_bounds_is_not_passed_over_in_silence(text: str) -> None:
     found = read_text("a.sh", text)
-    assert [m.why for m in found.malformed] == ["unreadable"]
+    assert [m.slip for m in found.malformed] == ["unreadable"]
     assert "only the first" in found.malformed[0].text

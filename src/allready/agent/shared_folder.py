@@ -229,8 +229,11 @@ class SharedFolder:
 
     def _read(self) -> None:
         now = time.monotonic()
-        with os.scandir(self._folder) as entries:  # opened anew: NFS then asks its server
-            names = {entry.name for entry, _ in zip(entries, range(_MAX_FILES), strict=False)}
+        try:
+            with os.scandir(self._folder) as entries:  # opened anew: NFS then asks its server
+                names = {entry.name for entry, _ in zip(entries, range(_MAX_FILES), strict=False)}
+        except FileNotFoundError:  # this node's file went with it, and who writes that reports it
+            return
         for name in names:
             match = _NODE_FILE.fullmatch(name)
             entry = _read(self._folder / name) if match and match[1] != self._own.instance else None

@@ -174,7 +174,7 @@ def _parsed(name: str, text: str, unreadable: list[Unreadable]) -> Parsed | None
     except YamlMissingError as error:
         unreadable.append(Unreadable(name, str(error)))
         return None
-    unreadable += [Unreadable(f"{m.source}:{m.line}", m.text) for m in parsed.malformed if m.why is Slip.UNREADABLE]
+    unreadable += [Unreadable(f"{m.source}:{m.line}", m.text) for m in parsed.malformed if m.slip is Slip.UNREADABLE]
     return parsed
 
 

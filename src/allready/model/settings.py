@@ -70,7 +70,7 @@ class Malformed(Struct, frozen=True, kw_only=True):
     source: str
     line: int
     text: str
-    why: Slip
+    slip: Slip
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -37,7 +37,7 @@ def line_assigns_nothing(settings: Settings) -> Iterator[Hit]:
     """
     for line in settings.malformed:
         name = _name(line)
-        if line.why in _BLANKS and name is not None:
+        if line.slip in _BLANKS and name is not None:
             yield at_line(line.source, line.line, name, text=repr(line.text[:80]))
 
 

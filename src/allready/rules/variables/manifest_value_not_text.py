@@ -29,6 +29,6 @@ def manifest_value_not_text(settings: Settings) -> Iterator[Hit]:
     When a template makes a text of it before it is sent.
     """
     for line in settings.malformed:
-        if line.why is Slip.NOT_A_TEXT:
+        if line.slip is Slip.NOT_A_TEXT:
             name, _, value = line.text.partition(": ")
             yield at_line(line.source, line.line, name, value=value[:80])

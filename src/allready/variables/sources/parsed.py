@@ -35,4 +35,4 @@ class Parsed(Struct, kw_only=True):
     def slip(self, line: int, text: str, why: Slip) -> None:
         """A line that assigns nothing, or something else than is meant."""
         if len(self.malformed) < MAX_SETTINGS:
-            self.malformed.append(Malformed(source=self.source, line=line, text=text[:200], why=why))
+            self.malformed.append(Malformed(source=self.source, line=line, text=text[:200], slip=why))
