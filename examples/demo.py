@@ -16,10 +16,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from allready.lab.probe import probe
-
 from allready.lab.faults import DataPortsDropped, Fault
-from allready.lab.lab import Lab, end_group
+from allready.lab.lab import Lab, end_group, probe
 
 LIMIT_S = 60.0
 NUM_NODES, NPROC = 2, 2
