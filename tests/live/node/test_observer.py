@@ -112,7 +112,7 @@ def test_a_cell_full_of_nonsense_is_no_harm(make_node: MakeNode) -> None:
     node = make_node([SLEEPS])
     folder = run_paths.rank_dir(node.run_dir, 0)
     (folder / names.CELL).write_bytes(os.urandom(8192))
-    (folder / names.RING).write_bytes(b'{"entries": [{"')
+    (folder / names.RINGS[0]).write_bytes(b'{"entries": [{"')
     status = until(node.look, lambda s: bool(s.links))
     assert (status.ranks[0].heartbeat_age_s, status.ranks[0].phase, status.pace) == (None, "unknown", ())
     evidence = node.observer.gather(1)

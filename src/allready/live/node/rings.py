@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from allready.evidence.flight.given import Given, given_of
-from allready.evidence.flight.names import dtype_name, element_bytes, operation_name
+from allready.evidence.flight.names import BACKENDS_WITH_STATES, dtype_name, element_bytes, operation_name
 from allready.live.digests import UNKNOWN, digests_of, with_root
 from allready.model.live import PaceSample
 
@@ -22,9 +22,6 @@ MAX_GROUPS = 256
 MAX_KNOWN = 4096
 _KEPT_TIMES = 65
 _MAX_NS = 1 << 62
-
-BACKENDS_WITH_STATES = frozenset({"nccl", "rccl", "xccl", "ncclx", "rcclx", "hccl", "mccl"})
-"""Backends whose recorder sees an operation start and complete."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
