@@ -165,7 +165,9 @@ for step in range(30):
         assert ids == {waiting.stack_id}
         ring_s = first.until(lambda s: s.ring_s is not None).ring_s
         assert ring_s is not None  # the last ring has the operation that does not end
-        until(lambda: json.loads((first.folder / names.RINGS[0]).read_bytes())["entries"][-1]["collective_seq_id"] == 22)
+        until(
+            lambda: json.loads((first.folder / names.RINGS[0]).read_bytes())["entries"][-1]["collective_seq_id"] == 22
+        )
 
 
 @pytest.mark.parametrize("call", ["HANDLE", pytest.param("loss.backward()", marks=pytest.mark.slow)])

@@ -24,6 +24,7 @@ def is_hooked(backend: str) -> bool:
     """
     return bool(backend) and backend not in _RECORD_THEMSELVES
 
+
 DTYPES = {
     "Float": ("float32", 4), "Double": ("float64", 8), "Half": ("float16", 2), "BFloat16": ("bfloat16", 2),
     "Long": ("int64", 8), "Int": ("int32", 4), "Short": ("int16", 2), "Char": ("int8", 1), "Byte": ("uint8", 1),

@@ -75,7 +75,9 @@ def _ends(group: Group, tracks: Mapping[int, Track]) -> dict[tuple[int, int, str
 def _takes_from_any(track: Track) -> bool:
     shapes = track.dump.shapes
     used = {track.ring.shape[entry] for first, last in track.p2p for entry in range(first, last + 1)}
-    return any(shapes[code].name == "recv" and shapes[code].dst is not None and shapes[code].src is None for code in used)
+    return any(
+        shapes[code].name == "recv" and shapes[code].dst is not None and shapes[code].src is None for code in used
+    )
 
 
 def _progress(

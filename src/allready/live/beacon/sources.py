@@ -119,9 +119,8 @@ def files_of(used: "Iterable[Source]") -> "dict[str, int]":
 
 def _wanted(backends: "Iterable[str]") -> list[str]:
     """What the recorders that a hook writes are asked by; torch calls a group that it cannot place `c10d`."""
-    given = [part.rpartition(":")[2] for text in backends for part in text.split(",")]
     found: list[str] = []
-    for name in given:
+    for name in _names_in(backends):
         found += [n for n in _NAMES_OF.get(name, (name,)) if n and n not in _HAVE_NO_OTHER]
     found += ["c10d"] if found else []
     return list(dict.fromkeys(found))
@@ -153,6 +152,22 @@ def _counts(entry: object, first: int) -> "Counts | None":
 
 
 def backends_in_use(c10d: object) -> "list[str]":
-    """torch's words on the backends of all process groups."""
+    """torch's words on the backends of all process groups (`cpu:gloo,cuda:nccl`), and what those of another make call
+    themselves."""
     configs: Mapping[Any, Any] = getattr(getattr(c10d, "_world", None), "pg_backend_config", None) or {}
-    return [str(config) for config in list(configs.values())]
+    found = [str(config) for config in list(configs.values())]
+    if not all(name in _HAVE_NO_OTHER or name in _NAMES_OF for name in _names_in(found)):
+        for group in list(configs):
+            found += _own_names(group)
+    return found
+
+
+def _own_names(group: "Any") -> list[str]:
+    try:
+        return [str(group._get_backend(device).name()) for device in group._device_types]  # noqa: SLF001
+    except Exception:  # noqa: BLE001 - a group of another make; nothing is known but its configuration
+        return []
+
+
+def _names_in(configs: "Iterable[str]") -> list[str]:
+    return [part.rpartition(":")[2] for text in configs for part in text.split(",")]
