@@ -47,6 +47,7 @@ def torch_parser() -> Any:
     return run.get_args_parser()
 
 
+NOT_ABOUT_A_JOB = {"help", "print_completion"}
 VALUES = {
     "nnodes": ["1", "2:4"], "nproc_per_node": ["2", "cpu"], "rdzv_backend": ["c10d"], "rdzv_endpoint": ["h:29400"],
     "rdzv_id": ["abc"], "rdzv_conf": ["join_timeout=5,is_host=1"], "max_restarts": ["3"], "monitor_interval": ["0.5"],
@@ -54,7 +55,7 @@ VALUES = {
     "redirects": ["3", "0:1,1:2"], "tee": ["3"], "local_ranks_filter": ["0,1"], "duplicate_stdout_filters": ["a,b"],
     "duplicate_stderr_filters": ["a"], "node_rank": ["1"], "master_addr": ["h"], "master_port": ["1234"],
     "local_addr": ["10.0.0.1"], "logs_specs": ["x"], "numa_binding": ["node"], "signals_to_handle": ["SIGUSR1"],
-    "shutdown_timeout": ["7"],
+    "shutdown_timeout": ["7"], "log_line_prefix_template": ["${hostname}:${rank}: "],
 }  # fmt: skip
 
 
@@ -62,7 +63,7 @@ VALUES = {
 def test_knows_every_flag_of_the_torch_here_in_all_its_spellings() -> None:
     ours = parser()._option_string_actions
     for action in torch_parser()._actions:
-        if not action.option_strings or action.dest == "help":
+        if not action.option_strings or action.dest in NOT_ABOUT_A_JOB:
             continue
         for spelling in action.option_strings:
             assert spelling in ours, spelling
@@ -369,6 +370,8 @@ def test_what_torchelastic_itself_understands_is_passed_on() -> None:
         "virtual_local_rank": "1",
         "signals_to_handle": "SIGTERM,SIGUSR1",
     }
+    variable = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[${rank}] "}
+    assert ask("t.py", environ=variable).torchrun == {"log_line_prefix_template": "[${rank}] "}
     with pytest.raises(UsageError, match="SIGFOO"):
         ask("--signals-to-handle=SIGFOO", "t.py")
 
