@@ -60,6 +60,7 @@ VALUES = {
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 def test_knows_every_flag_of_the_torch_here_in_all_its_spellings() -> None:
     ours = parser()._option_string_actions
     for action in torch_parser()._actions:
@@ -76,6 +77,7 @@ def test_has_a_value_to_try_for_every_flag_of_torchrun() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 @cases("dest", sorted(VALUES))
 def test_takes_the_values_that_torch_takes(dest: str) -> None:
     theirs = torch_parser()
@@ -104,6 +106,7 @@ SCRIPT_TAILS = [
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 @cases("tail", SCRIPT_TAILS, ids=" ".join)
 @cases("head", [[], ["--standalone"], ["--nnodes", "1"], ["-m"], ["-t", "3", "-r=3"]], ids=" ".join)
 def test_splits_flags_and_script_exactly_as_torch_does(head: list[str], tail: list[str]) -> None:
@@ -112,6 +115,7 @@ def test_splits_flags_and_script_exactly_as_torch_does(head: list[str], tail: li
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 def test_reads_the_variables_that_torch_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     for dest, values in VALUES.items():
         monkeypatch.setenv(f"PET_{dest.upper()}", values[0])
@@ -244,6 +248,7 @@ def test_the_words_for_a_number_of_ranks_are_torchs() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 def test_xpus_are_counted_by_torch_in_a_process_of_its_own() -> None:
     with pytest.raises(UsageError, match="no XPU"):
         ask("--nproc-per-node=xpu", "t.py")

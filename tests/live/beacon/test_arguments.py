@@ -35,7 +35,14 @@ while c10d.BroadcastOptions is plain and type(c10d._pg_map) is dict and time.mon
     time.sleep(0.02)
 tensor = torch.ones(8)
 """
-CALLS = """
+SEEN = """
+import os
+until = time.monotonic() + 30
+while not os.path.exists(os.environ["ALLREADY_RANK_DIR"] + "/ring.json") and time.monotonic() < until:
+    time.sleep(0.02)  # a beat that sees the groups, or nothing is written at the end
+"""
+CALLS = (
+    """
 dist.all_reduce(tensor)
 dist.broadcast(tensor, 0)
 dist.broadcast(tensor, group_src=0) if "group_src" in dist.broadcast.__wrapped__.__code__.co_varnames else None
@@ -47,8 +54,9 @@ dist.all_to_all_single(torch.ones(8), torch.ones(8))
 other = dist.new_group([0])
 dist.broadcast(tensor, 0, group=other)
 dist.broadcast_object_list(["x"], src=0)
-time.sleep(0.5)  # a beat that sees the groups, or nothing is written at the end
 """
+    + SEEN
+)
 
 
 def played(script: str, tmp_path: Path) -> tuple[str, Path]:
@@ -99,8 +107,8 @@ def test_compiled_code_stays_as_it_is_and_our_lines_are_in_no_traceback(tmp_path
         "    value = torch.compile(step, backend='eager')(torch.ones(8))[0].item()\n"
         "    counted = compiler.utils.counters\n"
         "    print(value, sum(counted['graph_break'].values()), counted['frames']['total'])\n"
-        "time.sleep(0.5)\n"
-        # Refused by the backend, after the options were made.
+        + SEEN
+        +  # Refused by the backend, after the options were made.
         "try:\n    dist.all_to_all_single(torch.ones(4), torch.ones(4), [4], [5])\n"
         "except Exception:\n    import traceback; print('arguments.py' in traceback.format_exc())\n",
         tmp_path,
@@ -120,7 +128,8 @@ def test_groups_have_a_hook_from_their_first_call_to_their_end(is_destroyed: boo
         "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)\n"
         "dist.broadcast(tensor, 0)\n"
         "print(len(c10d._pg_map), dist.get_backend(), len(c10d._world.pg_map))\n"
-        "time.sleep(0.5)\n" + "dist.destroy_process_group(); print(len(c10d._pg_map))\n" * is_destroyed,
+        + SEEN
+        + "dist.destroy_process_group(); print(len(c10d._pg_map))\n" * is_destroyed,
         tmp_path,
     )
     assert said.split() == ["1", "gloo", "1", "0"][: 4 if is_destroyed else 3]
@@ -152,7 +161,8 @@ def test_groups_that_were_there_before_get_a_hook_from_the_main_thread(tmp_path:
     ]  # fmt: skip
 
 
-OWN_BACKEND = """
+OWN_BACKEND = (
+    """
 from torch._C._distributed_c10d import Backend, Work
 class Done(Work):
     def wait(self, timeout=None): return True
@@ -167,8 +177,9 @@ dist.init_process_group("mine", store=dist.HashStore(), rank=0, world_size=1)
 for _ in range(3):
     dist.all_reduce(tensor)
 dist.broadcast(tensor, 0)
-time.sleep(0.6)
 """
+    + SEEN
+)
 
 
 @HOOKED

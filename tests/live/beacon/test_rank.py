@@ -26,7 +26,7 @@ from allready.preflight.collectives import rank_side
 from allready.proc.process import has_handler
 from tests.live.beacon.helpers import PATIENCE_S, Rank, environment, rank_command, running, until
 
-pytestmark = [pytest.mark.torch, pytest.mark.jobs]
+pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
 
 STALE_S = 1.2
 """A beat this old is no accident on a busy machine: six are missing."""
