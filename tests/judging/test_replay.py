@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from allready.cli.main import main
+from allready.judging.arbiter import explain_order
+from allready.judging.registry import load
 from allready.report.json_report import decode
 from tests.cases import cases
 from tests.judging.replay import outcome, replay
@@ -64,7 +66,12 @@ def differs(name: str, folder: Path) -> str:
     with tarfile.open(ARCHIVES[name]) as tar:
         tar.extractall(run, filter="data")
     main(["diagnose", "-q", "--json", str(target), str(run)])
-    files, live = outcome(decode(target.read_bytes())), outcome(replay(run))
+    report = decode(target.read_bytes())
+    why = explain_order(report.findings, load())
+    pairs = zip(report.findings, report.findings[1:], strict=False)
+    if [line.partition(": ")[0] for line in why] != [f"{a.code} before {b.code}" for a, b in pairs]:
+        return f"{name}: findings {[f.code for f in report.findings]}, reasons {why}"
+    files, live = outcome(report), outcome(replay(run))
     if (files == live) == (name in EXCUSED):
         return f"{name}: from files {files}, as a live feed {live}"
     return ""
