@@ -97,6 +97,10 @@ class LocalAttempt:
             if rank in self._pids
         }
 
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything that the ranks printed so far is in their logs; whether that came about in time."""
+        return self._group.flush(timeout_s)
+
     def stop(self, signal: str) -> None:
         """End the ranks: the signal, the grace, then SIGKILL for whole process groups.  The first call counts."""
         if self._done.is_set() or self._stop.is_set():
