@@ -176,7 +176,7 @@ async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> 
 def _layout(args: argparse.Namespace) -> Layout:
     master_addr, master_port = args.master_addr, args.master_port
     if args.rdzv_endpoint and not master_addr:
-        from allready.launch.rendezvous import split_endpoint
+        from allready.launch.host_lists import split_endpoint
 
         master_addr, port = split_endpoint(args.rdzv_endpoint)
         master_port = master_port or port

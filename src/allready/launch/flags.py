@@ -19,10 +19,11 @@ from allready.launch.config_model import Settings
 from allready.launch.flag_kinds import KINDS, NCCL_LEVELS
 from allready.launch.flag_table import BY_DEST, FLAGS, GROUPS, TORCHRUN, Flag
 from allready.launch.framework import framework_of
-from allready.launch.layout import DEFAULT_MASTER_PORT, FROM_FALLBACK, Layout, detect, lay_out
+from allready.launch.layout import DEFAULT_MASTER_PORT, FROM_FALLBACK, Layout, lay_out
 from allready.launch.option_sources import OptionSources
 from allready.launch.rendezvous import Rendezvous
 from allready.launch.request import DEFAULT_WAIT_S, Command, RunRequest
+from allready.launch.scheduler_values import detect
 
 DEFAULT_GRACE_S = 30.0
 XPU_DEADLINE_S = 60.0
