@@ -166,6 +166,7 @@ def request_from(
         lang=getattr(args, "lang", None) or "en",
         acts=layout.acts,
         local_rank=layout.local_rank,
+        num_tasks=layout.num_tasks,
         log_base=_absolute(log_dir),
         end_with_stdin=bool(args.end_with_stdin),
         sources=_sources(options, sources),

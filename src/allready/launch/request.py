@@ -105,6 +105,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     lang: str = "en"
     acts: bool = True  # False: started once per rank (srun, mpirun), and this is not the task that acts for its node
     local_rank: int = 0  # of this task, where it was started once per rank
+    num_tasks: int = 1  # that were started so on this node
+    rank_cpus: tuple[tuple[int, ...], ...] = ()  # by local rank, where the launcher bound each; empty: as this process
     log_base: str | None = None  # torchrun's --log-dir: the folder in which JOB-TIME is made, if no report_dir is given
     end_with_stdin: bool = False  # end the job when standard input closes (started over ssh)
     sources: dict[str, str] = {}  # field -> flag, variable or FILE:LINE that decided it

@@ -275,6 +275,9 @@ ENVIRONMENT = Scheduler(
     per_rank=True,
 )
 
+BINDING_LAUNCHERS = frozenset({OPENMPI.name, MPICH.name, SLURM.name})
+"""These bind the processes that they start to CPUs, also a single one per node."""
+
 SCHEDULERS = (
     TORCHRUN, OPENMPI, PYTORCHJOB, LEADER_WORKER_SET, SKYPILOT, AWS_BATCH, PYTORCHJOB_V1, INDEXED_JOB, MPICH,
     SLURM_PROLOG, SLURM, PBS, LSF, PYTORCHJOB_ELASTIC, ENVIRONMENT,
