@@ -2,10 +2,16 @@
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.agent.jobs import ALLREADY, LOOP, Job, Node, processes_with, wait_for
 from tests.cli.patches import patched
@@ -108,6 +114,52 @@ def test_watch_shows_a_job_and_on_hang_abort_ends_it_with_evidence_kept(job: Job
     stacks = list(node.report_dir.glob("attempt0/node0/rank0/evidence/stacks.txt"))
     assert stacks
     assert "all_reduce" in stacks[0].read_text()
+
+
+def metrics_of(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        body: bytes = answer.read()
+    return body.decode()
+
+
+def test_node_0_serves_metrics_of_all_nodes_and_names_the_culprit(job: Job, tmp_path: Path) -> None:
+    script, touch = job.script(LOOP), tmp_path / "runs"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/metrics"
+    env = {"TOUCH": str(touch)}
+    nodes = [job.node(n, "--metrics-port", str(port), script, env=env if n == 0 else {}) for n in (0, 1)]
+    wait_for(touch.exists)
+    wait_for(lambda: 'node="1",rank="1"} ' in metrics_of(url), 15.0)
+    pid = rank_pid(script, 1)
+    os.kill(pid, signal.SIGSTOP)
+    body = wait_for(lambda: text if "allready_culprit{" in (text := metrics_of(url)) else "", 15.0)
+    (fault,) = re.findall(r"^allready_fault\{(.*)\} 1$", body, re.MULTILINE)
+    assert f'job_id="{job.job_id}"' in fault
+    assert 'class="CPU-STUCK"' in fault
+    assert 'nodes="1",ranks="1"' in fault
+    assert re.search(r'^allready_culprit\{.*node="1",rank="1"\} 1$', body, re.MULTILINE)
+    os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: "allready_culprit{" not in metrics_of(url), 15.0)
+    for node in nodes:
+        node.process.send_signal(signal.SIGTERM)
+    for node in nodes:
+        node.wait(20)
+    assert f"metrics at {url}" in nodes[0].err
+    assert "metrics at" not in nodes[1].err  # one place to ask for the whole job
+    with pytest.raises(urllib.error.URLError):
+        metrics_of(url)
+
+
+def test_a_metrics_port_that_is_taken_does_not_stop_the_job(job: Job) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        node = job.start("--nproc-per-node", "1", "--metrics-port", str(port), job.script(LOOP), env={"STEPS": "20"})
+        assert node.wait(60) == 0
+    assert f"port {port}: Address already in use; the job goes on without them" in node.err
 
 
 def test_on_hang_restart_tries_again(job: Job, tmp_path: Path) -> None:

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from allready.launch.task_bindings import Binding, Bindings, Tasks, collect, hand_over, share, take_over, tasks_of
+from allready.text.ui import table, ui
 
 CPUS = sorted(os.sched_getaffinity(0))
 two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="one CPU")
 
 TASK = """
 import json, os, sys
+from allready.text.ui import table, ui
 from allready.launch.task_bindings import share, tasks_of
 local_rank, nproc = int(sys.argv[1]), int(sys.argv[2])
 os.sched_setaffinity(0, {int(sys.argv[3])})
@@ -29,6 +31,7 @@ print(json.dumps([cpus, sorted(os.sched_getaffinity(0)), os.environ.get("CUDA_VI
 
 RUBBISH = """
 import socket, sys, time
+from allready.text.ui import table, ui
 from allready.launch.task_bindings import Binding, Tasks, hand_over
 tasks = Tasks(local_rank=1, number=2, job=sys.argv[1])
 for body in (b"rubbish", b"{}", b"7", b"[" * 60000):
@@ -60,11 +63,13 @@ def result(process: "subprocess.Popen[str]") -> list[object]:
 @two_cpus
 @pytest.mark.parametrize("first", [0, 1])
 def test_each_rank_gets_the_cpus_of_its_own_task_and_the_gpus_of_all(first: int, tmp_path: Path) -> None:
-    job = {"PMIX_NAMESPACE": tmp_path.name + str(first)}
-    tasks = {rank: start(rank, CPUS[rank], CUDA_VISIBLE_DEVICES=str(rank), **job) for rank in (first, 1 - first)}
+    job = tmp_path.name + str(first)
+    tasks = {
+        rank: start(rank, CPUS[rank], PMIX_NAMESPACE=job, CUDA_VISIBLE_DEVICES=str(rank)) for rank in (first, 1 - first)
+    }
     cpus, own, devices, notes = result(tasks[0])
     assert (cpus, own, devices) == ([[CPUS[0]], [CPUS[1]]], CPUS[:2], "0,1")
-    assert notes == ["launch.bindings_kept"]
+    assert notes == ["tasks.bindings_kept"]
     assert result(tasks[1])[:2] == [[], [CPUS[1]]]
 
 
@@ -87,7 +92,7 @@ def test_a_task_that_does_not_report_is_told_and_nothing_is_changed(tmp_path: Pa
     tasks = Tasks(local_rank=0, number=2, job=tmp_path.name)
     before, environ = os.sched_getaffinity(0), {"CUDA_VISIBLE_DEVICES": "0"}
     cpus, notes = take_over(collect(tasks, Binding(cpus=(0,)), deadline_s=0.1), environ, nproc=2)
-    assert (cpus, [note.key for note in notes]) == ((), ["launch.binding_unknown"])
+    assert (cpus, [note.key for note in notes]) == ((), ["tasks.binding_unknown"])
     assert os.sched_getaffinity(0) == before
     assert environ == {"CUDA_VISIBLE_DEVICES": "0"}
 
@@ -112,7 +117,7 @@ def test_one_gpu_that_every_task_sees_under_the_same_number_is_said() -> None:
     """Control groups number each task's own GPU 0: local rank 0 cannot reach those of the others."""
     environ = {"CUDA_VISIBLE_DEVICES": "0"}
     _, notes = take_over(both(environ, environ), environ, nproc=2)
-    assert [note.key for note in notes] == ["launch.devices_of_one_task"]
+    assert [note.key for note in notes] == ["tasks.devices_of_one_task"]
     enough = {"CUDA_VISIBLE_DEVICES": "0,1"}
     assert take_over(both(enough, enough), dict(enough), nproc=2) == ((), [])
     assert take_over(both({}, {}), {}, nproc=2) == ((), [])
@@ -125,3 +130,10 @@ def test_rubbish_and_silence_at_the_socket_end_with_the_deadline(tmp_path: Path)
     found = collect(tasks, Binding(cpus=(0,)), deadline_s=30.0)
     assert caller.communicate(timeout=60)[0].strip() == "True"
     assert found.of_tasks == {0: Binding(cpus=(0,)), 1: Binding(cpus=(7,))}
+
+
+def test_what_is_said_of_bindings_is_said_in_both_languages() -> None:
+    values = {"cpus": "0-3", "missing": "1", "tasks": "2", "nproc": "8", "name": "CUDA_VISIBLE_DEVICES", "value": "0"}
+    assert table("en", "tasks").keys() == table("zh", "tasks").keys()
+    for key in table("en", "tasks"):
+        assert ui(f"tasks.{key}", "en", **values) != ui(f"tasks.{key}", "zh", **values)

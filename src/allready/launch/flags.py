@@ -151,6 +151,8 @@ def request_from(
         shown_local_ranks=_shown(options, launch.nproc_per_node),
         nccl_log=options.value("nccl_log") or ("INFO" if subsystems else None),
         nccl_log_subsystems=subsystems,
+        metrics_port=_metrics_port(options),
+        metrics_host=options.value("metrics_host"),
         monitor_interval_s=options.value("monitor_interval"),
         grace_s=_grace(options, environ),
         on_hang=options.value("on_hang"),
@@ -425,6 +427,13 @@ def _grace(options: OptionSources, environ: Mapping[str, str]) -> float:
         if options.filed(dest) is not None:
             return float(options.filed(dest))
     return DEFAULT_GRACE_S
+
+
+def _metrics_port(options: OptionSources) -> int | None:
+    port: int | None = options.value("metrics_port")
+    if port is not None and port > 65535:
+        raise UsageError("--metrics-port {metrics_port}: 0 to 65535", metrics_port=port)
+    return port
 
 
 def _of_torchrun(options: OptionSources) -> dict[str, str]:

@@ -90,6 +90,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     shown_local_ranks: tuple[int, ...] = ()  # torchrun's --local-ranks-filter; empty: all
     nccl_log: str | None = None  # level: "INFO", "WARN"; None: as the environment has it
     nccl_log_subsystems: str | None = None
+    metrics_port: int | None = None  # 0: any free port; None: no metrics
+    metrics_host: str = "127.0.0.1"
     monitor_interval_s: float = 0.1
     grace_s: float = 30.0  # between SIGTERM and SIGKILL
     on_hang: str = "report"

@@ -157,7 +157,7 @@ def take_over(
     own = bindings.of_tasks[0]
     if not bindings.is_complete:
         values = {"missing": str(bindings.number - len(bindings.of_tasks)), "tasks": str(bindings.number)}
-        return (), [Note(key="launch.binding_unknown", values={**values, "cpus": ranges(own.cpus)})]
+        return (), [Note(key="tasks.binding_unknown", values={**values, "cpus": ranges(own.cpus)})]
     in_order = [bindings.of_tasks[local_rank] for local_rank in range(bindings.number)]
     notes = _share_devices(in_order, environ)
     cpus = tuple(task.cpus for task in in_order)
@@ -169,7 +169,7 @@ def take_over(
         return (), notes
     shown = "; ".join(f"{rank}: {ranges(each)}" for rank, each in enumerate(cpus[:_SHOWN_TASKS]))
     more = "; ..." if len(cpus) > _SHOWN_TASKS else ""
-    return cpus, [*notes, Note(key="launch.bindings_kept", values={"cpus": shown + more})]
+    return cpus, [*notes, Note(key="tasks.bindings_kept", values={"cpus": shown + more})]
 
 
 def _share_devices(in_order: list[Binding], environ: MutableMapping[str, str]) -> list[Note]:
@@ -184,7 +184,7 @@ def _share_devices(in_order: list[Binding], environ: MutableMapping[str, str]) -
         elif len(words) < len(in_order):
             number = str(len(in_order))
             notes.append(
-                Note(key="launch.devices_of_one_task", values={"name": name, "value": values[0], "tasks": number})
+                Note(key="tasks.devices_of_one_task", values={"name": name, "value": values[0], "tasks": number})
             )
     return notes
 
@@ -195,7 +195,7 @@ def share(
     """Local rank 0 takes over what the node's other tasks may use, and these hand it over; as `take_over`."""
     own = own_binding(environ)
     if tasks.number == 1 and len(own.cpus) < min(nproc, os.cpu_count() or 1):
-        return (), [Note(key="launch.task_bound", values={"cpus": ranges(own.cpus), "nproc": str(nproc)})]
+        return (), [Note(key="tasks.task_bound", values={"cpus": ranges(own.cpus), "nproc": str(nproc)})]
     if tasks.number == 1 or not is_bound(own):
         return (), []
     if tasks.local_rank != 0:
