@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import tarfile
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -16,6 +17,8 @@ import pytest
 from tests.agent.jobs import ALLREADY, LOOP, Job, Node, processes_with, wait_for
 from tests.cli.patches import patched
 from tests.clock import Stopwatch
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def verdict_of(node: Node, status: str = "fault") -> dict[str, Any] | None:
@@ -58,6 +61,34 @@ def test_a_stopped_rank_is_named_within_seconds_and_forgiven_when_it_goes_on(job
     assert any("went on by itself" in note for note in first.report()["notes"])
     assert [first.wait(60), second.wait(60)] == [0, 0]
     assert first.report()["status"] == "healthy"
+
+
+LAST_WORDS = """
+import os, pathlib, sys, time
+lines = pathlib.Path(sys.argv[1]).read_text().splitlines(keepends=True)
+time.sleep(1)
+sys.stderr.write("".join(line for line in lines if line.startswith(f"[rank{os.environ['RANK']}]:")))
+sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("recorded", "output", "code", "fault_class"),
+    [
+        ("runs/shm_tiny.tar.xz", "shm_tiny/stdout.node0.log", "NLG026", "ENV-LIMIT"),
+        ("h200/ruins/same_gpu.tar.xz", "out.log", "NLG038", "ENV-MISMATCH"),
+    ],
+)
+def test_what_ranks_wrote_when_nccl_failed_at_the_start_is_the_verdict(
+    job: Job, tmp_path: Path, recorded: str, output: str, code: str, fault_class: str
+) -> None:
+    """The lines that both ranks of a recorded job wrote before they ended."""
+    with tarfile.open(FIXTURES / recorded) as tar:
+        tar.extractall(tmp_path / "recorded", filter="data")
+    node = job.start("--nproc-per-node", "2", job.script(LAST_WORDS), str(tmp_path / "recorded" / output))
+    assert node.wait(60) == 1
+    verdict = node.report()["verdict"]
+    assert (verdict["code"], verdict["fault_class"]) == (code, fault_class)
 
 
 def test_the_first_exception_is_the_cause_and_the_victims_are_not(job: Job) -> None:
