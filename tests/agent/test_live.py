@@ -147,6 +147,24 @@ def test_watch_shows_a_job_and_on_hang_abort_ends_it_with_evidence_kept(job: Job
     assert "all_reduce" in stacks[0].read_text()
 
 
+def test_a_job_that_slurm_ends_says_why(job: Job, tmp_path: Path) -> None:
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text("#!/bin/sh\necho JobState=COMPLETING Reason=TimeLimit TimeLimit=00:20:00\n")
+    scontrol.chmod(0o755)
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_NODEID": "0", "SLURM_STEP_NUM_NODES": "1"}
+    path = f"{scontrol.parent}:{os.environ['PATH']}"
+    touch = tmp_path / "runs"
+    node = job.start("--nproc-per-node", "1", job.script(LOOP), env={**step, "PATH": path, "TOUCH": str(touch)})
+    wait_for(touch.exists)
+    node.process.send_signal(signal.SIGTERM)
+    assert node.wait(40) != 0
+    report = node.report()
+    assert report["job"]["ended_by"] == {"scheduler": "slurm", "cause": "time limit", "time_limit": "00:20:00"}
+    assert report["status"] == "interrupted"
+    assert "its time limit (00:20:00) was reached" in node.err
+
+
 def metrics_of(url: str) -> str:
     with urllib.request.urlopen(url, timeout=5) as answer:
         body: bytes = answer.read()
