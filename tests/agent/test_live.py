@@ -2,9 +2,13 @@
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import tarfile
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +145,70 @@ def test_watch_shows_a_job_and_on_hang_abort_ends_it_with_evidence_kept(job: Job
     stacks = list(node.report_dir.glob("attempt0/node0/rank0/evidence/stacks.txt"))
     assert stacks
     assert "all_reduce" in stacks[0].read_text()
+
+
+def test_a_job_that_slurm_ends_says_why(job: Job, tmp_path: Path) -> None:
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text("#!/bin/sh\necho JobState=COMPLETING Reason=TimeLimit TimeLimit=00:20:00\n")
+    scontrol.chmod(0o755)
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_NODEID": "0", "SLURM_STEP_NUM_NODES": "1"}
+    path = f"{scontrol.parent}:{os.environ['PATH']}"
+    touch = tmp_path / "runs"
+    node = job.start("--nproc-per-node", "1", job.script(LOOP), env={**step, "PATH": path, "TOUCH": str(touch)})
+    wait_for(touch.exists)
+    node.process.send_signal(signal.SIGTERM)
+    assert node.wait(40) != 0
+    report = node.report()
+    assert report["job"]["ended_by"] == {"scheduler": "slurm", "cause": "time limit", "time_limit": "00:20:00"}
+    assert report["status"] == "interrupted"
+    assert "its time limit (00:20:00) was reached" in node.err
+
+
+def metrics_of(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        body: bytes = answer.read()
+    return body.decode()
+
+
+def test_node_0_serves_metrics_of_all_nodes_and_names_the_culprit(job: Job, tmp_path: Path) -> None:
+    script, touch = job.script(LOOP), tmp_path / "runs"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/metrics"
+    env = {"TOUCH": str(touch)}
+    nodes = [job.node(n, "--metrics-port", str(port), script, env=env if n == 0 else {}) for n in (0, 1)]
+    wait_for(touch.exists)
+    wait_for(lambda: 'node="1",rank="1"} ' in metrics_of(url), 15.0)
+    pid = rank_pid(script, 1)
+    os.kill(pid, signal.SIGSTOP)
+    body = wait_for(lambda: text if "allready_culprit{" in (text := metrics_of(url)) else "", 15.0)
+    (fault,) = re.findall(r"^allready_fault\{(.*)\} 1$", body, re.MULTILINE)
+    assert f'job_id="{job.job_id}"' in fault
+    assert 'class="CPU-STUCK"' in fault
+    assert 'nodes="1",ranks="1"' in fault
+    assert re.search(r'^allready_culprit\{.*node="1",rank="1"\} 1$', body, re.MULTILINE)
+    os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: "allready_culprit{" not in metrics_of(url), 15.0)
+    for node in nodes:
+        node.process.send_signal(signal.SIGTERM)
+    for node in nodes:
+        node.wait(20)
+    assert f"metrics at {url}" in nodes[0].err
+    assert "metrics at" not in nodes[1].err  # one place to ask for the whole job
+    with pytest.raises(urllib.error.URLError):
+        metrics_of(url)
+
+
+def test_a_metrics_port_that_is_taken_does_not_stop_the_job(job: Job) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        node = job.start("--nproc-per-node", "1", "--metrics-port", str(port), job.script(LOOP), env={"STEPS": "20"})
+        assert node.wait(60) == 0
+    assert f"port {port}: Address already in use; the job goes on without them" in node.err
 
 
 def test_on_hang_restart_tries_again(job: Job, tmp_path: Path) -> None:

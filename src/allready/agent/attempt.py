@@ -227,6 +227,7 @@ class LocalAttempt:
             split=frozenset(n for n in range(len(orders.ranks)) if self._show.needs_split(n)),
             copies=self._copies(),
             virtual_local_rank="virtual_local_rank" in request.torchrun,
+            rank_cpus=request.rank_cpus,
             monitor_interval_s=request.monitor_interval_s,
             grace_s=request.grace_s,
         )
