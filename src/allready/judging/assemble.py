@@ -17,6 +17,7 @@ from allready.evidence.stacks import describe, kind_of_thread
 from allready.judging.attempts import Attempts, find_attempts, settle_attempts
 from allready.judging.calls import compare_dumps, compare_operations
 from allready.judging.ends import ended_well, merge_deaths
+from allready.judging.last_calls import with_last_calls
 from allready.judging.roles import settle
 from allready.judging.values import grouped
 from allready.judging.watchdog_calls import watchdog_mismatches
@@ -96,6 +97,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         kinds=frozenset(r.source.kind for r in readings if r.source.num_understood or r.dumps or r.ras or r.stacks),
         last_time_s=max((t for r in readings for t in (r.source.last_time_s,) if t is not None), default=None),
     )
+    run = with_last_calls(run, flight.groups)
     return run if since_s is None else _since(run, since_s)
 
 

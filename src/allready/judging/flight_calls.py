@@ -4,12 +4,23 @@ from array import array
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import version_of
 from allready.evidence.flight.tracks import ANY, Track, is_own_line, operation_at
 from allready.judging.flight_splits import mismatch_of, other_splits
-from allready.judging.sequence import Codes, Difference, KnownCalls, agree, first_difference, num_different, shift_of
+from allready.judging.sequence import (
+    Codes,
+    Difference,
+    KnownCalls,
+    agree,
+    codes_before,
+    first_difference,
+    num_different,
+    out_of_turn,
+    shift_of,
+)
 from allready.model import Mismatch, Operation
 
 MAX_SHIFT = 64
@@ -27,7 +38,7 @@ def mismatches_of(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch]:
     # Before version 2.0 sends and receives take numbers too, which differ between ranks without a fault.
     if any(t.p2p and version_of(t.dump.version) < (2, 0) for t in tracks.values()):
         return []
-    calls = {rank: KnownCalls(t.lo, _codes(t.codes)) for rank, t in tracks.items() if len(t.codes)}
+    calls = calls_of(tracks)
     found = [
         m for m in (_other_call(group, tracks, calls), other_root(group, tracks), other_splits(group, tracks)) if m
     ]
@@ -35,6 +46,11 @@ def mismatches_of(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch]:
         return [min(found, key=lambda m: m.seq)]
     shifted = _other_sites(group, tracks)
     return [shifted] if shifted is not None else _uneven_exchange(group, tracks)
+
+
+def calls_of(tracks: Mapping[int, Track]) -> dict[int, KnownCalls]:
+    """The calls of each member that left any."""
+    return {rank: KnownCalls(t.lo, _codes(t.codes)) for rank, t in tracks.items() if len(t.codes)}
 
 
 def _codes(column: "array[int]") -> Codes:
@@ -46,6 +62,9 @@ def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, K
     found = first_difference(calls, group.dumps)
     if found is None:
         return None
+    late = out_of_turn(codes_before(calls, found.seq), found.codes)
+    if late and not found.odd:
+        found = replace(found, usual=next(c for r, c in found.codes.items() if r not in late), odd=late)
     a, b = found.examples()
     usual, odd = (calls[r].codes(found.seq, calls[r].end) for r in (a, b))
     shift = shift_of(usual, odd, surplus=len(odd) - len(usual), most=MAX_SHIFT)
@@ -63,7 +82,9 @@ def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, K
         odd=found.odd,
         shift=shift if found.odd or shift is None else abs(shift),
         track=tracks[b],
+        is_out_of_turn=bool(late) and late == found.odd,
         is_same_call=kind != "name"
+        and late != found.odd
         and (agree_again or (kind == "dtype" and is_own_line(tracks[b], found.seq, unlike))),
     )
 

@@ -181,6 +181,7 @@ class Mismatch(Struct, frozen=True, kw_only=True):
     `missing`: ranks that had ended or not come so far.  `iteration`: of the loop, when markers were found.
     `is_same_call`: the odd ranks made this call with other arguments, whatever lines of the program they stood at: all
     agree again right after it, or only type or root differ at a line that no other rank ever calls.
+    `is_out_of_turn`: the odd ranks broke the loop that all had made until then with another call of that loop.
     """
 
     group: str
@@ -197,6 +198,7 @@ class Mismatch(Struct, frozen=True, kw_only=True):
     origin: Origin | None = None
     misfits: tuple[Misfit, ...] = ()
     is_same_call: bool = False
+    is_out_of_turn: bool = False
 
 
 class Death(Struct, frozen=True, kw_only=True):

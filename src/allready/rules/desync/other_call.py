@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 
+from allready.judging.majority import is_majority
 from allready.judging.mismatch import alike, first_mismatches, hit_of
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity
@@ -29,11 +30,14 @@ def other_call(run: RunEvidence) -> Iterator[Hit]:
     ## Check by hand
     Compare the call sites of the operation in the dumps; count COLL lines per rank and iteration.
     ## When it is harmless
-    Never; with two ranks it cannot be known which one is wrong, so no rank is accused.
+    Never.  Where no majority agrees (of two ranks neither is one), a rank is accused only if it broke the loop that all
+    had made until then, with another call of that loop.
     """
     for mismatch in first_mismatches(run, flow=True)[:4]:
         sites = [o.site for r in mismatch.odd or alike(mismatch.by_rank) if (o := mismatch.by_rank.get(r)) and o.site]
-        is_sure = mismatch.odd and mismatch.source == "flight recorder"
+        ranks = {*mismatch.by_rank, *mismatch.missing}
+        is_voted = is_majority(len(mismatch.by_rank) - len(mismatch.odd), len(ranks))
+        is_sure = mismatch.odd and mismatch.source == "flight recorder" and is_voted
         yield hit_of(
             run,
             mismatch,
