@@ -80,7 +80,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         sources=tuple(r.source for r in readings),
         events=_thinned(sorted(settled, key=_when)),
         processes=identities.processes,
-        progress=(*flight.progress, *spoken, *ras_progress(answers, identities), *operations.progress),
+        progress=(*in_dumps.progress, *spoken, *ras_progress(answers, identities), *operations.progress),
         mismatches=(*in_dumps.mismatches, *in_logs.mismatches, *watchdog_mismatches(spoken, settled)),
         deaths=deaths,
         stacks=tuple(_described(s, identities) for r in readings for s in r.stacks),

@@ -136,8 +136,15 @@ def codes_before(calls: Mapping[int, Calls], seq: int) -> Codes:
     return np.array([], dtype=np.int64) if longest is None else longest.codes(longest.begin, seq)
 
 
-def continuation(known: Codes, number: int) -> Codes | None:
-    """The next `number` calls of a loop that has come to the end of `known`; None where they do not repeat exactly.
+class Loop(msgspec.Struct, frozen=True):
+    """Calls that repeat exactly to the end of what is known: from `begin` (a place), `period` calls in an iteration."""
+
+    begin: int
+    period: int
+
+
+def loop_of(known: Codes) -> Loop | None:
+    """The loop that the calls have come to; None where they do not repeat exactly.
 
     What was called before the loop (other settings of groups, a first check) may come first, as long as the loop makes
     most of what is known; an operation now and then (an evaluation) is no exact repetition.
@@ -146,7 +153,7 @@ def continuation(known: Codes, number: int) -> Codes | None:
         breaks = np.flatnonzero(known[period:] != known[:-period])
         begin = int(breaks[-1]) + 1 if len(breaks) else 0
         if len(known) - begin >= max(MIN_PERIODS * period, MIN_REPEATED, len(known) // 2):
-            return np.resize(known[len(known) - period :], number)
+            return Loop(begin, period)
     return None
 
 
@@ -159,11 +166,12 @@ def out_of_turn(known: Codes, here: Mapping[int, int]) -> tuple[int, ...]:
         known: calls before, of which all members made the same.
         here: member -> its next call.
     """
-    period = continuation(known, MAX_PERIOD)
-    if period is None or ANY in here.values() or int(period[0]) not in here.values():
+    loop = loop_of(known)
+    if loop is None or ANY in here.values():
         return ()
-    odd = tuple(sorted(r for r, code in here.items() if code != period[0]))
-    return odd if all(here[r] in period for r in odd) else ()
+    turn = known[-loop.period :]  # the first of these is the next one
+    odd = tuple(sorted(r for r, code in here.items() if code != turn[0]))
+    return odd if len(odd) < len(here) and all(here[r] in turn for r in odd) else ()
 
 
 def shift_of(

@@ -108,10 +108,22 @@ class Operation(Struct, frozen=True, kw_only=True):
     is_p2p: bool = False
 
 
+class LoopCount(Struct, frozen=True):
+    """The number of an iteration, from 1, by the operations of one.  Exact only where the whole record is known."""
+
+    number: int
+    is_exact: bool = True
+
+    def __str__(self) -> str:
+        """`99`, `~999`."""
+        return f"{'' if self.is_exact else '~'}{self.number}"
+
+
 class Position(Struct, frozen=True, kw_only=True):
     """How far one rank came in one group.  `stuck`: the first operation that did not complete, if any.
 
     `gave_up`: the rank itself waited in `stuck` for a whole time-out: it entered that operation.
+    `iteration`: of the loop, to which its last operation belongs; where its operations repeat.
     """
 
     enqueued: int
@@ -124,6 +136,7 @@ class Position(Struct, frozen=True, kw_only=True):
     time_s: float | None = None
     origin: Origin | None = None
     gave_up: bool = False
+    iteration: LoopCount | None = None
 
 
 UNNAMED_GROUP = "of unknown name"

@@ -13,7 +13,7 @@ from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity
     layer=Layer.DESYNC,
     explains=("CUD019",),
     title="One rank called another collective than the others",
-    message="operation {seq} of group {group}: {who} called {odd}, the others {usual}",
+    message="operation {seq} of group {group}[[, iteration {iteration}]]: {who} called {odd}, the others {usual}",
     remedy="every rank must make the same calls in the same order: look for a branch on rank or data before {site} "
     "(if rank == 0, an early return, a caught exception, a batch more or less). TORCH_DISTRIBUTED_DEBUG=DETAIL makes "
     "torch check every call",
@@ -41,6 +41,9 @@ def other_call(run: RunEvidence) -> Iterator[Hit]:
         yield hit_of(
             run,
             mismatch,
-            values={"site": sites[0] if sites else f"#{mismatch.seq}"},
+            values={
+                "site": sites[0] if sites else f"#{mismatch.seq}",
+                "iteration": "?" if mismatch.iteration is None else mismatch.iteration,
+            },
             confidence=Confidence.CERTAIN if is_sure else Confidence.LIKELY,
         )
