@@ -19,6 +19,7 @@ from allready.judging.calls import compare_dumps, compare_operations
 from allready.judging.ends import ended_well, merge_deaths
 from allready.judging.last_calls import with_last_calls
 from allready.judging.roles import settle
+from allready.judging.turns import kept_turns
 from allready.judging.values import grouped
 from allready.judging.watchdog_calls import watchdog_mismatches
 from allready.model import Death, Event, ProcessStack, RunEvidence, World, WorldNode
@@ -87,6 +88,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         lags=(*in_dumps.lags, *in_logs.lags, *inspector_lags([i for r in readings for i in r.inspections])),
         clocks=clock_offsets(dumps, identities.processes, identities.node_key_of_rank, identities.node_numbers),
         iterations=in_logs.iterations,
+        turns=kept_turns(flight.groups),
         benches=benches,
         notes=tuple(flight.notes),
         expected_ranks=expected,

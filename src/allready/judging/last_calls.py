@@ -141,7 +141,9 @@ def _added(place: _Place, known: Mapping[int, Operation], refused: set[int]) -> 
     """The last calls of ranks whose rings do not hold them: as others made them at these lines, now or before."""
     for rank in place.members:
         call = place.calls.get(rank)
-        if call is None or rank in known or rank not in refused or not place.is_last_of(rank):
+        if call is None or rank in known or not (rank in refused or rank not in place.tracks):
+            continue
+        if not place.is_last_of(rank):
             continue
         before = (place.best_at(seq) for seq in range(place.seq - 1, max(0, place.seq - MAX_BACK), -1))
         alike = (o for o in (*known.values(), *before) if o is not None and o.site == call.site and call.may_be(o))

@@ -361,7 +361,8 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     """Everything that was read of one run.
 
     `ended_well`: ranks that say so themselves (communicators destroyed in order, launcher finished successfully) and
-    have no death.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.
+    have no death.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.  `turns`: rank ->
+    whether its last calls, over all of its groups, kept to the loop that it had made until then.
     """
 
     sources: tuple[SourceRecord, ...] = ()
@@ -374,6 +375,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     lags: tuple[Lag, ...] = ()
     clocks: tuple[ClockOffset, ...] = ()
     iterations: Iterations | None = None
+    turns: Mapping[int, bool] = {}
     benches: tuple[BenchRun, ...] = ()
     expected_ranks: int = 0
     node_of_rank: Mapping[int, int] = {}

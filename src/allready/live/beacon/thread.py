@@ -208,7 +208,7 @@ class Beacon:
         if os.getpid() != self._pid:
             return
         self._is_ending = True
-        if not self._recorder.has_sources():
+        if not self._recorder.find_sources():
             return
         # What it did last explains why it left, and the ring on disk is seconds old.  Only a dump has program lines.
         self._fetches.halt(_END_WAIT_S)

@@ -19,8 +19,8 @@ from allready.rules.live._hits import hit_of, visible_s
     layer=Layer.DESYNC,
     title="Ranks have exited while others still wait for them",
     message="{left} left ({doing}) after {last} operations[[, in iteration {own_iteration}]][[, the last of them "
-    "{own}]]; {waiting} waited since {waits_since} in {operation}[[, iteration {iteration}]][[: {theirs}]]; {who} made another "
-    "number of calls than the rest",
+    "{own}]]; {waiting} waited since {waits_since} in {operation}[[, iteration {iteration}]][[: {theirs}]]; {who} made "
+    "another number of calls than the rest",
     remedy=RemedyStep(
         explanation="every rank must make equally many calls: look for uneven data (drop_last=True, a "
         "DistributedSampler, torch.distributed.algorithms.join.Join), an early return, break or "
