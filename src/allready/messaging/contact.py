@@ -25,6 +25,7 @@ from allready.messaging.sockets import icmp_error, unanswered_arp, want_errors
 from allready.messaging.wire import (
     ANY_RANK,
     GREETING,
+    MAX_ANSWER_BYTES,
     MAX_HELLO_BYTES,
     MAX_NODES,
     Hello,
@@ -235,7 +236,8 @@ class Contact:
                     writer.close()
                     return None
                 raise ExchangeError("closed without an answer")
-            _, here = await read_frame(reader)
+            _, here = await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
+            here = here if isinstance(here, dict) else {}
         kind, body = await _answer(reader)
         if kind == "refused":
             writer.close()
@@ -319,7 +321,7 @@ async def _answer(reader: asyncio.StreamReader) -> tuple[str, object]:
     """The hub's word: at once when we may join or belong to another job, within seconds in a clash (see Hub)."""
     async with asyncio.timeout(10.0):
         while True:
-            kind, body = await read_frame(reader)
+            kind, body = await read_frame(reader, limit_bytes=MAX_ANSWER_BYTES)
             if kind != "beat":
                 return kind, body
 

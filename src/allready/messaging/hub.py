@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from allready.errors import ExchangeError
 from allready.messaging import datagram
-from allready.messaging.channel import LOST, ConnectionLostError, loss_of, take
+from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of, take
+from allready.messaging.inbox import Inbox
 from allready.messaging.wire import (
     ANY_RANK,
     GREETING,
@@ -23,9 +24,12 @@ from allready.messaging.wire import (
     PROTOCOL,
     Hello,
     check_sound,
+    decode,
     encode,
     keep_segments_small,
+    plain,
     read_frame,
+    read_payload,
     to_json,
 )
 from allready.model import Caller, Claim, Loss, LossReason, PortHolder, RollCall
@@ -65,7 +69,7 @@ class Hub:
         self._callers: dict[tuple[str, str, int | None], Caller] = {}
         self._lost: dict[int, Loss] = {}
         self._last_loss = float("-inf")
-        self._inbox: asyncio.Queue[tuple[int, str, Any]] = asyncio.Queue()
+        self._inbox: Inbox[int] = Inbox()
         self._local: LocalNode | None = None
         self._servers: list[asyncio.Server] = []
         self._udp: asyncio.DatagramTransport | None = None
@@ -179,7 +183,7 @@ class Hub:
         await asyncio.gather(*(self._send_frame(peer, frame) for peer in peers))
 
     async def receive(self, *, timeout_s: float) -> tuple[int, str, Any]:
-        return await take(self._inbox, timeout_s)
+        return await self._inbox.take(timeout_s)
 
     # Inside
 
@@ -351,7 +355,7 @@ class Hub:
         try:
             async with asyncio.timeout(SILENCE_S):
                 while True:  # until refuse_all closes the connection, or the node leaves
-                    await read_frame(reader)
+                    await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
         except (TimeoutError, ExchangeError):
             self._refused = [p for p in self._refused if p is not peer]
 
@@ -377,15 +381,17 @@ class Hub:
         while True:
             try:
                 async with asyncio.timeout(SILENCE_S):
-                    kind, body = await read_frame(reader)
+                    payload, flags = await read_payload(reader)
             except TimeoutError:
                 raise ConnectionLostError(Loss(reason=LossReason.SILENT, silent_s=SILENCE_S)) from None
+            await self._inbox.room(rank)
+            kind, body = decode(payload, flags)
             if kind == "clock":
-                await self._send_frame(peer, encode("clock", [body, time.time()]))
+                await self._send_frame(peer, encode("clock", [convert(plain(body), int), time.time()]))
             elif kind == "leaving":
-                raise ConnectionLostError(Loss(reason=LossReason.LEFT, text=str(body)[:200]))
-            elif kind != "beat":
-                self._inbox.put_nowait((rank, kind, body))
+                raise ConnectionLostError(Loss(reason=LossReason.LEFT, text=str(plain(body))[:200]))
+            elif kind not in {"beat", LOST}:  # that the connection is lost is not for the other side to say
+                self._inbox.put(rank, kind, body)
 
     def _lose(self, peer: _Peer, loss: Loss) -> None:
         rank = peer.claim.node_rank
@@ -393,7 +399,7 @@ class Hub:
             del self._peers[rank]
             self._lost[rank] = loss
             self._last_loss = time.monotonic()
-            self._inbox.put_nowait((rank, LOST, loss))
+            self._inbox.put(rank, LOST, loss)
             self.changed.set()
 
     async def _send_frame(self, peer: _Peer, frame: bytes) -> None:
@@ -419,7 +425,7 @@ class LocalNode:
 
     node_rank = 0
 
-    def __init__(self, hub_inbox: asyncio.Queue[tuple[int, str, Any]]) -> None:
+    def __init__(self, hub_inbox: Inbox[int]) -> None:
         self._hub_inbox = hub_inbox
         self._inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
 
@@ -428,7 +434,7 @@ class LocalNode:
         self._inbox.put_nowait((kind, _plain(body)))
 
     async def send(self, kind: str, body: Any) -> None:
-        self._hub_inbox.put_nowait((0, kind, _plain(body)))
+        self._hub_inbox.put(0, kind, _plain(body))
 
     async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
         return await take(self._inbox, timeout_s)
