@@ -71,4 +71,3 @@ class Inbox(Generic[S]):
                 return waiting.sender, waiting.kind, plain(waiting.body)
             except ExchangeError as error:
                 log.debug("a message %r of %s: %s", waiting.kind, waiting.sender, error)
-
