@@ -29,6 +29,7 @@ from allready.launch.request import Note, RunRequest
 from allready.live.run_paths import make_run_dir, run_dirs
 from allready.live.watch.attach import about
 from allready.messaging.channel import Narrator
+from allready.messaging.token import Token
 from allready.messaging.wire import hello_of
 from allready.model import EndCause, JobOutcome, LaunchFacts, NodeFacts, Report, UncheckedKind
 from allready.preflight.check.context import CheckContext, collect_facts, resolve
@@ -43,7 +44,7 @@ class Job(Struct):
     """One `allready run` on this node.  `run` once; `interrupt` from a signal handler of the event loop.
 
     `report_path`: where `show` writes reports, without the ending.  `sides`: this node's part of the job, and a second
-    one where another node of this machine coordinates already.
+    one where another node of this machine coordinates already.  `token`: shared by the job's nodes, if there is one.
     """
 
     request: RunRequest
@@ -55,6 +56,7 @@ class Job(Struct):
     on_start: Callable[[], None]
     narrator: Narrator
     report_path: Callable[[], Path]
+    token: Token | None = None
     sides: list[JobCoordinator | JobParticipant] = []
 
     async def run(self) -> JobEnd:
@@ -129,6 +131,7 @@ class Job(Struct):
             inquiry=self.inquiry,
             publish=agent.state.reports.publish,
             narrator=self.narrator,
+            token=self.token,
         )
         yields = request.node_rank is None and request.is_master is None and request.max_nodes > 1
         side = JobCoordinator(check, agent, yields=yields) if coordinates else JobParticipant(check, agent)

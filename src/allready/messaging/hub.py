@@ -17,6 +17,7 @@ from allready.errors import ExchangeError
 from allready.messaging import datagram
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of, take
 from allready.messaging.inbox import Inbox
+from allready.messaging.token import HELLO, WANTS_TOKEN, Seal, Token, is_nonce, new_nonce
 from allready.messaging.wire import (
     ANY_RANK,
     GREETING,
@@ -30,9 +31,10 @@ from allready.messaging.wire import (
     plain,
     read_frame,
     read_payload,
+    sealed,
     to_json,
 )
-from allready.model import Caller, Claim, Loss, LossReason, PortHolder, RollCall
+from allready.model import Caller, Claim, Loss, LossReason, PortHolder, RollCall, TokenGap
 
 log = logging.getLogger(__name__)
 
@@ -51,15 +53,19 @@ class _Peer(Struct):
     claim: Claim
     instance: str
     writer: asyncio.StreamWriter
+    seal: Seal | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Hub:
     """Implements `HubSide`.  `open` once, `close` always; every task and socket ends with `close`."""
 
-    def __init__(self, me: Hello, *, wait_limit_s: float, gives_ranks: bool = False) -> None:
-        """`gives_ranks`: nodes may leave their rank to this one."""
+    def __init__(
+        self, me: Hello, *, wait_limit_s: float, gives_ranks: bool = False, token: Token | None = None
+    ) -> None:
+        """`gives_ranks`: nodes may leave their rank to this one.  `token`: nobody is let in without it."""
         self._me = me
+        self._token = token
         self._gives_ranks = gives_ranks
         self._wait_limit_s = wait_limit_s
         self._started = time.monotonic()
@@ -92,7 +98,7 @@ class Hub:
         sock.listen(_BACKLOG)
         self._started = time.monotonic()
         if not loopback_only:
-            self._udp = await datagram.listen(port, self._me.job_id, self._on_call)
+            self._udp = await datagram.listen(port, self._me.job_id, self._on_call, token=self._token)
         self._spawn(self._beat())
 
     async def close(self) -> None:
@@ -249,15 +255,16 @@ class Hub:
         address = plain_address(str((writer.get_extra_info("peername") or ("?",))[0]))
         peer: _Peer | None = None
         try:
-            hello = await self._greet(reader, writer, address)
-            if hello is None or hello.instance == self._me.instance:  # ourselves, by a service address
+            greeted = await self._greet(reader, writer, address)
+            if greeted is None or greeted[0].instance == self._me.instance:  # ourselves, by a service address
                 return
+            hello, seal = greeted
             if hello.node_rank == ANY_RANK:
                 hello = replace(hello, node_rank=self._free_rank(hello))
             self._supersede(hello)
             refused = self._why_refused(hello)
             claim = self._claim_of(hello, address, refused)
-            peer = _Peer(claim, hello.instance, writer)
+            peer = _Peer(claim, hello.instance, writer, seal)
             if refused is not None:
                 await self._refuse(peer, reader)
                 return
@@ -303,8 +310,13 @@ class Hub:
             del self._peers[hello.node_rank]
             known.writer.close()
 
-    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> Hello | None:
+    async def _greet(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
+    ) -> tuple[Hello, Seal | None] | None:
+        """A node's hello, and the seal of its connection if there is a shared token; None: nobody to talk to."""
         here = {"job_id": self._me.job_id, "num_nodes": self._me.num_nodes, "name": self._me.name, "pid": self._me.pid}
+        if self._token is not None:
+            here["nonce"] = new_nonce()
         writer.write(GREETING + encode("here", here))
         greeting = b""
         try:
@@ -334,7 +346,41 @@ class Hub:
         except (msgspec.ValidationError, ExchangeError) as error:
             self._note(Caller(kind="stranger", address=address, detail=f"not a hello of ours: {error}"[:200]))
             return None
-        return hello
+        if self._token is None:
+            if not body.get(WANTS_TOKEN):
+                return hello, None
+            self._note_without_token(hello, address, TokenGap.NOT_ASKED)
+            return None
+        seal = self._seal_of(self._token, hello, str(here["nonce"]), body)
+        if seal is None:
+            await self._turn_away(hello, address, writer, has_token="proof" in body)
+            return None
+        return hello, seal
+
+    @staticmethod
+    def _seal_of(token: Token, hello: Hello, nonce: str, body: dict[str, Any]) -> Seal | None:
+        """Of a connection whose node has proven that it has the token."""
+        theirs = body.get("nonce")
+        if not is_nonce(theirs):
+            return None
+        if not token.is_proof(body.get("proof"), HELLO, nonce.encode(), str(theirs).encode(), to_json(hello)):
+            return None
+        return token.seal((nonce, str(theirs)), is_node_0=True)
+
+    def _note_without_token(self, hello: Hello, address: str, reason: str) -> None:
+        node_rank = None if hello.node_rank == ANY_RANK else hello.node_rank
+        self._note(Caller(kind=reason, address=address, node_rank=node_rank, name=hello.name[:255], detail=reason))
+
+    async def _turn_away(self, hello: Hello, address: str, writer: asyncio.StreamWriter, *, has_token: bool) -> None:
+        """Tell a node without the token why it stays outside.  What it says of itself is no claim: nobody proved it."""
+        reason: str = TokenGap.DIFFERS if has_token else TokenGap.MISSING
+        if hello.job_id == self._me.job_id:
+            self._note_without_token(hello, address, reason)
+        else:
+            reason = "job_id_differs"
+        none = RollCall(num_nodes=self._me.num_nodes, claims=(), partial=True)
+        peer = _Peer(self._claim_of(hello, address, reason), hello.instance, writer)
+        await self._send_refusal(peer, reason, none)
 
     async def _refuse(self, peer: _Peer, reader: asyncio.StreamReader) -> None:
         """Keep the claim; a node of another job gets its refusal at once, one of ours once the roll is judged."""
@@ -355,7 +401,7 @@ class Hub:
         try:
             async with asyncio.timeout(SILENCE_S):
                 while True:  # until refuse_all closes the connection, or the node leaves
-                    await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
+                    await read_frame(reader, limit_bytes=MAX_HELLO_BYTES, seal=peer.seal)
         except (TimeoutError, ExchangeError):
             self._refused = [p for p in self._refused if p is not peer]
 
@@ -381,7 +427,7 @@ class Hub:
         while True:
             try:
                 async with asyncio.timeout(SILENCE_S):
-                    payload, flags = await read_payload(reader)
+                    payload, flags = await read_payload(reader, seal=peer.seal)
             except TimeoutError:
                 raise ConnectionLostError(Loss(reason=LossReason.SILENT, silent_s=SILENCE_S)) from None
             await self._inbox.room(rank)
@@ -407,7 +453,7 @@ class Hub:
             return
         try:
             async with peer.lock, asyncio.timeout(_SEND_S):
-                peer.writer.write(frame)
+                peer.writer.write(sealed(frame, peer.seal))
                 await peer.writer.drain()
         except (OSError, TimeoutError) as error:
             log.debug("sending to node %s failed: %s", peer.claim.node_rank, error)

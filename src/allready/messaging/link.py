@@ -12,7 +12,8 @@ from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_
 from allready.messaging.hub import BEAT_S, SILENCE_S
 from allready.messaging.inbox import Inbox
 from allready.messaging.sockets import TcpState, tcp_state
-from allready.messaging.wire import decode, encode, plain, read_payload
+from allready.messaging.token import Seal
+from allready.messaging.wire import decode, encode, plain, read_payload, sealed
 from allready.model import ClockFacts, Loss, LossReason
 
 log = logging.getLogger(__name__)
@@ -25,8 +26,12 @@ _SAMPLES = 3
 class Link:
     """Implements `NodeSide` over an open connection; `close` always."""
 
-    def __init__(self, node_rank: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, node_rank: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, seal: Seal | None = None
+    ) -> None:
+        """`seal`: of the shared token, where there is one."""
         self._node_rank = node_rank
+        self._seal = seal
         self._reader = reader
         self._writer = writer
         self._inbox: Inbox[int] = Inbox()
@@ -50,7 +55,7 @@ class Link:
             raise ConnectionLostError(self._broken)
         try:
             async with asyncio.timeout(10.0):
-                self._writer.write(encode(kind, body))
+                self._writer.write(sealed(encode(kind, body), self._seal))
                 await self._writer.drain()
         except (OSError, TimeoutError) as error:
             raise ExchangeError(f"sending to node 0 failed: {error or 'no progress for 10 s'}") from error
@@ -104,7 +109,7 @@ class Link:
         try:
             while True:
                 async with asyncio.timeout(SILENCE_S):
-                    payload, flags = await read_payload(self._reader)
+                    payload, flags = await read_payload(self._reader, seal=self._seal)
                 self._received_s = time.monotonic()
                 await self._inbox.room(0)
                 kind, body = decode(payload, flags)

@@ -17,6 +17,7 @@ from msgspec import Struct
 from allready import __version__
 from allready.errors import ExchangeError
 from allready.json_bounds import decode_within
+from allready.messaging.token import SEAL_BYTES, Seal
 from allready.model import LaunchFacts
 from allready.text.surrogates import to_json as to_json  # every message goes through it
 
@@ -25,6 +26,7 @@ PROTOCOL = 1
 
 _HEADER = struct.Struct(">IB")
 _COMPRESSED = 1
+_SEALED = 2
 _COMPRESS_FROM_BYTES = 4096
 
 MAX_NODES = 65_536
@@ -102,6 +104,15 @@ def keep_segments_small(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
 
 
+def sealed(frame: bytes, seal: Seal | None) -> bytes:
+    """The same frame with the seal of the shared token, where there is one; to be sent next."""
+    if seal is None:
+        return frame
+    length, flags = _HEADER.unpack_from(frame)
+    header = _HEADER.pack(length + SEAL_BYTES, flags | _SEALED)
+    return b"".join((header, frame[_HEADER.size :], seal.put(frame[_HEADER.size - 1 :])))
+
+
 def encode(kind: str, body: Any) -> bytes:
     """One frame."""
     payload = to_json((kind, body))
@@ -113,31 +124,56 @@ def encode(kind: str, body: Any) -> bytes:
     return _HEADER.pack(len(payload), flags) + payload
 
 
-async def read_frame(reader: asyncio.StreamReader, *, limit_bytes: int = MAX_FRAME_BYTES) -> tuple[str, Any]:
+async def read_frame(
+    reader: asyncio.StreamReader, *, limit_bytes: int = MAX_FRAME_BYTES, seal: Seal | None = None
+) -> tuple[str, Any]:
     """The next frame: its kind, and its body as plain data.
 
     Raises:
         ExchangeError: end of the stream, too long (also after decompression), or not our format.
     """
-    kind, body = decode(*await read_payload(reader, limit_bytes=limit_bytes), limit_bytes=limit_bytes)
+    kind, body = decode(*await read_payload(reader, limit_bytes=limit_bytes, seal=seal), limit_bytes=limit_bytes)
     return kind, plain(body)
 
 
-async def read_payload(reader: asyncio.StreamReader, *, limit_bytes: int = MAX_FRAME_BYTES) -> tuple[bytes, int]:
-    """The next frame as it came, with its flags; for `decode`.
+async def read_payload(
+    reader: asyncio.StreamReader, *, limit_bytes: int = MAX_FRAME_BYTES, seal: Seal | None = None
+) -> tuple[bytes, int]:
+    """The next frame as it came, with its flags; for `decode`.  `seal`: it must have the next one.
 
     Raises:
-        ExchangeError: end of the stream, or too long.
+        ExchangeError: end of the stream, too long, or without the seal that it must have.
     """
     try:
         length, flags = _HEADER.unpack(await reader.readexactly(_HEADER.size))
-        if length > limit_bytes:
+        if length > limit_bytes + SEAL_BYTES:
             raise ExchangeError(f"a message of {length} bytes, the limit is {limit_bytes}")
-        return await reader.readexactly(length), flags
+        payload = await reader.readexactly(length)
     except asyncio.IncompleteReadError as error:
         raise ExchangeError("the other side closed the connection") from error
     except OSError as error:
         raise ExchangeError(f"the connection broke: {error}") from error
+    return (payload, flags) if seal is None else unsealed(payload, flags, seal)
+
+
+def is_sealed(flags: int) -> bool:
+    """Whether a frame says that it has a seal."""
+    return bool(flags & _SEALED)
+
+
+def unsealed(payload: bytes, flags: int, seal: Seal | None) -> tuple[bytes, int]:
+    """Payload and flags without the seal, which was the next one.
+
+    Raises:
+        ExchangeError: it was not.
+    """
+    if seal is None:
+        return payload, flags
+    if not is_sealed(flags) or len(payload) < SEAL_BYTES:
+        raise ExchangeError("a message without the seal of the shared token")
+    content, mark, flags = payload[:-SEAL_BYTES], payload[-SEAL_BYTES:], flags & ~_SEALED
+    seal.check(mark, bytes([flags]) + content)
+    return content, flags
 
 
 def decode(payload: bytes, flags: int, *, limit_bytes: int = MAX_FRAME_BYTES) -> tuple[str, msgspec.Raw]:
