@@ -37,6 +37,7 @@ from allready.preflight.check.inquiry import Inquiry
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.check.roll_call import is_local
 from allready.preflight.check.waits import say_exhaustion_once
+from allready.proc.process import read_regular
 from allready.text.reasons import reason
 
 
@@ -214,7 +215,7 @@ def _remove_stale_run_dirs() -> None:
     """Run folders of agents that were killed together with the log relay that should have removed them."""
     for folder in run_dirs():
         try:
-            pid = int(json.loads((folder / "job.json").read_bytes()[:65536])["pid"])
+            pid = int(json.loads(read_regular(folder / "job.json", 65536) or b"")["pid"])
         except (OSError, ValueError, KeyError, TypeError):
             continue  # just being made, or not an agent's
         if about(folder) is None and not Path(f"/proc/{pid}").exists():
