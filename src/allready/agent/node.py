@@ -17,6 +17,7 @@ from allready.agent import messages
 from allready.agent.attempt import LocalAttempt
 from allready.agent.context import AgentContext
 from allready.agent.jax_meeting import RankServer
+from allready.agent.plan_check import refuse_nonsense
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.live.run_paths import node_log_dir
 from allready.live.waits import FLOOR_S, STATUS_EVERY_S, waits_s
@@ -82,7 +83,9 @@ class NodeAgent:
     async def _obey(self, kind: str, body: object) -> None:
         state = self._context.state
         if kind == messages.PLAN:
-            await self._begin(convert(body, messages.Plan))
+            plan = convert(body, messages.Plan)
+            refuse_nonsense(plan, self._context.request)
+            await self._begin(plan)
         elif kind == messages.GATHER and self._sampler is not None:
             task = self._spawn(self._gather(convert(body, Gather), self._sampler))
             self._gathers.add(task)

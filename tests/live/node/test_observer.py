@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -281,3 +282,20 @@ def test_evidence_that_cannot_be_written_leaves_what_was_there(tmp_path: Path, m
     with pytest.raises(OSError, match="No space"):
         keep(_evidence(problems=("other",)), tmp_path)
     assert {name: (tmp_path / name).read_bytes() for name in files_below(tmp_path)} == before
+
+
+def test_what_a_rank_puts_in_place_of_its_ring_is_neither_waited_for_nor_read(tmp_path: Path) -> None:
+    with Node(tmp_path, [SLEEPS]) as node:
+        path = run_paths.rank_dir(node.run_dir, 0) / names.RING
+        tracemalloc.start()
+        try:
+            path.symlink_to("/dev/zero")
+            node.look()
+            assert node.observer.gather(1).ranks[0].ring == ""
+            path.unlink()
+            os.mkfifo(path)
+            node.look()
+            node.observer.gather(2)
+            assert tracemalloc.get_traced_memory()[1] < 50_000_000
+        finally:
+            tracemalloc.stop()
