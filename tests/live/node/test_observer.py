@@ -286,7 +286,7 @@ def test_evidence_that_cannot_be_written_leaves_what_was_there(tmp_path: Path, m
 
 def test_what_a_rank_puts_in_place_of_its_ring_is_neither_waited_for_nor_read(tmp_path: Path) -> None:
     with Node(tmp_path, [SLEEPS]) as node:
-        path = run_paths.rank_dir(node.run_dir, 0) / names.RING
+        path = run_paths.rank_dir(node.run_dir, 0) / names.RINGS[0]
         tracemalloc.start()
         try:
             path.symlink_to("/dev/zero")

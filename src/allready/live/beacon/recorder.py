@@ -71,8 +71,7 @@ class Recorder:
         if not self._has_groups():
             return []
         if self._sources is None or self._is_group_new:
-            self._is_group_new = False
-            self._sources = find_sources(self._sources or (), backends_in_use(sys.modules.get(MODULE)))
+            self._look()
         found: dict[str, GroupCounters] = {}
         self._needs_names = False
         for source in self._sources:
@@ -93,9 +92,14 @@ class Recorder:
 
     def find_sources(self) -> bool:
         """The same, of a script that was through before its first sample as well."""
-        if self._sources is None and getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None):
-            self._sources = self._find()
+        if self._sources is None and getattr(sys.modules.get(MODULE), "_world", None):
+            self._look()
         return self.has_sources()
+
+    def _look(self) -> None:
+        """For recorders of backends that came into use."""
+        self._is_group_new = False
+        self._sources = find_sources(self._sources or (), backends_in_use(sys.modules.get(MODULE)))
 
     def is_ring_due(self) -> bool:
         """Whether the ring should be written now, by itself."""
