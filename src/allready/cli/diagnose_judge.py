@@ -156,8 +156,8 @@ def with_live(findings: Sequence[Finding], runs: Sequence[Report]) -> tuple[Find
     if any(run.verdict is not None and run.verdict.code != NODE_0_LOST for run in runs):
         live = [f for f in live if f.code != NODE_0_LOST]
     rules = load()
-    findings, live = _watched(findings, live, runs)
-    known = {(f.code, f.culprits): f for f in (*reversed(live), *findings) if f.code in rules}
+    after, seen = _watched(findings, live, runs)
+    known = {(f.code, f.culprits): f for f in (*reversed(seen), *after) if f.code in rules}
     return in_order(known.values(), rules)
 
 
