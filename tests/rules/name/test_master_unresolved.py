@@ -52,7 +52,7 @@ def test_in_a_pod_the_name_is_a_matter_of_the_service_and_not_of_the_hosts_file(
         more["host"] = {1: replace(facts.per_node(HostFacts)[0][1], container=how["host"])}
     else:
         more["launch"] = {1: replace(facts.per_node(LaunchFacts)[0][1], scheduler=how["launch"])}
-    [hit] = check("NAM001", fleet(2, **more)).hits  # type: ignore[arg-type]
+    [hit] = check("NAM001", fleet(2, **more)).hits
     told = commands("NAM001", hit)
     assert not any("/etc/hosts" in command for command in told)
     assert 'kubectl patch service SERVICE -p \'{"spec":{"publishNotReadyAddresses":true}}\'' in told
