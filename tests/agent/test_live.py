@@ -106,10 +106,10 @@ def test_the_first_exception_is_the_cause_and_the_victims_are_not(job: Job) -> N
 RECORDS_QUESTIONS = """
 import allready.live.node.observer as observer
 genuine = observer.NodeObserver.gather
-def gather(self, number, *, deadline_s=1.5, with_dump=True):
+def gather(self, number, *, with_dump=True, **others):
     with open(os.environ["QUESTIONS"], "a") as file:
         file.write(f"{self._node_rank} {number} {with_dump}\\n")
-    return genuine(self, number, deadline_s=deadline_s, with_dump=with_dump)
+    return genuine(self, number, with_dump=with_dump, **others)
 observer.NodeObserver.gather = gather
 """
 

@@ -238,7 +238,7 @@ class JobCoordinator:
             claims = self._roll.hub.roll(finished=True).claims
             address = next(c.address for c in claims if c.node_rank == first and c.refused is None)
         attempt = self._tries.number
-        self._table.begin(attempt)
+        self._table.begin(attempt, ranks)
         plan = messages.Plan(
             attempt=attempt,
             job_id=launch.job_id,

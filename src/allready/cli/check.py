@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -34,6 +34,9 @@ from allready.text.catalog import choose_language
 from allready.text.reasons import reason
 from allready.text.ui import ui
 from allready.text.usage import usage_text
+
+if TYPE_CHECKING:
+    from allready.messaging.token import Token
 
 FLOAT32_BYTES = 4
 SAME_IN_REQUEST = ("port_range", "backend", "framework", "min_bytes", "max_bytes", "quick", "isolate", "grow")
@@ -65,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_both_spellings(job, "rdzv-id", dest="job_id", metavar="ID", help=argparse.SUPPRESS)
     add_both_spellings(job, "rdzv-backend", metavar="NAME", help=argparse.SUPPRESS)
+    add_both_spellings(
+        job,
+        "token-file",
+        metavar="FILE",
+        help="file with a token that all nodes share; nodes without it are refused (or set ALLREADY_TOKEN)",
+    )
     job.add_argument("--devices", metavar="0,1", help="GPUs of this node to use, one rank each")
     job.add_argument(
         "--backend",
@@ -133,12 +142,15 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     configure_logging(args.verbose)
     request = _request(args, layout)
     from allready.cli.output import Output
+    from allready.messaging.token import token_from
+
+    token = token_from(args.token_file, os.environ)
 
     language = choose_language(args.lang)
     for note in notes:
         sys.stderr.write(f"allready check: {plain(ui(note.key, language, **note.values), most=2000)}\n")
     with Output(args) as output:
-        report, code = asyncio.run(_check(request, output, interrupts))
+        report, code = asyncio.run(_check(request, output, interrupts, token))
         output.finish(report)
     # Collectors that hang (a dead name server, a sick driver) sit in daemon threads; they end with the process.
     return code
@@ -157,7 +169,9 @@ def _share_bindings(layout: Layout) -> list[Note]:
     return task_bindings.share(tasks, os.environ, nproc=launch.nproc_per_node)[1]
 
 
-async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> tuple[Report, int]:
+async def _check(
+    request: CheckRequest, output: Any, interrupts: Interrupts, token: "Token | None"
+) -> tuple[Report, int]:
     from allready.facts.live import LiveHost
     from allready.preflight.check.inquiry import Inquiry
     from allready.preflight.check.run import check
@@ -174,6 +188,7 @@ async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> 
             publish=output.interim,
             narrator=output.narrator,
             where=position.append,
+            token=token,
         )
     )
     try:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Callable
@@ -72,6 +73,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     from allready.agent.folder import ReportFolder
     from allready.cli.run_show import RunShow
     from allready.facts.live import LiveHost
+    from allready.messaging.token import token_from
     from allready.preflight.check.inquiry import Inquiry
 
     if request.preset:
@@ -81,6 +83,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     if request.excluded_nodes and is_excluded(request):
         sys.stderr.write(f"allready run: this node ({socket.gethostname()}) takes no part: --exclude-nodes\n")
         return EXIT_HEALTHY
+    token = token_from(request.token_file, os.environ)
     folder = ReportFolder(
         Path(request.report_dir) if request.report_dir else default_report_dir(request.job_id, request.log_base),
         is_node_0=request.node_rank == 0 or request.max_nodes == 1 or request.is_master is True,
@@ -104,6 +107,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
             on_start=show.ranks_begin,
             narrator=show.narrator,
             report_path=show.report_path,
+            token=token,
         )
         end = asyncio.run(_follow(job, interrupts, end_with_stdin=request.end_with_stdin))
     except Exception as error:
@@ -150,11 +154,13 @@ def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
     """Start the agents over ssh and merge what they say."""
     from allready.launch.ssh import run_hosts
     from allready.launch.ssh_words import agent_commands, options_from, parse_hosts
+    from allready.messaging.token import secret_from
 
     language = choose_language(args.lang)
     targets = parse_hosts([word.strip() for words in _listed(args.hosts) for word in words.split(",") if word.strip()])
     options = options_from(args, os.environ)
     commands = agent_commands(args, targets)
+    secret = secret_from(args.token_file, os.environ) or secrets.token_hex(32)
 
     def pass_on(_node: int, stream: str, line: str) -> None:
         target = sys.stderr if stream == "stderr" else sys.stdout
@@ -168,7 +174,9 @@ def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
         sys.stderr.write(f"allready run: {plain(ui(note.key, language, **note.values), most=2000)}\n")
 
     async def follow() -> int:
-        task = asyncio.ensure_future(run_hosts(commands, targets, options, on_line=pass_on, on_note=write))
+        task = asyncio.ensure_future(
+            run_hosts(commands, targets, options, secret=secret, on_line=pass_on, on_note=write)
+        )
         with interrupts.cancelling(task.cancel):
             try:
                 return int(await task)

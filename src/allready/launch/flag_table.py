@@ -115,6 +115,8 @@ OURS = (
     Flag(name="wait", kind="seconds", group="nodes", metavar="S", help="timeout for late nodes (default 600 s)"),
     Flag(name="sync-dir", kind="text", group="nodes", where="node", metavar="DIR",
          help="shared folder through which the nodes find node 0"),
+    Flag(name="token-file", kind="text", group="nodes", where="node", metavar="FILE",
+         help="file with a token that all nodes share; nodes without it are refused (or set ALLREADY_TOKEN)"),
     Flag(name="exclude-nodes", kind="names", group="nodes", metavar="A,B", help="nodes to exclude"),
     Flag(name="framework", kind="choice", group="nodes", choices=("auto", "torch", "jax"), default="auto",
          help="auto: by what SCRIPT imports (default)"),

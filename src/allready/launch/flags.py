@@ -142,6 +142,7 @@ def request_from(
         local_addr=options.value("local_addr"),
         wait_s=wait_s,
         sync_dir=_absolute(options.value("sync_dir")),
+        token_file=options.value("token_file"),
         max_restarts=options.value("max_restarts"),
         backoff=options.value("backoff"),
         retry_user_errors=bool(options.value("retry_user_errors")),

@@ -15,6 +15,7 @@ from allready.launch.request import Command, Note
 from allready.launch.workers import Worker, WorkerGroup
 from allready.model import ProcessEnd
 from allready.proc.exec_shim import shim_command
+from allready.proc.process import read_regular
 
 SIGNALS_TO_HANDLE = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 ERROR_FILE = "error.json"
@@ -229,9 +230,7 @@ def read_errors(plan: AttemptPlan) -> dict[int, str]:
     """Rank -> the content of its error file, if it wrote one."""
     found = {}
     for local_rank in range(plan.nproc_per_node):
-        try:
-            with error_file(plan, local_rank).open("rb") as file:
-                found[plan.first_rank + local_rank] = file.read(_MAX_ERROR_BYTES).decode("utf-8", "replace")
-        except OSError:
-            continue
+        data = read_regular(error_file(plan, local_rank), _MAX_ERROR_BYTES)
+        if data is not None:
+            found[plan.first_rank + local_rank] = data.decode("utf-8", "replace")
     return found

@@ -81,6 +81,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     local_addr: str | None = None
     wait_s: float = DEFAULT_WAIT_S
     sync_dir: str | None = None
+    token_file: str | None = None  # its path; the token itself is in no request
     max_restarts: int = 0
     backoff: Backoff = Backoff()
     retry_user_errors: bool = False

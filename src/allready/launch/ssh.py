@@ -66,6 +66,7 @@ async def run_hosts(
     targets: Sequence[Target],
     options: SshOptions,
     *,
+    secret: str = "",
     on_line: OnLine,
     on_note: OnNote = lambda _note: None,
 ) -> int:
@@ -76,6 +77,7 @@ async def run_hosts(
 
     Args:
         commands: words for each host, of `agent_commands`; the first word is a program.
+        secret: the first line of every agent's standard input: the token of the job, which no command line shows.
         on_line: (node rank, "stdout" or "stderr", line without its end) for whatever the commands print.
         on_note: gets what the user should know when a host fails.
     """
@@ -84,13 +86,15 @@ async def run_hosts(
     with _stop_key_ignored():
         try:
             for rank, (words, target) in enumerate(zip(commands, targets, strict=True)):
-                nodes.append(await _start(rank, words, target, options, token))
+                nodes.append(await _start(rank, words, target, options, token, secret))
             return await _attend(nodes, options, on_line, on_note)
         finally:
             await _kill(nodes)
 
 
-async def _start(rank: int, words: Sequence[str], target: Target, options: SshOptions, token: str) -> _Node:
+async def _start(
+    rank: int, words: Sequence[str], target: Target, options: SshOptions, token: str, secret: str
+) -> _Node:
     argv = ssh_argv(target, remote_command(words, options, token), options)
     process = await asyncio.create_subprocess_exec(
         *argv,
@@ -100,6 +104,8 @@ async def _start(rank: int, words: Sequence[str], target: Target, options: SshOp
         start_new_session=True,
         env={**os.environ, "LC_ALL": "C"},
     )
+    assert process.stdin is not None
+    process.stdin.write(secret.encode("utf-8", "surrogateescape") + b"\n")
     return _Node(rank=rank, target=target, process=process, token=token)
 
 

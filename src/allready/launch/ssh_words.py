@@ -31,7 +31,7 @@ MARK = "ALLREADY_SSH_MARK"
 _OF_ONE_NODE = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"})
 _OF_THE_SHELL = (
     "hosts", "ssh_option", "remote_python", "remote_dir", "pass_env", "end_with_stdin", "nnodes", "node_rank",
-    "master_addr", "rdzv_endpoint", "rdzv_backend",
+    "master_addr", "rdzv_endpoint", "rdzv_backend", "token_file",
 )  # fmt: skip
 MAX_VALUE_BYTES = 32_768
 
@@ -157,7 +157,7 @@ def agent_commands(args: argparse.Namespace, targets: Sequence[Target]) -> list[
     common = _common_flags(args)
     commands = []
     for place in range(len(targets)):
-        flags = [f"--nnodes={len(targets)}", f"--node-rank={place}", "--end-with-stdin"]
+        flags = [f"--nnodes={len(targets)}", f"--node-rank={place}", "--end-with-stdin", "--token-file=-"]
         flags += [f"--master-addr={master}"] if len(targets) > 1 or args.master_addr else []
         flags += common + (_of_node_0(args) if place == 0 else [])
         commands.append([python, "-m", "allready", "run", *flags, *to_argv(args, without=_OF_THE_SHELL)])

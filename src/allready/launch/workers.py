@@ -198,6 +198,10 @@ class WorkerGroup:
         self._forget(items)
         return ends
 
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything that the ranks printed so far is in their logs; whether that came about in time."""
+        return self._relay.flush(timeout_s=timeout_s)
+
     def drain(self, timeout_s: float) -> bool:
         """After `stop`: wait until all lines are passed on; False when their reader is slower than that."""
         return self._console.drain(timeout_s)
