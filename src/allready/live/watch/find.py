@@ -129,8 +129,8 @@ def _of_ray(processes: Mapping[int, Process], proc: str) -> list[FoundJob]:
     groups: dict[tuple[int, str], list[Process]] = {}
     for process in processes.values():
         if process.rank is None and any(name.startswith("RAY_") for name in process.environ):
-            title = (arguments_of(process.pid, proc) or [b""])[0]
-            if _RAY_TRAIN.match(title) and _has_loaded(process.pid, proc, _LIBRARIES):
+            first = (arguments_of(process.pid, proc) or [b""])[0]
+            if _RAY_TRAIN.match(first) and _has_loaded(process.pid, proc, _LIBRARIES):
                 groups.setdefault((process.stat.parent, process.environ.get("RAY_JOB_ID", "")), []).append(process)
     found = []
     for (raylet, job_id), workers in groups.items():
