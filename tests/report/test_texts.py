@@ -15,7 +15,7 @@ EN, RUN_EN = table("en", "report"), table("en", "run_summary")
 def sources() -> str:
     package = resources.files("allready.report")
     files = [f for f in package.iterdir() if f.name.endswith(".py")]
-    files += [package / "templates" / name for name in ("report.html.j2", "run.html.j2")]
+    files += [f for f in (package / "templates").iterdir() if f.name.endswith(".j2")]
     return "\n".join(f.read_text(encoding="utf-8") for f in files)
 
 
@@ -50,7 +50,7 @@ def test_every_text_about_a_run_that_is_used_exists_and_every_one_is_used() -> N
     built |= {f"activity_{kind}" for kind in ACTIVITIES} | {f"class_{name}" for name in CLASSES}
     built |= {f"area_{area}" for area in AREAS} | {f"weight_{n}" for n in range(3)}
     built |= {f"init_{state}" for state in ("completed", "started")}
-    built |= {f"column_{name}" for name in ("node", "process", "gpu", "init", "network", "stand")}
+    built |= {f"column_{name}" for name in ("node", "process", "gpu", "init", "network", "last", "stand")}
     assert built <= RUN_EN.keys()
     assert set(re.findall(r"\br\(\s*\"([a-z0-9_]+)\"", source)) <= RUN_EN.keys()
     assert set(re.findall(r"\bR\(\"([a-z0-9_]+)\"[,)]", source)) <= RUN_EN.keys()

@@ -5,6 +5,7 @@ keyed by code.  What a language lacks falls back to English slot by slot.
 """
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any
@@ -19,6 +20,13 @@ from allready.text.usage import choose_language as choose_language
 LANGUAGES = ("en", "zh")
 _NOBODY = {"zh": "某个进程"}
 _NOWHERE = {"zh": "未知地址"}
+_BLANK_AFTER_UNKNOWN = re.compile(
+    rf"(?<={_NOBODY['zh']}) (?=[\u4e00-\u9fff])|(?<={_NOWHERE['zh']}) (?=[\u4e00-\u9fff])"
+)
+_NO_BLANK = re.compile(
+    r"(?<=[\u3000-\u30ff\uff00-\uffef])\n|\n(?=[\u3000-\u30ff\uff00-\uffef])"
+    r"|(?<=[\u4e00-\u9fff])\n(?=[\u4e00-\u9fff])"
+)
 
 
 @functools.cache
@@ -37,6 +45,16 @@ def translated(language: str, area: str, code: str, slot: str) -> str | None:
     return text if isinstance(text, str) and text.strip() else None
 
 
+def in_language(english: str, language: str, area: str, code: str, slot: str) -> str:
+    """The template of one slot; English where `language` lacks it."""
+    return english if language == "en" else translated(language, area, code, slot) or english
+
+
+def one_line(text: str) -> str:
+    """Joined lines; between Chinese characters and beside Chinese punctuation a break is no blank."""
+    return " ".join(_NO_BLANK.sub("", text.strip()).split())
+
+
 def say(finding: Finding, slot: str, language: str) -> str:
     """The `slot` ("title", "message" or "remedy") of a finding in `language`, with its values filled in."""
     if slot == "remedy":
@@ -46,9 +64,15 @@ def say(finding: Finding, slot: str, language: str) -> str:
     if not isinstance(template, str):
         return english
     try:
-        return fill(template, finding.values, nowhere=_NOWHERE[language], nobody=_NOBODY[language])
+        return _fill(template, finding.values, language)
     except (KeyError, ValueError, IndexError):
         return english
+
+
+def _fill(template: str, values: Mapping[str, str], language: str, *, is_command: bool = False) -> str:
+    """A template with its values; a Chinese word for what is not known needs no blank before Chinese."""
+    text = fill(template, values, is_command=is_command, nowhere=_NOWHERE[language], nobody=_NOBODY[language])
+    return _BLANK_AFTER_UNKNOWN.sub("", text)
 
 
 def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:
@@ -67,7 +91,7 @@ def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:
 
 
 def _translated(remedy: Remedy, step: RemedyStep, values: Mapping[str, str], language: str) -> Remedy:
-    explanation = fill(step.explanation, values, is_command=True, nowhere=_NOWHERE[language], nobody=_NOBODY[language])
+    explanation = _fill(step.explanation, values, language, is_command=True)
     return replace(remedy, explanation=explanation, where=fill_place(step.where, values) if remedy.where else "")
 
 
