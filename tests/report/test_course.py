@@ -31,7 +31,7 @@ def test_a_healthy_job_shows_its_iterations_their_time_and_the_slowest_rank() ->
     page = render(report_with(COURSE))
     text = Seen(page).text
     for part in (
-        "2400 iterations, 20 ms each",
+        "2400 iterations seen, 20 ms each",
         "slowest: rank 3, 5 ms behind the first",
         "26% of the time",
         "1 (gpu1)",

@@ -350,7 +350,7 @@ def test_4096_ranks_and_4000_events_stay_quick_and_small() -> None:
     assert len(page.encode()) < 3_000_000
     text = Seen(page).text
     assert "report.json has all" in text
-    assert "400 of 4000 lines are shown" in text
+    assert page.count("<tr data-role=") <= 400
     assert "64 of 4096 ranks are drawn" in text
 
 

@@ -80,6 +80,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     except OSError as error:
         raise UsageError("--report-dir {path}: {reason}", path=folder.path, reason=error.strerror) from error
     show = RunShow(args, request, folder)
+    show.begin(request.nproc_per_node)
     for note in request.notes:
         show.say(note)
     try:

@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from allready.model import Evidence, Finding, RankRow, Remedy, Report
+from allready.model import Evidence, RankRow, Remedy, Report
 from allready.report import curve as curves
 from allready.report import units, words
 from allready.report.code_pages import pages_of
@@ -54,7 +54,7 @@ def page(report: Report, language: str) -> dict[str, Any]:
     folded = [f for f in folded_findings(report) if f is not main]
     findings = [f for f in (main,) if f is not None]
     findings += [f for f in other_findings(report) if f not in folded]
-    groups, folded_groups = _groups(findings, main), _groups(folded, main)
+    groups, folded_groups = words.grouped(findings, main), words.grouped(folded, main)
     codes = [first.code for first, _ in (*groups, *folded_groups)]
     measured = [run for run in (report.collectives.runs if report.collectives else ()) if run.points]
     return {
@@ -91,18 +91,6 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "nodes": nodes(report, codes),
         "not_checked": words.not_checked_groups(report),
     }
-
-
-def _groups(findings: Sequence[Finding], main: Finding | None) -> list[tuple[Finding, list[Finding]]]:
-    """Findings of one rule that differ in place and numbers alone: the first, and the others."""
-    found: dict[object, tuple[Finding, list[Finding]]] = {}
-    for finding in findings:
-        key = (finding.code, finding.severity, finding.fault_class, finding is main)
-        if key in found:
-            found[key][1].append(finding)
-        else:
-            found[key] = (finding, [])
-    return list(found.values())
 
 
 def evidence_rows(items: Sequence[Evidence]) -> list[dict[str, Any]]:

@@ -109,6 +109,20 @@ def other_findings(report: model.Report) -> tuple[model.Finding, ...]:
     return tuple(sorted(rest, key=lambda f: -f.severity.weight))
 
 
+def grouped(
+    findings: Iterable[model.Finding], main: model.Finding | None = None
+) -> list[tuple[model.Finding, list[model.Finding]]]:
+    """Findings of one rule that differ in place and numbers alone: the first, and the others; `main` stands alone."""
+    found: dict[object, tuple[model.Finding, list[model.Finding]]] = {}
+    for finding in findings:
+        key = (finding.code, finding.severity, finding.fault_class, finding is main)
+        if key in found:
+            found[key][1].append(finding)
+        else:
+            found[key] = (finding, [])
+    return list(found.values())
+
+
 def phrase(finding: model.Finding, slot: str, language: str) -> str:
     """`title` or `message` of a finding on one line."""
     return plain(say(finding, slot, language))

@@ -25,6 +25,8 @@ class CourseBook:
         self._began_s: float | None = None
         self._sample_s = SAMPLE_S
         self._points: list[tuple[float, float, float]] = []  # when, seconds of an iteration, iterations
+        self._calls = 1
+        self._enqueued = 0
         self._operations: dict[int, int] = {}
         self._nodes: dict[int, int] = {}
         self._group = ""
@@ -38,12 +40,20 @@ class CourseBook:
             self._operations[rank.rank] = max(rank.num_operations, self._operations.get(rank.rank, 0))
             self._nodes[rank.rank] = status.node_rank
         self._take_operations(pace)
+        self._take_marks(status)
         if time_s - self._lags_s >= LAGS_EVERY_S:
             self._lags_s = time_s
             found = pace.lags()
             if found:
                 self._lags.append(max(found, key=lambda lag: (len(lag.median_late_s), lag.num_operations)))
                 self._lags = self._lags[-MAX_LAGS:]
+
+    def _take_marks(self, status: NodeStatus) -> None:
+        """The counters, which are newer than the last operations that were read."""
+        for rank in status.ranks:
+            for mark in rank.groups:
+                if self._place is not None and (mark.group, rank.rank) == self._place[:2]:
+                    self._enqueued = max(self._enqueued, mark.enqueued)
 
     def _take_operations(self, pace: PaceBook) -> None:
         leading = pace.leading()
@@ -55,6 +65,7 @@ class CourseBook:
             self._place, self._seq, self._at_s = place, line.seqs[0], line.created[0]
             self._group = leading.title
             self._began_s = self._at_s if self._began_s is None else self._began_s
+        self._calls = leading.calls or self._calls
         if leading.calls is not None and not self._has_iterations:  # what was counted before were operations
             self._has_iterations = True
             self._points = [(when, each * leading.calls, n / leading.calls) for when, each, n in self._points]
@@ -108,7 +119,7 @@ class CourseBook:
         ranks.sort(key=lambda r: (-(r.waited_share or 0.0), -(r.late_s or 0.0), r.rank))
         return JobCourse(
             group=self._group,
-            num_iterations=round(sum(n for _, _, n in self._points)),
+            num_iterations=round(max(sum(n for _, _, n in self._points), self._enqueued / self._calls)),
             has_iterations=self._has_iterations,
             period_s=round(median(each for _, each, _ in self._points), 6),
             curve_s=tuple((round(when, 3), round(each, 6)) for when, each, _ in self._points),
