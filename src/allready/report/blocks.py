@@ -144,9 +144,9 @@ def _findings(report: Report, language: str, verbose: int) -> Iterator[Block]:
         if len(others) > len(shown):
             nodes = {n for f in others for n in f.culprits.nodes}
             ranks = {n for f in others for n in f.culprits.ranks}
-            named = culprits(Culprits(nodes=tuple(sorted(nodes)), ranks=tuple(sorted(ranks))), report.world, language)
+            names = culprits(Culprits(nodes=tuple(sorted(nodes)), ranks=tuple(sorted(ranks))), report.world, language)
             text = t("findings_like", language, count=len(others))
-            place = f" [{t('semicolon', language).join(named)}]" if named else ""
+            place = f" [{t('semicolon', language).join(names)}]" if names else ""
             yield dim(f"… {text}{place}", lead=plain(first.code))
     if folded:
         named = ", ".join(f"{plain(f.code)} {phrase(f, 'title', language)}" for f in folded)

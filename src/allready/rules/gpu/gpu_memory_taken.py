@@ -69,7 +69,9 @@ def gpu_memory_taken(
                     source=f"NVML GPU {index}",
                     node_rank=node,
                     text=f"used {size(g.memory_used_bytes)} of {size(g.memory_total_bytes)}"
-                    + "".join(f"; pid {p.pid} {p.user} {p.command}: {size(p.used_bytes)}" for p in g.processes[:8]),
+                    + "".join(
+                        f"; pid {p.pid} {p.user} {p.command}: {size(p.used_bytes or 0)}" for p in g.processes[:8]
+                    ),
                 )
                 for index, g, _ in bad
             ),
