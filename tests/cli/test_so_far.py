@@ -1,5 +1,6 @@
 """What `check` and `run` say while nodes are awaited, and the first and last line of `run`."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from allready.cli.so_far import PATIENCE_S, SoFar
-from allready.model import Report, Status
+from allready.model import Confidence, Culprits, EndCause, FaultClass, Finding, Report, Severity, Status
+from allready.model.fill import NOBODY
+from allready.text.catalog import place_text, say
+from allready.text.ui import table
 from tests.agent.jobs import free_port
 from tests.clock import until
 from tests.report.made_up import absent_report, faulty_report
@@ -112,3 +116,26 @@ def test_run_begins_and_ends_with_a_line(code: int, end: str, tmp_path: Path) ->
     assert lines[-1].endswith("out/report.html")
     assert (tmp_path / "out" / "report.html").is_file()
     assert done.returncode == code
+
+
+def test_every_end_of_a_job_has_words() -> None:
+    for language in ("en", "zh"):
+        assert {f"cause_{cause}" for cause in EndCause} <= table(language, "run").keys()
+
+
+def test_a_place_in_chinese_has_blanks_beside_latin_letters_only() -> None:
+    assert place_text("节点 1 (gpu1)", "zh") == "在节点 1 (gpu1) 上"
+    assert place_text("10.0.0.1", "zh") == "在 10.0.0.1 上"
+    assert place_text("所有节点", "zh") == "在所有节点上"
+    assert place_text("node 1", "en") == "on node 1"
+
+
+def test_an_unknown_writer_needs_no_blank_before_chinese() -> None:
+    finding = Finding(
+        code="STO003", severity=Severity.ERROR, fault_class=FaultClass.START_PATH, confidence=Confidence.LIKELY,
+        culprits=Culprits(), message="m", remedy="r",
+        values={"who": NOBODY, "port": "29500", "error": "in use"},
+    )  # fmt: skip
+    for code in ("STO002", "STO003", "STO004"):
+        text = say(replace(finding, code=code), "message", "zh")
+        assert not re.search(r"某个进程 [\u4e00-\u9fff]", text), text

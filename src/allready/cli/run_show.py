@@ -124,6 +124,7 @@ class RunShow:
             name,
             self._language,
             code=end.job.exit_code,
+            cause=ui(f"run.cause_{end.job.outcome}", self._language),
             why=end.why or "-",
             took=units.time(report.duration_s),
             status=t(f"status_{report.status}", self._language),

@@ -18,6 +18,7 @@ from allready.report.page_run import page_run
 from allready.report.run_words import details, folded_findings, r
 from allready.report.safe import plain
 from allready.report.words import SYMBOLS, other_findings, t, verdict_finding
+from allready.text.catalog import place_text
 
 WIDE_MATRIX = 12
 """Up to this many nodes a good cell has room for its round trip."""
@@ -127,7 +128,7 @@ def _remedies(say: Callable[..., list[Remedy]], *args: Any) -> list[dict[str, An
 
 
 def _place(remedy: Remedy, language: str) -> str:
-    return t("remedy_place", language, where=remedy.where) if remedy.where else ""
+    return place_text(remedy.where, language) if remedy.where else ""
 
 
 def _tiles(report: Report) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ _NOWHERE = {"zh": "未知地址"}
 _BLANK_AFTER_UNKNOWN = re.compile(
     rf"(?<={_NOBODY['zh']}) (?=[\u4e00-\u9fff])|(?<={_NOWHERE['zh']}) (?=[\u4e00-\u9fff])"
 )
+_BESIDE_LATIN = re.compile(r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9(])|(?<=[A-Za-z0-9)])(?=[\u4e00-\u9fff])")
 _NO_BLANK = re.compile(
     r"(?<=[\u3000-\u30ff\uff00-\uffef])\n|\n(?=[\u3000-\u30ff\uff00-\uffef])"
     r"|(?<=[\u4e00-\u9fff])\n(?=[\u4e00-\u9fff])"
@@ -95,10 +96,16 @@ def _translated(remedy: Remedy, step: RemedyStep, values: Mapping[str, str], lan
     return replace(remedy, explanation=explanation, where=fill_place(step.where, values) if remedy.where else "")
 
 
+def place_text(where: str, language: str) -> str:
+    """`on node 1`: where a step is done; Chinese has a blank beside letters and digits, and none elsewhere."""
+    text = ui("report.remedy_place", language, where=where)
+    return text if language == "en" else _BESIDE_LATIN.sub(" ", text)
+
+
 def remedy_parts(remedy: Remedy | RemedyStep, language: str) -> tuple[str, str, str]:
     """Place, explanation and command of one step, with what stands between them: joined, they are a sentence."""
     colon = ui("report.colon", language)
-    where = ui("report.remedy_place", language, where=remedy.where) + colon if remedy.where else ""
+    where = place_text(remedy.where, language) + colon if remedy.where else ""
     return where, remedy.explanation + (colon if remedy.command else ""), remedy.command
 
 
