@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from allready.model import RankRow, Report, SourceRecord, StackGroup, TimelineEvent
+from allready.model import Happening, RankRow, Report, RunEvent, SourceRecord, StackGroup, TimelineEvent
 from allready.report.html import render
 from allready.report.run_words import rows_of
 from allready.report.timeline import EDGE_PX, LEFT, RIGHT, axis_of, timeline
@@ -362,12 +362,16 @@ def test_many_differences_are_cut_and_counted() -> None:
     assert "no difference found" in Seen(render(stuck_report(baseline="good"))).text
 
 
-def test_rows_that_only_differ_in_numbers_are_counted_together() -> None:
+def logged(shape: str) -> RunEvent:
+    return RunEvent(kind=Happening.LOGGED, shape=shape)
+
+
+def test_rows_of_lines_of_one_shape_are_counted_together() -> None:
     said = tuple(
-        TimelineEvent(time_s=BEGIN + n, role="record", text=f"rank {n}: lost peer 10.0.0.{n}:{4000 + n}", rank=n)
+        TimelineEvent(time_s=BEGIN + n, role="record", text=f"lost {n}", rank=n, event=logged("lost peer #"))
         for n in range(9)
     )
-    other = TimelineEvent(time_s=BEGIN, role="record", text="rank 9: found peer", rank=9)
+    other = TimelineEvent(time_s=BEGIN, role="record", text="found 9", rank=9, event=logged("found peer"))
     summary = stuck_report(timeline=(*said, other)).summary
     assert summary is not None
     assert sorted(link.count for link in rows_of(summary)) == [1, 9]

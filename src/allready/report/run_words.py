@@ -5,7 +5,6 @@ it is.  Everything returned as text is made harmless by `safe.plain`.
 """
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -34,7 +33,6 @@ EXPLAIN_NOTHING = frozenset({model.Role.HARMLESS, model.Role.TEARDOWN, model.Rol
 MAX_LINKS = 10
 MIN_GIST = 24
 MAX_EQUAL_ROWS = 3
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 MAX_OPEN_CULPRITS = 8
 _AT_MOST = {str(model.Role.ROOT): 4, DEATH: 3, OPERATION: 2, str(model.Role.CASCADE): 2, str(model.Role.RECORD): 2,
             str(model.Role.TEARDOWN): 1}  # fmt: skip
@@ -314,14 +312,13 @@ def same(event: model.TimelineEvent) -> object:
 
 
 def rows_of(summary: model.RunSummary) -> list[Link]:
-    """Lines of the timeline: harmless ones by their code, others that differ in numbers alone together where they are
-    many."""
+    """Lines of the timeline: harmless ones by their code, others that say the same together where they are many."""
     equal: dict[object, list[model.TimelineEvent]] = defaultdict(list)
     for event in summary.timeline:
         if event.role == HARMLESS:
             equal[event.role, event.code or same(event)].append(event)
         else:
-            equal[event.role, event.code, _NUMBERS.sub("#", event.text)].append(event)
+            equal[event.role, event.code, same(event)].append(event)
     found: list[Link] = []
     for events in equal.values():
         is_one = events[0].role == HARMLESS or len(events) > MAX_EQUAL_ROWS
