@@ -351,7 +351,7 @@ def test_4096_ranks_and_4000_events_stay_quick_and_small() -> None:
     text = Seen(page).text
     assert "report.json has all" in text
     assert page.count("<tr data-role=") <= 400
-    assert "64 of 4096 ranks are drawn" in text
+    assert page.count('<line class="lane') <= 3 * 64
 
 
 def test_many_differences_are_cut_and_counted() -> None:
