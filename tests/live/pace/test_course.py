@@ -4,7 +4,7 @@ import pytest
 
 from allready.live.monitor.course import MAX_POINTS, CourseBook
 from allready.live.monitor.pace import PaceBook
-from allready.model import JobCourse
+from allready.model import JobCourse, NodeStatus
 from tests.live.pace.test_pace_book import BEGIN, word
 
 STEP_S = 0.1
@@ -79,3 +79,14 @@ def test_operations_that_do_not_repeat_are_counted_one_by_one() -> None:
 
 def test_without_operations_there_is_no_course() -> None:
     assert CourseBook().result() is None
+
+
+def test_many_nodes_cost_no_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which operations repeat is found out once a second, however many nodes speak."""
+    asked = []
+    monkeypatch.setattr(PaceBook, "leading", lambda _self: asked.append(1))
+    made, pace = CourseBook(), PaceBook()
+    for second in range(10):
+        for node in range(100):
+            made.take(pace, NodeStatus(node_rank=node), BEGIN + second + node / 1000)
+    assert len(asked) == 10

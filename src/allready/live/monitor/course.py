@@ -24,6 +24,7 @@ class CourseBook:
         self._at_s = 0.0
         self._began_s: float | None = None
         self._sample_s = SAMPLE_S
+        self._taken_s = float("-inf")
         self._points: list[tuple[float, float, float]] = []  # when, seconds of an iteration, iterations
         self._calls = 1
         self._enqueued = 0
@@ -39,7 +40,9 @@ class CourseBook:
         for rank in status.ranks:
             self._operations[rank.rank] = max(rank.num_operations, self._operations.get(rank.rank, 0))
             self._nodes[rank.rank] = status.node_rank
-        self._take_operations(pace)
+        if abs(time_s - self._taken_s) >= self._sample_s:  # of a thousand nodes one word a second is enough
+            self._taken_s = time_s
+            self._take_operations(pace)
         self._take_marks(status)
         if time_s - self._lags_s >= LAGS_EVERY_S:
             self._lags_s = time_s
