@@ -288,7 +288,13 @@ def roll_lines(report: model.Report, language: str) -> tuple[str, ...]:
     if longest > LATE_S and longest > 2 * typical_arrival_s(roll):
         texts.append(t("roll_first_waited", language, seconds=units.seconds(longest)))
     refused = [
-        t("roll_refused_item", language, label=plain(f"{c.node_rank} ({c.name})"), address=plain(c.address), why=why)
+        t(
+            "roll_refused_item" if c.address else "roll_refused_item_unseen",
+            language,
+            label=plain(f"{c.node_rank} ({c.name})"),
+            address=plain(c.address),
+            why=why,
+        )
         for c in roll.claims
         if (why := plain(c.refused or ""))
     ]
