@@ -188,4 +188,4 @@ class Reading(Struct, kw_only=True):
     stacks: list[model.ProcessStack] = []
     benches: list[model.BenchRun] = []
     inspections: list[InspectorSummary] = []
-    reports: list[str] = []  # text of report.json files of other commands
+    reports: list[bytes] = []  # report.json files of other commands, compressed (zlib)
