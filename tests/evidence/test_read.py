@@ -27,6 +27,7 @@ from allready.evidence.read import Progress, ReaderPool, ReadOptions, packed, re
 from allready.evidence.readers import ReaderContext, read_found
 from allready.evidence.reading import OpStream, Reading
 from allready.model import Origin, SourceRecord
+from tests.cases import cases
 from tests.clock import Stopwatch
 from tests.evidence.test_sniff import DUMP, ERROR_JSON, FAULTHANDLER, INFO, INSPECTOR, PY_SPY, RAS_JSON, RAS_TEXT
 
