@@ -98,6 +98,10 @@ class LocalAttempt:
             if rank in self._pids
         }
 
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything that the ranks printed so far is in their logs; whether that came about in time."""
+        return self._group.flush(timeout_s)
+
     def stop(self, signal: str) -> None:
         """End the ranks: the signal, the grace, then SIGKILL for whole process groups.  The first call counts."""
         if self._done.is_set() or self._stop.is_set():
@@ -226,6 +230,7 @@ class LocalAttempt:
             split=frozenset(n for n in range(len(orders.ranks)) if self._show.needs_split(n)),
             copies=self._copies(),
             virtual_local_rank="virtual_local_rank" in request.torchrun,
+            rank_cpus=request.rank_cpus,
             monitor_interval_s=request.monitor_interval_s,
             grace_s=request.grace_s,
         )

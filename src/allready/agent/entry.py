@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +40,9 @@ from allready.preflight.check.roll_call import is_local
 from allready.preflight.check.waits import say_exhaustion_once
 from allready.proc.process import read_regular
 from allready.text.reasons import reason
+
+if TYPE_CHECKING:
+    from allready.live.watch.metrics import MetricsServer
 
 
 class Job(Struct):
@@ -138,10 +142,17 @@ class Job(Struct):
         side = JobCoordinator(check, agent, yields=yields) if coordinates else JobParticipant(check, agent)
         self.sides.append(side)
         control = Control(agent, check.hello)
+        metrics: MetricsServer | None = None
         try:
             await control.open()
+            if coordinates and request.metrics_port is not None:
+                from allready.agent.metrics import serve_metrics  # an HTTP server, for those who ask for one
+
+                metrics = serve_metrics(agent, control.about)
             return await side.run_job()
         finally:
+            if metrics is not None:
+                metrics.close()
             await control.close()
 
     def _publish(self, report: Report, run_dir: Path) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -186,7 +186,7 @@ class NodeAgent:
             if self._attempt.number == 0:
                 garbage.forget_existing()
             if self._sampler is not None:
-                self._sampler.begin(self._attempt.number, self._attempt.handles())
+                self._sampler.begin(self._attempt.number, self._attempt.handles(), flush=self._attempt.flush)
         self._spawn(self._send(kind, body))
 
     def _rank_ended(self, end: ProcessEnd) -> None:
@@ -223,14 +223,19 @@ class Sampler:
         self._context = context
         self.observer = observer or NodeObserver(node_rank=node.node_rank, name=context.name, run_dir=context.run_dir)
         self._attempt: int | None = None
+        self._flush: Callable[[float], bool] | None = None
         self._sent_s = float("-inf")
         self._waiting: frozenset[int] = frozenset()  # reported to wait for long
         self._is_soon = False
         self._lock = asyncio.Lock()
 
-    def begin(self, attempt: int, ranks: "Mapping[int, RankHandle]") -> None:
+    def begin(
+        self, attempt: int, ranks: "Mapping[int, RankHandle]", *, flush: "Callable[[float], bool] | None" = None
+    ) -> None:
+        """`flush(timeout_s)`: waits until what the ranks printed is in their logs."""
         self.observer.set_ranks(ranks, attempt)
         self._attempt = attempt
+        self._flush = flush
 
     def pause(self) -> None:
         """The ranks of the last attempt are gone: nothing is sampled until `begin`."""
@@ -278,17 +283,17 @@ class Sampler:
         if attempt is None:
             return None
         try:
-            evidence = await asyncio.to_thread(gather, self.observer, order)
+            evidence = await asyncio.to_thread(gather, self.observer, order, self._flush)
         except DeadlineExceeded as error:  # node 0 asks again
             log.debug("no evidence for question %d: %s", order.number, error)
             return None
         return replace(evidence, addresses=self._context.addresses, status=replace(evidence.status, attempt=attempt))
 
 
-def gather(observer: "NodeObserver", order: Gather) -> NodeEvidence:
+def gather(observer: "NodeObserver", order: Gather, flush: "Callable[[float], bool] | None" = None) -> NodeEvidence:
     """The answer to an order: all that it asks for, and no more.  Blocks for `GATHER_S` at most.
 
     Raises:
         DeadlineExceeded: another call to the observer has been going on for too long (the machine hangs).
     """
-    return observer.gather(order.number, deadline_s=GATHER_S, with_dump=order.with_dump)
+    return observer.gather(order.number, deadline_s=GATHER_S, with_dump=order.with_dump, flush=flush)

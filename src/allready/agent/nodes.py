@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,7 +31,8 @@ News = NodeStatus | NodeEvidence | Lost
 class NodeTable:
     """`offers`: what each node that is here brings; the others are of the present attempt.
 
-    `news`: what the monitor has not read yet.  `interruption`: the first signal that a node or node 0 itself got.
+    `news`: what the monitor has not read yet.  `interruption`: the first signal that a node or node 0 itself got, at
+    which `on_interruption` is called.
     """
 
     def __init__(self, state: AgentState) -> None:
@@ -45,6 +46,7 @@ class NodeTable:
         self.watched: set[int] = set()
         self.is_evidence_wanted = False
         self.interruption: Interruption | None = None
+        self.on_interruption: Callable[[], None] = lambda: None
         self.num_signals = 0
         self.waiting: deque[tuple[str, messages.Waiting]] = deque()  # JAX processes at their nodes' sockets
         self._news: deque[News] = deque()
@@ -70,6 +72,7 @@ class NodeTable:
         self.num_signals += 1
         if self.interruption is None:
             self.interruption = Interruption(signal=signal, node=node, time_s=time.time())
+            self.on_interruption()
 
     def news(self) -> Iterator[News]:
         while self._news:

@@ -26,9 +26,13 @@ from allready.cli.options import (
 )
 from allready.errors import AllreadyError, UsageError
 from allready.launch.layout import Layout, lay_out
+from allready.launch.request import Note
 from allready.model import Report, UncheckedKind
 from allready.preflight.check.request import COLLECTIVE_STAGES, STAGES, CheckRequest
+from allready.report.safe import plain
+from allready.text.catalog import choose_language
 from allready.text.reasons import reason
+from allready.text.ui import ui
 from allready.text.usage import usage_text
 
 if TYPE_CHECKING:
@@ -129,6 +133,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     layout = _layout(args)
+    notes = _share_bindings(layout)
     if not layout.acts:
         sys.stderr.write(
             f"allready check: local rank {layout.local_rank}: local rank 0 checks for node {layout.launch.node_rank}\n"
@@ -141,11 +146,27 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
 
     token = token_from(args.token_file, os.environ)
 
+    language = choose_language(args.lang)
+    for note in notes:
+        sys.stderr.write(f"allready check: {plain(ui(note.key, language, **note.values), most=2000)}\n")
     with Output(args) as output:
         report, code = asyncio.run(_check(request, output, interrupts, token))
         output.finish(report)
     # Collectors that hang (a dead name server, a sick driver) sit in daemon threads; they end with the process.
     return code
+
+
+def _share_bindings(layout: Layout) -> list[Note]:
+    """Local rank 0 takes over the CPUs and GPUs of the other tasks of its node, before anything is counted."""
+    launch = layout.launch
+    if layout.num_tasks == 1:
+        return []  # a single one that is bound is a matter of the rules
+    from allready.launch import task_bindings
+
+    tasks = task_bindings.tasks_of(
+        os.environ, local_rank=layout.local_rank, number=layout.num_tasks, node_rank=launch.node_rank
+    )
+    return task_bindings.share(tasks, os.environ, nproc=launch.nproc_per_node)[1]
 
 
 async def _check(
@@ -191,7 +212,7 @@ async def _check(
 def _layout(args: argparse.Namespace) -> Layout:
     master_addr, master_port = args.master_addr, args.master_port
     if args.rdzv_endpoint and not master_addr:
-        from allready.launch.rendezvous import split_endpoint
+        from allready.launch.host_lists import split_endpoint
 
         master_addr, port = split_endpoint(args.rdzv_endpoint)
         master_port = master_port or port

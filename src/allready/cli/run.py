@@ -10,11 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.options import add_common, configure_logging, count_gpus
 from allready.errors import UsageError
 from allready.launch.request import Note
+from allready.launch.schedulers import BINDING_LAUNCHERS
 from allready.report.safe import encodable, plain
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
@@ -55,6 +58,14 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     if getattr(args, "hosts", None):
         return _run_on_hosts(args, interrupts)
     request = request_from(args, os.environ, count_gpus=count_gpus)
+    if request.num_tasks > 1 or request.scheduler in BINDING_LAUNCHERS:
+        from allready.launch import task_bindings
+
+        tasks = task_bindings.tasks_of(
+            os.environ, local_rank=request.local_rank, number=request.num_tasks, node_rank=request.node_rank or 0
+        )
+        cpus, notes = task_bindings.share(tasks, os.environ, nproc=request.nproc_per_node)
+        request = replace(request, rank_cpus=cpus, notes=(*request.notes, *notes))
     if not request.acts:
         sys.stderr.write(f"allready run: local rank {request.local_rank}: local rank 0 runs the job for this node\n")
         return EXIT_HEALTHY

@@ -57,6 +57,7 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
     rank_env: Mapping[int, Mapping[str, str]] = {}
     split: frozenset[int] = frozenset()
     copies: Mapping[int, Mapping[str, Path]] = {}
+    rank_cpus: Sequence[Sequence[int]] = ()  # by local rank; empty: all use those of this process
     virtual_local_rank: bool = False  # torchrun's flag: every rank is local rank 0 of the one GPU that it sees
     monitor_interval_s: float = 0.1
     grace_s: float = 30.0
@@ -117,6 +118,7 @@ def workers_of(plan: AttemptPlan, environs: Sequence[Mapping[str, str]]) -> list
             log_dir=plan.log_dirs[local_rank],
             split=local_rank in plan.split,
             copies=plan.copies.get(local_rank, {}),
+            cpus=frozenset(plan.rank_cpus[local_rank]) if local_rank < len(plan.rank_cpus) else frozenset(),
         )
         for local_rank in range(plan.nproc_per_node)
     ]

@@ -134,6 +134,12 @@ class Recorder:
         """Whether there is anything that could be written."""
         return bool(self._sources) and not all(s.is_broken for s in self._sources or ())
 
+    def find_sources(self) -> bool:
+        """The same, of a script that was through before its first sample as well."""
+        if self._sources is None and getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None):
+            self._sources = self._find()
+        return self.has_sources()
+
     def is_ring_due(self) -> bool:
         """Whether the ring should be written now, by itself."""
         if not self._sources:

@@ -139,6 +139,8 @@ def _position(
     rank: int, mark: GroupMark, now_s: float, ring: GroupProgress | None, names: Mapping[int, Operation]
 ) -> Position:
     recorded = ring.positions.get(rank) if ring is not None else None
+    if recorded is not None and recorded.enqueued > mark.enqueued:
+        return recorded  # the ring of a rank that has ended is newer than its last word
     # A number of the group that the rank does not wait in: it came out, or it never waits (launched without waiting).
     is_pending = mark.completed is not None and mark.enqueued > mark.completed
     stuck: Operation | None = None
@@ -159,4 +161,5 @@ def _position(
         last=recorded.last if recorded is not None and recorded.enqueued == mark.enqueued else names.get(mark.enqueued),
         time_s=mark.moved_s,
         origin=recorded.origin if recorded is not None else None,
+        iteration=recorded.iteration if recorded is not None and recorded.enqueued == mark.enqueued else None,
     )
