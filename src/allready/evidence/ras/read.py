@@ -128,8 +128,7 @@ class _Reader:
         self._keep(report.finish())
         self.events += report.events[: MAX_EVENTS - len(self.events)]
         self.tally.num_known += report.num_known
-        for unknown in report.unknown:
-            self.tally.add_unknown(unknown)
+        self.tally.add_unknowns(report.unknown)
 
     def _json_event(self, item: dict[str, Any], line: int) -> None:
         peer = as_dict(item.get("peer"))
