@@ -120,11 +120,11 @@ def saved_reports(readings: Sequence[Reading]) -> Saved:
     for reading in readings:
         for packed in reading.reports:
             text = zlib.decompress(packed)
-            left_bytes -= memory_bytes(text)
-            if left_bytes < 0:
+            needs_bytes = memory_bytes(text)
+            if needs_bytes > left_bytes:
                 refused.append(f"{reading.source.path}: with the reports before it, it would take too much memory")
-                left_bytes = 0
                 continue
+            left_bytes -= needs_bytes
             try:
                 report = decode(text)
             except UsageError as error:
