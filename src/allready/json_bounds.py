@@ -20,14 +20,18 @@ class TooLargeError(ValueError):
     """A JSON text that would take more memory than it may."""
 
 
-def memory_bytes(text: bytes) -> int:
-    """What decoding takes at most.  Brackets and commas inside of strings are counted as well."""
+def memory_bytes(text: bytes | str, start: int = 0) -> int:
+    """What decoding takes at most, from `start` on.  Brackets and commas inside of strings are counted as well."""
+
+    def count(mark: str) -> int:
+        return text.count(mark, start) if isinstance(text, str) else text.count(mark.encode(), start)
+
     return (
-        len(text)
-        + _LIST_BYTES * text.count(b"[")
-        + _DICT_BYTES * text.count(b"{")
-        + _VALUE_BYTES * (text.count(b",") + text.count(b":"))
-        + _STRING_BYTES * (text.count(b'"') // 2)
+        (len(text) - start)
+        + _LIST_BYTES * count("[")
+        + _DICT_BYTES * count("{")
+        + _VALUE_BYTES * (count(",") + count(":"))
+        + _STRING_BYTES * (count('"') // 2)
     )
 
 

@@ -1,5 +1,6 @@
 """Jobs of real agents with a shared token."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,4 +54,22 @@ def test_a_node_without_the_token_is_told_so_and_named_by_both(job: Job) -> None
     assert first.wait(120) != 0
     verdict = first.report()["verdict"]
     assert (verdict["code"], verdict["culprits"]["nodes"], verdict["confidence"]) == ("JOB013", [1], "likely")
+    assert not places_with_the_secret(job.folder)
+
+
+def test_with_hosts_the_agents_share_a_token_that_no_command_line_shows(job: Job) -> None:
+    """ssh is a script here that runs the command for the remote shell on this machine, and keeps what it was given."""
+    programs = job.folder / "bin"
+    programs.mkdir()
+    ssh = programs / "ssh"
+    ssh.write_text('#!/bin/sh\nfor last; do :; done\necho "$*" >> "$COMMANDS"\nexec sh -c "$last"\n')
+    ssh.chmod(0o755)
+    commands = job.folder / "commands"
+    script = job.script("import os\nprint('rank', os.environ['RANK'], 'ALLREADY_TOKEN' in os.environ, flush=True)\n")
+    env = {"PATH": f"{programs}:{os.environ['PATH']}", "COMMANDS": str(commands), "ALLREADY_TOKEN": SECRET}
+    started = job.start("--hosts", "127.0.0.1,localhost", "--master-port", str(job.port), script, env=env)
+    assert started.wait(180) == 0, started.out + started.err
+    assert {"rank 0 False", "rank 1 False"} <= {line[line.find("rank ") :] for line in started.out.splitlines()}
+    assert commands.read_text().count("--token-file=-") == 2
+    assert SECRET not in commands.read_text() + started.out + started.err
     assert not places_with_the_secret(job.folder)

@@ -27,6 +27,7 @@ from allready.evidence.read import Progress, ReaderPool, ReadOptions, packed, re
 from allready.evidence.readers import ReaderContext, read_found
 from allready.evidence.reading import OpStream, Reading
 from allready.model import Origin, SourceRecord
+from tests.cases import cases
 from tests.clock import Stopwatch
 from tests.evidence.test_sniff import DUMP, ERROR_JSON, FAULTHANDLER, INFO, INSPECTOR, PY_SPY, RAS_JSON, RAS_TEXT
 
@@ -246,6 +247,26 @@ def test_a_log_that_begins_with_a_hole_is_read(tmp_path: Path) -> None:
         file.write(INFO * 50)
     [reading] = read(path)
     assert reading.source.kind == "log"
+    assert reading.processes
+
+
+@cases("before", [b"", INFO * 10])
+def test_holes_are_passed_over_and_what_stands_around_them_is_read(before: bytes, tmp_path: Path) -> None:
+    """A terabyte that is on no disk: read as zeros it takes an hour."""
+    path = tmp_path / "cut-while-written.log"
+    with path.open("wb") as file:
+        file.write(before)
+        try:
+            file.seek(1 << 40)
+            file.write(INFO * 50)
+            file.flush()
+        except OSError:
+            pytest.skip("this file system has no room for a hole")
+    if path.stat().st_blocks * 512 > 1 << 30:
+        pytest.skip("this file system has no holes")
+    [reading] = read(path, workers=1)
+    assert reading.source.kind == "log"
+    assert reading.source.size_bytes == path.stat().st_size
     assert reading.processes
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from allready.errors import ExchangeError, UsageError
+from allready.messaging import hub as hub_module
+from allready.messaging import link as link_module
 from allready.messaging import wire
 from allready.messaging.contact import Contact
 from allready.messaging.datagram import Call
@@ -208,3 +210,19 @@ def test_a_seal_needs_its_bytes() -> None:
     for payload, flags in ((b"", 2), (b"x" * 15, 2), (b"x" * 40, 0)):
         with pytest.raises(ExchangeError, match="seal"):
             wire.unsealed(payload, flags, seal)
+
+
+async def test_heartbeats_are_sealed_as_well_and_keep_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (hub_module, link_module):
+        monkeypatch.setattr(module, "BEAT_S", 0.1)
+    async with open_hub(token()) as (hub, port):
+        link, _ = await join(port, token())
+        assert link is not None
+        for number in range(4):
+            await asyncio.sleep(0.4)
+            await link.send("word", number)
+            assert await hub.receive(timeout_s=20) == (1, "word", number)
+            await hub.send(1, "answer", number)
+            assert await link.receive(timeout_s=20) == ("answer", number)
+        assert hub.nodes == (1,)
+        await stopped(link)

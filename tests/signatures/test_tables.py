@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -26,6 +26,8 @@ LAUNCHER_PREFIXES = ("", "[default0]:", "0: ", "[1,0]<stdout>:", "worker-3 | ")
 TEXT_SIZE = 20_000
 MAX_CPU_S = 0.01
 MAX_TIMES_OF_A_QUARTER = 8
+LINE_SIZE = 4_000
+MAX_LINE_S = 0.006
 """Four times the text takes four times as long, or sixteen times where the time is quadratic."""
 SHORTEST_HEADING_TEXT = 6
 ANCHORS = frozenset(anchors())
@@ -121,6 +123,31 @@ def assert_linear(line: LinePattern) -> None:
         if took_s >= MAX_CPU_S:
             quarter = text[: TEXT_SIZE // 4]
             assert took_s < MAX_TIMES_OF_A_QUARTER * cpu_s(lambda: line.pattern.search(quarter)), part[:60]  # noqa: B023
+
+
+@pytest.mark.thorough
+@cases("signature", SIGNATURES, ids=name_of)
+def test_no_line_as_long_as_one_may_be_takes_long(signature: Signature) -> None:
+    """A bounded repeat before what an expression is known by costs its bound at every letter: hundreds of times as much
+    as reading them, in every line of a log that somebody made for it."""
+    for line in signature.lines:
+        for text in hostile(line):
+            took_s = cpu_s(lambda: line.pattern.search(text), enough_s=MAX_LINE_S)  # noqa: B023 - called at once
+            assert took_s < MAX_LINE_S, text[:60]
+
+
+def hostile(line: LinePattern) -> Iterator[str]:
+    """Lines of 4 kB in which the expression begins everywhere and ends nowhere: runs of what names, numbers and lists
+    are made of, and of prefixes of the example, around the anchor."""
+    before, anchor, _ = line.example.partition(line.anchor)
+    prefixes = (line.example[: len(line.example) // 2], before, line.anchor, line.example)
+    units = ("a", "_", "1", " ", "a.", "a ", "a-", "1 ", "a:", "a/", "[a", "(a", "0x1", '"a', "'a", "a,", "a=")
+    for unit in (*units, *prefixes):
+        if unit:
+            run = (unit * (LINE_SIZE // len(unit) + 1))[:LINE_SIZE]
+            yield f"{run}{anchor} {anchor} {run}"
+            yield before + anchor + run
+            yield run + line.example[len(before) :] + run
 
 
 @cases("signature", FINDINGS, ids=name_of)

@@ -109,7 +109,7 @@ class LocalAttempt:
         """End the ranks: the signal, the grace, then SIGKILL for whole process groups.  The first call counts."""
         if self._done.is_set() or self._stop.is_set():
             return
-        number = getattr(signals, signal, signals.SIGTERM)
+        number = signals.Signals.__members__.get(signal, signals.SIGTERM)
         if number != signals.SIGTERM:  # that one they get in any case
             self._group.signal(number)
         self._stop.set()

@@ -1,5 +1,6 @@
 """Readings -> run evidence -> findings -> report: the way of `allready diagnose` once everything was read."""
 
+import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -10,6 +11,7 @@ from allready.cli.diagnose_time import Since
 from allready.errors import UsageError
 from allready.evidence import sniff
 from allready.evidence.reading import Reading
+from allready.json_bounds import memory_bytes
 from allready.judging.arbiter import in_order
 from allready.judging.layers import Layer
 from allready.judging.registry import load
@@ -24,6 +26,8 @@ WATCHED = frozenset({Layer.STALL, Layer.PACE})
 INPUT = "input"
 NODE_0_LOST = "JOB010"
 MAX_NOTES = 50
+MAX_REPORTS_MEMORY_BYTES = 160 << 20
+"""What the saved reports in the input may take together."""
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -114,10 +118,17 @@ def saved_reports(readings: Sequence[Reading]) -> Saved:
     checks: list[Report] = []
     runs: list[Report] = []
     refused = []
+    left_bytes = MAX_REPORTS_MEMORY_BYTES
     for reading in readings:
-        for text in reading.reports:
+        for packed in reading.reports:
+            text = zlib.decompress(packed)
+            needs_bytes = memory_bytes(text)
+            if needs_bytes > left_bytes:
+                refused.append(f"{reading.source.path}: with the reports before it, it would take too much memory")
+                continue
+            left_bytes -= needs_bytes
             try:
-                report = decode(text.encode("utf-8", "replace"))
+                report = decode(text)
             except UsageError as error:
                 refused.append(f"{reading.source.path}: {error}")
                 continue

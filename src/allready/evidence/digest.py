@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from allready import model
+from allready.evidence.secrets import masked
 from allready.signatures import load
 from allready.text.run_events import say_event, say_position
 
@@ -205,7 +206,7 @@ def _died(death: model.Death) -> model.RunEvent:
     return model.RunEvent(
         kind=model.Happening.DIED,
         text=text,
-        shape=_OWN.sub("#", text or death.signal or ""),
+        shape=_OWN.sub("#", masked(text) or death.signal or ""),
         signal=death.signal,
         exit_code=death.exit_code,
         last_error=death.last_error,
@@ -287,7 +288,7 @@ def _of_event(
         source=str(event.origin),
         shift_s=shift_s,
         count=event.count,
-        event=model.RunEvent(kind=model.Happening.LOGGED, text=text, shape="" if code else _OWN.sub("#", text)),
+        event=model.RunEvent(kind=model.Happening.LOGGED, text=text, shape="" if code else _OWN.sub("#", masked(text))),
         is_echo=_begins_one(text, ends),
     )
 

@@ -1,5 +1,6 @@
 """Tables of nccl-tests and rccl-tests, of every layout they have had."""
 
+import io
 import re
 
 from msgspec import Struct
@@ -55,12 +56,12 @@ class _Table(Struct):
 def read_nccl_tests(data: bytes, source: str) -> Reading:
     """All tables in one file; lines that are no part of a table (NCCL's own log) are counted and left alone."""
     reader = _Reader(source)
-    lines = data.decode("utf-8", "replace").splitlines()
-    for number, line in enumerate(lines, 1):
+    number = 0
+    for number, line in enumerate(io.TextIOWrapper(io.BytesIO(data), "utf-8", "replace"), 1):
         reader.take(_PREFIX.sub("", line[:4096], count=1).rstrip(), number)
     reader.close()
     problem = "the last table has no end" if reader.is_cut else None
-    record = reader.tally.record(source, "nccl-tests", len(data), len(lines), problem=problem)
+    record = reader.tally.record(source, "nccl-tests", len(data), number, problem=problem)
     return Reading(source=record, benches=reader.benches, processes=reader.processes)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from allready import garbage
 from allready.evidence import sniff
@@ -42,6 +43,7 @@ _SPAWN_BYTES = 1 << 22
 _SMALL_BYTES = 1 << 22  # a file that is read in milliseconds
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _MAX_AHEAD = 20_000  # files that are known before the first is read
+_MAX_REPORTS_BYTES = 32 << 20  # of saved reports, compressed
 _MAX_BARE = 1_000  # records of one kind of sources that gave nothing
 
 
@@ -118,9 +120,17 @@ class _Results(Struct):
 
     kept: list[tuple[int, int, Reading]] = []
     bare: dict[str, list[int]] = {}  # kind -> number, those left out, their bytes
+    reports_bytes: int = 0
 
     def add(self, index: int, reading: Reading) -> None:
         record = reading.source
+        num_bytes = sum(map(len, reading.reports))
+        if num_bytes:
+            self.reports_bytes += num_bytes
+            if self.reports_bytes > _MAX_REPORTS_BYTES:
+                why = f"left out: the reports before it take {_MAX_REPORTS_BYTES >> 20} MiB"
+                reading.reports, reading.source = [], replace(record, problem=record.problem or why)
+                record = reading.source
         is_bare = not any(getattr(reading, name) for name in Reading.__struct_fields__ if name != "source")
         if is_bare:
             counts = self.bare.setdefault(record.kind, [0, 0, 0])
@@ -291,8 +301,8 @@ class _Parts:
         from allready.evidence.lines.model import split_ranges
 
         first = next(unpack(found), None)
-        if not isinstance(first, Source) or first.path is None or first.size_bytes is None:
-            return []
+        if not isinstance(first, Source) or first.path is None or first.size_bytes is None or first.has_holes:
+            return []  # a hole is passed over, and its bytes belong to no part
         kinds = self._context.options.kinds
         if kind_of_source(first) != sniff.LOG or (kinds and sniff.LOG not in kinds):
             return []

@@ -6,6 +6,7 @@ Nothing that a source contains ends the whole: a reader that fails is a problem 
 import functools
 import io
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 NO_LANE = "ALLREADY_NO_LANE"
 """Environment variable: where it is set and not empty, logs are read without the fast lane."""
 
-MAX_WHOLE_BYTES = 256 << 20
+MAX_WHOLE_BYTES = 40 << 20
 """Readers of small kinds take a whole file; of a longer one they get the beginning."""
 
 MAX_REPORT_BYTES = 16 << 20  # of 1,024 nodes it has less than 2 MB; parsing takes ten times its size in memory
-MAX_STACKS_BYTES = 64 << 20
+MAX_STACKS_BYTES = 24 << 20
 MAX_DUMP_BYTES = 64 << 20  # of the dumps in one file
 
 _FATAL_MARK = b"Fatal Python error: "
@@ -256,15 +257,16 @@ def _read_stacks(data: bytes, label: str) -> Reading:
 
 def _read_report(data: bytes, label: str) -> Reading:
     record = SourceRecord(path=label, kind=sniff.REPORT, num_understood=1)
-    return Reading(source=record, reports=[data.decode("utf-8", "replace")])
+    return Reading(source=record, reports=[zlib.compress(data, 1)])
 
 
 def _whole(read: Callable[[bytes, str], Reading], most: int = MAX_WHOLE_BYTES) -> "_Reader":
     """A reader that takes the whole source, or so many bytes of it."""
 
     def read_stream(stream: BinaryIO, source: Source, _: ReaderContext) -> Reading:
-        data = stream.read(most + 1)
-        return _with_cut(read(data[:most], source.label), len(data), most)
+        data = stream.read(most)
+        is_more = bool(len(data) == most and stream.read(1))
+        return _with_cut(read(data, source.label), len(data) + is_more, most)
 
     return read_stream
 
@@ -284,11 +286,30 @@ def _read_inspector(stream: BinaryIO, source: Source, _: ReaderContext) -> Readi
 
 def _read_table(stream: BinaryIO, source: Source, context: ReaderContext) -> Reading:
     """nccl-tests prints its tables among NCCL's own lines: both readers get them."""
-    data = stream.read(MAX_WHOLE_BYTES + 1)
-    text = data[:MAX_WHOLE_BYTES]
-    reading = context.interpret(context.scan(io.BytesIO(text), source.label), source.label, source.mtime_s)
-    add_asides(reading, text, source.label)
-    return _with_cut(reading, len(data), MAX_WHOLE_BYTES)
+    data = stream.read(MAX_WHOLE_BYTES)
+    whole = io.BufferedReader(_Both(data, stream))
+    reading = context.interpret(context.scan(whole, source.label), source.label, source.mtime_s)
+    add_asides(reading, data, source.label)
+    return _with_cut(reading, MAX_WHOLE_BYTES + 1 if source.num_read > len(data) else 0, MAX_WHOLE_BYTES)
+
+
+class _Both(io.RawIOBase):
+    """Bytes that were read already, then the rest of their stream."""
+
+    def __init__(self, data: bytes, rest: BinaryIO) -> None:
+        self._parts = [io.BytesIO(data), rest]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "memoryview | bytearray", /) -> int:  # type: ignore[override]
+        while self._parts:
+            data = self._parts[0].read(len(buffer))
+            if data:
+                buffer[: len(data)] = data
+                return len(data)
+            del self._parts[0]
+        return 0
 
 
 _Reader = Callable[[BinaryIO, Source, ReaderContext], Reading]

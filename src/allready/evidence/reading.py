@@ -161,6 +161,11 @@ class Tally(Struct):
         if len(self.examples) < _MAX_EXAMPLES:
             self.examples.append(text[:200])
 
+    def add_unknowns(self, other: "Tally") -> None:
+        """What a part of the text had of them."""
+        self.num_unknown += other.num_unknown
+        self.examples += other.examples[: _MAX_EXAMPLES - len(self.examples)]
+
     def record(self, path: str, kind: str, num_bytes: int, num_lines: int, **more: Any) -> model.SourceRecord:
         """The record of the source; `more`: its other fields."""
         return model.SourceRecord(
@@ -188,4 +193,4 @@ class Reading(Struct, kw_only=True):
     stacks: list[model.ProcessStack] = []
     benches: list[model.BenchRun] = []
     inspections: list[InspectorSummary] = []
-    reports: list[str] = []  # text of report.json files of other commands
+    reports: list[bytes] = []  # report.json files of other commands, compressed (zlib)

@@ -19,12 +19,15 @@ import msgspec
 from msgspec.structs import replace
 
 from allready.errors import UsageError
+from allready.json_bounds import TooLargeError, decode_within
 from allready.model import SCHEMA, Report, Status
 from allready.report.safe import safe_json
 from allready.text.surrogates import to_json
 
 MAX_BYTES = 1 << 30
 """A saved report larger than this is refused: it is not one of ours."""
+MAX_MEMORY_BYTES = 192 << 20
+"""The same for one that would take more once it is decoded; one of 1,024 nodes takes a tenth of it."""
 
 
 def encode(report: Report) -> bytes:
@@ -46,7 +49,9 @@ def decode(data: bytes) -> Report:
     if len(data) > MAX_BYTES:
         raise UsageError("not a report: {size} bytes is too large for one", size=len(data))
     try:
-        body = msgspec.json.decode(data)
+        body = decode_within(MAX_MEMORY_BYTES, data)
+    except TooLargeError as error:
+        raise UsageError("not a report: {error}", error=error) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise UsageError("not a report: this is not JSON ({error})", error=error) from error
     if not isinstance(body, dict):

@@ -16,10 +16,11 @@ from allready.evidence.flight.machine import Machine, RefusedError
 
 MAX_BYTES = 16 << 20
 """Of one file: a ring of 100,000 entries.  The default ring of 2,000 entries with stacks takes 0.3 MB."""
-MAX_CONTAINER_BYTES = 256 << 20
-"""What the containers of one file may take: an empty one is one byte in the file and 64 in memory."""
+MAX_MEMORY_BYTES = 160 << 20
+"""What the values of one file may take: a list is one byte in the file and 100 in memory."""
 
-_EMPTY_CONTAINER_BYTES = 64
+_BYTES_OF = {b"}": 256, b"]": 100, b"\x86": 72, b"X": 64, b"J": 40, b"M": 40, b"G": 32, b"\x8a": 44, b"q": 8, b"r": 8}
+"""Of what a token makes, with its place in what holds it.  A dict has an entry; a byte inside of a text counts too."""
 _PROTOCOL_2 = b"\x80\x02"
 
 # A tuple only of two things just fetched from the memo, and never into the memo: so no tuple ever holds a tuple, and
@@ -55,8 +56,7 @@ def load(data: bytes, start: int = 0) -> Loaded:
         RefusedError: it asks for anything but data; nothing of it was executed.
     """
     end = dialect_end(data, start)
-    num_containers = 0 if end is None else data.count(b"}", start, end) + data.count(b"]", start, end)
-    if end is not None and _EMPTY_CONTAINER_BYTES * num_containers <= MAX_CONTAINER_BYTES:
+    if end is not None and _memory_bytes(data, start, end) <= MAX_MEMORY_BYTES:
         try:
             return Loaded(value=_DataUnpickler(_Bytes(data, start, end)).load(), end=end)
         except _PICKLE_ERRORS:
@@ -64,6 +64,10 @@ def load(data: bytes, start: int = 0) -> Loaded:
     machine = Machine(data, start)
     value = machine.run()
     return Loaded(value=value, end=machine.at, problem=machine.problem, is_cut=machine.is_cut)
+
+
+def _memory_bytes(data: bytes, start: int, end: int) -> int:
+    return sum(size * data.count(token, start, end) for token, size in _BYTES_OF.items())
 
 
 def dialect_end(data: bytes, start: int = 0) -> int | None:

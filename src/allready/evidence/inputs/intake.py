@@ -1,11 +1,14 @@
 """Bytes in order with a peek ahead, and the stream that readers get."""
 
+import errno
 import io
+import os
 from collections.abc import Callable
 
 from allready.evidence.inputs.codecs import CHUNK, Feed
 from allready.evidence.inputs.limits import Budget, DamagedError, TooMuchError
 
+_LEAST_HOLE_BYTES = 1 << 20
 CUT = "it ends in the middle of a member: it was cut"
 
 
@@ -69,6 +72,12 @@ class Intake:
         self._ahead = data + self._ahead
         self.position -= len(data)
 
+    def pass_holes(self) -> None:
+        """Let the feed pass over holes of a file on disk, where it is one: only what is no archive may lose zeros."""
+        passes: Callable[[], None] | None = getattr(self._feed, "pass_holes", None)
+        if passes is not None:
+            passes()
+
     def skip(self, num_bytes: int) -> None:
         """Pass over bytes, by seeking where the feed can."""
         passed = min(num_bytes, len(self._ahead))
@@ -116,8 +125,15 @@ class FileFeed:
         self._left = size
         self._budget = budget
         self._took = took
+        self._passes_holes = False
+
+    def pass_holes(self) -> None:
+        """From now on pass over what was never written: a log that was cut while its writer went on begins so, and
+        a hundred gigabytes of nothing take minutes to read.  A zero stays where one was."""
+        self._passes_holes = True
 
     def read(self, most: int) -> bytes:
+        self._pass_hole()
         if self._left is not None:
             most = min(most, self._left)
             if not most:
@@ -133,6 +149,7 @@ class FileFeed:
         return out
 
     def readinto(self, buffer: memoryview) -> int:
+        self._pass_hole()
         if self._left is not None:
             buffer = buffer[: self._left]
         num = self._file.readinto(buffer) if len(buffer) else 0
@@ -150,6 +167,23 @@ class FileFeed:
         self._file.seek(num_bytes, io.SEEK_CUR)
         self._count(num_bytes)
         return True
+
+    def _pass_hole(self) -> None:
+        if not self._passes_holes or not self._left:
+            return
+        number = self._file.fileno()
+        at = self._file.tell()
+        try:
+            end = os.lseek(number, at, os.SEEK_DATA)
+        except OSError as error:  # ENXIO: nothing but a hole follows; else a file system that does not tell
+            self._passes_holes = error.errno == errno.ENXIO
+            end = at + self._left if self._passes_holes else at
+        num_bytes = min(end - at, self._left) - 1
+        is_long = num_bytes >= _LEAST_HOLE_BYTES
+        os.lseek(number, at + num_bytes if is_long else at, os.SEEK_SET)
+        if is_long:
+            self._left -= num_bytes
+            self._took(num_bytes)
 
     def _count(self, num_bytes: int) -> None:
         if self._left is not None:

@@ -47,6 +47,20 @@ class Source(Struct, kw_only=True):
             return b""
 
     @property
+    def has_holes(self) -> bool:
+        """Whether parts of a plain file were never written."""
+        if self.file is None or self.size_bytes is None:
+            return False
+        try:
+            number = self.file.fileno()
+            at = os.lseek(number, 0, os.SEEK_CUR)
+            hole = os.lseek(number, 0, os.SEEK_HOLE)
+            os.lseek(number, at, os.SEEK_SET)
+        except (OSError, ValueError):  # the file system does not tell, or it is closed
+            return False
+        return hole < self.size_bytes
+
+    @property
     def problem(self) -> str | None:
         """Why it ended early, after reading."""
         return self._raw.problem if self._raw is not None else None

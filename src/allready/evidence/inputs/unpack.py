@@ -110,6 +110,8 @@ class _Walk:
             yield from self._members(zip.members(intake, self._budget), intake, label, size, layer)
         else:
             path, file = plain or (None, None)
+            if plain is not None:
+                intake.pass_holes()
             yield Source(
                 label=label,
                 head=head,

@@ -11,6 +11,7 @@ from allready.evidence.ras.common import as_pid, parse_time
 from allready.evidence.ras.report import VERSION, TextReport
 from allready.evidence.ras.tolerant import parse_object
 from allready.evidence.reading import RasAnswer, Reading, Tally
+from allready.evidence.text_lines import lines_of
 from allready.evidence.untyped import as_dict
 from allready.model import Event, Origin
 
@@ -87,7 +88,7 @@ class _Reader:
 
     def between(self, text: str, line: int) -> None:
         """Lines outside of answers: a client's talk with the port, MONITOR events, noise of a shell."""
-        for number, item in enumerate(text.split("\n"), line) if text else ():
+        for number, item in enumerate(lines_of(text), line) if text else ():
             self._line(item.strip(), number)
 
     def _line(self, text: str, number: int) -> bool:
@@ -119,7 +120,7 @@ class _Reader:
 
     def _text_report(self, text: str, origin: Origin, line: int) -> None:
         report = TextReport(origin)
-        for number, item in enumerate(text.split("\n"), line):
+        for number, item in enumerate(lines_of(text), line):
             if _TEXT_EVENT.match(item.strip()) or _TALK.match(item.strip()):
                 self._line(item.strip(), number)
             else:
@@ -127,8 +128,7 @@ class _Reader:
         self._keep(report.finish())
         self.events += report.events[: MAX_EVENTS - len(self.events)]
         self.tally.num_known += report.num_known
-        for unknown in report.unknown:
-            self.tally.add_unknown(unknown)
+        self.tally.add_unknowns(report.unknown)
 
     def _json_event(self, item: dict[str, Any], line: int) -> None:
         peer = as_dict(item.get("peer"))

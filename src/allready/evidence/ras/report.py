@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from allready.evidence.ras.common import MAX_RANKS, error_of_text, hash_name, operation_name
-from allready.evidence.reading import RasAnswer
+from allready.evidence.reading import RasAnswer, Tally
 from allready.model import Absence, Event, GroupProgress, Origin, Position
 
 VERSION = re.compile(r"NCCL version \S{1,60} compiled with CUDA \S+")
+MAX_LINES = 300_000
+"""Of one report that say something; one about 10,000 ranks has a tenth of it."""
+
 _CUDA = re.compile(r"^CUDA runtime version \d+, driver version \d+$")
 _ROW = re.compile(
     r"^(?P<group>\d{1,7}) +(?P<comms>\d{1,7}) +(?P<nodes>\d{1,7}) +(?P<per_node>\d{1,7}(?:-\d{1,7})?)"
@@ -86,7 +89,7 @@ class TextReport:
         self.answer = RasAnswer(origin=origin)
         self.events: list[Event] = []
         self.num_known = 0
-        self.unknown: list[str] = []
+        self.unknown = Tally()
         self._rows: dict[int, tuple[int, int, str]] = {}  # group -> size, communicators, status and errors
         self._comms: dict[str, _Comm] = {}
         self._silent: dict[tuple[str, int], None] = {}
@@ -97,6 +100,9 @@ class TextReport:
         text = line.strip()
         if not text:
             return
+        if self.num_known >= MAX_LINES:
+            self.answer.problem = f"only its first {MAX_LINES:,} lines were read"
+            return
         if self._header(text) or self._process(text) or (self._at.comm is not None and self._detail(text, number)):
             self.num_known += 1
         elif _KNOWN.match(text):
@@ -104,7 +110,7 @@ class TextReport:
             if text.startswith("Encountered"):
                 self.answer.problem = text[:200]
         else:
-            self.unknown.append(text[:200])
+            self.unknown.add_unknown(text)
 
     def finish(self) -> RasAnswer:
         """The answer, its groups in the order of their first line."""
@@ -257,5 +263,7 @@ def _ranks(text: str) -> set[int]:
     found: set[int] = set()
     for first, last in re.findall(r"(\d{1,7})(?:-(\d{1,7}))?", text):
         low, high = int(first), int(last or first)
+        if high >= MAX_RANKS:
+            continue
         found |= set(range(low, high + 1)) if low <= high < low + 100_000 else {low, high}
     return found

@@ -8,9 +8,15 @@ import json
 import re
 from typing import Any
 
+from allready.json_bounds import memory_bytes
+
 DEEPEST = 32
+MOST_BYTES = 128 << 20
+"""Memory that one object may take when it is read at once."""
+MOST_VALUES = 400_000
+"""Values of an object that is repaired, or that would take more: an answer about 10,000 ranks has a tenth of it."""
 _TOKEN = re.compile(
-    r'\s*(?:("(?:[^"\\]|\\.)*")|(-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?)|(true|false|null)|([{}\[\],:])|(\S))',
+    r'\s*(?:("[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))|(-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?)|(true|false|null)|([{}\[\],:])|(\S))',
     re.DOTALL,
 )
 _NEXT = re.compile(r"\s*(\S)")
@@ -21,6 +27,8 @@ _STRICT = json.JSONDecoder()
 def parse_object(text: str) -> tuple[dict[str, Any], int, str | None]:
     """The object that `text` begins with, where it ends, and what was wrong with it."""
     try:
+        if memory_bytes(text) > MOST_BYTES:
+            return _Repair(text).parse()
         value, end = _STRICT.raw_decode(text)
     except (ValueError, RecursionError):
         return _Repair(text).parse()
@@ -36,6 +44,7 @@ class _Repair:
         self.open: list[dict[str, Any] | list[Any]] = []
         self.keys: list[str | None] = []
         self.finished = False
+        self.num_values = 0
 
     def parse(self) -> tuple[dict[str, Any], int, str | None]:
         """The object as far as it is known, where it ends, and the problem."""
@@ -43,6 +52,8 @@ class _Repair:
             string, number, literal, mark, _ = token.groups()
             if mark is not None:
                 self._mark(mark)
+            elif string is not None and (len(string) < 2 or not string.endswith('"')):
+                break  # it has no end
             elif string is not None:
                 self._string(_unquoted(string), self._is_key(token.end()))
             elif number is not None:
@@ -53,6 +64,9 @@ class _Repair:
                 return self.root, token.end(), "broken JSON, repaired"
             if len(self.open) > DEEPEST:
                 break
+            self.num_values += 1
+            if self.num_values > MOST_VALUES:
+                return self.root, len(self.text), f"only its first {MOST_VALUES:,} values were read"
         return self.root, len(self.text), "broken JSON: the end is missing"
 
     def _is_key(self, end: int) -> bool:

@@ -6,14 +6,18 @@ from typing import Any
 
 from allready.evidence.stacks.threads import OpenProcess, OpenThread
 from allready.evidence.untyped import as_dict, as_int, as_list, as_text
+from allready.json_bounds import memory_bytes
 from allready.model import Frame
 
 _DECODER = json.JSONDecoder()
 MAX_THREADS = 20_000
+MOST_BYTES = 96 << 20
 
 
 def take_json(text: str, start: int, line: int) -> tuple[list[OpenProcess], int, str | None]:
     """The processes of the list that begins at `start`, where it ends, and what was wrong with it."""
+    if memory_bytes(text, start) > MOST_BYTES:
+        return [], len(text), "a list of threads that would take too much memory"
     try:
         value, end = _DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
