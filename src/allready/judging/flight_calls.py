@@ -55,8 +55,8 @@ def mismatches_of(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch]:
 def iteration_of(track: Track, seq: int) -> LoopCount | None:
     """The iteration to which a member's call belongs; None where its calls do not repeat.
 
-    Where the ring does not go back to the group's first call, or others came before the loop (of which some may have been
-    its first iterations, as with DDP, which orders its gradients anew after one), this is about right.
+    About right where the ring does not go back to the group's first call, or where others came before the loop: some of
+    these may have been its first iterations, as with DDP, which orders its gradients anew after one.
     """
     before = _codes(track.codes)[: max(0, seq - track.lo)]
     loop = loop_of(before)

@@ -11,7 +11,7 @@ from allready.judging.live_status import rests
 from allready.live.monitor.progress import shifts_of
 from allready.model import GroupMark, Live, Loss, NodeEvidence, NodeStatus, RankStatus, World, WorldNode
 
-LATE_LOG_S = 0.5
+LATE_LOG_S = 1.5
 HISTORY_S = 30.0
 MAX_HISTORY = 128
 """Words of one node; beyond the one of every second those of stops and ends."""

@@ -11,7 +11,6 @@ from allready.judging.mismatch import described
 from allready.judging.waits import Wait, WaitSnapshot
 from allready.model import RunEvidence
 
-
 RECORD_S = 5.0
 """What records get to say which operations they are; of a running job first only their numbers are known."""
 
