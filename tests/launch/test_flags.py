@@ -13,7 +13,7 @@ from allready.launch.config_model import Settings
 from allready.launch.flag_table import FLAGS, TORCHRUN
 from allready.launch.flags import add_arguments, request_from, to_argv
 from allready.launch.framework import framework_of
-from allready.launch.rendezvous import split_endpoint
+from allready.launch.host_lists import split_endpoint
 from allready.launch.request import Backoff, RunRequest
 from allready.text.ui import table, ui
 from tests.cases import cases

@@ -19,10 +19,11 @@ from allready.launch.config_model import Settings
 from allready.launch.flag_kinds import KINDS, NCCL_LEVELS
 from allready.launch.flag_table import BY_DEST, FLAGS, GROUPS, TORCHRUN, Flag
 from allready.launch.framework import framework_of
-from allready.launch.layout import DEFAULT_MASTER_PORT, FROM_FALLBACK, Layout, detect, lay_out
+from allready.launch.layout import DEFAULT_MASTER_PORT, FROM_FALLBACK, Layout, lay_out
 from allready.launch.option_sources import OptionSources
 from allready.launch.rendezvous import Rendezvous
 from allready.launch.request import DEFAULT_WAIT_S, Command, RunRequest
+from allready.launch.scheduler_values import detect
 
 DEFAULT_GRACE_S = 30.0
 XPU_DEADLINE_S = 60.0
@@ -141,6 +142,7 @@ def request_from(
         local_addr=options.value("local_addr"),
         wait_s=wait_s,
         sync_dir=_absolute(options.value("sync_dir")),
+        token_file=options.value("token_file"),
         max_restarts=options.value("max_restarts"),
         backoff=options.value("backoff"),
         retry_user_errors=bool(options.value("retry_user_errors")),
@@ -150,6 +152,8 @@ def request_from(
         shown_local_ranks=_shown(options, launch.nproc_per_node),
         nccl_log=options.value("nccl_log") or ("INFO" if subsystems else None),
         nccl_log_subsystems=subsystems,
+        metrics_port=_metrics_port(options),
+        metrics_host=options.value("metrics_host"),
         monitor_interval_s=options.value("monitor_interval"),
         grace_s=_grace(options, environ),
         on_hang=options.value("on_hang"),
@@ -165,6 +169,7 @@ def request_from(
         lang=getattr(args, "lang", None) or "en",
         acts=layout.acts,
         local_rank=layout.local_rank,
+        num_tasks=layout.num_tasks,
         log_base=_absolute(log_dir),
         end_with_stdin=bool(args.end_with_stdin),
         sources=_sources(options, sources),
@@ -423,6 +428,13 @@ def _grace(options: OptionSources, environ: Mapping[str, str]) -> float:
         if options.filed(dest) is not None:
             return float(options.filed(dest))
     return DEFAULT_GRACE_S
+
+
+def _metrics_port(options: OptionSources) -> int | None:
+    port: int | None = options.value("metrics_port")
+    if port is not None and port > 65535:
+        raise UsageError("--metrics-port {metrics_port}: 0 to 65535", metrics_port=port)
+    return port
 
 
 def _of_torchrun(options: OptionSources) -> dict[str, str]:

@@ -21,7 +21,7 @@ from allready.live.node.stacks import StackFile, child_head, head, spy, spy_prog
 from allready.live.node.tails import modified_s, newest, tail
 from allready.model import ProcessState
 from allready.model.live import ChildRow, RankEvidence
-from allready.proc.process import has_handler, read_small, read_stat, wchan_of
+from allready.proc.process import has_handler, read_regular, read_stat, wchan_of
 from allready.proc.syscalls import syscall_of
 
 T = TypeVar("T")
@@ -175,12 +175,12 @@ class Gathering(Struct):
             stacks += part.rstrip("\n") + "\n\n"
         return stacks, why
 
-    def _records(self, rank: RankWatch, kind: str, paths: Sequence[object]) -> bytes:
+    def _records(self, rank: RankWatch, kind: str, paths: Sequence[Path]) -> bytes:
         """The rank's ring or dump, of every recorder that it has, one after the other."""
         most = MAX_RING_BYTES if kind == "ring" else MAX_DUMP_BYTES
         found = []
         for path in paths:
-            data = read_small(str(path), most + 1) or b""
+            data = read_regular(path, most + 1) or b""
             if len(data) > most:
                 self.problem(f"rank {rank.handle.rank}: its {kind} is larger than {most >> 20} MiB and was left out")
             elif data:

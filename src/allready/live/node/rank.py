@@ -22,7 +22,7 @@ from allready.live.node.rings import MAX_BYTES, Pace
 from allready.model import EndKind, ProcessEnd, ProcessState
 from allready.model.live import PaceSample, RankStatus
 from allready.proc.cgroup import Mounts, cgroup_files, throttled_s
-from allready.proc.process import Stat, ended_child, identify, main_thread_s, read_stat
+from allready.proc.process import Stat, ended_child, identify, main_thread_s, read_regular, read_stat
 
 THROTTLE_MIN_S = 0.4
 _NEWS = ProcessState.GONE | {ProcessState.STOPPED}
@@ -116,14 +116,17 @@ class RankWatch:
         problems: list[str] = []
         for path, pace in self.rings:
             try:
-                info = path.stat()
-                mark = (info.st_mtime_ns, info.st_size)
-                if self._ring_marks.get(path) == mark or info.st_size > MAX_BYTES:
-                    continue
-                found += pace.take(path.read_bytes())
-                self._ring_marks[path] = mark
+                info = path.lstat()
             except OSError:  # not there yet, or being replaced
                 continue
+            mark = (info.st_mtime_ns, info.st_size)
+            if self._ring_marks.get(path) == mark or info.st_size > MAX_BYTES:
+                continue
+            ring = read_regular(path, MAX_BYTES)
+            if ring is None:
+                continue
+            found += pace.take(ring)
+            self._ring_marks[path] = mark
             if pace.problem:
                 problems.append(pace.problem)
         self.problems = tuple(problems)
