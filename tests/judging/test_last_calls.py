@@ -143,3 +143,7 @@ def test_a_group_that_nobody_has_used_yet_is_no_place_of_anything() -> None:
             )
         )
         assert not any(m.group == "1" for m in with_last_calls(run, pair).mismatches)
+
+
+def test_a_rank_without_a_ring_that_ended_in_another_call_is_waited_for_and_no_mismatch() -> None:
+    assert shown({0: calls(*LOOP)}, (0, 1), crashed={}, lost={1: 99}) is None

@@ -77,8 +77,8 @@ def with_last_calls(run: RunEvidence, groups: Sequence[tuple[Group, Mapping[int,
         return run
     # Who got data of another size than it had room for ended in a call of the sender's number, and so did a rank that
     # lost its peers before it had recorded anything.
-    numbered = {d.rank for d in run.deaths if d.rank is not None and any(w in d.text.lower() for w in SIZES)}
-    numbered |= {d.rank for d in run.deaths if d.rank is not None} - {r for _, tracks in groups for r in tracks}
+    refused = {d.rank for d in run.deaths if d.rank is not None and any(w in d.text.lower() for w in SIZES)}
+    ringless = {d.rank for d in run.deaths if d.rank is not None} - {r for _, tracks in groups for r in tracks}
     found = {m.group: m for m in run.mismatches}
     used = [(group, tracks) for group, tracks in groups if tracks]
     for group, tracks in used:
@@ -86,7 +86,9 @@ def with_last_calls(run: RunEvidence, groups: Sequence[tuple[Group, Mapping[int,
         if known is not None and (known.source != SOURCE or known.misfits or known.kind == "peer"):
             continue
         seq = known.seq if known is not None else max(t.hi for t in tracks.values())
-        place = _Place(group, tracks, seq, calls, numbered, is_only=len(used) == 1 or known is not None)
+        numbered = refused if known is None else refused | ringless
+        is_only = bool(refused) and (len(used) == 1 or known is not None)
+        place = _Place(group, tracks, seq, calls, numbered, is_only)
         shown = _shown(place, known)
         if shown is not None:
             found[group.title] = shown
