@@ -61,10 +61,13 @@ class LocalAttempt:
         }
         self._show = show = _show_of(context.request)
         local = {rank: number for number, rank in enumerate(orders.ranks)}
+        template = context.request.torchrun.get("log_line_prefix_template")
         prefixes = logs.prefixes(orders.node_rank, orders.ranks, num_nodes=orders.num_nodes)
+        if template:
+            prefixes = logs.templated(template, context.request.role, local)
         terminal = logs.Terminal(
             sys.stdout.fileno(),
-            prefix=lambda rank: prefixes[rank] if orders.world_size > 1 else b"",
+            prefix=lambda rank: prefixes[rank] if template or orders.world_size > 1 else b"",
             streams=lambda rank: show.streams(rank, local[rank]),
             on_problem=context.say,
         )

@@ -27,6 +27,7 @@ from allready.judging.stall_files import stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process
 from allready.judging.waits import Wait, WaitSnapshot, snapshots
 from allready.model import Absence, Confidence, FaultClass, Live, Operation, RunEvidence
+from allready.signatures.watchdog import ERRORS
 
 RAS_SILENT = {Absence.UNRESPONSIVE, Absence.DEAD}
 """What RAS says of processes that did not answer it."""
@@ -665,7 +666,7 @@ def lost_a_peer(case: Analysis) -> bool:
     ) or any(
         word in (e.values.get("last_error", "") + " " + e.values.get("error", "")).lower()
         for e in case.run.events
-        if e.signature == "torch.async_exception"
+        if e.signature in ERRORS
         for word in CLOSED
     )
 

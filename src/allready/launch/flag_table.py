@@ -90,6 +90,8 @@ TORCHRUN = (
     _t("tee", "streams", "streams copied to files and the terminal (default: all)", short="-t", metavar="WHICH"),
     _t("local-ranks-filter", "numbers", "local ranks whose output the terminal shows", group="output", metavar="0,1",
        where="node"),
+    _t("log-line-prefix-template", "text", "how lines on the terminal begin; ${role_name}, ${local_rank}, ${rank}, "
+       "${hostname} are filled in", group="output", metavar="TEXT"),
     _t("signals-to-handle", "names", "signals forwarded to the ranks", metavar="NAMES"),
     _t("shutdown-timeout", "number", "the same as --grace", metavar="S"),
     _t("virtual-local-rank", "switch", "every rank sees its GPU as device 0"),

@@ -165,7 +165,7 @@ def request_from(
         role=options.value("role"),
         environment=dict(settings.environment),
         preset=options.value("preset"),
-        torchrun=_of_torchrun(options),
+        torchrun=_of_torchrun(options, environ),
         lang=getattr(args, "lang", None) or "en",
         acts=layout.acts,
         local_rank=layout.local_rank,
@@ -437,7 +437,7 @@ def _metrics_port(options: OptionSources) -> int | None:
     return port
 
 
-def _of_torchrun(options: OptionSources) -> dict[str, str]:
+def _of_torchrun(options: OptionSources, environ: Mapping[str, str]) -> dict[str, str]:
     """What only the agent can do something with, by torchrun's names."""
     found = {}
     if options.value("numa_binding"):
@@ -447,6 +447,9 @@ def _of_torchrun(options: OptionSources) -> dict[str, str]:
     for dest in ("redirects", "tee"):  # which streams reach the terminal: `allready.launch.logs`
         if options.value(dest):
             found[dest] = _spelled(BY_DEST[dest], options.value(dest))
+    template = options.value("log_line_prefix_template") or environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
+    if template:
+        found["log_line_prefix_template"] = template
     names = options.value("signals_to_handle")
     if names:
         unknown = [name for name in names if not name.startswith("SIG") or name not in signal.Signals.__members__]

@@ -131,7 +131,7 @@ def test_a_cell_full_of_nonsense_is_no_harm(make_node: MakeNode) -> None:
     node = make_node([SLEEPS])
     folder = run_paths.rank_dir(node.run_dir, 0)
     (folder / names.CELL).write_bytes(os.urandom(8192))
-    (folder / names.RING).write_bytes(b'{"entries": [{"')
+    (folder / names.RINGS[0]).write_bytes(b'{"entries": [{"')
     status = until(node.look, lambda s: bool(s.links))
     assert (status.ranks[0].heartbeat_age_s, status.ranks[0].phase, status.pace) == (None, "unknown", ())
     evidence = node.observer.gather(1)
@@ -286,7 +286,7 @@ def test_evidence_that_cannot_be_written_leaves_what_was_there(tmp_path: Path, m
 
 def test_what_a_rank_puts_in_place_of_its_ring_is_neither_waited_for_nor_read(tmp_path: Path) -> None:
     with Node(tmp_path, [SLEEPS]) as node:
-        path = run_paths.rank_dir(node.run_dir, 0) / names.RING
+        path = run_paths.rank_dir(node.run_dir, 0) / names.RINGS[0]
         tracemalloc.start()
         try:
             path.symlink_to("/dev/zero")

@@ -9,7 +9,9 @@ PARENT_PID = "ALLREADY_PARENT_PID"
 STACK_SIGNAL: int = _signal.SIGRTMIN + 7
 """Prints the Python stacks.  A real-time signal, because libraries and schedulers use SIGUSR1 and SIGUSR2."""
 
-# In the folder of a rank: its cell, what torch's recorders hold (of NCCL, or of the only one; and of the CPU backends
-# beside NCCL), Python stacks on demand, and those of the moment of a crash.
-CELL, RING, CPU_RING, DUMP, CPU_DUMP = "cell", "ring.json", "ring.cpu.json", "dump.pickle", "dump.cpu.pickle"
-STACKS, CRASH = "stacks.txt", "crash.txt"
+# In the folder of a rank: its cell, what torch's recorders hold, Python stacks on demand, and those of the moment of a
+# crash.  A process has one recorder for each backend (torch 2.15), or one for NCCL and one for all others: the first
+# name is of the recorder in use, or of that of the GPUs; the second of Gloo's beside it; then of any further one.
+CELL, STACKS, CRASH = "cell", "stacks.txt", "crash.txt"
+RINGS = "ring.json", "ring.cpu.json", "ring.2.json", "ring.3.json", "ring.4.json"
+DUMPS = "dump.pickle", "dump.cpu.pickle", "dump.2.pickle", "dump.3.pickle", "dump.4.pickle"

@@ -132,10 +132,10 @@ class Gathering(Struct):
             status=rank.status,
             stack=stack,
             why_no_stack=why,
-            ring=self._records(rank, "ring", (folder / names.RING, folder / names.CPU_RING)).decode(errors="replace"),
+            ring=self._records(rank, "ring", [folder / name for name in names.RINGS]).decode(errors="replace"),
             dump=""
             if _is_outdated(folder)
-            else base64.b64encode(self._records(rank, "dump", (folder / names.DUMP, folder / names.CPU_DUMP))).decode(),
+            else base64.b64encode(self._records(rank, "dump", [folder / name for name in names.DUMPS])).decode(),
             log_tail=tail(handle.log_path),
             nccl_log_tail=tail(newest(handle.nccl_log_glob)),
             wchan=wchan_of(pid) if is_alive else None,
@@ -222,8 +222,8 @@ def _is_outdated(folder: Path) -> bool:
     A dump is written right after a ring, on demand; the last ring of a rank that leaves its script has the call that it
     left for, and a dump of an earlier question has not.
     """
-    rings = [modified_s(path) for path in (folder / names.RING, folder / names.CPU_RING)]
-    dumps = [modified_s(path) for path in (folder / names.DUMP, folder / names.CPU_DUMP)]
+    rings = [modified_s(path) for path in [folder / name for name in names.RINGS]]
+    dumps = [modified_s(path) for path in [folder / name for name in names.DUMPS]]
     return max(dumps) < max(rings)
 
 

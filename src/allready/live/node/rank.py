@@ -48,7 +48,7 @@ class RankWatch:
         self.handle, self.folder = handle, folder
         self.cell = BeaconCellReader(folder / names.CELL)
         self.family = Family(handle.pid)
-        self.rings = tuple((folder / name, Pace(handle.rank)) for name in (names.RING, names.CPU_RING))
+        self.rings = tuple((folder / name, Pace(handle.rank)) for name in names.RINGS)
         self.pidfd: int | None = None
         with contextlib.suppress(OSError):  # a kernel without pidfds, or it has ended already
             self.pidfd = os.pidfd_open(handle.pid)
