@@ -133,3 +133,10 @@ def test_a_broken_path_that_is_told_in_two_ways_by_turns_is_told_once_in_each() 
     )
     rounds = [[down], [pair], [replace(down, fault_time="2026-01-01T00:00:07")], [pair], [down]]
     assert [code(stand(*rounds[: n + 1])) for n in range(5)] == ["LNK002", "LNK003", "LNK003", "LNK003", "LNK003"]
+
+
+def test_which_of_the_ranks_it_is_replaces_that_it_is_one_of_them() -> None:
+    circle = finding("HNG004", culprits=Culprits(ranks=(0, 1)), fault_class=FaultClass.DESYNC_FLOW)
+    one = finding("HNG010", culprits=Culprits(ranks=(1,)), fault_class=FaultClass.DESYNC_FLOW)
+    assert code(stand([circle], [one])) == "HNG010"
+    assert code(stand([one], [circle])) == "HNG010"

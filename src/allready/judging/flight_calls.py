@@ -55,14 +55,16 @@ def mismatches_of(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch]:
 def iteration_of(track: Track, seq: int) -> LoopCount | None:
     """The iteration to which a member's call belongs; None where its calls do not repeat.
 
-    They count from the first call of the loop, where the ring goes back to the group's first.
+    About right where the ring does not go back to the group's first call, or where others came before the loop: some of
+    these may have been its first iterations, as with DDP, which orders its gradients anew after one.
     """
     before = _codes(track.codes)[: max(0, seq - track.lo)]
     loop = loop_of(before)
     if loop is None:
         return None
     is_whole = track.lo <= 1
-    return LoopCount((len(before) - loop.begin if is_whole else seq - 1) // loop.period + 1, is_whole)
+    number = (len(before) - loop.begin if is_whole else seq - 1) // loop.period + 1
+    return LoopCount(number, is_whole and loop.begin == 0)
 
 
 def with_iterations(progress: GroupProgress, tracks: Mapping[int, Track]) -> GroupProgress:

@@ -40,12 +40,17 @@ class LastCall(Struct, frozen=True):
 
 
 class _Place(Struct, frozen=True):
-    """One group at the number in question."""
+    """One group at the number in question.
+
+    `numbered`: ranks whose last call has this number, if it was one of this group.  `is_only`: it was.
+    """
 
     group: Group
     tracks: Mapping[int, Track]
     seq: int
     calls: Mapping[int, LastCall]
+    numbered: set[int]
+    is_only: bool
 
     @property
     def members(self) -> Sequence[int]:
@@ -70,18 +75,23 @@ def with_last_calls(run: RunEvidence, groups: Sequence[tuple[Group, Mapping[int,
     calls = last_calls(run)
     if not calls:
         return run
-    # Who got data of another size than it had room for ended in a call of the sender's number.
+    # Who got data of another size than it had room for ended in a call of the sender's number, and so did a rank that
+    # lost its peers before it had recorded anything.
     refused = {d.rank for d in run.deaths if d.rank is not None and any(w in d.text.lower() for w in SIZES)}
+    ringless = {d.rank for d in run.deaths if d.rank is not None} - {r for _, tracks in groups for r in tracks}
     found = {m.group: m for m in run.mismatches}
-    for group, tracks in groups:
+    used = [(group, tracks) for group, tracks in groups if tracks]
+    for group, tracks in used:
         known = found.get(group.title)
         if known is not None and (known.source != SOURCE or known.misfits or known.kind == "peer"):
             continue
-        seq = known.seq if known is not None else max((t.hi for t in tracks.values()), default=0)
-        if known is not None or refused & {*group.members, *tracks}:
-            shown = _shown(_Place(group, tracks, seq, calls), known, refused)
-            if shown is not None:
-                found[group.title] = shown
+        seq = known.seq if known is not None else max(t.hi for t in tracks.values())
+        numbered = refused if known is None else refused | ringless
+        is_only = bool(refused) and (len(used) == 1 or known is not None)
+        place = _Place(group, tracks, seq, calls, numbered, is_only)
+        shown = _shown(place, known)
+        if shown is not None:
+            found[group.title] = shown
     return replace(run, mismatches=tuple(found.values()))
 
 
@@ -99,11 +109,11 @@ def last_calls(run: RunEvidence) -> dict[int, LastCall]:
     return found
 
 
-def _shown(place: _Place, known: Mismatch | None, refused: set[int]) -> Mismatch | None:
+def _shown(place: _Place, known: Mismatch | None) -> Mismatch | None:
     """What all members called under this number; None where their last words add nothing."""
     recorded = known.by_rank if known is not None else place.at(place.seq)
     sited = {r: replace(o, site=_site(place, r, o)) for r, o in recorded.items()}
-    added = dict(_added(place, sited, refused))
+    added = dict(_added(place, sited))
     everybody = dict(sorted((sited | added).items()))
     if known is not None and not added:
         return replace(known, by_rank=everybody)
@@ -137,20 +147,18 @@ def _site(place: _Place, rank: int, operation: Operation) -> str | None:
     return call.site if call is not None and is_it and not operation.site else operation.site
 
 
-def _added(place: _Place, known: Mapping[int, Operation], refused: set[int]) -> Iterator[tuple[int, Operation]]:
+def _added(place: _Place, known: Mapping[int, Operation]) -> Iterator[tuple[int, Operation]]:
     """The last calls of ranks whose rings do not hold them: as others made them at these lines, now or before."""
     for rank in place.members:
         call = place.calls.get(rank)
-        if call is None or rank in known or not (rank in refused or rank not in place.tracks):
-            continue
-        if not place.is_last_of(rank):
+        if call is None or rank in known or rank not in place.numbered or not place.is_last_of(rank):
             continue
         before = (place.best_at(seq) for seq in range(place.seq - 1, max(0, place.seq - MAX_BACK), -1))
         alike = (o for o in (*known.values(), *before) if o is not None and o.site == call.site and call.may_be(o))
         same = next(alike, None)
         if same is not None:
             yield rank, replace(same, seq=place.seq, created_s=None, started_s=None, completed_s=None)
-        elif all(o.site for o in known.values()):  # else it may be one of these
+        elif place.is_only and all(o.site for o in known.values()):  # else it may be one of these
             yield rank, Operation(seq=place.seq, name=call.name or "?", site=call.site)
 
 

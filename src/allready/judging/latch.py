@@ -111,6 +111,9 @@ class VerdictLatch(Struct):
             return is_pace[0]
         if new.fault_class == old.fault_class and bool(old.culprits) != bool(new.culprits):
             return bool(new.culprits) and new.confidence is not Confidence.POSSIBLE  # the same, and it is known who
+        is_some_of_them = set(new.culprits.ranks) < set(old.culprits.ranks) and bool(new.culprits.ranks)
+        if is_some_of_them and new.fault_class == old.fault_class and self._layer(new) is self._layer(old):
+            return new.confidence.weight >= old.confidence.weight  # the same, and it is known which of them
         if new.confidence.weight != old.confidence.weight:
             return new.confidence.weight > old.confidence.weight
         new_s, old_s = seconds(new.fault_time), seconds(old.fault_time)

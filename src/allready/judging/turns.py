@@ -21,12 +21,15 @@ MAX_RANKS = 1_024
 
 
 def kept_turns(groups: Sequence[tuple[Group, Mapping[int, Track]]]) -> dict[int, bool]:
-    """Rank -> whether its last calls kept to its loop; nothing of ranks without a loop, or with a single group."""
+    """Rank -> whether its last calls kept to its loop; nothing of ranks without a loop, or where there is one group."""
+    used = [(group, tracks) for group, tracks in groups if tracks]
+    if len(used) < 2:
+        return {}
     of_rank: dict[int, list[tuple[int, Track]]] = {}
-    for number, (_, tracks) in enumerate(groups):
+    for number, (_, tracks) in enumerate(used):
         for rank, track in tracks.items():
             of_rank.setdefault(rank, []).append((number, track))
-    kept = ((r, _keeps(_calls(tracks))) for r, tracks in list(of_rank.items())[:MAX_RANKS] if len(tracks) > 1)
+    kept = ((r, _keeps(_calls(tracks))) for r, tracks in list(of_rank.items())[:MAX_RANKS])
     return {rank: keeps for rank, keeps in kept if keeps is not None}
 
 

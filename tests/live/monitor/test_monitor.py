@@ -314,3 +314,23 @@ def test_what_an_old_answer_shows_of_ranks_that_have_not_moved_still_holds() -> 
     assert [key for key, _ in groupby(r.status for r in job.reports)] == [Status.WAITING, Status.FAULT]
     assert verdict(report).code == "LIV006"
     assert accused(report) == ("CPU-STUCK", (1,))
+
+
+def test_a_log_that_is_written_a_moment_after_the_end_is_read_again() -> None:
+    job = Play()
+    job.play(10)
+    job.end(2, 1, log="step 12\n")
+    job.stick(2)
+    job.play(0.3)
+    job.seen[2]["log_tail"] = traceback("ValueError: bad sample in shard 17")
+    report = job.play(2)
+    assert [r.verdict.code for r in job.reports if r.verdict is not None] == ["DTH001"]
+    assert "bad sample in shard 17" in verdict(report).sentence
+
+
+def test_an_end_without_a_word_is_told_all_the_same() -> None:
+    job = Play()
+    job.play(10)
+    job.end(2, 1, log="step 12\n")
+    job.stick(2)
+    assert accused(job.play(2.5)) == ("DEAD", (2,))

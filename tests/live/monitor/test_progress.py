@@ -93,3 +93,16 @@ def test_what_a_silent_rank_was_in_when_it_spoke_last_is_over_if_others_got_thro
         statuses = {0: NodeStatus(node_rank=0, time_s=NOW, ranks=(alive, other))}
         [group] = progress_of(statuses, (), world_size=2)
         assert group.positions[0].stuck is not None, "it may be in a broadcast that the root has left"
+
+
+def test_a_ring_that_is_newer_than_the_last_word_of_its_rank_counts() -> None:
+    rings = [dump(0, *(entry(n, NOW - 9 + n) for n in range(1, 6))), dump(1, *(entry(n, NOW - 9 + n) for n in (1, 2)))]
+    [group] = progress_of(words(mark(3, 3), mark(2, 2)), joined_dumps(rings).progress, world_size=2)
+    assert [group.positions[r].enqueued for r in (0, 1)] == [5, 2]
+
+
+def test_a_rank_that_was_through_before_its_first_word_is_where_its_ring_says() -> None:
+    rings = [dump(0, entry(1, NOW - 9), entry(2, NOW - 8, done=False)), dump(1, entry(1, NOW - 9))]
+    [group] = progress_of(words(mark(2, 1), None), joined_dumps(rings).progress, world_size=2)
+    assert group.positions[1].enqueued == 1
+    assert not group.absent

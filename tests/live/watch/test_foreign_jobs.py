@@ -15,12 +15,15 @@ from typing import Any
 import pytest
 
 from allready.evidence.ras import read_ras
+from allready.evidence.stacks import read_stacks
+from allready.judging.assemble import assemble
 from allready.live.node.stacks import spy_program
 from allready.live.watch.find import found_jobs, is_agent, job_of_pids, rank_of, unranked
 from allready.live.watch.foreign import ForeignJob, gpu_of, own_hosts, remarks_of, with_ras
 from allready.live.watch.metrics import exposition
-from allready.model import NodeStatus, RankStatus
+from allready.model import Fleet, NodeStatus, RankStatus, World
 from tests.agent.jobs import LOOP, free_port, wait_for
+from tests.fleets import check
 from tests.live.node.test_ras import SERVER
 from tests.live.watch.test_run_jobs import watch
 
@@ -87,7 +90,7 @@ def test_torchrun_ranks_are_one_job_with_stacks_and_an_honest_verdict(tmp_path: 
         assert [r["rank"] for r in ranks] == [0, 1]
         assert all(r["cpu_share"] is not None for r in ranks)
         assert state["statuses"][0]["sockets"]
-        assert "no verdict" in state["notes"][0]
+        assert "no operations" in state["notes"][0]
         assert state["verdict"] is None
         if spy_program():
             assert all("train.py" in state["stacks"][str(r)] for r in (0, 1)), done.stdout
@@ -115,6 +118,28 @@ def test_a_job_started_by_hand_is_found_through_its_shells(tmp_path: Path) -> No
         # Two jobs of one id must be told apart by pid; a shell with the variables is none.
         with started("sleep", "60", env={**env, "RANK": "1"}) as other:
             assert not jobs_with({other.pid})
+
+
+def test_a_stopped_rank_is_a_verdict_and_diagnose_reads_it_from_the_folder(tmp_path: Path) -> None:
+    with started(sys.executable, "-c", SLEEP) as one, started(sys.executable, "-c", SLEEP) as two:
+        for child in (one, two):
+            assert child.stdout is not None
+            child.stdout.readline()
+        named = f"{one.pid},{two.pid}"
+        os.kill(two.pid, signal.SIGSTOP)
+        done = watch(named, "--once", "--json", "-", "--stacks", cwd=tmp_path)
+        state = json.loads(done.stdout)
+        assert (done.returncode, state["status"]) == (1, "fault")
+        assert (state["verdict"]["code"], state["verdict"]["culprits"]["ranks"]) == ("LIV001", [1])
+        assert f"kill -CONT {two.pid}" in state["verdict"]["remedy"]
+        os.kill(two.pid, signal.SIGCONT)
+        after = json.loads(watch(named, "--once", "--json", "-", cwd=tmp_path).stdout)
+        assert (after["status"], after["verdict"]) == (None, None), "that all is well cannot be seen from outside"
+    run = assemble(
+        [read_stacks(p.read_bytes(), str(p)) for p in sorted(Path(state["stacks_folder"]).rglob("stacks.txt"))]
+    )
+    [hit] = check("HNG016", Fleet(world=World(num_nodes=1, world_size=2), run_evidence=run)).hits
+    assert (hit.culprits.ranks, hit.values["pid"]) == ((1,), two.pid)
 
 
 def test_jax_processes_tell_their_number_or_are_named_by_pid(tmp_path: Path) -> None:

@@ -39,3 +39,28 @@ def test_groups_of_different_ranks_have_no_order_in_common() -> None:
 
 def test_one_group_is_no_circle() -> None:
     assert ask("HNG010", progress=(one_missing(2),)).state == "clear"
+
+
+def narrow_and_wide() -> tuple[GroupProgress, GroupProgress]:
+    """1 left out a call of the group of two, and waits with 2 in the next one of all three."""
+    wide = group({0: at(4), 1: at(5, 5), 2: at(5, 5)}, group="A", label="A", members=(0, 1, 2))
+    return wide, group({0: at(5, 5), 1: at(4)}, group="B", label="B", members=(0, 1))
+
+
+def test_the_one_that_left_the_order_of_its_loop_is_named() -> None:
+    [hit] = ask("HNG010", progress=narrow_and_wide(), turns={0: True, 1: False, 2: True}).hits
+    assert hit.culprits.ranks == (1,)
+    assert "A: #5" in str(hit.values["its"])
+    assert "B: #5" in str(hit.values["theirs"])
+
+
+def test_where_some_have_no_known_order_nobody_is_named() -> None:
+    for turns in ({}, {0: True, 1: False}, {0: False, 1: False, 2: True}):
+        assert ask("HNG010", progress=narrow_and_wide(), turns=turns).state == ("hit" if len(turns) > 2 else "clear")
+
+
+def test_those_that_meet_in_both_groups_vote() -> None:
+    wide = group({r: at(5, 5) if r in (2, 3) else at(4) for r in EVERYBODY}, group="A", label="A", members=EVERYBODY)
+    narrow = group({0: at(5, 5), 1: at(5, 5), 2: at(4)}, group="B", label="B", members=(0, 1, 2))
+    [hit] = ask("HNG010", progress=(wide, narrow)).hits
+    assert hit.culprits.ranks == (2,)

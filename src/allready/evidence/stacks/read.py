@@ -31,7 +31,8 @@ _FORMS = re.compile(
     r"| {8}(?:Arguments|Locals):| {12}\w+: |Fatal Python error: |Timeout \(\d+:\d\d:\d\d)"
 )
 _BEGINS = re.compile(
-    r"\s*(?:Process \d+: .*\nPython v|Error: Failed to .*\n\s*(?:Reason|Caused)|Permission Denied: Try running)"
+    r"\s*(?:Process \d+: .*\nPython v|--- Process \d+: .* ---\n\s*Error: "
+    r"|Error: Failed to .*\n\s*(?:Reason|Caused)|Permission Denied: Try running)"
 )
 _ANCHOR = re.compile(
     r"(?m)^(?:\[\w+\]:[ ]?|\d+: |\[\d+,\d+\]<std\w+>:[ ]?)?"

@@ -11,6 +11,7 @@ from allready.judging.live_status import rests
 from allready.live.monitor.progress import shifts_of
 from allready.model import GroupMark, Live, Loss, NodeEvidence, NodeStatus, RankStatus, World, WorldNode
 
+LATE_LOG_S = 1.5
 HISTORY_S = 30.0
 MAX_HISTORY = 128
 """Words of one node; beyond the one of every second those of stops and ends."""
@@ -114,7 +115,10 @@ class JobState:
         return {n: max(0.0, now - t) for n, t in self.heard.items()}
 
     def ends_without_words(self) -> dict[int, float]:
-        """Ranks that ended badly and whose last words have not come: rank -> when its end was told."""
+        """Ranks that ended badly and whose last words have not come: rank -> when its end was told.
+
+        A log that tells no reason so soon after the end may not have been written to its end.
+        """
         found = {}
         for node, status in self.statuses.items():
             answer = self.answers.get(node)
@@ -122,9 +126,15 @@ class JobState:
             for rank in status.ranks:
                 is_bad = rank.exit_code != 0 or rank.signal is not None
                 needs_words = rank.signal in {None, "SIGABRT"}
-                if rank.is_gone and is_bad and needs_words and rank.rank not in heard:
+                if not (rank.is_gone and is_bad and needs_words):
+                    continue
+                is_early = self.answered.get(node, 0.0) - self.ended_at[rank.rank] < LATE_LOG_S
+                if rank.rank not in heard or (is_early and not self._tells_why(node, rank.rank)):
                     found[rank.rank] = self.ended_at[rank.rank]
         return found
+
+    def _tells_why(self, node: int, rank: int) -> bool:
+        return any(d.rank == rank and d.text for r in self.readings.get(node, ()) for d in r.deaths)
 
     def has_settled_elsewhere(self, stay_s: float) -> bool:
         """Whether a living rank that waits in no operation has stood for so long in a place that no answer shows."""

@@ -14,7 +14,7 @@ from allready.judging.registry import load
 from allready.judging.report_builder import ReportBuilder
 from allready.live.monitor.course import CourseBook
 from allready.live.monitor.ends import STOPS
-from allready.live.monitor.job_state import JobState
+from allready.live.monitor.job_state import LATE_LOG_S, JobState
 from allready.live.monitor.pace import PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of
 from allready.live.monitor.suspicion import Suspicion, suspect
@@ -147,8 +147,9 @@ class Judge:
         if self._suspicion is None:
             return None
         again = GATHER_AGAIN_S[min(max(self._num_asked - 1, 0), len(GATHER_AGAIN_S) - 1)]
-        if any(self._asked is not None and since > self._asked for since in self._board.ends_without_words().values()):
-            again = WORDS_AGAIN_S  # somebody has ended since the last question
+        ends = self._board.ends_without_words().values()
+        if any(self._asked is not None and since > self._asked - LATE_LOG_S for since in ends):
+            again = WORDS_AGAIN_S  # somebody has ended since the last question, or shortly before it
         elif self._board.has_settled_elsewhere(PLACE_S):
             again = min(again, PLACE_AGAIN_S)
         if self._asked is not None and now - self._asked < again:

@@ -92,7 +92,9 @@ def _group(
     for rank in members:
         if rank in positions:
             continue
-        if rank in joined:  # a member that has not used the group
+        if ring is not None and rank in ring.positions:  # it was through before its first word
+            positions[rank] = ring.positions[rank]
+        elif rank in joined:  # a member that has not used the group
             positions[rank] = Position(enqueued=0, completed=0)
         else:
             absent[rank] = Absence.NOT_JOINED

@@ -218,6 +218,11 @@ def head(rank: int, pid: int, host: str) -> str:
     return f"--- Process {pid}: rank {rank}, pid {pid}, host {host or 'unknown'} ---\n"
 
 
+def only_state(rank: int, pid: int, host: str, state: str) -> str:
+    """What stands for a rank whose stack nothing can read: its head, and the state of its process."""
+    return f"{head(rank, pid, host)}Error: State: {state}\n"
+
+
 def child_head(pid: int, parent: int, host: str) -> str:
     """The same before the stack of a rank's child."""
     return f"--- Process {pid}: pid {pid}, child of {parent}, host {host or 'unknown'} ---\n"

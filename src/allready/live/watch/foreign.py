@@ -20,11 +20,23 @@ from allready.live.node.handle import RankHandle
 from allready.live.node.observer import NodeObserver
 from allready.live.node.ras import RasAsker
 from allready.live.node.sockets import owners
+from allready.live.node.stacks import only_state
 from allready.live.run_paths import make_run_dir
 from allready.live.watch.bundle import bundle, bundle_name
 from allready.live.watch.find import FoundJob, number
+from allready.live.watch.outside import OutsideJudge
 from allready.live.watch.state import Remark, WatchedJob, WatchState, newest_attempt
-from allready.model import GroupMark, GroupProgress, NodeEvidence, NodeStatus, ProcessState, ranges
+from allready.model import (
+    Gather,
+    GroupMark,
+    GroupProgress,
+    NodeEvidence,
+    NodeStatus,
+    ProcessState,
+    RankEvidence,
+    Report,
+    ranges,
+)
 from allready.proc.process import read_text
 
 RAS_EVERY_S = 5.0
@@ -32,6 +44,8 @@ RAS_KEPT_S = 20.0
 GATHER_S = 4.0
 SETTLE_S = 1.0
 """Shares of CPU need two samples; the ranks have not been sampled before."""
+STATES_S, PLACES_S = 2.0, 8.0
+"""So long a single sample watches for a verdict: by states of processes alone, and by stacks, which must last."""
 RAS_S = 2.5
 MAX_GROUPS = 4
 MAX_GAP = 1
@@ -57,6 +71,7 @@ class ForeignJob:
         self._statuses: tuple[NodeStatus, ...] = ()
         self._ras = _Ras(self._pids)
         self._number = 0
+        self._outside: OutsideJudge | None = None
 
     def sample(self, *, ras_s: float = 0.0) -> WatchState | None:
         """The job as /proc, the sockets and RAS show it now; None when every rank has ended.
@@ -67,6 +82,7 @@ class ForeignJob:
         status = self._observer.sample(now_s)
         if all(rank.is_gone for rank in status.ranks):
             return None
+        report = self._judged(status)
         self._statuses = newest_attempt((status,), self._statuses)
         answer = self._ras.poll(timeout_s=ras_s)
         notes = [Remark(key="untold" if self.job.is_numbered else "no_operations")]
@@ -78,15 +94,32 @@ class ForeignJob:
             notes = [*(notes if self.job.is_numbered else ()), *remarks_of(answer)]
         elif self._ras.why:
             notes.append(Remark(key="no_ras", values={"why": self._ras.why}))
-        return WatchState(job=self.job, now_s=now_s, statuses=statuses, notes=tuple(notes))
+        return WatchState(job=self.job, now_s=now_s, statuses=statuses, report=report, notes=tuple(notes))
+
+    def _judged(self, status: NodeStatus) -> Report | None:
+        if self.job.source == "allready":
+            return None  # that it is not diagnosed was asked for
+        if self._outside is None:
+            self._outside = OutsideJudge(status, self.job.world_size, self._answer)
+        return self._outside.take(status)
+
+    def _answer(self, order: Gather) -> NodeEvidence:
+        evidence = self._observer.gather(order.number, deadline_s=GATHER_S, with_dump=False)
+        return replace(evidence, number=order.number)
 
     def read(self) -> WatchState | None:
         return self.sample()
 
     def read_once(self) -> WatchState | None:
-        if self.sample() is None:
-            return None
-        time.sleep(SETTLE_S)
+        state = self.sample()
+        until = time.monotonic() + (
+            PLACES_S if self._outside is not None and self._outside.can_see_places else STATES_S
+        )
+        while state is not None and state.report is None and time.monotonic() < until:
+            time.sleep(SETTLE_S / 2)
+            state = self.sample(ras_s=0.0)
+        if state is None or state.report is not None:
+            return state
         return self.sample(ras_s=RAS_S)
 
     def gather(self) -> tuple[Path, tuple[Remark, ...]]:
@@ -98,7 +131,8 @@ class ForeignJob:
         """The same in a folder that is there; what could not be had."""
         self._number += 1
         evidence = self._observer.gather(self._number, deadline_s=GATHER_S, with_dump=False)
-        self._observer.keep(evidence, folder)
+        known = tuple(_with_state(rank, evidence.status.name) for rank in evidence.ranks)
+        self._observer.keep(replace(evidence, ranks=known), folder)
         return problems_of(evidence)
 
     def bundle(self, cancel: threading.Event) -> tuple[Path, tuple[Remark, ...]]:
@@ -112,6 +146,14 @@ class ForeignJob:
         self._ras.close()
         self._observer.close()
         shutil.rmtree(self._run_dir, ignore_errors=True)
+
+
+def _with_state(rank: RankEvidence, host: str) -> RankEvidence:
+    """The state of the process in place of a stack that could not be had."""
+    status = rank.status
+    if rank.stack or status.is_gone or status.pid is None:
+        return rank
+    return replace(rank, stack=only_state(rank.rank, status.pid, host, str(status.process_state)))
 
 
 class _Ras:

@@ -11,6 +11,9 @@ from allready.judging.mismatch import described
 from allready.judging.waits import Wait, WaitSnapshot
 from allready.model import RunEvidence
 
+RECORD_S = 5.0
+"""What records get to say which operations they are; of a running job first only their numbers are known."""
+
 
 class Circle(Struct, frozen=True, kw_only=True):
     """`odd`: the few that took the groups in another order than most, () where none is odd."""
@@ -44,8 +47,11 @@ def circle_of(case: Analysis) -> Circle | None:
     if found.kind is not HangKind.CIRCLE or found.snapshot is None:
         return None
     waits = [w for w in found.snapshot.waits if set(w.waiting) & set(found.ranks)]
+    if case.live is not None and found.for_s < RECORD_S and any(w.operation.name == "?" for w in waits):
+        return None  # in a moment it is known what they wait in, and who left the order
     odd = _left_its_loop(case.run, waits) or _outvoted(waits)
-    others = tuple(sorted({r for w in waits for r in w.waiting} - set(odd))) if odd else ()
+    elsewhere = [w for w in waits if odd and not set(odd) & set(w.waiting)]
+    others = tuple(sorted({r for w in elsewhere for r in w.waiting}))
     return Circle(blame=found, snapshot=found.snapshot, ranks=found.ranks, odd=odd, others=others)
 
 

@@ -18,7 +18,7 @@ from allready.rules.live._hits import hit_of, visible_s
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
     title="Ranks have exited while others still wait for them",
-    message="{left} left ({doing}) after {last} operations[[, in iteration {own_iteration}]][[, the last of them "
+    message="{left} left ({doing})[[ after {last} operations]][[, in iteration {own_iteration}]][[, the last of them "
     "{own}]]; {waiting} waited since {waits_since} in {operation}[[, iteration {iteration}]][[: {theirs}]]; {who} made "
     "another number of calls than the rest",
     remedy=RemedyStep(

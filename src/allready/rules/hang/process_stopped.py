@@ -1,0 +1,57 @@
+from collections.abc import Iterator
+
+from allready.judging.analysis import Analysis
+from allready.judging.hang import HangKind, blame_hang
+from allready.judging.registry import Applies, Layer, Rule
+from allready.judging.run_signs import evidence, who
+from allready.judging.signs import Sign
+from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, RunEvidence, Severity
+
+
+@Rule(
+    code="HNG016",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.CPU_STUCK,
+    layer=Layer.SILENCE,
+    applies=Applies.OFFLINE,
+    unless=(Sign.PROCESS_END,),
+    title="A rank's process was stopped while others ran",
+    message="{who} was stopped (process {pid}) when the stacks were taken, and {others} ran: all that it takes part in "
+    "waits for it",
+    remedy=(
+        RemedyStep(
+            explanation="continue it; if a debugger, a freezer or Ctrl-Z stopped it, end that first",
+            where="the node of {who}",
+            command="kill -CONT {pid}",
+        ),
+    ),
+)
+def process_stopped(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Stacks of ranks, and the states of processes whose stacks could not be taken: some are stopped (by a signal, a
+    freezer or a debugger), and others are not.
+    ## Why it matters
+    A stopped process keeps its connections open and answers nothing: the others wait for it without any error.
+    ## Check by hand
+    `grep State /proc/PID/status` on that node: `T (stopped)` or `t (tracing stop)`.
+    ## When it is harmless
+    While that rank is being debugged.  Of a job that was stopped as a whole no rank is accused.
+    """
+    if case.of(blame_hang).kind in {HangKind.LATE, HangKind.CUT_OFF}:
+        return  # with the operation that is waited in
+    ranks = {s.rank: s for s in run.stacks if s.role == "rank" and s.rank is not None}
+    stopped = {r: s for r, s in ranks.items() if s.activity == "stopped"}
+    others = sorted(ranks.keys() - stopped.keys())
+    if not stopped or not others:
+        return
+    first = stopped[min(stopped)]
+    yield Hit(
+        culprits=Culprits(ranks=tuple(sorted(stopped))),
+        values={"who": who(run, stopped), "pid": first.pid or "?", "others": who(run, others)},
+        confidence=Confidence.LIKELY,
+        evidence=tuple(
+            evidence(s.origin, f"pid {s.pid}: {s.activity or s.error or '?'}" + (f" at {s.site}" if s.site else ""))
+            for s in (*stopped.values(), *(ranks[r] for r in others[:4]))
+        )[:10],
+    )

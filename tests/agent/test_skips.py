@@ -1,0 +1,57 @@
+"""Calls that one rank leaves out or makes besides, in real jobs: who it was, with both sides' call and line."""
+
+from tests.agent.jobs import Job
+
+SCRIPT = """
+import os, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, kind = dist.get_rank(), os.environ["KIND"]
+gradients, metric = torch.ones(1000), torch.ones(1)
+pair = dist.new_group([0, 1])
+def step():
+    dist.all_reduce(gradients)
+def log():
+    dist.all_reduce(metric)
+def exchange():
+    if rank < 2:
+        dist.all_reduce(metric, group=pair)
+for i in range(60 - (kind == "short" and rank == 1) if kind == "short" else 5000):
+    odd = rank == 1 and i == 40
+    time.sleep(0.005)
+    step()
+    if not (odd and kind == "skip"):
+        log()
+    if kind == "pair" and not odd:
+        exchange()
+dist.destroy_process_group()
+"""
+
+
+def verdict_of(job: Job, kind: str, nproc: int) -> str:
+    """The sentence of a job whose rank 1 is at fault."""
+    node = job.start(
+        "--grace", "2", "--on-hang", "abort", "--nproc-per-node", str(nproc), job.script(SCRIPT), env={"KIND": kind}
+    )
+    assert node.wait(100) != 0
+    verdict = node.report()["verdict"]
+    assert (verdict["fault_class"], verdict["culprits"]["ranks"]) == ("DESYNC-FLOW", [1])
+    sentence = str(verdict["sentence"])
+    assert "rank 1" in sentence.partition(";")[0]
+    return sentence
+
+
+def test_of_two_ranks_the_one_that_leaves_out_a_call_of_the_loop_is_named_with_both_lines(job: Job) -> None:
+    sentence = verdict_of(job, "skip", 2)
+    assert sentence.index(" step)") < sentence.index(" log)")
+
+
+def test_a_batch_less_is_told_with_both_calls_and_iterations(job: Job) -> None:
+    sentence = verdict_of(job, "short", 3)
+    assert sentence.index("iteration 59") < sentence.index(" log)") < sentence.index("iteration 60")
+    assert sentence.index("iteration 60") < sentence.index(" step)")
+
+
+def test_who_leaves_out_a_call_of_a_smaller_group_is_named_in_the_circle(job: Job) -> None:
+    sentence = verdict_of(job, "pair", 3)
+    assert sentence.index(" step)") < sentence.index(" exchange)")

@@ -1,0 +1,50 @@
+"""Calls over several groups: who left the order of its loop."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from allready.evidence.flight.join import join_dumps
+from allready.judging.turns import kept_turns
+from tests.cases import cases
+from tests.evidence.flight.make import dump, entry, loaded
+
+WORLD, TP = ("0", "default_pg"), ("1", "tp")
+GROUPS = {WORLD: (0, 1, 2), TP: (0, 1)}
+
+
+def calls(text: str) -> list[dict[str, Any]]:
+    """Of the world (A: gradients, B: metric) and of TP (t)."""
+    made: dict[tuple[str, str], int] = {}
+    found = []
+    for at, what in enumerate(text):
+        group = TP if what == "t" else WORLD
+        made[group] = made.get(group, 0) + 1
+        found.append(entry(made[group], group=group, size=1 if what == "B" else 100, at_s=0.01 * at))
+    return found
+
+
+def turns(*texts: str, groups: Any = GROUPS) -> dict[int, bool]:
+    dumps = [loaded(dump(calls(text), groups=groups), f"fr_{rank}") for rank, text in enumerate(texts)]
+    for rank, one in enumerate(dumps):
+        one.rank = rank
+    return kept_turns(join_dumps(dumps).groups)
+
+
+@cases("odd", ["ABtABtABtABtABA", "ABtABtABtABttA", "ABtABtABtABtAt", "tABABtABtABtABtAAB"])
+def test_who_leaves_a_call_out_or_makes_one_more_or_changes_the_order(odd: str) -> None:
+    assert turns("ABtABtABtABtABt", odd, "ABABABABABA") == {0: True, 1: False, 2: True}
+
+
+def test_a_call_that_the_loop_never_has_accuses_nobody() -> None:
+    new = [*calls("ABtABtABtABtAB"), entry(9, "nccl:barrier", group=WORLD, size=7, at_s=0.5)]
+    dumps = [loaded(dump(made, groups=GROUPS), f"fr_{r}") for r, made in enumerate((calls("ABtABtABtABtABt"), new))]
+    assert kept_turns(join_dumps(dumps).groups) == {0: True}
+
+
+@cases("texts", [("ABAABABBAB", "ABBBAABABA"), ("AB", "A")])
+def test_without_a_loop_nothing_is_known(texts: Sequence[str]) -> None:
+    assert turns(*(f"t{text}" for text in texts), groups=GROUPS) == {}
+
+
+def test_in_a_single_group_numbers_are_compared_instead() -> None:
+    assert turns("ABABABABABA", "ABABABABABB", groups={WORLD: (0, 1)}) == {}
