@@ -31,7 +31,7 @@ SLEEP = ["sleep", "600"]
 
 
 def descriptors() -> set[str]:
-    found = set()
+    found: set[int] = set()
     for fd in list(Path("/proc/self/fd").iterdir()):
         with contextlib.suppress(OSError):
             found.add(f"{fd.name} {fd.readlink()}")
@@ -40,7 +40,7 @@ def descriptors() -> set[str]:
 
 def pids_of_pidfds() -> set[int]:
     """The processes that this one holds a pidfd of (`Pid:` in /proc/self/fdinfo; other files have no such line)."""
-    found = set()
+    found: set[int] = set()
     for fd in list(Path("/proc/self/fdinfo").iterdir()):
         with contextlib.suppress(OSError):
             found.update(int(line[4:]) for line in fd.read_text().splitlines() if line.startswith("Pid:"))
