@@ -111,6 +111,13 @@ class NodeAgent:
         self._is_interrupted = True
         self._context.state.requests.put_nowait(messages.Request(stop=signal))
 
+    def pass_on(self, signal: str) -> None:
+        """A signal that ends nothing goes to the ranks; node 0 is notified, because they may leave because of it."""
+        attempt = self._attempt
+        if attempt is not None:
+            self._spawn(asyncio.to_thread(attempt.pass_on, signal))
+        self._context.state.requests.put_nowait(messages.Request(warned=signal))
+
     async def gather_now(self) -> NodeEvidence | None:
         """A last gathering of everything, for a node that has lost node 0: evidence is kept, and not sent."""
         if self._sampler is None or self._attempt is None:

@@ -3,13 +3,14 @@
 import argparse
 import asyncio
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allready.cli.interrupts import Interrupts
+from allready.cli.interrupts import NUMBERS, Interrupts
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.options import add_common, configure_logging, count_gpus
 from allready.errors import UsageError
@@ -43,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the job; the exit code is the job's own, or the contract's when it could not start."""
-    with Interrupts(exit_code=EXIT_UNCHECKED) as interrupts:
+    passed = (signal.SIGUSR1, signal.SIGUSR2)
+    with Interrupts(exit_code=EXIT_UNCHECKED, stops=(*NUMBERS, signal.SIGQUIT), passed=passed) as interrupts:
         return _run(args, interrupts)
 
 
@@ -54,6 +56,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     if getattr(args, "hosts", None):
         return _run_on_hosts(args, interrupts)
     request = request_from(args, os.environ, count_gpus=count_gpus)
+    interrupts.stop_on([signal.Signals[name] for name in request.stop_signals])
     if not request.acts:
         sys.stderr.write(f"allready run: local rank {request.local_rank}: local rank 0 runs the job for this node\n")
         return EXIT_HEALTHY
@@ -110,13 +113,12 @@ async def _follow(job: "Job", interrupts: Interrupts, *, end_with_stdin: bool) -
     task = asyncio.ensure_future(job.run())
 
     def stop() -> None:
-        name = interrupts.caught[-1] if interrupts.caught else "SIGTERM"
-        if not job.interrupt("SIGTERM" if name == "SIGHUP" else name):
+        if not job.interrupt(interrupts.caught[-1] if interrupts.caught else "SIGTERM"):
             task.cancel()
 
     watch = asyncio.ensure_future(_until_stdin_ends(stop)) if end_with_stdin else None
     try:
-        with interrupts.cancelling(stop):
+        with interrupts.cancelling(stop, job.pass_on):
             return await task
     except asyncio.CancelledError:
         if not interrupts.caught and watch is None:

@@ -23,7 +23,6 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.launcher.api import LaunchConfig
 
 from allready.launch.plan import (
-    SIGNALS_TO_HANDLE,
     AttemptPlan,
     AttemptResult,
     AttemptStopped,
@@ -209,7 +208,7 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
             "TORCHELASTIC_ERROR_FILE": str(error_file(plan, local_rank)),
         }
         if _KNOWS_SIGNALS:
-            environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = SIGNALS_TO_HANDLE
+            environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = plan.signals_to_handle
         if plan.virtual_local_rank:
             environ |= virtual_local_rank(base, local_rank)
         return environ

@@ -90,7 +90,7 @@ TORCHRUN = (
     _t("tee", "streams", "streams copied to files and the terminal (default: all)", short="-t", metavar="WHICH"),
     _t("local-ranks-filter", "numbers", "local ranks whose output the terminal shows", group="output", metavar="0,1",
        where="node"),
-    _t("signals-to-handle", "names", "signals forwarded to the ranks", metavar="NAMES"),
+    _t("signals-to-handle", "names", "signals that end the job; the ranks get the same one", metavar="NAMES"),
     _t("shutdown-timeout", "number", "the same as --grace", metavar="S"),
     _t("virtual-local-rank", "switch", "every rank sees its GPU as device 0"),
     _t("numa-binding", "choice", "bind ranks to the CPUs near their GPU", pet=False, metavar="MODE",

@@ -17,6 +17,7 @@ Messages on the socket (SOCK_SEQPACKET), the first byte is its kind:
     to the agent     w key...      these files have grown
                      u key data    data that could not be written to the last file of `key`
                      e key errno   from now on a file of `key` cannot be written
+                     s number      this signal came, to this process: whoever sent it signals every process of the job
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` and `socket` would take longer than everything else here
@@ -318,6 +319,12 @@ def marked(mark: bytes) -> list[int]:
 
 
 if __name__ == "__main__":
-    for _number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT):
+    for _number in (
+        *(_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGXCPU, _signal.SIGALRM),
+        *(_signal.SIGUSR1, _signal.SIGUSR2),
+    ):
         _signal.signal(_number, _signal.SIG_IGN)  # it ends when the agent does
-    LogRelay(int(sys.argv[1]), int(sys.argv[2])).run()
+    relay = LogRelay(int(sys.argv[1]), int(sys.argv[2]))
+    for _number in (_signal.SIGUSR1, _signal.SIGUSR2):
+        _signal.signal(_number, lambda number, _frame: relay.send(b"s%d" % number))
+    relay.run()

@@ -50,6 +50,7 @@ class LogRelayClient:
         self._streams: dict[int, list[int]] = {}  # key -> pipe and files, ours: for a successor
         self._groups: set[int] = set()
         self._closed = False
+        self._signalled: dict[int, float] = {}  # when the relay got a signal
         self.num_starts = 0
 
     @property
@@ -137,6 +138,14 @@ class LogRelayClient:
                 self._overdue = asked
             return in_time
 
+    def was_signalled(self, number: int, near_s: float, *, timeout_s: float) -> bool:
+        """Whether the log relay, in a session of its own like the ranks, got a signal within `timeout_s` before or
+        after `near_s` (monotonic)."""
+        with self._answered:
+            return self._answered.wait_for(
+                lambda: abs(self._signalled.get(number, float("-inf")) - near_s) <= timeout_s, timeout_s
+            )
+
     def receive(self) -> bool:
         """Take one message, if there is one; False when the log relay is gone."""
         with self._lock:
@@ -159,6 +168,10 @@ class LogRelayClient:
             self._on_unsaved(int.from_bytes(rest[:4], "big"), rest[4:])
         elif kind == b"e":
             self._on_lost(int.from_bytes(rest[:4], "big"), int(rest[4:]))
+        elif kind == b"s":
+            with self._answered:
+                self._signalled[int(rest)] = time.monotonic()
+                self._answered.notify_all()
         elif kind == b"f":
             with self._answered:
                 self._answer = max(self._answer, int(rest))

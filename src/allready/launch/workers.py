@@ -15,7 +15,7 @@ import signal as signals
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -28,7 +28,7 @@ from allready.launch.logs import OUT, OUT_LOG, STDERR, STDERR_LOG, STDOUT, STDOU
 from allready.launch.request import Note
 from allready.model import ProcessEnd
 from allready.model.process import end_of
-from allready.proc.process import ended_child, is_running
+from allready.proc.process import ended_child, has_handler, is_running
 
 _PIPE_BYTES = 1 << 20
 _KILL_WAIT_S = 5.0  # for SIGKILL to be carried out
@@ -38,6 +38,10 @@ _POLL_S = 0.02  # where the kernel has no pidfd
 STOP_POLL_S = 0.2
 """How often a wait polls its `stop`, in case `wake` is not called."""
 _PRIVATE = 0o600
+_REACT_S = 3.0
+"""Time to react to a signal other than SIGTERM; the beacon looks at least every two seconds where a rank is."""
+_SAME_SIGNAL_S = 0.3
+"""A scheduler that signals every process of a job does so within this time."""
 
 
 class Worker(Struct, frozen=True, kw_only=True):
@@ -155,18 +159,37 @@ class WorkerGroup:
         with self._changed:
             self._changed.notify_all()
 
-    def signal(self, number: int) -> None:
-        """Send a signal to the ranks that live, not to their descendants."""
+    def signal(self, number: int, ranks: Collection[int] | None = None) -> None:
+        """Send a signal to the ranks that live, or to these of them, not to their descendants."""
         with self._lock:
             for running in self._living():
+                if ranks is None or running.worker.rank in ranks:
+                    _send(running.process.pid, number)
+
+    def pass_on(self, number: int, came_s: float) -> tuple[int, ...] | None:
+        """Send the ranks a signal that the agent got at `came_s` (monotonic), if they handle it; returns those that
+        do.  None where the sender signals every process by itself, which the log relay has seen.  Blocks a moment."""
+        if self._relay.was_signalled(number, came_s, timeout_s=_SAME_SIGNAL_S):
+            return None
+        with self._lock:
+            able = [r for r in self._living() if has_handler(r.process.pid, number)]
+            for running in able:
                 _send(running.process.pid, number)
+            return tuple(running.worker.rank for running in able)
 
     def stop(
-        self, *, grace_s: float, first: int = signals.SIGTERM, is_reported: bool = True
+        self,
+        *,
+        grace_s: float,
+        first: int = signals.SIGTERM,
+        is_reported: bool = True,
+        unmoved: Callable[[], Collection[int]] = tuple,
     ) -> Mapping[int, ProcessEnd]:
         """End all ranks and everything that they have started; returns how each one ended, in this attempt.
 
         Ranks that live get `first` (stopped ones are continued, so that they can obey), and after `grace_s` SIGKILL.
+        Where `first` is not SIGTERM, those that `unmoved` names after a moment get that one too: Python carries out
+        its handlers only where native code returns.
         What remains of their descendants is killed; of a rank that had ended by itself it is asked first.  A rank that
         not even SIGKILL ends (it hangs in the kernel) is left behind after 5 s and has no end.  `is_reported` False:
         these ends are not reported.
@@ -180,7 +203,11 @@ class WorkerGroup:
                 _send(running.process.pid, first)
                 _send_group(running.process.pid, signals.SIGCONT)
         forced = bool(alive)
-        self._await(alive, grace_s if first != signals.SIGKILL else 0.0)
+        deadline = time.monotonic() + (grace_s if first != signals.SIGKILL else 0.0)
+        if first not in {signals.SIGTERM, signals.SIGKILL}:
+            self._await(alive, min(_REACT_S, grace_s))
+            self.signal(signals.SIGTERM, unmoved())
+        self._await(alive, max(0.0, deadline - time.monotonic()))
         if items and not forced:
             self._ask_stragglers()
         descendants = set(self._marked()) if items else set()

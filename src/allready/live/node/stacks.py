@@ -26,7 +26,7 @@ from allready.live.node.tails import size_of, tail
 from allready.model import ProcessState
 from allready.proc import python_stack
 from allready.proc.kill import end_child, signal_thread
-from allready.proc.process import has_handler, open_file, read_stat, read_thread
+from allready.proc.process import has_handler, open_file, read_stat, read_thread, runs_our_program
 
 MAX_STACK_BYTES = 96 << 10
 SETTLED_S = 0.06
@@ -256,7 +256,7 @@ def read_from_memory(pid: int, place: tuple[int, int, int], *, is_rank: bool) ->
     `place`: of the cell.
     """
     state, type_address, version = place
-    layout = python_stack.learn() if state and version == sys.hexversion and _is_same_program(pid) else None
+    layout = python_stack.learn() if state and version == sys.hexversion and runs_our_program(pid) else None
     if layout is None:
         return ""
     before: list[python_stack.ThreadStack] = []
@@ -279,13 +279,6 @@ def read_from_memory(pid: int, place: tuple[int, int, int], *, is_rank: bool) ->
             )
         before = now
     return ""
-
-
-def _is_same_program(pid: int) -> bool:
-    try:
-        return os.path.samefile(f"/proc/{pid}/exe", "/proc/self/exe")  # noqa: PTH121 - links of /proc
-    except OSError:
-        return False
 
 
 def head(rank: int, pid: int, host: str) -> str:
