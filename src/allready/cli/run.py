@@ -77,13 +77,14 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         Path(request.report_dir) if request.report_dir else default_report_dir(request.job_id, request.log_base),
         is_node_0=request.node_rank == 0 or request.max_nodes == 1 or request.is_master is True,
         node_rank=request.node_rank,
+        may_move=not request.report_dir and not request.log_base,
     )
     try:
         folder.open()
     except OSError as error:
         raise UsageError("--report-dir {path}: {reason}", path=folder.path, reason=error.strerror) from error
     show = RunShow(args, request, folder)
-    for note in request.notes:
+    for note in (*request.notes, *folder.notes):
         show.say(note)
     try:
         job = Job(

@@ -7,6 +7,7 @@ so one agent lives for one attempt.
 
 import contextlib
 import dataclasses
+import importlib
 import socket
 import threading
 import time
@@ -14,7 +15,9 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed.elastic.rendezvous.registry as registry
+from msgspec.structs import replace
 from torch.distributed import TCPStore
 from torch.distributed.elastic.agent.server.api import RunResult, SimpleElasticAgent, WorkerSpec, WorkerState
 from torch.distributed.elastic.events import Event
@@ -97,7 +100,10 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
             self._result.is_stopped = True
             raise AttemptStopped
         environs = [self._environment(worker_group, worker) for worker in worker_group.workers]
-        self._ours.start(workers_of(self._plan, environs))
+        workers = workers_of(self._plan, environs)
+        if self._plan.numa_binding:
+            workers = [replace(w, argv=_bound(w.argv, w.local_rank, self._plan.numa_binding)) for w in workers]
+        self._ours.start(workers)
         pids = self._result.pids = dict(self._ours.pids)
         self._on_started(pids)
         return {rank - self._plan.first_rank: pid for rank, pid in pids.items()}
@@ -221,6 +227,24 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
             exitcode=end.exit_code if end.exit_code is not None else -signal_number(end.signal),
             error_file=str(error_file(self._plan, local_rank)),
         )
+
+
+def _bound(argv: tuple[str, ...], local_rank: int, mode: str) -> tuple[str, ...]:
+    """The command line that binds a rank to CPUs as torchrun does.
+
+    Raises:
+        ValueError: this torch cannot do it, or not here; has torch's reason.
+    """
+    try:
+        binding: Any = importlib.import_module("torch.numa.binding")
+        wrap = binding._maybe_wrap_command_args_with_numa_binding  # noqa: SLF001 - torchrun's own way
+        options = binding.NumaOptions(affinity_mode=binding.AffinityMode(mode))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"--numa-binding {mode}: torch {torch.__version__} cannot do that ({error})") from error
+    try:
+        return tuple(wrap(argv, gpu_index=local_rank, numa_options=options))
+    except Exception as error:
+        raise ValueError(f"--numa-binding {mode}, local rank {local_rank}: {error}") from error
 
 
 def _rendezvous_of(plan: AttemptPlan) -> Any:

@@ -28,7 +28,7 @@ from allready.launch.logs import OUT, OUT_LOG, STDERR, STDERR_LOG, STDOUT, STDOU
 from allready.launch.request import Note
 from allready.model import ProcessEnd
 from allready.model.process import end_of
-from allready.proc.process import ended_child, has_handler, is_running
+from allready.proc.process import ended_child, has_handler, is_running, read_stat
 
 _PIPE_BYTES = 1 << 20
 _KILL_WAIT_S = 5.0  # for SIGKILL to be carried out
@@ -93,7 +93,11 @@ class WorkerGroup:
         self._on_end, self._on_problem = on_end, on_problem
         self._console = ConsoleOutput(on_line=on_line, on_batch=on_batch, on_problem=on_problem)
         self._relay = LogRelayClient(
-            on_grown=self._console.grown, on_unsaved=self._console.unsaved, on_lost=self._console.lost, scratch=scratch
+            on_grown=self._console.grown,
+            on_unsaved=self._console.unsaved,
+            on_lost=self._console.lost,
+            on_hung=self._console.hung,
+            scratch=scratch,
         )
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -190,8 +194,9 @@ class WorkerGroup:
         Ranks that live get `first` (stopped ones are continued, so that they can obey), and after `grace_s` SIGKILL.
         Where `first` is not SIGTERM, those that `unmoved` names after a moment get that one too: Python carries out
         its handlers only where native code returns.
-        What remains of their descendants is killed; of a rank that had ended by itself it is asked first.  A rank that
-        not even SIGKILL ends (it hangs in the kernel) is left behind after 5 s and has no end.  `is_reported` False:
+        What remains of their descendants is killed; of a rank that had ended by itself it is asked first.  Where all
+        ranks ended well, what has a session of its own stays: a service that is to outlive the job.  A rank that not
+        even SIGKILL ends (it hangs in the kernel) is left behind after 5 s and has no end.  `is_reported` False:
         these ends are not reported.
         """
         with self._lock:
@@ -208,16 +213,19 @@ class WorkerGroup:
             self._await(alive, min(_REACT_S, grace_s))
             self.signal(signals.SIGTERM, unmoved())
         self._await(alive, max(0.0, deadline - time.monotonic()))
+        sessions = None
+        if not forced and all(r.end is not None and r.end.is_success for r in items):
+            sessions = {r.process.pid for r in items}
         if items and not forced:
-            self._ask_stragglers()
-        descendants = set(self._marked()) if items else set()
+            self._ask_stragglers(sessions)
+        descendants = set(self._marked(sessions)) if items else set()
         with self._lock:
             for running in items:
                 if self._running.get(running.worker.rank) is running:
                     _send_group(running.process.pid, signals.SIGKILL)
         self._await(items, _KILL_WAIT_S)
         if items:
-            self._kill_marked(descendants)
+            self._kill_marked(descendants, sessions)
             self._relay.flush(timeout_s=_FLUSH_S)
         ends = {r.worker.rank: r.end for r in items if r.end is not None}
         self._forget(items)
@@ -380,11 +388,11 @@ class WorkerGroup:
 
     # -- ending
 
-    def _ask_stragglers(self) -> None:
+    def _ask_stragglers(self, sessions: set[int] | None) -> None:
         """SIGTERM for what ranks that ended by themselves left behind, and a moment to obey."""
         deadline = time.monotonic() + _STRAGGLER_S
         asked: set[int] = set()
-        while found := set(self._marked()):
+        while found := set(self._marked(sessions)):
             for pid in found - asked:
                 _send(pid, signals.SIGTERM)
             asked |= found
@@ -392,11 +400,11 @@ class WorkerGroup:
                 return
             time.sleep(0.02)
 
-    def _kill_marked(self, known: set[int]) -> None:
+    def _kill_marked(self, known: set[int], sessions: set[int] | None) -> None:
         """Descendants that left the group of their rank, also those born meanwhile; until all `known` are dead."""
         deadline = time.monotonic() + _KILL_WAIT_S
         while time.monotonic() < deadline:
-            found = self._marked()
+            found = self._marked(sessions)
             for pid in found:
                 _send(pid, signals.SIGKILL)
             known.update(found)
@@ -404,10 +412,14 @@ class WorkerGroup:
                 return
             time.sleep(0.005)
 
-    def _marked(self) -> list[int]:
+    def _marked(self, sessions: set[int] | None) -> list[int]:
+        """Descendants of the ranks, or those of them that are in these sessions."""
         with self._lock:
             own = {r.process.pid for r in self._running.values()}  # unkillable ones were waited for already
-        return [pid for pid in log_relay.marked(f"{MARK}={self._relay.mark}".encode()) if pid not in own]
+        found = [pid for pid in log_relay.marked(f"{MARK}={self._relay.mark}".encode()) if pid not in own]
+        if sessions is None:
+            return found
+        return [pid for pid in found if (stat := read_stat(pid)) is not None and stat.session in sessions]
 
     def _forget(self, items: Sequence[_Running]) -> None:
         """Reap, and let go of everything that belonged to them."""
