@@ -230,7 +230,8 @@ def _preload_torch() -> None:
         with contextlib.suppress(Exception):
             importlib.import_module("allready.launch.elastic_agent")
 
-    threading.Thread(target=load, name="allready-preload", daemon=True).start()
+    with contextlib.suppress(RuntimeError):  # a limit of processes
+        threading.Thread(target=load, name="allready-preload", daemon=True).start()
 
 
 def is_excluded(request: RunRequest) -> bool:

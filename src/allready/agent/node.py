@@ -35,6 +35,8 @@ SAMPLE_SOON_S = 0.2
 GATHER_S = 1.5
 KEEP_S = 3.0
 """Evidence that is being gathered is waited for so long before ranks are ended."""
+NO_ROOM = (RuntimeError,)
+"""Raised where a thread cannot be started, because the limit of processes is reached."""
 OBEY_S = 4.0
 """A signal to this node ends its ranks after so long by itself, where node 0 does not."""
 
@@ -257,7 +259,7 @@ class Sampler:
             attempt = self._attempt  # another one may have begun when the sample is taken
             try:
                 status = await asyncio.to_thread(self.observer.sample, time.time())
-            except DeadlineExceeded as error:  # this machine has more to do than it can: the next sample may work
+            except (DeadlineExceeded, *NO_ROOM) as error:  # this machine has more to do than it can: the next may work
                 log.debug("no sample of the ranks: %s", error)
                 return
             has_changed = self.observer.changed()
@@ -283,7 +285,7 @@ class Sampler:
             return None
         try:
             evidence = await asyncio.to_thread(gather, self.observer, order)
-        except DeadlineExceeded as error:  # node 0 asks again
+        except (DeadlineExceeded, *NO_ROOM) as error:  # node 0 asks again
             log.debug("no evidence for question %d: %s", order.number, error)
             return None
         return replace(evidence, addresses=self._context.addresses, status=replace(evidence.status, attempt=attempt))

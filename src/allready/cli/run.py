@@ -34,6 +34,9 @@ Exit code: that of the job.
 """
 
 
+_OWN_FILES, _FILES_PER_RANK = 24, 5
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `run`."""
     from allready.launch.flags import add_arguments as add_flags
@@ -57,6 +60,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         return _run_on_hosts(args, interrupts)
     request = request_from(args, os.environ, count_gpus=count_gpus)
     interrupts.stop_on([signal.Signals[name] for name in request.stop_signals])
+    _make_room_for_files(request.nproc_per_node)
     if not request.acts:
         sys.stderr.write(f"allready run: local rank {request.local_rank}: local rank 0 runs the job for this node\n")
         return EXIT_HEALTHY
@@ -108,6 +112,29 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     finally:
         show.close()
         folder.close()
+
+
+def _make_room_for_files(nproc_per_node: int) -> None:
+    """Raise the soft limit of open files where it is too low for an agent of so many ranks.
+
+    Raises:
+        UsageError: the hard limit is too low as well; torch would try to connect for a minute.
+    """
+    import resource
+
+    needed = _OWN_FILES + _FILES_PER_RANK * nproc_per_node
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 3 * needed
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise UsageError(
+            "{limit} open files are allowed (ulimit -n), {needed} are needed for {nproc} ranks",
+            limit=hard,
+            needed=needed,
+            nproc=nproc_per_node,
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
 async def _follow(job: "Job", interrupts: Interrupts, *, end_with_stdin: bool) -> "JobEnd":

@@ -55,9 +55,11 @@ class ConsoleOutput:
         """Start the thread, or do nothing if it runs."""
         if self._thread is None:
             self._relay = relay
-            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._thread = threading.Thread(target=self._run, name="allready-logs", daemon=True)
-            self._thread.start()
+            if self._wake < 0:
+                self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            thread = threading.Thread(target=self._run, name="allready-logs", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def add(self, key: int, rank: int, stream: str, path: Path | None) -> None:
         """Read `path` from its present end on; None where there is no file and bytes come by `unsaved` only."""

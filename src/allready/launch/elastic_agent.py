@@ -45,6 +45,7 @@ _POLL_S = 0.02
 _HEALTHY_S = 2.0  # an end is noticed at once: torchelastic need not learn more often that all is well
 _PAUSE_S = 0.005  # torchelastic's own loop sleeps so long between two polls; the rest is waited in the poll itself
 _STORE_SLACK_S = 10.0
+_LEAVE_S = 2.0
 _CONNECT_S = 1.0
 _KNOWS_SIGNALS = "signals_to_handle" in {f.name for f in dataclasses.fields(LaunchConfig)}
 
@@ -135,6 +136,9 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         # torch's own waits five minutes inside one call for a node that may have died.
         with contextlib.suppress(AttemptStopped, TimeoutError, RuntimeError):  # the store's node may be gone before us
             self._await_nodes(self._store, "through", self._plan.exit_barrier_timeout_s, is_needed=False)
+            # The store's node closes it when the others have asked for the last time: torch would print the C++ stack
+            # of a question that is cut off.
+            self._await_nodes(self._store, "left", _LEAVE_S, is_needed=False, of_all=self._plan.node_rank == 0)
 
     def _construct_event(self, state: str, source: Any, *_: Any, **__: Any) -> Any:
         # Nothing reads these events, and torch would resolve this host's name for each of them.
@@ -175,10 +179,13 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
                 return
             self._pause(is_needed=True)
 
-    def _await_nodes(self, store: Any, word: str, timeout_s: float, *, is_needed: bool) -> None:
-        """Until every node has set its key `word`; TimeoutError where some have not, RuntimeError without a store."""
+    def _await_nodes(self, store: Any, word: str, timeout_s: float, *, is_needed: bool, of_all: bool = True) -> None:
+        """Set this node's key `word`, and wait until every node has (`of_all`); TimeoutError where some have not,
+        RuntimeError without a store."""
         keys = [f"allready/{word}/{place}" for place in range(self._plan.num_nodes)]
         store.set(keys[self._plan.node_rank], "1")
+        if not of_all:
+            return
         deadline = time.monotonic() + timeout_s
         missing = keys
         while missing := [key for key in missing if not store.check([key])]:

@@ -8,6 +8,7 @@ A rank that has ended stays a zombie until `stop` or `close`, so that the number
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import select
@@ -131,6 +132,9 @@ class WorkerGroup:
             except (OSError, ValueError):
                 self.stop(grace_s=0.0, first=signals.SIGKILL, is_reported=False)
                 raise
+            except RuntimeError as error:  # threads count as processes
+                self.stop(grace_s=0.0, first=signals.SIGKILL, is_reported=False)
+                raise BlockingIOError(errno.EAGAIN, str(error)) from error
 
     @property
     def pids(self) -> Mapping[int, int]:
@@ -316,9 +320,11 @@ class WorkerGroup:
 
     def _watch(self) -> None:
         if self._watcher is None:
-            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._watcher = threading.Thread(target=self._watch_ends, name="allready-ranks", daemon=True)
-            self._watcher.start()
+            if self._wake < 0:
+                self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            watcher = threading.Thread(target=self._watch_ends, name="allready-ranks", daemon=True)
+            watcher.start()
+            self._watcher = watcher
         else:
             self._poke()
 
