@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from allready.live.run_paths import run_dirs
+from allready.proc.process import ProcessId, children_of, identify, is_running
 
 GRACE_S = 3.0
 CLEAN_S = 10.0
@@ -156,6 +157,7 @@ class Job:
             "mount", "-t", "tmpfs", "-o", f"size={DISK_KB}k", "tmpfs", self.reports
         )
         self.killed: set[int] = set()
+        self.children: set[ProcessId] = set()
         script = folder / "train.py"
         script.write_text(JAX if trial.framework == "jax" else TORCH)
         per_node = 2 // trial.nodes
@@ -205,6 +207,8 @@ class Job:
 
     def send_one(self, number: int) -> None:
         """One signal, to whom the trial says."""
+        for agent in self.agents:
+            self.children |= {known for pid in children_of(agent.pid) or [] if (known := identify(pid)) is not None}
         agents = [agent.pid for agent in self.agents if agent.poll() is None]
         chosen = {
             "first": agents[:1],
@@ -224,7 +228,7 @@ class Job:
 
     def left(self) -> list[str]:
         """Processes and run folders of this job that are still there."""
-        found = []
+        found = [f"process {pid} (child of an agent)" for pid in self.children if is_running(pid)]
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal() and int(entry.name) != os.getpid():
                 with contextlib.suppress(OSError):

@@ -90,6 +90,10 @@ def test_takes_the_values_that_torch_takes(dest: str) -> None:
             assert word == (",".join(its_value) if isinstance(its_value, list) else str(its_value))
 
 
+def test_letters_of_flags_without_a_value_may_be_joined() -> None:
+    assert parser().parse_args(["-vv", "train.py"]).verbose == 2
+
+
 SCRIPT_TAILS = [
     ["train.py"],
     ["train.py", "a"],

@@ -18,6 +18,8 @@ STOP_SIGNALS = frozenset({"SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"})
 SAME_SHUTDOWN_S = 3.0
 """A scheduler signals processes one after the other: ranks that such a signal ended so shortly before our own signal
 were ended by the same shutdown."""
+UNSEEN_S = 1.0
+"""A rank that a sample shows to be gone was there so long before."""
 SAVED_S = 600.0
 """A rank that a scheduler's warning reached may save for so long before it leaves with exit code 0."""
 FAILED_S = 60.0
@@ -32,12 +34,16 @@ class Interruption(Struct, frozen=True, kw_only=True):
     time_s: float
 
     def began_s(self, statuses: Iterable[NodeStatus]) -> float:
-        """When the shutdown began: at this signal, or before, where such a signal reached a rank of any node first."""
+        """When the shutdown began: at this signal, or before, where such a signal reached a rank of any node first.
+
+        A rank that is just gone, and of which it is not yet known how it ended, counts as reached: since the sample
+        before.
+        """
         ends = [
-            rank.ended_s - status.clock_offset_s
+            (status.time_s - UNSEEN_S if rank.ended_s is None else rank.ended_s) - status.clock_offset_s
             for status in statuses
             for rank in status.ranks
-            if rank.signal in STOP_SIGNALS | {self.signal} and rank.ended_s is not None
+            if rank.signal in STOP_SIGNALS | {self.signal} or (rank.is_gone and rank.ended_s is None)
         ]
         return min([self.time_s, *(end for end in ends if end >= self.time_s - SAME_SHUTDOWN_S)])
 

@@ -373,6 +373,8 @@ class LogRelay:
     def end(self) -> None:
         """End what is left of the agent's processes, write what they left in the pipes."""
         deadline, num_clean = time.monotonic() + _ENDING_S, 0
+        if self.scratch:
+            put_report(self.scratch + b"/" + LAST_REPORT.encode())
         for group in self.groups:
             _kill(os.killpg, group)
         while self.mark and num_clean < 3 and time.monotonic() < deadline:
@@ -385,7 +387,6 @@ class LogRelay:
         self.drain()
         self.writer.await_all(_ENDING_S)
         if self.scratch:
-            put_report(self.scratch + b"/" + LAST_REPORT.encode())
             remove(self.scratch)
 
 
