@@ -1,16 +1,18 @@
 # setup-fast, test-fast: without torch, JAX and root, in about a minute; enough for rules, signatures, texts and reports
 # setup:         everything into .venv      demo: two nodes on this machine, healthy and with faults
 # test:          all tests that CI runs     test-slow, test-gpu: the rest
+# setup-newest:  the newest release of torch into .venv-newest (4 GB); test-newest: the tests that CI runs with it too
 # check-style:   linters, types             docs: pages and tables made from the code (docs/codes is not committed)
 # release-check: what a release needs besides
 #
 # PYTHON=python3.12 make setup                       another interpreter (3.11 or newer)
 # TORCH="torch==2.13.0" make setup                   another build of torch; any pip arguments
+# NEWEST_TORCH= make test                            without the newest release; or pip arguments for it
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
-.PHONY: setup-fast setup demo test-fast test test-slow test-gpu check-style release-check docs clean
+.PHONY: setup-fast setup demo setup-newest test-fast test test-newest test-slow test-gpu check-style release-check docs clean
 
 setup-fast: .venv/.fast
 
@@ -45,8 +47,15 @@ demo: setup
 test-fast: setup-fast
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --fast
 
+# The newest torch is installed while the tests run
 test: setup
-	$(BIN)/python -m pytest
+	$(PYTHON) tools/newest.py beside $(BIN)/python -m pytest
+
+setup-newest:
+	$(PYTHON) tools/newest.py setup
+
+test-newest:
+	$(PYTHON) tools/newest.py beside true
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
@@ -71,4 +80,4 @@ docs: setup-fast
 	$(BIN)/python docs/verdict_order_tables.py
 
 clean:
-	rm -rf .venv demo-report
+	rm -rf .venv .venv-newest demo-report

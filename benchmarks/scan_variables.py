@@ -82,6 +82,28 @@ def names_of_wheel(wheel: Path) -> set[str]:
     return found
 
 
+INSTALLED = {"torch": "torch", "nvidia/nccl": "nvidia_nccl"}
+"""Folder of an installed project -> its scope."""
+
+
+def names_of_installed(packages: Path) -> dict[str, set[str]]:
+    """The same of what is installed in a `site-packages`: by folder, of those that are there."""
+    found: dict[str, set[str]] = {}
+    for folder, project in INSTALLED.items():
+        scope = SCOPES[project]
+        if not (packages / folder).is_dir():
+            continue
+        names = found[folder] = set[str]()
+        for path in sorted((packages / folder).rglob("*")):
+            inside = path.relative_to(packages).as_posix()
+            if ".so" in path.suffixes and path.is_file() and path.stat().st_size < MAX_BINARY_BYTES:
+                with path.open("rb") as file:
+                    names |= _of_binary(file, scope.families)
+            elif scope.python is not None and _is_source(inside, scope.python):
+                names |= names_of_source(path.read_text(encoding="utf-8", errors="replace"))
+    return found
+
+
 def names_of_data(data: bytes, families: Sequence[str]) -> set[str]:
     """Names in C strings: of one of the families, ended by a zero byte.
 

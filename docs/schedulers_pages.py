@@ -24,14 +24,67 @@ _FLAGS = {
 
 COMMANDS = {
     "torchrun": "torchrun --nnodes 2 --node-rank 0 --nproc-per-node 8 --master-addr gpu01 --no-python allready check",
-    "openmpi": "mpirun -np 16 --map-by ppr:8:node -x MASTER_ADDR=gpu01 allready check",
+    "openmpi": "mpirun -np 16 --map-by ppr:8:node -x MASTER_ADDR=gpu01 allready check\n"
+    "mpirun -np 2 --map-by ppr:1:node --bind-to none -x MASTER_ADDR=gpu01 allready check --nproc-per-node 8",
     "kubernetes-pytorchjob": "allready check",
+    "kubernetes-leaderworkerset": "allready check --nproc-per-node 8",
+    "skypilot": "allready check",
+    "aws-batch": "allready check --nproc-per-node 8",
     "kubernetes-pytorchjob-v1": "allready check --nproc-per-node 8",
     "kubernetes-indexed-job": "allready check --nnodes 4 --nproc-per-node 8 --master-addr JOB-0.SERVICE",
     "mpich": "mpiexec -n 16 -ppn 8 -genv MASTER_ADDR gpu01 allready check",
+    "slurm-prolog": "allready check --stages roll,facts --wait 20 --nproc-per-node 1",
     "slurm": "srun --nodes 2 --ntasks-per-node 8 allready check\n"
     "srun --nodes 2 --ntasks-per-node 1 allready check --nproc-per-node 8",
+    "pbs": "pbsdsh -- bash -lc 'cd $PBS_O_WORKDIR && exec .venv/bin/allready check --nproc-per-node 8'",
+    "lsf": "blaunch allready check --nproc-per-node 8",
+    "kubernetes-pytorchjob-elastic": "allready check --nnodes 2 --node-rank 0",
     "environment": "MASTER_ADDR=gpu01 NNODES=2 NODE_RANK=0 allready check --nproc-per-node 8",
+}
+
+_NOTES: dict[str, dict[str, str]] = {
+    "kubernetes-pytorchjob-elastic": {
+        "en": "`allready run` meets the other pods at PET_RDZV_ENDPOINT and takes MIN:MAX. A check needs one number of "
+        "nodes and this one's rank: a range ends with exit code 2.",
+        "zh": "`allready run` 在 PET_RDZV_ENDPOINT 与其他 Pod 会合，接受 MIN:MAX。"
+        "检查需要确定的节点数和本节点的编号：给出范围时以退出码 2 结束。",
+    },
+    "kubernetes-leaderworkerset": {
+        "en": "One group of a LeaderWorkerSet is one job; the leader is node 0.",
+        "zh": "LeaderWorkerSet 的一个组就是一个作业；leader 是节点 0。",
+    },
+    "aws-batch": {
+        "en": "The main node becomes node 0, whatever its index; those before it move up. A job of one node has none "
+        "of these variables.",
+        "zh": "主节点总是节点 0，与其索引无关；排在它前面的节点依次后移。单节点作业没有这些变量。",
+    },
+    "slurm": {
+        "en": "In a batch script or a shell of `salloc`, of several nodes and without `srun`, the command runs on one "
+        "node only: it ends with exit code 2 and names the `srun` to put before it. `--nnodes 1` is this node alone.",
+        "zh": "在多节点作业的批处理脚本或 `salloc` 的 shell 中，没有 `srun` 时命令只在一个节点上执行："
+        "此时以退出码 2 结束，并给出应加在前面的 `srun`。"
+        "`--nnodes 1` 表示只用本节点。",
+    },
+    "slurm-prolog": {
+        "en": "For `Prolog=` with `PrologFlags=Alloc`, so that it runs on all nodes of a job at once: see "
+        "[examples/slurm](../examples/slurm/prolog.sh). A prolog that fails drains its node.",
+        "zh": "用于 `Prolog=`，并设 `PrologFlags=Alloc`，使它同时在作业的所有节点上运行：见 "
+        "[examples/slurm](../../examples/slurm/prolog.sh)。prolog 失败会使节点进入 drain 状态。",
+    },
+    "pbs": {
+        "en": "Different hosts of the file are the nodes, in its order. A job script runs on the first of them: start "
+        "the command on all by `pbsdsh`, by MPI, or from the script by "
+        '`allready run --hosts "$(uniq $PBS_NODEFILE | paste -sd,)"`.',
+        "zh": "该文件中不同的主机就是各节点，顺序不变。作业脚本只在第一个节点上执行：请用 `pbsdsh`、"
+        "MPI 在所有节点上启动，或在脚本中用 "
+        '`allready run --hosts "$(uniq $PBS_NODEFILE | paste -sd,)"`。',
+    },
+    "lsf": {
+        "en": "Different hosts of the list are the nodes, in its order. With one slot per host (`-R span[ptile=1]`) "
+        "`blaunch` starts the command once on each.",
+        "zh": "列表中不同的主机就是各节点，顺序不变。每台主机一个 slot 时（`-R span[ptile=1]`），"
+        "`blaunch` 在每台上启动一次。",
+    },
 }
 
 _INTRO_EN = """\
@@ -43,7 +96,15 @@ came from.
 Where only ranks are known (MPI, plain variables), the number of nodes and the node rank follow from rank, world size
 and ranks per node, if every node has the same number of ranks and they are numbered node by node; otherwise give
 `--nnodes` and `--node-rank`. Where processes are started per rank, local rank 0 acts for its node, and the others end
-at once with exit code 0.
+at once with exit code 0. Where the launcher binds each of these processes to its own CPUs or GPUs, local rank 0 takes
+over the bindings of all: each rank gets the CPUs of its process, and the GPUs of all are visible to every rank.
+
+A launcher that is not on this page is never taken for one node: where no number of nodes is known and a variable
+speaks for several (`*_NUM_NODES`, `*_NNODES`, `*_NODE_COUNT`, `*_WORKER_NUM`, `WORLD_SIZE` above 1, `*_NODE_RANK` above
+0, a list or file of several hosts), the command ends with exit code 2, names the variable and asks for `--nnodes`,
+`--node-rank` and `--master-addr`, or `--nnodes 1`.
+
+Examples to copy, batch scripts and manifests, are in [examples](../examples/README.md).
 
 The tables are tested with the variables that these schedulers set, not on a cluster of every kind. This page is
 written by `python docs/schedulers_pages.py` from `src/allready/launch/schedulers.py`."""
@@ -56,16 +117,30 @@ _INTRO_ZH = """\
 只知道 rank 时（MPI、普通变量），节点数和节点编号由 rank、进程总数和单节点进程数推算，
 前提是各节点进程数相同，且 rank 按节点依次编号；否则请给出 `--nnodes` 和 `--node-rank`。
 按 rank 启动进程时，由本地 rank 0 代表所在节点，其余进程立即以退出码 0 结束。
+若启动器把每个进程绑定到各自的 CPU 或 GPU，本地 rank 0 会接管所有进程的绑定：每个 rank 使用其进程的 CPU，
+所有 GPU 对每个 rank 可见。
+
+不在本页上的启动器绝不会被当作单节点：节点数未知，而某个变量表明有多个节点时
+（`*_NUM_NODES`、`*_NNODES`、`*_NODE_COUNT`、`*_WORKER_NUM`、大于 1 的 `WORLD_SIZE`、大于 0 的 `*_NODE_RANK`、
+含多台主机的列表或文件），
+命令以退出码 2 结束，写明该变量，并要求给出 `--nnodes`、`--node-rank` 和 `--master-addr`，或 `--nnodes 1`。
+
+可直接复制的批处理脚本和清单见 [examples](../../examples/README.md)。
 
 这些表用各调度系统所设的变量测试过，但没有在每一种集群上实测。本页由
 `python docs/schedulers_pages.py` 根据 `src/allready/launch/schedulers.py` 生成。"""
 
 _WORDS = {
     "en": {
+        "language": "en",
         "title": "Schedulers and variables",
         "other": "中文版：[调度系统与变量](zh/schedulers.md)",
         "intro": _INTRO_EN,
         "found": "Found by", "absent": ", and without", "flag": "in place of", "variables": "variables, best first",
+        "hosts": "nodes, their number and node 0", "main": "which node is node 0",
+        "number": "unless 0", "before_hash": "up to #", "first_word": "the first of the list",
+        "endpoint_host": "its host", "endpoint_port": "its port", "file": "a file, one host per line",
+        "pairs": "host slots host slots", "words": "host host", "nodelist": "a Slurm node list",
         "per_rank": "Processes are started per rank.",
         "per_node": "Processes are started per node.",
         "shift": "The port is MASTER_PORT + {shift}, because {name} itself holds MASTER_PORT.",
@@ -75,10 +150,15 @@ _WORDS = {
         "port_of_id": "20000 + its last four digits",
     },
     "zh": {
+        "language": "zh",
         "title": "调度系统与变量",
         "other": "English: [Schedulers and variables](../schedulers.md)",
         "intro": _INTRO_ZH,
         "found": "识别依据", "absent": "，且没有", "flag": "对应参数", "variables": "变量，优先者在前",
+        "hosts": "各节点、节点数和节点 0", "main": "哪个节点是节点 0",
+        "number": "不为 0 时", "before_hash": "# 之前的部分", "first_word": "列表中的第一个",
+        "endpoint_host": "其中的主机", "endpoint_port": "其中的端口", "file": "文件，每行一台主机",
+        "pairs": "主机 slot 数 主机 slot 数", "words": "主机 主机", "nodelist": "Slurm 节点列表",
         "per_rank": "按 rank 启动进程。",
         "per_node": "按节点启动进程。",
         "shift": "端口为 MASTER_PORT + {shift}，因为 {name} 自己占用 MASTER_PORT。",
@@ -106,12 +186,18 @@ def _section(scheduler: Scheduler, words: dict[str, str]) -> Iterator[str]:
     yield f"{found}{words['stop']}{words['blank']}{words['per_rank' if scheduler.per_rank else 'per_node']}"
     if scheduler.port_shift:
         yield words["shift"].format(shift=scheduler.port_shift, name=scheduler.name)
+    if scheduler.name in _NOTES:
+        yield from ("", _NOTES[scheduler.name][words["language"]])
     yield from ("", "```console", COMMANDS[scheduler.name], "```", "")
     yield f"| {words['flag']} | {words['variables']} |"
     yield "| --- | --- |"
     for name, variables in scheduler.fields.items():
         shown = f"`{_FLAGS[name]}`" if name in _FLAGS else words[name]
         yield f"| {shown} | {', '.join(_variable(v, words) for v in variables)} |"
+    if scheduler.hosts:
+        yield f"| {words['hosts']} | {', '.join(_variable(v, words) for v in scheduler.hosts)} |"
+    if scheduler.main_node:
+        yield f"| {words['main']} | `{scheduler.main_node}` |"
 
 
 def _names(names: Sequence[str], words: dict[str, str]) -> str:

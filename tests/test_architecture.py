@@ -22,11 +22,12 @@ ROOT = Path(__file__).resolve().parents[1] / "src" / "allready"
 
 MAY_IMPORT = {
     "errors": set(),
+    "json_bounds": set(),
     "garbage": set(),
     "model": set(),
     "text": {"model"},
     "signatures": {"model"},
-    "evidence": {"model", "errors", "garbage", "signatures", "text"},
+    "evidence": {"model", "errors", "garbage", "json_bounds", "signatures", "text"},
     "proc": {"model"},
     "judging": {"model", "signatures", "evidence", "text"},
     "variables": {"model", "errors", "text"},
@@ -35,7 +36,7 @@ MAY_IMPORT = {
     "report": {"model", "errors", "text", "judging"},
     "docs": {"model", "judging", "rules", "signatures", "text"},
     "launch": {"model", "errors", "text", "signatures", "rules", "judging", "facts", "evidence", "report", "proc"},
-    "messaging": {"model", "errors", "text"},
+    "messaging": {"model", "errors", "text", "json_bounds"},
     "preflight": {
         "model", "errors", "text", "judging", "rules", "facts", "evidence", "report", "messaging", "launch", "proc",
     },

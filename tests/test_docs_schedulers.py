@@ -26,7 +26,8 @@ def test_every_scheduler_and_every_variable_is_named(language: str) -> None:
     text = pages.page(language)
     for scheduler in SCHEDULERS:
         section = text.split(f"\n## {scheduler.name}\n")[1].split("\n## ")[0]
-        wanted = {*scheduler.detect, *scheduler.absent, *(v.name for vs in scheduler.fields.values() for v in vs)}
+        variables = [v for vs in (*scheduler.fields.values(), scheduler.hosts) for v in vs]
+        wanted = {*scheduler.detect, *scheduler.absent, *(v.name for v in variables)}
         assert {name for name in wanted if f"`{name}`" not in section} == set()
 
 

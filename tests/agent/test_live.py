@@ -2,14 +2,23 @@
 
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
+import tarfile
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.agent.jobs import ALLREADY, LOOP, Job, Node, processes_with, wait_for
 from tests.cli.patches import patched
 from tests.clock import Stopwatch
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def verdict_of(node: Node, status: str = "fault") -> dict[str, Any] | None:
@@ -54,6 +63,34 @@ def test_a_stopped_rank_is_named_within_seconds_and_forgiven_when_it_goes_on(job
     assert first.report()["status"] == "healthy"
 
 
+LAST_WORDS = """
+import os, pathlib, sys, time
+lines = pathlib.Path(sys.argv[1]).read_text().splitlines(keepends=True)
+time.sleep(1)
+sys.stderr.write("".join(line for line in lines if line.startswith(f"[rank{os.environ['RANK']}]:")))
+sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("recorded", "output", "code", "fault_class"),
+    [
+        ("runs/shm_tiny.tar.xz", "shm_tiny/stdout.node0.log", "NLG026", "ENV-LIMIT"),
+        ("h200/ruins/same_gpu.tar.xz", "out.log", "NLG038", "ENV-MISMATCH"),
+    ],
+)
+def test_what_ranks_wrote_when_nccl_failed_at_the_start_is_the_verdict(
+    job: Job, tmp_path: Path, recorded: str, output: str, code: str, fault_class: str
+) -> None:
+    """The lines that both ranks of a recorded job wrote before they ended."""
+    with tarfile.open(FIXTURES / recorded) as tar:
+        tar.extractall(tmp_path / "recorded", filter="data")
+    node = job.start("--nproc-per-node", "2", job.script(LAST_WORDS), str(tmp_path / "recorded" / output))
+    assert node.wait(60) == 1
+    verdict = node.report()["verdict"]
+    assert (verdict["code"], verdict["fault_class"]) == (code, fault_class)
+
+
 def test_the_first_exception_is_the_cause_and_the_victims_are_not(job: Job) -> None:
     script = job.script(LOOP)
     env = {"EACH_STEP": "if step == 30 and rank == 2: raise ValueError('bad sample in shard 17')"}
@@ -69,10 +106,10 @@ def test_the_first_exception_is_the_cause_and_the_victims_are_not(job: Job) -> N
 RECORDS_QUESTIONS = """
 import allready.live.node.observer as observer
 genuine = observer.NodeObserver.gather
-def gather(self, number, *, deadline_s=1.5, with_dump=True):
+def gather(self, number, *, with_dump=True, **others):
     with open(os.environ["QUESTIONS"], "a") as file:
         file.write(f"{self._node_rank} {number} {with_dump}\\n")
-    return genuine(self, number, deadline_s=deadline_s, with_dump=with_dump)
+    return genuine(self, number, with_dump=with_dump, **others)
 observer.NodeObserver.gather = gather
 """
 
@@ -108,6 +145,70 @@ def test_watch_shows_a_job_and_on_hang_abort_ends_it_with_evidence_kept(job: Job
     stacks = list(node.report_dir.glob("attempt0/node0/rank0/evidence/stacks.txt"))
     assert stacks
     assert "all_reduce" in stacks[0].read_text()
+
+
+def test_a_job_that_slurm_ends_says_why(job: Job, tmp_path: Path) -> None:
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text("#!/bin/sh\necho JobState=COMPLETING Reason=TimeLimit TimeLimit=00:20:00\n")
+    scontrol.chmod(0o755)
+    step = {"SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_NODEID": "0", "SLURM_STEP_NUM_NODES": "1"}
+    path = f"{scontrol.parent}:{os.environ['PATH']}"
+    touch = tmp_path / "runs"
+    node = job.start("--nproc-per-node", "1", job.script(LOOP), env={**step, "PATH": path, "TOUCH": str(touch)})
+    wait_for(touch.exists)
+    node.process.send_signal(signal.SIGTERM)
+    assert node.wait(40) != 0
+    report = node.report()
+    assert report["job"]["ended_by"] == {"scheduler": "slurm", "cause": "time limit", "time_limit": "00:20:00"}
+    assert report["status"] == "interrupted"
+    assert "its time limit (00:20:00) was reached" in node.err
+
+
+def metrics_of(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as answer:
+        body: bytes = answer.read()
+    return body.decode()
+
+
+def test_node_0_serves_metrics_of_all_nodes_and_names_the_culprit(job: Job, tmp_path: Path) -> None:
+    script, touch = job.script(LOOP), tmp_path / "runs"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/metrics"
+    env = {"TOUCH": str(touch)}
+    nodes = [job.node(n, "--metrics-port", str(port), script, env=env if n == 0 else {}) for n in (0, 1)]
+    wait_for(touch.exists)
+    wait_for(lambda: 'node="1",rank="1"} ' in metrics_of(url), 15.0)
+    pid = rank_pid(script, 1)
+    os.kill(pid, signal.SIGSTOP)
+    body = wait_for(lambda: text if "allready_culprit{" in (text := metrics_of(url)) else "", 15.0)
+    (fault,) = re.findall(r"^allready_fault\{(.*)\} 1$", body, re.MULTILINE)
+    assert f'job_id="{job.job_id}"' in fault
+    assert 'class="CPU-STUCK"' in fault
+    assert 'nodes="1",ranks="1"' in fault
+    assert re.search(r'^allready_culprit\{.*node="1",rank="1"\} 1$', body, re.MULTILINE)
+    os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: "allready_culprit{" not in metrics_of(url), 15.0)
+    for node in nodes:
+        node.process.send_signal(signal.SIGTERM)
+    for node in nodes:
+        node.wait(20)
+    assert f"metrics at {url}" in nodes[0].err
+    assert "metrics at" not in nodes[1].err  # one place to ask for the whole job
+    with pytest.raises(urllib.error.URLError):
+        metrics_of(url)
+
+
+def test_a_metrics_port_that_is_taken_does_not_stop_the_job(job: Job) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        node = job.start("--nproc-per-node", "1", "--metrics-port", str(port), job.script(LOOP), env={"STEPS": "20"})
+        assert node.wait(60) == 0
+    assert f"port {port}: Address already in use; the job goes on without them" in node.err
 
 
 def test_on_hang_restart_tries_again(job: Job, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The agent of a node on a machine that has more to do than it can."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +22,14 @@ class Overrun(NodeObserver):
         self.num_asked += 1
         raise DeadlineExceeded("a sample of the ranks has been running for more than 1.0 s")
 
-    def gather(self, number: int, *, deadline_s: float = 1.5, with_dump: bool = True) -> NodeEvidence:
+    def gather(
+        self,
+        number: int,
+        *,
+        deadline_s: float = 1.5,
+        with_dump: bool = True,
+        flush: Callable[[float], bool] | None = None,
+    ) -> NodeEvidence:
         self.num_asked += 1
         raise DeadlineExceeded("a sample of the ranks has been running for more than 1.0 s")
 

@@ -280,3 +280,15 @@ def test_nodes_that_expect_other_numbers_are_named_by_the_roll_call(job: Job) ->
     assert [one.wait() for one in started] == [1, 1]
     for one in started:
         assert one.report()["verdict"]["fault_class"] == "ENV-MISMATCH", one.err
+
+
+async def test_what_others_lay_into_the_folder_is_passed_over(tmp_path: Path) -> None:
+    """A pipe in place of a node's file kept the first node 30 s, and the file system was blamed."""
+    folder = tmp_path / folder_name("none")
+    folder.mkdir()
+    os.mkfifo(folder / "node-00000000000000aa.json")
+    (folder / "node-00000000000000bb.json").symlink_to("/dev/zero")
+    (folder / "node-00000000000000cc.json").mkdir()
+    nodes = Nodes(tmp_path)
+    found = await nodes.all(nodes.join(node("a", 2)), nodes.join(node("b", 2)))
+    assert [one.address for one in found] == [found[0].address] * 2

@@ -43,7 +43,42 @@ SHOWN = [
     "sk-proj-" + SECRET * 4,
 ]
 
+MIXED = "Zq8hiddenAb3Cd4Ef5Gh6Ij7Kl8Mn9Op0Qr1St2Uv3Wx4Yz5"
+BARE = [
+    f"AKIAIOSFODNN7EXAMPLE {MIXED[:40]}",
+    f"AKIAIOSFODNN7EXAMPLE aws_secret: {MIXED[:40]}",
+    f"ya29.{MIXED}", f"GOCSPX-{MIXED[:28]}", f"1//0{MIXED}", f"AIza{MIXED[:35]}",
+    f"https://storage.googleapis.com/b/o?X-Goog-Signature={MIXED}&x=1",
+    f"https://foo.blob.core.windows.net/c?sv=2020-08-04&sig={MIXED}%3D&se=2030",
+    f"abc8Q~{MIXED[:34]}",
+    f"Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey={MIXED}=",
+    f"DefaultEndpointsProtocol=https;AccountName=x;AccountKey={MIXED}==;EndpointSuffix=core.windows.net",
+    f"Server=db;Uid=me;Pwd={MIXED};", f"clientSecret: '{MIXED}'", f"accessToken={MIXED}", f"redis://:{MIXED}@h:6379/0",
+    f"mongodb+srv://me:{MIXED}@cluster0.mongodb.net/db", f"amqps://me:{MIXED}@rabbit/vhost",
+    f"github_pat_{MIXED}", f"gho_{MIXED}", f"glpat-{MIXED[:20]}", f"gldt-{MIXED[:20]}", f"glrt-{MIXED[:20]}",
+    f"npm_{MIXED[:36]}", f"pypi-{MIXED}", f"dckr_pat_{MIXED[:27]}", f"dckr_oat_{MIXED[:27]}", f"ATATT3{MIXED}",
+    f"hf_{MIXED[:34]}", f"nvapi-{MIXED}", f"r8_{MIXED[:37]}", f"gsk_{MIXED}", f"xai-{MIXED}", f"pplx-{MIXED}",
+    f"sk-ant-api03-{MIXED}", f"sk-proj-{MIXED}", f"wandb login {MIXED[:40]}", f"wandb_v1_{MIXED}",
+    f"xoxb-123456789012-{MIXED}", f"xapp-1-A0-{MIXED}", f"https://hooks.slack.com/services/T0/B0/{MIXED}",
+    f"https://discord.com/api/webhooks/123456789/{MIXED}", f"https://x.webhook.office.com/webhookb2/{MIXED}",
+    f"sk_live_{MIXED}", f"rk_test_{MIXED}", f"whsec_{MIXED}", f"SG.{MIXED[:22]}.{MIXED}", f"hvs.{MIXED}",
+    f"123456789:AA{MIXED[:33]}", f"Abcdefghijklm1.atlasv1.{MIXED}", f"dp.st.{MIXED}", f"ntn_{MIXED}",
+    f"eyJhbGciOiJI{MIXED}.{MIXED}.{MIXED}", f"curl -u me:{MIXED} https://h/", f"Authorization: Token {MIXED}",
+    f"machine api.wandb.ai login user password {MIXED}", f"-----BEGIN PGP PRIVATE KEY BLOCK-----{MIXED}",
+    f"AGE-SECRET-KEY-1{MIXED.upper()}",
+]  # fmt: skip
+"""Shapes that are known without a name before them, and connection strings."""
+HEXADECIMAL = [
+    "dapi" + "0123456789abcdef" * 2, "dop_v1_" + "0123456789abcdef" * 4, "key-" + "0123456789abcdef" * 2,
+    "shpat_" + "0123456789abcdef" * 2, "SK" + "0123456789abcdef" * 2, "pul-" + "01234567" * 5, "sbp_" + "01234567" * 5,
+]  # fmt: skip
+
 HARMLESS = [
+    "docker run -u 1000:1000 image",
+    "glibc-2.31-compatible-and-long-enough-name cudnn-8.9 SK hynix s.value",
+    "sk_buff xox hooks.slack.com npm_config_prefix=/usr machine learning login page",
+    "signature=none sig=1 global-step-with-a-long-name-1234567890 /usr/lib/python3/dist-packages/AKIA/x",
+    "the password authentication failed; totalTokens=4096 numTokens: 5",
     "NCCL_IB_PKEY set by environment to 7",
     "PWD=/home/me OLDPWD=/tmp SSH_AUTH_SOCK=/tmp/agent",
     "num_tokens=4096 tokens/s: 33000 token=5 pad_token='<pad>' max_new_tokens=many",
@@ -64,6 +99,14 @@ def test_masks_a_secret_and_says_so(line: str) -> None:
     assert REDACTED in masked(line)
 
 
+@cases("line", [*BARE, *HEXADECIMAL])
+def test_masks_the_shapes_of_well_known_tokens(line: str) -> None:
+    shown = masked(f"RuntimeError: cannot log in with {line} here")
+    assert REDACTED in shown
+    assert "hidden" not in shown.lower()
+    assert "0123456" not in shown
+
+
 @cases("line", HARMLESS)
 def test_leaves_what_is_no_secret(line: str) -> None:
     assert masked(line) == line
@@ -76,10 +119,13 @@ def test_masking_again_changes_nothing(line: str) -> None:
 
 def sought(text: str) -> str:
     """`masked` without a look at the hints first."""
-    return secrets._SHAPES.sub(secrets._without_shape, secrets._NAMED.sub(secrets._without_value, text))
+    text = secrets._NAMED.sub(secrets._without_value, text)
+    for family in secrets._FAMILIES:
+        text = family.shapes.sub(secrets._without_shape, text)
+    return text
 
 
-@cases("line", [*SHOWN, *HARMLESS, *(line.replace("s", "ſ").replace("k", "\N{KELVIN SIGN}") for line in SHOWN)])
+@cases("line", [*SHOWN, *BARE, *HARMLESS, *(line.replace("s", "ſ").replace("k", "\N{KELVIN SIGN}") for line in SHOWN)])
 def test_a_text_without_hints_holds_no_secret(line: str) -> None:
     assert masked(line) == sought(line)
 
@@ -131,8 +177,11 @@ def test_takes_any_text_and_settles(text: str) -> None:
 
 
 @cases(
-    "piece", ["a_", "a-", "--a-", "TOKEN", "_KEY", "token='", "://", "eyJ", "sk-", "key = ", "A_", "-----BEGIN ", " "]
-)
+    "piece",
+    ["a_", "a-", "--a-", "TOKEN", "_KEY", "token='", "://", "eyJ", "sk-", "key = ", "A_", "-----BEGIN ", " ",
+     "AKIAIOSFODNN7EXAMPLE ", "glpat-", "a.", "machine a login ", " -u a", "SG.", "1:AA", "dp.a.", "aToken", "abc8Q~",
+     "xoxb-1", "Pwd=", "http://a", "0123456789:AA", "hooks.slack.com/", "shared access ", "aA"],
+)  # fmt: skip
 def test_takes_linear_time_on_hostile_text(piece: str) -> None:
     assert cpu_s(lambda: masked((piece * 20_000)[:20_000] + " token"), enough_s=1.0) < 1.0
 

@@ -219,6 +219,7 @@ def test_reads_a_version(text: str | None, number: tuple[int, int] | None) -> No
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 def test_agrees_with_the_real_gloo_about_what_fails() -> None:
     net = collect_net(LiveHost())
     known = next(i.name for i in net.interfaces if i.is_loopback)

@@ -25,6 +25,7 @@ from allready.judging.stall_files import left_early
 from allready.judging.waits import snapshots
 from allready.live.digests import digests_of, with_root
 from allready.live.monitor.monitor import Judge
+from allready.live.node.tails import TAIL_BYTES
 from allready.model import (
     Death,
     Fleet,
@@ -62,6 +63,8 @@ STATES = {"stopped": ProcessState.STOPPED}
 CALLS = {"sleep": "clock_nanosleep", "lock": "futex", "subprocess_wait": "wait4", "network_wait": "recvfrom"}
 WRITER = re.compile(r"^\s*(?:\d+:\s?)?\[(?:default|rank)?(\d+)\]:?\s?(?:\[rank\d+\]:\s?)?")
 """What launchers put before the lines of a rank."""
+NCCL_LOG = re.compile(r"/nccl\.[^/]+\.log$")
+"""A file that NCCL_DEBUG_FILE named for one process."""
 LAUNCHERS = re.compile(r"distributed/elastic/|Sending process \d+ closing signal|\.launch(?:er)?:|slurmstepd|srun:")
 
 
@@ -83,6 +86,11 @@ class Feed:
         self.stuck_s = self.wall_s + self.now
         self.groups = _groups(self.run)
         self.stacks = {s.rank: s for s in self.run.stacks if s.rank is not None and s.role in {"rank", "other"}}
+        self.nccl_logs = {
+            rank: r.source.path
+            for r in self.readings
+            for rank in {e.origin.rank for e in r.events if NCCL_LOG.search(r.source.path)} - {None}
+        }
         self.judge = Judge(hang_after_s=HANG_AFTER_S, world=self.world)
         has_dumps = any(r.dumps for r in self.readings)
         self.entries = {
@@ -213,6 +221,7 @@ class Feed:
             ring=_ring(self.entries[rank]),
             stack=_frames(stack, status.pid) if stack is not None else "",
             log_tail=_last_words(self.ended.get(rank), rank),
+            nccl_log_tail=_text(self.nccl_logs.get(rank))[-TAIL_BYTES:],
             syscall=CALLS.get(doing, "running" if doing in BUSY else "poll" if doing in WAITING else ""),
             wchan="nfs_wait" if doing == "io" else None,
         )

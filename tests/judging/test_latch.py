@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from allready.judging.latch import VerdictLatch, seconds
 from allready.judging.registry import load
 from allready.model import Confidence, Culprits, FaultClass, Finding, Severity
@@ -122,3 +124,12 @@ def test_one_that_names_somebody_replaces_one_of_the_same_class_that_names_nobod
     assert code(stand([named], [nobody])) == "DSY002"
     guess = finding("DSY002", 3, fault_class=args, confidence=Confidence.POSSIBLE)
     assert code(stand([nobody], [guess])) == "GLO005"
+
+
+def test_a_broken_path_that_is_told_in_two_ways_by_turns_is_told_once_in_each() -> None:
+    down = finding("LNK002", culprits=Culprits(nodes=(0,)), at="2026-01-01T00:00:10", confidence=Confidence.CERTAIN)
+    pair = finding(
+        "LNK003", culprits=Culprits(links=((0, 1),)), at="2026-01-01T00:00:09", confidence=Confidence.CERTAIN
+    )
+    rounds = [[down], [pair], [replace(down, fault_time="2026-01-01T00:00:07")], [pair], [down]]
+    assert [code(stand(*rounds[: n + 1])) for n in range(5)] == ["LNK002", "LNK003", "LNK003", "LNK003", "LNK003"]

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -49,22 +50,24 @@ def test_dumps(split: Sequence[int], tmp_path: Path) -> None:
     assert found["culprits"]["ranks"] == ([3] if split == (3, 1) else [])
 
 
-@pytest.mark.parametrize("split", [(2, 1, 1), (3, 1)])
+@pytest.mark.parametrize("split", [*SPLITS, (3, 1), (5, 2)])
 def test_coll_logs(split: Sequence[int], tmp_path: Path) -> None:
-    """The recorded run in which rank 3 gave half as many elements; here rank 2 gives a quarter, or as many as most."""
+    """Rank 0's log of a recorded run, as every member would have written it; from one call on, sizes differ."""
     with tarfile.open(RUNS / "size_mismatch.tar.xz") as tar:
-        tar.extractall(tmp_path, filter="data")
-    folder = tmp_path / "size_mismatch"
-    for path in folder.glob("stdout.*"):
-        path.unlink()
-    if split == (2, 1, 1):
-        path = next(folder.glob("nccl.node1.vm.1899.log"))
-        text = path.read_text(encoding="utf-8")
-        first = text.index("opCount 3f ")
-        path.write_text(text[:first] + text[first:].replace("count 1048576 ", "count 262143 "), encoding="utf-8")
+        tar.extractall(tmp_path / "recorded", filter="data")
+    text = (tmp_path / "recorded" / "size_mismatch" / "nccl.node0.vm.1900.log").read_text(encoding="utf-8")
+    text = re.sub(r"(n[rR]anks[ =])4\b", rf"\g<1>{sum(split)}", text)
+    equal, mark, odd = text.partition("opCount 3f ")
+    assert mark
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for rank, value in enumerate(votes(split)):
+        own = equal + mark + odd.replace("count 1048576 ", f"count {1048576 - value} ")
+        own = own.replace(" rank 0 ", f" rank {rank} ").replace("vm:1900:", f"vm:{1900 + rank}:")
+        (folder / f"nccl.vm.{1900 + rank}.log").write_text(own, encoding="utf-8")
     found = verdict(folder)
     assert (found["code"], found["fault_class"]) == ("DSY002", "DESYNC-ARGS")
-    assert found["culprits"]["ranks"] == ([3] if split == (3, 1) else [])
+    assert found["culprits"]["ranks"] == ([3] if split == (3, 1) else [5, 6] if split == (5, 2) else [])
 
 
 @pytest.mark.parametrize("split", [*SPLITS, (5, 2)])

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from allready.cli.main import main
+from allready.judging.arbiter import explain_order
+from allready.judging.registry import load
 from allready.report.json_report import decode
 from tests.cases import cases
 from tests.judging.replay import outcome, replay
@@ -33,10 +35,9 @@ CANNOT: Mapping[str, tuple[str, ...]] = {
         "runs_cpu_two_nodes/order", "runs_cpu_two_nodes/os_exit", "runs_cpu_two_nodes/rank0_saves",
         "runs_cpu_two_nodes/send_alone", "runs_cpu_two_nodes/size", "runs_cpu_two_nodes/skip",
     ),
-    "the fault is at the start: lines of NCCL's log or of the launcher, of which agents send what ranks died of": (
-        "h100/jax/interface", "h100/jax/port_taken", "h100/two_nodes/never_joins", "h100/two_nodes/no_interface",
-        "h200/ruins/never_joins", "h200/ruins/no_interface", "h200/ruins/same_gpu", "runs/shm_tiny",
-        "runs/wrong_ifname", "runs_cpu/start_iface", "runs_cpu/start_name", "runs_cpu/start_port",
+    "the fault is at the start: lines of the launcher, or of ranks that it ended; agents send what ranks died of": (
+        "h100/jax/interface", "h100/jax/port_taken", "h100/two_nodes/never_joins", "h200/ruins/never_joins",
+        "runs_cpu/start_iface", "runs_cpu/start_name", "runs_cpu/start_port",
     ),
     "sends and receives, or splits: NCCL's log has pairs of them, the numbers of a cell count all operations": (
         "h100/frameworks/both_recv", "h100/frameworks/groups_cross", "h100/frameworks/p2p_sizes",
@@ -64,7 +65,12 @@ def differs(name: str, folder: Path) -> str:
     with tarfile.open(ARCHIVES[name]) as tar:
         tar.extractall(run, filter="data")
     main(["diagnose", "-q", "--json", str(target), str(run)])
-    files, live = outcome(decode(target.read_bytes())), outcome(replay(run))
+    report = decode(target.read_bytes())
+    why = explain_order(report.findings, load())
+    pairs = zip(report.findings, report.findings[1:], strict=False)
+    if [line.partition(": ")[0] for line in why] != [f"{a.code} before {b.code}" for a, b in pairs]:
+        return f"{name}: findings {[f.code for f in report.findings]}, reasons {why}"
+    files, live = outcome(report), outcome(replay(run))
     if (files == live) == (name in EXCUSED):
         return f"{name}: from files {files}, as a live feed {live}"
     return ""

@@ -141,3 +141,15 @@ def test_ranks_that_really_crash_are_started_again_until_the_budget_ends(tmp_pat
     times = [(datetime.fromisoformat(a.start), datetime.fromisoformat(a.end)) for a in attempts.record]
     for n, attempt in enumerate(attempts.record[:-1]):
         assert (times[n + 1][0] - times[n][1]).total_seconds() >= (attempt.wait_s or 0.0) - 0.01
+
+
+def test_the_record_masks_secrets_and_may_be_printed(tmp_path: Path) -> None:
+    words = "RuntimeError: login failed HF_TOKEN=SECRET https://u:SECRET@h/ \u009b31m"
+    said = outcome_of([ProcessEnd(rank=2, cause=EndCause.USER_EXCEPTION, exit_code=1, text=words)])
+    assert "SECRET" in said.reason, "else there is nothing to mask"
+    attempts = Attempts(max_restarts=0, backoff=Backoff(), folder=tmp_path)
+    attempts.ended(said, started_s=0.0, ended_s=1.0)
+    text = (tmp_path / RECORD).read_text()
+    assert "login failed" in text
+    assert "SECRET" not in text
+    assert "\u009b" not in text

@@ -11,6 +11,7 @@ from allready.launch.flags import add_arguments, request_from
 from allready.launch.identity import Identity, own_identity
 from allready.launch.request import RunRequest
 from tests.cases import cases
+from tests.clock import cpu_s
 
 TWO = """
 [job]
@@ -282,3 +283,11 @@ def test_the_file_alone_says_who_is_who(tmp_path: Path) -> None:
 
 def test_a_script_on_the_command_line_wins(tmp_path: Path) -> None:
     assert orders(tmp_path, "other.py", "--x").command.arguments == ("--x",)
+
+
+@cases("line", ["M" * 60, "a." * 4000, "a " * 4000, "'" * 8000, '"a' * 4000, " ." * 4000, "a'b'" * 4000, "[a" * 4000])
+def test_the_line_of_a_mistake_is_found_in_linear_time(line: str) -> None:
+    """A certificate in base64 over several lines looked like a key and never ended."""
+    text = f'[job]\nenv = {{ A = """\n{line}\n""" }}\nunknown-key = 1\n'
+    assert cpu_s(lambda: line_of(text, ("job", "unknown-key")), enough_s=1.0) < 1.0
+    assert line_of(text, ("job", "unknown-key")) == 5

@@ -21,7 +21,7 @@ from tests.clock import Stopwatch
 from tests.launch.attempts_of_nodes import Nodes, again, free_port, has_succeeded, is_free, plan_of, plans_of, script
 from tests.launch.processes import output, until
 
-pytestmark = [pytest.mark.torch, pytest.mark.jobs]
+pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
 
 TELL = """
     import json, os, sys

@@ -13,7 +13,7 @@ from allready.launch.config_model import Settings
 from allready.launch.flag_table import FLAGS, TORCHRUN
 from allready.launch.flags import add_arguments, request_from, to_argv
 from allready.launch.framework import framework_of
-from allready.launch.rendezvous import split_endpoint
+from allready.launch.host_lists import split_endpoint
 from allready.launch.request import Backoff, RunRequest
 from allready.text.ui import table, ui
 from tests.cases import cases
@@ -47,6 +47,7 @@ def torch_parser() -> Any:
     return run.get_args_parser()
 
 
+NOT_ABOUT_A_JOB = {"help", "print_completion"}
 VALUES = {
     "nnodes": ["1", "2:4"], "nproc_per_node": ["2", "cpu"], "rdzv_backend": ["c10d"], "rdzv_endpoint": ["h:29400"],
     "rdzv_id": ["abc"], "rdzv_conf": ["join_timeout=5,is_host=1"], "max_restarts": ["3"], "monitor_interval": ["0.5"],
@@ -54,15 +55,16 @@ VALUES = {
     "redirects": ["3", "0:1,1:2"], "tee": ["3"], "local_ranks_filter": ["0,1"], "duplicate_stdout_filters": ["a,b"],
     "duplicate_stderr_filters": ["a"], "node_rank": ["1"], "master_addr": ["h"], "master_port": ["1234"],
     "local_addr": ["10.0.0.1"], "logs_specs": ["x"], "numa_binding": ["node"], "signals_to_handle": ["SIGUSR1"],
-    "shutdown_timeout": ["7"],
+    "shutdown_timeout": ["7"], "log_line_prefix_template": ["${hostname}:${rank}: "],
 }  # fmt: skip
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 def test_knows_every_flag_of_the_torch_here_in_all_its_spellings() -> None:
     ours = parser()._option_string_actions
     for action in torch_parser()._actions:
-        if not action.option_strings or action.dest == "help":
+        if not action.option_strings or action.dest in NOT_ABOUT_A_JOB:
             continue
         for spelling in action.option_strings:
             assert spelling in ours, spelling
@@ -75,6 +77,7 @@ def test_has_a_value_to_try_for_every_flag_of_torchrun() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 @cases("dest", sorted(VALUES))
 def test_takes_the_values_that_torch_takes(dest: str) -> None:
     theirs = torch_parser()
@@ -107,6 +110,7 @@ SCRIPT_TAILS = [
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 @cases("tail", SCRIPT_TAILS, ids=" ".join)
 @cases("head", [[], ["--standalone"], ["--nnodes", "1"], ["-m"], ["-t", "3", "-r=3"]], ids=" ".join)
 def test_splits_flags_and_script_exactly_as_torch_does(head: list[str], tail: list[str]) -> None:
@@ -115,6 +119,7 @@ def test_splits_flags_and_script_exactly_as_torch_does(head: list[str], tail: li
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 def test_reads_the_variables_that_torch_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     for dest, values in VALUES.items():
         monkeypatch.setenv(f"PET_{dest.upper()}", values[0])
@@ -247,6 +252,7 @@ def test_the_words_for_a_number_of_ranks_are_torchs() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 def test_xpus_are_counted_by_torch_in_a_process_of_its_own() -> None:
     with pytest.raises(UsageError, match="no XPU"):
         ask("--nproc-per-node=xpu", "t.py")
@@ -376,6 +382,8 @@ def test_what_torchelastic_itself_understands_is_passed_on(monkeypatch: pytest.M
         "virtual_local_rank": "1",
         "signals_to_handle": "SIGTERM,SIGUSR1",
     }
+    variable = {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[${rank}] "}
+    assert ask("t.py", environ=variable).torchrun == {"log_line_prefix_template": "[${rank}] "}
     with pytest.raises(UsageError, match="SIGFOO"):
         ask("--signals-to-handle=SIGFOO", "t.py")
 

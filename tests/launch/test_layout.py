@@ -5,12 +5,29 @@ from typing import Any
 import pytest
 
 from allready.errors import UsageError
-from allready.launch.layout import Layout, first_of_nodelist, lay_out, tasks_on_node
+from allready.launch.host_lists import expand_nodelist, hosts_in, tasks_on_node
+from allready.launch.identity import Identity
+from allready.launch.layout import Layout, lay_out
+from allready.launch.scheduler_values import Machine
 from tests.cases import cases
 
+HOST_FILE = "gpu01.cluster\ngpu01.cluster\ngpu02.cluster\n"
 
-def lay(environ: dict[str, str], gpus: int = 0, **flags: Any) -> Layout:
-    return lay_out(flags, environ, count_gpus=lambda: gpus)
+
+def machine(name: str = "gpu02", address: str = "10.0.0.2") -> Machine:
+    """A machine of that name, whose only file is a host file."""
+
+    def read(path: str) -> str:
+        if path != "/var/spool/hosts":
+            raise FileNotFoundError(2, "No such file or directory", path)
+        return HOST_FILE
+
+    own = Identity(names=(name,), addresses=(address,), resolve=lambda word: ())
+    return Machine(identify=lambda: own, address=lambda: address, read=read)
+
+
+def lay(environ: dict[str, str], gpus: int = 0, *, of: Machine | None = None, **flags: Any) -> Layout:
+    return lay_out(flags, environ, count_gpus=lambda: gpus, machine=of or machine())
 
 
 TORCHRUN = {
@@ -46,6 +63,29 @@ PLAIN = {
     "LOCAL_WORLD_SIZE": "2",
 }  # fmt: skip
 
+LEADER_WORKER_SET = {
+    "KUBERNETES_SERVICE_HOST": "10.96.0.1", "LWS_LEADER_ADDRESS": "train-0.train.default", "LWS_GROUP_SIZE": "2",
+    "LWS_WORKER_INDEX": "1",
+}  # fmt: skip
+SKYPILOT = {
+    "SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2",
+    "SKYPILOT_NUM_GPUS_PER_NODE": "8", "SKYPILOT_TASK_ID": "sky-1", "KUBERNETES_SERVICE_HOST": "10.96.0.1",
+}  # fmt: skip
+AWS_BATCH = {
+    "AWS_BATCH_JOB_ID": "b7#1", "AWS_BATCH_JOB_NUM_NODES": "2", "AWS_BATCH_JOB_NODE_INDEX": "1",
+    "AWS_BATCH_JOB_MAIN_NODE_INDEX": "0", "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS": "10.0.0.1",
+}  # fmt: skip
+PBS = {"PBS_JOBID": "4711.head", "PBS_NODEFILE": "/var/spool/hosts"}
+LSF = {"LSB_JOBID": "4711", "LSB_MCPU_HOSTS": "gpu01 8 gpu02 8", "LSB_HOSTS": "gpu01 gpu01 gpu02 gpu02"}
+PROLOG = {
+    "SLURM_JOB_ID": "4711", "SLURM_SCRIPT_CONTEXT": "prolog_slurmd", "SLURMD_NODENAME": "gpu02",
+    "SLURM_JOB_NUM_NODES": "2", "SLURM_NODELIST": "gpu[01-02]",
+}  # fmt: skip
+ELASTIC = {
+    "KUBERNETES_SERVICE_HOST": "10.96.0.1", "PET_NNODES": "1", "PET_RDZV_ENDPOINT": "job-worker-0:23456",
+    "PET_RDZV_BACKEND": "c10d", "PET_RDZV_ID": "abc", "PET_NPROC_PER_NODE": "8",
+}  # fmt: skip
+
 TABLE = [
     # scheduler, variables, (nodes, node_rank, nproc, master, port, job id)
     ("torchrun", TORCHRUN, (2, 1, 4, "gpu01", 29501, "job7")),
@@ -55,6 +95,13 @@ TABLE = [
     ("kubernetes-pytorchjob", PYTORCHJOB, (2, 1, 8, "job-master-0", 23456, "none")),
     ("kubernetes-pytorchjob-v1", PYTORCHJOB_V1, (2, 1, 1, "job-master-0", 23456, "none")),
     ("kubernetes-indexed-job", INDEXED_JOB, (2, 1, 1, "train-0.svc", 29500, "none")),
+    ("kubernetes-leaderworkerset", LEADER_WORKER_SET, (2, 1, 1, "train-0.train.default", 29500, "none")),
+    ("skypilot", SKYPILOT, (2, 1, 8, "10.0.0.1", 29500, "sky-1")),
+    ("aws-batch", AWS_BATCH, (2, 1, 1, "10.0.0.1", 29500, "b7")),
+    ("pbs", PBS, (2, 1, 1, "gpu01.cluster", 24711, "4711.head")),
+    ("lsf", LSF, (2, 1, 1, "gpu01", 24711, "4711")),
+    ("slurm-prolog", PROLOG, (2, 1, 1, "gpu01", 24711, "4711")),
+    ("kubernetes-pytorchjob-elastic", ELASTIC, (1, 0, 8, "job-worker-0", 23456, "abc")),
     ("environment", PLAIN, (2, 1, 2, "gpu01", 29400, "none")),
 ]
 
@@ -141,6 +188,10 @@ def test_nproc_in_torchruns_words(asked: str, gpus: int, expected: int) -> None:
         ({k: v for k, v in OPENMPI.items() if k != "MASTER_ADDR"}, {}, "-x MASTER_ADDR"),
         ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "4"}, {}, "this is node 1"),
         ({**SLURM, "SLURM_STEP_NODELIST": "[[["}, {}, "node list"),
+        ({**ELASTIC, "PET_NNODES": "1:2"}, {}, "--nnodes 2"),
+        ({**ELASTIC, "PET_NNODES": "2"}, {}, "--node-rank"),
+        ({**PBS, "PBS_NODEFILE": "/gone"}, {}, "PBS_NODEFILE=/gone: No such file"),
+        ({**LSF, "LSB_MCPU_HOSTS": "gpu03 8 gpu04 8"}, {}, "the rank of this node is missing"),
     ],
 )
 def test_says_what_is_missing_or_contradictory(environ: dict[str, str], flags: dict[str, Any], words: str) -> None:
@@ -149,16 +200,129 @@ def test_says_what_is_missing_or_contradictory(environ: dict[str, str], flags: d
 
 
 @cases(
-    ("text", "first"),
+    ("kind", "text", "hosts"),
     [
-        ("gpu01", "gpu01"), ("gpu01,gpu02", "gpu01"), ("gpu[003-007,11],login1", "gpu003"), ("gpu[9]", "gpu9"),
-        ("rack[1-2]node[3-4]", "rack1node3"), ("a[1-2]-ib,b", "a1-ib"), ("10.0.0.1,10.0.0.2", "10.0.0.1"),
+        ("nodelist", "gpu01", ("gpu01",)), ("nodelist", "gpu01,gpu02", ("gpu01", "gpu02")),
+        ("nodelist", "gpu[003-005,11],login1", ("gpu003", "gpu004", "gpu005", "gpu11", "login1")),
+        ("nodelist", "gpu[9]", ("gpu9",)), ("nodelist", "a[1-2]-ib,b", ("a1-ib", "a2-ib", "b")),
+        ("nodelist", "rack[1-2]node[3-4]", ("rack1node3", "rack1node4", "rack2node3", "rack2node4")),
+        ("nodelist", "10.0.0.1,10.0.0.2", ("10.0.0.1", "10.0.0.2")), ("pairs", "a 8 b 4", ("a", "b")),
+        ("words", '["algo-1","algo-2"]', ("algo-1", "algo-2")), ("words", "a a\nb", ("a", "b")),
     ],
 )  # fmt: skip
-def test_first_host_of_a_slurm_node_list(text: str, first: str) -> None:
-    assert first_of_nodelist(text) == first
+def test_lists_of_hosts_in_the_schedulers_words(kind: str, text: str, hosts: tuple[str, ...]) -> None:
+    assert hosts_in(kind, text) == hosts
+
+
+def test_a_node_list_without_end_is_refused_and_not_expanded() -> None:
+    for text in ("gpu[0-999999999999]", "gpu[5-3]", "gpu[a-b]", "gpu[1"):
+        with pytest.raises(UsageError, match="node list"):
+            expand_nodelist(text)
+    assert len(expand_nodelist("a[0-9999]b[0-9999]")) <= 65_536
 
 
 @cases(("text", "node", "count"), [("2(x3),1", 2, 2), ("2(x3),1", 3, 1), ("8", 0, 8), ("1,4", 1, 4)])
 def test_tasks_per_node_in_slurms_words(text: str, node: int, count: int) -> None:
     assert tasks_on_node(text, node) == count
+
+
+@cases(
+    ("environ", "flags", "expected"),
+    [
+        # One task per node, several ranks in each: mpirun --map-by ppr:1:node allready run --nproc-per-node 2
+        ({**OPENMPI, "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"},
+         {"nproc_per_node": 2}, (2, 1, 2)),
+        (OPENMPI, {"nproc_per_node": 8}, (2, 1, 8)),
+        ({**MPICH, "PMI_RANK": "1", "PMI_SIZE": "3", "MPI_LOCALNRANKS": "1"}, {"nproc_per_node": 3}, (3, 1, 3)),
+    ],
+)  # fmt: skip
+def test_the_number_of_nodes_follows_from_the_launchers_tasks_and_not_from_the_ranks_asked_for(
+    environ: dict[str, str], flags: dict[str, Any], expected: tuple[int, int, int]
+) -> None:
+    launch = lay(environ, **flags).launch
+    assert (launch.num_nodes, launch.node_rank, launch.nproc_per_node) == expected
+
+
+@cases(
+    ("environ", "expected"),
+    [
+        # node 1 is the main one: node 0 moves up, and only the main node has no variable with its address
+        ({**AWS_BATCH, "AWS_BATCH_JOB_MAIN_NODE_INDEX": "1", "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS": ""},
+         (0, "10.0.0.2")),
+        ({**AWS_BATCH, "AWS_BATCH_JOB_MAIN_NODE_INDEX": "1", "AWS_BATCH_JOB_NODE_INDEX": "0"}, (1, "10.0.0.1")),
+        ({**AWS_BATCH, "AWS_BATCH_JOB_NUM_NODES": "3", "AWS_BATCH_JOB_NODE_INDEX": "2"}, (2, "10.0.0.1")),
+    ],
+)  # fmt: skip
+def test_the_main_node_of_an_aws_batch_job_is_node_0(environ: dict[str, str], expected: tuple[int, str]) -> None:
+    launch = lay(environ).launch
+    assert (launch.node_rank, launch.master_addr) == expected
+
+
+BATCH = {
+    "SLURM_JOB_ID": "4711", "SLURM_NODEID": "0", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_NNODES": "2", "SLURM_TASKS_PER_NODE": "2(x2)", "SLURM_JOB_NODELIST": "gpu[007-008]", "SLURM_NTASKS": "4",
+}  # fmt: skip
+SALLOC = {k: v for k, v in BATCH.items() if k not in {"SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"}}
+INTERACTIVE = {**BATCH, "SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_NODES": "1"}
+
+
+@cases("environ", [BATCH, SALLOC, INTERACTIVE])
+def test_a_slurm_script_of_several_nodes_without_srun_is_sent_to_srun(environ: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="put srun --nodes=2 --ntasks-per-node=1 before the command"):
+        lay(environ)
+    assert lay(environ, num_nodes=1).launch.num_nodes == 1
+    launch = lay(environ, num_nodes=2, node_rank=1).launch  # his own way to start the other one
+    assert (launch.num_nodes, launch.node_rank, launch.master_addr) == (2, 1, "gpu007")
+
+
+def test_a_slurm_script_of_one_node_needs_no_srun_and_has_all_gpus() -> None:
+    one = {**BATCH, "SLURM_JOB_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURM_TASKS_PER_NODE": "4"}
+    launch = lay(one, gpus=8).launch
+    assert (launch.num_nodes, launch.nproc_per_node) == (1, 8)
+
+
+def test_a_step_of_one_node_in_a_job_of_two_is_one_node() -> None:
+    step = {**SLURM, "SLURM_JOB_NUM_NODES": "2", "SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0",
+            "SLURM_STEP_TASKS_PER_NODE": "4", "SLURM_STEP_ID": "3"}  # fmt: skip
+    assert lay(step).launch.num_nodes == 1
+
+
+SEVERAL = [
+    {"DSTACK_NODES_NUM": "2", "DSTACK_NODE_RANK": "0"},
+    {"AZUREML_NODE_COUNT": "4"},
+    {"MLP_WORKER_NUM": "2"},
+    {"FLUX_JOB_NNODES": "2"},
+    {"NNODES": "2"},
+    {"WORLD_SIZE": "16"},
+    {"JSM_NAMESPACE_WORLD_SIZE": "4"},
+    {"NODE_RANK": "1"},
+    {"SM_HOSTS": '["algo-1","algo-2"]'},
+    {"COBALT_NODEFILE": "/var/spool/hosts"},
+    {"X_NUM_NODES": "1:4"},
+    {"MASTER_ADDR": "gpu01", "RANK": "1", "WORLD_SIZE": "2"},  # ranks or nodes? a pod elsewhere, or a process
+]
+
+
+@cases("environ", SEVERAL, ids=[next(iter(row)) for row in SEVERAL])
+def test_a_launcher_that_is_not_known_is_never_taken_for_one_node(environ: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match=r"--nnodes 1 for this node alone"):
+        lay(environ)
+    assert lay(environ, num_nodes=1).launch.num_nodes == 1
+
+
+ALONE = [
+    {"DSTACK_NODES_NUM": "1", "DSTACK_NODE_RANK": "0"},
+    {"WORLD_SIZE": "1", "RANK": "0"},
+    {"LOCAL_WORLD_SIZE": "8"},
+    {"TENSOR_PARALLEL_WORLD_SIZE": "4"},
+    {"NUM_NODES": "many"},
+    {"COBALT_NODEFILE": "/gone"},
+    {"NUM_WORKERS": "8"},  # a loader's
+    {"SM_HOSTS": '["algo-1"]'},
+    {"ALLOWED_HOSTS": "a,b"},
+]
+
+
+@cases("environ", ALONE, ids=[next(iter(row)) for row in ALONE])
+def test_what_speaks_for_one_node_or_for_nothing_is_no_question(environ: dict[str, str]) -> None:
+    assert lay(environ).launch.num_nodes == 1

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -22,6 +23,7 @@ from allready.launch.logs import (
     Std,
     Terminal,
     prefixes,
+    templated,
     torchrun_files,
 )
 from allready.launch.request import Note
@@ -132,6 +134,9 @@ def test_files_lie_where_torchrun_would_put_them(tmp_path: Path) -> None:
 
 def test_prefixes_keep_columns_in_line() -> None:
     assert prefixes(0, [0, 1]) == {0: b"[rank0] ", 1: b"[rank1] "}
+    template = "${role_name}:${rank}/${local_rank} $5 ${odd}|"
+    assert templated(template, "trainer", {9: 1}) == {9: b"trainer:9/1 $5 ${odd}|"}
+    assert templated("${hostname}> ", "", {0: 0}) == {0: f"{socket.gethostname()}> ".encode()}
     assert prefixes(3, [9, 10], num_nodes=4) == {9: b"[node3 rank9]  ", 10: b"[node3 rank10] "}
 
 

@@ -105,6 +105,19 @@ def test_every_word_arrives_as_it_was_whatever_is_in_it(tmp_path: Path) -> None:
         assert done.stderr.split("\n")[:2] == ["tok started", "tok ended 0"]
 
 
+def test_the_path_of_this_shell_comes_before_that_of_the_node_and_does_not_replace_it(tmp_path: Path) -> None:
+    own = "/opt/it's $here/bin:/opt/b"
+    options = SshOptions(directory=str(tmp_path), environment={"PATH": own, "HF_HOME": "/data/$HOME 'x'"})
+    program = [sys.executable, "-c", "import os; print(os.environ['PATH'], os.environ['HF_HOME'], sep='|')"]
+    for shell in filter(None, (shutil.which(name) for name in ("sh", "bash", "dash"))):
+        command = remote_command(program, options, "tok")
+        environ = {"PATH": "/usr/bin:/bin:/node's own"}
+        done = subprocess.run(
+            [shell, "-c", command], env=environ, capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.stdout == f"{own}:/usr/bin:/bin:/node's own|/data/$HOME 'x'\n", done.stderr
+
+
 def test_the_nodes_get_what_the_job_reads_and_no_secret() -> None:
     environ = {
         "NCCL_DEBUG": "INFO",
@@ -121,6 +134,10 @@ def test_the_nodes_get_what_the_job_reads_and_no_secret() -> None:
     }
     assert passed_environment(environ) == {"NCCL_DEBUG": "INFO", "PET_MAX_RESTARTS": "3", "PYTHONPATH": "/x"}
     assert passed_environment(environ, ["WANDB_MODE"])["WANDB_MODE"] == "offline"
+    places = {name: f"/x/{name}" for name in ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HF_HOME", "LD_LIBRARY_PATH")}
+    assert passed_environment({**environ, **places}).items() >= places.items()
+    token = "hf_0123456789abcdef0123"
+    assert passed_environment({"PATH": f"/a:/opt/{token}/bin:/b", "HF_HOME": f"/x/{token}"}) == {"PATH": "/a:/b"}
     for name, words in (
         ("HF_TOKEN", "secret"),
         ("NOT_SET", "not set"),
@@ -319,7 +336,7 @@ async def test_output_of_all_nodes_comes_by_line_and_the_exit_code_is_the_jobs(s
         "out 0 a b $HOME;'",
         "open end",
     ]
-    assert heard.keys() == ["ssh.ended"]
+    assert heard.keys() == ["ssh.ended_early"]
     assert await run(sshd, [python(code, "0"), python(code, "0")], Heard()) == 0
     assert await run(sshd, [python(code, "255")], Heard()) == 255
 
@@ -526,3 +543,49 @@ async def test_an_input_that_nobody_can_close_is_closed(tmp_path: Path) -> None:
 
 def test_the_quoting_agrees_with_the_shells_own() -> None:
     assert shlex.split(remote_command(["a b", "'"], SshOptions(directory="/x"), "t"))[:3] == ["exec", "sh", "-c"]
+
+
+# What an agent prints, in small: it may report that its ranks were started, and ends with a code.
+BRIEF = """
+import os, sys, time
+from allready.launch.ssh import announce_begin
+if sys.argv[1] == "begun":
+    announce_begin()
+assert "ALLREADY_SSH_MARK" not in os.environ or sys.argv[1] == "unbegun"
+print("nothing to run here", file=sys.stderr, flush=True)
+time.sleep(0.2)
+sys.exit(4)
+"""
+
+
+@needs_sshd
+async def test_a_node_that_ends_before_the_nodes_met_ends_the_wait_of_the_others(sshd: Sshd, tmp_path: Path) -> None:
+    heard, watch = Heard(), Stopwatch()
+    commands = [python(AGENT, str(tmp_path / "agent")), python(BRIEF, "unbegun")]
+    code = await run(sshd, commands, heard, options=sshd.options(settle_s=300.0, settle_unbegun_s=0.5))
+    assert watch.s < 60
+    assert code == 4 or code == 7  # the node's, or that of node 0 that was asked to end
+    assert [(note.key, note.values["words"]) for note in heard.notes] == [("ssh.ended_early", "nothing to run here")]
+    assert (tmp_path / "agent.why").read_text() == "closed"
+
+
+@needs_sshd
+async def test_a_node_that_fails_later_leaves_the_others_the_time_to_say_why(sshd: Sshd, tmp_path: Path) -> None:
+    heard = Heard()
+    slow = "import sys, time; time.sleep(3); print('the verdict'); sys.exit(1)"
+    options = sshd.options(settle_s=60.0, settle_unbegun_s=0.1)
+    assert await run(sshd, [python(slow), python(BRIEF, "begun")], heard, options=options) == 1
+    assert heard.keys() == ["ssh.ended"]
+    assert (0, "stdout", "the verdict") in heard.lines
+
+
+@needs_sshd
+async def test_a_node_without_allready_is_named_with_the_way_to_install_it(sshd: Sshd, tmp_path: Path) -> None:
+    without = [sys.executable, "-S", "-E", "-m", "allready", "run"]  # no site-packages
+    heard = Heard()
+    assert await run(sshd, [python(AGENT, str(tmp_path / "agent")), without], heard) == 3
+    assert heard.keys() == ["ssh.no_allready"]
+    assert heard.notes[0].values["node"] == "1"
+    both = Heard()
+    assert await run(sshd, [without, without], both) == 3
+    assert both.keys() == ["ssh.no_allready"]

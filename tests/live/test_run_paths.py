@@ -74,6 +74,6 @@ def test_the_folder_of_a_rank_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_every_file_has_its_own_name(tmp_path: Path) -> None:
-    files = (names.CELL, names.RING, names.CPU_RING, names.DUMP, names.CPU_DUMP, names.STACKS, names.CRASH)
+    files = (names.CELL, *names.RINGS, *names.DUMPS, names.STACKS, names.CRASH)
     assert len(set(files)) == len(files)
     assert run_paths.rank_log_dir(tmp_path, 2, 1, 5) == tmp_path / "attempt2" / "node1" / "rank5"

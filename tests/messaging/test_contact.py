@@ -117,6 +117,7 @@ async def test_of_several_addresses_the_one_that_got_furthest_is_told() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 def test_a_real_torch_store_is_told_as_one() -> None:
     port = free_port()
     code = (

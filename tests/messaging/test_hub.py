@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -306,8 +309,6 @@ def test_garbage_frames_are_refused_with_our_own_error(payload: bytes, flags: in
 
 
 def test_a_frame_that_unpacks_to_more_than_the_limit_is_refused() -> None:
-    import zlib
-
     bomb = zlib.compress(b"[" + b" " * (wire.MAX_FRAME_BYTES + 100) + b"]")
     assert len(bomb) < 100_000
     with pytest.raises(ExchangeError, match="unpacks"):
@@ -346,3 +347,64 @@ async def test_a_message_that_is_there_is_received_without_waiting() -> None:
         assert await hub.receive(timeout_s=0.0) == (0, "word", 1)
         with pytest.raises(DeadlineExceeded):
             await hub.receive(timeout_s=0.0)
+
+
+LISTS = b"[]," * 300_000 + b"[]"
+
+
+async def test_what_a_node_sends_while_nobody_takes_it_is_not_kept_without_bound() -> None:
+    """Six frames of 3 kB on the wire would be 6 MB of text and 150 MB of lists; the rest waits at the sender."""
+    async with open_hub() as (hub, port):
+        link, _ = await join(port, 1)
+        assert link is not None
+        for number in range(6):
+            await link.send("x", [number, "y" * 900_000])
+        await asyncio.sleep(0.5)
+        waiting_bytes = sum(hub._inbox._bytes_of.values())
+        assert 0 < waiting_bytes < 3_000_000
+        for number in range(6):  # and nothing of it is lost
+            node, kind, body = await hub.receive(timeout_s=20)
+            assert (node, kind, body[0], len(body[1])) == (1, "x", number, 900_000)
+        assert not hub._inbox._bytes_of
+        await stopped(link)
+
+
+async def test_a_message_waits_as_text_and_takes_no_more_room_than_it_has_letters() -> None:
+    kind, body = wire.decode(b'["x",[' + LISTS + b"]]", 0)
+    assert kind == "x"
+    assert isinstance(body, msgspec.Raw)
+    assert len(wire.plain(body)) == 300_001
+
+
+@cases("unit", [b"[],", b"{},", b'{"a":1},', b"[1],", b'"ab",', b"1.5,"])
+def test_a_message_that_would_take_much_memory_is_refused_before_it_is_decoded(unit: bytes) -> None:
+    bomb = zlib.compress(b'["x",[' + unit * (30_000_000 // len(unit)) + b"0]]")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ExchangeError, match="of memory"):
+            wire.decode(bomb, 1)
+        assert tracemalloc.get_traced_memory()[1] < 150_000_000
+    finally:
+        tracemalloc.stop()
+
+
+async def test_a_hello_may_not_unpack_to_more_than_a_hello_has() -> None:
+    async with open_hub() as (hub, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        payload = zlib.compress(b'["hello",[' + b"[]," * 100_000 + b"[]]]")
+        assert len(payload) < wire.MAX_HELLO_BYTES
+        writer.write(GREETING + len(payload).to_bytes(4, "big") + b"\x01" + payload)
+        await writer.drain()
+        await reader.read()  # all that node 0 says, until it closes the connection
+        assert hub.nodes == ()
+        writer.close()
+
+
+async def test_a_node_cannot_say_that_another_connection_is_lost() -> None:
+    async with open_hub() as (hub, port):
+        link, _ = await join(port, 1)
+        assert link is not None
+        await link.send(LOST, {"reason": "closed"})
+        await link.send("word", 1)
+        assert await hub.receive(timeout_s=20) == (1, "word", 1)
+        await stopped(link)

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from allready.proc.process import (
     parse_command,
     parse_environ,
     parse_stat,
+    read_regular,
     read_stat,
     socket_inodes,
     status_bits,
@@ -153,3 +155,21 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
     status_bits(text, "SigCgt")
     parse_syscall(text, {0: "read"})
     assert process.parse_command(text, text).strip() == process.parse_command(text, text)
+
+
+def test_only_a_regular_file_is_read_and_only_so_much_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"0123456789")
+    assert read_regular(file, 100) == b"0123456789"
+    assert read_regular(file, 4) == b"0123"
+    assert read_regular(file, 4, end=True) == b"6789"
+    (tmp_path / "link").symlink_to(file)
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(tmp_path / "socket"))
+        for name in ("link", "zero", "fifo", "socket", ".", "none", "a\0b"):
+            assert read_regular(tmp_path / name, 100) is None, name
+    with file.open("r+b") as holes:
+        holes.truncate(1 << 40)
+    assert read_regular(file, 10) == b"0123456789"

@@ -1,10 +1,12 @@
+import json
+import sys
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allready.report.safe import encodable, pad, plain, shorten, width
+from allready.report.safe import encodable, pad, plain, safe_json, shorten, width
 
 
 @given(st.text())
@@ -43,3 +45,13 @@ def test_text_fits_the_encoding_of_the_stream(encoding: str, text: str) -> None:
 
 def test_chinese_in_an_ascii_terminal_becomes_question_marks_not_an_exception() -> None:
     assert encodable("节点", "ascii") == "??"
+
+
+def test_json_may_be_printed_and_says_the_same() -> None:
+    bad = [c for c in map(chr, range(0x7F, sys.maxunicode + 1)) if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp"}]
+    text = json.dumps({"a": "中文 ü 😀 " + "".join(bad)}, ensure_ascii=False).encode()
+    shown = safe_json(text)
+    assert json.loads(shown) == json.loads(text)
+    assert not set(bad) & set(shown.decode())
+    assert "中文 ü 😀" in shown.decode()
+    assert safe_json(b'{"a": 1}') == b'{"a": 1}'

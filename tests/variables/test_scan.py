@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,19 @@ OUTSIDE = {"FR_TRACE_VERBOSE_OUTPUT"}
 def test_no_name_in_the_newest_wheels_is_unknown(wheel: str) -> None:
     assert len(WHEELS[wheel]) > 20
     assert scan.unknown(set(WHEELS[wheel])) == []
+
+
+@pytest.mark.torch
+@pytest.mark.newest
+@pytest.mark.thorough
+def test_no_name_in_the_torch_that_is_here_is_unknown() -> None:
+    """With the NCCL that came with it: what one of them begins to read is found with the release that does."""
+    spec = find_spec("torch")
+    assert spec is not None
+    assert spec.origin is not None
+    found = scan.names_of_installed(Path(spec.origin).parents[1])
+    assert len(found["torch"]) > 60
+    assert {folder: scan.unknown(names) for folder, names in found.items()} == {folder: [] for folder in found}
 
 
 @cases("owner, name", [(o, n) for o in HISTORY for n in HISTORY[o]["names"] if n in table.load()])

@@ -26,6 +26,7 @@ from allready.live import run_paths
 from allready.live.environment import WRAPPER, beacon_environment, installed_torch, rank_environment
 from allready.live.node.handle import RankHandle
 from allready.model import ProcessEnd
+from allready.proc.process import read_regular
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +64,13 @@ class LocalAttempt:
         }
         self._show = show = _show_of(context.request)
         local = {rank: number for number, rank in enumerate(orders.ranks)}
+        template = context.request.torchrun.get("log_line_prefix_template")
         prefixes = logs.prefixes(orders.node_rank, orders.ranks, num_nodes=orders.num_nodes)
+        if template:
+            prefixes = logs.templated(template, context.request.role, local)
         terminal = logs.Terminal(
             sys.stdout.fileno(),
-            prefix=lambda rank: prefixes[rank] if orders.world_size > 1 else b"",
+            prefix=lambda rank: prefixes[rank] if template or orders.world_size > 1 else b"",
             streams=lambda rank: show.streams(rank, local[rank]),
             on_problem=context.say,
         )
@@ -101,6 +105,10 @@ class LocalAttempt:
             for local_rank, rank in enumerate(self._orders.ranks)
             if rank in self._pids
         }
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything that the ranks printed so far is in their logs; whether that came about in time."""
+        return self._group.flush(timeout_s)
 
     def stop(self, signal: str) -> None:
         """End the ranks: the signal, the grace, then SIGKILL for whole process groups.  A second call sends SIGTERM."""
@@ -188,7 +196,9 @@ class LocalAttempt:
         )
 
     def _explained(self, rank: int, end: ProcessEnd, result: AttemptResult) -> ProcessEnd:
-        last = b"" if end.is_success else _last_bytes(self._log_dirs[rank] / logs.OUT_LOG)
+        last = b""
+        if not end.is_success:
+            last = read_regular(self._log_dirs[rank] / logs.OUT_LOG, TAIL_BYTES, end=True) or b""
         return explained(end, last, by_us=rank in result.ended_by_us, error=result.errors.get(rank, ""))
 
     def _plan(self) -> AttemptPlan:
@@ -246,6 +256,7 @@ class LocalAttempt:
             split=frozenset(n for n in range(len(orders.ranks)) if self._show.needs_split(n)),
             copies=self._copies(),
             virtual_local_rank="virtual_local_rank" in request.torchrun,
+            rank_cpus=request.rank_cpus,
             monitor_interval_s=request.monitor_interval_s,
             grace_s=request.grace_s,
             signals_to_handle=request.torchrun.get("signals_to_handle", planning.SIGNALS_TO_HANDLE),
@@ -299,13 +310,3 @@ def _gpu_of(local_rank: int, devices: tuple[str, ...]) -> int | None:
         return local_rank
     name = visible[local_rank] if local_rank < len(visible) else ""
     return int(name) if name.isdecimal() else None
-
-
-def _last_bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - TAIL_BYTES))
-            return file.read(TAIL_BYTES)
-    except OSError:
-        return b""

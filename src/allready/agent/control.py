@@ -39,7 +39,7 @@ class Control:
     def __init__(self, agent: AgentContext, hello: Hello) -> None:
         self._agent, self._hello = agent, hello
         self._state = agent.state
-        self._about = self._describe()
+        self.about = self._describe()
         self._server = LineServer(
             lambda: _Watcher(self), quiet_s=QUIET_S, max_clients=MAX_WATCHERS, max_bytes=MAX_LINE_BYTES
         )
@@ -53,7 +53,7 @@ class Control:
         except OSError as error:
             log.warning("no control socket, so `allready watch` cannot show this job: %s", error)
         part = run_dir / f"{ABOUT}.part"
-        part.write_bytes(to_json(self._about))
+        part.write_bytes(to_json(self.about))
         part.replace(run_dir / ABOUT)
 
     async def close(self) -> None:
@@ -91,7 +91,7 @@ class Control:
             self._note_watcher()
             statuses = self._state.statuses
             return {
-                "job": self._about,
+                "job": self.about,
                 "now_s": time.time(),
                 "report": self._state.reports.last,
                 # A view has no use for the single operations, which are most of it.

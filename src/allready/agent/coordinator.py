@@ -6,6 +6,7 @@ The roll call is that of `check` (same code, same findings); the connections sta
 import asyncio
 import contextlib
 import errno
+import os
 import socket
 import time
 from collections.abc import Mapping
@@ -26,9 +27,11 @@ from allready.launch.attempts import Attempts, RestartChoice
 from allready.launch.outcome import Outcome
 from allready.launch.ranks import Entry, RanksError, assign
 from allready.launch.request import Note
-from allready.model import EndCause, JobOutcome, NodeFacts, Report, RollCall, World, WorldNode
+from allready.launch.scheduler_end import SchedulerQuestion, note_of
+from allready.model import EndCause, JobOutcome, NodeFacts, Report, RollCall, ScheduledEnd, World, WorldNode
 from allready.preflight.check.context import CheckContext
 from allready.preflight.check.roll_call import RollCaller
+from allready.text.ui import ui
 
 if TYPE_CHECKING:
     from allready.live.monitor.monitor import Judge
@@ -69,6 +72,8 @@ class JobCoordinator:
         self._comparison = Comparison(self._roll.facts, started=check.inquiry.started)
         self._enough_since_s: float | None = None
         self._node: NodeAgent | None = None
+        self._question = SchedulerQuestion(os.environ)
+        self._table.on_interruption = self._question.ask
         self.can_be_interrupted = False
         """Whether the ranks may run: from then on a signal ends the job in order, before that at once."""
 
@@ -201,13 +206,26 @@ class JobCoordinator:
                 outcome, started_s=started_s, ended_s=time.time(), num_nodes=plan.num_nodes, world_size=plan.world_size
             )
             if not choice.again or not await self._wait_for_nodes(choice, outcome.reason, local):
-                return self._end_of(outcome, supervisor.report)
+                return self._end_of(outcome, supervisor.report, await self._scheduled_end())
 
-    def _end_of(self, outcome: Outcome, report: Report) -> JobEnd:
+    async def _scheduled_end(self) -> ScheduledEnd | None:
+        if self._table.interruption is None:
+            return None
+        found = await asyncio.to_thread(self._question.answer)
+        if found is not None:
+            self._agent.say(note_of(found))
+        return found
+
+    def _end_of(self, outcome: Outcome, report: Report, ended_by: ScheduledEnd | None) -> JobEnd:
         """The end of the job after its last attempt."""
         tries = self._tries
-        job = JobOutcome(exit_code=outcome.exit_code, outcome=outcome.end, attempts=len(tries.record))
+        job = JobOutcome(
+            exit_code=outcome.exit_code, outcome=outcome.end, attempts=len(tries.record), ended_by=ended_by
+        )
         notes = [f"attempt {job.attempts - 1}: {outcome.end}: {outcome.reason}"] if job.attempts > 1 else []
+        if ended_by is not None:
+            note = note_of(ended_by)
+            notes.append(ui(note.key, "en", **note.values))
         if tries.problem:
             notes.append(f"the record of attempts: {tries.problem}")
         why = "" if outcome.end is EndCause.SUCCESS else outcome.reason
@@ -225,7 +243,7 @@ class JobCoordinator:
             claims = self._roll.hub.roll(finished=True).claims
             address = next(c.address for c in claims if c.node_rank == first and c.refused is None)
         attempt = self._tries.number
-        self._table.begin(attempt)
+        self._table.begin(attempt, ranks)
         plan = messages.Plan(
             attempt=attempt,
             job_id=launch.job_id,

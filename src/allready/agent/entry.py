@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from allready.launch.request import Note, RunRequest
 from allready.live.run_paths import make_run_dir, run_dirs
 from allready.live.watch.attach import about
 from allready.messaging.channel import Narrator
+from allready.messaging.token import Token
 from allready.messaging.wire import hello_of
 from allready.model import EndCause, JobOutcome, LaunchFacts, NodeFacts, Report, UncheckedKind
 from allready.preflight.check.context import CheckContext, collect_facts, resolve
@@ -36,14 +38,18 @@ from allready.preflight.check.inquiry import Inquiry
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.check.roll_call import is_local
 from allready.preflight.check.waits import say_exhaustion_once
+from allready.proc.process import read_regular
 from allready.text.reasons import reason
+
+if TYPE_CHECKING:
+    from allready.live.watch.metrics import MetricsServer
 
 
 class Job(Struct):
     """One `allready run` on this node.  `run` once; `interrupt` from a signal handler of the event loop.
 
     `report_path`: where `show` writes reports, without the ending.  `sides`: this node's part of the job, and a second
-    one where another node of this machine coordinates already.
+    one where another node of this machine coordinates already.  `token`: shared by the job's nodes, if there is one.
     """
 
     request: RunRequest
@@ -55,6 +61,7 @@ class Job(Struct):
     on_start: Callable[[], None]
     narrator: Narrator
     report_path: Callable[[], Path]
+    token: Token | None = None
     sides: list[JobCoordinator | JobParticipant] = []
 
     async def run(self) -> JobEnd:
@@ -129,15 +136,23 @@ class Job(Struct):
             inquiry=self.inquiry,
             publish=agent.state.reports.publish,
             narrator=self.narrator,
+            token=self.token,
         )
         yields = request.node_rank is None and request.is_master is None and request.max_nodes > 1
         side = JobCoordinator(check, agent, yields=yields) if coordinates else JobParticipant(check, agent)
         self.sides.append(side)
         control = Control(agent, check.hello)
+        metrics: MetricsServer | None = None
         try:
             await control.open()
+            if coordinates and request.metrics_port is not None:
+                from allready.agent.metrics import serve_metrics  # an HTTP server, for those who ask for one
+
+                metrics = serve_metrics(agent, control.about)
             return await side.run_job()
         finally:
+            if metrics is not None:
+                metrics.close()
             await control.close()
 
     def _publish(self, report: Report, run_dir: Path) -> None:
@@ -216,7 +231,7 @@ def _remove_stale_run_dirs() -> None:
     """Run folders of agents that were killed together with the log relay that should have removed them."""
     for folder in run_dirs():
         try:
-            pid = int(json.loads((folder / "job.json").read_bytes()[:65536])["pid"])
+            pid = int(json.loads(read_regular(folder / "job.json", 65536) or b"")["pid"])
         except (OSError, ValueError, KeyError, TypeError):
             continue  # just being made, or not an agent's
         if about(folder) is None and not Path(f"/proc/{pid}").exists():

@@ -12,6 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from allready.messaging.wire import MAX_NODES, MAX_RANKS_PER_NODE
 from allready.model import JobOutcome, ProcessEnd, Report
 
 OFFER, STARTED, STATUS, EVIDENCE, ENDED, REQUEST = "offer", "started", "status", "evidence", "ended", "request"
@@ -19,17 +20,20 @@ WAITING, LEFT, MEETING = "waiting", "left", "meeting"
 PLAN, GATHER, VERDICT, STOP, FINISH, OVERVIEW = "plan", "gather", "verdict", "stop", "finish", "overview"
 
 
+Port = Annotated[int, Meta(ge=1, le=65535)]
+
+
 class Offer(Struct, frozen=True, kw_only=True):
     """What a node brings: its part of the job as asked for on it."""
 
-    nproc_per_node: int
-    start_rank: int | None = None
+    nproc_per_node: Annotated[int, Meta(ge=1, le=MAX_RANKS_PER_NODE)]
+    start_rank: Annotated[int, Meta(ge=0, le=MAX_NODES * MAX_RANKS_PER_NODE)] | None = None
     clock_offset_s: float = 0.0
     clock_uncertainty_s: float = 0.0
-    addresses: tuple[str, ...] = ()
-    name: str = ""
-    coordinator_ports: tuple[int, ...] = ()  # JAX: free ones, in case it gets process 0
-    missing_script: str = ""  # what the ranks are to run, where it does not exist on this node
+    addresses: Annotated[tuple[Annotated[str, Meta(max_length=255)], ...], Meta(max_length=4096)] = ()
+    name: Annotated[str, Meta(max_length=1024)] = ""
+    coordinator_ports: Annotated[tuple[Port, ...], Meta(max_length=64)] = ()  # JAX: free, in case it gets process 0
+    missing_script: Annotated[str, Meta(max_length=8192)] = ""  # what the ranks are to run, and is not on this node
 
 
 class Plan(Struct, frozen=True, kw_only=True):

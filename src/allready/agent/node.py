@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from allready.agent import messages
 from allready.agent.attempt import LocalAttempt
 from allready.agent.context import AgentContext
 from allready.agent.jax_meeting import RankServer
+from allready.agent.plan_check import refuse_nonsense
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.live.run_paths import node_log_dir
 from allready.live.waits import FLOOR_S, STATUS_EVERY_S, waits_s
@@ -84,7 +85,9 @@ class NodeAgent:
     async def _obey(self, kind: str, body: object) -> None:
         state = self._context.state
         if kind == messages.PLAN:
-            await self._begin(convert(body, messages.Plan))
+            plan = convert(body, messages.Plan)
+            refuse_nonsense(plan, self._context.request)
+            await self._begin(plan)
         elif kind == messages.GATHER and self._sampler is not None:
             task = self._spawn(self._gather(convert(body, Gather), self._sampler))
             self._gathers.add(task)
@@ -192,7 +195,7 @@ class NodeAgent:
             if self._attempt.number == 0:
                 garbage.forget_existing()
             if self._sampler is not None:
-                self._sampler.begin(self._attempt.number, self._attempt.handles())
+                self._sampler.begin(self._attempt.number, self._attempt.handles(), flush=self._attempt.flush)
         self._spawn(self._send(kind, body))
 
     def _rank_ended(self, end: ProcessEnd) -> None:
@@ -229,14 +232,19 @@ class Sampler:
         self._context = context
         self.observer = observer or NodeObserver(node_rank=node.node_rank, name=context.name, run_dir=context.run_dir)
         self._attempt: int | None = None
+        self._flush: Callable[[float], bool] | None = None
         self._sent_s = float("-inf")
         self._waiting: frozenset[int] = frozenset()  # reported to wait for long
         self._is_soon = False
         self._lock = asyncio.Lock()
 
-    def begin(self, attempt: int, ranks: "Mapping[int, RankHandle]") -> None:
+    def begin(
+        self, attempt: int, ranks: "Mapping[int, RankHandle]", *, flush: "Callable[[float], bool] | None" = None
+    ) -> None:
+        """`flush(timeout_s)`: waits until what the ranks printed is in their logs."""
         self.observer.set_ranks(ranks, attempt)
         self._attempt = attempt
+        self._flush = flush
 
     def pause(self) -> None:
         """The ranks of the last attempt are gone: nothing is sampled until `begin`."""
@@ -284,17 +292,17 @@ class Sampler:
         if attempt is None:
             return None
         try:
-            evidence = await asyncio.to_thread(gather, self.observer, order)
+            evidence = await asyncio.to_thread(gather, self.observer, order, self._flush)
         except (DeadlineExceeded, *NO_ROOM) as error:  # node 0 asks again
             log.debug("no evidence for question %d: %s", order.number, error)
             return None
         return replace(evidence, addresses=self._context.addresses, status=replace(evidence.status, attempt=attempt))
 
 
-def gather(observer: "NodeObserver", order: Gather) -> NodeEvidence:
+def gather(observer: "NodeObserver", order: Gather, flush: "Callable[[float], bool] | None" = None) -> NodeEvidence:
     """The answer to an order: all that it asks for, and no more.  Blocks for `GATHER_S` at most.
 
     Raises:
         DeadlineExceeded: another call to the observer has been going on for too long (the machine hangs).
     """
-    return observer.gather(order.number, deadline_s=GATHER_S, with_dump=order.with_dump)
+    return observer.gather(order.number, deadline_s=GATHER_S, with_dump=order.with_dump, flush=flush)

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,8 +31,8 @@ News = NodeStatus | NodeEvidence | Lost
 class NodeTable:
     """`offers`: what each node that is here brings; the others are of the present attempt.
 
-    `news`: what the monitor has not read yet.  `interruption`: the first signal that a node or node 0 itself got.
-    `warning`: the newest that was passed on to ranks.
+    `news`: what the monitor has not read yet.  `interruption`: the first signal that a node or node 0 itself got, at
+    which `on_interruption` is called.  `warning`: the newest that was passed on to ranks.
     """
 
     def __init__(self, state: AgentState) -> None:
@@ -47,13 +47,16 @@ class NodeTable:
         self.is_evidence_wanted = False
         self.interruption: Interruption | None = None
         self.warning: Interruption | None = None
+        self.on_interruption: Callable[[], None] = lambda: None
         self.num_signals = 0
         self.waiting: deque[tuple[str, messages.Waiting]] = deque()  # JAX processes at their nodes' sockets
         self._news: deque[News] = deque()
+        self._ranks: Mapping[int, Collection[int]] = {}  # of the present attempt, by node
 
-    def begin(self, attempt: int) -> None:
-        """Another attempt: what was known of the last one is forgotten."""
+    def begin(self, attempt: int, ranks: Mapping[int, Collection[int]]) -> None:
+        """Another attempt, `ranks` by node: what was known of the last one is forgotten."""
         self.attempt = attempt
+        self._ranks = {node: frozenset(here) for node, here in ranks.items()}
         for known in (
             self._state.statuses,
             self.statuses,
@@ -70,6 +73,7 @@ class NodeTable:
         self.num_signals += 1
         if self.interruption is None:
             self.interruption = Interruption(signal=signal, node=node, time_s=time.time())
+            self.on_interruption()
 
     def news(self) -> Iterator[News]:
         while self._news:
@@ -87,20 +91,19 @@ class NodeTable:
             self.offers[node] = convert(body, messages.Offer)
         elif kind == messages.STATUS:
             status = convert(body, NodeStatus)
-            if status.node_rank != node:
-                raise ExchangeError(f"speaks for node {status.node_rank}")
-            if status.attempt == self.attempt:
+            if self._is_own(node, status):
                 self.statuses[node] = status
                 self._state.seen(status)
                 self._news.append(status)
         elif kind == messages.EVIDENCE:
             evidence = convert(body, NodeEvidence)
-            if evidence.status.attempt == self.attempt:
+            if self._is_own(node, evidence.status, *(r.rank for r in evidence.ranks)):
                 self.answered.add(node)
                 self._news.append(replace(evidence, node_rank=node))
         elif kind == messages.ENDED:
             ended = convert(body, messages.Ended)
             if ended.attempt == self.attempt:
+                self._refuse_others(node, (end.rank for end in ended.ends))
                 self.ended[node] = ended
         elif kind in {messages.WAITING, messages.LEFT}:
             self.waiting.append((kind, convert(body, messages.Waiting)))
@@ -111,6 +114,20 @@ class NodeTable:
             self.watched.discard(node)
             self.lost[node] = body
             self._news.append(Lost(node, body))
+
+    def _is_own(self, node: int, status: NodeStatus, *ranks: int) -> bool:
+        """Whether a status is of the present attempt; a node speaks for itself and its own ranks only."""
+        if status.node_rank != node:
+            raise ExchangeError(f"speaks for node {status.node_rank}")
+        if status.attempt != self.attempt:
+            return False
+        self._refuse_others(node, (*(r.rank for r in status.ranks), *ranks))
+        return True
+
+    def _refuse_others(self, node: int, ranks: Iterable[int | None]) -> None:
+        others = set(ranks) - {None, *self._ranks.get(node, ())}
+        if others:
+            raise ExchangeError(f"speaks for ranks of other nodes: {sorted(map(str, others))[:8]}")
 
     def _take_request(self, node: int, request: messages.Request) -> None:
         if request.stop is not None:

@@ -24,6 +24,7 @@ from msgspec import Struct, field
 
 from allready.errors import DeadlineExceeded, ExchangeError, UsageError
 from allready.preflight.check.waits import in_daemon_thread
+from allready.proc.process import read_regular
 
 POLL_S = 0.5
 REFRESH_S = 1.0
@@ -267,10 +268,10 @@ class SharedFolder:
 
 def _read(path: Path) -> Entry | None:
     """The content; None if the file is gone, is being replaced, or is not what we write."""
+    data = read_regular(path, _MAX_BYTES)  # None also for ESTALE, NFS's answer for a file that was replaced
     try:
-        with path.open("rb") as file:
-            return msgspec.json.decode(file.read(_MAX_BYTES), type=Entry)
-    except (OSError, ValueError, RecursionError):  # ESTALE: NFS's answer for a file that was replaced
+        return None if data is None else msgspec.json.decode(data, type=Entry)
+    except (ValueError, RecursionError):
         return None
 
 

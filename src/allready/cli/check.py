@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -26,10 +26,17 @@ from allready.cli.options import (
 )
 from allready.errors import AllreadyError, UsageError
 from allready.launch.layout import Layout, lay_out
+from allready.launch.request import Note
 from allready.model import Report, UncheckedKind
 from allready.preflight.check.request import COLLECTIVE_STAGES, STAGES, CheckRequest
+from allready.report.safe import plain
+from allready.text.catalog import choose_language
 from allready.text.reasons import reason
+from allready.text.ui import ui
 from allready.text.usage import usage_text
+
+if TYPE_CHECKING:
+    from allready.messaging.token import Token
 
 FLOAT32_BYTES = 4
 SAME_IN_REQUEST = ("port_range", "backend", "framework", "min_bytes", "max_bytes", "quick", "isolate", "grow")
@@ -61,6 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_both_spellings(job, "rdzv-id", dest="job_id", metavar="ID", help=argparse.SUPPRESS)
     add_both_spellings(job, "rdzv-backend", metavar="NAME", help=argparse.SUPPRESS)
+    add_both_spellings(
+        job,
+        "token-file",
+        metavar="FILE",
+        help="file with a token that all nodes share; nodes without it are refused (or set ALLREADY_TOKEN)",
+    )
     job.add_argument("--devices", metavar="0,1", help="GPUs of this node to use, one rank each")
     job.add_argument(
         "--backend",
@@ -120,6 +133,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     layout = _layout(args)
+    notes = _share_bindings(layout)
     if not layout.acts:
         sys.stderr.write(
             f"allready check: local rank {layout.local_rank}: local rank 0 checks for node {layout.launch.node_rank}\n"
@@ -128,15 +142,36 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     configure_logging(args.verbose)
     request = _request(args, layout)
     from allready.cli.output import Output
+    from allready.messaging.token import token_from
 
+    token = token_from(args.token_file, os.environ)
+
+    language = choose_language(args.lang)
+    for note in notes:
+        sys.stderr.write(f"allready check: {plain(ui(note.key, language, **note.values), most=2000)}\n")
     with Output(args) as output:
-        report, code = asyncio.run(_check(request, output, interrupts))
+        report, code = asyncio.run(_check(request, output, interrupts, token))
         output.finish(report)
     # Collectors that hang (a dead name server, a sick driver) sit in daemon threads; they end with the process.
     return code
 
 
-async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> tuple[Report, int]:
+def _share_bindings(layout: Layout) -> list[Note]:
+    """Local rank 0 takes over the CPUs and GPUs of the other tasks of its node, before anything is counted."""
+    launch = layout.launch
+    if layout.num_tasks == 1:
+        return []  # a single one that is bound is a matter of the rules
+    from allready.launch import task_bindings
+
+    tasks = task_bindings.tasks_of(
+        os.environ, local_rank=layout.local_rank, number=layout.num_tasks, node_rank=launch.node_rank
+    )
+    return task_bindings.share(tasks, os.environ, nproc=launch.nproc_per_node)[1]
+
+
+async def _check(
+    request: CheckRequest, output: Any, interrupts: Interrupts, token: "Token | None"
+) -> tuple[Report, int]:
     from allready.facts.live import LiveHost
     from allready.preflight.check.inquiry import Inquiry
     from allready.preflight.check.run import check
@@ -153,6 +188,7 @@ async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> 
             publish=output.interim,
             narrator=output.narrator,
             where=position.append,
+            token=token,
         )
     )
     try:
@@ -176,7 +212,7 @@ async def _check(request: CheckRequest, output: Any, interrupts: Interrupts) -> 
 def _layout(args: argparse.Namespace) -> Layout:
     master_addr, master_port = args.master_addr, args.master_port
     if args.rdzv_endpoint and not master_addr:
-        from allready.launch.rendezvous import split_endpoint
+        from allready.launch.host_lists import split_endpoint
 
         master_addr, port = split_endpoint(args.rdzv_endpoint)
         master_port = master_port or port

@@ -11,13 +11,16 @@ from allready.errors import UsageError
 from allready.evidence import sniff
 from allready.evidence.reading import Reading
 from allready.judging.arbiter import in_order
+from allready.judging.layers import Layer
 from allready.judging.registry import load
-from allready.model import Difference, Finding, Fleet, NotChecked, Report, RunEvidence, Status, UncheckedKind
+from allready.model import Difference, Finding, Fleet, NotChecked, Report, RunEvidence, Severity, Status, UncheckedKind
 from allready.text.reasons import not_checked, reason
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
 """Parts of a job that only a live check can examine."""
 
+WATCHED = frozenset({Layer.STALL, Layer.PACE})
+"""Layers whose findings need a look at ranks again and again."""
 INPUT = "input"
 NODE_0_LOST = "JOB010"
 MAX_NOTES = 50
@@ -153,8 +156,30 @@ def with_live(findings: Sequence[Finding], runs: Sequence[Report]) -> tuple[Find
     if any(run.verdict is not None and run.verdict.code != NODE_0_LOST for run in runs):
         live = [f for f in live if f.code != NODE_0_LOST]
     rules = load()
+    findings, live = _watched(findings, live, runs)
     known = {(f.code, f.culprits): f for f in (*reversed(live), *findings) if f.code in rules}
     return in_order(known.values(), rules)
+
+
+def _watched(
+    findings: Sequence[Finding], live: Sequence[Finding], runs: Sequence[Report]
+) -> tuple[Sequence[Finding], Sequence[Finding]]:
+    """Files hold one moment, `run` watched the ranks: what it said of a rank stands for a standstill in the files.
+
+    Its explanation of a wait is an error where the files show that the wait was not over when the job was ended.
+    """
+    rules = load()
+    verdicts = [r.verdict for r in runs if r.verdict is not None and r.verdict.code in rules]
+    said = {v.code: v.culprits.ranks for v in verdicts if rules[v.code].layer in WATCHED}
+    stalls = [f for f in findings if rules[f.code].layer is Layer.STALL and f.code not in said]
+    known = [f for f in stalls if any(set(f.culprits.ranks) & set(ranks) for ranks in said.values())]
+    ranks = {r for f in known for r in f.culprits.ranks}
+    return [f for f in findings if f not in known], [
+        replace(f, severity=Severity.ERROR)
+        if f.code in said and f.severity is Severity.WARNING and ranks & set(f.culprits.ranks)
+        else f
+        for f in live
+    ]
 
 
 def fleet_of(run_evidence: RunEvidence, checked: Report | None) -> Fleet:

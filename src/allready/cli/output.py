@@ -13,6 +13,7 @@ from allready.errors import UsageError
 from allready.model import Report
 from allready.report import json_report
 from allready.report.live import LiveNarrator
+from allready.report.safe import safe_json
 from allready.text.catalog import choose_language
 
 log = logging.getLogger(__name__)
@@ -100,9 +101,8 @@ def write_all(paths: Sequence[Path], data: bytes) -> list[Path]:
 
 def deliver_json(target: str, body: Any) -> None:
     """`--json TARGET` of what is no report: `-` is standard output, anything else a file."""
-    json_report.deliver(
-        target, json.dumps(body, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace") + b"\n"
-    )
+    text = json.dumps(body, ensure_ascii=False, indent=2).encode("utf-8", "backslashreplace")
+    json_report.deliver(target, safe_json(text) + b"\n")
 
 
 def check_writable(option: str, path: Path, *, is_folder: bool = False) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -10,11 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from allready.cli.interrupts import NUMBERS, Interrupts
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.options import add_common, configure_logging, count_gpus
 from allready.errors import UsageError
 from allready.launch.request import Note
+from allready.launch.schedulers import BINDING_LAUNCHERS
 from allready.report.safe import encodable, plain
 from allready.text.catalog import choose_language
 from allready.text.ui import ui
@@ -61,6 +65,14 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     request = request_from(args, os.environ, count_gpus=count_gpus)
     interrupts.stop_on([signal.Signals[name] for name in request.stop_signals])
     _make_room_for_files(request.nproc_per_node)
+    if request.num_tasks > 1 or request.scheduler in BINDING_LAUNCHERS:
+        from allready.launch import task_bindings
+
+        tasks = task_bindings.tasks_of(
+            os.environ, local_rank=request.local_rank, number=request.num_tasks, node_rank=request.node_rank or 0
+        )
+        cpus, notes = task_bindings.share(tasks, os.environ, nproc=request.nproc_per_node)
+        request = replace(request, rank_cpus=cpus, notes=(*request.notes, *notes))
     if not request.acts:
         sys.stderr.write(f"allready run: local rank {request.local_rank}: local rank 0 runs the job for this node\n")
         return EXIT_HEALTHY
@@ -68,6 +80,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     from allready.agent.folder import ReportFolder
     from allready.cli.run_show import RunShow
     from allready.facts.live import LiveHost
+    from allready.messaging.token import token_from
     from allready.preflight.check.inquiry import Inquiry
 
     if request.preset:
@@ -77,6 +90,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     if request.excluded_nodes and is_excluded(request):
         sys.stderr.write(f"allready run: this node ({socket.gethostname()}) takes no part: --exclude-nodes\n")
         return EXIT_HEALTHY
+    token = token_from(request.token_file, os.environ)
     folder = ReportFolder(
         Path(request.report_dir) if request.report_dir else default_report_dir(request.job_id, request.log_base),
         is_node_0=request.node_rank == 0 or request.max_nodes == 1 or request.is_master is True,
@@ -101,6 +115,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
             on_start=show.ranks_begin,
             narrator=show.narrator,
             report_path=show.report_path,
+            token=token,
         )
         end = asyncio.run(_follow(job, interrupts, end_with_stdin=request.end_with_stdin))
     except Exception as error:
@@ -169,11 +184,13 @@ def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
     """Start the agents over ssh and merge what they say."""
     from allready.launch.ssh import run_hosts
     from allready.launch.ssh_words import agent_commands, options_from, parse_hosts
+    from allready.messaging.token import secret_from
 
     language = choose_language(args.lang)
     targets = parse_hosts([word.strip() for words in _listed(args.hosts) for word in words.split(",") if word.strip()])
     options = options_from(args, os.environ)
     commands = agent_commands(args, targets)
+    secret = secret_from(args.token_file, os.environ) or secrets.token_hex(32)
 
     def pass_on(_node: int, stream: str, line: str) -> None:
         target = sys.stderr if stream == "stderr" else sys.stdout
@@ -187,7 +204,9 @@ def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
         sys.stderr.write(f"allready run: {plain(ui(note.key, language, **note.values), most=2000)}\n")
 
     async def follow() -> int:
-        task = asyncio.ensure_future(run_hosts(commands, targets, options, on_line=pass_on, on_note=write))
+        task = asyncio.ensure_future(
+            run_hosts(commands, targets, options, secret=secret, on_line=pass_on, on_note=write)
+        )
         with interrupts.cancelling(task.cancel):
             try:
                 return int(await task)

@@ -75,6 +75,10 @@ class RunShow:
         if self._is_narrating:
             self._is_narrating = False
             self.narrator.close()
+            if self._request.end_with_stdin:
+                from allready.launch.ssh import announce_begin
+
+                announce_begin()
 
     def say(self, note: Note) -> None:
         """A line of ours that stays."""

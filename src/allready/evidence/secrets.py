@@ -7,7 +7,7 @@ Long hexadecimal words stay, unlike in facts of the environment: in logs they ar
 import functools
 import operator
 import re
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec.structs
 
@@ -41,8 +41,9 @@ _NAMED = re.compile(
     rf"(?P<flag_is>=|\s+|['\"],\s*(?=['\"]))(?P<flag_value>(?!-){_VALUE})"
     # A name in code, JSON, YAML or a URL: token="value", 'api_key': 'value', ?access_token=value
     r"|(?<![A-Za-z0-9])(?P<name>(?:[A-Za-z0-9]+[_.-]){0,8}"
-    r"(?i:token|secret|password|passwd|passphrase|x-amz-(?:signature|credential|security-token)"
-    r"|(?:api|access|secret|private|auth|account)[ _-]?key))"
+    r"(?:(?i:token|secret|password|passwd|passphrase|x-amz-(?:signature|credential|security-token)"
+    r"|(?:api|shared[ _-]?access|access|secret|private|auth|account)[ _-]?key)"
+    r"|[a-z][A-Za-z0-9]{0,40}?(?:Token|Secret|Password|Passwd|Passphrase|(?:Api|Access|Secret|Private|Auth)Key)))"
     rf"(?P<name_is>[\"']?\s?(?:=|:)\s?)(?P<name_value>{_VALUE})"
 )
 _NAMED_HINTS = (
@@ -51,25 +52,80 @@ _NAMED_HINTS = (
 )  # fmt: skip
 """In small letters; a text without any has nothing that `_NAMED` finds.  A search for each is ten times as fast."""
 
-_SHAPES = re.compile(
-    r"(?P<url>(?<=://)[^/\s@\"'<>]{1,512}(?=@))"
-    r"|(?i:(?<=bearer )|(?<=authorization: basic ))[A-Za-z0-9._~+/=-]{8,}"
-    r"|-----BEGIN[A-Z ]{0,40}PRIVATE KEY-----.*"
-    r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
-    r"|\b(?:hf|api_org)_[A-Za-z0-9]{24,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}"
-    r"|\bglpat-[A-Za-z0-9_-]{16,}|\bxox[abprs]-[A-Za-z0-9-]{12,}|\bnvapi-[A-Za-z0-9_-]{20,}|\bwandb_v1_[A-Za-z0-9_]{16,}"
-    r"|\bpypi-[A-Za-z0-9_-]{24,}|\bsk-(?=[A-Za-z_-]{0,40}[0-9])[A-Za-z0-9_-]{20,}|\bAIza[0-9A-Za-z_-]{30,}"
-    r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_.-]{10,}"
-    r"|(?<![A-Za-z0-9_.])(?P<key>key\s?=\s?[\"'])[A-Za-z0-9_+/-]{24,}=*",
-    re.DOTALL,
+
+class _Family(NamedTuple):
+    """Shapes, and words in small letters of which a text with one of the shapes has at least one."""
+
+    hints: tuple[str, ...]
+    shapes: re.Pattern[str]
+
+
+def _family(hints: str, *shapes: str) -> _Family:
+    return _Family(tuple(hints.split("|")), re.compile("|".join(shapes), re.DOTALL))
+
+
+_FAMILIES = (
+    _family("://", r"(?P<url>(?<=://)[^/\s@\"'<>]{1,512}(?=@))"),
+    _family(
+        "key",
+        r"-----BEGIN[A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*",
+        r"\bAGE-SECRET-KEY-1[A-Z0-9]{20,}",
+        r"(?<![A-Za-z0-9_.])(?P<key>key\s?=\s?[\"'])[A-Za-z0-9_+/-]{24,}=*",
+        r"\bkey-[a-f0-9]{32}\b",
+    ),
+    _family(
+        "bearer |authorization: |pwd=|wandb login| -u |machine ",
+        r"(?i:(?<=bearer )|(?<=authorization: basic ))[A-Za-z0-9._~+/=-]{8,}",
+        r"(?i:(?<=authorization: token )|(?<=authorization: apikey ))\S{8,}",
+        r"(?i:(?<=;pwd=)|(?<=; pwd=))[^;\s\"']+",
+        r"(?i:(?<=wandb login )|(?<=wandb login --relogin ))[A-Za-z0-9_-]{20,}",
+        r"(?<= -u )(?![0-9]+:[0-9]+(?:\s|$))[^\s:'\"]{1,128}:[^\s'\"]{1,512}",
+        r"(?<=\bmachine )\S{1,255}\s{1,20}login\s{1,20}\S{1,255}\s{1,20}password\s{1,20}\S{1,512}",
+    ),
+    _family(  # Amazon's secret key is known by the access key before it
+        "akia|asia|abia|acca",
+        r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b"
+        r"(?:[^A-Za-z0-9/+\n]{1,12}(?:[A-Za-z_]{1,40}[^A-Za-z0-9/+\n]{1,6})?[A-Za-z0-9/+]{40}\b)?",
+    ),
+    _family(
+        "aiza|ya29.|gocspx-|1//0|sig=|signature=|q~|ltai",
+        r"\bAIza[0-9A-Za-z_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}|\bGOCSPX-[A-Za-z0-9_-]{20,}|\b1//0[A-Za-z0-9_-]{30,}",
+        r"(?i:(?<=[?&;]sig=)|(?<=[?&]signature=)|(?<=x-goog-signature=))[A-Za-z0-9%+/=_-]{10,}",
+        r"(?<![\w~.-])[\w~.-]{3}[0-9]Q~[\w~.-]{31,34}|\bLTAI[A-Za-z0-9]{12,20}\b",
+    ),
+    _family(
+        "_v1_|hrku-|fm1_|fm2_|sbp_|pscale_|.atlasv1.|pul-",
+        r"\bdo[opr]_v1_[a-f0-9]{32,}|\bwandb_v1_[A-Za-z0-9_]{16,}|\bHRKU-[A-Za-z0-9_-]{20,}",
+        r"\bfm[12]_[A-Za-z0-9+/=_-]{30,}|\bsbp_[a-f0-9]{32,}|\bpscale_[a-z]{2,5}_[A-Za-z0-9_.-]{20,}",
+        r"\b[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_-]{40,}|\bpul-[a-f0-9]{40}\b",
+    ),
+    _family(
+        "ghp_|gho_|ghu_|ghs_|ghr_|github_pat_|gl|pypi-|npm_|rubygems_|cio|dckr_|atbb|atatt3",
+        r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}",
+        r"\bgl(?:pat|dt|rtr?|ft|cbt|ptt|soat|agent|imt|ffct|oas|wt)-[A-Za-z0-9_.-]{16,}",
+        r"\bglsa_[A-Za-z0-9]{20,}_[a-f0-9]{8}|\bglc_[A-Za-z0-9+/=]{20,}",
+        r"\bpypi-[A-Za-z0-9_-]{24,}|\bnpm_[A-Za-z0-9]{30,}|\brubygems_[a-f0-9]{32,}|\bcio[A-Za-z0-9]{32}\b",
+        r"\bdckr_[a-z]{3}_[A-Za-z0-9_-]{20,}|\bATBB[A-Za-z0-9]{20,}|\bATATT3[A-Za-z0-9_=-]{20,}",
+    ),
+    _family(
+        "hf_|api_org_|nvapi-|sk-|gsk_|xai-|pplx-|r8_|kgat_|dapi|eyj",
+        r"\b(?:hf|api_org)_[A-Za-z0-9]{24,}|\bnvapi-[A-Za-z0-9_-]{20,}|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_.-]{10,}",
+        r"\bsk-(?=[A-Za-z_-]{0,40}[0-9])[A-Za-z0-9_-]{20,}|\bgsk_[A-Za-z0-9]{30,}|\bxai-[A-Za-z0-9]{30,}",
+        r"\bpplx-[A-Za-z0-9]{30,}|\br8_[A-Za-z0-9]{30,}|\bKGAT_[A-Za-z0-9]{20,}|\bdapi[a-f0-9]{32}(?:-[0-9])?\b",
+    ),
+    _family(
+        "xox|xapp-|hooks.slack.com|/api/webhooks/|webhook.office.com|k_live_|k_test_|whsec_|sg.|hvs.|hvb.|hvr.|nrak-|sntry"
+        "|lin_api_|ntn_|sk|:aa|dp.|shp|sq0",
+        r"\bxox[abeprs]-[A-Za-z0-9-]{12,}|\bxoxe\.[A-Za-z0-9.-]{12,}|\bxapp-[0-9]-[A-Za-z0-9-]{20,}",
+        r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/\S+|(?<=/api/webhooks/)[0-9]+/[\w-]+",
+        r"(?<=webhook\.office\.com/)\S+",
+        r"\b[rsp]k_(?:live|test)_[A-Za-z0-9]{10,}|\bwhsec_[A-Za-z0-9+/=]{20,}|\bSG\.[\w-]{16,}\.[\w-]{16,}",
+        r"\bhv[sbr]\.[A-Za-z0-9_-]{20,}|\bNRAK-[A-Z0-9]{20,}|\bsntry[su]_[A-Za-z0-9+/=_-]{20,}",
+        r"\blin_api_[A-Za-z0-9]{20,}|\bntn_[A-Za-z0-9]{30,}|\bSK[a-f0-9]{32}\b|\b[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}",
+        r"\bdp\.[a-z]{2,5}\.[A-Za-z0-9]{30,}|\bshp[a-z]{2}_[a-fA-F0-9]{32}\b|\bsq0[a-z]{3}-[A-Za-z0-9_-]{20,}",
+    ),
 )
-
-
-_SHAPE_HINTS = (
-    "://", "bearer ", "basic ", "-----begin", "akia", "asia", "hf_", "api_org_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
-    "github_pat_", "glpat-", "xox", "nvapi-", "wandb_v1_", "pypi-", "sk-", "aiza", "eyj", "key",
-)  # fmt: skip
-"""The same for `_SHAPES`."""
+"""Shapes of tokens that are known without a name before them, by where they are used."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -90,8 +146,9 @@ def masked(text: str) -> str:
     is_plain = text.isascii()  # else a letter that is no ASCII may stand for one that is
     if not is_plain or _has_one(_NAMED_HINTS, small):
         text = _NAMED.sub(_without_value, text)
-    if not is_plain or _has_one(_SHAPE_HINTS, small):
-        text = _SHAPES.sub(_without_shape, text)
+    for family in _FAMILIES:
+        if not is_plain or _has_one(family.hints, small):
+            text = family.shapes.sub(_without_shape, text)
     return text
 
 
@@ -176,4 +233,4 @@ def _without_value(match: re.Match[str]) -> str:
 
 
 def _without_shape(match: re.Match[str]) -> str:
-    return (match["key"] or "") + REDACTED
+    return (match.groupdict().get("key") or "") + REDACTED

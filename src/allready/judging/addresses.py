@@ -5,7 +5,7 @@ import ipaddress
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from allready.model import Caller, FirewallFacts, LaunchFacts, MasterContactFacts, NetFacts, RollCall
+from allready.model import Caller, FirewallFacts, LaunchFacts, MasterContactFacts, NetFacts, RollCall, TokenGap
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -171,8 +171,9 @@ def half_open_callers(roll: RollCall) -> tuple[tuple[int, ...], tuple[Caller, ..
 
 
 def unseen_nodes(roll: RollCall) -> tuple[int, ...]:
-    """Missing nodes that neither claimed their rank nor sent a datagram."""
-    known = {*datagram_callers(roll), *(c.node_rank for c in roll.claims)}
+    """Missing nodes that neither claimed their rank nor sent a datagram, nor came without the job's token."""
+    outside = (c.node_rank for c in roll.callers if TokenGap.of(c.kind) is not None)
+    known = {*datagram_callers(roll), *(c.node_rank for c in roll.claims), *outside}
     return tuple(r for r in roll.missing if r not in known)
 
 

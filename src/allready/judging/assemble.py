@@ -17,7 +17,9 @@ from allready.evidence.stacks import describe, kind_of_thread
 from allready.judging.attempts import Attempts, find_attempts, settle_attempts
 from allready.judging.calls import compare_dumps, compare_operations
 from allready.judging.ends import ended_well, merge_deaths
+from allready.judging.last_calls import with_last_calls
 from allready.judging.roles import settle
+from allready.judging.turns import kept_turns
 from allready.judging.values import grouped
 from allready.judging.watchdog_calls import watchdog_mismatches
 from allready.model import Death, Event, ProcessStack, RunEvidence, World, WorldNode
@@ -79,13 +81,14 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         sources=tuple(r.source for r in readings),
         events=_thinned(sorted(settled, key=_when)),
         processes=identities.processes,
-        progress=(*flight.progress, *spoken, *ras_progress(answers, identities), *operations.progress),
+        progress=(*in_dumps.progress, *spoken, *ras_progress(answers, identities), *operations.progress),
         mismatches=(*in_dumps.mismatches, *in_logs.mismatches, *watchdog_mismatches(spoken, settled)),
         deaths=deaths,
         stacks=tuple(_described(s, identities) for r in readings for s in r.stacks),
         lags=(*in_dumps.lags, *in_logs.lags, *inspector_lags([i for r in readings for i in r.inspections])),
         clocks=clock_offsets(dumps, identities.processes, identities.node_key_of_rank, identities.node_numbers),
         iterations=in_logs.iterations,
+        turns=kept_turns(flight.groups),
         benches=benches,
         notes=tuple(flight.notes),
         expected_ranks=expected,
@@ -96,6 +99,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         kinds=frozenset(r.source.kind for r in readings if r.source.num_understood or r.dumps or r.ras or r.stacks),
         last_time_s=max((t for r in readings for t in (r.source.last_time_s,) if t is not None), default=None),
     )
+    run = with_last_calls(run, flight.groups)
     return run if since_s is None else _since(run, since_s)
 
 

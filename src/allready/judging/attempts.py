@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from allready.model import Death, Event, FaultClass, Role, Severity
 from allready.signatures import load
+from allready.signatures.watchdog import TIMEOUTS
 
 SECOND_S = 1.0
 MAX_LAST_LINES = 20
@@ -131,7 +132,7 @@ def _states_a_fault(event: Event) -> bool:
         return False
     if event.role is Role.ROOT:
         return signature.fault_class not in NEVER_WENT
-    return event.signature in {"torch.watchdog_timeout", "torch.blocking_wait_timeout", "gloo.recv_timeout"}
+    return event.signature in TIMEOUTS | {"torch.blocking_wait_timeout", "gloo.recv_timeout"}
 
 
 def _never_went(event: Event) -> bool:

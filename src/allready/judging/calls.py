@@ -7,10 +7,10 @@ from allready.evidence.operations import OperationsJoin
 from allready.judging.coll_calls import first_mismatch
 from allready.judging.coll_lag import lag_of as lag_of_streams
 from allready.judging.coll_pairs import pair_mismatches
-from allready.judging.flight_calls import mismatches_of
+from allready.judging.flight_calls import mismatches_of, with_iterations
 from allready.judging.flight_lag import lag_of as lag_of_dumps
 from allready.judging.iterations import count_iterations
-from allready.model import Iterations, Lag, Mismatch
+from allready.model import GroupProgress, Iterations, Lag, Mismatch
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +19,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     mismatches: tuple[Mismatch, ...] = ()
     lags: tuple[Lag, ...] = ()
     iterations: Iterations | None = None
+    progress: tuple[GroupProgress, ...] = ()
 
 
 def compare_dumps(found: FlightJoin) -> Compared:
@@ -28,7 +29,12 @@ def compare_dumps(found: FlightJoin) -> Compared:
     for group, tracks in found.groups:
         mismatches += [*mismatches_of(group, tracks), *found.unmet[group.title]]
         lags.append(lag_of_dumps(group, {r: t for r, t in tracks.items() if not t.dump.is_cut}))
-    return Compared(mismatches=tuple(mismatches), lags=tuple(lag for lag in lags if lag is not None))
+    by_title = {group.title: tracks for group, tracks in found.groups}
+    return Compared(
+        mismatches=tuple(mismatches),
+        lags=tuple(lag for lag in lags if lag is not None),
+        progress=tuple(with_iterations(p, by_title.get(p.group, {})) for p in found.progress),
+    )
 
 
 def compare_operations(found: OperationsJoin, *, marker: str = "iteration") -> Compared:

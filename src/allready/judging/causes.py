@@ -7,6 +7,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_grave_root, who
 from allready.model import Culprits, Death, Evidence, Hit, Role, RunEvidence, clock_time
 from allready.signatures import of_line
+from allready.signatures.watchdog import TIMEOUTS
 
 SAME_MOMENT_S = 2.0
 """Deaths this close to the first are told together: launchers write whole seconds."""
@@ -24,7 +25,7 @@ def causes(case: Analysis) -> tuple[Death, ...]:
         (
             e.time_s
             for e in run.events
-            if e.signature == "torch.watchdog_timeout" and e.role is not Role.CASCADE and e.time_s is not None
+            if e.signature in TIMEOUTS and e.role is not Role.CASCADE and e.time_s is not None
         ),
         default=None,
     )

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
 from allready.model import BenchRun, Death, Event, ProcessRecord
+from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 SAME_DEATH_S = 120.0
 """Two reports of one rank's end within this time are one death (the agent's table comes after the traceback)."""
@@ -36,9 +37,7 @@ def merge_deaths(
         for e in events
         if e.signature == "elastic.closing_signal" and e.values.get("pid", "").isdecimal()
     }
-    gave_up = [
-        e for e in events if e.signature in {"torch.watchdog_timeout", "torch.async_exception", "torch.heartbeat_abort"}
-    ]
+    gave_up = [e for e in events if e.signature in TIMEOUTS | ERRORS | {"torch.heartbeat_abort"}]
     timed_out = {rank for e in gave_up if (rank := identities.rank(e.origin)) is not None}
     nameless = {e.origin.source for e in gave_up if identities.rank(e.origin) is None}
     thrown = {e.origin.source for e in events if e.signature.startswith("gloo.") and "enforce fail" in e.text}

@@ -4,18 +4,33 @@ from array import array
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from msgspec.structs import replace
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.names import version_of
 from allready.evidence.flight.tracks import ANY, Track, is_own_line, operation_at
 from allready.judging.flight_splits import mismatch_of, other_splits
-from allready.judging.sequence import Codes, Difference, KnownCalls, agree, first_difference, num_different, shift_of
-from allready.model import Mismatch, Operation
+from allready.judging.sequence import (
+    Codes,
+    Difference,
+    KnownCalls,
+    agree,
+    codes_before,
+    first_difference,
+    loop_of,
+    num_different,
+    out_of_turn,
+    shift_of,
+)
+from allready.model import GroupProgress, Mismatch, Operation
+from allready.model.run_evidence import LoopCount
 
 MAX_SHIFT = 64
 """Operations that a rank may have made more or less than the others to be found out by the rest of the sequence."""
 MIN_SITES = 3
 """Call sites that must agree again after a shift: other call sites alone are no fault."""
+MAX_COUNTED = 4
+"""Ranks whose iterations are counted, of those that came least far and of those that came furthest."""
 MAX_RANKS = 64
 """Whose operations a mismatch lists: all that are odd, then others."""
 SIZES_SINCE = (2, 4)
@@ -27,7 +42,7 @@ def mismatches_of(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch]:
     # Before version 2.0 sends and receives take numbers too, which differ between ranks without a fault.
     if any(t.p2p and version_of(t.dump.version) < (2, 0) for t in tracks.values()):
         return []
-    calls = {rank: KnownCalls(t.lo, _codes(t.codes)) for rank, t in tracks.items() if len(t.codes)}
+    calls = calls_of(tracks)
     found = [
         m for m in (_other_call(group, tracks, calls), other_root(group, tracks), other_splits(group, tracks)) if m
     ]
@@ -35,6 +50,37 @@ def mismatches_of(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch]:
         return [min(found, key=lambda m: m.seq)]
     shifted = _other_sites(group, tracks)
     return [shifted] if shifted is not None else _uneven_exchange(group, tracks)
+
+
+def iteration_of(track: Track, seq: int) -> LoopCount | None:
+    """The iteration to which a member's call belongs; None where its calls do not repeat.
+
+    They count from the first call of the loop, where the ring goes back to the group's first.
+    """
+    before = _codes(track.codes)[: max(0, seq - track.lo)]
+    loop = loop_of(before)
+    if loop is None:
+        return None
+    is_whole = track.lo <= 1
+    return LoopCount((len(before) - loop.begin if is_whole else seq - 1) // loop.period + 1, is_whole)
+
+
+def with_iterations(progress: GroupProgress, tracks: Mapping[int, Track]) -> GroupProgress:
+    """In which iterations members are: the few that came least far, and some of the others."""
+    reached = sorted((p.enqueued, rank) for rank, p in progress.positions.items() if rank in tracks)
+    if not reached or reached[0][0] == reached[-1][0]:
+        return progress
+    shown = {rank for _, rank in (*reached[:MAX_COUNTED], *reached[-MAX_COUNTED:])}
+    positions = {
+        rank: replace(p, iteration=iteration_of(tracks[rank], p.enqueued)) if rank in shown else p
+        for rank, p in progress.positions.items()
+    }
+    return replace(progress, positions=positions)
+
+
+def calls_of(tracks: Mapping[int, Track]) -> dict[int, KnownCalls]:
+    """The calls of each member that left any."""
+    return {rank: KnownCalls(t.lo, _codes(t.codes)) for rank, t in tracks.items() if len(t.codes)}
 
 
 def _codes(column: "array[int]") -> Codes:
@@ -46,11 +92,15 @@ def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, K
     found = first_difference(calls, group.dumps)
     if found is None:
         return None
+    late = out_of_turn(codes_before(calls, found.seq), found.codes)
+    if late and not found.odd:
+        found = replace(found, usual=next(c for r, c in found.codes.items() if r not in late), odd=late)
     a, b = found.examples()
     usual, odd = (calls[r].codes(found.seq, calls[r].end) for r in (a, b))
     shift = shift_of(usual, odd, surplus=len(odd) - len(usual), most=MAX_SHIFT)
     operations = _operations(group, tracks, found)
     kind = _kind(operations.values(), operations[a], operations[b]) if {a, b} <= set(operations) else "name"
+    count = iteration_of(tracks[a], found.seq)
     agree_again = shift is None and agree(usual[1:], odd[1:], 1)
     unlike = [track for rank, track in tracks.items() if found.codes.get(rank) != found.codes[b]]
     return mismatch_of(
@@ -59,11 +109,14 @@ def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, K
         seq=found.seq,
         by_rank=operations,
         missing=_missing(tracks, found.seq),
+        iteration=count.number if count is not None and count.is_exact else None,
         num_after=num_different(usual, odd),
         odd=found.odd,
         shift=shift if found.odd or shift is None else abs(shift),
         track=tracks[b],
+        is_out_of_turn=bool(late) and late == found.odd,
         is_same_call=kind != "name"
+        and late != found.odd
         and (agree_again or (kind == "dtype" and is_own_line(tracks[b], found.seq, unlike))),
     )
 

@@ -1,6 +1,6 @@
 """What explains a hang: one decision, read as a list of named cases, of a running job and of what a run left."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import chain
 
@@ -27,6 +27,7 @@ from allready.judging.stall_files import stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process
 from allready.judging.waits import Wait, WaitSnapshot, snapshots
 from allready.model import Absence, Confidence, FaultClass, Live, Operation, RunEvidence
+from allready.signatures.watchdog import ERRORS
 
 RAS_SILENT = {Absence.UNRESPONSIVE, Absence.DEAD}
 """What RAS says of processes that did not answer it."""
@@ -160,9 +161,10 @@ def _left_first(case: Analysis) -> HangBlame | None:
     found = tuple(stall_of_process(case, r) for r in well)
     ended = [c.began_s for c in found if c.began_s is not None]
     first_lost = min((t for t in lost.values() if t is not None), default=None)
-    if ended and first_lost is not None and min(ended) > first_lost:
-        return None  # they had lost a rank before
     wait = next((w for r in well for s in case.of(snapshots) for w in s.waits_for(r)), None)
+    wait = wait or _missed(run, well, lost)
+    if wait is None and ended and first_lost is not None and min(ended) > first_lost:
+        return None  # they had lost a rank before
     return HangBlame(
         kind=HangKind.LATE,
         ranks=tuple(well),
@@ -172,6 +174,32 @@ def _left_first(case: Analysis) -> HangBlame | None:
         began_s=max(ended, default=None),
         for_s=AFTER_AN_END_S,
     )
+
+
+def _missed(run: RunEvidence, left: Sequence[int], lost: Iterable[int]) -> Wait | None:
+    """The operation that all who were left alone ended in, and that those who left had not called."""
+    waiting = tuple(sorted(lost))
+    for progress in run.progress:
+        known = [progress.positions.get(r) for r in waiting]
+        gone = [progress.positions.get(r) for r in left]
+        lasts = [p.stuck or p.last for p in known if p is not None]
+        numbers = {o.seq for o in lasts if o is not None}
+        if len(lasts) < len(waiting) or len(numbers) != 1 or None in gone:
+            continue
+        seq = min(numbers)
+        if all(p is not None and p.enqueued < seq for p in gone):
+            operation = max((o for o in lasts if o is not None), key=lambda o: bool(o.site))
+            return Wait(
+                group=progress.group,
+                label=progress.label,
+                source=progress.source,
+                operation=operation,
+                waiting=waiting,
+                behind=tuple(left),
+                unseen=(),
+                progress=progress,
+            )
+    return None
 
 
 def _frozen(case: Analysis) -> HangBlame | None:
@@ -638,7 +666,7 @@ def lost_a_peer(case: Analysis) -> bool:
     ) or any(
         word in (e.values.get("last_error", "") + " " + e.values.get("error", "")).lower()
         for e in case.run.events
-        if e.signature == "torch.async_exception"
+        if e.signature in ERRORS
         for word in CLOSED
     )
 

@@ -40,6 +40,8 @@ class VerdictLatch(Struct):
     is_fault: bool = False
     since_s: float | None = None
     first_s: float | None = None
+    links: tuple[Any, ...] = ()
+    """What has been said of broken paths, in this order: none of it is said again after another."""
 
     def take(
         self, findings: Sequence[Finding], *, wall_s: float, visible_s: Mapping[Layer | None, float] | None = None
@@ -59,6 +61,8 @@ class VerdictLatch(Struct):
                 self.clear()
             return
         is_known_better = fault is not None and self._is_known_better(fault, findings, wall_s)
+        if self._goes_back_to(new):
+            return
         if self.finding is None or is_known_better or self._gives_way_to(new, is_fault=fault is not None):
             self._set(new, wall_s, visible_s or {}, is_fault=fault is not None)
 
@@ -74,6 +78,19 @@ class VerdictLatch(Struct):
         self.first_s = wall_s if self.first_s is None or not self.is_fault else self.first_s
         self.verdict = verdict_from(new, detected=datetime.fromtimestamp(since_s, UTC), detect_s=detect_s)
         self.finding, self.is_fault, self.since_s = new, is_fault, since_s
+        if is_fault and self._layer(new) is Layer.LINK and key_of(new) not in self.links:
+            self.links = (*self.links, key_of(new))
+
+    def _goes_back_to(self, new: Finding) -> bool:
+        """Whether it is what was said of the same broken path before it was known better."""
+        old = self.finding
+        return (
+            old is not None
+            and self.is_fault
+            and self._layer(old) is self._layer(new) is Layer.LINK
+            and key_of(new) != key_of(old)
+            and key_of(new) in self.links
+        )
 
     def _layer(self, finding: Finding) -> Layer:
         return self.rules[finding.code].layer
@@ -117,6 +134,7 @@ class VerdictLatch(Struct):
         """Nothing stands any more."""
         self.verdict = self.finding = self.since_s = self.first_s = None
         self.is_fault = False
+        self.links = ()
 
     @property
     def lasts(self) -> bool:

@@ -139,13 +139,18 @@ def _blocked_s(live: Live, rank: int) -> float | None:
         one = next((r for r in word.ranks if r.rank == rank), None)
         if one is None or one.main_cpu_s is None or word.attempt != newest.attempt or one.pid != status.pid:
             break
-        if used - one.main_cpu_s > BLOCKED_SHARE * (newest.time_s - word.time_s) + BLOCKED_MIN_S:
+        if not rests(used - one.main_cpu_s, newest.time_s - word.time_s):
             share = (used - one.main_cpu_s) / max(newest.time_s - word.time_s, 0.1)
             if share > WORKS_SHARE:
                 return None
             break
         begin = word.time_s
-    return newest.time_s - begin + age_s(live, node)
+    return newest.time_s - min(begin, live.rested_s.get(rank, begin)) + age_s(live, node)
+
+
+def rests(used_s: float, span_s: float) -> bool:
+    """Whether a thread that used so much processor time in a span was blocked all of it."""
+    return used_s <= BLOCKED_SHARE * span_s + BLOCKED_MIN_S
 
 
 def place_since_s(live: Live, rank: int) -> float | None:

@@ -18,7 +18,7 @@ _WITH_ROOT = {"broadcast", "reduce", "gather", "scatter", "send", "recv", "?"}
 
 def is_flow(mismatch: Mismatch) -> bool:
     """Some rank made a call more or less, or another call; not the same call with other arguments."""
-    if mismatch.shift:
+    if mismatch.shift or mismatch.is_out_of_turn:
         return True
     if mismatch.kind == "name":
         return True

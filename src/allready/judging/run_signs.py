@@ -9,6 +9,7 @@ from allready.judging.values import grouped
 from allready.model import Confidence, Event, Evidence, Hit, Origin, Role, RunEvidence, Severity, clock_time, ranges
 from allready.model.fill import NOBODY
 from allready.signatures import load
+from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 
 def who(run: RunEvidence, rank_numbers: Iterable[int]) -> str:
@@ -42,7 +43,7 @@ def onset(run: RunEvidence) -> float | None:
     found = []
     for event in run.events:
         ran = event.values.get("ran_ms", "")
-        if event.signature == "torch.watchdog_timeout" and event.time_s is not None and ran.isdecimal():
+        if event.signature in TIMEOUTS and event.time_s is not None and ran.isdecimal():
             found.append(event.time_s - int(ran) / 1000)
     if found:
         return min(found)
@@ -69,10 +70,10 @@ def by_signature(case: Analysis) -> dict[str, tuple[Event, ...]]:
     return grouped((event.signature, event) for event in case.run.events)
 
 
-WAITED = {
-    "torch.watchdog_timeout", "torch.blocking_wait_timeout", "torch.heartbeat_abort", "torch.async_exception",
-    "torch.monitored_barrier", "torch.store_collective_missing", "torch.desync_report", "torch.pg_status",
-    "gloo.recv_timeout", "gloo.closed_after_timeout", "store.wait_timeout", "jax.barrier_timeout", "jax.kv_timeout",
+WAITED = TIMEOUTS | ERRORS | {
+    "torch.blocking_wait_timeout", "torch.heartbeat_abort", "torch.monitored_barrier",
+    "torch.store_collective_missing", "torch.desync_report", "torch.pg_status", "gloo.recv_timeout",
+    "gloo.closed_after_timeout", "store.wait_timeout", "jax.barrier_timeout", "jax.kv_timeout",
     "jax.rendezvous_terminated",
 }  # fmt: skip
 """Signatures of lines by which somebody says that it gave up waiting, or that a collective failed."""

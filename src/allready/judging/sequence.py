@@ -22,6 +22,11 @@ ANY = 0
 CHUNK = 4_096
 """Calls that are compared at once."""
 
+MAX_PERIOD = 256
+MIN_PERIODS = 3
+MIN_REPEATED = 6
+"""Of a loop: the most calls of one iteration, iterations that must be alike, and calls in them."""
+
 
 class Calls(Protocol):
     """One member's calls in one group: equal codes are equal calls."""
@@ -122,6 +127,51 @@ def _first_column(pieces: list[Codes]) -> int | None:
     lowest = np.where(table == ANY, highest, table).min(axis=0)
     differ = np.flatnonzero(lowest != highest)
     return int(differ[0]) if len(differ) else None
+
+
+def codes_before(calls: Mapping[int, Calls], seq: int) -> Codes:
+    """The most that is known of the calls before a number, of any one member."""
+    known = [one for one in calls.values() if one.begin < seq <= one.end]
+    longest = min(known, key=lambda one: one.begin, default=None)
+    return np.array([], dtype=np.int64) if longest is None else longest.codes(longest.begin, seq)
+
+
+class Loop(msgspec.Struct, frozen=True):
+    """Calls that repeat exactly to the end of what is known: from `begin` (a place), `period` calls in an iteration."""
+
+    begin: int
+    period: int
+
+
+def loop_of(known: Codes) -> Loop | None:
+    """The loop that the calls have come to; None where they do not repeat exactly.
+
+    What was called before the loop (other settings of groups, a first check) may come first, as long as the loop makes
+    most of what is known; an operation now and then (an evaluation) is no exact repetition.
+    """
+    for period in range(1, min(MAX_PERIOD, len(known) // MIN_PERIODS) + 1):
+        breaks = np.flatnonzero(known[period:] != known[:-period])
+        begin = int(breaks[-1]) + 1 if len(breaks) else 0
+        if len(known) - begin >= max(MIN_PERIODS * period, MIN_REPEATED, len(known) // 2):
+            return Loop(begin, period)
+    return None
+
+
+def out_of_turn(known: Codes, here: Mapping[int, int]) -> tuple[int, ...]:
+    """Members whose call breaks the loop that all have made so far, where others go on with it.
+
+    Only where the loop has that call as well, at another place: one that it never has may be missing in the others.
+
+    Args:
+        known: calls before, of which all members made the same.
+        here: member -> its next call.
+    """
+    loop = loop_of(known)
+    if loop is None or ANY in here.values():
+        return ()
+    turn = known[-loop.period :]  # the first of these is the next one
+    odd = tuple(sorted(r for r, code in here.items() if code != turn[0]))
+    return odd if len(odd) < len(here) and all(here[r] in turn for r in odd) else ()
 
 
 def shift_of(

@@ -7,9 +7,10 @@ from allready.judging.run_signs import WAITED, evidence
 from allready.judging.stall import BUSY, LEAVING, STUCK, StallCause, StallKind
 from allready.judging.waits import WaitSnapshot
 from allready.model import Absence, Confidence, Death, Event, Evidence, FaultClass, Role, RunEvidence
+from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 CLOSED = {"nccl.peer_closed", "nccl.peer_reset", "gloo.peer_closed"}
-RAISED = {"torch.async_exception"}
+RAISED = ERRORS
 """What torch writes when a connection was lost: no giving up."""
 
 OF_LIBRARY = {"nccl", "kernel", "ras"}
@@ -149,7 +150,7 @@ def peer_ended(case: Analysis) -> bool:
     ):
         return True
     over_s = _over_from(run)
-    timed_out = any(e.signature == "torch.watchdog_timeout" and e.role is not Role.CASCADE for e in run.events)
+    timed_out = any(e.signature in TIMEOUTS and e.role is not Role.CASCADE for e in run.events)
     return any(not timed_out if e.time_s is None else over_s is None or e.time_s < over_s for e in _closings(run))
 
 

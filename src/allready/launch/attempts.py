@@ -8,9 +8,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from allready.evidence.secrets import masked_all
 from allready.launch.outcome import Outcome
 from allready.launch.request import Backoff
 from allready.model import EndCause
+from allready.report.safe import safe_json
 
 RECORD = "attempts.jsonl"
 
@@ -115,7 +117,7 @@ class Attempts:
     def _write(self, attempt: Attempt) -> None:
         if self._path is None:
             return
-        data = msgspec.json.encode(attempt) + b"\n"
+        data = safe_json(msgspec.json.encode(masked_all(attempt))) + b"\n"
         try:
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:

@@ -281,7 +281,7 @@ def _value(flag: Flag, value: Any, what: str) -> Any:
 
 
 _HEADER = re.compile(r"\s*\[(?!\[)(.*)\]\s*(#.*)?")
-_KEY = re.compile(r"""\s*((?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_-]+|\s*\.\s*)+?)\s*=""")
+_KEY = re.compile(r"""\s*+((?:"(?:[^"\\]|\\.)*+"|'[^']*+'|[A-Za-z0-9_-]++|\s*+\.\s*+)++)\s*+=""")  # never goes back
 
 
 def line_of(text: str, keys: tuple[str, ...]) -> int | None:

@@ -21,10 +21,11 @@ from allready.launch.config_model import Settings
 from allready.launch.flag_kinds import KINDS, NCCL_LEVELS
 from allready.launch.flag_table import BY_DEST, FLAGS, GROUPS, TORCHRUN, Flag
 from allready.launch.framework import framework_of
-from allready.launch.layout import DEFAULT_MASTER_PORT, FROM_FALLBACK, Layout, detect, lay_out
+from allready.launch.layout import DEFAULT_MASTER_PORT, FROM_FALLBACK, Layout, lay_out
 from allready.launch.option_sources import OptionSources
 from allready.launch.rendezvous import Rendezvous
 from allready.launch.request import DEFAULT_WAIT_S, Command, RunRequest
+from allready.launch.scheduler_values import detect
 
 DEFAULT_GRACE_S = 30.0
 XPU_DEADLINE_S = 60.0
@@ -143,6 +144,7 @@ def request_from(
         local_addr=options.value("local_addr"),
         wait_s=wait_s,
         sync_dir=_absolute(options.value("sync_dir")),
+        token_file=options.value("token_file"),
         max_restarts=options.value("max_restarts"),
         backoff=options.value("backoff"),
         retry_user_errors=bool(options.value("retry_user_errors")),
@@ -152,6 +154,8 @@ def request_from(
         shown_local_ranks=_shown(options, launch.nproc_per_node),
         nccl_log=options.value("nccl_log") or ("INFO" if subsystems else None),
         nccl_log_subsystems=subsystems,
+        metrics_port=_metrics_port(options),
+        metrics_host=options.value("metrics_host"),
         monitor_interval_s=options.value("monitor_interval"),
         grace_s=_grace(options, environ),
         on_hang=options.value("on_hang"),
@@ -163,10 +167,11 @@ def request_from(
         role=options.value("role"),
         environment=dict(settings.environment),
         preset=options.value("preset"),
-        torchrun=_of_torchrun(options),
+        torchrun=_of_torchrun(options, environ),
         lang=getattr(args, "lang", None) or "en",
         acts=layout.acts,
         local_rank=layout.local_rank,
+        num_tasks=layout.num_tasks,
         log_base=_absolute(log_dir),
         end_with_stdin=bool(args.end_with_stdin),
         sources=_sources(options, sources),
@@ -427,7 +432,14 @@ def _grace(options: OptionSources, environ: Mapping[str, str]) -> float:
     return DEFAULT_GRACE_S
 
 
-def _of_torchrun(options: OptionSources) -> dict[str, str]:
+def _metrics_port(options: OptionSources) -> int | None:
+    port: int | None = options.value("metrics_port")
+    if port is not None and port > 65535:
+        raise UsageError("--metrics-port {metrics_port}: 0 to 65535", metrics_port=port)
+    return port
+
+
+def _of_torchrun(options: OptionSources, environ: Mapping[str, str]) -> dict[str, str]:
     """What only the agent can do something with, by torchrun's names."""
     found = {}
     if options.value("numa_binding"):
@@ -437,6 +449,9 @@ def _of_torchrun(options: OptionSources) -> dict[str, str]:
     for dest in ("redirects", "tee"):  # which streams reach the terminal: `allready.launch.logs`
         if options.value(dest):
             found[dest] = _spelled(BY_DEST[dest], options.value(dest))
+    template = options.value("log_line_prefix_template") or environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
+    if template:
+        found["log_line_prefix_template"] = template
     names = options.value("signals_to_handle")
     if names:
         unknown = [name for name in names if not name.startswith("SIG") or name not in signal.Signals.__members__]

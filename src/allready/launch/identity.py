@@ -1,5 +1,6 @@
 """Which names and addresses this machine has, to find itself in a list of nodes."""
 
+import contextlib
 import ipaddress
 import socket
 from collections.abc import Callable
@@ -57,6 +58,15 @@ def own_identity() -> Identity:
     }
     kept = [text for text in addresses if (found := _address(text)) is not None and not found.is_loopback]
     return Identity(names=(socket.gethostname(),), addresses=tuple(sorted(kept)))
+
+
+def default_address() -> str:
+    """The own address on the way to other networks, "" without one; nothing is sent."""
+    for family, elsewhere in ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1")):
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.connect((elsewhere, 9))
+            return str(sock.getsockname()[0])
+    return ""
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

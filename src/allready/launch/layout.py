@@ -1,13 +1,13 @@
 """From flags and environment to `LaunchFacts`: who am I, how many are we, where is node 0."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from allready.errors import UsageError
-from allready.launch.schedulers import SCHEDULERS, Scheduler, Variable
+from allready.launch.scheduler_values import THIS_MACHINE, Machine, derive_nodes, read_scheduler
+from allready.launch.several_nodes import several_nodes
 from allready.model import LaunchFacts
 
 DEFAULT_MASTER_PORT = 29500  # torchrun's
@@ -17,20 +17,15 @@ FIELDS = ("num_nodes", "node_rank", "nproc_per_node", "master_addr", "master_por
 
 
 class Layout(Struct, frozen=True, kw_only=True):
-    """What this process is to do.  `acts` is False for all but one process per node (srun, mpirun, torchrun)."""
+    """What this process is to do.  `acts` is False for all but one process per node (srun, mpirun, torchrun).
+
+    `num_tasks`: how many processes the launcher started on this node, where it starts them per rank; else 1.
+    """
 
     launch: LaunchFacts
     acts: bool = True
     local_rank: int = 0
-
-
-def detect(environ: Mapping[str, str]) -> Scheduler | None:
-    """The scheduler that started this process, or None."""
-    for scheduler in SCHEDULERS:
-        present = all(environ.get(name, "") != "" for name in scheduler.detect)
-        if present and not any(environ.get(name, "") != "" for name in scheduler.absent):
-            return scheduler
-    return None
+    num_tasks: int = 1
 
 
 def lay_out(
@@ -42,6 +37,7 @@ def lay_out(
     framework: str = "torch",
     fallback: Mapping[str, Any] | None = None,
     by_agreement: bool = False,
+    machine: Machine = THIS_MACHINE,
 ) -> Layout:
     """Decide by flag, then by the scheduler's variables, then by `fallback`, then by default.
 
@@ -57,22 +53,19 @@ def lay_out(
     Raises:
         UsageError: something needed is missing, malformed, out of range or contradictory.
     """
-    scheduler = detect(environ)
-    found, sources = _read(scheduler, environ)
-    values: dict[str, Any] = dict(found)
-    for name, value in flags.items():
-        if value is not None and name in FIELDS:
-            values[name] = value
-            sources[name] = "--" + {"num_nodes": "nnodes"}.get(name, name).replace("_", "-")
-    if scheduler is not None and scheduler.port_shift and sources.get("master_port") == "MASTER_PORT":
-        values["master_port"] += scheduler.port_shift
-        sources["master_port"] = f"MASTER_PORT + {scheduler.port_shift} ({scheduler.name} itself holds MASTER_PORT)"
+    asked = {name: value for name, value in flags.items() if value is not None and name in FIELDS}
+    found = read_scheduler(asked, environ, machine)
+    scheduler, values, sources = found.scheduler, found.values, found.sources
     spare = {name: value for name, value in (fallback or {}).items() if value is not None and name in FIELDS}
     if not {"rank", "world_size"} <= values.keys():
         _fill(values, sources, spare)  # there is nothing to derive from
-    _derive_nodes(values, sources, scheduler)
+    derive_nodes(found)
     _fill(values, sources, spare)
+    if "num_nodes" not in values:
+        _refuse_several(environ, machine)
     num_nodes = values.setdefault("num_nodes", 1)
+    if num_nodes == 1 and sources.get("num_nodes") == "--nnodes" and sources.get("node_rank") != "--node-rank":
+        values["node_rank"] = 0  # this node alone, whatever its place among others is
     if num_nodes > 1 and "node_rank" not in values and not by_agreement:
         raise UsageError(
             "the rank of this node is missing (of {num_nodes} nodes); add --node-rank 0 on node 0, "
@@ -104,7 +97,25 @@ def lay_out(
     _check_ranges(launch)
     local_rank = values.get("local_rank", 0)
     per_rank = scheduler is not None and scheduler.per_rank
-    return Layout(launch=launch, acts=not per_rank or local_rank == 0, local_rank=local_rank)
+    return Layout(
+        launch=launch,
+        acts=not per_rank or local_rank == 0,
+        local_rank=local_rank,
+        num_tasks=found.num_tasks or 1 if per_rank and "local_rank" in values else 1,
+    )
+
+
+def _refuse_several(environ: Mapping[str, str], machine: Machine) -> None:
+    """Nothing that is known gives a number of nodes: then one node is only right where nothing speaks against it."""
+    found = several_nodes(environ, machine.read)
+    if found is not None:
+        raise UsageError(
+            "{name}={value} is set, so this may be one of several nodes, and the variables do not say which; add "
+            "--nnodes {count} --node-rank R --master-addr HOST, or --nnodes 1 for this node alone",
+            name=found.name,
+            value=found.value,
+            count=found.count or "N",
+        )
 
 
 def _fill(values: dict[str, Any], sources: dict[str, str], spare: Mapping[str, Any]) -> None:
@@ -112,73 +123,6 @@ def _fill(values: dict[str, Any], sources: dict[str, str], spare: Mapping[str, A
         if name not in values:
             values[name] = value
             sources[name] = FROM_FALLBACK
-
-
-def _read(scheduler: Scheduler | None, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    values: dict[str, Any] = {}
-    sources: dict[str, str] = {}
-    if scheduler is None:
-        return values, sources
-    for name, variables in scheduler.fields.items():
-        for variable in variables:
-            text = environ.get(variable.name, "").strip()
-            if text:
-                values[name] = _convert(variable, text, environ)
-                sources[name] = variable.name
-                break
-    return values, sources
-
-
-def _convert(variable: Variable, text: str, environ: Mapping[str, str]) -> Any:
-    if variable.kind == "text":
-        return text
-    if variable.kind == "nodelist_first":
-        return first_of_nodelist(text)
-    if variable.kind == "tasks_here":
-        return tasks_on_node(text, int(environ.get("SLURM_NODEID", "0") or 0))
-    if variable.kind == "port_of_id":
-        digits = re.sub(r"\D", "", text) or "0"
-        return 20000 + int(digits) % 10000
-    head, _, tail = text.partition(":")
-    if variable.name == "PET_NNODES" and tail:
-        # torchrun's elastic form MIN:MAX; a roll call needs one number.
-        if head != tail:
-            raise UsageError(
-                "PET_NNODES={text} is a range; give the number of nodes to expect: --nnodes {tail}",
-                text=text,
-                tail=tail,
-            )
-        text = head
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError("{name}={text!r} is not a number", name=variable.name, text=text) from None
-
-
-def _derive_nodes(values: dict[str, Any], sources: dict[str, str], scheduler: Scheduler | None) -> None:
-    """Work out node count and node rank from ranks, where only those are known (MPI, plain variables)."""
-    rank, world, local, nproc = (values.get(k) for k in ("rank", "world_size", "local_rank", "nproc_per_node"))
-    if not (isinstance(rank, int) and isinstance(world, int) and isinstance(nproc, int)) or nproc < 1:
-        if scheduler is not None and "num_nodes" not in values and "num_nodes" in scheduler.help:
-            raise UsageError(scheduler.help["num_nodes"])
-        return
-    uniform = world % nproc == 0 and (local is None or rank % nproc == local)
-    for name, value in (("num_nodes", world // nproc), ("node_rank", rank // nproc)):
-        if name in values:
-            continue
-        if not uniform:
-            raise UsageError(
-                "rank {rank} of {world} with {nproc} here as local rank {local}: the ranks are not placed "
-                "node by node in equal numbers, so the {what} cannot be worked out; add --nnodes and "
-                "--node-rank",
-                rank=rank,
-                world=world,
-                nproc=nproc,
-                local=local,
-                what=name.replace("_", " "),
-            )
-        values[name] = value
-        sources[name] = f"{sources['rank']} and {sources['nproc_per_node']}"
 
 
 def _nproc(asked: Any, devices: tuple[str, ...], count_gpus: Callable[[], int], num_nodes: int) -> int:
@@ -221,35 +165,3 @@ def _check_ranges(launch: LaunchFacts) -> None:
         )
     if not 1 <= launch.master_port <= 65535:
         raise UsageError("--master-port {master_port}: 1 to 65535", master_port=launch.master_port)
-
-
-def first_of_nodelist(text: str) -> str:
-    """First host of a Slurm node list: `gpu[003-007,11],login1` gives gpu003."""
-    match = re.match(r"^([^\[\],\s]*)(?:\[([^\]]+)\])?([^\[\],\s]*)(?=,|\[|$)", text)
-    if not match or not match.group(0):
-        raise UsageError("not a Slurm node list: {text!r}", text=text)
-    prefix, inside, suffix = match.groups()
-    first = re.split(r"[,-]", inside)[0] if inside else ""
-    rest = text[match.end() :]
-    if rest.startswith("["):  # several dimensions: rack[1-2]node[3-4]
-        return prefix + first + first_of_nodelist(suffix + rest)
-    return prefix + first + suffix
-
-
-def tasks_on_node(text: str, node_rank: int) -> int:
-    """Slurm's tasks per node, `2(x3),1`, at place `node_rank`."""
-    place = 0
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
-        if not match:
-            raise UsageError("not Slurm's tasks per node: {text!r}", text=text)
-        count, repeat = int(match.group(1)), int(match.group(2) or 1)
-        place += repeat
-        if node_rank < place:
-            return count
-    raise UsageError(
-        "Slurm's tasks per node {text!r} name {place} nodes, this is node {node_rank}",
-        text=text,
-        place=place,
-        node_rank=node_rank,
-    )

@@ -5,10 +5,12 @@ at most once a second; of a line without an end what there is, after a second; o
 """
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntFlag
 from pathlib import Path
+from string import Template
 
 from msgspec import Struct
 
@@ -227,3 +229,16 @@ def prefixes(node_rank: int, ranks: Iterable[int], *, num_nodes: int = 1) -> dic
     width = max((len(str(r)) for r in ranks), default=1)
     node = f"node{node_rank} " if num_nodes > 1 else ""
     return {r: f"[{node}rank{r}]{' ' * (width - len(str(r)))} ".encode() for r in ranks}
+
+
+def templated(template: str, role: str, local_ranks: Mapping[int, int]) -> dict[int, bytes]:
+    """The same by torchrun's template; what is no macro of it stays as it is written.
+
+    Args:
+        local_ranks: rank -> local rank.
+    """
+    words = {"role_name": role, "hostname": socket.gethostname()}
+    return {
+        rank: Template(template).safe_substitute(words, rank=rank, local_rank=local).encode()
+        for rank, local in local_ranks.items()
+    }

@@ -16,6 +16,7 @@ from allready.launch.request import Command, Note
 from allready.launch.workers import Worker, WorkerGroup
 from allready.model import ProcessEnd
 from allready.proc.exec_shim import shim_command
+from allready.proc.process import read_regular
 
 SIGNALS_TO_HANDLE = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 ERROR_FILE = "error.json"
@@ -58,6 +59,7 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
     rank_env: Mapping[int, Mapping[str, str]] = {}
     split: frozenset[int] = frozenset()
     copies: Mapping[int, Mapping[str, Path]] = {}
+    rank_cpus: Sequence[Sequence[int]] = ()  # by local rank; empty: all use those of this process
     virtual_local_rank: bool = False  # torchrun's flag: every rank is local rank 0 of the one GPU that it sees
     monitor_interval_s: float = 0.1
     grace_s: float = 30.0
@@ -124,6 +126,7 @@ def workers_of(plan: AttemptPlan, environs: Sequence[Mapping[str, str]]) -> list
             log_dir=plan.log_dirs[local_rank],
             split=local_rank in plan.split,
             copies=plan.copies.get(local_rank, {}),
+            cpus=frozenset(plan.rank_cpus[local_rank]) if local_rank < len(plan.rank_cpus) else frozenset(),
         )
         for local_rank in range(plan.nproc_per_node)
     ]
@@ -235,9 +238,7 @@ def read_errors(plan: AttemptPlan) -> dict[int, str]:
     """Rank -> the content of its error file, if it wrote one."""
     found = {}
     for local_rank in range(plan.nproc_per_node):
-        try:
-            with error_file(plan, local_rank).open("rb") as file:
-                found[plan.first_rank + local_rank] = file.read(_MAX_ERROR_BYTES).decode("utf-8", "replace")
-        except OSError:
-            continue
+        data = read_regular(error_file(plan, local_rank), _MAX_ERROR_BYTES)
+        if data is not None:
+            found[plan.first_rank + local_rank] = data.decode("utf-8", "replace")
     return found

@@ -1,10 +1,10 @@
 """Where the nodes meet, from torchrun's rendezvous flags."""
 
-import re
 from collections.abc import Mapping
 
 from allready.errors import UsageError
 from allready.launch.flag_kinds import seconds
+from allready.launch.host_lists import split_endpoint
 from allready.launch.option_sources import OptionSources
 
 BACKENDS = ("static", "c10d")
@@ -57,21 +57,6 @@ class Rendezvous:
         unknown = sorted(set(conf) - _UNDERSTOOD)
         if unknown:
             options.note("rdzv_conf_unused", keys=", ".join(unknown))
-
-
-def split_endpoint(text: str, source: str = "--rdzv-endpoint") -> tuple[str, int | None]:
-    """`host`, `host:port`, `[::1]:port`, `[::1]`, `::1` as (host, port or None)."""
-    word = text.strip()
-    match = re.fullmatch(r"\[([0-9A-Za-z:.%_-]+)\](?::(\d{1,5}))?|([^\s:\[\]/,]+)(?::(\d{1,5}))?", word)
-    if match:
-        port = match[2] or match[4]
-        if port is None or int(port) <= 65535:
-            return match[1] or match[3], int(port) if port else None
-    elif word.count(":") > 1 and re.fullmatch(r"[0-9A-Fa-f:.]+(%[0-9A-Za-z._-]+)?", word):
-        return word, None
-    raise UsageError(
-        "{source} {text!r}: write HOST:PORT, for example gpu01:29500 or [fd00::1]:29500", source=source, text=text
-    )
 
 
 def _truth(conf: Mapping[str, str], key: str) -> bool | None:

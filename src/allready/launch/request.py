@@ -81,6 +81,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     local_addr: str | None = None
     wait_s: float = DEFAULT_WAIT_S
     sync_dir: str | None = None
+    token_file: str | None = None  # its path; the token itself is in no request
     max_restarts: int = 0
     backoff: Backoff = Backoff()
     retry_user_errors: bool = False
@@ -90,6 +91,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     shown_local_ranks: tuple[int, ...] = ()  # torchrun's --local-ranks-filter; empty: all
     nccl_log: str | None = None  # level: "INFO", "WARN"; None: as the environment has it
     nccl_log_subsystems: str | None = None
+    metrics_port: int | None = None  # 0: any free port; None: no metrics
+    metrics_host: str = "127.0.0.1"
     monitor_interval_s: float = 0.1
     grace_s: float = 30.0  # between SIGTERM and SIGKILL
     on_hang: str = "report"
@@ -105,6 +108,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     lang: str = "en"
     acts: bool = True  # False: started once per rank (srun, mpirun), and this is not the task that acts for its node
     local_rank: int = 0  # of this task, where it was started once per rank
+    num_tasks: int = 1  # that were started so on this node
+    rank_cpus: tuple[tuple[int, ...], ...] = ()  # by local rank, where the launcher bound each; empty: as this process
     log_base: str | None = None  # torchrun's --log-dir: the folder in which JOB-TIME is made, if no report_dir is given
     end_with_stdin: bool = False  # end the job when standard input closes (started over ssh)
     sources: dict[str, str] = {}  # field -> flag, variable or FILE:LINE that decided it

@@ -3,15 +3,28 @@
 A table maps our fields to the variables that may hold them, best first.  `kind` is how to read the value:
 
     int            a decimal number
+    number         a decimal number, not set where it is 0
     text           as it stands
+    endpoint_host, endpoint_port: the parts of torchrun's HOST:PORT
+    before_hash    what stands before a "#"
+    first_word     the first of several words
     nodelist_first the first host of a Slurm node list
     tasks_here     Slurm's "2(x3),1" at the place of this node
     port_of_id     a port derived from a job id, equal on all nodes of the job and different for most others
 
+`Scheduler.hosts` are lists of the job's nodes, of which the number of nodes, the place of this one and node 0 follow:
+
+    nodelist       Slurm's gpu[003-007,11]
+    words          host host ..., one for each slot
+    pairs          host slots host slots ...
+    file           the path of a file with a host in each line, one for each slot
+
 Sources: torch/distributed/run.py and torch/distributed/argparse_util.py (PET_*); Slurm's srun manual, "OUTPUT
 ENVIRONMENT VARIABLES"; Open MPI's mpirun manual; MPICH's hydra and Intel MPI's developer guide; Kubernetes
 "Indexed Job" (JOB_COMPLETION_INDEX); the Kubeflow training operator (PyTorchJob sets the PET_ variables and, for the
-whole pod, RANK = index of the pod, WORLD_SIZE = number of pods).
+whole pod, RANK = index of the pod, WORLD_SIZE = number of pods); LeaderWorkerSet (LWS_*); SkyPilot "Distributed
+multi-node jobs" (SKYPILOT_*); AWS Batch "Multi-node parallel jobs"; OpenPBS' and Torque's qsub manual; LSF's
+"Environment variable reference" (LSB_*).
 """
 
 from msgspec import Struct
@@ -30,6 +43,10 @@ class Scheduler(Struct, frozen=True, kw_only=True):
     `detect`: all of these variables must be set.  `absent`: none of these may be.  `fields`: our field -> variables,
     the first that is set wins.  `per_rank`: processes are started per rank, so that only local rank 0 may act for its
     node.  `port_shift`: added to the port where the scheduler's own store holds the one it announces.
+    `hosts`: see above.  `main_node`: the variable with the index of the node that coordinates, if that need not be 0;
+    it has no variable with its own address.
+    `step`: one of these is set where the scheduler started the command on all nodes; without them only the first
+    node's shell runs it, and `start` is what to put before it.
     """
 
     name: str
@@ -38,6 +55,10 @@ class Scheduler(Struct, frozen=True, kw_only=True):
     absent: tuple[str, ...] = ()
     per_rank: bool = False
     port_shift: int = 0
+    hosts: tuple[Variable, ...] = ()
+    main_node: str = ""
+    step: tuple[str, ...] = ()
+    start: str = ""
     help: dict[str, str] = {}
 
 
@@ -64,9 +85,21 @@ TORCHRUN = Scheduler(
     port_shift=1,  # torchrun's agent keeps its store on MASTER_PORT while its workers run
 )
 
+SLURM_PROLOG = Scheduler(
+    name="slurm-prolog",
+    detect=("SLURM_JOB_ID", "SLURM_SCRIPT_CONTEXT", "SLURMD_NODENAME"),
+    absent=("SLURM_PROCID",),
+    fields={
+        "num_nodes": _v("SLURM_JOB_NUM_NODES"),
+        "job_id": _v("SLURM_JOB_ID", kind="text"),
+        "master_port": _v("SLURM_JOB_ID", kind="port_of_id"),
+    },
+    hosts=_v("SLURM_JOB_NODELIST", "SLURM_NODELIST", kind="nodelist"),
+)
+
 SLURM = Scheduler(
     name="slurm",
-    detect=("SLURM_JOB_ID", "SLURM_NODEID"),
+    detect=("SLURM_JOB_ID",),
     fields={
         "num_nodes": _v("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"),
         "node_rank": _v("SLURM_NODEID"),
@@ -85,6 +118,8 @@ SLURM = Scheduler(
         "master_port": (*_v("MASTER_PORT"), *_v("SLURM_JOB_ID", kind="port_of_id")),
     },
     per_rank=True,
+    step=("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_NODES"),
+    start="srun --nodes={num_nodes} --ntasks-per-node=1",
 )
 
 OPENMPI = Scheduler(
@@ -128,11 +163,83 @@ PYTORCHJOB = Scheduler(
     },
 )
 
+PYTORCHJOB_ELASTIC = Scheduler(
+    name="kubernetes-pytorchjob-elastic",
+    detect=("PET_NNODES",),
+    fields={
+        "num_nodes": _v("PET_NNODES"),
+        "nproc_per_node": _v("PET_NPROC_PER_NODE", kind="text"),
+        "job_id": _v("PET_RDZV_ID", kind="text"),
+        "master_addr": (*_v("PET_RDZV_ENDPOINT", kind="endpoint_host"), *_v("PET_MASTER_ADDR", kind="text")),
+        "master_port": (*_v("PET_RDZV_ENDPOINT", kind="endpoint_port"), *_v("PET_MASTER_PORT")),
+    },
+)
+
 PYTORCHJOB_V1 = Scheduler(
     name="kubernetes-pytorchjob-v1",
     detect=("KUBERNETES_SERVICE_HOST", "MASTER_ADDR", "WORLD_SIZE", "RANK"),
     absent=("LOCAL_RANK", "PET_NNODES"),
     fields={"num_nodes": _v("WORLD_SIZE"), "node_rank": _v("RANK"), **_MASTER},
+)
+
+LEADER_WORKER_SET = Scheduler(
+    name="kubernetes-leaderworkerset",
+    detect=("LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"),
+    fields={
+        "num_nodes": _v("LWS_GROUP_SIZE"),
+        "node_rank": _v("LWS_WORKER_INDEX"),
+        "nproc_per_node": _v("NPROC_PER_NODE"),
+        "master_addr": _v("LWS_LEADER_ADDRESS", kind="text"),
+        "master_port": _v("MASTER_PORT"),
+    },
+)
+
+SKYPILOT = Scheduler(
+    name="skypilot",
+    detect=("SKYPILOT_NUM_NODES", "SKYPILOT_NODE_RANK"),
+    fields={
+        "num_nodes": _v("SKYPILOT_NUM_NODES"),
+        "node_rank": _v("SKYPILOT_NODE_RANK"),
+        "nproc_per_node": _v("SKYPILOT_NUM_GPUS_PER_NODE", kind="number"),
+        "job_id": _v("SKYPILOT_TASK_ID", kind="text"),
+        "master_addr": (*_v("SKYPILOT_NODE_IPS", kind="first_word"), *_v("MASTER_ADDR", kind="text")),
+        "master_port": _v("MASTER_PORT"),
+    },
+)
+
+AWS_BATCH = Scheduler(
+    name="aws-batch",
+    detect=("AWS_BATCH_JOB_NUM_NODES", "AWS_BATCH_JOB_NODE_INDEX"),
+    fields={
+        "num_nodes": _v("AWS_BATCH_JOB_NUM_NODES"),
+        "node_rank": _v("AWS_BATCH_JOB_NODE_INDEX"),
+        "job_id": _v("AWS_BATCH_JOB_ID", kind="before_hash"),
+        "master_addr": _v("AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS", "MASTER_ADDR", kind="text"),
+        "master_port": _v("MASTER_PORT"),
+    },
+    main_node="AWS_BATCH_JOB_MAIN_NODE_INDEX",
+)
+
+PBS = Scheduler(
+    name="pbs",
+    detect=("PBS_JOBID", "PBS_NODEFILE"),
+    fields={
+        "job_id": _v("PBS_JOBID", kind="text"),
+        "master_addr": _v("MASTER_ADDR", kind="text"),
+        "master_port": (*_v("MASTER_PORT"), *_v("PBS_JOBID", kind="port_of_id")),
+    },
+    hosts=_v("PBS_NODEFILE", kind="file"),
+)
+
+LSF = Scheduler(
+    name="lsf",
+    detect=("LSB_JOBID",),
+    fields={
+        "job_id": _v("LSB_JOBID", kind="text"),
+        "master_addr": _v("MASTER_ADDR", kind="text"),
+        "master_port": (*_v("MASTER_PORT"), *_v("LSB_JOBID", kind="port_of_id")),
+    },
+    hosts=(*_v("LSB_DJOB_HOSTFILE", kind="file"), *_v("LSB_MCPU_HOSTS", kind="pairs"), *_v("LSB_HOSTS", kind="words")),
 )
 
 INDEXED_JOB = Scheduler(
@@ -168,6 +275,12 @@ ENVIRONMENT = Scheduler(
     per_rank=True,
 )
 
-SCHEDULERS = (TORCHRUN, OPENMPI, PYTORCHJOB, PYTORCHJOB_V1, INDEXED_JOB, MPICH, SLURM, ENVIRONMENT)
+BINDING_LAUNCHERS = frozenset({OPENMPI.name, MPICH.name, SLURM.name})
+"""These bind the processes that they start to CPUs, also a single one per node."""
+
+SCHEDULERS = (
+    TORCHRUN, OPENMPI, PYTORCHJOB, LEADER_WORKER_SET, SKYPILOT, AWS_BATCH, PYTORCHJOB_V1, INDEXED_JOB, MPICH,
+    SLURM_PROLOG, SLURM, PBS, LSF, PYTORCHJOB_ELASTIC, ENVIRONMENT,
+)  # fmt: skip
 """In order of detection: what started this very process comes before the allocation it runs in (mpirun or torchrun
 inside a Slurm job), and plain variables come last."""

@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from msgspec import Struct, field
 
 from allready.launch.request import Note
-from allready.launch.ssh_words import SshOptions, Target, remote_command, ssh_argv
+from allready.launch.ssh_words import MARK, SshOptions, Target, remote_command, ssh_argv
 
 BEAT_S = 5.0
 SILENCE_S = 60.0
@@ -43,6 +44,9 @@ _SAYINGS = (
 )
 
 
+_NO_ALLREADY = re.compile(r"No module named '?allready(?:\.__main__)?'?(?:;|$)")  # Python's own words
+
+
 class _Node(Struct, eq=False):
     """One host and its ssh."""
 
@@ -51,7 +55,8 @@ class _Node(Struct, eq=False):
     process: asyncio.subprocess.Process
     token: str
     started: bool = False
-    remark: str = ""  # no-directory, no-python
+    begun: bool = False  # its ranks were started: all nodes had met
+    remark: str = ""  # no-directory, no-python, no-allready
     exit_code: int | None = None  # the agent's; None if the connection ended before it
     last_words: deque[str] = field(default_factory=lambda: deque(maxlen=40))
 
@@ -61,6 +66,7 @@ async def run_hosts(
     targets: Sequence[Target],
     options: SshOptions,
     *,
+    secret: str = "",
     on_line: OnLine,
     on_note: OnNote = lambda _note: None,
 ) -> int:
@@ -71,6 +77,7 @@ async def run_hosts(
 
     Args:
         commands: words for each host, of `agent_commands`; the first word is a program.
+        secret: the first line of every agent's standard input: the token of the job, which no command line shows.
         on_line: (node rank, "stdout" or "stderr", line without its end) for whatever the commands print.
         on_note: gets what the user should know when a host fails.
     """
@@ -79,13 +86,15 @@ async def run_hosts(
     with _stop_key_ignored():
         try:
             for rank, (words, target) in enumerate(zip(commands, targets, strict=True)):
-                nodes.append(await _start(rank, words, target, options, token))
+                nodes.append(await _start(rank, words, target, options, token, secret))
             return await _attend(nodes, options, on_line, on_note)
         finally:
             await _kill(nodes)
 
 
-async def _start(rank: int, words: Sequence[str], target: Target, options: SshOptions, token: str) -> _Node:
+async def _start(
+    rank: int, words: Sequence[str], target: Target, options: SshOptions, token: str, secret: str
+) -> _Node:
     argv = ssh_argv(target, remote_command(words, options, token), options)
     process = await asyncio.create_subprocess_exec(
         *argv,
@@ -95,6 +104,8 @@ async def _start(rank: int, words: Sequence[str], target: Target, options: SshOp
         start_new_session=True,
         env={**os.environ, "LC_ALL": "C"},
     )
+    assert process.stdin is not None
+    process.stdin.write(secret.encode("utf-8", "surrogateescape") + b"\n")
     return _Node(rank=rank, target=target, process=process, token=token)
 
 
@@ -146,7 +157,9 @@ async def _until_all_ended(
                 if node.exit_code is None or node.remark:
                     _close_inputs(nodes)
                     is_ending = True
-                deadline = loop.time() + (options.end_s if is_ending else options.settle_s)
+                # Without this node the others cannot begin; once they have, they deal with it themselves.
+                settle_s = options.settle_s if node.begun else min(options.settle_s, options.settle_unbegun_s)
+                deadline = loop.time() + (options.end_s if is_ending else settle_s)
     first = nodes[0].exit_code
     return failure if failure is not None and (first in {0, None} or failure == EXIT_NOT_STARTED) else (first or 0)
 
@@ -191,8 +204,12 @@ def _heed(node: _Node, words: list[str]) -> None:
     match words:
         case ["started"]:
             node.started = True
+        case ["begun"]:
+            node.begun = True
         case ["ended", code] if code.isdecimal():
             node.exit_code = int(code)
+            if node.exit_code and any(_NO_ALLREADY.search(line) for line in node.last_words):
+                node.remark = "no-allready"
         case [("no-directory" | "no-python") as remark]:
             node.remark = remark
 
@@ -256,6 +273,19 @@ def _send(node: _Node, number: signal.Signals) -> None:
         os.killpg(node.process.pid, number)  # its own session: a ProxyCommand ends, too
 
 
+def announce_begin() -> None:
+    """In an agent that was started over ssh: report that the nodes have met and the ranks are started."""
+    mark = os.environ.pop(MARK, "")  # no business of the ranks
+    if mark:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"{mark} begun\n")
+            sys.stderr.flush()
+
+
+def _last(node: _Node) -> str:
+    return next((line.strip() for line in reversed(node.last_words) if line.strip()), "")
+
+
 def _note_of(node: _Node) -> Note | None:
     values = {"host": str(node.target), "node": str(node.rank)}
     if node.remark == "reported":
@@ -263,9 +293,11 @@ def _note_of(node: _Node) -> Note | None:
     if node.remark:
         return Note(key=f"ssh.{node.remark.replace('-', '_')}", values=values)
     if node.exit_code is not None:
-        return Note(key="ssh.ended", values={**values, "code": str(node.exit_code)})
+        if node.begun or not node.last_words:
+            return Note(key="ssh.ended", values={**values, "code": str(node.exit_code)})
+        return Note(key="ssh.ended_early", values={**values, "code": str(node.exit_code), "words": _last(node)})
     output = "\n".join(node.last_words)
-    last = next((line.strip() for line in reversed(node.last_words) if line.strip()), "")
+    last = _last(node)
     if node.started:
         return Note(key="ssh.lost", values={**values, "words": last or "no reason given"})
     for pattern, key in _SAYINGS:

@@ -21,11 +21,17 @@ _TARGET = re.compile(
 _BARE_SIX = re.compile(r"[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f.]*")
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9]*[= ].+", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ALSO_PASSED = frozenset({"PYTHONPATH", "ALLREADY_LANG", "ALLREADY_LOCALE"})
+_ALSO_PASSED = frozenset({
+    "PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "HF_HOME", "HF_HUB_CACHE",
+    "HF_DATASETS_CACHE", "HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "ALLREADY_LANG",
+    "ALLREADY_LOCALE",
+})  # fmt: skip
+MARK = "ALLREADY_SSH_MARK"
+"""In the agent's environment: the word before its reports to the ssh that started it."""
 _OF_ONE_NODE = frozenset({"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"})
 _OF_THE_SHELL = (
     "hosts", "ssh_option", "remote_python", "remote_dir", "pass_env", "end_with_stdin", "nnodes", "node_rank",
-    "master_addr", "rdzv_endpoint", "rdzv_backend",
+    "master_addr", "rdzv_endpoint", "rdzv_backend", "token_file",
 )  # fmt: skip
 MAX_VALUE_BYTES = 32_768
 
@@ -46,7 +52,8 @@ class SshOptions(Struct, frozen=True, kw_only=True):
     """How to connect, and when to stop waiting.
 
     `start_s`: from the start of ssh until the remote shell speaks.  `settle_s`: how long the other nodes may take to
-    end by themselves when one failed.  `end_s`: after all were asked to end, before ssh is killed.
+    end by themselves when one failed, `settle_unbegun_s`: when it failed before the nodes had met.
+    `end_s`: after all were asked to end, before ssh is killed.
     """
 
     options: tuple[str, ...] = ()
@@ -55,6 +62,7 @@ class SshOptions(Struct, frozen=True, kw_only=True):
     connect_s: int = 10
     start_s: float = 60.0
     settle_s: float = 60.0
+    settle_unbegun_s: float = 5.0
     end_s: float = 45.0
     program: str = "ssh"
 
@@ -102,7 +110,8 @@ def options_from(args: argparse.Namespace, environ: Mapping[str, str]) -> SshOpt
 
 
 def passed_environment(environ: Mapping[str, str], names: Sequence[str] = ()) -> dict[str, str]:
-    """What the nodes get of this shell's variables: those that NCCL, torch, JAX and CUDA read, and `names`.
+    """What the nodes get of this shell's variables: those that NCCL, torch, JAX and CUDA read, where Python and Hugging
+    Face find their things, and `names`.
 
     Never a likely secret: the command line of a process is visible to all users of a machine.  Which
     GPUs are visible is each node's own matter.
@@ -110,6 +119,8 @@ def passed_environment(environ: Mapping[str, str], names: Sequence[str] = ()) ->
     passed = {}
     for name, value in environ.items():
         fits = (is_read(name) or name in _ALSO_PASSED or name.startswith("PET_")) and name not in _OF_ONE_NODE
+        if name == "PATH":  # a directory that looks like a secret must not cost all others
+            value = ":".join(part for part in value.split(":") if _is_harmless(name, part))
         if fits and _VARIABLE.fullmatch(name) and _is_harmless(name, value):
             passed[name] = value
     for name in names:
@@ -146,7 +157,7 @@ def agent_commands(args: argparse.Namespace, targets: Sequence[Target]) -> list[
     common = _common_flags(args)
     commands = []
     for place in range(len(targets)):
-        flags = [f"--nnodes={len(targets)}", f"--node-rank={place}", "--end-with-stdin"]
+        flags = [f"--nnodes={len(targets)}", f"--node-rank={place}", "--end-with-stdin", "--token-file=-"]
         flags += [f"--master-addr={master}"] if len(targets) > 1 or args.master_addr else []
         flags += common + (_of_node_0(args) if place == 0 else [])
         commands.append([python, "-m", "allready", "run", *flags, *to_argv(args, without=_OF_THE_SHELL)])
@@ -185,10 +196,15 @@ def remote_command(words: Sequence[str], options: SshOptions, token: str) -> str
     """The remote shell's command: change the folder, set variables, run, and report the outcome on stderr.
 
     The lines `TOKEN started`, `TOKEN no-directory`, `TOKEN no-python` and `TOKEN ended CODE` are for us: ssh's own
-    exit code 255 means both "connection lost" and "the command ended with 255".
+    exit code 255 means both "connection lost" and "the command ended with 255".  The agent itself adds `TOKEN begun`.
+    PATH comes before that of the remote shell, and does not replace it.
     """
-    assignments = [f"{name}={value}" for name, value in (options.environment or {}).items()]
-    command = shlex.join([*(["env", *assignments] if assignments else []), *words])
+    environment = {**(options.environment or {}), MARK: token}
+    path = environment.pop("PATH", "")
+    assignments = [shlex.quote(f"{name}={value}") for name, value in environment.items()]
+    if path:
+        assignments.append(f'PATH={shlex.quote(path)}:"$PATH"')
+    command = " ".join(["env", *assignments, shlex.join(words)])
     folder = shlex.quote(options.directory or ".")
     script = (
         f"echo {token} started >&2; "

@@ -16,7 +16,7 @@ import signal as signals
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -49,7 +49,8 @@ class Worker(Struct, frozen=True, kw_only=True):
     """One rank to start.
 
     `log_dir` is made if it is not there.  `split`: stdout and stderr are kept apart (`stdout.log` and `stderr.log`
-    beside `out.log`).  `copies`: "stdout", "stderr" -> where those files shall be instead.
+    beside `out.log`).  `copies`: "stdout", "stderr" -> where those files shall be instead.  `cpus`: those that it may
+    use, empty for those of this process.
     """
 
     rank: int
@@ -59,6 +60,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     log_dir: Path
     split: bool = False
     copies: Mapping[str, Path] = {}
+    cpus: frozenset[int] = frozenset()
 
 
 class _Running(Struct):
@@ -235,6 +237,10 @@ class WorkerGroup:
         self._forget(items)
         return ends
 
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything that the ranks printed so far is in their logs; whether that came about in time."""
+        return self._relay.flush(timeout_s=timeout_s)
+
     def drain(self, timeout_s: float) -> bool:
         """After `stop`: wait until all lines are passed on; False when their reader is slower than that."""
         return self._console.drain(timeout_s)
@@ -280,14 +286,15 @@ class WorkerGroup:
                 self._console.add(key, worker.rank, stream, shown)
                 self._relay.add_stream(key, reader, files)
                 keys.append(key)
-            process = subprocess.Popen(
-                worker.argv,
-                stdin=subprocess.DEVNULL,
-                stdout=ends[0],
-                stderr=ends[-1],
-                env={**worker.env, MARK: self._relay.mark},
-                start_new_session=True,
-            )
+            with _on_cpus(worker.cpus):
+                process = subprocess.Popen(
+                    worker.argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=ends[0],
+                    stderr=ends[-1],
+                    env={**worker.env, MARK: self._relay.mark},
+                    start_new_session=True,
+                )
         except (OSError, ValueError):
             for key in keys:
                 self._relay.drop_stream(key)
@@ -450,6 +457,22 @@ class WorkerGroup:
     def _report(self, key: str, **values: str) -> None:
         if self._on_problem is not None:
             self._on_problem(Note(key=key, values=values))
+
+
+@contextlib.contextmanager
+def _on_cpus(cpus: frozenset[int]) -> Iterator[None]:
+    """This thread runs on these CPUs meanwhile, and so does, for good, a process that it starts."""
+    before = os.sched_getaffinity(0)
+    is_changed = False
+    if cpus:
+        with contextlib.suppress(OSError):  # a cpuset without any of them: the rank uses those of this process
+            os.sched_setaffinity(0, cpus)
+            is_changed = True
+    try:
+        yield
+    finally:
+        if is_changed:
+            os.sched_setaffinity(0, before)
 
 
 def _send(pid: int, number: int) -> None:

@@ -22,17 +22,25 @@ from allready.messaging import datagram
 from allready.messaging.identify import Service, classify_bytes, identify
 from allready.messaging.link import Link
 from allready.messaging.sockets import icmp_error, unanswered_arp, want_errors
+from allready.messaging.token import HELLO, WANTS_TOKEN, Seal, Token, is_nonce, new_nonce
 from allready.messaging.wire import (
     ANY_RANK,
     GREETING,
+    MAX_ANSWER_BYTES,
     MAX_HELLO_BYTES,
     MAX_NODES,
     Hello,
+    decode,
     encode,
+    is_sealed,
     keep_segments_small,
+    plain,
     read_frame,
+    read_payload,
+    to_json,
+    unsealed,
 )
-from allready.model import MasterContactFacts, PortHolder, RollCall
+from allready.model import MasterContactFacts, PortHolder, RollCall, TokenGap
 
 CONNECT_S = 1.5  # silence for this long is called silence; a handshake takes one round trip, a retried SYN 1 s more
 RETRY_S = 0.4
@@ -77,12 +85,14 @@ class Refusal(Struct, frozen=True, kw_only=True):
 class Contact:
     """One node's way to node 0; `close` at the end unless a link was handed out."""
 
-    def __init__(self, hello: Hello, master_port: int, resolve: Resolver) -> None:
+    def __init__(self, hello: Hello, master_port: int, resolve: Resolver, *, token: Token | None = None) -> None:
+        """`token`: node 0 must have it as well."""
         self._hello = hello
         self._port = master_port
         self._resolve = resolve
         self._started = time.monotonic()
-        self._caller = datagram.Caller()
+        self._token = token
+        self._caller = datagram.Caller(token)
         self._attempts = 0
         self._addresses: tuple[str, ...] = ()
         self._nearby: tuple[tuple[int, str], ...] | None = None
@@ -223,7 +233,9 @@ class Contact:
 
     async def _greet(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Link | None:
         async with asyncio.timeout(ANSWER_S):
-            writer.write(GREETING + encode("hello", replace(self._hello, waited_s=self.waited_s)))
+            # With a token nothing is said before node 0 has greeted: it belongs to node 0's nonce.
+            hello = replace(self._hello, waited_s=self.waited_s)
+            writer.write(GREETING + (encode("hello", hello) if self._token is None else b""))
             await writer.drain()
             answer = await reader.read(len(GREETING))
             while answer and len(answer) < len(GREETING) and GREETING.startswith(answer):
@@ -235,22 +247,45 @@ class Contact:
                     writer.close()
                     return None
                 raise ExchangeError("closed without an answer")
-            _, here = await read_frame(reader)
-        kind, body = await _answer(reader)
+            _, here = await read_frame(reader, limit_bytes=MAX_HELLO_BYTES)
+            here = here if isinstance(here, dict) else {}
+            seal: Seal | None = None
+            if self._token is not None:
+                if not is_nonce(here.get("nonce")):
+                    writer.write(encode("hello", {**msgspec.to_builtins(hello), WANTS_TOKEN: True}))
+                    await writer.drain()
+                    writer.close()
+                    self._give_up_without_token(here, address)
+                    return None
+                proven, seal = self._with_proof(self._token, hello, here["nonce"])
+                writer.write(encode("hello", proven))
+                await writer.drain()
+        kind, body = await _answer(reader, seal)
         if kind == "refused":
             writer.close()
-            try:
-                self.refusal = msgspec.convert(body, Refusal, str_keys=True)
-            except msgspec.ValidationError as error:
-                raise ExchangeError(f"not a refusal of ours: {error}") from error
-            self._set_refused(self.refusal, here, address)
+            self._set_refused(_refusal_of(body), here, address)
             return None
         if kind != "joined":
             raise ExchangeError(f"node 0 answered {kind[:20]!r}")
         self._set("joined", address=address)
-        return Link(_rank_given(body, self._hello.node_rank), reader, writer)
+        return Link(_rank_given(body, self._hello.node_rank), reader, writer, seal=seal)
 
-    def _set_refused(self, refusal: Refusal, here: Any, address: str) -> None:
+    @staticmethod
+    def _with_proof(token: Token, hello: Hello, theirs: str) -> tuple[dict[str, Any], Seal]:
+        nonce, said = new_nonce(), to_json(hello)
+        proof = token.proof(HELLO, theirs.encode(), nonce.encode(), said).hex()
+        body = {**msgspec.json.decode(said), "nonce": nonce, "proof": proof}
+        return body, token.seal((theirs, nonce), is_node_0=False)
+
+    def _give_up_without_token(self, here: dict[str, Any], address: str) -> None:
+        """Node 0 does not ask for the token that this node has."""
+        is_other_job = here.get("job_id") != self._hello.job_id
+        none = RollCall(num_nodes=self._hello.num_nodes, claims=(), partial=True)
+        reason = "job_id_differs" if is_other_job else TokenGap.NOT_ASKED
+        self._set_refused(Refusal(reason=reason, roll=none), here, address)
+
+    def _set_refused(self, refusal: Refusal, here: dict[str, Any], address: str) -> None:
+        self.refusal = refusal
         detail = refusal.reason
         if refusal.reason == "job_id_differs" or refusal.holder is not None:
             detail = f"{refusal.reason}: node 0 has job id {here.get('job_id')!r}"
@@ -315,13 +350,37 @@ def _rank_given(body: object, asked: int) -> int:
     return asked
 
 
-async def _answer(reader: asyncio.StreamReader) -> tuple[str, object]:
+async def _answer(reader: asyncio.StreamReader, seal: Seal | None) -> tuple[str, object]:
     """The hub's word: at once when we may join or belong to another job, within seconds in a clash (see Hub)."""
     async with asyncio.timeout(10.0):
         while True:
-            kind, body = await read_frame(reader)
+            payload, flags = await read_payload(reader, limit_bytes=MAX_ANSWER_BYTES)
+            if seal is not None and not is_sealed(flags):
+                return _unproven(payload, flags)
+            payload, flags = unsealed(payload, flags, seal)
+            kind, body = decode(payload, flags, limit_bytes=MAX_ANSWER_BYTES)
             if kind != "beat":
-                return kind, body
+                return kind, plain(body)
+
+
+def _unproven(payload: bytes, flags: int) -> tuple[str, object]:
+    """The answer of a node 0 that does not take our proof: its reason counts, and nothing else that it says.
+
+    Raises:
+        ExchangeError: anything but a refusal.
+    """
+    kind, body = decode(payload, flags, limit_bytes=MAX_ANSWER_BYTES)
+    refusal = _refusal_of(plain(body)) if kind == "refused" else None
+    if refusal is None or refusal.reason not in {TokenGap.MISSING, TokenGap.DIFFERS, "job_id_differs"}:
+        raise ExchangeError("an answer without the seal of the shared token")
+    return kind, Refusal(reason=refusal.reason, roll=RollCall(num_nodes=1, claims=(), partial=True))
+
+
+def _refusal_of(body: object) -> Refusal:
+    try:
+        return body if isinstance(body, Refusal) else msgspec.convert(body, Refusal, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise ExchangeError(f"not a refusal of ours: {error}") from error
 
 
 def _outcome_of(error: OSError, address: str) -> str:

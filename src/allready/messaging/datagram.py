@@ -15,11 +15,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready.messaging.token import Token
 from allready.messaging.wire import to_json
 
 _CALL = b"ALLREADY-CALL/1 "
 _ANSWER = b"ALLREADY-HEARD/1 "
 _PAD_BYTES = 400
+_PURPOSE = b"call by datagram"
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -31,12 +33,25 @@ class Call(Struct, frozen=True, kw_only=True):
     name: str
     contact: str  # what became of its TCP connection: silent, refused, ...
     hears_us: bool | None
+    proof: str = ""  # of the shared token
+
+    def with_proof(self, token: Token | None) -> "Call":
+        """The same call with the proof that its sender has the token."""
+        return self if token is None else replace(self, proof=token.proof(_PURPOSE, self._said()).hex())
+
+    def has_proof(self, token: Token | None) -> bool:
+        """Whether its sender has the token; anybody may call where there is none."""
+        return token is None or token.is_proof(self.proof, _PURPOSE, self._said())
+
+    def _said(self) -> bytes:
+        return to_json(replace(self, proof=""))
 
 
 class Listener(asyncio.DatagramProtocol):
     """Node 0's ear on the UDP port of the same number as the master port."""
 
-    def __init__(self, job_id: str, on_call: Callable[[Call, str], None]) -> None:
+    def __init__(self, job_id: str, on_call: Callable[[Call, str], None], token: Token | None = None) -> None:
+        self._token = token
         self._job_id = job_id
         self._on_call = on_call
         self._transport: asyncio.DatagramTransport | None = None
@@ -51,6 +66,8 @@ class Listener(asyncio.DatagramProtocol):
             call = msgspec.json.decode(data[len(_CALL) :].rstrip(b"\x00"), type=Call)
         except (msgspec.DecodeError, RecursionError):
             return
+        if not call.has_proof(self._token):
+            return
         if self._transport is not None and call.job_id == self._job_id:
             self._transport.sendto(_ANSWER + self._job_id.encode(errors="replace")[:200], addr)
         self._on_call(call, addr[0])
@@ -59,7 +76,9 @@ class Listener(asyncio.DatagramProtocol):
         """ICMP errors of our answers; the caller finds out by itself."""
 
 
-async def listen(port: int, job_id: str, on_call: Callable[[Call, str], None]) -> asyncio.DatagramTransport | None:
+async def listen(
+    port: int, job_id: str, on_call: Callable[[Call, str], None], *, token: Token | None = None
+) -> asyncio.DatagramTransport | None:
     """Open the UDP port; None when it cannot be opened (then there is simply no such evidence)."""
     loop = asyncio.get_running_loop()
     for family, host in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104 - as the TCP port
@@ -69,7 +88,7 @@ async def listen(port: int, job_id: str, on_call: Callable[[Call, str], None]) -
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             sock.setblocking(False)
             sock.bind((host, port))
-            transport, _ = await loop.create_datagram_endpoint(lambda: Listener(job_id, on_call), sock=sock)
+            transport, _ = await loop.create_datagram_endpoint(lambda: Listener(job_id, on_call, token), sock=sock)
         except OSError:
             sock.close()
         else:
@@ -89,7 +108,8 @@ class _Receiver(asyncio.DatagramProtocol):
 class Caller:
     """A node's side: `call` as often as wanted, `close` at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, token: Token | None = None) -> None:
+        self._token = token
         self._transport: asyncio.DatagramTransport | None = None
         self._receiver = _Receiver()
         self._to: tuple[str, int] | None = None
@@ -120,7 +140,7 @@ class Caller:
 
     def _send(self, call: Call) -> None:
         assert self._transport is not None
-        self._transport.sendto((_CALL + to_json(call)).ljust(_PAD_BYTES, b"\x00"))
+        self._transport.sendto((_CALL + to_json(call.with_proof(self._token))).ljust(_PAD_BYTES, b"\x00"))
 
     def close(self) -> None:
         """Close the socket; may be called twice."""

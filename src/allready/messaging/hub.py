@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from allready.errors import ExchangeError
 from allready.messaging import datagram
-from allready.messaging.channel import LOST, ConnectionLostError, loss_of, take
+from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of, take
+from allready.messaging.inbox import Inbox
+from allready.messaging.token import HELLO, WANTS_TOKEN, Seal, Token, is_nonce, new_nonce
 from allready.messaging.wire import (
     ANY_RANK,
     GREETING,
@@ -23,12 +25,16 @@ from allready.messaging.wire import (
     PROTOCOL,
     Hello,
     check_sound,
+    decode,
     encode,
     keep_segments_small,
+    plain,
     read_frame,
+    read_payload,
+    sealed,
     to_json,
 )
-from allready.model import Caller, Claim, Loss, LossReason, PortHolder, RollCall
+from allready.model import Caller, Claim, Loss, LossReason, PortHolder, RollCall, TokenGap
 
 log = logging.getLogger(__name__)
 
@@ -47,15 +53,19 @@ class _Peer(Struct):
     claim: Claim
     instance: str
     writer: asyncio.StreamWriter
+    seal: Seal | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Hub:
     """Implements `HubSide`.  `open` once, `close` always; every task and socket ends with `close`."""
 
-    def __init__(self, me: Hello, *, wait_limit_s: float, gives_ranks: bool = False) -> None:
-        """`gives_ranks`: nodes may leave their rank to this one."""
+    def __init__(
+        self, me: Hello, *, wait_limit_s: float, gives_ranks: bool = False, token: Token | None = None
+    ) -> None:
+        """`gives_ranks`: nodes may leave their rank to this one.  `token`: nobody is let in without it."""
         self._me = me
+        self._token = token
         self._gives_ranks = gives_ranks
         self._wait_limit_s = wait_limit_s
         self._started = time.monotonic()
@@ -65,7 +75,7 @@ class Hub:
         self._callers: dict[tuple[str, str, int | None], Caller] = {}
         self._lost: dict[int, Loss] = {}
         self._last_loss = float("-inf")
-        self._inbox: asyncio.Queue[tuple[int, str, Any]] = asyncio.Queue()
+        self._inbox: Inbox[int] = Inbox()
         self._local: LocalNode | None = None
         self._servers: list[asyncio.Server] = []
         self._udp: asyncio.DatagramTransport | None = None
@@ -88,7 +98,7 @@ class Hub:
         sock.listen(_BACKLOG)
         self._started = time.monotonic()
         if not loopback_only:
-            self._udp = await datagram.listen(port, self._me.job_id, self._on_call)
+            self._udp = await datagram.listen(port, self._me.job_id, self._on_call, token=self._token)
         self._spawn(self._beat())
 
     async def close(self) -> None:
@@ -179,7 +189,7 @@ class Hub:
         await asyncio.gather(*(self._send_frame(peer, frame) for peer in peers))
 
     async def receive(self, *, timeout_s: float) -> tuple[int, str, Any]:
-        return await take(self._inbox, timeout_s)
+        return await self._inbox.take(timeout_s)
 
     # Inside
 
@@ -245,15 +255,16 @@ class Hub:
         address = plain_address(str((writer.get_extra_info("peername") or ("?",))[0]))
         peer: _Peer | None = None
         try:
-            hello = await self._greet(reader, writer, address)
-            if hello is None or hello.instance == self._me.instance:  # ourselves, by a service address
+            greeted = await self._greet(reader, writer, address)
+            if greeted is None or greeted[0].instance == self._me.instance:  # ourselves, by a service address
                 return
+            hello, seal = greeted
             if hello.node_rank == ANY_RANK:
                 hello = replace(hello, node_rank=self._free_rank(hello))
             self._supersede(hello)
             refused = self._why_refused(hello)
             claim = self._claim_of(hello, address, refused)
-            peer = _Peer(claim, hello.instance, writer)
+            peer = _Peer(claim, hello.instance, writer, seal)
             if refused is not None:
                 await self._refuse(peer, reader)
                 return
@@ -299,8 +310,13 @@ class Hub:
             del self._peers[hello.node_rank]
             known.writer.close()
 
-    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> Hello | None:
+    async def _greet(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str
+    ) -> tuple[Hello, Seal | None] | None:
+        """A node's hello, and the seal of its connection if there is a shared token; None: nobody to talk to."""
         here = {"job_id": self._me.job_id, "num_nodes": self._me.num_nodes, "name": self._me.name, "pid": self._me.pid}
+        if self._token is not None:
+            here["nonce"] = new_nonce()
         writer.write(GREETING + encode("here", here))
         greeting = b""
         try:
@@ -330,7 +346,41 @@ class Hub:
         except (msgspec.ValidationError, ExchangeError) as error:
             self._note(Caller(kind="stranger", address=address, detail=f"not a hello of ours: {error}"[:200]))
             return None
-        return hello
+        if self._token is None:
+            if not body.get(WANTS_TOKEN):
+                return hello, None
+            self._note_without_token(hello, address, TokenGap.NOT_ASKED)
+            return None
+        seal = self._seal_of(self._token, hello, str(here["nonce"]), body)
+        if seal is None:
+            await self._turn_away(hello, address, writer, has_token="proof" in body)
+            return None
+        return hello, seal
+
+    @staticmethod
+    def _seal_of(token: Token, hello: Hello, nonce: str, body: dict[str, Any]) -> Seal | None:
+        """Of a connection whose node has proven that it has the token."""
+        theirs = body.get("nonce")
+        if not is_nonce(theirs):
+            return None
+        if not token.is_proof(body.get("proof"), HELLO, nonce.encode(), str(theirs).encode(), to_json(hello)):
+            return None
+        return token.seal((nonce, str(theirs)), is_node_0=True)
+
+    def _note_without_token(self, hello: Hello, address: str, reason: str) -> None:
+        node_rank = None if hello.node_rank == ANY_RANK else hello.node_rank
+        self._note(Caller(kind=reason, address=address, node_rank=node_rank, name=hello.name[:255], detail=reason))
+
+    async def _turn_away(self, hello: Hello, address: str, writer: asyncio.StreamWriter, *, has_token: bool) -> None:
+        """Tell a node without the token why it stays outside.  What it says of itself is no claim: nobody proved it."""
+        reason: str = TokenGap.DIFFERS if has_token else TokenGap.MISSING
+        if hello.job_id == self._me.job_id:
+            self._note_without_token(hello, address, reason)
+        else:
+            reason = "job_id_differs"
+        none = RollCall(num_nodes=self._me.num_nodes, claims=(), partial=True)
+        peer = _Peer(self._claim_of(hello, address, reason), hello.instance, writer)
+        await self._send_refusal(peer, reason, none)
 
     async def _refuse(self, peer: _Peer, reader: asyncio.StreamReader) -> None:
         """Keep the claim; a node of another job gets its refusal at once, one of ours once the roll is judged."""
@@ -351,7 +401,7 @@ class Hub:
         try:
             async with asyncio.timeout(SILENCE_S):
                 while True:  # until refuse_all closes the connection, or the node leaves
-                    await read_frame(reader)
+                    await read_frame(reader, limit_bytes=MAX_HELLO_BYTES, seal=peer.seal)
         except (TimeoutError, ExchangeError):
             self._refused = [p for p in self._refused if p is not peer]
 
@@ -377,15 +427,17 @@ class Hub:
         while True:
             try:
                 async with asyncio.timeout(SILENCE_S):
-                    kind, body = await read_frame(reader)
+                    payload, flags = await read_payload(reader, seal=peer.seal)
             except TimeoutError:
                 raise ConnectionLostError(Loss(reason=LossReason.SILENT, silent_s=SILENCE_S)) from None
+            await self._inbox.room(rank)
+            kind, body = decode(payload, flags)
             if kind == "clock":
-                await self._send_frame(peer, encode("clock", [body, time.time()]))
+                await self._send_frame(peer, encode("clock", [convert(plain(body), int), time.time()]))
             elif kind == "leaving":
-                raise ConnectionLostError(Loss(reason=LossReason.LEFT, text=str(body)[:200]))
-            elif kind != "beat":
-                self._inbox.put_nowait((rank, kind, body))
+                raise ConnectionLostError(Loss(reason=LossReason.LEFT, text=str(plain(body))[:200]))
+            elif kind not in {"beat", LOST}:  # that the connection is lost is not for the other side to say
+                self._inbox.put(rank, kind, body)
 
     def _lose(self, peer: _Peer, loss: Loss) -> None:
         rank = peer.claim.node_rank
@@ -393,7 +445,7 @@ class Hub:
             del self._peers[rank]
             self._lost[rank] = loss
             self._last_loss = time.monotonic()
-            self._inbox.put_nowait((rank, LOST, loss))
+            self._inbox.put(rank, LOST, loss)
             self.changed.set()
 
     async def _send_frame(self, peer: _Peer, frame: bytes) -> None:
@@ -401,7 +453,7 @@ class Hub:
             return
         try:
             async with peer.lock, asyncio.timeout(_SEND_S):
-                peer.writer.write(frame)
+                peer.writer.write(sealed(frame, peer.seal))
                 await peer.writer.drain()
         except (OSError, TimeoutError) as error:
             log.debug("sending to node %s failed: %s", peer.claim.node_rank, error)
@@ -419,7 +471,7 @@ class LocalNode:
 
     node_rank = 0
 
-    def __init__(self, hub_inbox: asyncio.Queue[tuple[int, str, Any]]) -> None:
+    def __init__(self, hub_inbox: Inbox[int]) -> None:
         self._hub_inbox = hub_inbox
         self._inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
 
@@ -428,7 +480,7 @@ class LocalNode:
         self._inbox.put_nowait((kind, _plain(body)))
 
     async def send(self, kind: str, body: Any) -> None:
-        self._hub_inbox.put_nowait((0, kind, _plain(body)))
+        self._hub_inbox.put(0, kind, _plain(body))
 
     async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
         return await take(self._inbox, timeout_s)

@@ -8,10 +8,12 @@ from collections import deque
 from typing import Any
 
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.messaging.channel import ConnectionLostError, loss_of, take
+from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of
 from allready.messaging.hub import BEAT_S, SILENCE_S
+from allready.messaging.inbox import Inbox
 from allready.messaging.sockets import TcpState, tcp_state
-from allready.messaging.wire import encode, read_frame
+from allready.messaging.token import Seal
+from allready.messaging.wire import decode, encode, plain, read_payload, sealed
 from allready.model import ClockFacts, Loss, LossReason
 
 log = logging.getLogger(__name__)
@@ -24,11 +26,15 @@ _SAMPLES = 3
 class Link:
     """Implements `NodeSide` over an open connection; `close` always."""
 
-    def __init__(self, node_rank: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, node_rank: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, seal: Seal | None = None
+    ) -> None:
+        """`seal`: of the shared token, where there is one."""
         self._node_rank = node_rank
+        self._seal = seal
         self._reader = reader
         self._writer = writer
-        self._inbox: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        self._inbox: Inbox[int] = Inbox()
         self._clock: asyncio.Queue[tuple[float, float]] = asyncio.Queue()
         self._broken: Loss | None = None
         self._received_s = time.monotonic()
@@ -49,16 +55,16 @@ class Link:
             raise ConnectionLostError(self._broken)
         try:
             async with asyncio.timeout(10.0):
-                self._writer.write(encode(kind, body))
+                self._writer.write(sealed(encode(kind, body), self._seal))
                 await self._writer.drain()
         except (OSError, TimeoutError) as error:
             raise ExchangeError(f"sending to node 0 failed: {error or 'no progress for 10 s'}") from error
 
     async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
-        if self._broken is not None and self._inbox.empty():
+        if self._broken is not None and not self._inbox:
             raise ConnectionLostError(self._broken)
-        kind, body = await take(self._inbox, timeout_s)
-        if kind == "broken":
+        _, kind, body = await self._inbox.take(timeout_s)
+        if kind == LOST:
             self._broken = body
             raise ConnectionLostError(body)
         return kind, body
@@ -103,17 +109,20 @@ class Link:
         try:
             while True:
                 async with asyncio.timeout(SILENCE_S):
-                    kind, body = await read_frame(self._reader)
+                    payload, flags = await read_payload(self._reader, seal=self._seal)
                 self._received_s = time.monotonic()
+                await self._inbox.room(0)
+                kind, body = decode(payload, flags)
                 if kind == "clock":
-                    self._clock.put_nowait((body[0], body[1]))
-                elif kind != "beat":
-                    self._inbox.put_nowait((kind, body))
+                    if self._clock.qsize() < _CLOCK_SAMPLES:  # more were never asked for
+                        self._clock.put_nowait(convert(plain(body), tuple[int, float]))
+                elif kind not in {"beat", LOST}:
+                    self._inbox.put(0, kind, body)
         except TimeoutError:
             reason = LossReason.ONE_WAY if self._arrives_alone() else LossReason.SILENT
-            self._inbox.put_nowait(("broken", Loss(reason=reason, silent_s=SILENCE_S)))
-        except (ExchangeError, LookupError, TypeError) as error:
-            self._inbox.put_nowait(("broken", loss_of(error)))
+            self._inbox.put(0, LOST, Loss(reason=reason, silent_s=SILENCE_S))
+        except ExchangeError as error:
+            self._inbox.put(0, LOST, loss_of(error))
 
     def _state(self) -> TcpState:
         try:

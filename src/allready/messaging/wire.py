@@ -16,6 +16,8 @@ from msgspec import Struct
 
 from allready import __version__
 from allready.errors import ExchangeError
+from allready.json_bounds import decode_within
+from allready.messaging.token import SEAL_BYTES, Seal
 from allready.model import LaunchFacts
 from allready.text.surrogates import to_json as to_json  # every message goes through it
 
@@ -24,6 +26,7 @@ PROTOCOL = 1
 
 _HEADER = struct.Struct(">IB")
 _COMPRESSED = 1
+_SEALED = 2
 _COMPRESS_FROM_BYTES = 4096
 
 MAX_NODES = 65_536
@@ -31,9 +34,12 @@ ANY_RANK = -1
 """The node rank of a hello that leaves it to node 0."""
 
 MAX_RANKS_PER_NODE = 1024
+_MAX_KIND = 64  # letters
 
 MAX_HELLO_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 32 * 2**20  # of one frame, also after decompression
+MAX_ANSWER_BYTES = 2**20  # of node 0's answer to a hello: a refusal with the part of the roll that it is about
+MAX_MEMORY_BYTES = 256 * 2**20  # that a message may take once it is decoded
 
 
 class Hello(Struct, frozen=True, kw_only=True):
@@ -98,6 +104,15 @@ def keep_segments_small(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_BYTES)
 
 
+def sealed(frame: bytes, seal: Seal | None) -> bytes:
+    """The same frame with the seal of the shared token, where there is one; to be sent next."""
+    if seal is None:
+        return frame
+    length, flags = _HEADER.unpack_from(frame)
+    header = _HEADER.pack(length + SEAL_BYTES, flags | _SEALED)
+    return b"".join((header, frame[_HEADER.size :], seal.put(frame[_HEADER.size - 1 :])))
+
+
 def encode(kind: str, body: Any) -> bytes:
     """One frame."""
     payload = to_json((kind, body))
@@ -109,37 +124,84 @@ def encode(kind: str, body: Any) -> bytes:
     return _HEADER.pack(len(payload), flags) + payload
 
 
-async def read_frame(reader: asyncio.StreamReader, *, limit_bytes: int = MAX_FRAME_BYTES) -> tuple[str, Any]:
-    """The next frame.
+async def read_frame(
+    reader: asyncio.StreamReader, *, limit_bytes: int = MAX_FRAME_BYTES, seal: Seal | None = None
+) -> tuple[str, Any]:
+    """The next frame: its kind, and its body as plain data.
 
     Raises:
-        ExchangeError: end of the stream, too long, or not our format.
+        ExchangeError: end of the stream, too long (also after decompression), or not our format.
+    """
+    kind, body = decode(*await read_payload(reader, limit_bytes=limit_bytes, seal=seal), limit_bytes=limit_bytes)
+    return kind, plain(body)
+
+
+async def read_payload(
+    reader: asyncio.StreamReader, *, limit_bytes: int = MAX_FRAME_BYTES, seal: Seal | None = None
+) -> tuple[bytes, int]:
+    """The next frame as it came, with its flags; for `decode`.  `seal`: it must have the next one.
+
+    Raises:
+        ExchangeError: end of the stream, too long, or without the seal that it must have.
     """
     try:
         length, flags = _HEADER.unpack(await reader.readexactly(_HEADER.size))
-        if length > limit_bytes:
+        if length > limit_bytes + SEAL_BYTES:
             raise ExchangeError(f"a message of {length} bytes, the limit is {limit_bytes}")
         payload = await reader.readexactly(length)
     except asyncio.IncompleteReadError as error:
         raise ExchangeError("the other side closed the connection") from error
     except OSError as error:
         raise ExchangeError(f"the connection broke: {error}") from error
-    return decode(payload, flags)
+    return (payload, flags) if seal is None else unsealed(payload, flags, seal)
 
 
-def decode(payload: bytes, flags: int) -> tuple[str, Any]:
-    """Kind and body of a frame's payload.
+def is_sealed(flags: int) -> bool:
+    """Whether a frame says that it has a seal."""
+    return bool(flags & _SEALED)
+
+
+def unsealed(payload: bytes, flags: int, seal: Seal | None) -> tuple[bytes, int]:
+    """Payload and flags without the seal, which was the next one.
 
     Raises:
-        ExchangeError: not our format, or a compressed payload that would grow past the limit.
+        ExchangeError: it was not.
+    """
+    if seal is None:
+        return payload, flags
+    if not is_sealed(flags) or len(payload) < SEAL_BYTES:
+        raise ExchangeError("a message without the seal of the shared token")
+    content, mark, flags = payload[:-SEAL_BYTES], payload[-SEAL_BYTES:], flags & ~_SEALED
+    seal.check(mark, bytes([flags]) + content)
+    return content, flags
+
+
+def decode(payload: bytes, flags: int, *, limit_bytes: int = MAX_FRAME_BYTES) -> tuple[str, msgspec.Raw]:
+    """Kind and body of a frame's payload; the body still as JSON, which takes no more room than it has bytes.
+
+    Raises:
+        ExchangeError: not our format, a compressed payload that would grow past the limit, or a body that would take
+            too much memory once it is decoded.
     """
     try:
         if flags & _COMPRESSED:
             stream = zlib.decompressobj()
-            payload = stream.decompress(payload, MAX_FRAME_BYTES)
+            payload = stream.decompress(payload, limit_bytes)
             if stream.unconsumed_tail:
-                raise ExchangeError(f"a message that unpacks to more than {MAX_FRAME_BYTES} bytes")
-        kind, body = msgspec.json.decode(payload, type=tuple[str, Any])
-    except (zlib.error, msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+                raise ExchangeError(f"a message that unpacks to more than {limit_bytes} bytes")
+        kind, body = decode_within(MAX_MEMORY_BYTES, payload, tuple[str, msgspec.Raw])
+    except (zlib.error, ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise ExchangeError(f"not a message of ours: {error}") from error
-    return kind, body
+    return kind[:_MAX_KIND], body
+
+
+def plain(body: Any) -> Any:
+    """What a body of `decode` says, as plain lists, dicts, strings and numbers.
+
+    Raises:
+        ExchangeError: it is no JSON.
+    """
+    try:
+        return msgspec.json.decode(body) if isinstance(body, msgspec.Raw) else body
+    except (ValueError, RecursionError) as error:
+        raise ExchangeError(f"not a message of ours: {error}") from error

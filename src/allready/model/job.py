@@ -3,6 +3,8 @@
 These are gathered on node 0 (or made up in a test) and are evidence like the facts of one node.
 """
 
+from enum import StrEnum
+
 from msgspec import Struct
 
 from allready.model.facts import Loss
@@ -56,11 +58,25 @@ class Claim(Struct, frozen=True, kw_only=True):
     refused: str | None = None
 
 
+class TokenGap(StrEnum):
+    """Why a node and node 0 do not share the job's token: the node has none, has another one, or node 0 has none."""
+
+    MISSING = "token_missing"
+    DIFFERS = "token_differs"
+    NOT_ASKED = "token_not_asked"
+
+    @classmethod
+    def of(cls, text: str) -> "TokenGap | None":
+        """The one that a text is; None: another matter."""
+        return cls(text) if text in {gap.value for gap in cls} else None
+
+
 class Caller(Struct, frozen=True, kw_only=True):
     """A sign of life at node 0 from a sender that is not in the roll.
 
     kind: "datagram" (a node's UDP call arrived, its TCP connection did not), "half_open" (a SYN arrived and our
-    answer was never acknowledged), "stranger" (something that does not speak our protocol connected).
+    answer was never acknowledged), "stranger" (something that does not speak our protocol connected), or a `TokenGap`:
+    what it says of itself is not proven.
     """
 
     kind: str

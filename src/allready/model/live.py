@@ -256,7 +256,8 @@ class Live(Struct, frozen=True, kw_only=True):
     `statuses`: the newest of each node.  `heard_s`: node -> seconds since its last word (monotonic on node 0).
     `evidence`: the newest answers, only while something is suspected.  `since_s`: since when (node 0's wall clock) the
     present suspicion has held; None without one.  `history`: node -> its statuses of the last 30 s or so, oldest first,
-    for rules about pace.
+    for rules about pace.  `rested_s`: rank -> since when its main thread has used next to no processor time, on its
+    node's clock, where that goes further back than the history.
     `hang_after_s`: how long a wait may last before it counts.
     """
 
@@ -267,6 +268,7 @@ class Live(Struct, frozen=True, kw_only=True):
     lost: Mapping[int, Loss] = {}  # node -> how the connection of its agent ended
     evidence: Mapping[int, NodeEvidence] = {}
     history: Mapping[int, tuple[NodeStatus, ...]] = {}
+    rested_s: Mapping[int, float] = {}
     addresses: Mapping[int, tuple[str, ...]] = {}
     world_size: int = 0
     since_s: float | None = None

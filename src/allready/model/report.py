@@ -38,12 +38,30 @@ class Verdict(Struct, frozen=True, kw_only=True):
     remedies: tuple[Remedy, ...] = ()
 
 
-class JobOutcome(Struct, frozen=True, kw_only=True):
-    """How a job under `allready run` ended, after so many attempts."""
+class SchedulerCause(StrEnum):
+    """Why a scheduler ended a job."""
+
+    TIME_LIMIT = "time limit"
+    PREEMPTED = "preempted"
+    NODE_FAILED = "node failed"
+    CANCELLED = "cancelled"
+
+
+class ScheduledEnd(Struct, frozen=True, kw_only=True):
+    """What the scheduler itself says of the job's end; `time_limit` in its own notation."""
+
+    scheduler: str
+    cause: SchedulerCause
+    time_limit: str | None = None
+
+
+class JobOutcome(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a job under `allready run` ended, after so many attempts; `ended_by`: where a scheduler did it."""
 
     exit_code: int
     outcome: EndCause
     attempts: int
+    ended_by: ScheduledEnd | None = None
 
 
 class Report(Struct, frozen=True, kw_only=True):

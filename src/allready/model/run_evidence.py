@@ -108,10 +108,22 @@ class Operation(Struct, frozen=True, kw_only=True):
     is_p2p: bool = False
 
 
+class LoopCount(Struct, frozen=True):
+    """The number of an iteration, from 1, by the operations of one.  Exact only where the whole record is known."""
+
+    number: int
+    is_exact: bool = True
+
+    def __str__(self) -> str:
+        """`99`, `~999`."""
+        return f"{'' if self.is_exact else '~'}{self.number}"
+
+
 class Position(Struct, frozen=True, kw_only=True):
     """How far one rank came in one group.  `stuck`: the first operation that did not complete, if any.
 
     `gave_up`: the rank itself waited in `stuck` for a whole time-out: it entered that operation.
+    `iteration`: of the loop, to which its last operation belongs; where its operations repeat.
     """
 
     enqueued: int
@@ -124,6 +136,7 @@ class Position(Struct, frozen=True, kw_only=True):
     time_s: float | None = None
     origin: Origin | None = None
     gave_up: bool = False
+    iteration: LoopCount | None = None
 
 
 UNNAMED_GROUP = "of unknown name"
@@ -181,6 +194,7 @@ class Mismatch(Struct, frozen=True, kw_only=True):
     `missing`: ranks that had ended or not come so far.  `iteration`: of the loop, when markers were found.
     `is_same_call`: the odd ranks made this call with other arguments, whatever lines of the program they stood at: all
     agree again right after it, or only type or root differ at a line that no other rank ever calls.
+    `is_out_of_turn`: the odd ranks broke the loop that all had made until then with another call of that loop.
     """
 
     group: str
@@ -197,6 +211,7 @@ class Mismatch(Struct, frozen=True, kw_only=True):
     origin: Origin | None = None
     misfits: tuple[Misfit, ...] = ()
     is_same_call: bool = False
+    is_out_of_turn: bool = False
 
 
 class Death(Struct, frozen=True, kw_only=True):
@@ -346,7 +361,8 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     """Everything that was read of one run.
 
     `ended_well`: ranks that say so themselves (communicators destroyed in order, launcher finished successfully) and
-    have no death.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.
+    have no death.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.  `turns`: rank ->
+    whether its last calls, over all of its groups, kept to the loop that it had made until then.
     """
 
     sources: tuple[SourceRecord, ...] = ()
@@ -359,6 +375,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     lags: tuple[Lag, ...] = ()
     clocks: tuple[ClockOffset, ...] = ()
     iterations: Iterations | None = None
+    turns: Mapping[int, bool] = {}
     benches: tuple[BenchRun, ...] = ()
     expected_ranks: int = 0
     node_of_rank: Mapping[int, int] = {}

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.model import SCHEMA, Report, Status
+from allready.report.safe import safe_json
 from allready.text.surrogates import to_json
 
 MAX_BYTES = 1 << 30
@@ -29,10 +30,11 @@ MAX_BYTES = 1 << 30
 def encode(report: Report) -> bytes:
     """The report as indented UTF-8 JSON with a newline at the end.
 
-    A number that is not finite becomes null; half a surrogate pair (from an undecodable file name) becomes an escape.
+    Control characters and direction marks are escapes, so that it may be printed.  A number that is not finite becomes
+    null; half a surrogate pair (from an undecodable file name) becomes an escape.
     """
     body = replace(report, verdict=None) if report.status is Status.HEALTHY else report
-    return msgspec.json.format(to_json(body), indent=2) + b"\n"
+    return safe_json(msgspec.json.format(to_json(body), indent=2)) + b"\n"
 
 
 def decode(data: bytes) -> Report:

@@ -320,13 +320,32 @@ def test_an_operation_less_is_negative() -> None:
     assert (mismatch.seq, mismatch.odd, mismatch.shift) == (11, (2,), -1)
 
 
-def test_nobody_is_odd_on_a_tie() -> None:
+def test_on_a_tie_they_are_odd_who_broke_the_loop_with_another_call_of_it() -> None:
     odd = [{**e, "collective_seq_id": i} for i, e in enumerate(ops(20, skip=[11]), 1)]
-    for many in ((0,), (0, 1)):
+    for many in ((0,), (0, 1), (1,), (1, 3)):
         ranks = range(2 * len(many))
         found = joined({r: dump(odd if r in many else ops(20), members=ranks) for r in ranks})
         (mismatch,) = found.mismatches
-        assert (mismatch.odd, mismatch.shift) == ((), 1)
+        assert (mismatch.odd, mismatch.shift, mismatch.is_out_of_turn) == (many, -1, True)
+
+
+def test_the_first_call_out_of_turn_tells_it_before_any_other_can_follow() -> None:
+    odd = [{**e, "collective_seq_id": i} for i, e in enumerate(ops(20, skip=[11]), 1)]
+    found = joined({0: dump(ops(20)[:11], members=range(2)), 1: dump(odd[:11], members=range(2))})
+    (mismatch,) = found.mismatches
+    assert (mismatch.seq, mismatch.odd, mismatch.is_out_of_turn) == (11, (1,), True)
+
+
+@cases("seen", ["new", "once"])
+def test_on_a_tie_nobody_is_odd_for_a_call_that_is_none_of_the_loop(seen: str) -> None:
+    """The other may have missed an evaluation that comes now and then."""
+    plain, odd = ops(20), ops(20)
+    odd[14] = plain[14] | {"profiling_name": "nccl:barrier", "input_sizes": [], "output_sizes": []}
+    if seen == "once":
+        plain[9] = odd[9] = odd[14] | {"collective_seq_id": 10}
+    found = joined({0: dump(plain, members=range(2)), 1: dump(odd, members=range(2))})
+    (mismatch,) = found.mismatches
+    assert (mismatch.seq, mismatch.odd, mismatch.is_out_of_turn) == (15, (), False)
 
 
 def test_only_ranks_that_still_have_the_operation_are_compared() -> None:

@@ -9,7 +9,7 @@ import pytest
 from allready.evidence.flight.reader import read_dump
 from tests.judging.joined import Joined, joined_dumps
 
-pytestmark = [pytest.mark.torch, pytest.mark.jobs]
+pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
 
 RANKS = 3
 RANK_PROGRAM = """

@@ -27,6 +27,7 @@ def test_what_the_user_set_stands(name: str, value: str) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 def test_torch_warns_of_nothing_that_we_set() -> None:
     """The older name gives a line in the output of every rank."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("TORCH_")}
@@ -43,6 +44,7 @@ def test_torch_warns_of_nothing_that_we_set() -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.newest
 def test_the_installed_torch_is_found_without_importing_it() -> None:
     version = installed_torch()
     assert version is not None

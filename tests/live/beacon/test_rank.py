@@ -27,7 +27,7 @@ from allready.preflight.collectives import rank_side
 from allready.proc.process import has_handler
 from tests.live.beacon.helpers import PATIENCE_S, Rank, environment, rank_command, running, until, wrapped
 
-pytestmark = [pytest.mark.torch, pytest.mark.jobs]
+pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
 
 STALE_S = 1.2
 """A beat this old is no accident on a busy machine: six are missing."""
@@ -121,20 +121,20 @@ os._exit(0)
         assert state.num_left_out == 0
         assert any(m.moved_s is not None and abs(m.moved_s - time.time()) < PATIENCE_S for m in state.groups)
         assert second.until(lambda s: mark(s)[0] > mark(state)[0] + 20).heartbeat_age_s < PATIENCE_S
-        ring = json.loads((second.folder / names.RING).read_bytes())
+        ring = json.loads((second.folder / names.RINGS[0]).read_bytes())
         before = max(e["collective_seq_id"] for e in ring["entries"] if e["pg_id"] == 0)
         answered(second)
-        ring = json.loads((second.folder / names.RING).read_bytes())
+        ring = json.loads((second.folder / names.RINGS[0]).read_bytes())
         assert max(e["collective_seq_id"] for e in ring["entries"] if e["pg_id"] == 0) > before
         assert len(ring["entries"]) <= 512
         answered(second, dump=True)
-        dump = pickle.loads((second.folder / names.DUMP).read_bytes())
+        dump = pickle.loads((second.folder / names.DUMPS[0]).read_bytes())
         assert any(str(script) in frame["filename"] for entry in dump["entries"] for frame in entry["frames"])
         assert not list(second.folder.glob("*.part"))
         # A dump does not import torch's compiler: that takes seconds of a job that may be healthy, and crashes one that
         # ends meanwhile.
         answered(first, dump=True)
-        assert str(script).encode() in (first.folder / names.DUMP).read_bytes()
+        assert str(script).encode() in (first.folder / names.DUMPS[0]).read_bytes()
         asked.touch()
         until(lambda: first.process.poll() is not None or second.process.poll() is not None)
         ended = first if first.process.poll() is not None else second
@@ -166,7 +166,9 @@ for step in range(30):
         assert ids == {waiting.stack_id}
         ring_s = first.until(lambda s: s.ring_s is not None).ring_s
         assert ring_s is not None  # the last ring has the operation that does not end
-        until(lambda: json.loads((first.folder / names.RING).read_bytes())["entries"][-1]["collective_seq_id"] == 22)
+        until(
+            lambda: json.loads((first.folder / names.RINGS[0]).read_bytes())["entries"][-1]["collective_seq_id"] == 22
+        )
 
 
 @pytest.mark.parametrize("call", ["HANDLE", pytest.param("loss.backward()", marks=pytest.mark.slow)])
@@ -458,7 +460,7 @@ def test_a_rank_without_a_recorder_answers_at_once(tmp_path: Path) -> None:
     with running(tmp_path, write(tmp_path, "import time\ntime.sleep(1000)")) as rank:
         rank.until(lambda s: "train.py:2" in s.site)
         answered(rank, dump=True)
-        assert not (rank.folder / names.RING).exists()
+        assert not (rank.folder / names.RINGS[0]).exists()
 
 
 @pytest.mark.slow

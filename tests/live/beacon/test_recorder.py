@@ -121,6 +121,73 @@ def test_a_recorder_that_records_nothing_leaves_the_plain_names_to_the_other(tor
     assert b'"pg_id":0' in (tmp_path / "ring.json").read_bytes()
 
 
+class Named:
+    """torch 2.15: one recorder for each backend, made when it is asked for."""
+
+    def __init__(self, torch: Torch, said: dict[str, dict[str, Any]]) -> None:
+        # The NCCL backend of before 2.15 is still there, and records nothing.
+        torch.records("nccl", {"pg_config": {}, "pg_status": {}})
+        self.said, self.asked = said, set[str]()
+        torch.c10d._dump_fr_trace_json = self.ring  # type: ignore[attr-defined]
+        torch.c10d._dump_fr_trace = self.dump  # type: ignore[attr-defined]
+
+    def ring(self, entries: bool, active: bool, backend: str = "gloo") -> bytes:
+        self.asked.add(backend)
+        said = self.said.get(backend, {"pg_config": {}, "pg_status": {}})
+        return json.dumps({k: v for k, v in said.items() if entries or k != "entries"}, separators=(",", ":")).encode()
+
+    def dump(self, entries: bool, stacks: bool, active: bool, backend: str = "gloo") -> bytes:
+        return pickle.dumps(json.loads(self.ring(entries, active, backend)))
+
+
+def test_each_backend_in_use_is_asked_for_its_own_recorder(torch: Torch, tmp_path: Path) -> None:
+    """nccl2's counts begin with 0, and its file is that of the GPUs."""
+    first, second = torch.world.pg_map
+    torch.world.pg_backend_config = {first: "cpu:gloo,cuda:nccl", second: "cuda:nccl"}
+    nccl2 = {"pg_status": {"0": status(8, 7), "1": status(0, -1)}, "entries": [entry(0, "0"), entry(1, "7")]}
+    gloo = {"pg_status": {"0": status(4, 4)}, "entries": [entry(0, "0")]}
+    named = Named(torch, {"nccl2": nccl2, "gloo": gloo})
+    recorder = Recorder(str(tmp_path))
+    found = groups_of(recorder)
+    assert {n: (g.enqueued, g.completed) for n, g in found.items()} == {"0": (9, 8), "7": (1, None), "0:cpu": (4, 4)}
+    assert named.asked == {"nccl2", "gloo", "c10d"}
+    recorder.write_dump()
+    assert json.loads((tmp_path / "ring.json").read_bytes()) == nccl2
+    assert json.loads((tmp_path / "ring.cpu.json").read_bytes()) == gloo
+    assert pickle.loads((tmp_path / "dump.pickle").read_bytes()) == nccl2
+    assert pickle.loads((tmp_path / "dump.cpu.pickle").read_bytes()) == gloo
+    assert recorder.problems == []
+
+
+def test_a_backend_that_comes_later_is_asked_then_and_by_what_it_calls_itself(torch: Torch, tmp_path: Path) -> None:
+    both = dict(torch.world.pg_map)
+    first, _ = both
+    torch.world.pg_map = {first: None}
+    torch.world.pg_backend_config = {first: "cpu:gloo"}
+    said = {
+        "gloo": {"pg_status": {"0": status(4, 4)}, "entries": [entry(0, "0")]},
+        "own": {"pg_status": {"0": status(2, -1)}, "entries": [entry(0, "7")]},
+    }
+    named = Named(torch, said)
+    recorder = Recorder(str(tmp_path))
+    assert set(groups_of(recorder)) == {"0"}
+    assert named.asked == {"gloo"}
+    own = SimpleNamespace(name=lambda: "own")
+    torch.world.pg_map = both
+    torch.world.pg_backend_config[SimpleGroup(own)] = "cuda:mine"
+    assert {n: g.enqueued for n, g in groups_of(recorder).items()} == {"0": 4, "7": 3}
+    assert {"own", "mine"} < named.asked
+
+
+class SimpleGroup:
+    """A process group of one device."""
+
+    _device_types = ("cuda",)
+
+    def __init__(self, backend: object) -> None:
+        self._get_backend = lambda _: backend
+
+
 def test_of_a_name_that_was_used_again_the_newer_group_counts(torch: Torch, tmp_path: Path) -> None:
     said = {"pg_status": {"0": status(99, 99), "5": status(3, 2)}, "entries": [entry(0, "0"), entry(5, "0")]}
     torch.records("fr", said)

@@ -1,5 +1,7 @@
 """The judge with made-up jobs: who is accused, when, and when nobody is."""
 
+from itertools import groupby
+
 import pytest
 from msgspec.structs import replace
 
@@ -297,3 +299,18 @@ def test_a_rank_that_gets_stuck_after_long_work_is_looked_at_again() -> None:
     assert len(job.numbers) > asked
     assert accused(report) == ("CPU-STUCK", (2,))
     assert verdict(report).code == "LIV003"
+
+
+def test_what_an_old_answer_shows_of_ranks_that_have_not_moved_still_holds() -> None:
+    """Nothing records how far ranks of JAX came, and the later questions are a minute apart."""
+    job = Play(world_size=2)
+    plain = {"groups": (), "framework": "jax", "main_cpu_s": 3.0, "cpu_share": 0.0, "num_operations": 0}
+    job.rank = {0: plain, 1: plain}
+    job.play(4)
+    job.stick(1)
+    job.seen = {1: {"syscall": "clock_nanosleep"}}
+    job.reports.clear()
+    report = job.play(100)
+    assert [key for key, _ in groupby(r.status for r in job.reports)] == [Status.WAITING, Status.FAULT]
+    assert verdict(report).code == "LIV006"
+    assert accused(report) == ("CPU-STUCK", (1,))

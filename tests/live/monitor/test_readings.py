@@ -63,6 +63,40 @@ def test_a_lost_connection_is_known_as_one() -> None:
     assert [d.is_collective_error for d in reading.deaths] == [True]
 
 
+NCCL_FAILED = traceback(
+    "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, "
+    "invalid usage (run with NCCL_DEBUG=WARN for details), NCCL version 2.28.9\n"
+    "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n{}"
+)
+DUPLICATE = "Duplicate GPU detected : rank 3 and rank 0 both on CUDA device 80"
+WARNING = f"gpu1:77:77 [0] init.cc:900 NCCL WARN {DUPLICATE}\n"
+
+
+def test_the_reason_that_nccl_gives_is_known_from_the_last_error_of_the_exception() -> None:
+    one = RankEvidence(rank=3, status=DEAD, log_tail=NCCL_FAILED.format(DUPLICATE))
+    [reading] = readings_of(answer(one))
+    assert "nccl.duplicate_gpu" in {e.signature for e in reading.events}
+
+
+def test_the_reason_that_nccl_gives_is_known_from_its_warning_in_the_output_or_in_its_own_log() -> None:
+    words = NCCL_FAILED.format("")
+    one = RankEvidence(rank=3, status=DEAD, log_tail=WARNING + words)
+    [reading] = readings_of(answer(one))
+    assert "nccl.duplicate_gpu" in {e.signature for e in reading.events}
+    apart = RankEvidence(rank=3, status=DEAD, log_tail=words, nccl_log_tail=WARNING)
+    _, log = readings_of(answer(apart))
+    assert [(e.signature, e.origin.rank) for e in log.events] == [("nccl.duplicate_gpu", 3)]
+    assert log.source.path == "attempt0/node1/rank3/nccl.log"
+
+
+def test_a_warning_of_nccl_explains_neither_a_living_rank_nor_an_error_of_the_script() -> None:
+    assert readings_of(answer(RankEvidence(rank=3, status=ALIVE, nccl_log_tail=WARNING))) == []
+    [reading] = readings_of(
+        answer(RankEvidence(rank=3, status=DEAD, log_tail=WARNING + traceback("ValueError: bad shard")))
+    )
+    assert reading.events == []
+
+
 def test_a_rank_on_its_way_out_is_heard_if_its_error_is_the_last_thing_it_said() -> None:
     ending = RankStatus(rank=3, pid=77, process_state=ProcessState.SLEEPING, phase="ending", site_since_s=90.0)
     text = traceback("ValueError: bad shard")

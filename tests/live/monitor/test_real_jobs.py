@@ -12,7 +12,7 @@ import pytest
 from allready.model import Report, Status
 from tests.live.monitor.jobs import HEAD, job
 
-pytestmark = [pytest.mark.torch, pytest.mark.jobs]
+pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
 
 LOOP = """
 x = torch.ones(1000)

@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,6 +81,24 @@ def test_a_new_attempt_forgets_the_old_one(make_node: MakeNode) -> None:
     assert node.look().ranks[0].exit_code is None
 
 
+def test_the_last_lines_of_a_rank_that_has_ended_are_waited_for(make_node: MakeNode) -> None:
+    node = make_node([SLEEPS, SLEEPS])
+
+    def flush(timeout_s: float) -> bool:
+        assert timeout_s > 0
+        with node.log(1).open("a") as log:
+            log.write("ValueError: bad shard\n")
+        return True
+
+    assert node.observer.gather(1, flush=flush).ranks[1].log_tail == ""  # they print nothing more: nothing to wait for
+    node.processes[1].kill()
+    node.processes[1].wait(10)
+    until(lambda: node.rank(1), lambda rank: rank.is_gone)
+    assert node.observer.gather(2, flush=flush).ranks[1].log_tail == "ValueError: bad shard\n"
+    evidence = node.observer.gather(3, flush=lambda timeout_s: False)
+    assert any("last lines" in problem for problem in evidence.problems)
+
+
 def test_what_is_sent_arrives_as_it_was(make_node: MakeNode) -> None:
     node = make_node([SLEEPS])
     evidence = node.observer.gather(3)
@@ -101,7 +120,7 @@ def test_a_cell_full_of_nonsense_is_no_harm(make_node: MakeNode) -> None:
     node = make_node([SLEEPS])
     folder = run_paths.rank_dir(node.run_dir, 0)
     (folder / names.CELL).write_bytes(os.urandom(8192))
-    (folder / names.RING).write_bytes(b'{"entries": [{"')
+    (folder / names.RINGS[0]).write_bytes(b'{"entries": [{"')
     status = until(node.look, lambda s: bool(s.links))
     assert (status.ranks[0].heartbeat_age_s, status.ranks[0].phase, status.pace) == (None, "unknown", ())
     evidence = node.observer.gather(1)
@@ -252,3 +271,20 @@ def test_evidence_that_cannot_be_written_leaves_what_was_there(tmp_path: Path, m
     with pytest.raises(OSError, match="No space"):
         keep(_evidence(problems=("other",)), tmp_path)
     assert {name: (tmp_path / name).read_bytes() for name in files_below(tmp_path)} == before
+
+
+def test_what_a_rank_puts_in_place_of_its_ring_is_neither_waited_for_nor_read(tmp_path: Path) -> None:
+    with Node(tmp_path, [SLEEPS]) as node:
+        path = run_paths.rank_dir(node.run_dir, 0) / names.RINGS[0]
+        tracemalloc.start()
+        try:
+            path.symlink_to("/dev/zero")
+            node.look()
+            assert node.observer.gather(1).ranks[0].ring == ""
+            path.unlink()
+            os.mkfifo(path)
+            node.look()
+            node.observer.gather(2)
+            assert tracemalloc.get_traced_memory()[1] < 50_000_000
+        finally:
+            tracemalloc.stop()

@@ -221,9 +221,9 @@ def test_a_dump_that_is_older_than_the_ring_is_left_out(make_node: MakeNode, dum
     """What a rank did last explains its end, and a dump of an earlier question does not have it."""
     node = make_node(["pass"])
     folder = run_paths.rank_dir(node.run_dir, 0)
-    for path, text in ((folder / names.RING, "the ring"), (folder / names.DUMP, "the dump")):
+    for path, text in ((folder / names.RINGS[0], "the ring"), (folder / names.DUMPS[0], "the dump")):
         path.write_text(text)
-        age_s = 10 if (path == folder / names.DUMP) != dump_is_newer else 1
+        age_s = 10 if (path == folder / names.DUMPS[0]) != dump_is_newer else 1
         os.utime(path, (time.time() - age_s,) * 2)
     until(node.look, lambda s: s.ranks[0].process_state == "exited")
     (rank,) = node.observer.gather(1).ranks

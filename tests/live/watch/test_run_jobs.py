@@ -125,7 +125,7 @@ def test_a_stopped_agent_is_said_and_waited_for_and_a_killed_one_is_over(job: Jo
         url = screen.until("/metrics").split("http://", 1)[1].split("/metrics")[0]
         screen.until("default_pg #")
         with urllib.request.urlopen(f"http://{url}/metrics", timeout=5) as answer:
-            assert f'allready_up{{job="{job.job_id}"}} 1' in answer.read().decode()
+            assert f'allready_up{{job_id="{job.job_id}"}} 1' in answer.read().decode()
         os.kill(pid, signal.SIGSTOP)
         try:
             began = Stopwatch()
@@ -136,7 +136,7 @@ def test_a_stopped_agent_is_said_and_waited_for_and_a_killed_one_is_over(job: Jo
             screen.until("no update for")
             with urllib.request.urlopen(f"http://{url}/metrics", timeout=5) as answer:
                 body = answer.read().decode()
-            assert f'allready_up{{job="{job.job_id}"}} 0' in body
+            assert f'allready_up{{job_id="{job.job_id}"}} 0' in body
             assert "allready_rank" not in body
         finally:
             os.kill(pid, signal.SIGCONT)

@@ -128,9 +128,12 @@ def test_json_holds_everything_and_is_json() -> None:
 
 def test_metrics_escape_labels_and_leave_out_what_is_unknown() -> None:
     text = exposition(state(culprit=1))
-    assert 'allready_rank_waiting_seconds{job="a\\"b\\\\c",node="1",rank="1"} 2.5' in text
+    assert 'allready_rank_waiting_seconds{job_id="a\\"b\\\\c",node="1",rank="1"} 2.5' in text
     assert "gpu_power" not in text
-    assert 'allready_fault{job="a\\"b\\\\c",code="HNG001",class="CPU-STUCK"} 1' in text
+    labels = 'job_id="a\\"b\\\\c",code="HNG001",class="CPU-STUCK"'
+    assert f'allready_fault{{{labels},confidence="certain",nodes="1",ranks="1"}} 1' in text
+    assert f'allready_culprit{{{labels},node="1",rank="1"}} 1' in text
+    assert '{job="' not in text  # Prometheus would rename it to exported_job
 
 
 def test_the_server_answers_on_loopback_only_and_frees_its_port() -> None:

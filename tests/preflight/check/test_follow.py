@@ -41,6 +41,7 @@ class Follower:
                 nodes[1],
                 facts or facts_now(),
                 narrator=silent(),
+                most_ranks=2,
                 on_interim=self.interim.append,
                 on_stage=self.stages.append,
             )

@@ -280,12 +280,16 @@ def test_a_message_of_another_stage_ends_the_part_and_is_handed_back(
 @cases(
     "changes",
     [{"extra_env": {"LD_PRELOAD": "/tmp/x.so"}}, {"extra_env": {"NCCL_X": "a\0b"}}, {"num_ranks": 100_000},
-     {"first_rank": -1}, {"sizes": "all"}],
+     {"first_rank": -1}, {"sizes": "all"}, {"extra_env": {"TORCH_LOGS_OUT": "/home/u/.bashrc"}},
+     {"extra_env": {"NCCL_NET_PLUGIN": "/tmp/x.so"}}, {"extra_env": {"NCCL_P2P_DISABLE": "/tmp/x"}},
+     {"extra_env": {"OMP_TOOL_LIBRARIES": "/tmp/x.so"}}, {"backend": "mpi"}, {"stages": ("shell",)},
+     {"master_addr": "h\nLD_PRELOAD=/tmp/x.so"}, {"devices": ("0\0",)}, {"sizes": (1 << 62,)}, {"iters": 0},
+     {"positions_every_s": 0.0}, {"num_ranks": 3, "world_size": 8}],
 )  # fmt: skip
 def test_an_agent_refuses_orders_that_no_hub_gives(changes: dict[str, Any]) -> None:
     async def main() -> None:
         with pytest.raises(ExchangeError):
-            await take_part(MemoryHub(1).ends[0], order(**changes), narrator=silent())
+            await take_part(MemoryHub(1).ends[0], order(**changes), narrator=silent(), most_ranks=2)
 
     asyncio.run(main())
 

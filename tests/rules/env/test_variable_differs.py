@@ -17,6 +17,7 @@ from tests.rules.env.made import on_all, variables
         ("NCCL_NVLS_ENABLE", Severity.ERROR),
         ("TORCH_NCCL_BLOCKING_WAIT", Severity.ERROR),
         ("TORCH_DISTRIBUTED_DEBUG", Severity.ERROR),
+        ("TORCH_DIST_USE_NCCL2", Severity.ERROR),
         ("XLA_FLAGS", Severity.ERROR),
         ("JAX_ENABLE_X64", Severity.ERROR),
         ("TORCH_NCCL_TRACE_BUFFER_SIZE", Severity.WARNING),

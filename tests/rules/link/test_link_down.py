@@ -1,4 +1,8 @@
-from .wires import DEAD, NOW, ask, link, status
+from msgspec.structs import replace
+
+from tests.fleets import check
+
+from .wires import DEAD, NOW, ask, job, link, status
 
 BEFORE = {2: (status(2, time_s=NOW - 5), status(2, time_s=NOW - 3))}
 
@@ -27,3 +31,15 @@ def test_a_lost_link_that_stops_no_data_is_not_told() -> None:
 def test_a_lost_link_elsewhere_does_not_explain_this_path() -> None:
     rows = {(0, 1): DEAD, (1, 0): DEAD}
     assert ask("LNK002", rows=rows, links={2: link(carrier=False)}, history=BEFORE).state == "clear"
+
+
+def test_the_newest_look_at_interfaces_counts_until_the_next_one() -> None:
+    """Every few words of a node tell of its interfaces, the others of none."""
+    gone = replace(status(2, time_s=NOW - 1), links=(link(carrier=False),))
+    rows = {(1, 2): DEAD, (2, 1): DEAD}
+    fleet = job(rows=rows, history={2: (*BEFORE[2], gone)})
+    live = fleet.live
+    assert live is not None
+    live = replace(live, statuses={**live.statuses, 2: replace(live.statuses[2], links=())})
+    [hit] = check("LNK002", replace(fleet, live=live)).hits
+    assert hit.values["interfaces"] == "eth0 of node 2"

@@ -5,6 +5,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from allready.evidence.flight.names import is_hooked
+
 KEY = "arguments"
 """Beside the entries of a JSON dump; alone in a pickle that follows the dump's."""
 MAX_ROWS = 100_000
@@ -23,7 +25,7 @@ class Given(Struct, frozen=True):
 
 
 def given_of(rows: Any) -> dict[tuple[str, int], Given]:
-    """The beacon's rows by group and number: (group, number, operation, root, to each, from each).
+    """The beacon's rows by group and number (see `number_of`): (group, number, operation, root, to each, from each).
 
     What is no such row is passed over; of two for one operation the last counts.
     """
@@ -50,9 +52,16 @@ def given_to(entry: Mapping[str, Any], operation: str, given: Mapping[tuple[str,
     group = entry.get("process_group")
     if not isinstance(group, list | tuple) or not group:
         return None
-    name, seq = group[0], entry.get("collective_seq_id")
+    name, seq = group[0], number_of(entry.get("profiling_name"), entry.get("collective_seq_id"), entry.get("op_id"))
     found = given.get((name, seq)) if type(name) is str and type(seq) is int else None
     return found if found is not None and found.operation == operation else None
+
+
+def number_of(profiling_name: Any, seq: Any, op_id: Any) -> Any:
+    """Of an entry's numbers the one that the beacon knew: a hook that writes the recorder counts by itself, and only
+    its count of all operations is told to others."""
+    is_by_hook = type(profiling_name) is str and is_hooked(profiling_name.partition(":")[0])
+    return op_id if is_by_hook else seq
 
 
 def _counts(value: Any) -> tuple[int, ...]:

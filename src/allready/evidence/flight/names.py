@@ -8,7 +8,22 @@ _SPELLINGS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all", "reducescatter": "reduce_scatter",
     "all_reduce_barrier": "barrier", "allreduce_barrier": "barrier", "all_to_all_v": "all_to_all",
 }  # fmt: skip
-_P2P = re.compile(r"^(send|recv)(?: (\d{1,7})(->|<-)(\d{1,7}))?")
+_P2P = re.compile(r"^(send|recv)(?: (\d{1,7})(->|<-)(\d{1,7}|\?))?")
+
+BACKENDS_WITH_STATES = frozenset({
+    "nccl", "rccl", "xccl", "ncclx", "rcclx", "hccl", "mccl", "nccl2", "nccl-lazy",
+})  # fmt: skip
+"""Backends whose recorder sees an operation complete (and, but for the last two, start)."""
+_RECORD_THEMSELVES = frozenset({"gloo", "nccl", "rccl", "xccl", "ncclx", "rcclx", "hccl", "mccl"})
+
+
+def is_hooked(backend: str) -> bool:
+    """Whether a hook of torch on the process group (2.15) writes this backend's recorder.
+
+    It numbers operations of all kinds from 0 (`op_id`, and the counts in `pg_status`), and collectives from 1.
+    """
+    return bool(backend) and backend not in _RECORD_THEMSELVES
+
 
 DTYPES = {
     "Float": ("float32", 4), "Double": ("float64", 8), "Half": ("float16", 2), "BFloat16": ("bfloat16", 2),
@@ -38,8 +53,8 @@ def operation_name(recorded: str) -> tuple[str, str, int | None, int | None]:
         kind, left, arrow, right = p2p.groups()
         if left is None:
             return kind, backend, None, None
-        src, dst = (int(left), int(right)) if arrow == "->" else (int(right), int(left))
-        return kind, backend, src, dst
+        own, peer = int(left), None if right == "?" else int(right)  # a receive from whoever sends
+        return (kind, backend, own, peer) if arrow == "->" else (kind, backend, peer, own)
     name = rest.split(" ")[0].lower().lstrip("_")
     short = _SUFFIX.sub("", name) or name
     return _SPELLINGS.get(name, _SPELLINGS.get(short, short)), backend, None, None

@@ -2,7 +2,8 @@
 
 Numbers of sends and receives are a process's own, so each direction between two ranks is examined by itself.  When
 both rings reach back to the start, operations are counted; otherwise what is completed on either side is taken to be
-level, and only what is pending is compared.
+level, and only what is pending is compared.  Which send a receive from any rank took, nobody records: of a rank that
+makes such receives, no direction is examined.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,9 +36,10 @@ class _End(Struct):
 def pairs_of(group: Group, tracks: Mapping[int, Track]) -> tuple[list[GroupProgress], list[Mismatch]]:
     """Of each direction in which something is pending: how far both ends came; and the first pair that does not fit."""
     ends = _ends(group, tracks)
+    open_ranks = {r for r, track in tracks.items() if _takes_from_any(track)}
     progress: list[GroupProgress] = []
     mismatches: list[Mismatch] = []
-    for src, dst in sorted({key[:2] for key in ends})[:MAX_PAIRS]:
+    for src, dst in sorted({key[:2] for key in ends if key[1] not in open_ranks})[:MAX_PAIRS]:
         send, receive = ends.get((src, dst, "send")), ends.get((src, dst, "recv"))
         found = _progress(group, tracks, src, dst, send, receive)
         if found is not None:
@@ -68,6 +70,14 @@ def _ends(group: Group, tracks: Mapping[int, Track]) -> dict[tuple[int, int, str
                 state = track.state(last if shapes[track.ring.shape[last]].name == "coalesced" else entry)
                 end.states.append(state)
     return ends
+
+
+def _takes_from_any(track: Track) -> bool:
+    shapes = track.dump.shapes
+    used = {track.ring.shape[entry] for first, last in track.p2p for entry in range(first, last + 1)}
+    return any(
+        shapes[code].name == "recv" and shapes[code].dst is not None and shapes[code].src is None for code in used
+    )
 
 
 def _progress(

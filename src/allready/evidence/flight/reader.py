@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from allready.evidence.flight.columns import Columns, columns_of, number
 from allready.evidence.flight.given import KEY, given_of
 from allready.evidence.flight.machine import RefusedError
-from allready.evidence.flight.names import rank_in_name
+from allready.evidence.flight.names import BACKENDS_WITH_STATES, is_hooked, rank_in_name
 from allready.evidence.flight.unpickle import load
 from allready.evidence.reading import FlightDump, FlightShape, Reading
 from allready.model import Origin, SourceRecord
@@ -34,7 +34,6 @@ _RANK_BEFORE = re.compile(r"\brank[ :=_\-]{0,3}(\d{1,7})\b", re.IGNORECASE)
 _PICKLE_STARTS = {b"\x80", b"(", b"}", b"]", b"c", b"\x8c", b"X"}
 _PADDING = (b"\n", b"\r", b" ", b"\0")
 _STATUS = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
-_BACKENDS_WITH_STATES = {"nccl", "rccl", "xccl", "ncclx", "rcclx", "hccl", "mccl"}
 
 
 class _Part(Struct, frozen=True, kw_only=True):
@@ -292,12 +291,12 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
         version=_text(value.get("version")),
         backend=backend,
         groups=groups,
-        status=_status(value.get("pg_status"), groups, columns),
+        status=_status(value.get("pg_status"), groups, columns, first=0 if is_hooked(backend) else 1),
         **{name: getattr(columns, name) for name in Columns.__struct_fields__ if name in FlightDump.__struct_fields__},
         is_whole=is_from_start and not part.is_cut and not columns.num_unreadable,
         is_cut=part.is_cut,
         completes_by_retirement=(
-            columns.has_retired and not columns.has_states and backend not in _BACKENDS_WITH_STATES
+            columns.has_retired and not columns.has_states and backend not in BACKENDS_WITH_STATES
         ),
         problem="; ".join(problems) or None,
     )
@@ -351,9 +350,12 @@ def _members(ranks: Any) -> Sequence[int]:
 
 
 def _status(
-    status: Any, groups: Mapping[str, tuple[str, Sequence[int]]], columns: Columns
+    status: Any, groups: Mapping[str, tuple[str, Sequence[int]]], columns: Columns, *, first: int
 ) -> dict[str, tuple[int | None, int | None, int | None]]:
-    """Group name -> how far it came.  The recorder numbers groups by creation; entries tell which number is which."""
+    """Group name -> how many operations, which are numbered from `first`, it enqueued, started and completed.
+
+    The recorder numbers groups by creation; entries tell which number is which.
+    """
     if not isinstance(status, dict):
         return {}
     recorded: dict[int, tuple[int | None, int | None, int | None]] = {}
@@ -362,14 +364,14 @@ def _status(
         if group_id is None or not isinstance(value, dict):
             continue
         enqueued, started, completed = (number(value.get(k)) for k in _STATUS)
-        recorded[group_id] = (_reached(enqueued), _reached(started), _reached(completed))
+        recorded[group_id] = (_reached(enqueued, first), _reached(started, first), _reached(completed, first))
     names = dict(columns.ids)
     names.update({i: n for i, n in _by_order(recorded, groups).items() if i not in names and n not in names.values()})
     return {names[i]: counts for i, counts in recorded.items() if i in names}
 
 
-def _reached(count: int | None) -> int | None:
-    return count if count is not None and count >= 0 else None
+def _reached(number: int | None, first: int) -> int | None:
+    return number + 1 - first if number is not None and number >= 0 else None
 
 
 def _by_order(recorded: Mapping[int, object], groups: Mapping[str, tuple[str, Sequence[int]]]) -> dict[int, str]:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from allready.evidence.log.line import Line
 from allready.evidence.prefix import Prefix
+from allready.evidence.stacks.libraries import CALLS
 
 HEADER = "Traceback (most recent call last)"
 MAX_LINES = 400
@@ -63,9 +64,6 @@ _OF_THE_PROGRAM = {"ConnectionResetError", "ConnectionRefusedError", "Connection
 """Python's own: a data source, a tracker or a loader's pipe; the libraries of collectives raise RuntimeError."""
 
 
-_CALLS = ("torch/distributed/distributed_c10d.py", "torch/distributed/nn/functional.py")
-
-
 class Failure(Struct):
     """One exception: its name, its words, the frames it came through (outermost first)."""
 
@@ -95,7 +93,7 @@ class Failure(Struct):
     def call(self) -> str:
         """The function of torch.distributed that the program called last."""
         for file, _, function in self.frames:
-            if file.endswith(_CALLS) and not function.startswith("_"):
+            if file.endswith(CALLS) and not function.startswith("_"):
                 return function
         return ""
 

@@ -33,6 +33,10 @@ _INSTALLED = re.compile(r"(?:site|dist)-packages/")
 _STANDARD_PATH = re.compile(r"/lib(?:64)?/python\d[\d.]*/")
 
 
+CALLS = ("torch/distributed/distributed_c10d.py", "torch/distributed/nn/functional.py")
+"""Where functions of torch.distributed are that programs call."""
+
+
 def package_path(file: str) -> str:
     """The path below the folder of packages: `torch/cuda/__init__.py` for any way a tool shortens it."""
     path = file.replace("\\", "/")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from allready.evidence.stacks.libraries import is_native, is_users, package_path
+from allready.evidence.stacks.libraries import CALLS, is_native, is_users, package_path
 from allready.model import Frame, ProcessStack, ThreadStack
 
 _STRENGTH = (
@@ -174,3 +174,16 @@ def meaning_of(frame: Frame) -> str | None:
         if re.search(row.files, file) and any(re.fullmatch(row.functions, name) for name in names):
             return row.kind
     return None
+
+
+def library_call(stack: ProcessStack) -> tuple[str, str]:
+    """The function of torch.distributed that the main thread is in, and the line of the program that called it.
+
+    "" for what the frames do not show: gradients are reduced below `backward()`, without a call of Python.
+    """
+    thread = _main(stack.threads)
+    frames = thread.frames if thread is not None else ()
+    user = next((f for f in frames if is_users(f)), None)
+    called = (f for f in _until_user(frames) if f.file.endswith(CALLS) and not f.function.startswith("_"))
+    call = next(called, None)
+    return call.function if call is not None else "", _site(user) if user is not None else ""

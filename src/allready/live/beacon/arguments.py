@@ -1,18 +1,21 @@
 """Arguments of calls that torch's recorder does not write down: the root, and how an all_to_all splits.
 
-torch.distributed makes an options object in every collective, once the arguments have been checked and before the call
-goes to the backend.  For the calls below, none of which is made for every gradient, the name of that class in the one
-module `torch.distributed.distributed_c10d` is given to a subclass whose creation notes what its caller was given.  What
-comes out is what torch would have made; the functions themselves, and the frames of the script, stay as they are.
+From torch 2.14 a process group calls hooks before each operation: see `group_hooks`.  Before that, torch.distributed
+makes an options object in every collective, once the arguments have been checked and before the call goes to the
+backend.  For the calls below, none of which is made for every gradient, the name of that class in the one module
+`torch.distributed.distributed_c10d` is given to a subclass whose creation notes what its caller was given.  What comes
+out is what torch would have made; the functions themselves, and the frames of the script, stay as they are.
 """
 
 import sys
 from collections import deque
 
+from allready.live.beacon.compiler import hide_from_compiler
+from allready.live.beacon.group_hooks import GroupHooks
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import CodeType
     from typing import Any
 
     Noted = tuple[str, int, str, int | None, tuple[int, ...] | None, tuple[int, ...] | None]
@@ -45,6 +48,7 @@ class Arguments:
         self._split: deque[Noted] = deque(maxlen=MAX_CALLS)
         self._num_splits = 0
         self._module: Any = None
+        self._hooks: GroupHooks | None = None
         self.attached: tuple[str, ...] = ()
         self.problem = ""
 
@@ -52,8 +56,14 @@ class Arguments:
         """Begin to note, as soon as torch.distributed is there; what cannot be noted is left alone."""
         module = sys.modules.get(MODULE)
         if module is None or module is self._module or not hasattr(module, "all_to_all_single"):
+            if self._hooks is not None:
+                self._hooks.keep()
             return  # not imported, or not to its end
         self._module = module
+        hooks = GroupHooks(module, self._note_hooked, self._note_problem)
+        if hooks.attach():
+            self._hooks, self.attached = hooks, ("hooks",)
+            return
         done = []
         for name, (operation, key) in _ROOTED.items():
             done += [name] * _replace(module, name, self._notes_root(operation, key), self._note_problem)
@@ -66,6 +76,14 @@ class Arguments:
     def noted(self) -> "list[Noted]":
         """The last calls of both kinds, the oldest of each first."""
         return [*self._rooted.copy(), *self._split.copy()]
+
+    def _note_hooked(
+        self, group: str, number: int, operation: str, root: int | None, call: "Mapping[str, Any]"
+    ) -> None:
+        if root is not None:
+            self._rooted.append((group, number, operation, root, None, None))
+        else:
+            self._note_parts(group, number, int(call["group_size"]), call)
 
     def _notes_root(self, operation: str, key: str) -> "Callable[[Mapping[str, Any]], None]":
         def note(given: "Mapping[str, Any]") -> None:
@@ -81,7 +99,10 @@ class Arguments:
 
     def _note_splits(self, given: "Mapping[str, Any]") -> None:
         group = _whole(self._module, given.get("group"))
-        number = group.size()
+        self._note_parts(group.group_name, _next_number(group), group.size(), given)
+
+    def _note_parts(self, group: str, seq: int, number: int, given: "Mapping[str, Any]") -> None:
+        """Of an all_to_all: `given` has its arguments by the names of torch's function, `number` members take part."""
         if "input_tensor_list" in given:
             ins = _numels(given["input_tensor_list"], number)
             outs = _numels(given["output_tensor_list"], number)
@@ -92,7 +113,7 @@ class Arguments:
             return
         if len(self._split) == MAX_CALLS:
             self._num_splits -= 2 * len(self._split[0][4] or ())
-        self._split.append((group.group_name, _next_number(group), "all_to_all", None, ins, outs))
+        self._split.append((group, seq, "all_to_all", None, ins, outs))
         self._num_splits += len(ins) + len(outs)
         while self._num_splits > MAX_SPLITS and len(self._split) > 1:
             self._num_splits -= 2 * len(self._split.popleft()[4] or ())
@@ -133,26 +154,9 @@ def _replace(
         noting = kind(name, (plain,), {"__module__": plain.__module__, "noted_by_allready": True})
     except TypeError:  # it wants no class below it
         return False
-    try:
-        for function in (make, note, _whole, _next_number, _numels, _parts):
-            _hide_from_compiler(function.__code__)
-    except Exception as error:  # noqa: BLE001 - another torch: then it compiles what it likes
-        note_problem("torch.compile may trace the beacon", error)
+    hide_from_compiler((make, note, _whole, _next_number, _numels, _parts), note_problem)
     setattr(module, name, noting)
     return True
-
-
-def _hide_from_compiler(code: "CodeType") -> None:
-    """Have torch.compile run this as it is: it would compile what is no part of torch, frame by frame."""
-    compiler: Any = sys.modules.get("torch._C._dynamo.eval_frame")
-    if hasattr(compiler, "skip_code"):  # before torch 2.7
-        compiler.skip_code(code)
-    elif hasattr(compiler, "set_code_exec_strategy"):
-        action = compiler._FrameAction.SKIP  # noqa: SLF001
-        compiler.set_code_exec_strategy(code, compiler._FrameExecStrategy(action, action))  # noqa: SLF001
-    for inner in code.co_consts:
-        if isinstance(inner, type(code)):
-            _hide_from_compiler(inner)
 
 
 def _whole(module: "Any", group: "Any") -> "Any":

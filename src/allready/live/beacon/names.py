@@ -14,7 +14,9 @@ NOT_OURS = frozenset(_signal.valid_signals()) - {
 }  # fmt: skip
 """Signals that the beacon's threads leave to the script's: all but those of a fault in a thread itself."""
 
-# In the folder of a rank: its cell, what torch's recorders hold (of NCCL, or of the only one; and of the CPU backends
-# beside NCCL), Python stacks on demand, and those of the moment of a crash.
-CELL, RING, CPU_RING, DUMP, CPU_DUMP = "cell", "ring.json", "ring.cpu.json", "dump.pickle", "dump.cpu.pickle"
-STACKS, CRASH = "stacks.txt", "crash.txt"
+# In the folder of a rank: its cell, what torch's recorders hold, Python stacks on demand, and those of the moment of a
+# crash.  A process has one recorder for each backend (torch 2.15), or one for NCCL and one for all others: the first
+# name is of the recorder in use, or of that of the GPUs; the second of Gloo's beside it; then of any further one.
+CELL, STACKS, CRASH = "cell", "stacks.txt", "crash.txt"
+RINGS = "ring.json", "ring.cpu.json", "ring.2.json", "ring.3.json", "ring.4.json"
+DUMPS = "dump.pickle", "dump.cpu.pickle", "dump.2.pickle", "dump.3.pickle", "dump.4.pickle"

@@ -1,8 +1,7 @@
 """How far this rank came in each of its process groups, from torch's own flight recorder in this process.
 
-Nothing of torch is imported: what it has loaded is asked, where it can be asked.  torch has one recorder for NCCL and
-one for the CPU backends (from 2.7); older versions have only NCCL's, or its pickle.  Arguments that none of them writes
-down (see `arguments`) are added to what they write.
+Nothing of torch is imported: what it has loaded is asked, where it can be asked (see `sources`).  Arguments that no
+recorder writes down (see `arguments`) are added to what it writes.
 """
 
 import os
@@ -11,15 +10,15 @@ import time
 from _thread import get_ident
 
 from allready.live.beacon import names
-from allready.live.beacon.arguments import KEY, Arguments
+from allready.live.beacon.arguments import KEY, MODULE, Arguments
 from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import compressed
 from allready.live.beacon.rhythm import Rhythm
+from allready.live.beacon.sources import Source, backends_in_use, files_of, find_sources
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Mapping, Sequence
 
     from allready.live.beacon.arguments import Noted
 
@@ -35,53 +34,9 @@ _SELDOM_S = 64.0
 _NAMES_EVERY_S = 1.0
 _DOUBT_S = 0.4
 """What has been pending so long, and does not move, is searched in the ring."""
-_LARGEST_COUNT = 1 << 60
 _MAX_NAMES, _LONGEST_NAMES = 4096, 2000
 _HAS_ENTRIES = b'"pg_id":'
 _ONE_ENTRY = b'"collective_seq_id":'
-_KINDS = (
-    ("_dump_nccl_trace_json", "_dump_nccl_trace", names.RING, names.DUMP),
-    ("_dump_fr_trace_json", "_dump_fr_trace", names.CPU_RING, names.CPU_DUMP),
-)
-
-
-class Source:
-    """One of torch's recorders."""
-
-    def __init__(self, ring: "Callable[..., Any] | None", dump: "Callable[..., Any] | None", files: tuple[str, str]):
-        self.ring, self.dump, self.files = ring, dump, files
-        self.known: dict[str, tuple[str, str]] = {}  # the recorder's number of a group -> name, description
-        self.groups: dict[str, GroupCounters] = {}  # by that number
-        self.is_broken = False
-        self.is_used = False
-        self.notes_late = files[0] == names.CPU_RING
-        """Gloo's threads note what completed in no order: of two operations the earlier one may come last and stay."""
-
-    def read_ring(self) -> bytes:
-        """All entries as JSON, without stacks."""
-        if self.ring is not None:
-            data = self.ring(True, False)
-            return data.encode() if isinstance(data, str) else bytes(data)
-        from json import dumps
-        from pickle import loads as unpickle
-
-        assert self.dump is not None
-        return dumps(unpickle(self.dump(True, False, False)), separators=(",", ":")).encode()  # noqa: S301 - as below
-
-    def status(self) -> "Mapping[str, Any]":
-        """`pg_status`, or nothing."""
-        if self.ring is not None:
-            from json import loads
-
-            decoded = loads(self.ring(False, False))
-        elif self.dump is not None:
-            from pickle import loads as unpickle
-
-            decoded = unpickle(self.dump(False, False, False))  # noqa: S301 - torch made it, in this process
-        else:
-            return {}
-        status = decoded.get("pg_status") if isinstance(decoded, dict) else None
-        return status if isinstance(status, dict) else {}
 
 
 class Recorder:
@@ -102,6 +57,7 @@ class Recorder:
         self._rhythm = Rhythm()
         self._moves = self._moves_of_ring = 0
         self._num_groups = -1
+        self._is_group_new = False
         self._needs_names = False
         self._doubts = self._doubts_of_ring = -1  # the move after which something has been pending for long
 
@@ -114,8 +70,8 @@ class Recorder:
             self._note_problem(self._arguments.problem)
         if not self._has_groups():
             return []
-        if self._sources is None:
-            self._sources = self._find()
+        if self._sources is None or self._is_group_new:
+            self._look()
         found: dict[str, GroupCounters] = {}
         self._needs_names = False
         for source in self._sources:
@@ -133,6 +89,17 @@ class Recorder:
     def has_sources(self) -> bool:
         """Whether there is anything that could be written."""
         return bool(self._sources) and not all(s.is_broken for s in self._sources or ())
+
+    def find_sources(self) -> bool:
+        """The same, of a script that was through before its first sample as well."""
+        if self._sources is None and getattr(sys.modules.get(MODULE), "_world", None):
+            self._look()
+        return self.has_sources()
+
+    def _look(self) -> None:
+        """For recorders of backends that came into use."""
+        self._is_group_new = False
+        self._sources = find_sources(self._sources or (), backends_in_use(sys.modules.get(MODULE)))
 
     def is_ring_due(self) -> bool:
         """Whether the ring should be written now, by itself."""
@@ -155,11 +122,11 @@ class Recorder:
 
     def _has_groups(self) -> bool:
         """Whether torch.distributed has a process group.  Holds none of them: the last reference destroys a group."""
-        c10d = sys.modules.get("torch.distributed.distributed_c10d")
+        c10d = sys.modules.get(MODULE)
         group_map = getattr(getattr(c10d, "_world", None), "pg_map", None)
         number = len(group_map) if group_map is not None else 0
         if number != self._num_groups:
-            self._num_groups = number
+            self._num_groups, self._is_group_new = number, True
             if self._sources:
                 for source in self._sources:
                     for group in source.groups.values():
@@ -167,33 +134,21 @@ class Recorder:
         self.has_groups = number > 0
         return self.has_groups
 
-    def _find(self) -> list[Source]:
-        module = sys.modules.get("torch._C._distributed_c10d")
-        found = []
-        for ring, dump, ring_file, dump_file in _KINDS:
-            functions = getattr(module, ring, None), getattr(module, dump, None)
-            if any(functions):
-                found.append(Source(*functions, (ring_file, dump_file)))
-        return found
-
     def _sample(self, source: Source, now_s: float, found: dict[str, GroupCounters]) -> None:
         newest: dict[str, int] = {}
-        for number, entry in list(source.status().items()):
-            counts = _counts(entry)
-            if counts is None:
-                continue
-            named = source.known.get(str(number))
+        for number, counts in source.status().items():
+            named = source.known.get(number)
             if named is None:
                 named = self._only_group(source)
                 if named is None:
                     self._needs_names = True
                     continue
-            group = source.groups.get(str(number))
+            group = source.groups.get(number)
             name = named[0]
             if name in found and name not in newest:
                 name += ":cpu"  # a group with a backend for each kind of device
             if group is None or group.name != name:
-                group = source.groups[str(number)] = GroupCounters(name)
+                group = source.groups[number] = GroupCounters(name)
             group.label = named[1]
             if group.update(now_s, *counts):
                 self._moves += 1
@@ -201,7 +156,7 @@ class Recorder:
                 self._doubts = self._moves
             if not group.members:
                 group.members = _members(named[0])
-            order = int(number) if str(number).isdigit() else 0
+            order = int(number) if number.isdigit() else 0
             if order >= newest.get(name, -1):  # a name is used again after its group was destroyed
                 newest[name] = order
                 found[name] = group
@@ -210,7 +165,7 @@ class Recorder:
         """The name, if there is only one that it can be; entries of the ring decide in all other cases."""
         if self._num_groups != 1 or source.known:
             return None
-        c10d = sys.modules.get("torch.distributed.distributed_c10d")
+        c10d = sys.modules.get(MODULE)
         group_names = list(getattr(getattr(c10d, "_world", None), "pg_names", {}).values())
         return (
             (str(group_names[0]), "default_pg" if str(group_names[0]) == "0" else "") if len(group_names) == 1 else None
@@ -239,8 +194,9 @@ class Recorder:
                 if source.notes_late and doubts == moves:
                     _settle(source.groups, data)
         calls = self._arguments.noted()
-        for at, (source, data) in enumerate(used):
-            _put(f"{self._folder}/{source.files[0] if at else names.RING}", _with_calls(data, calls))
+        places = files_of(source for source, _ in used)
+        for source, data in used:
+            _put(f"{self._folder}/{names.RINGS[places[source.backend]]}", _with_calls(data, calls))
             self.ring_s = time.time()
         self._moves_of_ring, self._doubts_of_ring = moves, doubts
         self._ring_at = self._names_at = began
@@ -249,16 +205,17 @@ class Recorder:
         self._ring_cost_s = max(time.thread_time() - began_s, self._ring_cost_s / 2)
 
     def write_dump(self) -> None:
-        used = [s for s in self._sources or () if s.is_used and s.dump is not None]
-        for at, source in enumerate(used):
-            assert source.dump is not None
+        used = [s for s in self._sources or () if s.is_used]
+        places = files_of(used)
+        for source in used:
+            if source.dump is None:
+                continue
             hidden = _HiddenCompiler.put_in_place()
             try:
-                data = source.dump(True, True, False)
+                data = source.read_dump()
             finally:
                 _HiddenCompiler.take_away(hidden)
-            path = f"{self._folder}/{source.files[1] if at else names.DUMP}"
-            _put(path, (data.encode("latin-1") if isinstance(data, str) else data) + _pickled(self._arguments.noted()))
+            _put(f"{self._folder}/{names.DUMPS[places[source.backend]]}", data + _pickled(self._arguments.noted()))
 
     def failed(self, error: BaseException) -> None:
         """Writing failed; reported, and tried again later."""
@@ -368,23 +325,9 @@ def _label(entry: object) -> str:
     return "" if entry == "undefined" else str(entry)
 
 
-def _counts(entry: object) -> tuple[int, int | None, int | None] | None:
-    """(enqueued, started, completed); the recorder's -1 is None, not known."""
-    if not isinstance(entry, dict):
-        return None
-    numbers = []
-    for key in ("last_enqueued_collective", "last_started_collective", "last_completed_collective"):
-        try:
-            number = int(entry.get(key, -1))
-        except (TypeError, ValueError):
-            number = -1
-        numbers.append(number if 0 <= number < _LARGEST_COUNT else None)
-    return None if numbers[0] is None else (numbers[0], numbers[1], numbers[2])
-
-
 def _members(name: str) -> str:
     """Global ranks of the group with this name in the group's order, compressed; "" when torch does not report them."""
-    world = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
+    world = getattr(sys.modules.get(MODULE), "_world", None)
     ranks_of = getattr(world, "pg_group_ranks", None) or {}
     for group, group_name in list(getattr(world, "pg_names", {}).items()):
         if group_name == name:

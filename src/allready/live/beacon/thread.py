@@ -227,17 +227,18 @@ class Beacon:
         if os.getpid() != self._pid:
             return
         self._is_ending = True
-        if not self._recorder.has_sources():
+        if not self._recorder.find_sources():
             return
-        # What it did last explains why it left, and the ring on disk is seconds old.
+        # What it did last explains why it left, and the ring on disk is seconds old.  Only a dump has program lines.
         with self._forks:
             self._fetches.halt(_END_WAIT_S)
             try:
                 self._recorder.write_ring()
+                self._recorder.write_dump()
                 if self._heartbeats.is_there:
                     self._fetches.begin(self._fetch, -1)
             except Exception as error:  # noqa: BLE001 - torch may be half gone by now; the script's end counts
-                self._note(f"the last ring: {error}")
+                self._note(f"the last records: {error}")
 
     def end(self) -> None:
         """At exit, after everything that the script registered: report it for the last time."""

@@ -11,6 +11,7 @@ from allready.evidence.flight.names import element_bytes
 from allready.evidence.flight.tracks import Track, operation_at, tracks_of
 from allready.evidence.reading import FlightDump, Reading
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
+from allready.judging.last_calls import SIZES
 from allready.judging.majority import majority
 from allready.live.digests import ALIKE
 from allready.model import Death, Misfit, Mismatch, NodeStatus, Operation, Origin, RankStatus, RunEvidence, SourceRecord
@@ -20,9 +21,6 @@ TOGETHER_S = 0.3
 
 STOPS = {"SIGTERM", "SIGINT", "SIGHUP"}
 INTERRUPTED = ("KeyboardInterrupt", "SignalException")
-SIZES = ("op.preamble.length <= op.nbytes", "inlengthperrank", "outlengthperrank", "message truncated", "size mismatch",
-         "received data size", "nbytes")  # fmt: skip
-"""What libraries say when a peer's operation was of another size."""
 _MAX_SINCE = 1000
 _TOO_LONG = re.compile(r"op\.preamble\.length <= op\.nbytes\.?\s*(\d{1,18}) vs (\d{1,18})")
 OWN_CHECKS = ("inlengthperrank[myrank] == outlengthperrank[myrank]",)

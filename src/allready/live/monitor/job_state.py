@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, fields
 from msgspec.structs import replace
 
 from allready.evidence.reading import Reading
+from allready.judging.live_status import rests
 from allready.live.monitor.progress import shifts_of
-from allready.model import GroupMark, Live, Loss, NodeEvidence, NodeStatus, World, WorldNode
+from allready.model import GroupMark, Live, Loss, NodeEvidence, NodeStatus, RankStatus, World, WorldNode
 
 HISTORY_S = 30.0
 MAX_HISTORY = 128
@@ -29,6 +30,8 @@ class JobState:
     ended_at: dict[int, float] = field(default_factory=dict)  # rank -> when it was first told
     last_marks: dict[int, tuple[GroupMark, ...]] = field(default_factory=dict)  # an ending process forgets its groups
     shifts: dict[int, dict[str, int]] = field(default_factory=dict)
+    rested: dict[int, tuple[int | None, float, float]] = field(default_factory=dict)
+    """Rank -> process, time and processor time of its main thread when it was last seen to begin to rest."""
     attempt: int = 0
 
     def take_status(self, status: NodeStatus, now: float) -> bool:
@@ -50,12 +53,34 @@ class JobState:
                 self.ended_at.setdefault(rank.rank, now)
             else:
                 self.ended_at.pop(rank.rank, None)
+            self._note_rest(rank, status.time_s)
         self.lost.pop(node, None)
         kept = self.history.setdefault(node, deque(maxlen=MAX_HISTORY))
         kept.append(status)
         while kept and kept[0].time_s < status.time_s - HISTORY_S:
             kept.popleft()
         return True
+
+    def _note_rest(self, rank: RankStatus, time_s: float) -> None:
+        known = self.rested.get(rank.rank)
+        if rank.is_gone or rank.main_cpu_s is None:
+            self.rested.pop(rank.rank, None)
+        elif known is None or known[0] != rank.pid or not rests(rank.main_cpu_s - known[2], time_s - known[1]):
+            self.rested[rank.rank] = (rank.pid, time_s, rank.main_cpu_s)
+
+    def standing(self, node: int) -> frozenset[int]:
+        """Ranks of a node that stand where they stood when it answered: what the answer shows of them still holds."""
+        answer, status = self.answers.get(node), self.statuses.get(node)
+        if answer is None or status is None:
+            return frozenset()
+        return frozenset(
+            rank.rank
+            for rank in status.ranks
+            if not rank.is_gone
+            and rank.site_since_s is not None
+            and max([rank.site_since_s, *(g.moved_s for g in rank.groups if g.moved_s is not None)])
+            <= answer.status.time_s
+        )
 
     def begin(self, attempt: int) -> None:
         """Another attempt: nothing of the last one holds any more."""
@@ -138,6 +163,7 @@ class JobState:
             lost=dict(self.lost),
             evidence=dict(self.answers) if since_s is not None else {},
             history={n: tuple(h) for n, h in self.history.items()},
+            rested_s={rank: time_s for rank, (_, time_s, _) in self.rested.items()},
             addresses={**addresses, **{n: a.addresses for n, a in self.answers.items() if a.addresses}},
             world_size=world_size,
             since_s=since_s,

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from allready.evidence.flight.names import is_hooked
 from allready.evidence.flight.progress import SOURCE
 from allready.model import Absence, GroupMark, GroupProgress, NodeStatus, Operation, Position, ProcessState, RankStatus
 
@@ -13,17 +14,21 @@ MUTE_S = 0.8
 TAIL_CHARS = 200_000
 _NUMBERS = re.compile(
     r'"collective_seq_id":(\d{1,15}),[^{}]{0,2000}?"op_id":(\d{1,15}),[^{}]{0,2000}?"process_group":\["([^"]{0,200})"'
-    r'[^{}]{0,200}?"profiling_name":"gloo:'
+    r'[^{}]{0,200}?"profiling_name":"([^":]{1,60}):'
 )
 
 
 def shifts_of(ring: str) -> dict[str, int]:
-    """By group, by how much Gloo's count of operations is ahead of its count of collectives; 0 without sends.
+    """By group, by how much the count of operations is ahead of that of collectives; 0 without sends.
 
-    The counts in a cell are of all operations, sends and receives as well, and these differ from rank to rank; entries
-    of the ring have both numbers.
+    The counts in a cell are of all operations, sends and receives as well, and these differ from rank to rank, where
+    Gloo or a hook of torch writes the recorder; entries of the ring have both numbers.
     """
-    return {name: int(number) - int(seq) for seq, number, name in _NUMBERS.findall(ring[-TAIL_CHARS:])}
+    return {
+        name: int(number) + is_hooked(backend) - int(seq)
+        for seq, number, name, backend in _NUMBERS.findall(ring[-TAIL_CHARS:])
+        if backend == "gloo" or is_hooked(backend)
+    }
 
 
 def progress_of(
@@ -139,6 +144,8 @@ def _position(
     rank: int, mark: GroupMark, now_s: float, ring: GroupProgress | None, names: Mapping[int, Operation]
 ) -> Position:
     recorded = ring.positions.get(rank) if ring is not None else None
+    if recorded is not None and recorded.enqueued > mark.enqueued:
+        return recorded  # the ring of a rank that has ended is newer than its last word
     # A number of the group that the rank does not wait in: it came out, or it never waits (launched without waiting).
     is_pending = mark.completed is not None and mark.enqueued > mark.completed
     stuck: Operation | None = None
@@ -159,4 +166,5 @@ def _position(
         last=recorded.last if recorded is not None and recorded.enqueued == mark.enqueued else names.get(mark.enqueued),
         time_s=mark.moved_s,
         origin=recorded.origin if recorded is not None else None,
+        iteration=recorded.iteration if recorded is not None and recorded.enqueued == mark.enqueued else None,
     )

@@ -55,9 +55,13 @@ def _of_rank(one: RankEvidence, whose: Whose, answer: NodeEvidence) -> Iterator[
     record = _record(one, whose)
     if record is not None:
         yield record
-    if one.log_tail and _is_failing(one):
-        source = whose.path(one.rank, "out.log")
-        yield _guarded("log", source, lambda: _last_words(one, source, whose, answer.time_s))
+    if _is_failing(one):
+        if one.log_tail:
+            output = whose.path(one.rank, "out.log")
+            yield _guarded("log", output, lambda: _last_words(one, output, whose, answer.time_s))
+        if one.nccl_log_tail:
+            log = whose.path(one.rank, "nccl.log")
+            yield _guarded("log", log, lambda: _nccl_errors(one, log, whose, answer.time_s))
 
 
 def _is_failing(one: RankEvidence) -> bool:
@@ -133,9 +137,17 @@ def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> 
     own = own[-1:] or []
     if own and not one.status.is_gone and not _is_at_the_end(own[0], one.log_tail):
         own = []  # an exception that it got over
-    text = own[0].text if own else ""
-    events = [_event(e, one, whose) for e in reading.events if _is_last(e, text)]
+    events = [_event(e, one, whose) for e in reading.events if _is_last(e, own[0] if own else None)]
     return replace(reading, deaths=own, events=events, processes=[], op_streams=[])
+
+
+def _nccl_errors(one: RankEvidence, source: str, whose: Whose, time_s: float) -> Reading:
+    """Errors in the NCCL log of a rank that failed; NCCL goes on after none of those that may be a first cause."""
+    reading = read_lines(
+        (line[:MAX_LINE] for line in _cut(one.nccl_log_tail).splitlines()), source, mtime_s=time_s, file_hints=False
+    )
+    events = [_event(e, one, whose) for e in reading.events if e.role in {Role.ROOT, Role.CASCADE}]
+    return replace(reading, deaths=[], events=events, processes=[], op_streams=[])
 
 
 def _is_at_the_end(death: Death, log: str) -> bool:
@@ -161,12 +173,19 @@ def _owned(death: Death, one: RankEvidence, whose: Whose) -> Death:
     )
 
 
-def _is_last(event: Event, text: str) -> bool:
-    """A line that is the death's own, or an echo by which victims are known; none of the rest."""
-    if event.role is Role.ROOT or event.role is Role.RECORD:
-        text = text.strip()  # the event's is
-        return bool(text) and (text[:80] in event.text or _core(text) in event.text)
-    return event.role is Role.CASCADE
+def _is_last(event: Event, death: Death | None) -> bool:
+    """A line that is the death's own, or an echo by which victims are known; none of the rest.
+
+    Where a collective failed, NCCL's errors are its own too: they stand before the traceback, with NCCL_DEBUG=WARN.
+    """
+    if event.role is Role.CASCADE:
+        return True
+    if death is None or event.role not in {Role.ROOT, Role.RECORD}:
+        return False
+    if event.role is Role.ROOT and death.is_collective_error and event.signature.startswith("nccl."):
+        return True
+    texts = [text for text in (death.text.strip(), death.last_error.strip()) if text]  # the event's is stripped
+    return any(text[:80] in event.text or _core(text) in event.text for text in texts)
 
 
 def _core(text: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from allready.evidence.reading import Reading
 from allready.judging.assemble import assemble
 from allready.live.monitor.ends import reading_of_ends, settled, with_reported_sizes
 from allready.live.monitor.job_state import JobState
@@ -11,7 +12,8 @@ from allready.live.monitor.progress import progress_of
 from allready.model import Lag, Mismatch, RunEvidence, World
 
 FRESH_S = 12.0
-"""Answers older than this say nothing of now; what a rank that ended had recorded stays."""
+"""Answers older than this say nothing of now, but of ranks that stand where they stood; what a rank that ended had
+recorded stays."""
 
 
 def run_evidence_of(
@@ -34,15 +36,16 @@ def run_evidence_of(
         kept: mismatches that were found before and that rings may no longer hold.
         ends: whether ends of ranks may be told already.
     """
+    nodes_of_ended = board.nodes_of_ended()
     readings = [
         reading
         for node, found in board.readings.items()
-        if now - board.answered[node] <= FRESH_S or node in board.nodes_of_ended()
         for reading in found
+        if now - board.answered[node] <= FRESH_S or node in nodes_of_ended or _is_only_of(reading, board.standing(node))
     ]
     if ends:
         readings.append(reading_of_ends(board.statuses, stopping_s=stopping_s))
-    elif board.nodes_of_ended():
+    elif nodes_of_ended:
         readings = [replace(r, deaths=[], events=[]) if r.deaths or r.events else r for r in readings]
     run = assemble(readings)
     node_of_rank = {r.rank: n for n, s in board.statuses.items() for r in s.ranks}
@@ -68,6 +71,12 @@ def run_evidence_of(
         ended_well=frozenset(),
     )
     return with_reported_sizes(settled(run), [d for r in readings for d in r.dumps])
+
+
+def _is_only_of(reading: Reading, ranks: frozenset[int]) -> bool:
+    """Whether it shows places and records of these ranks, and of no other."""
+    shown = {s.rank for s in reading.stacks if s.role == "rank"} | {d.rank for d in reading.dumps}
+    return bool(shown) and all(rank in ranks for rank in shown)
 
 
 def _mismatches(

@@ -21,7 +21,7 @@ from allready.live.node.stacks import StackFile, child_head, head, spy, spy_prog
 from allready.live.node.tails import modified_s, newest, tail
 from allready.model import ProcessState
 from allready.model.live import ChildRow, RankEvidence
-from allready.proc.process import has_handler, read_small, read_stat, wchan_of
+from allready.proc.process import has_handler, read_regular, read_stat, wchan_of
 from allready.proc.syscalls import syscall_of
 
 T = TypeVar("T")
@@ -132,10 +132,10 @@ class Gathering(Struct):
             status=rank.status,
             stack=stack,
             why_no_stack=why,
-            ring=self._records(rank, "ring", (folder / names.RING, folder / names.CPU_RING)).decode(errors="replace"),
+            ring=self._records(rank, "ring", [folder / name for name in names.RINGS]).decode(errors="replace"),
             dump=""
             if _is_outdated(folder)
-            else base64.b64encode(self._records(rank, "dump", (folder / names.DUMP, folder / names.CPU_DUMP))).decode(),
+            else base64.b64encode(self._records(rank, "dump", [folder / name for name in names.DUMPS])).decode(),
             log_tail=tail(handle.log_path),
             nccl_log_tail=tail(newest(handle.nccl_log_glob)),
             wchan=wchan_of(pid) if is_alive else None,
@@ -175,12 +175,12 @@ class Gathering(Struct):
             stacks += part.rstrip("\n") + "\n\n"
         return stacks, why
 
-    def _records(self, rank: RankWatch, kind: str, paths: Sequence[object]) -> bytes:
+    def _records(self, rank: RankWatch, kind: str, paths: Sequence[Path]) -> bytes:
         """The rank's ring or dump, of every recorder that it has, one after the other."""
         most = MAX_RING_BYTES if kind == "ring" else MAX_DUMP_BYTES
         found = []
         for path in paths:
-            data = read_small(str(path), most + 1) or b""
+            data = read_regular(path, most + 1) or b""
             if len(data) > most:
                 self.problem(f"rank {rank.handle.rank}: its {kind} is larger than {most >> 20} MiB and was left out")
             elif data:
@@ -222,8 +222,8 @@ def _is_outdated(folder: Path) -> bool:
     A dump is written right after a ring, on demand; the last ring of a rank that leaves its script has the call that it
     left for, and a dump of an earlier question has not.
     """
-    rings = [modified_s(path) for path in (folder / names.RING, folder / names.CPU_RING)]
-    dumps = [modified_s(path) for path in (folder / names.DUMP, folder / names.CPU_DUMP)]
+    rings = [modified_s(path) for path in [folder / name for name in names.RINGS]]
+    dumps = [modified_s(path) for path in [folder / name for name in names.DUMPS]]
     return max(dumps) < max(rings)
 
 

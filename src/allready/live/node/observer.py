@@ -8,7 +8,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from allready.errors import DeadlineExceeded, FactUnavailable
@@ -104,10 +104,19 @@ class NodeObserver:
         """Whether the last sample found a rank ended, stopped or continued: worth sending at once."""
         return self._is_news
 
-    def gather(self, number: int, *, deadline_s: float = 1.5, with_dump: bool = True) -> NodeEvidence:
+    def gather(
+        self,
+        number: int,
+        *,
+        deadline_s: float = 1.5,
+        with_dump: bool = True,
+        flush: Callable[[float], bool] | None = None,
+    ) -> NodeEvidence:
         """Everything that can be had within the deadline, as the answer to question `number`.
 
         What could not be had is in `problems`.  Ranks are not slowed down beyond writing their stacks and records.
+        `flush(timeout_s)`: waits until what ranks printed is in their logs.  The log of a rank that has just ended may
+        lack its last lines, which are the reason of its end.
         """
         until = time.monotonic() + deadline_s
         with self._gathering.held(max(deadline_s, GATHERING_S)):
@@ -115,6 +124,8 @@ class NodeObserver:
                 status = self._sample(time.time(), is_full=True, with_pace=False)
                 ranks = list(self._ranks.values())
                 round_ = Gathering(ranks, self._name, until, STACK_SIGNAL, list(self._problems))
+            if flush is not None and any(rank.is_gone for rank in status.ranks) and not flush(deadline_s / 3):
+                round_.problem("the last lines of ranks that have ended may be missing: their logs are not written yet")
             pids = [pid for watch in ranks for pid in (watch.handle.pid, *watch.family.pids())]
             reach = self._reach.ask(status.sockets)
             sizes = self._path_sizes.ask(status.sockets)

@@ -21,7 +21,7 @@ from allready.live.node.rings import MAX_BYTES, Pace
 from allready.model import EndKind, ProcessEnd, ProcessState
 from allready.model.live import PaceSample, RankStatus
 from allready.proc.cgroup import Mounts, cgroup_files, throttled_s
-from allready.proc.process import Stat, ended_child, identify, main_thread_s, read_stat
+from allready.proc.process import Stat, ended_child, identify, main_thread_s, read_regular, read_stat
 
 THROTTLE_MIN_S = 0.4
 _NEWS = ProcessState.GONE | {ProcessState.STOPPED}
@@ -47,7 +47,7 @@ class RankWatch:
         self.handle, self.folder = handle, folder
         self.cell = BeaconCellReader(folder / names.CELL)
         self.family = Family(handle.pid)
-        self.rings = tuple((folder / name, Pace(handle.rank)) for name in (names.RING, names.CPU_RING))
+        self.rings = tuple((folder / name, Pace(handle.rank)) for name in names.RINGS)
         self.process = identify(handle.pid)
         self.name = ""
         self.end: ProcessEnd | None = None
@@ -109,14 +109,17 @@ class RankWatch:
         problems: list[str] = []
         for path, pace in self.rings:
             try:
-                info = path.stat()
-                mark = (info.st_mtime_ns, info.st_size)
-                if self._ring_marks.get(path) == mark or info.st_size > MAX_BYTES:
-                    continue
-                found += pace.take(path.read_bytes())
-                self._ring_marks[path] = mark
+                info = path.lstat()
             except OSError:  # not there yet, or being replaced
                 continue
+            mark = (info.st_mtime_ns, info.st_size)
+            if self._ring_marks.get(path) == mark or info.st_size > MAX_BYTES:
+                continue
+            ring = read_regular(path, MAX_BYTES)
+            if ring is None:
+                continue
+            found += pace.take(ring)
+            self._ring_marks[path] = mark
             if pace.problem:
                 problems.append(pace.problem)
         self.problems = tuple(problems)

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from allready.evidence.flight.given import Given, given_of
-from allready.evidence.flight.names import dtype_name, element_bytes, operation_name
+from allready.evidence.flight.given import Given, given_of, number_of
+from allready.evidence.flight.names import BACKENDS_WITH_STATES, dtype_name, element_bytes, operation_name
 from allready.live.digests import UNKNOWN, digests_of, with_root
 from allready.model.live import PaceSample
 
@@ -23,15 +23,13 @@ MAX_KNOWN = 4096
 _KEPT_TIMES = 65
 _MAX_NS = 1 << 62
 
-BACKENDS_WITH_STATES = frozenset({"nccl", "rccl", "xccl", "ncclx", "rcclx", "hccl", "mccl"})
-"""Backends whose recorder sees an operation start and complete."""
-
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """One operation as the recorder writes it; what is not needed here is passed over unread."""
 
     profiling_name: str = ""
     collective_seq_id: int | None = None
+    op_id: int | None = None
     record_id: int | None = None
     is_p2p: bool = False
     process_group: tuple[str, str] | None = None
@@ -141,7 +139,8 @@ class Pace(Struct):
         digests = [digest for digest, _ in judged]
         if given:
             digests = [
-                _with_root(d, entries, given.get((name, seq))) for d, (seq, entries) in zip(digests, rows, strict=True)
+                _with_root(d, entries, given.get((name, number_of(entries[0].profiling_name, seq, entries[0].op_id))))
+                for d, (seq, entries) in zip(digests, rows, strict=True)
             ]
         return PaceSample(
             rank=self.rank,

@@ -7,16 +7,17 @@ otherwise, answers GET /metrics and nothing else, and gives the newest state: it
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from allready.live.watch.state import WatchState
-from allready.model import RankStatus
+from allready.live.watch.state import WatchState, ages_s
+from allready.model import RankStatus, Report, Status, ranges
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_S = 5.0
 MAX_CONNECTIONS = 16
+MAX_CULPRITS = 64
 
 _GAUGES: tuple[tuple[str, str, Callable[[RankStatus], float | None]], ...] = (
     ("cpu_share", "CPU seconds per second of the rank's own process", lambda r: r.cpu_share),
@@ -42,7 +43,7 @@ def exposition(state: WatchState, *, is_answering: bool = True) -> str:
 
 
 def _lines(state: WatchState, is_answering: bool) -> Iterator[str]:
-    job = f'job="{_escape(state.job.job_id)}"'
+    job = f'job_id="{_escape(state.job.job_id)}"'  # Prometheus has a label "job" of its own
     yield from _metric("up", "Whether the job could be sampled", [(job, int(is_answering))])
     yield from _metric("look_timestamp_seconds", "When the job was last seen", [(job, repr(state.now_s))])
     if not is_answering:
@@ -55,12 +56,31 @@ def _lines(state: WatchState, is_answering: bool) -> Iterator[str]:
     yield from _metric("rank_operations_total", "Collective operations enqueued, all groups", counted, kind="counter")
     info = [(f'{labels},state="{_escape(r.process_state)}",phase="{_escape(r.phase)}"', 1) for labels, r in ranks]
     yield from _metric("rank_info", "State and phase of a rank; always 1", info)
-    report = state.report
-    if report is not None:
-        verdict = report.verdict
-        if verdict is not None:
-            job += f',code="{_escape(verdict.code)}",class="{_escape(str(verdict.fault_class))}"'
-        yield from _metric("fault", "Whether the verdict is a fault", [(job, int(str(report.status) == "fault"))])
+    ages = [
+        (f'{job},node="{node}"', repr(age_s)) for node, age_s in sorted(ages_s(state.statuses, state.now_s).items())
+    ]
+    yield from _metric("node_status_age_seconds", "Age of a node's newest status", ages)
+    if state.report is not None:
+        yield from _verdict(state.report, job, {r.rank: s.node_rank for s in state.statuses for r in s.ranks})
+
+
+def _verdict(report: Report, job: str, node_of: Mapping[int, int]) -> Iterator[str]:
+    """Whether there is a fault and who is at fault; one row each for alerts that name the rank."""
+    verdict, is_fault = report.verdict, report.status is Status.FAULT
+    if verdict is None:
+        yield from _metric("fault", "Whether the verdict is a fault", [(job, int(is_fault))])
+        return
+    kind = f'{job},code="{_escape(verdict.code)}",class="{_escape(str(verdict.fault_class))}"'
+    nodes_of = {rank: node.node_rank for node in report.world.nodes for rank in node.ranks} | dict(node_of)
+    ranks, nodes = verdict.culprits.ranks, verdict.culprits.nodes
+    nodes = nodes or tuple(sorted({nodes_of[rank] for rank in ranks if rank in nodes_of}))
+    labels = f'{kind},confidence="{verdict.confidence}",nodes="{ranges(nodes)}",ranks="{ranges(ranks)}"'
+    yield from _metric("fault", "Whether the verdict is a fault", [(labels, int(is_fault))])
+    if is_fault:
+        rows = [(f'{kind},node="{nodes_of.get(rank, "")}",rank="{rank}"', 1) for rank in ranks[:MAX_CULPRITS]]
+        if not ranks:
+            rows = [(f'{kind},node="{node}",rank=""', 1) for node in nodes[:MAX_CULPRITS]]
+        yield from _metric("culprit", "A rank, or a whole node, at fault; always 1", rows)
 
 
 def _metric(name: str, about: str, rows: Sequence[tuple[str, object]], *, kind: str = "gauge") -> Iterator[str]:

@@ -10,6 +10,7 @@ from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.collect import collect
 from allready.facts.host import Host
 from allready.messaging.channel import Narrator
+from allready.messaging.token import Token
 from allready.messaging.wire import Hello
 from allready.model import LaunchFacts, NodeFacts, Report
 from allready.preflight.check.inquiry import Inquiry
@@ -25,7 +26,8 @@ Publish = Callable[[Report], None]
 
 
 class CheckContext(Struct, frozen=True, kw_only=True):
-    """One per command and node.  `own_facts` is being collected; `publish` gets every report, interim and final."""
+    """One per command and node.  `own_facts` is being collected; `publish` gets every report, interim and final;
+    `token` is shared by the job's nodes, if the user gave one."""
 
     request: CheckRequest
     hello: Hello
@@ -34,6 +36,7 @@ class CheckContext(Struct, frozen=True, kw_only=True):
     inquiry: Inquiry
     publish: Publish
     narrator: Narrator
+    token: Token | None = None
 
     @property
     def launch(self) -> LaunchFacts:

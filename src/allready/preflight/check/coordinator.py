@@ -36,7 +36,14 @@ class Coordinator:
                 return roll.judge(waiting=False)
             await roll.call_roll()
             self.stage = "facts"
-            local = asyncio.create_task(follow(roll.hub.local_node(), context.own_facts, narrator=context.narrator))
+            local = asyncio.create_task(
+                follow(
+                    roll.hub.local_node(),
+                    context.own_facts,
+                    narrator=context.narrator,
+                    most_ranks=context.launch.nproc_per_node,
+                )
+            )
             await roll.gather_facts()
             report = roll.judge(waiting=True)  # never "healthy" before the last stage
             if not self._is_blocked(report):

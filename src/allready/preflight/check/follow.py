@@ -30,6 +30,7 @@ async def follow(
     facts: asyncio.Future[NodeFacts],
     *,
     narrator: Narrator,
+    most_ranks: int,
     on_interim: Callable[[Report], None] = lambda _report: None,
     on_stage: Callable[[str], None] = lambda _stage: None,
 ) -> Report | Abandoned:
@@ -37,6 +38,7 @@ async def follow(
 
     Args:
         facts: this node's own; awaited where a stage needs them, and left as they are on cancellation.
+        most_ranks: that this node's user asked for.
 
     Raises:
         ExchangeError: the connection to node 0 broke, or node 0 fell silent in the middle of a stage.
@@ -60,7 +62,7 @@ async def follow(
                 raise ExchangeError(f"node 0 fell silent in the middle of the reachability stage: {error}") from error
         elif kind == START:
             on_stage("collectives")
-            waiting = await agent.take_part(node, body, narrator=narrator)
+            waiting = await agent.take_part(node, body, narrator=narrator, most_ranks=most_ranks)
         # Anything else is a late message of a stage that this node has left: without meaning now.
 
 

@@ -21,7 +21,7 @@ class Joiner:
 
     def __init__(self, context: CheckContext) -> None:
         self._context = context
-        self._contact = Contact(context.hello, context.launch.master_port, context.resolve)
+        self._contact = Contact(context.hello, context.launch.master_port, context.resolve, token=context.token)
         self._last_reported = ("", 0.0)
         self._visible_since: datetime = context.inquiry.started
 

@@ -65,7 +65,7 @@ class MasterPort:
         async def here(_name: str) -> tuple[str, ...]:
             return ("127.0.0.1",)
 
-        contact = Contact(self._context.hello, self._port, here)
+        contact = Contact(self._context.hello, self._port, here, token=self._context.token)
         try:
             link = await contact.attempt()
             if link is not None:

@@ -42,7 +42,14 @@ class Participant:
         # Node 0's messages are read meanwhile: collectors may take many seconds, and it may end in these.
         facts = asyncio.ensure_future(self._send_facts(link))
         stages = asyncio.ensure_future(
-            follow(link, facts, narrator=self._context.narrator, on_interim=self._show_interim, on_stage=self._enter)
+            follow(
+                link,
+                facts,
+                narrator=self._context.narrator,
+                most_ranks=self._context.launch.nproc_per_node,
+                on_interim=self._show_interim,
+                on_stage=self._enter,
+            )
         )
         try:
             await asyncio.wait({facts, stages}, return_when=asyncio.FIRST_COMPLETED)

@@ -57,7 +57,7 @@ class RollCaller:
         self._context = context
         self._is_complete = is_complete
         self._on_message = on_message
-        self.hub = Hub(context.hello, wait_limit_s=context.request.wait_s, gives_ranks=gives_ranks)
+        self.hub = Hub(context.hello, wait_limit_s=context.request.wait_s, gives_ranks=gives_ranks, token=context.token)
         self._port = MasterPort(context, self.hub)
         self.facts: dict[int, model.NodeFacts] = {}
         self.reach: model.Reachability | None = None
@@ -155,7 +155,7 @@ class RollCaller:
             return
         if all(is_local(a) for a in addresses):
             return
-        contact = Contact(self._context.hello, launch.master_port, self._context.resolve)
+        contact = Contact(self._context.hello, launch.master_port, self._context.resolve, token=self._context.token)
         try:
             while True:
                 link = await contact.attempt()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from allready.facts.host import Host
 from allready.messaging.channel import Narrator
+from allready.messaging.token import Token
 from allready.messaging.wire import hello_of
 from allready.model import Report
 from allready.preflight.check.context import CheckContext, Publish, collect_facts
@@ -25,6 +26,7 @@ async def check(
     publish: Publish,
     narrator: Narrator,
     where: Callable[[Callable[[], str]], None],
+    token: Token | None = None,
 ) -> Report:
     """One check on this node, from the first try to the final report.
 
@@ -32,6 +34,7 @@ async def check(
         instance: random; tells this process from any other.
         inquiry: keeps the standing verdict, also for a caller that interrupts.
         where: is given a function that says which stage the check is in.
+        token: shared by all nodes, if the user gave one.
     """
     launch = request.launch
     say_exhaustion_once(asyncio.get_running_loop())
@@ -44,6 +47,7 @@ async def check(
         inquiry=inquiry,
         publish=publish,
         narrator=narrator,
+        token=token,
     )
     side = Coordinator(context) if launch.node_rank == 0 else Participant(context)
     where(lambda: side.stage)

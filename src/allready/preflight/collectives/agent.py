@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import re
 import signal
 import time
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from msgspec.structs import asdict, replace
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import Narrator, NodeSide, convert
 from allready.preflight.collectives import wire
+from allready.preflight.collectives.order_check import MAX_RANKS, refuse_nonsense
 from allready.preflight.collectives.process import RankProcess
 
 _PUBLISH_EVERY_S = 0.1
@@ -23,16 +23,19 @@ _NARRATE_EVERY_S = 0.5
 _GRACE_S = 0.5
 _KILL_WAIT_S = 5.0
 _LAST_WORD_S = 1.0
-_MAX_RANKS = 1024
 _MAX_EVENTS = 512
-_MAY_SET = re.compile(r"^(?:NCCL|TORCH|GLOO|JAX|XLA|CUDA|OMP)_[A-Z0-9_]+$")
 _MODULES = {"jax": "allready.preflight.collectives.jax_rank"}
 
 
-async def take_part(node: NodeSide, start: Any, *, narrator: Narrator) -> tuple[str, Any] | None:
+async def take_part(
+    node: NodeSide, start: Any, *, narrator: Narrator, most_ranks: int = MAX_RANKS
+) -> tuple[str, Any] | None:
     """Do this node's part of one run, from the hub's START (whose body is `start`) until its STOP.
 
     When this returns or raises, also by cancellation, all ranks are ended and reaped.
+
+    Args:
+        most_ranks: that this node's user asked for; node 0 cannot ask for more.
 
     Returns: None after STOP; a message that is not of this stage, which ended it too and is the caller's to handle.
 
@@ -40,7 +43,7 @@ async def take_part(node: NodeSide, start: Any, *, narrator: Narrator) -> tuple[
         ExchangeError: the connection to node 0 is gone, it was silent for a minute, or it sent nonsense.
     """
     order = convert(start, wire.StartOrder)
-    _refuse_nonsense(order)
+    refuse_nonsense(order, most_ranks=most_ranks)
     part = _Part(node, order, narrator)
     try:
         part.start_ranks()
@@ -51,22 +54,6 @@ async def take_part(node: NodeSide, start: Any, *, narrator: Narrator) -> tuple[
         with contextlib.suppress(ExchangeError, TimeoutError):  # also when cancelled: the hub waits for this word
             async with asyncio.timeout(_LAST_WORD_S):
                 await node.send(wire.STOPPED, wire.Stopped(run=order.run, left=left))
-
-
-def _refuse_nonsense(order: wire.StartOrder) -> None:
-    """Raises ExchangeError unless the order is one that a hub gives."""
-    bad = [name for name in order.extra_env if not _MAY_SET.match(name)]
-    if bad or any("\0" in value for value in order.extra_env.values()):
-        raise ExchangeError(f"node 0 asks for variables that it may not set: {', '.join(bad) or 'NUL in a value'}")
-    if not (
-        1 <= order.num_ranks <= _MAX_RANKS
-        and order.first_rank >= 0
-        and order.first_rank + order.num_ranks <= order.world_size
-    ):
-        raise ExchangeError(
-            f"node 0 asks for ranks {order.first_rank} to {order.first_rank + order.num_ranks - 1} "
-            f"of {order.world_size}"
-        )
 
 
 def rank_environment(

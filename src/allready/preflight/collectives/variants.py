@@ -7,10 +7,8 @@ from msgspec.structs import replace
 from allready.messaging.channel import HubSide, Narrator
 from allready.model import CollectiveRun
 from allready.preflight.collectives.hub import conduct
+from allready.preflight.collectives.order_check import NCCL_SWITCHES
 from allready.preflight.collectives.spec import RunSpec
-
-NCCL_SWITCHES = (("NCCL_P2P_DISABLE", "1"), ("NCCL_SHM_DISABLE", "1"), ("NCCL_IB_DISABLE", "1"))
-"""Variables that switch off one of NCCL's transports each."""
 
 _NCCL_STAGES = frozenset({"nccl_init", "nccl_small", "sweep"})
 
@@ -38,7 +36,7 @@ async def isolate(
         if spec.backend != "nccl" or bad.name not in _NCCL_STAGES:
             narrator.log("collectives.isolate_pointless", stage=bad.name, backend=spec.backend)
             return []
-        switches = NCCL_SWITCHES
+        switches = tuple(NCCL_SWITCHES.items())
     shorter = spec.up_to(bad.name)
     if bad.size_bytes is not None:
         shorter = replace(shorter, max_bytes=max(shorter.min_bytes, bad.size_bytes))

@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 
+from allready.judging.majority import is_majority
 from allready.judging.mismatch import alike, first_mismatches, hit_of
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity
@@ -12,7 +13,7 @@ from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity
     layer=Layer.DESYNC,
     explains=("CUD019",),
     title="One rank called another collective than the others",
-    message="operation {seq} of group {group}: {who} called {odd}, the others {usual}",
+    message="operation {seq} of group {group}[[, iteration {iteration}]]: {who} called {odd}, the others {usual}",
     remedy="every rank must make the same calls in the same order: look for a branch on rank or data before {site} "
     "(if rank == 0, an early return, a caught exception, a batch more or less). TORCH_DISTRIBUTED_DEBUG=DETAIL makes "
     "torch check every call",
@@ -29,14 +30,20 @@ def other_call(run: RunEvidence) -> Iterator[Hit]:
     ## Check by hand
     Compare the call sites of the operation in the dumps; count COLL lines per rank and iteration.
     ## When it is harmless
-    Never; with two ranks it cannot be known which one is wrong, so no rank is accused.
+    Never.  Where no majority agrees (of two ranks neither is one), a rank is accused only if it broke the loop that all
+    had made until then, with another call of that loop.
     """
     for mismatch in first_mismatches(run, flow=True)[:4]:
         sites = [o.site for r in mismatch.odd or alike(mismatch.by_rank) if (o := mismatch.by_rank.get(r)) and o.site]
-        is_sure = mismatch.odd and mismatch.source == "flight recorder"
+        ranks = {*mismatch.by_rank, *mismatch.missing}
+        is_voted = is_majority(len(mismatch.by_rank) - len(mismatch.odd), len(ranks))
+        is_sure = mismatch.odd and mismatch.source == "flight recorder" and is_voted
         yield hit_of(
             run,
             mismatch,
-            values={"site": sites[0] if sites else f"#{mismatch.seq}"},
+            values={
+                "site": sites[0] if sites else f"#{mismatch.seq}",
+                "iteration": "?" if mismatch.iteration is None else mismatch.iteration,
+            },
             confidence=Confidence.CERTAIN if is_sure else Confidence.LIKELY,
         )

@@ -11,6 +11,7 @@ from allready.rules.fallback import peer_gone, store_gone
 from allready.rules.fallback._victims import lost
 from allready.rules.fallback.result_only import RESULTS as RESULT_LINES
 from allready.rules.fallback.unexplained_warning import OTHER, RESULTS, phase_of, writer_of
+from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 ENDS = ("init.", "group.", "enqueue.")
 """Files of NCCL in which the call of the program itself returns: what ends there was not tried another way."""
@@ -18,7 +19,7 @@ MORE_SPECIFIC = {OTHER, *RESULT_LINES, *peer_gone.SIGNATURES, *store_gone.SIGNAT
 """Signatures of which other rules of this area say more."""
 CLOSED = {"nccl.peer_reset", "nccl.peer_closed"}
 """Of these, lines of who lost a process that had given up before."""
-HUNG = {"torch.watchdog_timeout", "torch.async_exception"}
+HUNG = TIMEOUTS | ERRORS
 """Signatures behind which a process ends its communicators itself."""
 OF_SEVERAL = {2, 6}
 """Results of calls that need another process: a socket, a peer that is gone."""

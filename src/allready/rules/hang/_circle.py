@@ -1,11 +1,15 @@
 """Ranks that wait for each other in a circle of groups, and whether one of them is the odd one."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
-from allready.judging.majority import is_majority
+from allready.judging.majority import majority
+from allready.judging.mismatch import described
 from allready.judging.waits import Wait, WaitSnapshot
+from allready.model import RunEvidence
 
 
 class Circle(Struct, frozen=True, kw_only=True):
@@ -31,7 +35,7 @@ class Circle(Struct, frozen=True, kw_only=True):
 
 def wait_label(wait: Wait) -> str:
     """Group and operation."""
-    return f"{wait.label or wait.group}: {wait.operation.name} #{wait.operation.seq}"
+    return f"{wait.label or wait.group}: #{wait.operation.seq} {described(wait.operation)}"
 
 
 def circle_of(case: Analysis) -> Circle | None:
@@ -39,18 +43,24 @@ def circle_of(case: Analysis) -> Circle | None:
     found = case.of(blame_hang)
     if found.kind is not HangKind.CIRCLE or found.snapshot is None:
         return None
-    odd, others = _odd(found.snapshot, found.ranks)
+    waits = [w for w in found.snapshot.waits if set(w.waiting) & set(found.ranks)]
+    odd = _left_its_loop(case.run, waits) or _outvoted(waits)
+    others = tuple(sorted({r for w in waits for r in w.waiting} - set(odd))) if odd else ()
     return Circle(blame=found, snapshot=found.snapshot, ranks=found.ranks, odd=odd, others=others)
 
 
-def _odd(snapshot: WaitSnapshot, ranks: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Where the same ranks meet in several groups: those that wait in another one than most of them, and those most."""
-    waits = [w for w in snapshot.waits if set(w.waiting) & set(ranks)]
-    members = {frozenset({*w.waiting, *w.behind, *w.unseen}) for w in waits}
-    if len(members) != 1 or any(w.unseen for w in waits):
-        return (), ()
-    most = max(waits, key=lambda w: len(w.waiting))
-    [everybody] = members
-    if not is_majority(len(most.waiting), len(everybody)):
-        return (), ()
-    return tuple(sorted(everybody - set(most.waiting))), most.waiting
+def _left_its_loop(run: RunEvidence, waits: Sequence[Wait]) -> tuple[int, ...]:
+    """Those that called another operation of their loop than its turn, where all others that wait kept to it."""
+    waiting = {r for w in waits for r in w.waiting}
+    left = tuple(sorted(r for r in waiting if run.turns.get(r) is False))
+    return left if len(left) < len(waiting) and all(run.turns.get(r) for r in waiting - set(left)) else ()
+
+
+def _outvoted(waits: Sequence[Wait]) -> tuple[int, ...]:
+    """Of the ranks that meet in all of these groups: those that wait in another one than most of them."""
+    members = [{*w.waiting, *w.behind, *w.unseen} for w in waits]
+    common = set.intersection(*members) if members else set[int]()
+    if any(w.unseen for w in waits):
+        return ()
+    most = majority({r: at for at, w in enumerate(waits) for r in w.waiting if r in common}, common)
+    return most.odd if most is not None else ()

@@ -14,15 +14,17 @@ from allready.rules.hang._circle import circle_of, wait_label
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.STALL,
     title="A rank uses its groups in another order than the others",
-    message="{who} waits in {its}, all others wait in {theirs}: the same groups in another order, so that each side "
-    "waits for the other",
+    message="{who} left the order in which all use their groups: it waits in {its}, {others} in {theirs}, each for the "
+    "other",
     remedy="put the calls of the groups in the same order on {who} as on the others, or finish one group's operation "
     "before the next begins",
 )
 def group_order(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
-    Several groups of the same ranks: most of the ranks wait in one of them, a few in another.
+    Ranks that wait for each other in several groups: who left the order of calls, over all of its groups, that its loop
+    had until then, while the others kept to it; or, of the ranks that meet in all of these groups, the few that wait in
+    another one than most.
     ## Why it matters
     Every single call is right, and no timeout names a rank: each side is waiting in an operation that the other side
     has not come to.
@@ -40,6 +42,7 @@ def group_order(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         values={
             "who": who(run, found.odd),
             "its": ", ".join(sorted({wait_label(w) for w in waits if set(w.waiting) & set(found.odd)})),
+            "others": who(run, found.others),
             "theirs": ", ".join(sorted({wait_label(w) for w in waits if set(w.waiting) & set(found.others)})),
         },
         confidence=Confidence.LIKELY if found.blame.is_final or case.live is not None else Confidence.POSSIBLE,

@@ -4,9 +4,9 @@ from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
 from allready.model import UNNAMED_GROUP, Confidence, Event, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
+from allready.signatures.watchdog import TIMEOUTS
 
 LEFT = "torch.not_destroyed"
-WAITED = "torch.watchdog_timeout"
 SURELY_BEFORE_S = 2.0
 """Who gave up waiting ends its process, and others with it: what they say on leaving comes in the same moment."""
 
@@ -39,7 +39,7 @@ def left_early(run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When what is waited for belongs to a group that the rank is not in.
     """
-    waits = [e for e in run.events if e.signature == WAITED and e.role is not Role.CASCADE and _is_of_all(e, run)]
+    waits = [e for e in run.events if e.signature in TIMEOUTS and e.role is not Role.CASCADE and _is_of_all(e, run)]
     waiting = {e.origin.rank for e in waits if e.origin.rank is not None}
     first_s = min((e.time_s for e in waits if e.time_s is not None), default=None)
     if first_s is None or not waiting:

@@ -5,12 +5,16 @@ from msgspec.structs import replace
 from allready import model
 from allready.judging.majority import is_minority
 from allready.judging.registry import Applies, Layer, Rule
-from allready.judging.run_signs import evidence, nodes_wholly, who
+from allready.judging.run_signs import evidence, nodes_wholly, onset, who
 from allready.judging.signs import Sign
 from allready.judging.values import PROCESSES
+from allready.signatures.watchdog import TIMEOUTS
 
-TIMED_OUT = ("gloo.recv_timeout", "torch.watchdog_timeout", "torch.blocking_wait_timeout", "store.wait_timeout")
+TIMED_OUT = TIMEOUTS | {"gloo.recv_timeout", "torch.blocking_wait_timeout", "store.wait_timeout"}
 """Signatures of lines by which a rank says that it waited for nothing."""
+
+WORLD = {"0", "default_pg"}
+"""torch's names of the group of all ranks."""
 
 CLOSED = ("closed by peer", "connection reset", "connection closed", "remote process exited", "broken pipe")
 
@@ -67,6 +71,7 @@ def silent_beside_victims(run: model.RunEvidence) -> Iterator[model.Hit]:
     if strong <= by_launcher and (len(strong) > 1 or _is_apart(run, victims)):
         return  # a launcher ended them before they could say the same; who waited for whom cannot be told
     accused = tuple(sorted(strong))
+    is_one = len(accused) == 1 and not _is_of_a_part(run)
     closed = len(lost) > len(waited)
     fault_class = _class_of(run, strong) if closed else model.FaultClass.CPU_STUCK
     if not closed and _was_seen_working(run, strong):
@@ -79,7 +84,8 @@ def silent_beside_victims(run: model.RunEvidence) -> Iterator[model.Hit]:
             "who": who(run, accused),
         },
         fault_class=fault_class,
-        confidence=model.Confidence.LIKELY if len(accused) == 1 else model.Confidence.POSSIBLE,
+        confidence=model.Confidence.LIKELY if is_one else model.Confidence.POSSIBLE,
+        fault_time=None if closed else model.clock_time(onset(run)),
         evidence=(
             *(evidence(d.origin, f"rank {d.rank}: {d.text}", d.time_s) for d in run.deaths if d.rank in victims),
             *(
@@ -115,6 +121,11 @@ def _victims(run: model.RunEvidence) -> tuple[set[int], set[int]]:
         elif "timed out" in text or "timeout" in text:
             waited.add(death.rank)
     return {r for r in waited if r is not None}, {r for r in lost - waited if r is not None}
+
+
+def _is_of_a_part(run: model.RunEvidence) -> bool:
+    """Some waited in a group that need not have all ranks, and whose members no line tells."""
+    return any(e.values.get("group", "0") not in WORLD for e in run.events if e.signature in TIMEOUTS)
 
 
 def _is_apart(run: model.RunEvidence, victims: set[int]) -> bool:

@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from allready.judging.majority import Split
 from allready.judging.values import MAX_EVIDENCE
-from allready.model import Claim, Evidence, ranges
+from allready.model import Claim, Evidence, TokenGap, ranges
 
-HANDLED = frozenset({"duplicate_rank", "num_nodes_differs", "job_id_differs", "out_of_range"})
+HANDLED = frozenset({"duplicate_rank", "num_nodes_differs", "job_id_differs", "out_of_range", *TokenGap})
 """Reasons of a refusal that a rule of their own explains."""
 
 

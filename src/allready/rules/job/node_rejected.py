@@ -40,7 +40,8 @@ def node_rejected(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> I
         if claim.refused is not None and claim.refused not in HANDLED:
             refused[claim.node_rank] = (claim.refused, evidence([claim]))
     for node, facts in case.facts(model.MasterContactFacts).items():
-        if facts.outcome == "rejected" and node in launch and node not in explained:
+        is_own = facts.outcome == "rejected" and model.TokenGap.of(facts.detail) is None
+        if is_own and node in launch and node not in explained:
             answer = seen("answer of node 0", {node: facts.detail or "refused"})
             refused.setdefault(node, (facts.detail or "?", answer))
     for node, (reason, answers) in sorted(refused.items()):

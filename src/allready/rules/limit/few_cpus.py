@@ -15,7 +15,7 @@ from allready.model import Culprits, FaultClass, Hit, HostFacts, LaunchFacts, Pe
     remedy=(
         RemedyStep(
             explanation="give the job more CPUs: Slurm: --cpus-per-task; Docker: --cpus, --cpuset-cpus; Kubernetes: "
-            "the CPU limit of the container",
+            "the CPU limit of the container; mpirun, which binds a task to a core: --bind-to none",
             where="node {node}",
         ),
         RemedyStep(

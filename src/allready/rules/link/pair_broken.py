@@ -12,8 +12,8 @@ from allready.rules.link._paths import broken_path, path_hit
     fault_class=FaultClass.NET_BROKEN,
     layer=Layer.LINK,
     title="The path between two nodes is broken, while both reach others",
-    message="the path between {who} is broken (node {links}): data in segments of {segment} B has been unacknowledged "
-    "for {for_s} s",
+    message="the path between {who} is broken (node {links}): nothing has been answered for {for_s} s"
+    "[[; data in segments of {segment} B is unacknowledged]]",
     remedy=RemedyStep(
         explanation="check the path, the firewalls of both nodes and the switches between; if only the large ping "
         "fails, the MTU is wrong on the path",

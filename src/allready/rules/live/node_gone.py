@@ -11,7 +11,7 @@ from allready.judging.registry import Layer, Rule
     fault_class=model.FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="A node's agent exited while its ranks ran",
-    message="node {who} is gone: the connection of its agent closed after {since} ({why}), while {ranks} ran there",
+    message="the agent of node {who} ended after {since}, while {ranks} ran there ({why})",
     remedy=model.RemedyStep(
         explanation="find what terminated the agent: the OOM killer, kill -9, an eviction by the scheduler, a shutdown "
         "of the machine; the ranks of a node end with its agent",

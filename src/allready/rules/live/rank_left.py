@@ -4,9 +4,11 @@ from allready.judging.analysis import Analysis
 from allready.judging.hang import AFTER_AN_END_S, HangBlame, HangKind, blame_hang
 from allready.judging.live_status import named, status_of
 from allready.judging.majority import is_majority, is_minority
+from allready.judging.mismatch import described
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time, ranges
+from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import hit_of, visible_s
 
 
@@ -16,8 +18,9 @@ from allready.rules.live._hits import hit_of, visible_s
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
     title="Ranks have exited while others still wait for them",
-    message="{left} left ({doing}) after {last} operations, waited for by {waiting} in {operation} since "
-    "{waits_since}; {who} made another number of calls than the rest",
+    message="{left} left ({doing}) after {last} operations[[, in iteration {own_iteration}]][[, the last of them "
+    "{own}]]; {waiting} waited since {waits_since} in {operation}[[, iteration {iteration}]][[: {theirs}]]; {who} made "
+    "another number of calls than the rest",
     remedy=RemedyStep(
         explanation="every rank must make equally many calls: look for uneven data (drop_last=True, a "
         "DistributedSampler, torch.distributed.algorithms.join.Join), an early return, break or "
@@ -52,7 +55,7 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         values={
             "left": named(live, world, (c.rank for c in gone)),
             "who": named(live, world, accused),
-            "last": _last(found, gone),
+            **_counts(found, gone),
         },
         confidence=Confidence.CERTAIN if is_sure else Confidence.LIKELY if accused else Confidence.POSSIBLE,
         fault_time=clock_time(visible_s(found, gone)),
@@ -71,7 +74,18 @@ def _accused(gone: tuple[StallCause, ...], found: HangBlame) -> tuple[tuple[int,
     return (left if len(left) == 1 else ()), False
 
 
-def _last(found: HangBlame, gone: tuple[StallCause, ...]) -> str:
+def _counts(found: HangBlame, gone: tuple[StallCause, ...]) -> dict[str, object]:
+    """How many operations and iterations those that left had made, and those that waited; and what their last was."""
     progress = found.wait.progress if found.wait is not None else None
-    numbers = [p.enqueued for r in gone if progress is not None and (p := progress.positions.get(r.rank)) is not None]
-    return ranges(numbers) if numbers else "?"
+    known = progress.positions if progress is not None else {}
+    left = [p for r in gone if (p := known.get(r.rank)) is not None]
+    waiting = [p for r in found.waiting if (p := known.get(r)) is not None]
+    theirs = found.operation
+    own = next((p.last for p in left if p.last is not None and p.last.name != UNKNOWN), None)
+    return {
+        "last": ranges(p.enqueued for p in left) if left else UNKNOWN,
+        "own_iteration": next((p.iteration for p in left if p.iteration is not None), UNKNOWN),
+        "own": described(own) if own is not None else UNKNOWN,
+        "iteration": next((p.iteration for p in waiting if p.iteration is not None), UNKNOWN),
+        "theirs": described(theirs) if theirs is not None and theirs.name != UNKNOWN else UNKNOWN,
+    }

@@ -1,0 +1,172 @@
+"""The calls in which ranks ended, where their rings do not hold them: by tracebacks, and by stacks of the last moment.
+
+A process that Gloo ends (`terminate called`) writes no ring any more, and a ring without call sites does not show the
+line of the program.  The traceback of an exception and the stack of a crash show both of the last call.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from allready.evidence.flight.groups import Group
+from allready.evidence.flight.progress import SOURCE
+from allready.evidence.flight.tracks import Track, operation_at
+from allready.evidence.stacks import library_call
+from allready.judging.flight_calls import calls_of
+from allready.judging.majority import majority
+from allready.judging.sequence import codes_before, out_of_turn
+from allready.model import Mismatch, Operation, RunEvidence
+
+SIZES = ("op.preamble.length <= op.nbytes", "inlengthperrank", "outlengthperrank", "message truncated", "size mismatch",
+         "received data size", "nbytes")  # fmt: skip
+"""What libraries say when a peer's operation was of another size."""
+
+MAX_BACK = 256
+"""Calls before the last one among which the same line of the program is looked for."""
+
+
+class LastCall(Struct, frozen=True):
+    """`name`: of torch.distributed's function, "" where the frames do not show it; `site`: the line that called it."""
+
+    name: str
+    site: str
+
+    def may_be(self, operation: Operation) -> bool:
+        """Whether the recorder writes such an operation for the function: `all_gather` for `all_gather_object`."""
+        name = operation.name
+        is_longer = name == "reduce" and self.name.startswith("reduce_scatter")
+        return name == "?" or not self.name or (f"{self.name}_".startswith(f"{name}_") and not is_longer)
+
+
+class _Place(Struct, frozen=True):
+    """One group at the number in question."""
+
+    group: Group
+    tracks: Mapping[int, Track]
+    seq: int
+    calls: Mapping[int, LastCall]
+
+    @property
+    def members(self) -> Sequence[int]:
+        return self.group.members or sorted(self.tracks)
+
+    def at(self, seq: int) -> dict[int, Operation]:
+        """What members recorded under a number."""
+        found = {r: operation_at(self.group, t, seq) for r, t in self.tracks.items()}
+        return {r: o for r, o in found.items() if o is not None}
+
+    def best_at(self, seq: int) -> Operation | None:
+        """Of one that recorded the line of the program, if there is one."""
+        return max(self.at(seq).values(), key=lambda o: bool(o.site), default=None)
+
+    def is_last_of(self, rank: int) -> bool:
+        """Whether the rank's ring goes no further."""
+        return rank not in self.tracks or self.tracks[rank].hi <= self.seq
+
+
+def with_last_calls(run: RunEvidence, groups: Sequence[tuple[Group, Mapping[int, Track]]]) -> RunEvidence:
+    """The mismatches with what the ranks' last words add to them, and those that rings alone do not show."""
+    calls = last_calls(run)
+    if not calls:
+        return run
+    # Who got data of another size than it had room for ended in a call of the sender's number.
+    refused = {d.rank for d in run.deaths if d.rank is not None and any(w in d.text.lower() for w in SIZES)}
+    found = {m.group: m for m in run.mismatches}
+    for group, tracks in groups:
+        known = found.get(group.title)
+        if known is not None and (known.source != SOURCE or known.misfits or known.kind == "peer"):
+            continue
+        seq = known.seq if known is not None else max((t.hi for t in tracks.values()), default=0)
+        if known is not None or refused & {*group.members, *tracks}:
+            shown = _shown(_Place(group, tracks, seq, calls), known, refused)
+            if shown is not None:
+                found[group.title] = shown
+    return replace(run, mismatches=tuple(found.values()))
+
+
+def last_calls(run: RunEvidence) -> dict[int, LastCall]:
+    """Rank -> the call of a library that it is in, or that it ended in."""
+    found: dict[int, LastCall] = {}
+    for stack in run.stacks:
+        if stack.rank is not None and stack.role == "rank":
+            name, site = library_call(stack)
+            if name and site:
+                found[stack.rank] = LastCall(name, site)
+    for death in run.deaths:
+        if death.rank is not None and death.is_collective_error and death.site:
+            found[death.rank] = LastCall(death.call, death.site)
+    return found
+
+
+def _shown(place: _Place, known: Mismatch | None, refused: set[int]) -> Mismatch | None:
+    """What all members called under this number; None where their last words add nothing."""
+    recorded = known.by_rank if known is not None else place.at(place.seq)
+    sited = {r: replace(o, site=_site(place, r, o)) for r, o in recorded.items()}
+    added = dict(_added(place, sited, refused))
+    everybody = dict(sorted((sited | added).items()))
+    if known is not None and not added:
+        return replace(known, by_rank=everybody)
+    keys = {r: (_key(o), o.site) for r, o in everybody.items()}
+    if not added or len(set(keys.values())) < 2:
+        return None
+    most, late = majority(keys, place.members), _out_of_turn(place, everybody)
+    odd = most.odd if most is not None else late
+    shown = known or Mismatch(
+        group=place.group.title,
+        source=SOURCE,
+        kind="size" if len({o.name for o in everybody.values()}) == 1 else "name",
+        seq=place.seq,
+        by_rank={},
+        label=place.group.label,
+        origin=next(iter(place.tracks.values())).dump.origin,
+    )
+    return replace(
+        shown,
+        by_rank=everybody,
+        odd=odd or shown.odd,
+        missing=tuple(r for r in shown.missing if r not in added),
+        is_out_of_turn=shown.is_out_of_turn or (bool(odd) and odd == late),
+    )
+
+
+def _site(place: _Place, rank: int, operation: Operation) -> str | None:
+    """The line of the program, if this is the last call of the rank."""
+    call = place.calls.get(rank)
+    is_it = call is not None and place.is_last_of(rank) and call.may_be(operation)
+    return call.site if call is not None and is_it and not operation.site else operation.site
+
+
+def _added(place: _Place, known: Mapping[int, Operation], refused: set[int]) -> Iterator[tuple[int, Operation]]:
+    """The last calls of ranks whose rings do not hold them: as others made them at these lines, now or before."""
+    for rank in place.members:
+        call = place.calls.get(rank)
+        if call is None or rank in known or not (rank in refused or rank not in place.tracks):
+            continue
+        if not place.is_last_of(rank):
+            continue
+        before = (place.best_at(seq) for seq in range(place.seq - 1, max(0, place.seq - MAX_BACK), -1))
+        alike = (o for o in (*known.values(), *before) if o is not None and o.site == call.site and call.may_be(o))
+        same = next(alike, None)
+        if same is not None:
+            yield rank, replace(same, seq=place.seq, created_s=None, started_s=None, completed_s=None)
+        elif all(o.site for o in known.values()):  # else it may be one of these
+            yield rank, Operation(seq=place.seq, name=call.name or "?", site=call.site)
+
+
+def _out_of_turn(place: _Place, here: Mapping[int, Operation]) -> tuple[int, ...]:
+    """The ranks that broke the loop, by operation, size and type of what they called."""
+    before = codes_before(calls_of(place.tracks), place.seq)
+    codes: dict[object, int] = {}
+    seen: set[int] = set()
+    for seq, code in zip(range(place.seq - len(before), place.seq), before.tolist(), strict=True):
+        operation = place.best_at(seq) if code not in seen else None
+        seen.add(code)
+        if operation is not None:
+            codes.setdefault(_key(operation), code)
+    unknown = max(seen, default=0) + 1
+    return out_of_turn(before, {r: codes.get(_key(o), unknown + r) for r, o in here.items()})
+
+
+def _key(operation: Operation) -> object:
+    return operation.name, operation.num_elements, operation.dtype

@@ -1,0 +1,84 @@
+"""Why a scheduler ends a job: asked when a signal has come, since the signal itself does not say it.
+
+Slurm's controller knows at once: the reason of a job that reached its time limit, the time at which one is preempted.
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Mapping
+
+from allready.launch.request import Note
+from allready.model import ScheduledEnd, SchedulerCause
+
+ANSWER_S = 2.0
+MAX_BYTES = 1 << 16
+_WORD = re.compile(r"(?:^|\s)([A-Z][A-Za-z]+)=(\S*)")
+_NOT_SET = {"", "None", "N/A", "Unknown", "(null)"}
+_OF_STATE = {
+    "TIMEOUT": SchedulerCause.TIME_LIMIT,
+    "DEADLINE": SchedulerCause.TIME_LIMIT,
+    "PREEMPTED": SchedulerCause.PREEMPTED,
+    "NODE_FAIL": SchedulerCause.NODE_FAILED,
+    "CANCELLED": SchedulerCause.CANCELLED,
+    "COMPLETING": SchedulerCause.CANCELLED,  # it is being ended, and for none of the reasons that are named
+}
+_OF_REASON = {"TimeLimit": SchedulerCause.TIME_LIMIT, "NodeDown": SchedulerCause.NODE_FAILED}
+
+
+def read_slurm(text: str) -> ScheduledEnd | None:
+    """What one line of `scontrol show job --oneliner` says; None where the job is not being ended."""
+    words = dict(_WORD.findall(text))
+    state, reason = words.get("JobState", ""), words.get("Reason", "")
+    limit = words.get("TimeLimit", "")
+    if words.get("PreemptTime", "") not in _NOT_SET:
+        cause = SchedulerCause.PREEMPTED
+    elif reason in _OF_REASON:
+        cause = _OF_REASON[reason]
+    elif state in _OF_STATE:
+        cause = _OF_STATE[state]
+    else:
+        return None
+    return ScheduledEnd(scheduler="slurm", cause=cause, time_limit=None if limit in _NOT_SET else limit)
+
+
+class SchedulerQuestion:
+    """`ask` once, from any thread, and `answer` later: a controller that does not answer delays nothing else."""
+
+    def __init__(self, environ: Mapping[str, str], *, program: str = "scontrol") -> None:
+        self._job = environ.get("SLURM_JOB_ID", "")
+        self._program = program
+        self._found: ScheduledEnd | None = None
+        self._thread: threading.Thread | None = None
+
+    def ask(self) -> None:
+        if self._thread is None and self._job.isdecimal():
+            self._thread = threading.Thread(target=self._ask, name="allready-scheduler", daemon=True)
+            self._thread.start()
+
+    def answer(self) -> ScheduledEnd | None:
+        """Why the scheduler ends the job, None where it does not, or does not say it; blocks for `ANSWER_S` at most."""
+        if self._thread is not None:
+            self._thread.join(ANSWER_S + 0.5)
+        return self._found
+
+    def _ask(self) -> None:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(
+                [self._program, "show", "job", "--oneliner", self._job],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=ANSWER_S,
+                check=False,
+                start_new_session=True,
+                env={**os.environ, "LC_ALL": "C"},
+            )
+            self._found = read_slurm(done.stdout[:MAX_BYTES].decode("utf-8", "replace"))
+
+
+def note_of(end: ScheduledEnd) -> Note:
+    """The sentence about it."""
+    return Note(key=f"run.scheduler_{end.cause.name.lower()}", values={"limit": end.time_limit or "-"})

@@ -1,0 +1,71 @@
+"""Variables from which it follows that a process is one of several nodes, whoever set them.
+
+No launcher is known here: a count above 1, a place above 0 or a list of several hosts is enough to ask.  What is found
+never becomes part of a layout.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from allready.errors import UsageError
+from allready.launch.host_lists import hosts_in, read_host_file
+
+_COUNT = re.compile(
+    r"(?:^|_)(?:N_?NODES|NUM_?NODES|NODES_NUM|NODES?_COUNT|N_?HOSTS|NUM_?HOSTS|HOSTS?_COUNT|NUM_MACHINES|"
+    r"MACHINE_COUNT|WORKER_NUM|INSTANCE_COUNT|WORLD_SIZE)$"
+)
+_PLACE = re.compile(r"(?:^|_)(?:NODE_RANK|NODE_INDEX|NODE_?ID|HOST_RANK|MACHINE_RANK|WORKER_INDEX|GROUP_RANK)$")
+_LIST = re.compile(r"(?:^|_)(?:NODE_?LIST|HOST_?LIST|NODE_IPS|WORKER_HOSTS|WORKER_HOSTNAMES)$|^SM_HOSTS$")
+_FILE = re.compile(r"(?:^|_)(?:NODE_?FILE|HOST_?FILE)$")
+_OF_PART = re.compile(
+    r"(?:^|_)(?:LOCAL|ROLE|TENSOR|PIPELINE|MODEL|DATA|EXPERT|CONTEXT|SEQUENCE|PARALLEL|TP|PP|DP|EP|CP|MP|SP)_"
+)
+"""Sizes of something smaller than the job."""
+_SHOWN = 60
+
+
+class SeveralNodes(Struct, frozen=True, kw_only=True):
+    """The variable, its value shortened, and the number of nodes or processes, 0 where only a place is known."""
+
+    name: str
+    value: str
+    count: int
+
+
+def several_nodes(environ: Mapping[str, str], read: Callable[[str], str] = read_host_file) -> SeveralNodes | None:
+    """The variable that speaks for several nodes, the surest first; None where none does."""
+    for pattern, count_of in ((_COUNT, _count), (_LIST, _words), (_FILE, _lines), (_PLACE, _place)):
+        for name in sorted(environ):
+            if not pattern.search(name) or _OF_PART.search(name):
+                continue
+            count = count_of(environ[name].strip(), read)
+            if count is not None:
+                return SeveralNodes(name=name, value=" ".join(environ[name].split())[:_SHOWN], count=count)
+    return None
+
+
+def _count(text: str, _read: Callable[[str], str]) -> int | None:
+    most = text.rpartition(":")[2]  # MIN:MAX
+    return int(most) if most.isascii() and most.isdecimal() and len(most) < 8 and int(most) > 1 else None
+
+
+def _place(text: str, _read: Callable[[str], str]) -> int | None:
+    return 0 if text.isascii() and text.isdecimal() and len(text) < 8 and int(text) > 0 else None
+
+
+def _words(text: str, read: Callable[[str], str]) -> int | None:
+    try:
+        hosts = hosts_in("nodelist" if re.search(r"\w\[[\d,-]+\]", text) else "words", text, read)
+    except UsageError:
+        return None
+    return len(hosts) if len(hosts) > 1 else None
+
+
+def _lines(text: str, read: Callable[[str], str]) -> int | None:
+    try:
+        hosts = hosts_in("file", text, read)
+    except (OSError, ValueError, UsageError):
+        return None
+    return len(hosts) if len(hosts) > 1 else None

@@ -1,0 +1,59 @@
+"""What node 0's order to start ranks may say: whoever answers at the master's address can send one.
+
+It chooses numbers, the backend and its stages, and which of NCCL's transports is off.  No variable, program, path or
+option of the user's comes over the network.
+"""
+
+import re
+from collections.abc import Mapping
+
+from allready.errors import ExchangeError
+from allready.preflight.collectives.spec import STAGES
+from allready.preflight.collectives.wire import StartOrder
+
+MAX_RANKS = 1024
+NCCL_SWITCHES: Mapping[str, str] = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
+"""Variables that switch off one of NCCL's transports each, with the only value that an order may give them."""
+
+_MAX_WORLD = 1 << 26
+_MAX_SIZES = 256
+_MAX_SIZE_BYTES = 1 << 40
+_MAX_COUNT = 1 << 30  # iterations
+_MAX_S = 1e8
+_HOST = re.compile(r"[A-Za-z0-9._:%\[\]-]{1,255}")
+_DEVICE = re.compile(r"[A-Za-z0-9/_-]{1,80}")  # an index, or the UUID of a GPU or of a part of one
+
+
+def refuse_nonsense(order: StartOrder, *, most_ranks: int = MAX_RANKS) -> None:
+    """Make sure that an order is one that a hub gives.  `most_ranks`: of this node, as its user wrote it.
+
+    Raises:
+        ExchangeError: it asks for something else; the message says what.
+    """
+    bad = [name for name, value in order.extra_env.items() if NCCL_SWITCHES.get(name) != value]
+    if bad:
+        raise ExchangeError(f"node 0 asks for variables that it may not set: {', '.join(map(ascii, bad[:8]))[:200]}")
+    if not (
+        1 <= order.num_ranks <= min(most_ranks, MAX_RANKS)
+        and order.first_rank >= 0
+        and order.first_rank + order.num_ranks <= order.world_size <= _MAX_WORLD
+        and 1 <= order.num_nodes <= order.world_size
+    ):
+        raise ExchangeError(
+            f"node 0 asks for ranks {order.first_rank} to {order.first_rank + order.num_ranks - 1} "
+            f"of {order.world_size}"
+        )
+    stages = STAGES.get(order.backend, ())
+    if not stages or not set(order.stages) <= set(stages):
+        raise ExchangeError(f"node 0 asks for stages {order.stages[:8]!a} of {order.backend[:20]!a}"[:300])
+    if not _HOST.fullmatch(order.master_addr) or not all(map(_DEVICE.fullmatch, order.devices)):
+        raise ExchangeError("node 0 names an address or a device that is none")
+    if not (
+        len(order.sizes) <= _MAX_SIZES
+        and all(0 < size <= _MAX_SIZE_BYTES for size in order.sizes)
+        and 0 < order.iters <= _MAX_COUNT
+        and 0 <= order.warmup <= _MAX_COUNT
+        and all(0 < t <= _MAX_S for t in (order.size_budget_s, order.backend_timeout_s))
+        and 0.01 <= order.positions_every_s <= 3600
+    ):
+        raise ExchangeError("node 0 asks for sizes, iterations or times that are out of all bounds")
