@@ -43,6 +43,8 @@ from allready.proc.process import ProcessId, children_of, identify, is_running
 GRACE_S = 3.0
 CLEAN_S = 10.0
 STARTS_S = 90.0
+STARTING_WAIT_S = 8.0
+"""So long the other node waits for one that was ended before it had come."""
 SIGNALS = ("SIGINT", "SIGINT", "SIGTERM", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGKILL")
 ONCE = ("SIGUSR1", "SIGKILL")
 AIMS = ("first", "last", "agents", "all", "ranks first")
@@ -169,6 +171,7 @@ class Job:
                     *(sys.executable, "-m", "allready", "run", "--rdzv-id", self.mark, "--grace", str(GRACE_S)),
                     *("--nnodes", str(trial.nodes), "--node-rank", str(node), "--nproc-per-node", str(per_node)),
                     *("--master-addr", "127.0.0.1", "--master-port", str(port)),
+                    *("--wait", str(STARTING_WAIT_S if trial.fault == "starting" else STARTS_S)),
                     *("--report-dir", str(self.reports / f"report{node}")),
                     *(str(script), str(trial.culprit), fault, str(folder)),
                 ],
