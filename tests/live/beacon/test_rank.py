@@ -402,7 +402,6 @@ def test_a_rank_dies_with_its_agent(tmp_path: Path) -> None:
         import os, subprocess, time
         from pathlib import Path
         from allready.live.environment import rank_environment
-from allready.live.node.stacks import read_from_memory
         env = dict(os.environ) | rank_environment(Path({str(tmp_path)!r}), 0)
         print(subprocess.Popen({rank_command(str(script))!r}, env=env, start_new_session=True).pid, flush=True)
         time.sleep(1000)
