@@ -39,6 +39,12 @@ setup: .venv/.ready
 	@if [ "$$(id -u)" = 0 ] && ! command -v nft >/dev/null && command -v apt-get >/dev/null; then \
 		{ apt-get update -qq && apt-get install -y -qq nftables; } >/dev/null 2>&1 || \
 		echo "nftables could not be installed: some lab faults will be skipped"; fi
+	@# real launchers for their tests (12 MB); in containers only, where no installed daemon is started
+	@if [ "$$(id -u)" = 0 ] && [ ! -d /run/systemd/system ] && command -v apt-get >/dev/null && \
+		! { command -v mpirun && PATH=$$PATH:/usr/sbin command -v sshd && PATH=$$PATH:/usr/sbin command -v slurmd; } >/dev/null; then \
+		{ apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+			--no-install-recommends openssh-server openmpi-bin slurm-wlm; } >/dev/null 2>&1 || \
+		echo "openssh-server, openmpi-bin, slurm-wlm could not be installed: tests with real launchers are skipped"; fi
 	touch $@
 
 demo: setup

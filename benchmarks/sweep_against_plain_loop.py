@@ -183,7 +183,10 @@ class Loops:
         """The very loop that `check` runs, with its check of the result."""
         self.side.sent.clear()
         self.side.iters, self.side.warmup = iters, warmup
-        self.sweep._one_size(size_bytes, is_first=False)  # noqa: SLF001
+        from allready.preflight.collectives.budget import SweepBudget
+
+        budget = SweepBudget(total_s=1e6, size_s=1e6)
+        self.sweep._one_size(size_bytes, budget, time.perf_counter(), is_first=False)  # noqa: SLF001
         return float(self.side.sent[-1]["time_s"])
 
     def slowest(self, value: float) -> float:

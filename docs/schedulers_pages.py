@@ -36,7 +36,7 @@ COMMANDS = {
     "slurm-prolog": "allready check --stages roll,facts --wait 20 --nproc-per-node 1",
     "slurm": "srun --nodes 2 --ntasks-per-node 8 allready check\n"
     "srun --nodes 2 --ntasks-per-node 1 allready check --nproc-per-node 8",
-    "pbs": "pbsdsh -- bash -lc 'cd $PBS_O_WORKDIR && exec .venv/bin/allready check --nproc-per-node 8'",
+    "pbs": "pbsdsh -- $PBS_O_WORKDIR/.venv/bin/allready check --nproc-per-node 8",
     "lsf": "blaunch allready check --nproc-per-node 8",
     "kubernetes-pytorchjob-elastic": "allready check --nnodes 2 --node-rank 0",
     "environment": "MASTER_ADDR=gpu01 NNODES=2 NODE_RANK=0 allready check --nproc-per-node 8",

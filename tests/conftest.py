@@ -23,7 +23,7 @@ FRAMEWORKS = ("torch", "jax")
 NOT_FAST = {"torch", "jax", "lab", "gpu", "slow", "jobs", "thorough"}
 NEVER_FAST = {"recorded", "gpu"}
 """Folders of tests."""
-JOBS = {"job", "job3", "make_node", "make_lab", "ranks", "sshd", "heard"}
+JOBS = {"job", "job3", "make_node", "make_lab", "ranks", "sshd", "heard", "slurm"}
 """Fixtures that start processes of a job."""
 
 

@@ -38,7 +38,8 @@ MAY_IMPORT = {
     "launch": {"model", "errors", "text", "signatures", "rules", "judging", "facts", "evidence", "report", "proc"},
     "messaging": {"model", "errors", "text", "json_bounds"},
     "preflight": {
-        "model", "errors", "text", "judging", "rules", "facts", "evidence", "report", "messaging", "launch", "proc",
+        "model", "errors", "text", "judging", "rules", "facts", "evidence", "report", "messaging", "launch", "live",
+        "proc",
     },
     "live": {"model", "errors", "text", "judging", "rules", "facts", "evidence", "report", "messaging", "proc"},
     "agent": {

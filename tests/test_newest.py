@@ -1,6 +1,5 @@
 """The second environment of CI: made beside the other tests, left out with a reason, never in silence."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -30,25 +29,19 @@ def test_is_left_out_where_it_is_not_wanted_or_has_no_room(
     assert second == "newest torch: left out: NEWEST_TORCH is empty"
 
 
-@pytest.mark.parametrize(
-    ("said", "why"), [("ERROR: No matching distribution found for torch==9", "pip finds no build"), ("Killed", "")]
-)
-def test_a_build_that_pip_does_not_find_is_left_out_and_other_failures_are_failures(
-    said: str, why: str, place: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("said", ["ERROR: No matching distribution found for torch==9", "No space left on device"])
+def test_what_pip_cannot_install_is_left_out_with_its_reason(
+    said: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[list[str]] = []
 
     def run(command: list[str], *, may_fail: bool = False) -> str:
         asked.append(command)
-        return said if may_fail else ""
+        return f"Collecting\n{said}\n" if may_fail else ""
 
     monkeypatch.setattr(newest, "_run", run)
     monkeypatch.setenv("NEWEST_TORCH", "torch==9 --index-url https://example.org")
-    if why:
-        assert newest.setup().startswith(why)
-    else:
-        with pytest.raises(subprocess.SubprocessError, match=said):
-            newest.setup()
+    assert newest.setup().endswith(said)
     assert asked[-1][-3:] == ["torch==9", "--index-url", "https://example.org"]
     assert not (place / ".ready").exists()
 

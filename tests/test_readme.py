@@ -29,6 +29,7 @@ PAIRS = [
     ("docs/architecture.md", "docs/zh/architecture.md"),
     ("docs/env.md", "docs/zh/env.md"),
     ("docs/schedulers.md", "docs/zh/schedulers.md"),
+    ("docs/symptoms.md", "docs/zh/symptoms.md"),
 ]
 
 FENCE = re.compile(r"^([ \t]*)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)

@@ -25,10 +25,6 @@ SLOTS = ("title", "message", "page")
 INDEX = "README.md"
 
 _HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
-_NO_BLANK = re.compile(
-    r"(?<=[\u3000-\u30ff\uff00-\uffef])\n|\n(?=[\u3000-\u30ff\uff00-\uffef])"
-    r"|(?<=[\u4e00-\u9fff])\n(?=[\u4e00-\u9fff])"
-)
 MAX_EXAMPLES = 3
 
 
@@ -56,8 +52,7 @@ def page_of(rule: Rule, language: str) -> Page:
     """The page of one rule; what a language lacks is in English."""
 
     def text(slot: str) -> str:
-        english = str(getattr(rule, slot))
-        return english if language == "en" else catalog.translated(language, rule.area, rule.code, slot) or english
+        return catalog.in_language(str(getattr(rule, slot)), language, rule.area, rule.code, slot)
 
     parts = _HEADING.split(text("page"))[1:]
     return Page(
@@ -68,9 +63,11 @@ def page_of(rule: Rule, language: str) -> Page:
         fault_class=str(rule.fault_class),
         since=rule.since,
         title=text("title"),
-        message=_one_line(plain(text("message"))),
-        remedy=_one_line(plain(catalog.remedy_text(steps(rule, language), language))),
-        sections=tuple((heading, _one_line(body)) for heading, body in zip(parts[::2], parts[1::2], strict=True)),
+        message=catalog.one_line(plain(text("message"))),
+        remedy=catalog.one_line(plain(catalog.remedy_text(steps(rule, language), language))),
+        sections=tuple(
+            (heading, catalog.one_line(body)) for heading, body in zip(parts[::2], parts[1::2], strict=True)
+        ),
         examples=_examples().get(rule.code, ()),
     )
 
@@ -79,11 +76,6 @@ def page_of(rule: Rule, language: str) -> Page:
 def _examples() -> dict[str, tuple[str, ...]]:
     found = signatures.load().values()
     return {s.code: tuple(line.example for line in s.lines[:MAX_EXAMPLES]) for s in found if s.code is not None}
-
-
-def _one_line(text: str) -> str:
-    """Joined lines; between Chinese characters and beside Chinese punctuation a break is no blank."""
-    return " ".join(_NO_BLANK.sub("", text.strip()).split())
 
 
 def untranslated(language: str = "zh") -> Iterator[str]:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 import psutil
 import pytest
 from msgspec.structs import replace
@@ -24,9 +25,12 @@ from allready.cli.diagnose_time import since
 from allready.cli.main import main
 from allready.errors import UsageError
 from allready.evidence.reading import Reading
-from allready.model import GroupProgress, Position, ProcessRecord, RunEvidence, SourceRecord
+from allready.model import GroupProgress, Position, ProcessRecord, RunEvidence, RunSummary, SourceRecord
+from allready.report.json_report import encode
 from tests.cases import cases
 from tests.cli.processes import PROGRAM, eventually, plain_environment
+from tests.report.made_up import healthy_report
+from tests.report.test_course import COURSE
 
 RUNS = Path(__file__).resolve().parents[1] / "fixtures" / "runs"
 
@@ -530,3 +534,14 @@ def test_that_a_slow_rank_cannot_be_seen_is_said_only_where_no_operation_has_a_t
     assert "no operation has a time" in told.why
     assert not unseen_speed(RunEvidence(processes=counted, progress=(timed,)))
     assert not unseen_speed(RunEvidence())
+
+
+def test_the_folder_of_a_healthy_run_shows_its_size_and_how_it_went(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = msgspec.structs.replace(healthy_report(2), command="run", course=COURSE, summary=RunSummary())
+    (tmp_path / "report.json").write_bytes(encode(run))
+    code, report = diagnosed(capsys, tmp_path)
+    assert (code, report["status"]) == (0, "healthy")
+    assert report["world"]["world_size"] == run.world.world_size
+    assert report["course"]["num_iterations"] == COURSE.num_iterations

@@ -241,6 +241,7 @@ def test_two_nodes_that_both_think_they_are_node_0(lab2: Lab, tmp_path: Path) ->
     seen = check(lab2, tmp_path, extra=SHORT, extra_of={1: ("--node-rank", "0")})
     for node in seen.values():
         assert_named(node, 5, class_="ENV-MISMATCH", nodes=[0])
+        assert "from  (" not in node.output, "where the other one is, or nothing"
 
 
 @pytest.mark.slow

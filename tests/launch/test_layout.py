@@ -326,3 +326,16 @@ ALONE = [
 @cases("environ", ALONE, ids=[next(iter(row)) for row in ALONE])
 def test_what_speaks_for_one_node_or_for_nothing_is_no_question(environ: dict[str, str]) -> None:
     assert lay(environ).launch.num_nodes == 1
+
+
+def test_flags_win_over_a_list_of_hosts() -> None:
+    launch = lay(PBS, of=machine("gpu01"), node_rank=1, num_nodes=3, master_addr="a").launch
+    assert (launch.num_nodes, launch.node_rank, launch.master_addr) == (3, 1, "a")
+    launch = lay(PBS, of=machine("gpu01"), node_rank=1).launch
+    assert (launch.num_nodes, launch.node_rank, launch.master_addr) == (2, 1, "gpu01.cluster")
+    assert lay(PBS, of=machine("gpu01")).launch.node_rank == 0
+    assert lay(PBS, of=machine("elsewhere"), num_nodes=1).launch.num_nodes == 1
+
+
+def test_a_prolog_knows_its_node_by_slurms_name_for_it() -> None:
+    assert lay(PROLOG, of=machine("another-name")).launch.node_rank == 1

@@ -6,8 +6,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from allready.model import BenchPoint, Collectives, Report
+from allready.model import (
+    BenchPoint,
+    Collectives,
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Finding,
+    Report,
+    Severity,
+)
 from allready.report.html import render
+from allready.report.words import culprits
 from tests.cases import cases
 from tests.clock import timed
 from tests.report.hostile import PAYLOADS, changed
@@ -67,7 +78,7 @@ def test_the_page_is_well_formed_and_asks_the_network_for_nothing(name: str, lan
     seen = Seen(page)
     assert seen.shape.count(("script", ())) == 1
     assert len(seen.scripts) == 1
-    assert all(re.fullmatch(r"#f\d+", address) and address[1:] in seen.ids for address in seen.addresses)
+    assert all(re.fullmatch(r"#f\d+|#c-[A-Z]{3}\d{3}", a) and a[1:] in seen.ids for a in seen.addresses)
     assert not re.search(r"https?:|//[a-z]|url\(|@import|javascript:", page)
     assert "default-src 'none'" in page
     assert not {"link", "img", "iframe", "object", "embed", "form", "base"} & {tag for tag, _ in seen.shape}
@@ -200,3 +211,60 @@ def test_512_nodes_are_drawn_quickly_and_not_all_of_them(made: object) -> None:
     if made is faulty_report:
         assert "511 / 511" in text
         assert re.findall(r'<td class="odd">([^<]*)</td>', page) == ["docker0"]
+
+
+def test_findings_of_one_rule_stand_together_and_all_of_them_are_there() -> None:
+    def busy(node: int) -> Finding:
+        return Finding(
+            code="LIM005", severity=Severity.WARNING, fault_class=FaultClass.ENV_LIMIT, confidence=Confidence.CERTAIN,
+            culprits=Culprits(nodes=(node,)), title="Few CPUs", message=f"node {node} has 2 CPUs", remedy="more CPUs",
+        )  # fmt: skip
+
+    report = faulty_report()
+    page = render(replace(report, findings=(*report.findings, *map(busy, range(4)))))
+    assert page.count("<article") == len(report.findings) + 1
+    text = Seen(page).text
+    assert "×4" in text
+    assert "3 more of the same" in text
+    assert all(f"node {n} has 2 CPUs" in text for n in range(4))
+
+
+def test_evidence_of_many_rows_is_folded_and_equal_rows_are_one() -> None:
+    report = faulty_report()
+    many = tuple(Evidence(source=f"probe {n}", text=f"silent {n // 20}") for n in range(40))
+    first = replace(report.findings[0], evidence=many)
+    table = render(replace(report, findings=(first, *report.findings[1:]))).partition('class="evidence"')[2]
+    assert table.partition("</table>")[0].count("<tr>") == 1 + 2
+    assert "… +16" in table.partition("</table>")[0]
+    assert render(report).count("<summary>… +4</summary>") == 1  # 12 rows, 8 of them open
+
+
+def test_many_links_of_one_node_are_one_chip() -> None:
+    world = faulty_report(16).world
+    out = tuple((2, n) for n in range(16) if n != 2)
+    back = tuple((n, 2) for n in range(16) if n != 2)
+    assert culprits(Culprits(links=out), world, "en") == ("15 links 2 (gpu2) → 0,1,3-15",)
+    assert len(culprits(Culprits(links=(*out, *back, (5, 6))), world, "en")) == 3
+    assert len(culprits(Culprits(links=((0, 1), (1, 0))), world, "en")) == 2
+
+
+def test_codes_link_to_their_pages_which_are_in_the_file_in_both_languages() -> None:
+    page = render(absent_report())
+    assert '<a href="#c-JOB001">JOB001</a>' in page.partition("<h1")[0]
+    assert re.search(r'<details class="page" id="c-JOB001">', page)
+    text = Seen(page).text
+    assert "What it checks" in text
+    assert "检查内容" in text
+
+
+def test_nothing_is_wider_than_a_narrow_screen() -> None:
+    """What can be seen without a browser: tables and wide drawings scroll in their own box, and no box has a width."""
+    for report in (*REPORTS.values(), faulty_report(80)):
+        page = render(report)
+        tables = [page[: found.start()].rpartition("<div")[2] for found in re.finditer(r"<table", page)]
+        assert all(head.startswith(' class="scroll') for head in tables)
+    css = page.partition("<style>")[2].partition("</style>")[0]
+    assert re.search(r"body \{[^}]*overflow-wrap: anywhere", css)
+    assert re.search(r"\nsvg \{[^}]*max-width: 100%", css)
+    for rule in re.findall(r"([^{}]+)\{([^}]*min-width: (\d+)px[^}]*)\}", css):
+        assert int(rule[2]) <= 360 or ".scroll" in rule[0], rule

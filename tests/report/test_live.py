@@ -82,26 +82,29 @@ def test_a_pipe_gets_lines_with_the_elapsed_time() -> None:
     assert stream.getvalue() == "[  2.0 s] node 1\n[  2.0 s] node 2\n"
 
 
-def test_an_unchanged_state_is_repeated_only_after_five_seconds() -> None:
+def test_an_unchanged_state_is_repeated_only_after_ten_seconds() -> None:
     live, stream, clock = piped()
-    for tenth in range(121):
+    for tenth in range(211):
         clock.now = tenth / 10
         live.say(KEY, label=1)
-    assert stream.getvalue().splitlines() == ["[  0.0 s] node 1", "[  5.0 s] node 1", "[ 10.0 s] node 1"]
+    assert stream.getvalue().splitlines() == ["[  0.0 s] node 1", "[ 10.0 s] node 1", "[ 20.0 s] node 1"]
 
 
-def test_a_state_that_counts_is_said_once_a_second_and_its_last_value_is_not_lost() -> None:
+def test_a_state_that_only_counts_up_is_said_every_ten_seconds_and_its_last_value_is_not_lost() -> None:
     live, stream, clock = piped()
-    for tenth in range(25):
+    for tenth in range(125):
         clock.now = tenth / 10
-        live.say(KEY, label=tenth)
+        live.say("live.elapsed", seconds=tenth)
     live.close()
-    assert stream.getvalue().splitlines() == [
-        "[  0.0 s] node 0",
-        "[  1.0 s] node 10",
-        "[  2.0 s] node 20",
-        "[  2.4 s] node 24",
-    ]
+    assert [line.split("] ")[1] for line in stream.getvalue().splitlines()] == ["[0 s]", "[100 s]", "[124 s]"]
+
+
+def test_a_change_is_said_at_once() -> None:
+    live, stream, clock = piped()
+    for label in (1, 1, 2, 3):
+        clock.now += 0.1
+        live.say(KEY, label=label)
+    assert [line.split("] ")[1] for line in stream.getvalue().splitlines()] == ["node 1", "node 2", "node 3"]
 
 
 def test_quiet_says_nothing_and_starts_no_thread(screen: Screen) -> None:

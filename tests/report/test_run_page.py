@@ -7,14 +7,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from allready.model import Report, TimelineEvent
+from allready.model import Happening, RankRow, Report, RunEvent, SourceRecord, StackGroup, TimelineEvent
 from allready.report.html import render
+from allready.report.run_words import rows_of
 from allready.report.timeline import EDGE_PX, LEFT, RIGHT, axis_of, timeline
 from tests.cases import cases
 from tests.clock import timed
 from tests.report.hostile import PAYLOADS, changed
 from tests.report.made_up import faulty_report
-from tests.report.made_up_run import BEGIN, died, row, stuck_report, well_report, whole_report
+from tests.report.made_up_run import BEGIN, WELL, died, row, stuck_report, well_report, whole_report
 from tests.report.test_html import Seen
 from tests.report.test_run_terminal import big_report
 
@@ -35,7 +36,7 @@ def test_the_page_is_well_formed_and_asks_the_network_for_nothing(name: str, lan
     page = render(REPORTS[name], language=language)
     seen = Seen(page)
     assert len(seen.scripts) == 1
-    assert all(re.fullmatch(r"#f\d+", address) and address[1:] in seen.ids for address in seen.addresses)
+    assert all(re.fullmatch(r"#f\d+|#c-[A-Z]{3}\d{3}", a) and a[1:] in seen.ids for a in seen.addresses)
     assert not re.search(r"https?:|//[a-z]|url\(|@import|javascript:", page)
     assert not any(attribute.startswith("on") or attribute == "style" for _, attribute in seen.vocabulary)
     assert len(seen.ids) == len(set(seen.ids))
@@ -93,18 +94,86 @@ def test_the_page_is_chinese_where_the_reader_is() -> None:
 def test_a_code_links_to_its_finding_also_where_that_is_folded() -> None:
     page = render(whole_report())
     seen = Seen(page)
-    number = next(n for n in range(1, 7) if re.search(rf'id="f{n}">\s*<div class="meta">.*<span>NLG019</span>', page))
+    number = next(
+        n
+        for n in range(1, 7)
+        if re.search(rf'id="f{n}">\s*<div class="meta">.*<span><a href="#c-NLG019">NLG019</a></span>', page)
+    )
     assert f'<a href="#f{number}">NLG019</a>' in page
     assert '<a href="#f' not in page.partition(">KRN001<")[0][-20:]
     assert page.index('class="folded"') < page.index(f'id="f{number}"')
     assert "lines that look bad and explain nothing (3)" in seen.text
 
 
-def test_harmless_lines_take_one_row_for_all_ranks_and_the_others_one_each() -> None:
+def test_lines_that_many_ranks_say_take_one_row_and_those_of_few_one_each() -> None:
     page = render(stuck_report())
     assert page.count('<tr data-role="harmless">') == 1
-    assert page.count('<tr data-role="operation">') == 8
+    assert page.count('<tr data-role="operation">') == 2  # seven that got stuck, and one initialisation
     assert "run/out.0:5 … +7" in page
+    assert "run/fr_0 … +6" in page
+    few = tuple(m for m in whole_timeline() if m.rank is None or m.rank < 4)
+    assert render(stuck_report(timeline=few)).count('<tr data-role="operation">') == 4
+
+
+def test_the_timeline_stands_right_below_the_answer() -> None:
+    page = render(stuck_report())
+    order = [page.index(part) for part in ("<h1", 'class="timeline"', 'class="tiles"', 'class="finding')]
+    assert order == sorted(order)
+
+
+def test_of_64_ranks_those_that_show_the_same_share_a_lane_and_a_row() -> None:
+    report = stuck_report(64)
+    found = drawn(report)
+    assert [lane["label"] for lane in found["lanes"]] == [
+        "node 0 (gpu0)",
+        "rank 0",
+        "rank 1",
+        "rank 2",
+        "rank 3",
+        "rank 4-63 (60)",
+    ]
+    assert (found["num_drawn"], found["num_ranks"]) == (64, 64)
+    page = render(report)
+    rows = page.partition('<table class="ranks">')[2].partition("</table>")[0]
+    assert rows.count("<tbody>") == 2
+    assert "rank 63: gpu15:1063" in rows
+    assert "16 hosts · 63 processes" in rows
+
+
+def test_columns_of_which_nothing_is_known_are_left_out() -> None:
+    plain_rows = tuple(RankRow(rank=n, node=0, end=WELL) for n in range(4))
+    page = render(stuck_report(ranks=plain_rows))
+    head = page.partition('<table class="ranks">')[2].partition("</thead>")[0]
+    assert head.count("<th ") == 3
+    assert "NCCL init" in render(stuck_report())
+
+
+def test_a_run_of_which_nothing_is_known_has_no_rows_and_no_zeros() -> None:
+    nothing = tuple(RankRow(rank=n, node=0) for n in range(4))
+    agents = SourceRecord(path="agents", kind="live", size_bytes=0, num_lines=0)
+    report = stuck_report(ranks=nothing, timeline=(), sources=(agents,), num_sources=1, num_bytes=0, num_lines=0)
+    assert report.summary is not None
+    summary = replace(report.summary, num_understood=0, num_unknown=0, num_operations=0, clocks=())
+    text = Seen(render(replace(report, summary=summary))).text
+    assert "nothing known" not in text
+    assert "0 B" not in text
+    assert "not understood" not in text
+    assert "nothing known" in Seen(render(stuck_report(ranks=(*nothing, row(4))))).text
+
+
+def test_saved_stacks_are_in_the_page_those_of_the_culprit_first_and_open() -> None:
+    stacks = (
+        StackGroup(ranks=(0, *range(2, 8)), frames=("c10d.py:3 all_reduce", "train.py:9 <module>")),
+        StackGroup(ranks=(1,), frames=("train.py:20 <module>",), activity_kind="sleep", source="rank1/stacks.txt:2"),
+        StackGroup(ranks=(8,), frames=("x.py:1 f",), num_left_out=5),
+    )
+    page = render(stuck_report(stacks=stacks))
+    found = re.findall(r'<details class="stack"( open)?><summary><b>rank ([^<]*)</b>', page)
+    assert found == [(" open", "1"), ("", "0,2-7"), ("", "8")]
+    text = Seen(page).text
+    for part in ("train.py:20 <module>", "c10d.py:3 all_reduce", "rank1/stacks.txt:2", "… +5"):
+        assert part in text
+    assert 'class="stack"' not in render(stuck_report())
 
 
 def test_without_a_script_every_line_is_there_and_the_filter_is_not() -> None:
@@ -249,7 +318,7 @@ def test_whatever_stands_everywhere_the_page_has_only_our_tags(payload: str, nam
     seen = Seen(render(changed(REPORTS[name], lambda s: payload, everywhere=True), language="zh"))
     assert seen.vocabulary <= ALLOWED
     assert len(seen.scripts) == 1
-    assert all(re.fullmatch(r"#f\d+", address) for address in seen.addresses)
+    assert all(re.fullmatch(r"#f\d+|#c-[A-Z]{3}\d{3}", address) for address in seen.addresses)
 
 
 def test_more_ranks_than_lanes_draw_those_that_stand_out() -> None:
@@ -260,7 +329,17 @@ def test_more_ranks_than_lanes_draw_those_that_stand_out() -> None:
     found = drawn(replace(report, verdict=replace(report.verdict, culprits=guilty)))
     labels = [lane["label"] for lane in found["lanes"]]
     assert {"rank 1", "rank 250"} <= set(labels)
-    assert (found["num_drawn"], found["num_ranks"]) == (64, 300)
+    assert (found["num_drawn"], found["num_ranks"]) == (300, 300)
+    assert len(found["lanes"]) < 64
+
+
+def test_ranks_that_all_differ_have_lanes_as_long_as_there_is_room() -> None:
+    events = tuple(
+        TimelineEvent(time_s=BEGIN + n, role="cascade", text=f"error {chr(97 + n % 26)}{n}", rank=n, node=0)
+        for n in range(200)
+    )
+    found = drawn(stuck_report(200, timeline=events))
+    assert (found["num_drawn"], found["num_ranks"]) == (64, 200)
 
 
 @pytest.mark.thorough
@@ -270,9 +349,9 @@ def test_4096_ranks_and_4000_events_stay_quick_and_small() -> None:
     assert took_s < 6
     assert len(page.encode()) < 3_000_000
     text = Seen(page).text
-    assert "Of 4096 ranks" in text
-    assert "400 of 4000 lines are shown" in text
-    assert "64 of 4096 ranks are drawn" in text
+    assert "report.json has all" in text
+    assert page.count("<tr data-role=") <= 400
+    assert page.count('<line class="lane') <= 3 * 64
 
 
 def test_many_differences_are_cut_and_counted() -> None:
@@ -281,3 +360,18 @@ def test_many_differences_are_cut_and_counted() -> None:
     page = render(stuck_report(baseline="good", differences=one.differences * 200))
     assert "… +100" in Seen(page).text
     assert "no difference found" in Seen(render(stuck_report(baseline="good"))).text
+
+
+def logged(shape: str) -> RunEvent:
+    return RunEvent(kind=Happening.LOGGED, shape=shape)
+
+
+def test_rows_of_lines_of_one_shape_are_counted_together() -> None:
+    said = tuple(
+        TimelineEvent(time_s=BEGIN + n, role="record", text=f"lost {n}", rank=n, event=logged("lost peer #"))
+        for n in range(9)
+    )
+    other = TimelineEvent(time_s=BEGIN, role="record", text="found 9", rank=9, event=logged("found peer"))
+    summary = stuck_report(timeline=(*said, other)).summary
+    assert summary is not None
+    assert sorted(link.count for link in rows_of(summary)) == [1, 9]

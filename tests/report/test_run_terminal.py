@@ -26,7 +26,7 @@ PLAIN = """\
 ✗ FAULT: HNG901 A rank did not come (message)
   culprit: rank 1
   fix: mend HNG901
-  class: CPU-STUCK · likely · since 2026-01-02T03:04:15
+  class: CPU-STUCK · likely · since 2026-01-02T03:04:15 · allready explain HNG901
   evidence: run/out.0:9: a line (03:04:15)
 
 Also found (5)

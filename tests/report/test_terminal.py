@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from allready.model import FaultClass, NotChecked, Status
+from allready.model import Culprits, FaultClass, NotChecked, Status
 from allready.report.safe import width
 from allready.report.terminal import show, wants_colour
 from tests.cases import cases
 from tests.report.hostile import PAYLOADS, changed
 from tests.report.made_up import absent_report, faulty_report, healthy_report, unknown_report
+from tests.report.test_course import COURSE
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -44,7 +45,7 @@ def test_the_first_line_is_the_answer_and_the_next_say_who_and_what_to_type() ->
 def test_chinese_is_chinese_from_the_first_line_on() -> None:
     text = shown(absent_report(), "zh")
     assert text.startswith("✗ 故障：JOB001 节点 2 (gpu2) 在 5.0 秒内没有报到")
-    assert "处理办法：在节点 2 (gpu2)上：用 --node-rank 2" in text
+    assert "处理办法：在节点 2 (gpu2) 上：用 --node-rank 2" in text
     assert "点名：5.0 秒内 4 个节点到了 3 个；缺席：2 (gpu2) · 迟到：3 (gpu3) +3.3 秒" in text
 
 
@@ -178,3 +179,24 @@ def test_every_fault_class_and_status_has_words() -> None:
     assert sick.verdict is not None
     for kind in FaultClass:
         assert kind in shown(replace(sick, verdict=replace(sick.verdict, fault_class=kind), findings=()))
+
+
+def test_many_findings_of_one_rule_are_one_entry_unless_asked_for() -> None:
+    report = faulty_report()
+    busy = [
+        replace(
+            report.findings[1], code="LIM005", culprits=Culprits(nodes=(n,)), message=f"node {n} has 2 CPUs", title="x"
+        )
+        for n in range(4)
+    ]
+    report = replace(report, findings=(*report.findings, *busy))
+    text = shown(report)
+    assert text.count("has 2 CPUs") == 1
+    assert "3 more of the same [node 1 (gpu1), 2 (gpu2), 3 (gpu3)]" in text
+    assert shown(report, verbose=1).count("has 2 CPUs") == 4
+
+
+def test_the_verdict_says_where_its_page_is_and_a_run_how_it_went() -> None:
+    assert "allready explain JOB001" in shown(absent_report())
+    text = shown(replace(healthy_report(), course=COURSE))
+    assert "Course of the job: 2400 iterations seen, 20 ms each at the median · slowest: rank 3" in text

@@ -36,7 +36,7 @@ def test_texts_of_every_kind_are_read() -> None:
         "its last words",
         "stopped for want of memory",
         "某个进程没有人知道",
-        "原生代码持有 GIL",
+        "本地代码持有 GIL",
     ],
 )
 def test_a_forbidden_word_is_found(text: str) -> None:

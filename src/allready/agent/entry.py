@@ -26,6 +26,7 @@ from allready.agent.participant import JobParticipant
 from allready.agent.shared_folder import Node, SharedFolder
 from allready.errors import FactUnavailable
 from allready.facts.host import Host
+from allready.launch.layout import FIELDS
 from allready.launch.request import Note, RunRequest
 from allready.live.run_paths import make_run_dir, run_dirs
 from allready.live.watch.attach import about
@@ -223,6 +224,7 @@ def _check_request(request: RunRequest, *, coordinates: bool) -> CheckRequest:
         scheduler=request.scheduler,
         devices=request.devices,
         framework=request.framework,
+        sources={name: source for name, source in request.sources.items() if name in FIELDS},
     )
     return CheckRequest(launch=launch, wait_s=request.wait_s, stages=("roll", "facts"))
 

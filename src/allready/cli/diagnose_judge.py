@@ -78,9 +78,11 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
         differences: tuple[Difference, ...] = compare(good, shown)
         summary = replace(summary, differences=differences, baseline=question.baseline_name)
     now = datetime.now(UTC)
+    job = saved.runs[0] if saved.runs else None
     report = ReportBuilder(command="diagnose", started=started).build(
         now=now,
-        world=fleet.world,
+        world=fleet.world if fleet.world.world_size or job is None else job.world,
+        course=job.course if job is not None else None,
         status=status_of(findings, (*open_questions, *crashed(unchecked)), waiting=False),
         verdict=verdict_of(findings, now=now, visible_since=None),
         findings=findings,
@@ -156,8 +158,8 @@ def with_live(findings: Sequence[Finding], runs: Sequence[Report]) -> tuple[Find
     if any(run.verdict is not None and run.verdict.code != NODE_0_LOST for run in runs):
         live = [f for f in live if f.code != NODE_0_LOST]
     rules = load()
-    findings, live = _watched(findings, live, runs)
-    known = {(f.code, f.culprits): f for f in (*reversed(live), *findings) if f.code in rules}
+    after, seen = _watched(findings, live, runs)
+    known = {(f.code, f.culprits): f for f in (*reversed(seen), *after) if f.code in rules}
     return in_order(known.values(), rules)
 
 

@@ -19,6 +19,9 @@ COMMANDS = {
     "diagnose": ("allready.cli.diagnose", "find the cause of a failed run from its logs, dumps and stacks"),
     "explain": ("allready.cli.explain", "print the page of a finding, by its code"),
     "env": ("allready.cli.env", "explain, check and propose environment variables"),
+    "completion": ("allready.cli.completion", "print the completion of a shell: bash, zsh or fish"),
+    "man": ("allready.cli.man", "print the manual page, in roff"),
+    "schema": ("allready.cli.schema", "print the JSON Schema of report.json"),
     "lab": ("allready.cli.lab", "fault laboratory: network namespaces of this machine as nodes"),
 }
 INTERNAL_ERROR = "internal error of allready; please report the lines above"
@@ -73,33 +76,28 @@ def _main(argv: Sequence[str] | None) -> int:
         return EXIT_HEALTHY
     name = arguments[0]
     if name not in COMMANDS:
+        import difflib
+
         known = ", ".join(COMMANDS)
-        sys.stderr.write(f"allready: {usage_text('no command {name!r}; valid: {known}', name=name, known=known)}\n")
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = usage_text("; did you mean {option}?", option=near[0]) if near else ""
+        text = usage_text("no command {name!r}; valid: {known}", name=name, known=known)
+        sys.stderr.write(f"allready: {text}{hint}\n")
         return EXIT_USAGE
     return _run(name, arguments[1:], language)
 
 
 def _run(name: str, arguments: list[str], language: str) -> int:
-    import argparse
-
-    from allready.cli.parser import Parser, localize
+    from allready.cli.parser import localize, parser_of
     from allready.errors import AllreadyError, UsageError
 
-    module = importlib.import_module(COMMANDS[name][0])
-    parser = Parser(
-        prog=f"allready {name}",
-        description=COMMANDS[name][1],
-        epilog=getattr(module, "EPILOG", None),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    module.add_arguments(parser)
+    parser = parser_of(name, *COMMANDS[name])
     if language != "en":
         localize(parser)
     parsed = parser.parse(arguments)
     speak(choose_language(getattr(parsed, "lang", None)))
     try:
-        return int(module.run(parsed))
+        return int(importlib.import_module(COMMANDS[name][0]).run(parsed))
     except UsageError as error:
         sys.stderr.write(f"allready {name}: {usage_text(error.template, **error.values)}\n")
         return EXIT_USAGE

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from allready.cli.so_far import SoFar
 from allready.errors import UsageError
 from allready.model import Report
 from allready.report import json_report
@@ -41,6 +42,7 @@ class Output:
             self._html_files.append(folder / "report.html")
         self._language = choose_language(args.lang)
         self.narrator = LiveNarrator(language=self._language, stream=sys.stderr, quiet=args.quiet)
+        self._so_far = SoFar(self.narrator, self._language)
 
     def __enter__(self) -> Self:
         return self
@@ -49,7 +51,8 @@ class Output:
         self.narrator.close()
 
     def interim(self, report: Report) -> None:
-        """Rewrite the JSON files; a full disk costs the file, not the check."""
+        """Rewrite the JSON files, and say what is known so far; a full disk costs the file, not the check."""
+        self._so_far.take(report)
         if self._json_files:
             write_all(self._json_files, json_report.encode(report))
 

@@ -2,14 +2,68 @@
 
 import argparse
 import difflib
-from collections.abc import Sequence
-from typing import NoReturn
+import importlib
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NoReturn
 
 from allready.text.usage import usage_text
 
+HELP_ALL = "show all options with all their spellings, also those that are seldom needed"
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Options in one spelling each, the one with dashes, and the name of the value once."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        words = [word for word in action.option_strings if "_" not in word]
+        if not words:
+            return super()._format_action_invocation(action)
+        value = "" if action.nargs == 0 else " " + self._format_args(action, action.dest.upper())
+        return ", ".join(words[:2]) + value
+
+
+class _HelpAll(argparse.Action):
+    """`--help-all`: everything that there is."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, **kwargs)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        whole = argparse.ArgumentParser.format_help(parser).partition("\n\n")[2]
+        sys.stdout.write(f"{parser.format_usage()}\n{whole}")
+        parser.exit()
+
 
 class Parser(argparse.ArgumentParser):
-    """As argparse's, but a mistake is one or two lines and not the whole usage."""
+    """As argparse's, but a mistake is one or two lines and not the whole usage, and help shows what is often needed.
+
+    `rare`: options (by dest) that only `--help-all` shows.
+    """
+
+    rare: Collection[str] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.add_help:
+            self.add_argument("--help-all", action=_HelpAll, help=HELP_ALL)
+
+    def format_usage(self) -> str:
+        """One line: options are listed below it."""
+        words = [_words(action) for action in self._actions if not action.option_strings]
+        return f"{usage_text('usage: ')}{' '.join([self.prog, '[OPTION ...]', *words])}\n"
+
+    def format_help(self) -> str:
+        formatter = Formatter(prog=self.prog)
+        formatter.add_text(self.description)
+        for group in self._action_groups:
+            shown = [action for action in group._group_actions if action.dest not in self.rare]  # noqa: SLF001
+            if shown:
+                formatter.start_section(group.title)
+                formatter.add_arguments(shown)
+                formatter.end_section()
+        formatter.add_text(self.epilog)
+        return f"{self.format_usage()}\n{formatter.format_help()}"
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """As `parse_args`; of what no option takes the nearest option is suggested."""
@@ -22,8 +76,40 @@ class Parser(argparse.ArgumentParser):
         return parsed
 
     def error(self, message: str) -> NoReturn:
-        see = usage_text("all options: {command} --help", command=self.prog)
+        see = usage_text("all options: {command} --help-all", command=self.prog)
         self.exit(2, f"{self.prog}: {message}\n{see}\n")
+
+
+def _words(action: argparse.Action) -> str:
+    """A positional argument in the usage."""
+    if action.nargs in {argparse.REMAINDER, argparse.PARSER}:
+        return "..." if action.nargs == argparse.REMAINDER else f"{action.metavar or action.dest} ..."
+    name = str(action.metavar or action.dest)
+    forms = {"*": f"[{name} ...]", "?": f"[{name}]", "+": f"{name} [{name} ...]"}
+    return forms.get(str(action.nargs), name)
+
+
+def parser_of(name: str, module: str, text: str) -> Parser:
+    """The parser of one command, whose module is imported for it."""
+    command = importlib.import_module(module)
+    parser = Parser(
+        prog=f"allready {name}",
+        description=text,
+        epilog=getattr(command, "EPILOG", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    return parser
+
+
+def commands_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
+    """Name, help and parser of the commands of a command."""
+    for action in parser._actions:  # noqa: SLF001
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001
+            for name, command in action.choices.items():
+                yield name, helps.get(name, ""), command
 
 
 def localize(parser: argparse.ArgumentParser) -> None:

@@ -38,15 +38,24 @@ Exit code: that of the job.
 """
 
 
+RARE = frozenset({
+    "node_name", "exclude_nodes", "backoff", "no_diagnosis", "local_ranks_filter", "nccl_log_subsystems", "ssh_option",
+    "remote_python", "remote_dir", "pass_env", "run_path", "rdzv_backend",
+})  # fmt: skip
+"""Options that only `--help-all` shows, beside those of torchrun that are seldom used."""
 _OWN_FILES, _FILES_PER_RANK = 24, 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `run`."""
+    from allready.cli.parser import Parser
+    from allready.launch.flag_table import FLAGS
     from allready.launch.flags import add_arguments as add_flags
 
     add_common(parser)
     add_flags(parser)
+    if isinstance(parser, Parser):
+        parser.rare = {flag.dest for flag in FLAGS if flag.idle or flag.group in {"jax", "torchrun"}} | RARE
 
 
 def run(args: argparse.Namespace) -> int:
@@ -102,6 +111,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     except OSError as error:
         raise UsageError("--report-dir {path}: {reason}", path=folder.path, reason=error.strerror) from error
     show = RunShow(args, request, folder)
+    show.begin(request.nproc_per_node)
     for note in (*request.notes, *folder.notes):
         show.say(note)
     try:

@@ -12,12 +12,14 @@ from msgspec.structs import replace
 from allready.agent.coordinator import JobEnd
 from allready.agent.folder import ReportFolder
 from allready.cli.output import write_all
+from allready.cli.so_far import SoFar
 from allready.launch.request import Note, RunRequest
 from allready.model import Report, Status, UncheckedKind
-from allready.report import json_report, terminal
+from allready.report import json_report, terminal, units
+from allready.report.course import course_lines
 from allready.report.live import LiveNarrator
 from allready.report.safe import plain
-from allready.report.words import sentence
+from allready.report.words import sentence, t
 from allready.text.catalog import choose_language
 from allready.text.reasons import not_checked, reason
 from allready.text.ui import ui
@@ -40,13 +42,15 @@ class RunShow:
         self._shown: tuple[Any, ...] | None = None
         self._shown_waiting_s = float("-inf")
         self.narrator = LiveNarrator(language=self._language, stream=sys.stderr, quiet=args.quiet)
+        self._so_far = SoFar(self.narrator, self._language)
         self._is_narrating = True
 
     def take(self, report: Report) -> None:
         """A report: the file is rewritten; the terminal gets a block when the verdict is another one."""
         self._last = report
         self._write_json(report)
-        if report.roll is not None and report.status is Status.WAITING and report.verdict is None:
+        if self._is_narrating and report.status is Status.WAITING:
+            self._so_far.take(report)
             return
         verdict = report.verdict
         if verdict is None:
@@ -104,11 +108,47 @@ class RunShow:
             sys.stdout.buffer.flush()
         if self._args.quiet:
             return
-        if end.job.exit_code != 0 or end.why:
-            self._write(ui("run.ended", self._language, code=end.job.exit_code, why=end.why or "-"))
-        if end.job.exit_code != 0 or end.report.verdict is not None:
-            place = self.report_path().with_suffix(".html")
-            self._write(ui("run.report", self._language, path=str(place)))
+        if self._is_first_node() or end.job.exit_code != 0 or end.why or end.report.verdict is not None:
+            self._write(self._last_line(end))
+
+    def _is_first_node(self) -> bool:
+        """Whether this node speaks for the job; where node 0 assigns the ranks, any may."""
+        return self._request.node_rank in {0, None}
+
+    def _last_line(self, end: JobEnd) -> str:
+        """How it ended, after how long, and where the report lies."""
+        report = end.report
+        course = course_lines(report.course, self._language) if report.course is not None else []
+        name = "run.ended_well" if end.job.exit_code == 0 and not end.why else "run.ended"
+        return ui(
+            name,
+            self._language,
+            code=end.job.exit_code,
+            cause=ui(f"run.cause_{end.job.outcome}", self._language),
+            why=end.why or "-",
+            took=units.time(report.duration_s),
+            status=t(f"status_{report.status}", self._language),
+            course="".join(t("semicolon", self._language) + text for text in course[:1]),
+            path=str(self.report_path().with_suffix(".html")),
+        )
+
+    def begin(self, nproc: int) -> None:
+        """The first line: how large the job is, where its report will be, how to look at it meanwhile."""
+        request = self._request
+        if not self._is_first_node():
+            return
+        few, many = request.min_nodes, request.max_nodes
+        nodes = t("num_nodes", self._language, count=many) if few == many else f"{few}:{many}"
+        self.say(
+            Note(
+                key="run.begins",
+                values={
+                    "nodes": nodes,
+                    "ranks": t("num_ranks", self._language, count=nproc),
+                    "folder": str(self._folder.path),
+                },
+            )
+        )
 
     def abandon(self, error: Exception) -> None:
         """The command itself fails: a report that was written before must not pass for the result."""

@@ -3,7 +3,6 @@
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED, exit_code_of
@@ -20,10 +19,9 @@ if TYPE_CHECKING:
 
 SHOWN_AGAIN = 10
 """Without a terminal the table comes when the verdict changes, and every so many polls."""
-MAX_STACK_BYTES = 1 << 20
 
 EPILOG = """\
-  allready watch                      the job of this user on this machine; keys: s stacks, b bundle, q quit
+  allready watch                      the job of this user on this machine; keys: Enter a rank's stack, ? all keys
   allready watch JOB                  by job id, or by the pid of its agent or of one of its ranks
   allready watch 4711,4712            processes without a rank in their environment, as one job
   allready watch --once --json -      one sample, for scripts
@@ -91,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _once(args: argparse.Namespace, view: "View", language: str) -> int:
+    from allready.live.watch.saved_stacks import stacks_in
     from allready.live.watch.screen import plain_text
     from allready.live.watch.state import as_json
 
@@ -102,32 +101,18 @@ def _once(args: argparse.Namespace, view: "View", language: str) -> int:
         body = as_json(state)
         if args.stacks:
             body["stacks_folder"] = None if folder is None else str(folder)
-            body["stacks"] = {} if folder is None else _stacks(folder)
+            body["stacks"] = {} if folder is None else {str(rank): text for rank, text in stacks_in(folder).items()}
             body["notes"] += [note.text("en") for note in notes]
         deliver_json(args.json, body)
     else:
         sys.stdout.write(plain_text(state, language, encoding=sys.stdout.encoding or "utf-8"))
-        for text in (*(_stacks(folder).values() if folder is not None else ()),):
+        for text in (*(stacks_in(folder).values() if folder is not None else ()),):
             sys.stdout.write("\n" + text)
         if folder is not None:
             sys.stdout.write(ui("watch.kept", language, folder=folder) + "\n")
         sys.stdout.writelines(note.text(language) + "\n" for note in notes)
     sys.stdout.flush()
     return EXIT_UNCHECKED if state.report is None else exit_code_of(state.report.status)
-
-
-def _stacks(folder: Path) -> dict[str, str]:
-    """Rank -> its stacks, of the ranks whose stacks were written here; harmless for a terminal."""
-    from allready.report.safe import plain
-
-    found = {}
-    for path in sorted([*folder.glob("rank*/evidence/stacks.txt"), *folder.glob("node*/rank*/evidence/stacks.txt")]):
-        name = path.parent.parent.name.removeprefix("rank")
-        with path.open("rb") as file:
-            text = file.read(MAX_STACK_BYTES).decode("utf-8", "replace")
-        if name.isdecimal():
-            found[name] = plain(text, most=MAX_STACK_BYTES, keep_newlines=True)
-    return {name: found[name] for name in sorted(found, key=int)}
 
 
 def _live(args: argparse.Namespace, view: "View", language: str) -> int:

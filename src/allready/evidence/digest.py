@@ -3,7 +3,7 @@
 import bisect
 import functools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,6 +16,8 @@ MAX_EVENTS = 4000
 MAX_CHARS = 300
 MAX_SOURCES = 500
 MAX_ODD_ITERATIONS = 200
+MAX_STACKS = 64
+MAX_FRAMES = 48
 _GRAVE = {model.Role.ROOT, "death"}
 _OWN = re.compile(r"0x[0-9a-fA-F]+|\b\d{4,}\b|\[\d+\]")
 """What differs between lines that mean the same: addresses, process numbers, ports, a rank in brackets."""
@@ -31,6 +33,7 @@ def digest(run: model.RunEvidence, *, onset_s: float | None = None) -> model.Run
         sources=tuple(sources[:MAX_SOURCES]),
         benches=run.benches[:16],
         iterations=_iterations(run),
+        stacks=_stacks(run),
         onset_s=onset_s,
         num_sources=len(run.sources),
         num_bytes=sum(s.size_bytes for s in run.sources),
@@ -46,7 +49,7 @@ def _rows(run: model.RunEvidence) -> Iterator[model.RankRow]:
     ranks = set(known) | set(run.node_of_rank) | {d.rank for d in run.deaths if d.rank is not None}
     ranks |= {r for g in run.progress for r in (*g.positions, *g.absent)}
     ranks |= set(range(min(run.expected_ranks, MAX_ROWS)))
-    stacks = {s.rank: s for s in reversed(run.stacks) if s.rank is not None and s.role == "rank"}  # the first of each
+    stacks = _stack_of_rank(run)
     deaths = {d.rank: d for d in reversed(run.deaths) if d.rank is not None}
     for rank in sorted(ranks):
         yield _row(run, rank, known.get(rank), stacks.get(rank), deaths.get(rank))
@@ -95,6 +98,36 @@ def _row(
         activity_kind=stack.activity if stack else "",
         site=stack.site if stack else "",
     )
+
+
+def _stack_of_rank(run: model.RunEvidence) -> dict[int, model.ProcessStack]:
+    """The first of each."""
+    return {s.rank: s for s in reversed(run.stacks) if s.rank is not None and s.role == "rank"}
+
+
+def _stacks(run: model.RunEvidence) -> tuple[model.StackGroup, ...]:
+    """Main threads, equal ones together."""
+    equal: dict[tuple[str, ...], list[model.ProcessStack]] = defaultdict(list)
+    for _, stack in sorted(_stack_of_rank(run).items()):
+        thread = next((t for t in stack.threads if t.is_main), stack.threads[0] if stack.threads else None)
+        if thread is not None and thread.frames:
+            equal[tuple(map(_frame, thread.frames))].append(stack)
+    found = [
+        model.StackGroup(
+            ranks=tuple(s.rank for s in stacks if s.rank is not None),
+            frames=frames[:MAX_FRAMES],
+            activity_kind=stacks[0].activity,
+            source=str(stacks[0].origin),
+            num_left_out=max(0, len(frames) - MAX_FRAMES),
+        )
+        for frames, stacks in equal.items()
+    ]
+    return tuple(sorted(found, key=lambda s: (len(s.ranks), s.ranks))[:MAX_STACKS])
+
+
+def _frame(frame: model.Frame) -> str:
+    line = "" if frame.line is None else f":{frame.line}"
+    return f"{frame.file}{line} {frame.function}".strip()[:MAX_CHARS]
 
 
 def _gpu(process: model.ProcessRecord) -> str:
@@ -306,7 +339,7 @@ def _of_stuck(
     shift_s: float,
 ) -> model.TimelineEvent:
     position = group.positions[rank]
-    stuck, end_s = position.stuck, run.last_time_s
+    stuck, end_s = position.stuck, _seen_until_s(run)
     assert stuck is not None
     event = _waits(group, stuck)
     return model.TimelineEvent(
@@ -320,6 +353,12 @@ def _of_stuck(
         duration_s=None if end_s is None or stuck.created_s is None else max(0.0, end_s - stuck.created_s),
         event=event,
     )
+
+
+def _seen_until_s(run: model.RunEvidence) -> float | None:
+    """When the evidence ends: the last line of any log, or the last stack."""
+    times = [run.last_time_s, *(stack.time_s for stack in run.stacks)]
+    return max((time_s for time_s in times if time_s is not None), default=None)
 
 
 def _node(run: model.RunEvidence, rank: int | None, key: str | None) -> int | None:

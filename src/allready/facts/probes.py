@@ -135,19 +135,20 @@ def _statvfs(path: str) -> dict[str, int]:
 
 
 def _digest(path: str) -> dict[str, Any]:
-    """SHA-256 and size of a regular file's content."""
+    """SHA-256 and size of a regular file's content, and its first part as text."""
     import hashlib
 
     from allready.facts.files import opened
 
-    digest, size = hashlib.sha256(), 0
+    digest, size, head = hashlib.sha256(), 0, b""
     with opened(path) as file:
         while part := file.read(2**20):
             digest.update(part)
+            head = head or part
             size += len(part)
             if size > MAX_SCRIPT_BYTES:
                 raise FactUnavailable(f"{path}: larger than {MAX_SCRIPT_BYTES >> 20} MiB, not a script")
-    return {"sha256": digest.hexdigest(), "size_bytes": size}
+    return {"sha256": digest.hexdigest(), "size_bytes": size, "text": head.decode("utf-8", "replace")}
 
 
 def _socket_owner(inode: str) -> int | None:

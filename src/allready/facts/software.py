@@ -3,6 +3,7 @@
 import ast
 import functools
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,10 @@ LIBRARY_DIRS = (
     "/usr/local/cuda/lib64", "/opt/rocm/lib",
 )  # fmt: skip
 MAX_VERSION_CHARS = 64
+MAX_SPAWNS = 8
+
+_SPAWN = re.compile(r"(?:(?:torch\.)?multiprocessing\.|x?mp\.|torch_xla\.)?spawn|(?:\w+\.)*notebook_launcher")
+_OF_A_LAUNCHER = ("LOCAL_RANK", '"RANK"', "'RANK'", "WORLD_SIZE")
 
 Listing = Callable[[str], tuple[str, ...]]
 """The names in a folder, each folder asked for once."""
@@ -46,12 +51,40 @@ def collect_software(host: Host, *, timeout_s: float = 3.0) -> SoftwareFacts:
 
 
 def collect_script(host: Host, path: str, *, timeout_s: float) -> ScriptFacts:
-    """SHA-256 and size of the script's content."""
+    """SHA-256 and size of the script's content, and whether it starts its ranks itself."""
     answer: Any = host.probe(f"digest:{path}", timeout_s=timeout_s)
     try:
-        return ScriptFacts(path=path, sha256=str(answer["sha256"]), size_bytes=int(answer["size_bytes"]))
+        return ScriptFacts(
+            path=path,
+            sha256=str(answer["sha256"]),
+            size_bytes=int(answer["size_bytes"]),
+            spawns=spawns(str(answer.get("text", ""))),
+        )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FactUnavailable(f"{path}: no digest") from error
+
+
+def spawns(source: str) -> tuple[str, ...]:
+    """Calls that start ranks, as "LINE: CALL"; none in a script that knows that a launcher may have started it."""
+    if not source or any(name in source for name in _OF_A_LAUNCHER):
+        return ()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    named = {(call.lineno, name) for call in calls if _SPAWN.fullmatch(name := _dotted(call.func))}
+    return tuple(f"{line}: {name}" for line, name in sorted(named))[:MAX_SPAWNS]
+
+
+def _dotted(function: ast.expr) -> str:
+    parts: list[str] = []
+    while isinstance(function, ast.Attribute):
+        parts.append(function.attr)
+        function = function.value
+    return ".".join([function.id, *reversed(parts)]) if isinstance(function, ast.Name) else ""
 
 
 def literals(source: str) -> dict[str, str]:

@@ -68,9 +68,11 @@ class Broken(Struct, frozen=True, kw_only=True):
 
 def broken(case: Analysis) -> Broken | None:
     """What is broken between the nodes; None while no data is stuck.  The same answer for every rule that asks."""
-    live = case.live
-    if live is None:
-        return None
+    return broken_in(case.live) if case.live is not None else None
+
+
+def broken_in(live: Live) -> Broken | None:
+    """What is broken between the nodes of a job; None while no data is stuck."""
     stuck = tuple(s for s in stuck_ends(live) if not is_stale(live, s) and not is_undecided(live, s))
     if not stuck:
         return _own_link(live) or _unreached(live)
@@ -82,7 +84,8 @@ def broken(case: Analysis) -> Broken | None:
         return Broken(kind="down", stuck=stuck, nodes=tuple(down), interfaces=names)
     holes = _holes(live, stuck)
     if holes:
-        nodes = _common_end({(min(a, b), max(a, b)) for a, b in holes}, len(live.statuses))
+        every = {way for way, size in path_sizes(live).items() if size.lost_bytes is not None}
+        nodes = _common_end({(min(a, b), max(a, b)) for a, b in every}, len(live.statuses))
         return Broken(kind="long", stuck=stuck, nodes=nodes, links=tuple(sorted(holes)))
     silent = silent_nodes(live)
     for_s = max(s.for_s for s in stuck)

@@ -78,6 +78,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     name that resolves to loopback explains the absent node, not the other way round.
     `explains`: codes of the same layer that it explains, where both are found.
     `is_launcher_summary`: says only that something ended; information beside a finding that explains it.
+    `reads_checks`: a rule about a running job that is also asked about the connections of a check's ranks.
     `applies`: where it is asked; by default wherever what it needs is there.  `unless`: what explains more, so that it
     is not asked where the evidence shows one of these.
     """
@@ -92,6 +93,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     since: str = "0.1"
     explains: tuple[str, ...] = ()
     is_launcher_summary: bool = False
+    reads_checks: bool = False
     applies: Applies | None = None
     unless: tuple[Sign, ...] = ()
     body: Callable[..., Iterator[model.Hit]] | None = None

@@ -31,12 +31,12 @@ _OF_REASON = {"TimeLimit": SchedulerCause.TIME_LIMIT, "NodeDown": SchedulerCause
 def read_slurm(text: str) -> ScheduledEnd | None:
     """What one line of `scontrol show job --oneliner` says; None where the job is not being ended."""
     words = dict(_WORD.findall(text))
-    state, reason = words.get("JobState", ""), words.get("Reason", "")
+    state, named = words.get("JobState", ""), words.get("Reason", "")
     limit = words.get("TimeLimit", "")
     if words.get("PreemptTime", "") not in _NOT_SET:
         cause = SchedulerCause.PREEMPTED
-    elif reason in _OF_REASON:
-        cause = _OF_REASON[reason]
+    elif named in _OF_REASON:
+        cause = _OF_REASON[named]
     elif state in _OF_STATE:
         cause = _OF_STATE[state]
     else:

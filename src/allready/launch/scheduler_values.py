@@ -133,9 +133,14 @@ def _derive_from_hosts(scheduler: Scheduler, found: Found, environ: Mapping[str,
             text=environ[variable.name],
             reason=error.strerror or error,
         ) from error
-    place = None if "node_rank" in values or len(hosts) < 2 else place_of(machine.identify(), hosts)
-    for name, value in (("num_nodes", len(hosts)), ("node_rank", place), ("master_addr", hosts[0] if hosts else None)):
-        if (value and name not in values) or (name == "node_rank" and place == 0):
+    place: int | None = None
+    if (own := environ.get(scheduler.own_host, "")) in hosts:
+        place = hosts.index(own)
+    elif "node_rank" not in values and len(hosts) > 1:
+        place = place_of(machine.identify(), hosts)
+    derived = {"num_nodes": len(hosts), "node_rank": place, "master_addr": hosts[0]} if hosts else {}
+    for name, value in derived.items():
+        if value is not None and name not in values:
             values[name] = value
             sources[name] = variable.name
 

@@ -43,8 +43,8 @@ class Scheduler(Struct, frozen=True, kw_only=True):
     `detect`: all of these variables must be set.  `absent`: none of these may be.  `fields`: our field -> variables,
     the first that is set wins.  `per_rank`: processes are started per rank, so that only local rank 0 may act for its
     node.  `port_shift`: added to the port where the scheduler's own store holds the one it announces.
-    `hosts`: see above.  `main_node`: the variable with the index of the node that coordinates, if that need not be 0;
-    it has no variable with its own address.
+    `hosts`: see above; `own_host`: the variable with this node's name in that list.  `main_node`: the variable with the
+    index of the node that coordinates, if that need not be 0; it has no variable with its own address.
     `step`: one of these is set where the scheduler started the command on all nodes; without them only the first
     node's shell runs it, and `start` is what to put before it.
     """
@@ -56,6 +56,7 @@ class Scheduler(Struct, frozen=True, kw_only=True):
     per_rank: bool = False
     port_shift: int = 0
     hosts: tuple[Variable, ...] = ()
+    own_host: str = ""
     main_node: str = ""
     step: tuple[str, ...] = ()
     start: str = ""
@@ -95,6 +96,7 @@ SLURM_PROLOG = Scheduler(
         "master_port": _v("SLURM_JOB_ID", kind="port_of_id"),
     },
     hosts=_v("SLURM_JOB_NODELIST", "SLURM_NODELIST", kind="nodelist"),
+    own_host="SLURMD_NODENAME",
 )
 
 SLURM = Scheduler(

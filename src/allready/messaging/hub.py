@@ -146,11 +146,14 @@ class Hub:
         for address in addresses:
             self._note(Caller(kind="half_open", address=address, detail="SYN received, our answer not acknowledged"))
 
-    def note_rival(self, roll: RollCall) -> None:
-        """Record that another node 0 refused us at the master's address: its claim clashes with ours."""
+    def note_rival(self, roll: RollCall, address: str = "") -> None:
+        """Record that another node 0 refused us at the master's `address`: its claim clashes with ours.
+
+        It does not know by which address it is seen.
+        """
         for claim in roll.claims:
             if claim.node_rank == 0 and claim.refused is None and claim.pid != self._me.pid:
-                self._claims.append(replace(claim, refused="duplicate_rank"))
+                self._claims.append(replace(claim, refused="duplicate_rank", address=claim.address or address))
         if self.clash_since is None:
             self.clash_since = time.monotonic()
         self.changed.set()

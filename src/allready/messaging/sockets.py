@@ -1,9 +1,11 @@
 """Addresses and sockets of the reachability stage; the numbers of Linux that Python's `socket` does not name."""
 
 import contextlib
+import fcntl
 import ipaddress
 import socket
 import struct
+import termios
 from pathlib import Path
 
 from msgspec import Struct
@@ -124,13 +126,20 @@ class TcpState(Struct, frozen=True):
 
     `num_unacked`: segments of ours on their way.  `num_timeouts`: doublings of the timeout now in force.
     `num_segments`: that came in, since the connection began.  `num_bytes`: that the peer's kernel acknowledged, and
-    that came in, since the start; None: this kernel does not count them.
+    that came in, since the start; None: this kernel does not count them.  `segment_bytes`: the largest that we send.
+    `num_sent`: segments with data that we sent, and `num_retransmits` of them again.  `busy_s`: time with data under
+    way, `full_s` of it without room at the receiver.
     """
 
     num_unacked: int = 0
     num_timeouts: int = 0
     num_segments: int = 0
     num_bytes: tuple[int, int] | None = None
+    segment_bytes: int = 0
+    num_sent: int = 0
+    num_retransmits: int = 0
+    busy_s: float = 0.0
+    full_s: float = 0.0
 
 
 def tcp_state(sock: socket.socket) -> TcpState:
@@ -146,6 +155,11 @@ def tcp_state(sock: socket.socket) -> TcpState:
         num_timeouts=read("=B", 4),
         num_segments=read("=I", 140),  # since Linux 4.2
         num_bytes=(read("=Q", 120), read("=Q", 128)) if len(info) >= 136 else None,  # since Linux 4.1
+        segment_bytes=read("=I", 16),
+        num_sent=read("=I", 156),  # since Linux 4.6
+        num_retransmits=read("=I", 100),
+        busy_s=read("=Q", 168) / 1e6,  # since Linux 4.10
+        full_s=read("=Q", 176) / 1e6,
     )
 
 
@@ -158,6 +172,11 @@ def tcp_progress(sock: socket.socket) -> tuple[int, int] | None:
         return tcp_state(sock).num_bytes
     except OSError:
         return None
+
+
+def unacknowledged_bytes(sock: socket.socket) -> int:
+    """What was written to a TCP connection and is not acknowledged, sent or not (SIOCOUTQ)."""
+    return int(struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))[0])
 
 
 def unanswered_arp(address: str, table: Path = Path("/proc/net/arp")) -> str | None:

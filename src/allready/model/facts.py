@@ -185,11 +185,15 @@ class ClockFacts(Struct, frozen=True, kw_only=True):
 
 
 class ScriptFacts(Struct, frozen=True, kw_only=True):
-    """The training script that was named after `--`."""
+    """The training script that was named after `--`.
+
+    `spawns`: "LINE: CALL" of calls that start further processes as ranks; empty where it reads RANK or LOCAL_RANK too.
+    """
 
     path: str
     sha256: str
     size_bytes: int
+    spawns: tuple[str, ...] = ()
 
 
 class DropRule(Struct, frozen=True, kw_only=True):

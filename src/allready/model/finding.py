@@ -157,6 +157,7 @@ class UncheckedKind(StrEnum):
     NODE_UNKNOWN = "node_unknown"  # nodes
     SCRIPT_UNREAD = "script_unread"  # nodes
     PAIRS_UNTRIED = "pairs_untried"  # done, planned
+    SIZES_LEFT = "sizes_left"  # sizes, first, seconds: sizes of the sweep that would have taken too long
     NOT_SAVED = "not_saved"  # a part that a saved report lacks
     NODE_SILENT = "node_silent"  # age_s: no status of its agent for so long
     NODE_LOST = "node_lost"  # why: the connection to its agent broke

@@ -8,6 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from allready.model.facts import Loss
+from allready.model.live import Live
 from allready.model.process import ProcessState
 
 
@@ -139,8 +140,10 @@ class PathProbe(Struct, frozen=True, kw_only=True):
     passed_bytes: tuple[int, ...] = ()  # payload sizes that came back whole
     stuck_bytes: int | None = None  # first payload size that did not
     rtt_s: float | None = None  # smallest of the 64 B echoes
-    throughput_gb_per_s: float | None = None  # of the 1 MiB echo, one direction
+    throughput_gb_per_s: float | None = None  # of the 1 MiB echo, one direction; of a part of it where that was slow
     duration_s: float = 0.0
+    num_segments: int = 0  # that src sent with data on this connection, as its kernel counts; 0: not known
+    num_retransmits: int = 0  # of them again
 
 
 class DatagramProbe(Struct, frozen=True, kw_only=True):
@@ -152,6 +155,9 @@ class DatagramProbe(Struct, frozen=True, kw_only=True):
     sent_bytes: tuple[int, ...]  # sizes of the IP packets
     received_bytes: tuple[int, ...]
     too_big_bytes: tuple[int, ...] = ()  # refused by the kernel of src: over its MTU or the known path MTU
+    # Bursts of small packets, too few to fill a queue, where TCP showed a loss: how many of each were sent, and came.
+    bursts_sent: tuple[int, ...] = ()
+    bursts_received: tuple[int, ...] = ()
 
 
 class Reachability(Struct, frozen=True, kw_only=True):
@@ -230,6 +236,9 @@ class CollectiveRun(Struct, frozen=True, kw_only=True):
     stages: tuple[StageResult, ...]
     points: tuple[BenchPoint, ...] = ()
     extra_env: dict[str, str] = {}
+    sizes_left: tuple[int, ...] = ()  # of the sweep, not measured for want of time
+    left_s: float | None = None  # how long one operation of the first of them would take, by those before
+    traffic: Live | None = None  # connections of the ranks, where a stage stopped or was slow; not in reports
 
     @property
     def bad(self) -> StageResult | None:

@@ -135,6 +135,8 @@ class SocketRow(Struct, frozen=True, kw_only=True):
     bytes_acked: int | None = None
     bytes_received: int | None = None
     segments_received: int | None = None  # also those that had been received before
+    segment_bytes: int | None = None  # the largest that is sent: what is left of a packet without its headers
+    path_mtu_bytes: int | None = None  # as the sender's kernel believes
     delivery_rate_bytes_per_s: float | None = None
     busy_s: float | None = None
     receiver_limited_s: float | None = None
@@ -227,6 +229,7 @@ class NodeEvidence(Struct, frozen=True, kw_only=True):
     kernel_lines: tuple[str, ...] = ()  # of the last minutes that a signature knows, or that name a rank's pid
     ras: str = ""  # NCCL's RAS answer, JSON or text
     addresses: tuple[str, ...] = ()  # of this node
+    interfaces: Mapping[str, str] = {}  # of these addresses, by name
     # Addresses that this node's ranks are connected to -> whether anything there answered a first packet, at
     # `reached_s` (this node's wall clock; None: just now).
     reached: Mapping[str, bool] = {}

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from allready.model.course import JobCourse
 from allready.model.finding import Confidence, Culprits, FaultClass, Finding, NotChecked, Remedy
 from allready.model.job import Collectives, Reachability, RollCall, World
 from allready.model.process import EndCause
@@ -85,4 +86,5 @@ class Report(Struct, frozen=True, kw_only=True):
     # Only of a run that is over, or that still writes the logs that were read.
     summary: RunSummary | None = field(default=None, name="ruins")
     job: JobOutcome | None = None  # of `run`, once the job is over
+    course: JobCourse | None = None  # of `run`, as far as operations were recorded
     notes: tuple[str, ...] = ()  # English, neutral: how long, what was sampled, which interfaces

@@ -92,6 +92,19 @@ class RankRow(Struct, frozen=True, kw_only=True):
     site: str = ""
 
 
+class StackGroup(Struct, frozen=True, kw_only=True):
+    """Ranks whose main threads stood at the same place: `frames` (`file:line function`), the innermost first.
+
+    `source`: where the first of them was read; `num_left_out`: frames beyond those that are kept.
+    """
+
+    ranks: tuple[int, ...]
+    frames: tuple[str, ...]
+    activity_kind: str = ""
+    source: str = ""
+    num_left_out: int = 0
+
+
 class TimelineEvent(Struct, frozen=True, kw_only=True):
     """One thing that happened, on the common clock (`shift_s` was added to what was logged).
 
@@ -148,6 +161,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     iterations: IterationCounts | None = None
     differences: tuple[Difference, ...] = ()  # from the baseline, if one was given
     baseline: str | None = None
+    stacks: tuple[StackGroup, ...] = ()  # what few ranks do comes first
     onset_s: float | None = None
     num_sources: int = 0
     num_bytes: int = 0

@@ -6,8 +6,9 @@ Everything in a block is harmless (`safe.plain`); styles are names that `allread
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from allready.model import Finding, Remedy, Report, Severity, Status
+from allready.model import Culprits, Finding, Remedy, Report, Severity, Status
 from allready.report import run_blocks, units
+from allready.report.course import course_lines
 from allready.report.matrix import LETTERS, matrix
 from allready.report.pieces import Block, Gap, Piece, dim, grid, line
 from allready.report.run_words import folded_findings, r
@@ -15,6 +16,7 @@ from allready.report.safe import plain
 from allready.report.words import (
     SYMBOLS,
     culprits,
+    grouped,
     members,
     not_checked_groups,
     other_findings,
@@ -37,6 +39,8 @@ from allready.text.catalog import remedy_parts
 MAX_EVIDENCE = 8
 MAX_MATRIX = 16
 MAX_REASONS = 4
+FEW = 3
+"""Of more findings of one rule than this the first one is shown, and whom the others name."""
 
 STATUS_STYLE = dict.fromkeys(Status, "warn") | {Status.HEALTHY: "good", Status.FAULT: "bad"}
 SEVERITY_STYLE = {
@@ -52,6 +56,9 @@ def compose(
     if quiet:
         return
     yield from _findings(report, language, verbose)
+    if report.course is not None:
+        yield Gap()
+        yield line(" · ".join(course_lines(report.course, language)), lead=t("course", language), style="bold")
     yield from run_blocks.compose(report, language, verbose)
     yield from _roll(report, language)
     yield from _reach(report, language, verbose)
@@ -87,6 +94,7 @@ def _verdict(report: Report, language: str, *, verbose: int, quiet: bool) -> Ite
         sure.append(t("detected", language, detect=units.time(verdict.detect_s)))
     if verdict.fault_time:
         sure.append(t("since", language, time=plain(verdict.fault_time)))
+    sure.append(f"allready explain {plain(verdict.code)}")
     yield dim(" · ".join(sure), lead=t("fault_class", language))
     finding = verdict_finding(report)
     if finding is not None:
@@ -129,22 +137,35 @@ def _findings(report: Report, language: str, verbose: int) -> Iterator[Block]:
     heading = "findings" if report.verdict is None else "findings_also"
     yield line(Piece(f"{t(heading, language)} ({len(rest)})", "bold"))
     folded = () if verbose else tuple(f for f in rest if f in folded_findings(report))
-    for finding in [f for f in rest if f not in folded]:
-        style = SEVERITY_STYLE[finding.severity]
-        named = t("semicolon", language).join(culprits(finding.culprits, report.world, language))
-        yield line(
-            Piece(f"{plain(finding.code)} ", style),
-            phrase(finding, "message", language),
-            Piece(f" [{named}]" if named else "", "dim"),
-            lead=t(f"severity_{finding.severity}", language),
-            style=style,
-        )
-        if verbose or finding.severity is not Severity.INFO:
-            yield from _remedies(steps(finding, language), language)
-            yield from _evidence(finding, language, verbose)
+    for first, others in grouped(f for f in rest if f not in folded):
+        shown = others if verbose or len(others) < FEW else []
+        for finding in (first, *shown):
+            yield from _finding(finding, report, language, verbose)
+        if len(others) > len(shown):
+            nodes = {n for f in others for n in f.culprits.nodes}
+            ranks = {n for f in others for n in f.culprits.ranks}
+            names = culprits(Culprits(nodes=tuple(sorted(nodes)), ranks=tuple(sorted(ranks))), report.world, language)
+            text = t("findings_like", language, count=len(others))
+            place = f" [{t('semicolon', language).join(names)}]" if names else ""
+            yield dim(f"… {text}{place}", lead=plain(first.code))
     if folded:
         named = ", ".join(f"{plain(f.code)} {phrase(f, 'title', language)}" for f in folded)
         yield dim(named, lead=r("explain_nothing", language, count=len(folded)), indent=0)
+
+
+def _finding(finding: Finding, report: Report, language: str, verbose: int) -> Iterator[Block]:
+    style = SEVERITY_STYLE[finding.severity]
+    named = t("semicolon", language).join(culprits(finding.culprits, report.world, language))
+    yield line(
+        Piece(f"{plain(finding.code)} ", style),
+        phrase(finding, "message", language),
+        Piece(f" [{named}]" if named else "", "dim"),
+        lead=t(f"severity_{finding.severity}", language),
+        style=style,
+    )
+    if verbose or finding.severity is not Severity.INFO:
+        yield from _remedies(steps(finding, language), language)
+        yield from _evidence(finding, language, verbose)
 
 
 def _roll(report: Report, language: str) -> Iterator[Block]:

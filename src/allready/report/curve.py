@@ -84,6 +84,17 @@ def curve(runs: Sequence[CollectiveRun]) -> Curve | None:
     )
 
 
+def round_ticks(last: float) -> tuple[list[float], float]:
+    """Four to six round values from 0, and the end of a linear axis that reaches to `last`."""
+    if not math.isfinite(last) or last <= 0:
+        return [0.0, 1.0], 1.0
+    raw = last / 5
+    base = 10.0 ** math.floor(math.log10(raw))
+    step = next(f * base for f in (1, 2, 5, 10) if f * base >= raw * (1 - 1e-9))
+    num = math.ceil(last / step - 1e-9)
+    return [round(i * step, 12) for i in range(num + 1)], num * step
+
+
 def _label(point: BenchPoint) -> str:
     return f"{units.size(point.size_bytes)}: {units.bandwidth_with_unit(point.busbw_gb_per_s)}"
 

@@ -15,11 +15,13 @@ from allready.text.ui import ui
 
 log = logging.getLogger(__name__)
 
-REPEAT_S = 5.0
-"""In a pipe, a state that did not change is written again only after this long."""
+REPEAT_S = 10.0
+"""In a pipe, a state that did not change, or only counts up, is written again only after this long."""
 
-SAME_KEY_S = 1.0
-"""In a pipe, a state that only counts up (same text, other numbers) is written at most this often."""
+COUNTERS = frozenset({
+    "seconds", "iteration", "size_bytes", "size", "busbw", "left_s", "round", "partner", "num_finished",
+})  # fmt: skip
+"""Values that change all the time: of these alone no new line is made in a pipe."""
 
 TICK_S = 0.1
 CLOSE_S = 1.0
@@ -51,7 +53,7 @@ class LiveNarrator:
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
         self._colour = wants_colour(stream) if colour is None else colour
         self._state = ""
-        self._key = ""
+        self._key: tuple[object, ...] = ()
         self._said_at = float("-inf")
         self._held: str | None = None  # a state that was too soon; written before the next line if nothing replaced it
         self._lines: list[str] = []
@@ -73,7 +75,7 @@ class LiveNarrator:
             if self._thread is not None:
                 self._state = text
                 return
-            self._say_plainly(key, text)
+            self._say_plainly((key, *((k, str(v)) for k, v in values.items() if k not in COUNTERS)), text)
 
     def log(self, key: str, **values: object) -> None:
         """Show a line that stays."""
@@ -125,9 +127,9 @@ class LiveNarrator:
         elapsed = f"{self._clock() - self._start:5.1f}"
         return f"{ui('live.elapsed', self._language, seconds=elapsed)} {text}"
 
-    def _say_plainly(self, key: str, text: str) -> None:
+    def _say_plainly(self, key: tuple[object, ...], text: str) -> None:
         now = self._clock()
-        wait_s = REPEAT_S if text == self._state else SAME_KEY_S if key == self._key else 0.0
+        wait_s = REPEAT_S if text == self._state or key == self._key else 0.0
         line = self._stamped(text)
         if now - self._said_at < wait_s:
             self._held = line if text != self._state else None

@@ -1,14 +1,16 @@
 """What the HTML template needs beside the report: texts in both languages, and what is worked out of several fields."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
-from allready.model import RankRow, Remedy, Report
+from allready.model import Evidence, RankRow, Remedy, Report
 from allready.report import curve as curves
 from allready.report import units, words
+from allready.report.code_pages import pages_of
+from allready.report.course import page_course
 from allready.report.facts_table import nodes
 from allready.report.matrix import LETTERS, Cell, Matrix, matrix
 from allready.report.page_roll import roll
@@ -16,11 +18,16 @@ from allready.report.page_run import page_run
 from allready.report.run_words import details, folded_findings, r
 from allready.report.safe import plain
 from allready.report.words import SYMBOLS, other_findings, t, verdict_finding
+from allready.text.catalog import place_text
 
 WIDE_MATRIX = 12
 """Up to this many nodes a good cell has room for its round trip."""
 
 MAX_DETAILS = 32
+MAX_EVIDENCE = 200
+MAX_PLACES = 4
+OPEN_EVIDENCE = 8
+"""More rows of evidence than this are folded."""
 
 
 def both(say: Callable[..., str], *args: Any, **values: Any) -> Markup:
@@ -48,7 +55,8 @@ def page(report: Report, language: str) -> dict[str, Any]:
     folded = [f for f in folded_findings(report) if f is not main]
     findings = [f for f in (main,) if f is not None]
     findings += [f for f in other_findings(report) if f not in folded]
-    codes = [f.code for f in (*findings, *folded)]
+    groups, folded_groups = words.grouped(findings, main), words.grouped(folded, main)
+    codes = [first.code for first, _ in (*groups, *folded_groups)]
     measured = [run for run in (report.collectives.runs if report.collectives else ()) if run.points]
     return {
         "report": report,
@@ -64,8 +72,15 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "remedies": _remedies,
         "tiles": _tiles(report),
         "main": main,
-        "findings": findings,
-        "folded": folded,
+        "findings": groups,
+        "folded": folded_groups,
+        "num_findings": len(findings) + len(folded),
+        "evidence": evidence_rows,
+        "open_evidence": OPEN_EVIDENCE,
+        "num_folded": len(folded),
+        "course": page_course(report),
+        "course_title": t("course_title", language),
+        "pages": {page.code: page for page in pages_of(report, codes)},
         "run": page_run(report, codes),
         "roll": roll(report, language),
         "reach": _reach(report),
@@ -77,6 +92,17 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "nodes": nodes(report, codes),
         "not_checked": words.not_checked_groups(report),
     }
+
+
+def evidence_rows(items: Sequence[Evidence]) -> list[dict[str, Any]]:
+    """Evidence with the places that show the same together: `places` of (node, source), how many more, text, time."""
+    equal: dict[tuple[str, str | None], list[tuple[int | None, str]]] = {}
+    for item in items[:MAX_EVIDENCE]:
+        equal.setdefault((item.text, item.time), []).append((item.node_rank, item.source))
+    return [
+        {"places": places[:MAX_PLACES], "more": max(0, len(places) - MAX_PLACES), "text": text, "time": time}
+        for (text, time), places in equal.items()
+    ]
 
 
 def _details(row: RankRow) -> list[tuple[str, list[Markup], int]]:
@@ -102,7 +128,7 @@ def _remedies(say: Callable[..., list[Remedy]], *args: Any) -> list[dict[str, An
 
 
 def _place(remedy: Remedy, language: str) -> str:
-    return t("remedy_place", language, where=remedy.where) if remedy.where else ""
+    return place_text(remedy.where, language) if remedy.where else ""
 
 
 def _tiles(report: Report) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from allready.model import Claim, Report
 from allready.report import units
+from allready.report.curve import round_ticks
 from allready.report.safe import shorten
 from allready.report.words import absent, late_by_s, t
 
@@ -25,7 +26,7 @@ def roll(report: Report, language: str) -> dict[str, Any] | None:
     order = sorted(members, key=lambda n: (n in claims, n not in call.lost, -_arrival_s(claims.get(n))))
     shown = sorted(order[:MAX_ROWS])
     last_s = max([call.waited_s if absent(call) else 0.0, *(_arrival_s(c) for c in claims.values())])
-    ticks, end_s = _ticks(last_s)
+    ticks, end_s = round_ticks(last_s)
     late = late_by_s(call)
 
     def x(at_s: float) -> float:
@@ -66,14 +67,3 @@ def _arrival_s(claim: Claim | None) -> float:
     if claim is None or not math.isfinite(claim.arrival_s):
         return 0.0
     return max(0.0, claim.arrival_s)
-
-
-def _ticks(last_s: float) -> tuple[list[float], float]:
-    """Four to six round instants from 0, and the end of the axis."""
-    if not math.isfinite(last_s) or last_s <= 0:
-        return [0.0, 1.0], 1.0
-    raw = last_s / 5
-    base = 10.0 ** math.floor(math.log10(raw))
-    step = next(f * base for f in (1, 2, 5, 10) if f * base >= raw * (1 - 1e-9))
-    num = math.ceil(last_s / step - 1e-9)
-    return [round(i * step, 9) for i in range(num + 1)], num * step

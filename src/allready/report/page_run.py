@@ -6,14 +6,16 @@ from typing import Any
 
 from allready.model import Report, RunSummary
 from allready.report import run_blocks, run_words, units
-from allready.report.run_words import HARMLESS, ROLES, Band, bands, days, ended_well, link_of, links, weight, when
+from allready.report.run_words import ROLES, Band, bands, days, ended_well, rows_of, says_nothing, weight, when
+from allready.report.safe import plain
 from allready.report.timeline import shape, timeline
 
-MAX_OPEN = 256
-"""Up to this many ranks each one has its row; beyond, the odd ones have, and the others are folded."""
+MAX_OPEN = 8
+"""Up to this many ranks each one has its row; beyond, those of which the same is known share one."""
 
-MAX_ODD = 128
 MAX_BANDS = 192
+MAX_MEMBERS = 256
+MAX_STACKS = 24
 MAX_LINES = 400
 
 
@@ -36,20 +38,29 @@ def page_run(report: Report, codes: Sequence[str]) -> dict[str, Any] | None:
         "clocks": sorted(summary.clocks, key=lambda c: -abs(c.offset_s))[:64],
         "clocks_unknown": not summary.clocks and len({row.node for row in summary.ranks if row.node is not None}) > 1,
         "ranks": _ranks(report, summary),
+        "members": members,
+        "stacks": _stacks(report, summary),
+        "sources": [s for s in summary.sources if s.size_bytes or s.num_lines or s.problem],
         "lines": _lines(summary, codes),
         "differences": sorted(summary.differences, key=lambda d: -d.weight),
     }
 
 
 def _tiles(summary: RunSummary) -> list[dict[str, Any]]:
-    tiles = [
-        {"name": "tile_sources", "text": f"{summary.num_sources:,}", "off": False},
-        {"name": "tile_size", "text": units.size(summary.num_bytes), "off": False},
-        {"name": "tile_lines", "text": f"{summary.num_lines:,}", "off": False},
-    ]
-    if summary.num_operations:
-        tiles.append({"name": "tile_operations", "text": f"{summary.num_operations:,}", "off": False})
-    tiles.append({"name": "tile_unknown", "text": f"{summary.num_unknown:,}", "off": False})
+    """Numbers of what was read; nothing of a run that no file tells of."""
+    tiles: list[dict[str, Any]] = []
+    if summary.num_bytes:
+        tiles += [
+            {"name": "tile_sources", "text": f"{summary.num_sources:,}", "off": False},
+            {"name": "tile_size", "text": units.size(summary.num_bytes), "off": False},
+        ]
+    for name, number in (
+        ("tile_lines", summary.num_lines),
+        ("tile_operations", summary.num_operations),
+        ("tile_unknown", summary.num_unknown),
+    ):
+        if number:
+            tiles.append({"name": name, "text": f"{number:,}", "off": False})
     well = sum(ended_well(row) for row in summary.ranks)
     if well:
         tiles.append({"name": "tile_ended", "text": f"{well} / {len(summary.ranks)}", "off": well < len(summary.ranks)})
@@ -57,30 +68,49 @@ def _tiles(summary: RunSummary) -> list[dict[str, Any]]:
 
 
 def _ranks(report: Report, summary: RunSummary) -> dict[str, Any]:
-    few = len(summary.ranks) <= MAX_OPEN
-    found = bands(report, fold=not few)
-    shown: list[Band] = []
-    if few:
-        shown = found
-    else:
-        for band in found[:MAX_BANDS]:
-            room = MAX_ODD - len(shown)
-            alone = len(band.rows) <= max(1, min(16, room))
-            shown += [Band((row,), band.culprit) for row in band.rows] if alone else [band]
+    found = bands(report, fold=len(summary.ranks) > MAX_OPEN)
+    shown = found[:MAX_BANDS]
+    columns = {
+        "node": any(band.nodes for band in shown),
+        "process": any(row.host or row.pid is not None for band in shown for row in band.rows),
+        "gpu": any(band.first.gpu for band in shown),
+        "init": any(band.first.init for band in shown),
+        "network": any(band.first.network for band in shown),
+        "operations": any(band.first.op_counts for band in shown),
+        "last": any(band.first.last_line_class for band in shown),
+    }
+    is_known = any(columns[name] for name in columns if name != "node") or not all(
+        says_nothing(band.first) for band in shown
+    )
     return {
-        "bands": shown,
-        "count": len(summary.ranks),
-        "shown": None if few else sum(len(band.rows) == 1 for band in shown),
+        "bands": shown if is_known else [],
+        "columns": [name for name, known in columns.items() if known],
+        "count": len(summary.ranks) if is_known else 0,
+        "is_folded": any(len(band.rows) > 1 for band in shown),
         "more": sum(len(band.rows) for band in found) - sum(len(band.rows) for band in shown),
     }
+
+
+def members(band: Band) -> list[str]:
+    """`rank 4: gpu1:1004`, of every rank of a row for several."""
+    if len(band.rows) == 1:
+        return []
+    rows = [row for row in band.rows if row.pid is not None or row.host]
+    named = [plain(f"rank {r.rank}: {':'.join(str(p) for p in (r.host, r.pid) if p is not None)}") for r in rows]
+    return named[:MAX_MEMBERS] + ([f"… +{len(named) - MAX_MEMBERS}"] if len(named) > MAX_MEMBERS else [])
+
+
+def _stacks(report: Report, summary: RunSummary) -> list[dict[str, Any]]:
+    """Stacks, those of ranks at fault first and open."""
+    guilty = set(report.verdict.culprits.ranks) if report.verdict is not None else set()
+    found = sorted(summary.stacks[:MAX_STACKS], key=lambda s: not guilty & set(s.ranks))
+    return [{"stack": s, "is_open": bool(guilty & set(s.ranks)) or len(found) <= 2} for s in found]
 
 
 def _lines(summary: RunSummary, codes: Sequence[str]) -> dict[str, Any] | None:
     if not summary.timeline:
         return None
-    # What is harmless takes one row however many ranks say it.
-    rows = [link for link in links(summary) if link.first.role == HARMLESS]
-    rows += [link_of([event]) for event in summary.timeline if event.role != HARMLESS]
+    rows = rows_of(summary)
     telling = sorted(rows, key=lambda k: (weight(k.first.role), when(k.first)))[:MAX_LINES]
     shown = sorted(telling, key=lambda k: when(k.first))
     dates = days(k.first for k in shown)

@@ -32,6 +32,7 @@ ROLES = (
 EXPLAIN_NOTHING = frozenset({model.Role.HARMLESS, model.Role.TEARDOWN, model.Role.CASCADE})
 MAX_LINKS = 10
 MIN_GIST = 24
+MAX_EQUAL_ROWS = 3
 MAX_OPEN_CULPRITS = 8
 _AT_MOST = {str(model.Role.ROOT): 4, DEATH: 3, OPERATION: 2, str(model.Role.CASCADE): 2, str(model.Role.RECORD): 2,
             str(model.Role.TEARDOWN): 1}  # fmt: skip
@@ -71,8 +72,13 @@ def came(position: model.GroupPosition, language: str) -> str:
 def doing(row: model.RankRow, language: str) -> str:
     """What a stack shows: `waits for the GPU (cuda.py:1162 synchronize)`."""
     kind = row.activity_kind
-    word = r(f"activity_{kind}", language) if kind in ACTIVITIES else plain(kind, most=60)
+    word = activity(kind, language)
     return f"{word} ({plain(row.site, most=200)})" if row.site else word
+
+
+def activity(kind: str, language: str) -> str:
+    """What a stack shows, without the place."""
+    return r(f"activity_{kind}", language) if kind in ACTIVITIES else plain(kind, most=60)
 
 
 def line_class(name: str, language: str) -> str:
@@ -96,7 +102,15 @@ def stand(row: model.RankRow, language: str, *, most: int = 400) -> str:
     parts += [f"{plain(p.source, most=40)}: {came(p, language)}" for p in _absences(row)]
     if not parts and row.last_line_class:
         parts.append(r("last_line_is", language, kind=line_class(row.last_line_class, language)))
+    if not parts and row.positions:
+        first = row.positions[0]
+        parts.append(f"{plain(first.group, most=60)}: {came(first, language)}")
     return "; ".join(parts) or r("nothing_known", language)
+
+
+def says_nothing(row: model.RankRow) -> bool:
+    """Whether `stand` has nothing to tell of a rank."""
+    return not (row.end or row.activity_kind or row.positions or row.last_line_class)
 
 
 def short_stand(row: model.RankRow, language: str, *, columns: int) -> str:
@@ -286,15 +300,30 @@ def links(summary: model.RunSummary) -> list[Link]:
     """Events that say the same together, in order of time."""
     equal: dict[object, list[model.TimelineEvent]] = defaultdict(list)
     for event in summary.timeline:
-        equal[event.role, event.code or _same(event)].append(event)
+        equal[event.role, event.code or same(event)].append(event)
     found = [link_of(events) for events in equal.values()]
     return sorted(found, key=lambda link: when(link.first))
 
 
-def _same(event: model.TimelineEvent) -> object:
-    """What is equal for events that say the same of several ranks."""
+def same(event: model.TimelineEvent) -> object:
+    """What is equal for events of no code that say the same of several ranks."""
     one = event.event
     return event.text if one is None else (one.kind, one.operation, one.seq, one.group, one.shape, one.by_launcher)
+
+
+def rows_of(summary: model.RunSummary) -> list[Link]:
+    """Lines of the timeline: harmless ones by their code, others that say the same together where they are many."""
+    equal: dict[object, list[model.TimelineEvent]] = defaultdict(list)
+    for event in summary.timeline:
+        if event.role == HARMLESS:
+            equal[event.role, event.code or same(event)].append(event)
+        else:
+            equal[event.role, event.code, same(event)].append(event)
+    found: list[Link] = []
+    for events in equal.values():
+        is_one = events[0].role == HARMLESS or len(events) > MAX_EQUAL_ROWS
+        found += [link_of(events)] if is_one else [link_of([event]) for event in events]
+    return found
 
 
 def chain(summary: model.RunSummary, *, most: int = MAX_LINKS) -> tuple[list[Link], int]:

@@ -83,6 +83,19 @@ def pad(text: str, columns: int, *, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
+def shorten_left(text: str, columns: int) -> str:
+    """As `shorten`, but cut at the left: of a path its end tells most."""
+    if width(text) <= columns:
+        return text
+    kept, used = [], 0
+    for char in reversed(text):
+        used += _char_width(char)
+        if used > columns - 1:
+            break
+        kept.append(char)
+    return "…" + "".join(reversed(kept)) if columns > 0 else ""
+
+
 def shorten(text: str, columns: int) -> str:
     """`text` cut so that it takes at most `columns` on a terminal, with `…` where it was cut."""
     if width(text) <= columns:

@@ -13,23 +13,27 @@ from typing import Any
 
 from msgspec import Struct
 
-from allready.model import Report, RunSummary, TimelineEvent
+from allready.model import Report, RunSummary, TimelineEvent, ranges
 from allready.report import units
-from allready.report.run_words import HARMLESS, OPERATION, bands, clock, onset_s, tells, weight
+from allready.report.run_words import HARMLESS, OPERATION, bands, clock, onset_s, same, tells, weight
 from allready.report.safe import plain, shorten
 
 WIDTH, LEFT, RIGHT, TOP = 1072, 124, 1052, 36
 MAX_LANES = 64
 MAX_MARKS = 1200
+FOLD_FROM = 12
+"""With more ranks than this, those that show the same share a lane."""
 MAX_BREAKS = 4
 IDLE_SHARE = 0.7
 """A pause that takes more than this share of the time is cut out."""
 
+MIN_PAUSE_S = 30.0
 LATEST_S = 1e11
 """Times beyond (some thousand years) are mistakes of a log or its reader."""
 
 MIN_S = 0.001
 EDGE_PX = 14
+LABEL_COLUMNS = 18
 BREAK_PX = 46
 TICK_PX = 92
 STEPS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600,
@@ -65,7 +69,8 @@ class Lane(Struct):
     """One row of the drawing."""
 
     label: str
-    kind: str  # "node", "rank", "loose"
+    kind: str  # "node", "rank", "fold" (several ranks), "loose"
+    title: str = ""
     y: float = 0.0
     culprit: bool = False
     events: list[TimelineEvent] = []
@@ -108,7 +113,12 @@ def timeline(report: Report) -> dict[str, Any] | None:
         "left": LEFT,
         "right": RIGHT,
         "lanes": [
-            {"y": lane.y, "label": lane.label, "css": f"l-{lane.kind}" + (" l-bad" if lane.culprit else "")}
+            {
+                "y": lane.y,
+                "label": lane.label,
+                "title": lane.title,
+                "css": f"l-{lane.kind}" + (" l-bad" if lane.culprit else ""),
+            }
             for lane in lanes
         ],
         "ticks": _ticks(axis),
@@ -167,7 +177,7 @@ def axis_of(times: Sequence[float]) -> Axis:
     pauses = sorted(((b - a, a, b) for a, b in pairwise(times)), reverse=True)
     left = times[-1] - times[0]
     for length, a, b in pauses[:MAX_BREAKS]:
-        if length < 3 or length <= IDLE_SHARE * left or len(times) < 4:
+        if length < MIN_PAUSE_S or length <= IDLE_SHARE * left or len(times) < 4:
             break
         margin = 0.04 * max(left - length, 0.1)
         cuts.append((a + margin, b - margin))
@@ -204,7 +214,8 @@ def _ticks(axis: Axis) -> list[dict[str, Any]]:
 
 
 def _lanes(report: Report, summary: RunSummary, drawn: Iterable[TimelineEvent]) -> tuple[list[Lane], int, int]:
-    """Nodes with their ranks below them; where there are too many, the ranks that stand out."""
+    """Nodes with their ranks below them, then ranks that show the same together; how many ranks there are, and of how
+    many there was room for a lane."""
     by_rank: dict[int, list[TimelineEvent]] = defaultdict(list)
     by_node: dict[int, list[TimelineEvent]] = defaultdict(list)
     loose: list[TimelineEvent] = []
@@ -219,22 +230,42 @@ def _lanes(report: Report, summary: RunSummary, drawn: Iterable[TimelineEvent]) 
     node_of |= {m.rank: m.node for m in drawn if m.rank is not None and node_of.get(m.rank) is None}
     culprits = {row.rank for band in bands(report, fold=False) if band.culprit for row in band.rows}
     order = [row.rank for band in bands(report) for row in band.rows if row.rank is not None]
-    ranks = dict.fromkeys([*order, *sorted(by_rank)])
-    shown = sorted(ranks, key=lambda n: (n not in culprits, not any(m.role in {"root", "death"} for m in by_rank[n])))
+    ranks = list(dict.fromkeys([*order, *sorted(by_rank)]))
+    folded = _equal(ranks, by_rank, culprits) if len(ranks) > FOLD_FROM else []
+    inside = {rank for group in folded for rank in group}
+    alone = [rank for rank in ranks if rank not in inside]
+    shown = sorted(alone, key=lambda n: (n not in culprits, not any(m.role in {"root", "death"} for m in by_rank[n])))
     shown = shown[:MAX_LANES]
     lanes: list[Lane] = []
     nodes = sorted({node_of.get(n) for n in shown} | set(by_node), key=lambda n: (n is None, n))
     for node in nodes[: MAX_LANES + 1]:
         if node is not None:
-            label = shorten(plain(f"node {report.world.label(node)}", most=60), 18)
+            label = shorten(plain(f"node {report.world.label(node)}", most=60), LABEL_COLUMNS)
             lanes.append(Lane(label, "node", events=by_node.get(node, [])))
         lanes += [
             Lane(f"rank {n}", "rank", culprit=n in culprits, events=by_rank[n])
             for n in sorted(n for n in shown if node_of.get(n) == node)
         ]
+    lanes += [_folded_lane(group, by_rank) for group in folded[:MAX_LANES]]
     if loose:
         lanes.append(Lane("rank ?", "loose", events=loose))
-    return lanes, len(ranks), len(shown)
+    return lanes, len(ranks), len(shown) + sum(map(len, folded[:MAX_LANES]))
+
+
+def _equal(ranks: Iterable[int], by_rank: dict[int, list[TimelineEvent]], culprits: set[int | None]) -> list[list[int]]:
+    """Groups of at least two ranks of which the same is drawn, the largest first; nobody at fault is in one."""
+    equal: dict[object, list[int]] = defaultdict(list)
+    for rank in ranks:
+        if rank not in culprits:
+            told = {(m.role, m.code or same(m)) for m in by_rank[rank] if m.role != HARMLESS}
+            equal[frozenset(told)].append(rank)
+    return sorted((sorted(group) for group in equal.values() if len(group) > 1), key=lambda g: (-len(g), g))
+
+
+def _folded_lane(group: Sequence[int], by_rank: dict[int, list[TimelineEvent]]) -> Lane:
+    whole = f"rank {ranges(group)} ({len(group)})"
+    events = [event for rank in group for event in by_rank[rank]]
+    return Lane(shorten(whole, LABEL_COLUMNS), "fold", title=whole, events=sorted(events, key=_start))
 
 
 def _drawing(

@@ -5,6 +5,8 @@ A number that is None, infinite or not a number is shown as `–`, never as 0.
 
 import math
 
+from allready.judging.values import SLOW_GB_PER_S
+
 UNKNOWN = "–"
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -53,8 +55,10 @@ def bandwidth(gb_per_s: float | None) -> str:
 
 
 def bandwidth_with_unit(gb_per_s: float | None) -> str:
-    """GB/s (10^9 bytes) with the unit: `15.7 GB/s`."""
-    return UNKNOWN if gb_per_s is None or not math.isfinite(gb_per_s) else f"{digits(gb_per_s)} GB/s"
+    """GB/s (10^9 bytes) with the unit: `15.7 GB/s`; a slow one as `4.1 Mbit/s`."""
+    if gb_per_s is None or not math.isfinite(gb_per_s):
+        return UNKNOWN
+    return f"{digits(gb_per_s)} GB/s" if gb_per_s >= SLOW_GB_PER_S else link_speed(gb_per_s * 8000)
 
 
 def link_speed(mbit_per_s: float | None) -> str:

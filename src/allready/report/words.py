@@ -16,6 +16,7 @@ from allready.text.catalog import remedy_text, say, say_remedies
 from allready.text.reasons import say_reason
 from allready.text.ui import ui
 
+MANY_LINKS = 3
 LATE_S = 1.0
 """A node that came this much after the typical one is called late."""
 
@@ -108,6 +109,20 @@ def other_findings(report: model.Report) -> tuple[model.Finding, ...]:
     return tuple(sorted(rest, key=lambda f: -f.severity.weight))
 
 
+def grouped(
+    findings: Iterable[model.Finding], main: model.Finding | None = None
+) -> list[tuple[model.Finding, list[model.Finding]]]:
+    """Findings of one rule that differ in place and numbers alone: the first, and the others; `main` stands alone."""
+    found: dict[object, tuple[model.Finding, list[model.Finding]]] = {}
+    for finding in findings:
+        key = (finding.code, finding.severity, finding.fault_class, finding is main)
+        if key in found:
+            found[key][1].append(finding)
+        else:
+            found[key] = (finding, [])
+    return list(found.values())
+
+
 def phrase(finding: model.Finding, slot: str, language: str) -> str:
     """`title` or `message` of a finding on one line."""
     return plain(say(finding, slot, language))
@@ -182,14 +197,28 @@ def culprits(guilty: model.Culprits, world: model.World, language: str, *, most:
         named.append(t("culprit_node", language, label=plain(world.labels(guilty.nodes, most=most))))
     if guilty.ranks:
         named.append(t("culprit_ranks", language, ranks=model.ranges(guilty.ranks)))
-    named += [
-        t("culprit_link", language, src=plain(world.label(a)), dst=plain(world.label(b)))
-        for a, b in guilty.links[:most]
-    ]
-    if len(guilty.links) > most:
-        named.append(f"… +{len(guilty.links) - most}")
+    links = _links(guilty.links, world, language)
+    named += links[:most]
+    if len(links) > most:
+        named.append(f"… +{len(links) - most}")
     named += [plain(v) for v in guilty.variables[:most]]
     return tuple(named)
+
+
+def _links(links: Sequence[tuple[int, int]], world: model.World, language: str) -> list[str]:
+    """One text per link; the links from one node, or to one, together where they are many."""
+    rest, named = list(dict.fromkeys(links)), []
+    while rest:
+        ends = Counter((end, link[end]) for link in rest for end in (0, 1))
+        (end, node), number = max(ends.items(), key=lambda item: item[1])
+        if number < MANY_LINKS:
+            break
+        others = tuple(link[1 - end] for link in rest if link[end] == node)
+        rest = [link for link in rest if link[end] != node]
+        label = plain(world.label(node))
+        src, dst = (label, model.ranges(others)) if end == 0 else (model.ranges(others), label)
+        named.append(t("culprit_links", language, src=src, dst=dst, count=number))
+    return named + [t("culprit_link", language, src=plain(world.label(a)), dst=plain(world.label(b))) for a, b in rest]
 
 
 def paths_ok(report: model.Report) -> tuple[int, int]:
@@ -259,7 +288,13 @@ def roll_lines(report: model.Report, language: str) -> tuple[str, ...]:
     if longest > LATE_S and longest > 2 * typical_arrival_s(roll):
         texts.append(t("roll_first_waited", language, seconds=units.seconds(longest)))
     refused = [
-        t("roll_refused_item", language, label=plain(f"{c.node_rank} ({c.name})"), address=plain(c.address), why=why)
+        t(
+            "roll_refused_item" if c.address else "roll_refused_item_unseen",
+            language,
+            label=plain(f"{c.node_rank} ({c.name})"),
+            address=plain(c.address),
+            why=why,
+        )
         for c in roll.claims
         if (why := plain(c.refused or ""))
     ]

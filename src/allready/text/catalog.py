@@ -5,6 +5,7 @@ keyed by code.  What a language lacks falls back to English slot by slot.
 """
 
 import functools
+import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any
@@ -19,6 +20,14 @@ from allready.text.usage import choose_language as choose_language
 LANGUAGES = ("en", "zh")
 _NOBODY = {"zh": "某个进程"}
 _NOWHERE = {"zh": "未知地址"}
+_BLANK_AFTER_UNKNOWN = re.compile(
+    rf"(?<={_NOBODY['zh']}) (?=[\u4e00-\u9fff])|(?<={_NOWHERE['zh']}) (?=[\u4e00-\u9fff])"
+)
+_BESIDE_LATIN = re.compile(r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9(])|(?<=[A-Za-z0-9)])(?=[\u4e00-\u9fff])")
+_NO_BLANK = re.compile(
+    r"(?<=[\u3000-\u30ff\uff00-\uffef])\n|\n(?=[\u3000-\u30ff\uff00-\uffef])"
+    r"|(?<=[\u4e00-\u9fff])\n(?=[\u4e00-\u9fff])"
+)
 
 
 @functools.cache
@@ -37,6 +46,16 @@ def translated(language: str, area: str, code: str, slot: str) -> str | None:
     return text if isinstance(text, str) and text.strip() else None
 
 
+def in_language(english: str, language: str, area: str, code: str, slot: str) -> str:
+    """The template of one slot; English where `language` lacks it."""
+    return english if language == "en" else translated(language, area, code, slot) or english
+
+
+def one_line(text: str) -> str:
+    """Joined lines; between Chinese characters and beside Chinese punctuation a break is no blank."""
+    return " ".join(_NO_BLANK.sub("", text.strip()).split())
+
+
 def say(finding: Finding, slot: str, language: str) -> str:
     """The `slot` ("title", "message" or "remedy") of a finding in `language`, with its values filled in."""
     if slot == "remedy":
@@ -46,9 +65,15 @@ def say(finding: Finding, slot: str, language: str) -> str:
     if not isinstance(template, str):
         return english
     try:
-        return fill(template, finding.values, nowhere=_NOWHERE[language], nobody=_NOBODY[language])
+        return _fill(template, finding.values, language)
     except (KeyError, ValueError, IndexError):
         return english
+
+
+def _fill(template: str, values: Mapping[str, str], language: str, *, is_command: bool = False) -> str:
+    """A template with its values; a Chinese word for what is not known needs no blank before Chinese."""
+    text = fill(template, values, is_command=is_command, nowhere=_NOWHERE[language], nobody=_NOBODY[language])
+    return _BLANK_AFTER_UNKNOWN.sub("", text)
 
 
 def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:
@@ -67,14 +92,20 @@ def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:
 
 
 def _translated(remedy: Remedy, step: RemedyStep, values: Mapping[str, str], language: str) -> Remedy:
-    explanation = fill(step.explanation, values, is_command=True, nowhere=_NOWHERE[language], nobody=_NOBODY[language])
+    explanation = _fill(step.explanation, values, language, is_command=True)
     return replace(remedy, explanation=explanation, where=fill_place(step.where, values) if remedy.where else "")
+
+
+def place_text(where: str, language: str) -> str:
+    """`on node 1`: where a step is done; Chinese has a blank beside letters and digits, and none elsewhere."""
+    text = ui("report.remedy_place", language, where=where)
+    return text if language == "en" else _BESIDE_LATIN.sub(" ", text)
 
 
 def remedy_parts(remedy: Remedy | RemedyStep, language: str) -> tuple[str, str, str]:
     """Place, explanation and command of one step, with what stands between them: joined, they are a sentence."""
     colon = ui("report.colon", language)
-    where = ui("report.remedy_place", language, where=remedy.where) + colon if remedy.where else ""
+    where = place_text(remedy.where, language) + colon if remedy.where else ""
     return where, remedy.explanation + (colon if remedy.command else ""), remedy.command
 
 

@@ -17,7 +17,7 @@ from allready.live.node.cell import BeaconCellReader
 from allready.live.run_paths import make_rank_dir, rank_dir
 from tests.clock import Deadline
 
-PATIENCE_S = 60.0
+PATIENCE_S = 100.0
 
 
 def rank_command(target: str, arguments: Sequence[str] = ()) -> list[str]:

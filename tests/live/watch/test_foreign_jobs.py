@@ -266,3 +266,35 @@ def test_knows_its_own_program(tmp_path: Path) -> None:
         (tmp_path / "1").mkdir(exist_ok=True)
         (tmp_path / "1" / "cmdline").write_bytes(b"\0".join(w.encode() for w in words) + b"\0")
         assert is_agent(1, str(tmp_path)) is yes
+
+
+RAY_WORKER = "import torch, time; print('on', flush=True); time.sleep(120)"
+
+
+def test_workers_of_ray_train_are_one_job_although_their_environment_has_no_rank() -> None:
+    """Ray renames its processes and sets their ranks after their start; the title is what can be seen."""
+    number = f"{time.monotonic_ns():x}"
+
+    def worker(title: str, job: str) -> tuple[str, ...]:
+        # Python finds its packages by its own name, which is another one here.
+        command = f'RAY_JOB_ID={job} PYTHONPATH={":".join(filter(None, sys.path))} exec -a "$0" "$1" -c "$2"'
+        return ("bash", "-c", command, title, sys.executable, RAY_WORKER)
+
+    with (
+        started(*worker("ray::RayTrainWorker.run_train_fn", number)) as first,
+        started(*worker("ray::_RayTrainWorker__execute.get_next", number)) as second,
+        started(*worker("ray::RayTrainWorker", number + "b")) as other,
+        started(*worker("ray::IDLE", number)) as idle,
+    ):
+        pids = {child.pid for child in (first, second, other, idle)}
+        for child in (first, second, other, idle):
+            assert child.stdout is not None
+            assert child.stdout.readline() == "on\n"
+        found = {job.job.job_id: job for job in jobs_with(pids)}
+        assert found.keys() == {f"ray-{number}", f"ray-{number}b"}
+        job = found[f"ray-{number}"]
+        assert {pid for pid, _ in job.members.values()} == {first.pid, second.pid}
+        assert job.job.is_numbered
+        shown = watch(f"ray-{number}", "--once", cwd=Path.cwd())
+        assert str(first.pid) in shown.stdout
+        assert str(second.pid) in shown.stdout

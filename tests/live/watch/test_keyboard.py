@@ -2,6 +2,9 @@
 
 import io
 import os
+import pty
+import subprocess
+import sys
 import termios
 from types import SimpleNamespace
 
@@ -51,3 +54,34 @@ def test_keys_that_are_interrupted_while_they_are_taken_are_given_back(monkeypat
         os.dup2(kept, 0)
         for fd in (kept, ours, theirs):
             os.close(fd)
+
+
+READ_A_KEY = """\
+from allready.live.watch.keyboard import Keyboard
+with Keyboard() as keyboard:
+    print("ready", flush=True)
+    key = ""
+    while not key:
+        key = keyboard.key(timeout_s=0.2)
+    print(f"key {key}", flush=True)
+"""
+
+
+def test_keys_are_read_from_a_terminal_of_another_session() -> None:
+    """As of a process that `ip netns exec` or another session leader started: it has no controlling terminal."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", READ_A_KEY], stdin=slave, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.write(master, b"\r")
+        assert process.stdout.readline() == "key enter\n"
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(master)
+        os.close(slave)

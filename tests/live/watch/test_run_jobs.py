@@ -82,6 +82,14 @@ def test_the_full_screen_answers_keys_and_gives_the_terminal_back(job: Job, tmp_
         screen.until("stacks and records: ")
         assert script in (node.report_dir / "attempt0/node0/rank0/evidence/stacks.txt").read_text()
         screen.type(b"\x1b[B\x1b[A")  # arrows are not Escape
+        screen.type(b"?")
+        screen.until("Enter        stack of the chosen rank")
+        screen.type(b"q\r")  # back to the table, then the stack of the first rank
+        seen = screen.until("j k scroll · q back")
+        assert "rank 0" in seen
+        assert Path(script).name in seen
+        screen.type(b"q")
+        screen.until("default_pg #")
         screen.type(b"b")
         screen.until("bundle: ")
         (archive,) = tmp_path.glob("allready-bundle-*.tar.gz")

@@ -1,11 +1,13 @@
 """The picture: any size of screen, both languages, nothing of a job reaches the terminal as it is."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allready.live.watch.full_screen import scrolled
 from allready.live.watch.keyboard import name_of
-from allready.live.watch.screen import picture, plain_text, wrapped
+from allready.live.watch.screen import page_of_text, picture, plain_text, short_site, wrapped
 from allready.live.watch.state import Remark, WatchedJob, WatchState, lines_of, newest_attempt, remarks_on
 from allready.model import GroupMark, NodeStatus, ProcessState, RankStatus, SocketRow
 from allready.report.safe import width
@@ -45,7 +47,7 @@ def crowd(number: int) -> WatchState:
 @settings(max_examples=40, deadline=None)
 def test_is_never_larger_than_the_screen(columns: int, lines: int, number: int, first: int) -> None:
     for language in ("en", "zh"):
-        rows, _ = picture(
+        rows = picture(
             crowd(number),
             language,
             columns=columns,
@@ -54,7 +56,7 @@ def test_is_never_larger_than_the_screen(columns: int, lines: int, number: int, 
             message="x" * 300,
             problem="y " * 300,
             coloured=False,
-        )
+        ).lines
         assert len(rows) <= lines
         assert max(map(width, rows), default=0) <= max(columns, 1)
 
@@ -62,27 +64,52 @@ def test_is_never_larger_than_the_screen(columns: int, lines: int, number: int, 
 def test_a_small_screen_has_the_named_rank_first_and_scrolls_to_the_last_one() -> None:
     job = crowd(64)
     assert job.report is not None
-    rows, left = picture(job, "en", columns=80, lines=20, coloured=False)
+    seen = picture(job, "en", columns=80, lines=20, coloured=False)
+    rows, left = seen.lines, seen.left
     table = [row for row in rows if row.split()[:1] and row.split()[0].isdecimal()]
     assert table[0].split()[0] == "1"  # the culprit
     assert any("of 64" in row for row in rows)
     assert left == 64 - len(table)
-    last, left = picture(job, "en", columns=80, lines=20, first=scrolled("G", 0, left, page=10), coloured=False)
-    assert left == 0
-    assert any(row.split()[:1] == ["63"] for row in last)
+    last = picture(job, "en", columns=80, lines=20, first=scrolled("G", 0, left, page=10), coloured=False)
+    assert last.left == 0
+    assert any(row.split()[:1] == ["63"] for row in last.lines)
+    assert last.ranks[0] == 1
+    assert sorted(last.ranks) == list(range(64))
 
 
 def test_a_narrow_screen_keeps_rank_and_place_and_drops_what_matters_least() -> None:
     job = WatchState(job=JOB, now_s=100.0, statuses=(NodeStatus(node_rank=0, time_s=100.0, ranks=(LONG,)),))
-    wide, _ = picture(job, "en", columns=200, lines=10, coloured=False)
-    narrow, _ = picture(job, "en", columns=60, lines=10, coloured=False)
+    wide = picture(job, "en", columns=200, lines=10, coloured=False).lines
+    narrow = picture(job, "en", columns=60, lines=10, coloured=False).lines
     assert "20%+180% -40%" in wide[-2]
     assert "100% 700 W" in wide[-2]
     assert "communicating (silent 7.0 s)" in wide[-2]
     assert "12.0 s: /a/very/long" in wide[-2]
     assert "4711" not in narrow[-2]
     assert narrow[-2].startswith("3 ")
-    assert "/a/v" in narrow[-2]
+    assert narrow[-2].endswith(wide[-2].split()[-1])  # of a path the end stays
+    assert "…" in narrow[-2]
+
+
+def test_the_chosen_row_is_marked_and_of_a_place_the_time_and_the_end_stay() -> None:
+    seen = picture(crowd(5), "en", columns=80, lines=20, chosen=2)
+    assert next(row for row in seen.lines if row.startswith("\x1b[7m")).split()[0].endswith("m2")
+    place = "12.0 s: /a/very/long/path/of/somebody/train.py:10 step"
+    assert short_site(place, 40) == "12.0 s: …th/of/somebody/train.py:10 step"
+    assert short_site(place, 200) == place
+    assert short_site(place[8:], 15).endswith("train.py:10 step"[-14:])
+    assert all(width(short_site(place, n)) <= n for n in range(60))
+
+
+def test_a_text_in_place_of_the_table_scrolls_to_its_end_and_fits_the_screen() -> None:
+    text = [f"line {n} " + "x" * 60 for n in range(50)]
+    options: dict[str, Any] = {"columns": 40, "lines": 10, "coloured": False, "encoding": "utf-8"}
+    seen = page_of_text("rank 3", text, "q back", first=0, **options)
+    assert (seen.lines[0], seen.lines[2][:7], seen.lines[-1]) == ("rank 3", "line 0 ", "q back")
+    end = page_of_text("rank 3", text, "q back", first=seen.first + seen.left, **options)
+    assert end.left == 0
+    assert len(end.lines) == 10
+    assert all(width(row) <= 40 for row in end.lines)
 
 
 def test_chinese_has_no_english_words_of_ours() -> None:
@@ -93,8 +120,8 @@ def test_chinese_has_no_english_words_of_ours() -> None:
 
 
 def test_colours_only_where_they_are_wanted() -> None:
-    assert any("\x1b[1;31m" in row for row in picture(state(culprit=1), "en", columns=80, lines=20)[0])
-    assert not any("\x1b" in row for row in picture(state(), "en", columns=80, lines=20, coloured=False)[0])
+    assert any("\x1b[1;31m" in row for row in picture(state(culprit=1), "en", columns=80, lines=20).lines)
+    assert not any("\x1b" in row for row in picture(state(), "en", columns=80, lines=20, coloured=False).lines)
 
 
 @given(text=st.text(max_size=300), columns=st.integers(1, 50), most=st.integers(1, 5))

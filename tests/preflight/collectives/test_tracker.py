@@ -274,3 +274,31 @@ def test_says_who_is_waited_for() -> None:
     waiting = play.tracker.waiting(play.now)
     assert waiting is not None
     assert (waiting.stage, waiting.ranks, waiting.num_finished, waiting.waited_s) == ("import", (2, 3), 2, 12)
+
+
+def test_sizes_that_the_sweep_leaves_out_are_known_with_what_one_would_take() -> None:
+    play = Play(min_bytes=1024, max_bytes=8192).enter(SWEEP, 0, 1, 2, 3)
+    assert play.tracker.left() == ((), None)
+    for rank in range(4):
+        play.event(rank, "left", size_bytes=4096, time_s=12.5)
+    assert play.tracker.left() == ((4096, 8192), 12.5)
+
+
+def test_a_stage_stands_still_only_where_ranks_need_each_other() -> None:
+    play = Play().enter(0, 0, 1, 2, 3)
+    play.now += 50
+    assert play.tracker.still_s(play.now) == 0.0, "importing"
+    play.enter(SWEEP, 0, 1, 2, 3).at(0, 1024, 0, -1)
+    play.now += 4
+    assert play.tracker.still_s(play.now) == 4.0
+    play.at(1, 1024, 0, -1)
+    assert play.tracker.still_s(play.now) == 0.0
+
+
+def test_a_stage_can_be_broken_off_before_its_deadline() -> None:
+    play = Play().enter(SWEEP, 0, 1, 2, 3)
+    for rank in range(4):
+        play.at(rank, 1024, 0, -1)
+    ending = play.tracker.break_off("data goes unacknowledged")
+    assert (ending.outcome, ending.stage, ending.entered, ending.culprits) == ("hung", SWEEP, (0, 1, 2, 3), ())
+    assert (ending.size_bytes, ending.iteration, ending.detail) == (1024, 0, "data goes unacknowledged")

@@ -142,6 +142,44 @@ async def test_an_mtu_black_hole_both_ways_among_jumbo_frames() -> None:
     assert reach.duration_s < 8
 
 
+async def test_a_switch_that_passes_cut_up_packets_but_no_single_long_one_is_a_black_hole() -> None:
+    """Hosts at 9000, switch ports at 1500: what is cut up only later (segmentation offload) passes."""
+
+    def jumbo(net: Net) -> None:
+        for r in range(2):
+            net.ip(r, "link", "set", "eth0", "mtu", "9000")
+
+    reach = await stage(jumbo)
+    for way in ((0, 1), (1, 0)):
+        assert "stuck" in outcomes(paths_of(reach, *way))
+        assert all(path.passed_bytes == (64, 1400) for path in paths_of(reach, *way))
+        assert received(reach, *way) == (92, 576, 1280, 1400, 1428, 1450, 1500)
+
+
+async def test_random_loss_shows_in_bursts_of_its_direction_and_a_full_queue_does_not() -> None:
+    def lossy(net: Net) -> None:
+        net.drop(1, "numgen random mod 100 < 15 drop")
+        net.tc(0, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "20mbit", "burst", "5kb", "limit", "20kb")
+
+    reach = await stage(lossy)
+    [there] = [d for d in reach.datagrams if (d.src, d.dst) == (0, 1)]
+    assert there.bursts_sent == (100, 100)
+    assert all(40 <= came < 100 for came in there.bursts_received)
+    sent = sum(p.num_segments for p in paths_of(reach, 0, 1))
+    assert sum(p.num_retransmits for p in paths_of(reach, 0, 1)) > 0.02 * sent
+
+    def slow(net: Net) -> None:
+        for r in range(2):
+            net.tc(r, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "4mbit", "burst", "5kb", "limit", "20kb")
+
+    reach = await stage(slow)
+    for probe in reach.datagrams:
+        assert not probe.bursts_sent or max(probe.bursts_received) == 100
+    for way in ((0, 1), (1, 0)):
+        rate = max(p.throughput_gb_per_s or 0.0 for p in paths_of(reach, *way))
+        assert 0.0001 < rate < 0.0006, "4 Mbit/s are 0.0005 GB/s"
+
+
 @cases(
     ("verdict", "words"),
     [

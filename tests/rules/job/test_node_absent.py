@@ -1,7 +1,10 @@
 import pytest
 from msgspec.structs import replace
 
-from allready.model import Caller, Confidence, FirewallFacts, MasterPortFacts, RollCall
+from allready.judging.registry import load
+from allready.model import Caller, Confidence, FirewallFacts, LaunchFacts, MasterPortFacts, RollCall
+from allready.model.fill import fill_steps
+from tests.cases import cases
 from tests.fleets import check, claim, fleet, healthy_roll
 from tests.rules.firewalls import drops_of
 from tests.rules.port.fleets import node_0_alone
@@ -92,3 +95,27 @@ def test_is_clear_when_everybody_came() -> None:
 def test_is_not_checked_without_a_roll_call() -> None:
     outcome = check("JOB001", fleet(4, roll=None, why_not={"roll": "one node"}))
     assert (outcome.state, outcome.unchecked) == ("not_checked", {None: "one node"})
+
+
+@cases(
+    ("scheduler", "sources", "step", "command"),
+    [
+        (None, {}, "start the same command with --node-rank 2", ""),
+        ("environment", {"node_rank": "NODE_RANK"}, "start the same command with --node-rank 2", ""),
+        ("slurm", {"node_rank": "SLURM_NODEID"}, "slurm starts it there", ""),
+        ("slurm", {"node_rank": "--node-rank"}, "put this before it", "srun --nodes=4 --ntasks-per-node=1"),
+        ("openmpi", {"node_rank": "OMPI_COMM_WORLD_RANK and so on"}, "openmpi starts it there", ""),
+        ("pbs", {}, "put this before it", "pbsdsh --"),
+        ("lsf", {}, "put this before it", "blaunch"),
+        ("kubernetes-leaderworkerset", {}, "the pod of this node", "kubectl get pods"),
+    ],
+)
+def test_says_how_to_start_it_under_this_launcher(
+    scheduler: str | None, sources: dict[str, str], step: str, command: str
+) -> None:
+    healthy = fleet(4).per_node(LaunchFacts)[0][0]
+    launch = {0: replace(healthy, scheduler=scheduler, sources=sources)}
+    [hit] = check("JOB001", fleet(4, roll=without(2), launch=launch)).hits
+    first = fill_steps(load()["JOB001"].steps, hit.values)[0]
+    assert step in first.explanation
+    assert first.command.startswith(command)

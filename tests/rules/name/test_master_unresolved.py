@@ -1,5 +1,8 @@
-from allready.model import FactMissing, NameFacts
-from tests.fleets import check, fleet
+from msgspec.structs import replace
+
+from allready.model import FactMissing, HostFacts, LaunchFacts, NameFacts
+from tests.cases import cases
+from tests.fleets import check, commands, fleet
 from tests.rules.port.fleets import contact, worker_alone
 
 UNKNOWN = NameFacts(
@@ -39,3 +42,19 @@ def test_is_clear_when_all_resolve() -> None:
 def test_says_which_node_it_could_not_check() -> None:
     outcome = check("NAM001", fleet(2, names={1: FactMissing("getaddrinfo hangs")}))
     assert (outcome.state, outcome.unchecked) == ("not_checked", {1: "getaddrinfo hangs"})
+
+
+@cases("how", [{"host": "kubernetes"}, {"launch": "kubernetes-indexed-job"}])
+def test_in_a_pod_the_name_is_a_matter_of_the_service_and_not_of_the_hosts_file(how: dict[str, str]) -> None:
+    facts = fleet(2)
+    more: dict[str, dict[int, object]] = {"names": {1: UNKNOWN}, "master_contact": {1: contact("unresolved")}}
+    if "host" in how:
+        more["host"] = {1: replace(facts.per_node(HostFacts)[0][1], container=how["host"])}
+    else:
+        more["launch"] = {1: replace(facts.per_node(LaunchFacts)[0][1], scheduler=how["launch"])}
+    [hit] = check("NAM001", fleet(2, **more)).hits
+    told = commands("NAM001", hit)
+    assert not any("/etc/hosts" in command for command in told)
+    assert 'kubectl patch service SERVICE -p \'{"spec":{"publishNotReadyAddresses":true}}\'' in told
+    [plain] = check("NAM001", fleet(2, names={1: UNKNOWN}, master_contact={1: contact("unresolved")})).hits
+    assert commands("NAM001", plain) == ["echo 'ADDRESS head' | sudo tee -a /etc/hosts"]

@@ -1,3 +1,4 @@
+from allready.model import Severity
 from tests.fleets import check, fleet
 from tests.rules.net.made import both, not_looked_at, reached
 
@@ -54,3 +55,31 @@ def test_is_clear_when_all_paths_are_alike() -> None:
 
 def test_is_not_checked_without_probes() -> None:
     assert check("NET017", not_looked_at()).state == "not_checked"
+
+
+CRAWLS = {"throughput_gb_per_s": 0.0005}  # 4 Mbit/s
+
+
+def test_a_node_that_is_slow_beyond_doubt_is_an_error_with_the_bandwidth_of_every_node() -> None:
+    [hit] = check("NET017", reached(3, paths=touching(1, 3, CRAWLS))).hits
+    assert (hit.severity, hit.culprits.nodes, hit.values["worst"]) == (Severity.ERROR, (1,), "4 Mbit/s")
+    shown = {e.node_rank: e.text for e in hit.evidence if e.source.startswith("bandwidth")}
+    assert shown == {0: "out 2 GB/s, in 2 GB/s", 1: "out 4 Mbit/s, in 4 Mbit/s", 2: "out 2 GB/s, in 2 GB/s"}
+    assert hit.values["interface"] == "eth0"
+
+
+def test_a_node_that_is_slow_in_one_direction_is_named() -> None:
+    into = {(0, 1): CRAWLS, (2, 1): CRAWLS}
+    [hit] = check("NET017", reached(3, paths=into)).hits
+    assert (hit.culprits.nodes, set(hit.culprits.links)) == ((1,), set(into))
+
+
+def test_two_slow_nodes_of_three_are_a_slow_network_and_no_fault_of_anybody() -> None:
+    paths = {k: v for node in (0, 1) for k, v in touching(node, 3, CRAWLS).items()}
+    assert check("NET017", reached(3, paths=paths)).state == "clear"
+
+
+def test_round_trips_behind_a_slow_link_are_not_compared() -> None:
+    slow = {(a, b): {"throughput_gb_per_s": 0.001} for a in range(3) for b in range(3) if a != b}
+    slow |= {pair: {"throughput_gb_per_s": 0.001, "rtt_s": 0.05} for pair in ((0, 1), (1, 0))}
+    assert check("NET017", reached(3, paths=slow)).state == "clear"

@@ -1,4 +1,7 @@
-from allready.model import Confidence, Role, Severity
+from allready.judging.registry import load
+from allready.model import Confidence, Event, Role, Severity
+from allready.model.fill import fill_steps
+from allready.text.catalog import remedy_text
 from tests.rules.runs import ask, at, death, event, group
 
 
@@ -52,3 +55,12 @@ def test_a_traceback_that_may_have_been_caught_accuses_nobody_and_no_job_that_en
     [hit] = ask("DTH001", deaths=(maybe,)).hits
     assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.LIKELY)
     assert ask("DTH001", deaths=(maybe,), ended_well=frozenset(range(4))).state == "clear"
+
+
+def test_torchruns_decorator_is_advice_for_torchruns_ranks_only() -> None:
+    def told(*events: Event) -> str:
+        [hit] = ask("DTH001", deaths=(death(2, site="train.py:22"),), events=events).hits
+        return remedy_text(fill_steps(load()["DTH001"].steps, hit.values), "en")
+
+    assert "decorate" not in told()  # JAX, mpirun, allready run: nothing reads what it writes
+    assert "decorate main()" in told(event("elastic.child_failed", None, role=Role.RECORD))

@@ -74,7 +74,7 @@ class Recorder:
             self._look()
         found: dict[str, GroupCounters] = {}
         self._needs_names = False
-        for source in self._sources:
+        for source in self._sources or ():
             if source.is_broken:
                 continue
             try:

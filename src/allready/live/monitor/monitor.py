@@ -12,6 +12,7 @@ from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
 from allready.judging.registry import load
 from allready.judging.report_builder import ReportBuilder
+from allready.live.monitor.course import CourseBook
 from allready.live.monitor.ends import STOPS
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.pace import PaceBook
@@ -75,6 +76,7 @@ class Judge:
         self._addresses = dict(addresses or {})
         self._board = JobState()
         self._pace = PaceBook()
+        self._course = CourseBook()
         self._standing = VerdictLatch(load())
         self._suspicion: Suspicion | None = None
         self._since_s: float | None = None  # wall clock
@@ -101,12 +103,12 @@ class Judge:
 
     def take_status(self, status: model.NodeStatus, now: float, wall_s: float) -> None:
         """A node's word.  `now`: monotonic, `wall_s`: of node 0's clock."""
-        del wall_s
         attempt = self._board.attempt
         if self._board.take_status(status, now):
             self._pace.add(status)
             self._is_news = self._is_news or bool(status.pace or status.sockets)
             self._forget_if_new(attempt)
+            self._course.take(self._pace, status, wall_s)
 
     def take_evidence(self, evidence: model.NodeEvidence, now: float) -> None:
         """A node's answer to a question."""
@@ -129,6 +131,7 @@ class Judge:
             return
         self._suspicion = self._since_s = self._quiet_since = self._ended_since = self._stopping = None
         self._kept.clear()
+        self._course = CourseBook()
         self._standing = VerdictLatch(load())
         self._is_news = True
 
@@ -294,6 +297,7 @@ class Judge:
             not_checked=(*silent, *unchecked),
             summary=digest(run) if self._suspicion is not None or standing.finding is not None or is_over else None,
             notes=(*self._notes[-MAX_NOTES:], *run.notes[:MAX_NOTES]),
+            course=self._course.result(),
         )
 
     def _run_evidence(self, now: float, world: model.World, *, is_over: bool, with_ends: bool) -> model.RunEvidence:

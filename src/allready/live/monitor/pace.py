@@ -36,6 +36,7 @@ IMPOSSIBLE = 1.5
 """Nobody can be later than the others ever waited: a rank late by more than this times their longest wait has a clock
 that is wrong by an unknown amount.
 """
+MAX_CALLS = 2_100
 LONG = 0.1
 """A wait longer than this share of an iteration is counted."""
 SINGLE = 2
@@ -48,6 +49,17 @@ class Rhythm:
 
     period_s: float
     longest_gap_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leading:
+    """The record of one rank in the group with most ranks; `calls` of an iteration, None where they do not repeat."""
+
+    group: str
+    title: str
+    rank: int
+    line: Line
+    calls: int | None
 
 
 @dataclass(slots=True)
@@ -181,6 +193,18 @@ class PaceBook:
             gap_s = median(b - a for a, b in pairwise(line.created))
             found[name] = Rhythm(period_s=_period_s(line) or gap_s, longest_gap_s=longest_s)
         return found
+
+    def leading(self) -> Leading | None:
+        """By whose operations the whole job's rhythm is told; None while there are too few."""
+        known = [(n, g) for n, g in self._groups.items() if g.lines and not _is_mixed(g)]
+        told = [(n, g, min(g.lines)) for n, g in known if len(g.lines[min(g.lines)]) >= MIN_OPERATIONS]
+        if not told:
+            return None
+        name, group, rank = max(told, key=lambda found: (len(found[1].lines), len(found[1].lines[found[2]])))
+        line = group.lines[rank]
+        return Leading(
+            group=name, title=group.label or name, rank=rank, line=line, calls=_period_of(line.digests[-MAX_CALLS:])
+        )
 
     def lags(self, recent_s: float = RECENT_S) -> tuple[Lag, ...]:
         """Lateness in each group over the operations of the last seconds that all its members told.

@@ -139,4 +139,6 @@ def _info(data: bytes, timer: int, retransmits: int) -> dict[str, Any]:
         "receiver_limited_s": micro(u64(176)),
         "buffer_limited_s": micro(u64(184)),
         "bytes_sent": u64(200),
+        "segment_bytes": u32(16) or None,
+        "path_mtu_bytes": u32(60) or None,
     }

@@ -72,10 +72,10 @@ class LinkWatch:
     """Interfaces; their speeds and addresses, which a driver may take long to report, come from a thread."""
 
     def __init__(self) -> None:
-        self._slow: Task[tuple[dict[str, int | None], tuple[str, ...]]] | None = None
+        self._slow: Task[tuple[dict[str, int | None], dict[str, str]]] | None = None
         self._asked_s = float("-inf")
         self._speeds: dict[str, int | None] = {}
-        self._addresses: tuple[str, ...] = ()
+        self._addresses: dict[str, str] = {}
 
     def sample(self, *, timeout_s: float) -> tuple[LinkRow, ...]:
         """All interfaces now."""
@@ -83,8 +83,8 @@ class LinkWatch:
         self._take_slow(time.monotonic())
         return tuple(replace(link, speed_mbit_per_s=self._speeds.get(link.name)) for link in found)
 
-    def addresses(self, *, timeout_s: float) -> tuple[str, ...]:
-        """Addresses of this node, those of the loopback interface left out; the last known ones at the deadline."""
+    def addresses(self, *, timeout_s: float) -> dict[str, str]:
+        """Addresses of this node and their interfaces, loopback left out; the last known ones at the deadline."""
         self._take_slow(time.monotonic())
         if not self._addresses and self._slow is not None:
             with contextlib.suppress(DeadlineExceeded, FactUnavailable):
@@ -98,14 +98,17 @@ class LinkWatch:
             except DeadlineExceeded:
                 return  # a driver that hangs keeps one thread, not one every minute
             except FactUnavailable:
-                self._speeds, self._addresses = {}, ()
+                self._speeds, self._addresses = {}, {}
         every = SPEEDS_EVERY_S if self._addresses else ADDRESSES_EVERY_S
         if now - self._asked_s >= every:
             self._asked_s = now
             self._slow = Task(_speeds_and_addresses, "links")
 
 
-def _speeds_and_addresses() -> tuple[dict[str, int | None], tuple[str, ...]]:
+def _speeds_and_addresses() -> tuple[dict[str, int | None], dict[str, str]]:
     rows = interfaces(timeout_s=2.0)
-    found = [str(address).partition("/")[0] for row in rows if row["name"] != "lo" for address in row["addresses"]]
-    return {str(row["name"]): row["speed_mbit_per_s"] for row in rows}, tuple(dict.fromkeys(found))
+    found: dict[str, str] = {}
+    for row in rows:
+        for address in row["addresses"] if row["name"] != "lo" else ():
+            found.setdefault(str(address).partition("/")[0], str(row["name"]))
+    return {str(row["name"]): row["speed_mbit_per_s"] for row in rows}, found

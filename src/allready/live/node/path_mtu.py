@@ -38,7 +38,9 @@ def unanswered(rows: Iterable[SocketRow]) -> dict[str, str]:
     return others(
         row
         for row in rows
-        if row.backoff >= MIN_BACKOFF and row.unacked > 0 and row.state not in {"SYN_SENT", "SYN_RECV"}
+        if row.backoff >= MIN_BACKOFF
+        and row.state not in {"SYN_SENT", "SYN_RECV"}
+        and (row.unacked > 0 or row.send_queue_bytes > 0)  # what the machine itself drops never counts as sent
     )
 
 
@@ -71,9 +73,14 @@ class PathSizes:
     def __init__(self) -> None:
         self._holes: dict[str, PathSize] = {}
 
-    def ask(self, rows: Iterable[SocketRow]) -> "Task[dict[str, PathSize]] | None":
-        """Ask, in a thread, all hosts that leave data unacknowledged; None when there are none."""
-        wanted, known = unanswered(rows), frozenset(self._holes)
+    def ask(self, rows: Iterable[SocketRow], *, every: bool = False) -> "Task[dict[str, PathSize]] | None":
+        """Ask, in a thread, all hosts that leave data unacknowledged; None when there are none.
+
+        Args:
+            rows: the connections.
+            every: ask the other hosts too, for comparison.
+        """
+        wanted, known = others(rows) if every else unanswered(rows), frozenset(self._holes)
         return Task(lambda: path_sizes(wanted, without_steps=known), "path sizes") if wanted else None
 
     def judged(self, found: Mapping[str, PathSize]) -> dict[str, PathSize]:

@@ -43,6 +43,7 @@ _PAIRS = (
 counts."""
 _LIBRARIES = re.compile(rb"/(?:libtorch|libnccl|_jax|libjax|xla_extension|libtpu|libmpi)[^/\n]*\.so")
 _FRAMEWORKS = re.compile(rb"/(?:libtorch|_jax|libjax|xla_extension)[^/\n]*\.so")
+_RAY_TRAIN = re.compile(rb"ray::_*(?:RayTrainWorker|TrainWorker)")
 _PYTHON = re.compile(r"(?:python|pypy)[0-9.]*[a-z]?")
 
 
@@ -115,7 +116,29 @@ def found_jobs(proc: str = PROC, *, own_pid: int | None = None) -> tuple[FoundJo
             for chosen in (_topmost(ranks[rank], processes),)
         }
         found.append(FoundJob(_job(key, members, processes), members, agent))
+    found += _of_ray(processes, proc)
     return tuple(sorted(found, key=lambda f: -(f.job.started_s or 0.0)))
+
+
+def _of_ray(processes: Mapping[int, Process], proc: str) -> list[FoundJob]:
+    """Workers of Ray Train: Ray sets their ranks after their start, where no other process sees it.
+
+    They are known by the titles that Ray gives its processes, and are numbered in the order of their start; those of
+    one raylet and job belong together.
+    """
+    groups: dict[tuple[int, str], list[Process]] = {}
+    for process in processes.values():
+        if process.rank is None and any(name.startswith("RAY_") for name in process.environ):
+            first = (arguments_of(process.pid, proc) or [b""])[0]
+            if _RAY_TRAIN.match(first) and _has_loaded(process.pid, proc, _LIBRARIES):
+                groups.setdefault((process.stat.parent, process.environ.get("RAY_JOB_ID", "")), []).append(process)
+    found = []
+    for (raylet, job_id), workers in groups.items():
+        workers.sort(key=lambda p: (p.stat.start_ticks, p.pid))
+        members = {place: (p.pid, p.environ) for place, p in enumerate(workers[:MAX_RANKS])}
+        job = _job((f"ray-{job_id or raylet}", "", ""), members, processes)
+        found.append(FoundJob(replace(job, is_numbered=True), members))
+    return found
 
 
 def unranked(proc: str = PROC) -> tuple[int, ...]:

@@ -9,7 +9,8 @@ from typing import Literal, Self, TextIO
 from allready.errors import AllreadyError, DeadlineExceeded
 from allready.facts.tasks import Task
 from allready.live.watch.keyboard import Keyboard, Screen
-from allready.live.watch.screen import picture
+from allready.live.watch.saved_stacks import stacks_in
+from allready.live.watch.screen import Picture, page_of_text, picture
 from allready.live.watch.state import Remark
 from allready.live.watch.view import Poller, View
 from allready.text.ui import ui
@@ -27,42 +28,130 @@ def full_screen(
 ) -> Literal["over", "quit"]:
     """Show until the job is over, or q.  Ctrl-C raises KeyboardInterrupt as ever; the terminal is back by then."""
     with _Work(view, language) as work, Keyboard() as keyboard, Screen(stream) as screen:
-        message, message_s, first, left = note, time.monotonic(), 0, 0
-        painted_s, number, columns_lines = float("-inf"), -1, (0, 0)
+        desk = _Desk(poller, work, language=language, coloured=coloured, encoding=stream.encoding or "utf-8", note=note)
+        painted_s, number, size = float("-inf"), -1, (0, 0)
         while not poller.is_over:
-            size = screen.size()
-            answer = work.message()
-            if answer:
-                message, message_s = answer, time.monotonic()
-            elif message and time.monotonic() - message_s > MESSAGE_S and not work.is_busy:
-                message = ""
-            if number != poller.number or size != columns_lines or answer or time.monotonic() - painted_s > PAINT_S:
-                number, columns_lines, painted_s = poller.number, size, time.monotonic()
-                problem = poller.problem and ui("watch.old", language, age=f"{poller.age_s():.0f}", why=poller.problem)
-                lines, left = picture(
-                    poller.newest,
-                    language,
-                    columns=size[0],
-                    lines=size[1],
-                    first=first,
-                    message=message,
-                    problem=problem,
-                    coloured=coloured,
-                    encoding=stream.encoding or "utf-8",
-                )
-                screen.show(lines)
+            is_news = desk.take_answers() or number != poller.number or size != screen.size()
+            if is_news or time.monotonic() - painted_s > PAINT_S:
+                number, size, painted_s = poller.number, screen.size(), time.monotonic()
+                screen.show(desk.paint(*size))
             try:
                 key = keyboard.key(timeout_s=KEY_WAIT_S)
             except EOFError:
                 return "quit"
-            if key in {"q", "esc", "\x03", "\x04"}:
+            if key and not desk.press(key):
                 return "quit"
-            if key in {"s", "b"}:
-                message, message_s = work.begin(key), time.monotonic()
-            first = scrolled(key, first, left, page=max(1, size[1] // 2))
             if key:
                 painted_s = float("-inf")
     return "over"
+
+
+class _Desk:
+    """What is on the screen: the table with one row chosen, or a text in its place; and what keys change in it."""
+
+    def __init__(
+        self, poller: Poller, work: "_Work", *, language: str, coloured: bool, encoding: str, note: str
+    ) -> None:
+        self._poller = poller
+        self._work = work
+        self._language = language
+        self._coloured = coloured
+        self._encoding = encoding
+        self._message, self._message_s = note, time.monotonic()
+        self._chosen: int | None = None  # a row
+        self._first = 0
+        self._page: tuple[str, tuple[str, ...]] | None = None
+        self._page_first = 0
+        self._shown = Picture([])
+        self._lines = 24
+
+    def take_answers(self) -> bool:
+        """The answer to a key, once it is there; the last one is taken away after a while."""
+        answer = self._work.message()
+        if answer:
+            self._message, self._message_s = answer, time.monotonic()
+        elif self._message and time.monotonic() - self._message_s > MESSAGE_S and not self._work.is_busy:
+            self._message = ""
+        if self._work.stack:
+            self._page, self._work.stack, self._page_first, self._message = self._work.stack, None, 0, ""
+        return bool(answer)
+
+    def paint(self, columns: int, lines: int) -> list[str]:
+        self._lines = lines
+        if self._page is not None:
+            title, text = self._page
+            self._shown = page_of_text(
+                title,
+                text,
+                ui("watch.page_keys", self._language),
+                columns=columns,
+                lines=lines,
+                first=self._page_first,
+                coloured=self._coloured,
+                encoding=self._encoding,
+            )
+            return self._shown.lines
+        poller = self._poller
+        problem = poller.problem and ui("watch.old", self._language, age=f"{poller.age_s():.0f}", why=poller.problem)
+        for _ in range(2):  # a second time where the chosen row was outside
+            self._shown = picture(
+                poller.newest,
+                self._language,
+                columns=columns,
+                lines=lines,
+                first=self._first,
+                chosen=self._chosen,
+                message=self._message,
+                problem=problem,
+                coloured=self._coloured,
+                encoding=self._encoding,
+            )
+            if self._first == self._seen_first():
+                break
+            self._first = self._seen_first()
+        return self._shown.lines
+
+    def _seen_first(self) -> int:
+        """The first row, so that the chosen one is on the screen."""
+        shown, chosen = self._shown, self._chosen
+        if chosen is None or shown.num_shown < 1 or shown.first <= chosen < shown.first + shown.num_shown:
+            return self._first
+        return chosen if chosen < shown.first else chosen - shown.num_shown + 1
+
+    def press(self, key: str) -> bool:
+        """False: it is over."""
+        if self._page is not None:
+            return self._press_on_page(key)
+        if key in {"q", "esc", "\x03", "\x04"}:
+            return False
+        if key == "?":
+            self._page, self._page_first = (ui("watch.help_title", self._language), self._help()), 0
+        elif key in {"s", "b"}:
+            self._message, self._message_s = self._work.begin(key), time.monotonic()
+        elif key == "enter" and self._shown.ranks:
+            at = min(self._chosen or 0, len(self._shown.ranks) - 1)
+            self._chosen = at
+            self._message, self._message_s = self._work.begin_stack(self._shown.ranks[at]), time.monotonic()
+        elif key in MOVES:
+            at = 0 if self._chosen is None else scrolled(key, self._chosen, 1 << 30, page=max(1, self._lines // 2))
+            self._chosen = max(0, min(at, len(self._shown.ranks) - 1))
+        return True
+
+    def _press_on_page(self, key: str) -> bool:
+        if key in {"\x03", "\x04"}:
+            return False
+        if key in {"q", "esc", "enter", "?"}:
+            self._page = None
+        else:
+            left = self._shown.left
+            self._page_first = scrolled(key, self._shown.first, left, page=max(1, self._lines // 2))
+        return True
+
+    def _help(self) -> tuple[str, ...]:
+        return tuple(ui("watch.help", self._language).splitlines())
+
+
+MOVES = frozenset({"j", "k", "up", "down", "page_up", "page_down", " ", "home", "end", "g", "G"})
 
 
 def scrolled(key: str, first: int, left: int, *, page: int) -> int:
@@ -83,6 +172,7 @@ class _Work:
         self._language = language
         self._task: Task[str] | None = None
         self._cancel = threading.Event()
+        self.stack: tuple[str, tuple[str, ...]] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +191,13 @@ class _Work:
     def begin(self, key: str) -> str:
         if self._task is not None:
             return ui("watch.busy", self._language)
-        work = self._gather if key == "s" else self._bundle
+        return self._start(self._gather if key == "s" else self._bundle)
+
+    def begin_stack(self, rank: int) -> str:
+        """Fetch the stack of one rank; `stack` has it then."""
+        return ui("watch.busy", self._language) if self._task is not None else self._start(lambda: self._stack(rank))
+
+    def _start(self, work: Callable[[], str]) -> str:
         self._task = Task(lambda: self._message_of(work), "watch-key")
         return ui("watch.gathering", self._language)
 
@@ -126,6 +222,14 @@ class _Work:
         return with_notes(
             "" if folder is None else ui("watch.kept", self._language, folder=folder), notes, self._language
         )
+
+    def _stack(self, rank: int) -> str:
+        folder, notes = self._view.gather()
+        text = stacks_in(folder).get(rank) if folder is not None else None
+        if text is None:
+            return with_notes(ui("watch.no_stack", self._language, rank=rank), notes, self._language)
+        self.stack = ui("watch.stack_title", self._language, rank=rank), tuple(text.splitlines())
+        return ui("watch.kept", self._language, folder=folder)
 
     def _bundle(self) -> str:
         file, notes = self._view.bundle(self._cancel)

@@ -25,7 +25,7 @@ class Keyboard:
         self._waiting: list[str] = []
 
     def __enter__(self) -> Self:
-        if sys.stdin.isatty() and os.getpgrp() == os.tcgetpgrp(0):
+        if sys.stdin.isatty() and _may_read():
             self._before = termios.tcgetattr(0)
             mode = termios.tcgetattr(0)
             mode[3] &= ~(termios.ECHO | termios.ICANON)
@@ -66,13 +66,21 @@ class Keyboard:
         return self._waiting.pop(0) if self._waiting else ""
 
 
+def _may_read() -> bool:
+    """Whether the terminal's keys are ours: in the background they are the shell's."""
+    try:
+        return os.getpgrp() == os.tcgetpgrp(0)
+    except OSError:  # the terminal of another session: it stops nobody for reading
+        return True
+
+
 def name_of(part: bytes) -> str:
     """What a key is called; "" for sequences that mean nothing here."""
     if part == b"\x1b":
         return "esc"
     if part.startswith(b"\x1b"):
         return _SEQUENCES.get(part, "")
-    return part.decode("ascii", "replace")
+    return "enter" if part in {b"\r", b"\n"} else part.decode("ascii", "replace")
 
 
 class Screen:

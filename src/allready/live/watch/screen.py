@@ -1,11 +1,14 @@
 """A state of the job as text: the aligned table for a pipe, and the picture for a screen of any size."""
 
+import re
 from collections.abc import Sequence
+
+from msgspec import Struct
 
 from allready.evidence.secrets import masked
 from allready.live.watch.state import RankLine, WatchState, lines_of
 from allready.model import Status
-from allready.report.safe import encodable, pad, plain, shorten, width
+from allready.report.safe import encodable, pad, plain, shorten, shorten_left, width
 from allready.report.words import SYMBOLS, remedy, sentence, t
 from allready.text.ui import table, ui
 
@@ -14,9 +17,12 @@ DROPPED_FIRST = ("pid", "sockets", "gpu", "node", "cpu", "period", "lag", "phase
 """What a narrow screen does without, in this order; the place in the code is cut before that."""
 MAX_ROWS = 4096
 MAX_CELL = 80
+MAX_SITE = 400
+_LASTS = re.compile(r"\d+(?:\.\d+)? m?s: ")
 MIN_SITE = 16
 GAP = "  "
-_STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "bad": "\x1b[1;31m", "warn": "\x1b[33m", "good": "\x1b[32m", "": ""}
+_STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m", "bad": "\x1b[1;31m", "warn": "\x1b[33m", "good": "\x1b[32m", "": "",
+           "chosen": "\x1b[7m", "chosen_bad": "\x1b[1;7;31m"}  # fmt: skip
 _STATUS_STYLE = dict.fromkeys(Status, "warn") | {Status.HEALTHY: "good", Status.FAULT: "bad"}
 
 
@@ -27,7 +33,14 @@ def cells(line: RankLine, language: str) -> tuple[str, ...]:
     words["phase"] = _word("phase", line.phase, language)
     if line.silent:
         words["phase"] = f"{words['phase']} ({ui('watch.silent', language, age=line.silent)})".strip()
-    return tuple(plain(words[name], most=MAX_CELL) for name in COLUMNS)
+    return tuple(plain(words[name], most=MAX_SITE if name == "site" else MAX_CELL) for name in COLUMNS)
+
+
+def short_site(text: str, columns: int) -> str:
+    """A place in the code with the beginning of its path cut off; since when it is there stays."""
+    lasts = _LASTS.match(text)
+    head = lasts[0] if lasts is not None and columns > len(lasts[0]) + MIN_SITE else ""
+    return head + shorten_left(text[len(head) :], columns - len(head))
 
 
 def headings(language: str) -> tuple[str, ...]:
@@ -67,10 +80,45 @@ def plain_text(state: WatchState, language: str, *, encoding: str = "utf-8") -> 
     lines = lines_of(state)
     rows = [headings(language), *(cells(line, language) for line in lines[:MAX_ROWS])]
     columns = [max(width(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    site = COLUMNS.index("site")
+    columns[site] = min(columns[site], MAX_CELL)
+    rows = [(*row[:site], short_site(row[site], MAX_CELL), *row[site + 1 :]) for row in rows]
     body = [GAP.join(pad(text, columns[i]) for i, text in enumerate(row)).rstrip() for row in rows] if lines else []
     if len(lines) > MAX_ROWS:
         body.append(ui("watch.more_rows", language, number=len(lines) - MAX_ROWS))
     return "".join(encodable(line, encoding) + "\n" for line in (*head_lines(state, language), *body))
+
+
+class Picture(Struct, frozen=True):
+    """Lines for the screen; `ranks`: of all rows, in their order, of which `num_shown` from `first` on are seen."""
+
+    lines: list[str]
+    ranks: tuple[int, ...] = ()
+    first: int = 0
+    num_shown: int = 0
+
+    @property
+    def left(self) -> int:
+        """Rows that had no room below."""
+        return len(self.ranks) - self.first - self.num_shown
+
+
+def page_of_text(
+    title: str, text: Sequence[str], foot: str, *, columns: int, lines: int, first: int, coloured: bool, encoding: str
+) -> Picture:
+    """A text in place of the table, from its line `first` on."""
+    rows = [part for one in text for part in wrapped(plain(one, most=1000), columns, most=8) or [""]]
+    room = max(0, lines - 3)
+    first = max(0, min(first, len(rows) - room))
+    shown = rows[first : first + room]
+    every = [
+        (shorten(title, columns), "bold"),
+        ("", ""),
+        *((row, "") for row in shown),
+        (shorten(foot, columns), "dim"),
+    ]
+    made = [_styled(encodable(row, encoding), kind, coloured) for row, kind in every[:lines]]
+    return Picture(made, tuple(range(len(rows))), first, len(shown))
 
 
 def picture(
@@ -80,17 +128,19 @@ def picture(
     columns: int,
     lines: int,
     first: int = 0,
+    chosen: int | None = None,
     message: str = "",
     problem: str = "",
     coloured: bool = True,
     encoding: str = "utf-8",
-) -> tuple[list[str], int]:
-    """The state for a screen, exactly as large as that at most; and how many rows had no room below.
+) -> Picture:
+    """The state for a screen, exactly as large as that at most.
 
     Ranks that the verdict names come first where not all have room.
 
     Args:
         first: rows to leave out at the beginning.
+        chosen: the row that keys are about.
         message: the answer to the last key.
         problem: why the state is not the present.
     """
@@ -113,19 +163,26 @@ def picture(
         room = max(0, room - 1)
     first = max(0, min(first, len(rows) - room))
     shown = rows[first : first + room]
-    left = len(rows) - first - len(shown)
     texts = [headings(language), *(cells(line, language) for line in shown)]
-    chosen = fitting(texts, columns)
+    fit = fitting(texts, columns)
     body = []
     if rows:
         kinds = ["dim", *("bad" if line.is_odd else "" for line in shown)]
-        aligned = [GAP.join(pad(row[i], wide) for i, wide in chosen).rstrip() for row in texts]
+        aligned = [GAP.join(pad(_cut(row[i], i, wide), wide) for i, wide in fit).rstrip() for row in texts]
         body = [(shorten(text, columns), kind) for text, kind in zip(aligned, kinds, strict=True)]
+        if chosen is not None and first <= chosen < first + len(shown):
+            text, kind = body[chosen - first + 1]
+            body[chosen - first + 1] = (pad(text, columns), f"chosen_{kind}" if kind else "chosen")
     if len(rows) > len(shown):
         more = ui("watch.rows", language, first=first + 1, last=first + len(shown), number=len(rows))
         body.append((shorten(more, columns), "dim"))
     every = [*top, *body, *foot][:lines]
-    return [_styled(encodable(text, encoding), kind, coloured) for text, kind in every], left
+    made = [_styled(encodable(text, encoding), kind, coloured) for text, kind in every]
+    return Picture(made, tuple(line.rank for line in rows), first, len(shown))
+
+
+def _cut(text: str, column: int, wide: int) -> str:
+    return short_site(text, wide) if COLUMNS[column] == "site" else text
 
 
 def fitting(rows: Sequence[Sequence[str]], columns: int) -> list[tuple[int, int]]:

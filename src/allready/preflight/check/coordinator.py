@@ -79,6 +79,8 @@ class Coordinator:
             )
             roll.reach = await _unless_ended(reach.conduct(roll.hub, wanted, self._context.narrator), local)
             report = roll.judge(waiting=True)
+            if report.verdict is not None:  # what comes now takes a while
+                await roll.send_interim(report)
         elif launch.num_nodes > 1:
             roll.why_not["reach"] = reason(UncheckedKind.NOT_ASKED)
         if "collectives" not in request.stages:
@@ -90,7 +92,7 @@ class Coordinator:
         request, roll = self._context.request, self._roll
         self.stage = "collectives"
         roll.visible_since = datetime.now(UTC)
-        spec = plan(request, report.world, roll.facts)
+        spec = plan(request, report.world, roll.facts, is_faulty=report.verdict is not None)
         roll.why_not.update(stages_it_has_not(request, spec.backend))
         roll.collectives = await _unless_ended(run_collectives(roll.hub, request, spec, self._context.narrator), local)
         bad = roll.collectives.runs[0].bad

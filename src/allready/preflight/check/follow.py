@@ -44,23 +44,27 @@ async def follow(
         ExchangeError: the connection to node 0 broke, or node 0 fell silent in the middle of a stage.
     """
     waiting: tuple[str, Any] | None = None  # a message that a stage handed back, because it was not the stage's own
+    has_begun = False
     while True:
         kind, body = waiting if waiting is not None else await _next(node)
         waiting = None
         if kind == "interim":
-            on_stage("roll")
+            if not has_begun:  # later ones are what a stage has found
+                on_stage("roll")
             on_interim(convert(body, Report))
         elif kind == "result":
             return convert(body, Report)
         elif kind == "abandoned":
             return Abandoned(why=str(body)[:500])
         elif kind == REACH_OPEN:
+            has_begun = True
             on_stage("reach")
             try:
                 await reach.take_part(node, body, await asyncio.shield(facts), narrator)
             except DeadlineExceeded as error:
                 raise ExchangeError(f"node 0 fell silent in the middle of the reachability stage: {error}") from error
         elif kind == START:
+            has_begun = True
             on_stage("collectives")
             waiting = await agent.take_part(node, body, narrator=narrator, most_ranks=most_ranks)
         # Anything else is a late message of a stage that this node has left: without meaning now.

@@ -8,7 +8,10 @@ import msgspec
 from msgspec.structs import replace
 
 from allready.facts.collect import to_json
+from allready.judging.arbiter import in_order
 from allready.judging.engine import crashed, judge
+from allready.judging.rank_traffic import traffic_findings
+from allready.judging.registry import load
 from allready.judging.report_builder import (
     ReportBuilder,
     keep_first_detection,
@@ -16,9 +19,24 @@ from allready.judging.report_builder import (
     status_when_interrupted,
     verdict_of,
 )
-from allready.model import Finding, Fleet, NodeFacts, Reason, Report, RollCall, Status, Verdict, World, WorldNode
+from allready.judging.values import size
+from allready.model import (
+    Collectives,
+    Finding,
+    Fleet,
+    NodeFacts,
+    NotChecked,
+    Reason,
+    Report,
+    RollCall,
+    Status,
+    UncheckedKind,
+    Verdict,
+    World,
+    WorldNode,
+)
 from allready.preflight.check.thinning import thin
-from allready.text.reasons import not_checked
+from allready.text.reasons import not_checked, reason
 
 FACTS_OF_NODES_IN_REPORT = 64  # beyond this only nodes that a finding names keep their facts in the report
 
@@ -47,6 +65,7 @@ class Inquiry:
             unchecked_stages: stages that were asked for and not done -> why; they forbid "healthy".
         """
         findings, unchecked = judge(fleet)
+        findings = in_order([*findings, *traffic_findings(fleet.collectives, fleet.world)], load())
         stages = tuple(not_checked(name, why) for name, why in (unchecked_stages or {}).items())
         now = datetime.now(UTC)
         verdict = verdict_of(findings, now=now, visible_since=visible_since)
@@ -58,10 +77,10 @@ class Inquiry:
             status=status_of(findings, (*stages, *crashed(unchecked)), waiting=waiting),
             verdict=self._verdict,
             findings=findings,
-            not_checked=(*stages, *unchecked),
+            not_checked=(*stages, *_sizes_left(fleet.collectives), *unchecked),
             roll=fleet.roll,
             reach=reach,
-            collectives=fleet.collectives,
+            collectives=_without_traffic(fleet.collectives),
             facts=_facts_of(fleet.nodes, findings),
             odd=_odd(findings),
             notes=left_out,
@@ -112,6 +131,28 @@ def world_of(roll: RollCall, *, nproc_default: int) -> World:
             nodes.append(WorldNode(node_rank=node_rank, name=claim.name, ranks=ranks))
         offset += nproc
     return World(num_nodes=roll.num_nodes, world_size=offset, nodes=tuple(nodes))
+
+
+def _without_traffic(collectives: Collectives | None) -> Collectives | None:
+    """For the report: what is seen in the connections stands in the findings, and there are very many."""
+    if collectives is None:
+        return None
+    return Collectives(runs=tuple(replace(run, traffic=None) for run in collectives.runs))
+
+
+def _sizes_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
+    """The sizes of the sweep that did not fit into its time; a slow network is no fault by itself."""
+    run = collectives.runs[0] if collectives is not None and collectives.runs else None
+    if run is None or not run.sizes_left:
+        return ()
+    ends = dict.fromkeys((run.sizes_left[0], run.sizes_left[-1]))
+    why = reason(
+        UncheckedKind.SIZES_LEFT,
+        sizes=" … ".join(size(num_bytes) for num_bytes in ends),
+        first=size(run.sizes_left[0]),
+        seconds=f"{run.left_s or 0.0:.1f}",
+    )
+    return (not_checked("sweep", why),)
 
 
 def _odd(findings: Sequence[Finding]) -> dict[int, tuple[str, ...]]:

@@ -82,7 +82,7 @@ class Participant:
         self.stage = stage
 
     def _show_interim(self, report: Report) -> None:
-        if report.roll is not None:
+        if report.roll is not None and report.roll.awaited:
             self._context.narrator.say(
                 "check.waiting_for_nodes",
                 missing=report.world.labels(report.roll.awaited),

@@ -162,7 +162,7 @@ class RollCaller:
                 if link is not None:
                     await link.close("node 0 does not join node 0")
                 if contact.refusal is not None and contact.refusal.reason == "duplicate_rank":
-                    self.hub.note_rival(contact.refusal.roll)
+                    self.hub.note_rival(contact.refusal.roll, addresses[0] if addresses else "")
                     return
                 await asyncio.sleep(1.0)
         finally:
@@ -185,8 +185,11 @@ class RollCaller:
         hub.changed.clear()
         self._last_interim_s = elapsed_s
         self.take_own_facts()
-        report = self.judge(waiting=True)
-        await hub.send(None, "interim", plain(replace(report, facts={})))
+        await self.send_interim(self.judge(waiting=True))
+
+    async def send_interim(self, report: model.Report) -> None:
+        """What is known so far, to every node."""
+        await self.hub.send(None, "interim", plain(replace(report, facts={})))
 
     # Facts
 

@@ -11,6 +11,10 @@ from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.spec import DEFAULT_BYTES, KIB, MIB, STAGES, RunSpec, with_needed
 from allready.text.reasons import reason
 
+SWEEP_S, QUICK_SWEEP_S = 20.0, 10.0
+FAULTY_SWEEP_S, EXPLICIT_SWEEP_S = 5.0, 120.0
+"""Where a fault is known already; where sizes or repetitions are asked for."""
+
 
 def choose_backend(request: CheckRequest, facts: Mapping[int, model.NodeFacts]) -> str:
     """jax for --framework jax; else as asked; else nccl where every node could run it, and gloo otherwise."""
@@ -40,8 +44,13 @@ def _has_nccl(node: model.NodeFacts) -> bool:
     )
 
 
-def plan(request: CheckRequest, world: model.World, facts: Mapping[int, model.NodeFacts]) -> RunSpec:
+def plan(
+    request: CheckRequest, world: model.World, facts: Mapping[int, model.NodeFacts], *, is_faulty: bool = False
+) -> RunSpec:
     """The run of all ranks that the request asks for: all stages unless it names some, and those that these need.
+
+    Args:
+        is_faulty: a fault is known already, and the sweep only shows what it costs.
 
     Raises:
         UsageError: sizes or stages that make no sense together; the message names what is valid.
@@ -60,15 +69,34 @@ def plan(request: CheckRequest, world: model.World, facts: Mapping[int, model.No
         master_addr=request.launch.master_addr,
         stages=STAGES[backend] if stages is None else with_needed(backend, stages),
         names={n.node_rank: n.name for n in world.nodes},
+        addresses={n: _addresses(node.net) for n, node in facts.items() if isinstance(node.net, model.NetFacts)},
         devices={n: launch.devices for n, launch in launches.items() if launch.devices},
         min_bytes=min_bytes if min_bytes is not None else low if max_bytes is None else min(low, max_bytes),
         max_bytes=max_bytes if max_bytes is not None else high if min_bytes is None else max(high, min_bytes),
         iters=iters if request.num_iterations is None else request.num_iterations,
         warmup=(2 if quick else 5) if request.num_warmup is None else request.num_warmup,
         size_budget_s=1.0 if quick else 10.0,
+        sweep_budget_s=_sweep_budget_s(request, is_faulty=is_faulty),
         stage_deadline_s=dict.fromkeys(STAGES[backend], deadline_s) if deadline_s else {},
         quick=quick,
+        is_faulty=is_faulty,
     )
+
+
+def _addresses(net: model.NetFacts) -> tuple[str, ...]:
+    return tuple(
+        a.partition("/")[0] for interface in net.interfaces if not interface.is_loopback for a in interface.addresses
+    )
+
+
+def _sweep_budget_s(request: CheckRequest, *, is_faulty: bool) -> float:
+    """How long the sweep may take: longer where sizes or repetitions are asked for, or a longer time."""
+    asked = (request.min_bytes, request.max_bytes, request.num_iterations, request.num_warmup)
+    if any(a is not None for a in asked):
+        usual_s = EXPLICIT_SWEEP_S
+    else:
+        usual_s = FAULTY_SWEEP_S if is_faulty else QUICK_SWEEP_S if request.quick else SWEEP_S
+    return max(usual_s, request.stage_deadline_s or 0.0)
 
 
 def _stages(asked: tuple[str, ...], backend: str) -> tuple[str, ...] | None:

@@ -16,6 +16,7 @@ from allready.messaging.channel import Narrator, NodeSide, convert
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.order_check import MAX_RANKS, refuse_nonsense
 from allready.preflight.collectives.process import RankProcess
+from allready.preflight.collectives.traffic import EVERY_S, RankSockets
 
 _PUBLISH_EVERY_S = 0.1
 _SAMPLE_EVERY_S = 0.5
@@ -97,6 +98,9 @@ class _Part:
         self._sampled = self._positions_sent = self._narrated = 0.0
         self._positions_wanted = False
         self._shm: set[str] = set()
+        self._sockets = RankSockets(node.node_rank)
+        self._looking = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.ranks: list[RankProcess] = []
 
     def start_ranks(self) -> None:
@@ -121,6 +125,7 @@ class _Part:
 
     async def serve(self) -> tuple[str, Any] | None:
         publisher = asyncio.create_task(self._publish())
+        looker = asyncio.create_task(self._look_around())
         received_s = time.monotonic()
         try:
             while True:
@@ -144,8 +149,10 @@ class _Part:
                     return None
                 await self._handle(kind, message)
         finally:
-            publisher.cancel()
-            await asyncio.wait([publisher])
+            helpers = {publisher, looker, *self._tasks}
+            for task in helpers:
+                task.cancel()
+            await asyncio.wait(helpers)
             if not publisher.cancelled():
                 publisher.exception()  # the same trouble that ended this, or the caller meets it when sending
 
@@ -159,6 +166,28 @@ class _Part:
             states = await asyncio.gather(*(p.examine(self._node.node_rank) for p in asked))
             self._outbox.append((wire.EXAMINED, wire.Examined(run=self._order.run, ranks=tuple(states))))
             self._urgent.set()
+        elif kind == wire.LOOK and not self._tasks:
+            task = asyncio.create_task(self._answer_look())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _look_around(self) -> None:
+        """Look at the ranks' connections every second.  Ends by cancellation; one look may end in its thread later."""
+        if self._order.num_nodes < 2:
+            return
+        while True:
+            await asyncio.sleep(EVERY_S)
+            async with self._looking:
+                await asyncio.to_thread(self._sockets.look, self._pids())
+
+    async def _answer_look(self) -> None:
+        async with self._looking:
+            traffic = await asyncio.to_thread(self._sockets.answer, self._order.run, self._pids())
+        self._outbox.append((wire.TRAFFIC, traffic))
+        self._urgent.set()
+
+    def _pids(self) -> list[tuple[int, int]]:
+        return [(p.rank, p.pid) for p in self.ranks if p.pid is not None and not p.ended]
 
     async def end(self) -> None:
         """End and reap all ranks, gently where that works; remove what they left in shared memory."""

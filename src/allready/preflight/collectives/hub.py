@@ -5,24 +5,39 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from allready.errors import DeadlineExceeded, ExchangeError
+from allready.judging.arbiter import is_error
+from allready.judging.link_paths import broken_in
+from allready.judging.rank_traffic import RankTraffic, link_findings
 from allready.messaging.channel import LOST, HubSide, Narrator, convert
-from allready.model import CollectiveRun, ProcessState, RankState, StageResult, ranges
+from allready.model import CollectiveRun, Live, ProcessState, RankState, StageResult, World, WorldNode, ranges
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.spec import RunSpec
 from allready.preflight.collectives.tracker import Ending, StageTracker
+from allready.report import units
 
 _TICK_S = 0.25
 _EXAMINE_S = 2.5
+_LOOK_AFTER_S = 3.0
+_LOOK_EVERY_S = 3.0
+_SLOW_AFTER_S = 6.0
 _STOP_S = 7.0
 _STOP_WHEN_CANCELLED_S = 2.0
 _SAY_WAITING_AFTER_S = 1.0
 _SAY_EVERY_S = 0.25
 _MAX_STATES = 64
 _NOT_REACHED = "not reached"
+_UNACKNOWLEDGED = "data between the nodes goes unacknowledged"
+_TOO_SLOW = "data between the nodes moves too slowly"
+_SHAPES: Mapping[str, type[wire.Progress | wire.Examined | wire.Traffic | wire.Stopped]] = {
+    wire.PROGRESS: wire.Progress,
+    wire.EXAMINED: wire.Examined,
+    wire.TRAFFIC: wire.Traffic,
+    wire.STOPPED: wire.Stopped,
+}
 _runs = itertools.count(1)
 
 
@@ -57,7 +72,8 @@ def _never_started(spec: RunSpec, absent: list[int]) -> CollectiveRun:
 
 
 def _stage(spec: RunSpec, name: str, outcome: str, **more: Any) -> StageResult:
-    return StageResult(name=name, outcome=outcome, **({"deadline_s": spec.deadline_s(name), "duration_s": 0.0} | more))
+    usual = {"deadline_s": spec.whole_deadline_s(name), "duration_s": 0.0}
+    return StageResult(name=name, outcome=outcome, **(usual | more))
 
 
 def _unknown(rank: int, node_rank: int, spec: RunSpec, why: str, step: str = "") -> RankState:
@@ -85,6 +101,18 @@ class _Run:
         self._stuck_s: float | None = None
         self._states: dict[int, RankState] = {}
         self._nodes = set(spec.nproc)  # those that have not sent STOPPED
+        self._traffic = RankTraffic(
+            {n: spec.names.get(n, "") for n in spec.nproc}, spec.addresses, wall_s=time.time() - time.monotonic()
+        )
+        self._live: Live | None = None  # what is kept of it
+        self._looked = self._judged_look = 0.0
+        self._world = World(
+            num_nodes=len(spec.nproc),
+            world_size=spec.world_size,
+            nodes=tuple(
+                WorldNode(node_rank=n, name=spec.names.get(n, ""), ranks=ranks) for n, ranks in spec.ranks_of.items()
+            ),
+        )
 
     async def conduct(self) -> CollectiveRun:
         spec = self._spec
@@ -103,6 +131,8 @@ class _Run:
             ended = time.monotonic()
             self._stuck_s = round(self._tracker.stuck_s(ended), 3)
             self._show_ending(ending)
+            if self._live is None and len(spec.nproc) > 1 and self._tracker.is_together(ending):
+                self._live = await self._last_look()
             if ending.outcome != "done":
                 await self._examine(ending)
             return self._result(ending, ended)
@@ -132,6 +162,7 @@ class _Run:
             iters=spec.iters,
             warmup=spec.warmup,
             size_budget_s=spec.size_budget_s,
+            sweep_budget_s=spec.sweep_budget_s,
             backend_timeout_s=max(1800.0, 2 * longest_s + 600),
             positions_every_s=max(0.1, 0.0005 * len(spec.nproc)),
             devices=spec.devices.get(node_rank, ()),
@@ -158,6 +189,43 @@ class _Run:
             self._narrate(now)
             if ending is not None:
                 return ending
+            why = await self._hopeless(now)
+            if why:
+                return self._tracker.break_off(why)
+
+    async def _hopeless(self, now: float) -> str:
+        """How the ranks' connections prove that a path between nodes is broken or far too slow; "" where they do not.
+
+        Asks the nodes for what they see as long as no rank moves; long before the stage's deadline.
+        """
+        still_s = self._tracker.still_s(now)
+        if len(self._spec.nproc) < 2 or self._spec.is_faulty or still_s < _LOOK_AFTER_S:
+            return ""
+        if now - self._looked >= _LOOK_EVERY_S:
+            await self._look(now)
+        is_answered = self._traffic.is_complete(self._nodes, since_s=self._looked)
+        if self._judged_look == self._looked or not (is_answered or now - self._looked >= _EXAMINE_S):
+            return ""
+        self._judged_look = self._looked
+        live = self._traffic.live(now)
+        found = broken_in(live)
+        if found is not None:
+            why = _UNACKNOWLEDGED if found.is_sure and found.for_s >= _LOOK_AFTER_S else ""
+        else:
+            is_slow = still_s >= _SLOW_AFTER_S and any(map(is_error, link_findings(live, self._world)))
+            why = _TOO_SLOW if is_slow else ""
+        self._live = live if why else None
+        return why
+
+    async def _last_look(self) -> Live:
+        """At the connections as they are when a run ends."""
+        await self._look(time.monotonic())
+        await self._collect(_EXAMINE_S, lambda: self._traffic.is_complete(self._nodes, since_s=self._looked))
+        return self._traffic.live(time.monotonic())
+
+    async def _look(self, now: float) -> None:
+        self._looked = now
+        await self._to_all(wire.LOOK)
 
     def _take(self, node_rank: int, kind: str, body: Any) -> None:
         if kind == LOST:
@@ -166,27 +234,35 @@ class _Run:
             return
         if node_rank not in self._spec.nproc:
             return
+        self._traffic.hear(node_rank, time.monotonic())
         try:
-            if kind == wire.PROGRESS:
-                progress = convert(body, wire.Progress)
-                if progress.run == self._id:
-                    self._tracker.feed(_own(progress, self._spec.ranks_of[node_rank]), time.monotonic())
-                    if progress.port and 0 in self._spec.ranks_of[node_rank]:
-                        self._port = progress.port
-            elif kind == wire.EXAMINED:
-                examined = convert(body, wire.Examined)
-                if examined.run == self._id:
-                    mine = self._spec.ranks_of[node_rank]
-                    self._states.update({s.rank: s for s in examined.ranks if s.rank in mine})
-            elif kind == wire.STOPPED:
-                stopped = convert(body, wire.Stopped)
-                if stopped.run == self._id:
-                    self._nodes.discard(node_rank)
-                    self._tracker.lose(node_rank, f"node {node_rank} has ended its part", time.monotonic())
-                    if stopped.left:
-                        self._narrator.log("collectives.left", **self._who(stopped.left))
+            self._take_own(node_rank, kind, body)
         except ExchangeError as error:
             self._tracker.lose(node_rank, str(error), time.monotonic())
+
+    def _take_own(self, node_rank: int, kind: str, body: Any) -> None:
+        """A message of this stage from a node that takes part.
+
+        Raises:
+            ExchangeError: it is not what it should be.
+        """
+        mine = self._spec.ranks_of[node_rank]
+        message = convert(body, _SHAPES[kind]) if kind in _SHAPES else None
+        if message is None or message.run != self._id:
+            return
+        if isinstance(message, wire.Progress):
+            self._tracker.feed(_own(message, mine), time.monotonic())
+            if message.port and 0 in mine:
+                self._port = message.port
+        elif isinstance(message, wire.Examined):
+            self._states.update({s.rank: s for s in message.ranks if s.rank in mine})
+        elif isinstance(message, wire.Traffic):
+            self._traffic.take(node_rank, message.history, message.evidence, time.monotonic())
+        else:
+            self._nodes.discard(node_rank)
+            self._tracker.lose(node_rank, f"node {node_rank} has ended its part", time.monotonic())
+            if message.left:
+                self._narrator.log("collectives.left", **self._who(message.left))
 
     async def _to_all(self, kind: str, port: int = 0) -> None:
         message = wire.RunMessage(run=self._id, port=port)
@@ -249,9 +325,9 @@ class _Run:
             points = tracker.points()
             self._narrator.say(
                 "collectives.sweep",
-                size_bytes=waiting.size_bytes,
+                size=units.size(waiting.size_bytes),
                 iteration=waiting.iteration,
-                busbw=f"{points[-1].busbw_gb_per_s:.2f}" if points else "-",
+                busbw=units.bandwidth_with_unit(points[-1].busbw_gb_per_s if points else None),
                 **common,
             )
         elif waiting.waited_s >= _SAY_WAITING_AFTER_S and waiting.num_finished:
@@ -299,6 +375,7 @@ class _Run:
                 stages.append(_stage(spec, name, "skipped", detail=detail))
             else:
                 stages.append(_stage(spec, name, "skipped", detail=_NOT_REACHED))
+        sizes_left, left_s = tracker.left()
         return CollectiveRun(
             label=spec.label,
             backend=spec.backend,
@@ -306,6 +383,9 @@ class _Run:
             stages=tuple(stages),
             points=tracker.points(),
             extra_env=dict(spec.extra_env),
+            sizes_left=sizes_left,
+            left_s=left_s,
+            traffic=self._live,
         )
 
     def _bad_stage(self, ending: Ending, name: str, seconds: float) -> StageResult:

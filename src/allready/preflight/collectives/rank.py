@@ -146,8 +146,12 @@ class TorchRank:
         note(f"{_SMALL_BYTES} bytes")
 
     def sweep(self, note: Note) -> None:
-        Sweep(self.torch, self.dist, self.side, self.buffer, self.group).run()
-        note("1 size" if len(self.side.orders.sizes) == 1 else f"{len(self.side.orders.sizes)} sizes")
+        num_sizes, num_asked = (
+            Sweep(self.torch, self.dist, self.side, self.buffer, self.group).run(),
+            len(self.side.orders.sizes),
+        )
+        among = "" if num_sizes == num_asked else f" of {num_asked}"
+        note("1 size" if num_asked == 1 else f"{num_sizes}{among} sizes")
 
 
 def _reach(address: str, port: int) -> None:

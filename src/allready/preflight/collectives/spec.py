@@ -68,15 +68,18 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     stages: tuple[str, ...]
     label: str = "all"
     names: dict[int, str] = {}  # node rank -> name, for live lines
+    addresses: dict[int, tuple[str, ...]] = {}  # node rank -> its addresses, to know the ends of connections
     devices: dict[int, tuple[str, ...]] = {}  # node rank -> --devices of that node
     min_bytes: int = KIB
     max_bytes: int = 16 * MIB
     iters: int = 20
     warmup: int = 5
     size_budget_s: float = 10.0  # fewer iterations when those of one size would take longer than this
+    sweep_budget_s: float = 86_400.0  # fewer iterations and sizes when the sweep would take longer than this
     stage_deadline_s: dict[str, float] = {}  # overrides STAGE_DEADLINE_S
     extra_env: dict[str, str] = {}
     quick: bool = False
+    is_faulty: bool = False  # a fault is known already: no stage is broken off before its deadline
 
     def __post_init__(self) -> None:
         if self.backend not in STAGES:
@@ -122,6 +125,12 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     def deadline_s(self, stage: str) -> float:
         """How long `stage` may take (for the sweep: its operations of size 0)."""
         return self.stage_deadline_s.get(stage, STAGE_DEADLINE_S[stage])
+
+    def whole_deadline_s(self, stage: str) -> float:
+        """How long a stage that works may take: of the sweep all operations, each within its own deadline."""
+        if stage != "sweep":
+            return self.deadline_s(stage)
+        return self.sweep_budget_s + self.operation_deadline_s(self.max_bytes)
 
     def operation_deadline_s(self, size_bytes: int) -> float:
         """How long one operation of the sweep may take."""

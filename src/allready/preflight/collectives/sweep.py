@@ -1,7 +1,9 @@
 """The size sweep inside a rank: all_reduce, checked once per size, timed as nccl-tests does.
 
 Per size: iteration 0 is checked; the next (of the first size, two) tells how long one takes, and the ranks agree on how
-many follow; then the warm-ups and the timed ones, back to back.  Before each one the progress cell says which it is.
+many follow; then the warm-ups and the timed ones, back to back.  Where already iteration 0 takes long it is the
+measurement.  A size that would not end within the sweep's time is left out with all larger ones.  Before each operation
+the progress cell says which it is.
 """
 
 import math
@@ -10,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+from allready.preflight.collectives.budget import SweepBudget
 from allready.preflight.collectives.rank_side import RankSide
 
 _EXACT_INT = 2**24  # float32 holds whole numbers exactly up to here
@@ -67,31 +70,44 @@ class Sweep:
         self._cuda = buffer.device.type == "cuda"
         self._pattern = Pattern(torch, side.orders.rank, side.orders.world_size, buffer.device)
 
-    def run(self) -> None:
-        for number, size_bytes in enumerate(self._side.orders.sizes):
-            self._one_size(size_bytes, is_first=number == 0)
+    def run(self) -> int:
+        """Measure size by size; returns how many were."""
+        sizes, began = self._side.orders.sizes, time.perf_counter()
+        budget = SweepBudget(total_s=self._side.orders.sweep_budget_s, size_s=self._side.orders.size_budget_s)
+        for number, size_bytes in enumerate(sizes):
+            if not budget.has_room(size_bytes):
+                self._side.send("left", size_bytes=size_bytes, time_s=budget.predicted_s(size_bytes))
+                return number
+            self._one_size(size_bytes, budget, began, is_first=number == 0)
+        return len(sizes)
 
-    def _one_size(self, size_bytes: int, *, is_first: bool) -> None:
+    def _one_size(self, size_bytes: int, budget: SweepBudget, began: float, *, is_first: bool) -> None:
         view = self._buffer[: size_bytes // 4]
         self._pattern.fill(view)
-        self._synced(view, size_bytes, 0)
+        checked_s = self._synced(view, size_bytes, 0)
         num_errors, words = self._pattern.check(view)
         view.zero_()  # repeated sums of anything else would end at infinity
-        if is_first:
-            self._synced(view, size_bytes, 1)
-        took_s = self._agree(self._synced(view, size_bytes, 1 + is_first))
-        done = 1 + is_first
-        fits = max(0, int(self._side.orders.size_budget_s / took_s))
+        checked_s, elapsed_s = self._agree(checked_s, time.perf_counter() - began)
+        budget.learn(size_bytes, checked_s, elapsed_s)
+        time_s, iters = checked_s, 1
+        if not budget.is_slow(checked_s):
+            if is_first:
+                self._synced(view, size_bytes, 1)
+            took_s, elapsed_s = self._agree(self._synced(view, size_bytes, 1 + is_first), time.perf_counter() - began)
+            budget.learn(size_bytes, took_s, elapsed_s)
+            time_s, iters = self._timed(view, size_bytes, 1 + is_first, took_s, budget.num_operations(took_s))
+        self._side.send(
+            "point", size_bytes=size_bytes, time_s=time_s, iterations=iters, num_errors=num_errors, text=words
+        )
+
+    def _timed(self, view: Any, size_bytes: int, done: int, took_s: float, fits: int) -> tuple[float, int]:
+        """Warm-ups and timed operations, as many as asked for or as fit; returns seconds of one and their number."""
         warmup = min(self._side.orders.warmup, fits)
         iters = max(1, min(self._side.orders.iters, fits))
         if self._cuda:
             warmup = max(1, warmup, min(math.ceil(_WARM_UP_S / took_s), _MAX_WARM_UPS))
-            time_s = self._timed_on_gpu(view, size_bytes, done, warmup, iters, took_s)
-        else:
-            time_s = self._timed_on_cpu(view, size_bytes, done, warmup, iters)
-        self._side.send(
-            "point", size_bytes=size_bytes, time_s=time_s, iterations=iters, num_errors=num_errors, text=words
-        )
+            return self._timed_on_gpu(view, size_bytes, done, warmup, iters, took_s), iters
+        return self._timed_on_cpu(view, size_bytes, done, warmup, iters), iters
 
     def _all_reduce(self, view: Any) -> None:
         self._dist.all_reduce(view, group=self._group)
@@ -113,11 +129,11 @@ class Sweep:
             event.record()
             _wait(event)
 
-    def _agree(self, took_s: float) -> float:
-        """The slowest rank's time, the same on all ranks; goes over Gloo."""
-        longest = self._torch.tensor([took_s], dtype=self._torch.float64)
+    def _agree(self, *seconds: float) -> tuple[float, ...]:
+        """The greatest of each over all ranks, the same on all of them; goes over Gloo."""
+        longest = self._torch.tensor(seconds, dtype=self._torch.float64)
         self._dist.all_reduce(longest, op=self._dist.ReduceOp.MAX)
-        return max(float(longest.item()), 1e-7)
+        return tuple(max(float(s), 1e-7) for s in longest.tolist())
 
     def _timed_on_cpu(self, view: Any, size_bytes: int, done: int, warmup: int, iters: int) -> float:
         write, all_reduce = self._side.mark, self._all_reduce

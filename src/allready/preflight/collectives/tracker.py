@@ -104,6 +104,7 @@ class StageTracker:
         self._ended: list[float] = []  # of the stages that are over
         self._moved = now  # the last sign of progress of any rank
         self._points: dict[int, dict[int, RankEvent]] = {}
+        self._left: RankEvent | None = None
 
     @property
     def current(self) -> int:
@@ -133,6 +134,21 @@ class StageTracker:
         if all(r.done for r in self.ranks.values()) and self.current == len(self._stages):
             return self._done()
         return self._wrong() or self._failed(now) or self._stopped(now) or self._hung(now)
+
+    def still_s(self, now: float) -> float:
+        """For how long no rank has moved, in a stage in which ranks need each other; 0 elsewhere."""
+        if self.current >= len(self._stages) or self._stages[self.current] in _ON_ITS_OWN:
+            return 0.0
+        return max(0.0, now - max(self._moved, self._began[self.current]))
+
+    def is_together(self, ending: Ending) -> bool:
+        """Whether the run ended in or after a stage in which ranks are connected with each other."""
+        stage = len(self._stages) - 1 if ending.outcome == "done" else ending.stage
+        return self._stages[stage] not in _ON_ITS_OWN
+
+    def break_off(self, why: str) -> Ending:
+        """The present stage will not end in time: something else than its deadline shows it."""
+        return self._ending("hung", self.current, detail=why)
 
     def waiting(self, now: float) -> Waiting | None:
         if self.current >= len(self._stages):
@@ -189,6 +205,13 @@ class StageTracker:
             )
         return tuple(rows)
 
+    def left(self) -> tuple[tuple[int, ...], float | None]:
+        """Sizes that the sweep left out for want of time, and how long one operation of the first would take."""
+        if self._left is None:
+            return (), None
+        first = self._left.size_bytes
+        return tuple(size for size in self._spec.sizes() if size >= first), self._left.time_s
+
     # What happened.
 
     def _take(self, rank: Rank, event: RankEvent, at: float, now: float) -> None:
@@ -202,10 +225,8 @@ class StageTracker:
                     self._finished_by[stage] += 1
                     self._advance(at)
                 self._moved = max(self._moved, at)
-            case "point":
-                self._points.setdefault(event.size_bytes, {})[rank.rank] = event
-                if event.num_errors:
-                    rank.error = rank.error or f"size {event.size_bytes}: {event.text}"
+            case "point" | "left":
+                self._take_size(rank, event)
             case "wrong":
                 rank.is_wrong, rank.error = True, event.text
                 rank.failed_stage = rank.entered
@@ -225,6 +246,15 @@ class StageTracker:
                 rank.done = True
             case _:
                 pass
+
+    def _take_size(self, rank: Rank, event: RankEvent) -> None:
+        """A size of the sweep was measured, or left out."""
+        if event.event == "left":
+            self._left = self._left or event
+            return
+        self._points.setdefault(event.size_bytes, {})[rank.rank] = event
+        if event.num_errors:
+            rank.error = rank.error or f"size {event.size_bytes}: {event.text}"
 
     def _fail(self, rank: Rank, at: float) -> None:
         if rank.failed_at is None:

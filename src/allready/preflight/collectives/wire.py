@@ -4,18 +4,20 @@ import struct
 
 from msgspec import Struct
 
-from allready.model import RankState
+from allready.model import NodeEvidence, NodeStatus, RankState
 
 START = "collectives.start"
 PORT = "collectives.port"
 STILL_HERE = "collectives.still_here"
 EXAMINE = "collectives.examine"
+LOOK = "collectives.look"
+TRAFFIC = "collectives.traffic"
 STOP = "collectives.stop"
 PROGRESS = "collectives.progress"
 EXAMINED = "collectives.examined"
 STOPPED = "collectives.stopped"
 
-KINDS_TO_NODE = frozenset({START, PORT, STILL_HERE, EXAMINE, STOP})
+KINDS_TO_NODE = frozenset({START, PORT, STILL_HERE, EXAMINE, LOOK, STOP})
 STILL_HERE_EVERY_S = 5.0
 HUB_SILENT_S = 60.0
 """A node ends its ranks when node 0 sends nothing for this long."""
@@ -32,6 +34,7 @@ class RankOrders(Struct, frozen=True, kw_only=True):
     iters: int = 1
     warmup: int = 0
     size_budget_s: float = 1.0
+    sweep_budget_s: float = 86_400.0
     backend_timeout_s: float = 1800.0  # for the library's own waits; ours end long before
     rank: int = 0
     local_rank: int = 0
@@ -52,7 +55,7 @@ class StartOrder(RankOrders, frozen=True, kw_only=True):
 
 
 class RunMessage(Struct, frozen=True, kw_only=True):
-    """Hub to node: EXAMINE (`ranks`), PORT (`port`), STOP, STILL_HERE."""
+    """Hub to node: EXAMINE (`ranks`), PORT (`port`), LOOK, STOP, STILL_HERE."""
 
     run: str
     port: int = 0
@@ -62,7 +65,8 @@ class RunMessage(Struct, frozen=True, kw_only=True):
 class RankLine(Struct, frozen=True, kw_only=True):
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
-    event: entered, finished, error, wrong, point, port, done.
+    event: entered, finished, error, wrong, point, left (the sweep's sizes from `size_bytes` on do not fit into its
+    time; one operation would take `time_s`), port, done.
     """
 
     event: str
@@ -121,6 +125,17 @@ class Examined(Struct, frozen=True, kw_only=True):
 
     run: str
     ranks: tuple[RankState, ...]
+
+
+class Traffic(Struct, frozen=True, kw_only=True):
+    """Agent to hub: the connections of its ranks, seen several times, oldest first, and what lies behind them.
+
+    Times are seconds before this was sent, as negative numbers.
+    """
+
+    run: str
+    history: tuple[NodeStatus, ...]
+    evidence: NodeEvidence
 
 
 class Stopped(Struct, frozen=True, kw_only=True):

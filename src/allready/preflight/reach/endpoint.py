@@ -8,6 +8,7 @@ import errno
 import hmac
 import logging
 import socket
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from allready.messaging.sockets import hang_up, socket_address, tcp_socket, udp_overhead_bytes, udp_socket
@@ -35,7 +36,7 @@ class Endpoint:
         self._receivers: list[asyncio.DatagramTransport] = []
         self._sessions: set[asyncio.Task[None]] = set()
         self._retries: set[asyncio.TimerHandle] = set()
-        self._arrived: dict[tuple[int, int], set[int]] = {}
+        self._arrived: dict[tuple[int, int], Counter[int]] = {}
 
     async def open(self, addresses: Sequence[tuple[str, str]]) -> wire.EndpointReport:
         """Listen on every (interface, address); what cannot be opened is left out and reported."""
@@ -58,8 +59,11 @@ class Endpoint:
         return wire.EndpointReport(offers=tuple(offers), busy_ports=tuple(sorted(busy)), why="; ".join(trouble)[:400])
 
     def arrived(self) -> wire.Arrived:
-        arrived = sorted(self._arrived.items())
-        return wire.Arrived(rows=tuple(wire.ArrivedRow(*pair, tuple(sorted(sizes))) for pair, sizes in arrived))
+        bursts, rows = self._opening.burst_bytes, []
+        for (src, offer), sizes in sorted(self._arrived.items()):
+            single = tuple(sorted(size for size in sizes if size not in bursts))
+            rows.append(wire.ArrivedRow(src, offer, single, tuple(sizes[size] for size in bursts)))
+        return wire.Arrived(rows=tuple(rows))
 
     async def close(self) -> None:
         """Close every port and end every session.  Safe to call twice."""
@@ -128,9 +132,10 @@ class Endpoint:
         if len(packet) < wire.DATAGRAM.size:
             return
         token, src, size = wire.DATAGRAM.unpack_from(packet)
-        known = size in self._opening.datagrams_bytes and src < self._opening.num_nodes
+        wanted = (*self._opening.datagrams_bytes, *self._opening.burst_bytes)
+        known = size in wanted and src < self._opening.num_nodes
         if known and len(packet) + overhead_bytes == size and hmac.compare_digest(token, self._token):
-            self._arrived.setdefault((src, offer), set()).add(size)
+            self._arrived.setdefault((src, offer), Counter())[size] += 1
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_BACKLOG):

@@ -108,6 +108,8 @@ def _path(request: wire.ReachRequest, src: int, row: wire.Row, gathered: Gathere
         rtt_s=row.rtt_s,
         throughput_gb_per_s=row.throughput_gb_per_s,
         duration_s=row.duration_s,
+        num_segments=max(0, row.num_sent),
+        num_retransmits=max(0, row.num_retransmits),
     )
 
 
@@ -154,7 +156,7 @@ def _master_paths(request: wire.ReachRequest, gathered: Gathered) -> list[PathPr
 
 def _datagrams(gathered: Gathered, partners: dict[int, set[int]]) -> tuple[DatagramProbe, ...]:
     """One per address and direction, where both the sender and the receiver reported their part."""
-    sizes_of = {(row.src, dst, row.offer): row.sizes for dst, found in gathered.arrived.items() for row in found.rows}
+    arrived = {(row.src, dst, row.offer): row for dst, found in gathered.arrived.items() for row in found.rows}
     probes = []
     for src, result in sorted(gathered.results.items()):
         for row in sorted(result.sent, key=lambda r: (r.dst, r.offer)):
@@ -162,7 +164,8 @@ def _datagrams(gathered: Gathered, partners: dict[int, set[int]]) -> tuple[Datag
             known = row.dst in gathered.arrived and row.dst in partners.get(src, ())
             if offer is None or not known or {src, row.dst} & gathered.lost.keys():
                 continue
-            received = set(sizes_of.get((src, row.dst, row.offer), ())) & set(row.sent)
+            came = arrived.get((src, row.dst, row.offer))
+            received = set(came.sizes if came is not None else ()) & set(row.sent)
             probes.append(
                 DatagramProbe(
                     src=src,
@@ -171,6 +174,15 @@ def _datagrams(gathered: Gathered, partners: dict[int, set[int]]) -> tuple[Datag
                     sent_bytes=tuple(sorted(row.sent)),
                     received_bytes=tuple(sorted(received)),
                     too_big_bytes=tuple(sorted(row.too_big)),
+                    bursts_sent=row.bursts,
+                    bursts_received=_bursts(row, came),
                 )
             )
     return tuple(probes)
+
+
+def _bursts(sent: wire.SentRow, came: wire.ArrivedRow | None) -> tuple[int, ...]:
+    """How many packets of each burst that was sent arrived."""
+    arrived = came.bursts if came is not None else ()
+    padded = (*arrived, *[0] * len(sent.bursts))
+    return tuple(min(num, most) for num, most in zip(padded, sent.bursts, strict=False))

@@ -5,6 +5,7 @@ payload goes path by path where it is measured.
 """
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
@@ -18,6 +19,8 @@ from allready.preflight.reach.path import Path
 NUM_RTT_ECHOES = 5
 NUM_COPIES = 3
 COPY_GAP_S = 0.004
+BURST_GAP_S = 0.001
+BETWEEN_BURSTS_S = 0.3
 MAX_NODES_LARGE_ON_ALL_PORTS = 16
 _TOO_BIG = errno.EMSGSIZE
 _FULL = {errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM}
@@ -35,6 +38,7 @@ class PartnerProbe:
         self._interface = interface
         self._partner = partner
         self._offers = offers
+        self._has_counted = False
         self.sent: list[wire.SentRow] = []
         self._paths = [
             Path(opening, own_rank, partner, i, offer, port)
@@ -69,11 +73,22 @@ class PartnerProbe:
             )
             small, large = self._opening.payloads_bytes[:-1], self._opening.payloads_bytes[-1]
             await _together(self._small(path, small or (large,)) for path in self._paths if path.is_alive())
+            await self._count_losses()  # before the large payload, which takes its time where many packets are lost
             if small:
                 await self._large(large)
         finally:
             for path in self._paths:
                 path.close()
+        await self._count_losses()
+
+    async def _count_losses(self) -> None:
+        """Bursts of datagrams, once, where connections show that packets are lost."""
+        if self._has_counted or not any(path.shows_loss() for path in self._paths):
+            return
+        self._has_counted = True
+        for number, size in enumerate(self._opening.burst_bytes):
+            await asyncio.sleep(BETWEEN_BURSTS_S)  # for queues to run empty, and for other transfers to end
+            await asyncio.gather(*(self._burst(i, offer, number, size) for i, offer in enumerate(self._offers)))
 
     async def _small(self, path: Path, sizes: Sequence[int]) -> None:
         await path.echo(sizes[0], first=True)
@@ -94,10 +109,27 @@ class PartnerProbe:
             for _ in range(NUM_RTT_ECHOES):
                 await path.echo(self._opening.payloads_bytes[0])
             await path.echo(size, measure=True)
-            if not path.is_alive():
+            if not path.is_alive() or path.shows_loss():
                 stuck.add(path.offer_index)  # or very slow: the other ports would only wait for the same
         if self._opening.num_nodes <= MAX_NODES_LARGE_ON_ALL_PORTS:
             await _together(path.echo(size) for path in rest if path.offer_index not in stuck)
+
+    async def _burst(self, index: int, offer: wire.Offer, number: int, size: int) -> None:
+        """Many small packets one by one: what does not arrive of them was lost at random, and not in a full queue."""
+        row = next((r for r in self.sent if r.offer == index), None)
+        if offer.datagram_port is None or row is None or len(row.bursts) != number:
+            return
+        packet = wire.DATAGRAM.pack(self._opening.token.encode("ascii"), self._own_rank, size)
+        packet = packet.ljust(size - udp_overhead_bytes(offer.address), b"\0")
+        num_sent = 0
+        with contextlib.suppress(OSError), udp_socket(offer.address) as sock:
+            target = socket_address(offer.address, offer.datagram_port, self._interface)
+            for _ in range(self._opening.burst_packets):
+                with contextlib.suppress(BlockingIOError):
+                    sock.sendto(packet, target)
+                    num_sent += 1
+                await asyncio.sleep(BURST_GAP_S)
+        self.sent[self.sent.index(row)] = msgspec.structs.replace(row, bursts=(*row.bursts, num_sent))
 
     async def _send_datagrams(self, index: int, offer: wire.Offer) -> None:
         if offer.datagram_port is None:

@@ -10,11 +10,14 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from allready.messaging.sockets import (
+    TcpState,
     hang_up,
     icmp_error,
     socket_address,
     tcp_progress,
     tcp_socket,
+    tcp_state,
+    unacknowledged_bytes,
     unanswered_arp,
     want_errors,
 )
@@ -24,6 +27,14 @@ from allready.preflight.reach.endpoint import receive_exactly
 T = TypeVar("T")
 
 _MAX_WINDOWS = 3  # a payload that moves, but slowly, gets its deadline so many times
+_MEASURE_S = 0.6  # the network is slow where it still carries the measured payload after so long
+_MEASURE_EVERY_S = 0.1
+_MEASURED_BYTES = 2**15  # of it must have arrived to tell a rate
+_MOST_ALONE_BYTES = 2**16  # a packet of full size goes ahead alone of payloads up to this size
+_USUAL_BYTES = 1460
+_MIN_LOST, _LOST_SHARE = 3, 0.01
+_LESS_BYTES = 64
+_LOOK_EVERY_S = 0.002
 _UNREACHABLE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN}
 _ICMP_PROHIBITED = {(3, 9), (3, 10), (3, 13), (1, 1), (1, 5), (1, 6)}  # IPv4 (type 3) and IPv6 (type 1)
 _ICMP_NAMES = {
@@ -64,6 +75,7 @@ class Path:
         self._src_address: str | None = None
         self._started = False
         self._handed_bytes = 0  # to the kernel, in the current step
+        self._last = TcpState()
 
     @property
     def is_data(self) -> bool:
@@ -72,6 +84,15 @@ class Path:
 
     def is_alive(self) -> bool:
         return self._sock is not None
+
+    def shows_loss(self) -> bool:
+        """Whether packets were lost, for whatever reason."""
+        state = self._last
+        if self._sock is not None:
+            with contextlib.suppress(OSError):
+                state = tcp_state(self._sock)
+        lost = state.num_retransmits
+        return self._outcome in {"filtered", "stuck"} or lost >= max(_MIN_LOST, _LOST_SHARE * state.num_sent)
 
     def row(self) -> wire.Row:
         outcome, detail = self._outcome, self._detail
@@ -89,11 +110,15 @@ class Path:
             duration_s=round(self._duration_s, 6),
             src_address=self._src_address,
             detail=detail[:MAX_DETAIL],
+            num_sent=self._last.num_sent,
+            num_retransmits=self._last.num_retransmits,
         )
 
     def close(self) -> None:
         """Hang up.  Safe to call twice."""
         if self._sock is not None:
+            with contextlib.suppress(OSError):
+                self._last = tcp_state(self._sock)
             hang_up(self._sock)
             self._sock = None
 
@@ -152,7 +177,10 @@ class Path:
         start = time.monotonic()
         self._handed_bytes = 0
         try:
-            await self._in_time(self._request(sock, size, first=first), size)
+            await self._in_time(self._request(sock, size, first=first), size, pace=_Pace(sock) if measure else None)
+        except _TooSlow as slow:
+            self._slow(slow.acked, slow.seconds, size)
+            return
         except _Silence as silence:
             after = tcp_progress(sock)
             acked = after[0] - before[0] if before is not None and after is not None else 0
@@ -181,7 +209,13 @@ class Path:
             if rank != self._dst:
                 raise OSError(errno.EPROTO, f"node {rank} answers at this address, not node {self._dst}")
         self._handed_bytes += wire.REQUEST.size + size
-        await loop.sock_sendall(sock, wire.REQUEST.pack(size) + pattern(size))
+        message = wire.REQUEST.pack(size) + pattern(size)
+        alone = _alone_bytes(sock) if len(message) <= _MOST_ALONE_BYTES else 0
+        if 0 < alone < len(message):
+            await loop.sock_sendall(sock, message[:alone])
+            await _acknowledged(sock)
+            message = message[alone:]
+        await loop.sock_sendall(sock, message)
         if wire.REPLY.unpack(await receive_exactly(sock, wire.REPLY.size)) != (wire.RECEIVED, size):
             raise OSError(errno.EPROTO, "the answer to a payload is not what it should be")
 
@@ -196,8 +230,11 @@ class Path:
         if bytes(echo) != pattern(size):
             self._end("error", f"the echo of {size} bytes came back changed")
 
-    async def _in_time(self, step: Coroutine[Any, Any, T], size: int) -> T:
-        """`step` within its deadline, or within a few if bytes keep moving; else _Silence."""
+    async def _in_time(self, step: Coroutine[Any, Any, T], size: int, *, pace: "_Pace | None" = None) -> T:
+        """`step` within its deadline, or within a few if bytes keep moving; else _Silence.
+
+        With `pace` _TooSlow as soon as that tells a rate.
+        """
         sock = self._sock
         assert sock is not None
         window = self._opening.echo_s + size / self._opening.slowest_bytes_per_s
@@ -206,8 +243,12 @@ class Path:
         task = asyncio.ensure_future(step)
         try:
             for _ in range(_MAX_WINDOWS):
-                done, _ = await asyncio.wait({task}, timeout=window)
-                if done:
+                until = time.monotonic() + window
+                while not task.done() and (left_s := until - time.monotonic()) > 0:
+                    await asyncio.wait({task}, timeout=left_s if pace is None else min(left_s, _MEASURE_EVERY_S))
+                    if pace is not None and not task.done():
+                        pace.look()
+                if task.done():
                     return task.result()
                 now = tcp_progress(sock)
                 moving = now is not None and now != before
@@ -256,6 +297,57 @@ def _words(error: OSError) -> str:
     if error.errno is None or error.errno == errno.EPROTO:
         return error.strerror or str(error)
     return os.strerror(error.errno)
+
+
+def _alone_bytes(sock: socket.socket) -> int:
+    """How much makes one packet that is longer than usual ones, and a little less than full; 0: none is longer.
+
+    A larger write, and on some kernels also one of exactly full size, leaves as one packet that is cut up later
+    (segmentation offload), and a bridge may pass that on where it drops a single packet for its size.
+    """
+    try:
+        most = tcp_state(sock).segment_bytes - _LESS_BYTES
+    except OSError:
+        return 0
+    return most if most > _USUAL_BYTES else 0
+
+
+async def _acknowledged(sock: socket.socket) -> None:
+    """Until the peer's kernel has everything that was written; what is written meanwhile could join it."""
+    with contextlib.suppress(OSError):
+        while unacknowledged_bytes(sock):  # noqa: ASYNC110 - the kernel tells nobody when it is acknowledged
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+
+class _TooSlow(Exception):  # noqa: N818 - a state: it moves, and its rate is known
+    def __init__(self, acked: int, seconds: float) -> None:
+        super().__init__(acked, seconds)
+        self.acked, self.seconds = acked, seconds
+
+
+class _Pace:
+    """How fast the network carries a payload, told by the kernel: time in which the peer had no room does not count."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._before = self._state()
+        self._began = time.monotonic()
+
+    def look(self) -> None:
+        """Raise _TooSlow when the payload has kept the network busy for long."""
+        before, now = self._before, self._state()
+        if before is None or now is None or before.num_bytes is None or now.num_bytes is None or not now.busy_s:
+            return
+        acked = now.num_bytes[0] - before.num_bytes[0]
+        busy_s = (now.busy_s - before.busy_s) - (now.full_s - before.full_s)
+        if busy_s >= _MEASURE_S and acked >= _MEASURED_BYTES:
+            raise _TooSlow(acked, busy_s)
+
+    def _state(self) -> TcpState | None:
+        try:
+            return tcp_state(self._sock)
+        except OSError:
+            return None
 
 
 _PATTERN = bytes(range(251))  # a prime length: a shifted echo differs

@@ -32,6 +32,9 @@ class Probing(msgspec.Struct, frozen=True, kw_only=True):
     """TCP payloads that must come back whole, growing."""
     datagrams_bytes: tuple[int, ...] = (92, 576, 1280, 1400, 1428, 1450, 1500, 4000, 9000)
     """IP packet sizes that are sent once with fragmentation forbidden, growing."""
+    burst_bytes: tuple[int, ...] = (100, 104)
+    """IP packet sizes of the bursts that show how many packets are lost at random, where TCP shows a loss."""
+    burst_packets: int = 100
     with_nccl: bool = True
     """Whether the job uses NCCL, so that its choice of addresses is tried too, not only Gloo's."""
     port_range: tuple[int, int] | None = None
@@ -76,7 +79,7 @@ class Opening(Probing, frozen=True, kw_only=True):
             raise ValueError("token must be 32 ASCII characters")
         if not all(0 < size <= MAX_PAYLOAD_BYTES for size in self.payloads_bytes) or not self.payloads_bytes:
             raise ValueError("payload size out of range")
-        if not all(DATAGRAM.size + 48 <= size <= 65535 for size in self.datagrams_bytes):
+        if not all(DATAGRAM.size + 48 <= size <= 65535 for size in (*self.datagrams_bytes, *self.burst_bytes)):
             raise ValueError("datagram size out of range")
         if self.max_addresses * (self.num_data_ports + self.num_range_ports) > MAX_LISTENERS:
             raise ValueError("too many listeners")
@@ -127,6 +130,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     duration_s: float = 0.0
     src_address: str | None = None
     detail: str = ""
+    num_sent: int = 0  # segments with data, towards dst
+    num_retransmits: int = 0  # of them
 
 
 class SentRow(msgspec.Struct, frozen=True, array_like=True):
@@ -136,6 +141,7 @@ class SentRow(msgspec.Struct, frozen=True, array_like=True):
     offer: int
     sent: tuple[int, ...]
     too_big: tuple[int, ...] = ()
+    bursts: tuple[int, ...] = ()  # packets sent of each burst
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +157,7 @@ class ArrivedRow(msgspec.Struct, frozen=True, array_like=True):
     src: int
     offer: int  # index into the own offers
     sizes: tuple[int, ...]
+    bursts: tuple[int, ...] = ()  # packets that arrived of each burst
 
 
 class Arrived(msgspec.Struct, frozen=True, kw_only=True):

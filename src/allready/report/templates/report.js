@@ -47,6 +47,13 @@
       });
     });
   });
+  function openTarget() {
+    var target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (var node = target; node; node = node.parentElement) { if (node.tagName === "DETAILS") { node.open = true; } }
+    if (target) { target.scrollIntoView(); }
+  }
+  window.addEventListener("hashchange", openTarget);
+  openTarget();
   var opened = [];
   window.addEventListener("beforeprint", function () {
     each("details:not([open])", function (d) { d.open = true; opened.push(d); });

@@ -72,7 +72,7 @@ def _sizes(stage: model.StageResult | None, points: tuple[model.BenchPoint, ...]
 def _evidence(stage: model.StageResult | None, points: tuple[model.BenchPoint, ...]) -> tuple[model.Evidence, ...]:
     counts = tuple(
         model.Evidence(
-            source="sweep", text=f"{p.size_bytes} bytes: {p.num_errors} wrong in {p.num_iterations} iterations"
+            source="sweep", text=f"{size(p.size_bytes)}: {p.num_errors} wrong in {p.num_iterations} iterations"
         )
         for p in points[:16]
     )

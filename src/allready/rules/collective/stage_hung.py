@@ -1,8 +1,9 @@
 from collections.abc import Iterator
 
 from allready.judging.majority import is_minority
+from allready.judging.rank_traffic import carries_data
 from allready.judging.registry import Layer, Rule
-from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, Severity, World
+from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, Severity, StageResult, World
 from allready.rules.collective._blame import Blame, Kind, blame_first_run, hit_of
 
 
@@ -36,8 +37,8 @@ def stage_hung(collectives: Collectives, world: World) -> Iterator[Hit]:
     When the machine is so loaded that the deadline was too short: look at the CPU time of the ranks in the evidence.
     """
     found = blame_first_run(collectives, Kind.HUNG)
-    if found is None:
-        return
+    if found is None or (found.run.traffic is not None and carries_data(found.run.traffic)):
+        return  # slow, and not hung: COL014
     nodes = {world.node_of(r) for r in found.run.ranks} - {None}
     between_nodes = len(nodes) > 1
     on_gpus = found.run.backend == "nccl" and not between_nodes
@@ -50,10 +51,16 @@ def stage_hung(collectives: Collectives, world: World) -> Iterator[Hit]:
         confidence=Confidence.LIKELY if between_nodes else Confidence.POSSIBLE,
         culprits=_cut_off(found, world) if in_store else Culprits(),
         num_ranks=len(found.run.ranks),
-        how=stated[0][:300] if stated else f"{found.stage.outcome}, {found.stage.deadline_s:.0f} s",
+        how=stated[0][:300] if stated else _how_long(found.stage),
         backend=found.run.backend,
         num_nodes=max(1, len(nodes)),
     )
+
+
+def _how_long(stage: StageResult) -> str:
+    """`hung, 20 s`: for how long nothing moved, at most until the deadline."""
+    still_s = stage.deadline_s if stage.stuck_s is None else min(stage.stuck_s, stage.deadline_s)
+    return f"{stage.outcome}, {still_s:.0f} s"
 
 
 def _cut_off(found: Blame, world: World) -> Culprits:

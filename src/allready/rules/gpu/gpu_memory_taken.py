@@ -68,8 +68,10 @@ def gpu_memory_taken(
                 model.Evidence(
                     source=f"NVML GPU {index}",
                     node_rank=node,
-                    text=f"used {g.memory_used_bytes} of {g.memory_total_bytes} bytes"
-                    + "".join(f"; pid {p.pid} {p.user} {p.command}: {p.used_bytes} bytes" for p in g.processes[:8]),
+                    text=f"used {size(g.memory_used_bytes)} of {size(g.memory_total_bytes)}"
+                    + "".join(
+                        f"; pid {p.pid} {p.user} {p.command}: {size(p.used_bytes or 0)}" for p in g.processes[:8]
+                    ),
                 )
                 for index, g, _ in bad
             ),

@@ -24,6 +24,25 @@ CUT_SHORT_S = 10.0
             explanation="start the same command with --node-rank {ranks}; if it is running there, its own output tells "
             "why it cannot reach node 0",
             where="node {nodes}",
+            each="by_hand",
+        ),
+        model.RemedyStep(
+            explanation="a {scheduler} script runs on the first node only; start the command on all nodes: put this "
+            "before it",
+            where="job script",
+            command="{start}",
+            each="on_all",
+        ),
+        model.RemedyStep(
+            explanation="{scheduler} starts it there: its output for that task tells whether it ended, or cannot reach "
+            "node 0",
+            where="node {nodes}",
+            each="by_launcher",
+        ),
+        model.RemedyStep(
+            explanation="see whether the pod of this node is scheduled and its image is there",
+            command="kubectl get pods -o wide; kubectl get events --sort-by=.lastTimestamp",
+            each="in_pods",
         ),
         model.RemedyStep(explanation="check whether it is running", where="node {nodes}", command="pgrep -af allready"),
     ),
@@ -68,6 +87,7 @@ def node_absent(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
             "nodes": case.world.labels(silent),
             "ranks": model.ranges(silent),
             "waited_s": f"{roll.waited_s:.1f}",
+            **_ways_to_start(case.facts(model.LaunchFacts).get(0), roll.num_nodes),
             "present": len(roll.present),
             "num_nodes": roll.num_nodes,
         },
@@ -78,6 +98,25 @@ def node_absent(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
             for c in [c for c in roll.claims if c.refused is None][:MAX_EVIDENCE]
         ),
     )
+
+
+_ON_ALL = {"slurm": "srun --nodes={num_nodes} --ntasks-per-node=1", "pbs": "pbsdsh --", "lsf": "blaunch"}
+
+
+def _ways_to_start(launch: model.LaunchFacts | None, num_nodes: int) -> dict[str, list[dict[str, str]]]:
+    """Which step of the remedy fits how node 0 was started; one of the lists has one entry."""
+    scheduler = (launch.scheduler if launch is not None else None) or ""
+    by_flag = launch is not None and launch.sources.get("node_rank", "").startswith("--")
+    step: dict[str, str] = {"scheduler": scheduler}
+    if scheduler in {"slurm", "openmpi", "mpich"} and not by_flag:
+        way = "by_launcher"
+    elif scheduler in _ON_ALL:
+        way, step = "on_all", {**step, "start": _ON_ALL[scheduler].format(num_nodes=num_nodes)}
+    elif scheduler.startswith("kubernetes"):
+        way = "in_pods"
+    else:
+        way = "by_hand"
+    return {name: [step] if name == way else [] for name in ("by_hand", "on_all", "by_launcher", "in_pods")}
 
 
 def _ranks(roll: model.RollCall, world: model.World, nodes: tuple[int, ...]) -> tuple[int, ...]:

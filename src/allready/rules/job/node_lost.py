@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 from allready import model
 from allready.judging.analysis import Analysis
+from allready.judging.rank_traffic import cut_nodes
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, listed
 from allready.rules.job._claims import evidence
@@ -25,7 +26,8 @@ def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     """
     ## What it checks
     Nodes that had joined and whose connection to node 0 ended before the check did. Where the node itself is alive and
-    reports that it lost node 0, the path between the two is named and not the node.
+    reports that it lost node 0, the path between the two is named and not the node; where the connections of the ranks
+    show a broken path to a node that fell silent, that path is named by the findings about links.
     ## Why it matters
     The process has ended, was killed, or its machine is down; the others would wait for it.
     ## Check by hand
@@ -37,7 +39,8 @@ def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     """
     contact = case.facts(model.MasterContactFacts)
     alive = tuple(r for r in roll.lost if (c := contact.get(r)) is not None and c.outcome == "lost")
-    gone = tuple(r for r in roll.lost if r not in alive)
+    cut = case.of(_cut_nodes) & set(roll.lost_silently)  # the broken path itself is named
+    gone = tuple(r for r in roll.lost if r not in alive and r not in cut)
     for nodes, broken in ((gone, False), (alive, True)):
         silent = set(nodes) <= set(roll.lost_silently)
         if nodes:
@@ -48,6 +51,10 @@ def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
                 values={"nodes": case.world.labels(nodes), "why": _why(roll, nodes)},
                 evidence=evidence(c for c in roll.claims if c.node_rank in nodes and c.refused is None),
             )
+
+
+def _cut_nodes(case: Analysis) -> frozenset[int]:
+    return cut_nodes(case.collectives)
 
 
 def _why(roll: model.RollCall, nodes: tuple[int, ...]) -> str:

@@ -1,9 +1,10 @@
 """The hit of a rule about a path between nodes that is broken while the job runs, and its evidence."""
 
+import shlex
 from collections.abc import Iterable
 
 from allready.judging.analysis import Analysis
-from allready.judging.link_ends import Stuck
+from allready.judging.link_ends import Stuck, newest_sockets
 from allready.judging.link_paths import Broken, arrows, broken, names
 from allready.model import Confidence, Culprits, Evidence, Hit, Live, SocketRow, clock_time
 
@@ -35,7 +36,7 @@ def path_hit(
         found: the path; its nodes are the culprits, or where there are none its directions.
         confidence: by default as sure as the path.
         evidence: of the rule, before the sockets and the silence of nodes.
-        values: of the message, besides who, links, for_s, and of the first stuck connection node, peer and address.
+        values: of the message, besides who, links, for_s, interface, and of the first stuck connection node, address.
     """
     nodes = found.nodes or tuple(sorted({n for link in found.links for n in link}))
     first = max(found.stuck, key=lambda s: s.row.backoff, default=None)
@@ -48,12 +49,24 @@ def path_hit(
             "for_s": f"{found.for_s:.1f}",
             "node": node_label(live, first.src if first is not None else nodes[0]),
             "address": first.row.remote if first is not None else "?",
+            "interface": interfaces(live, nodes),
             **values,
         },
         confidence=confidence or (Confidence.CERTAIN if found.is_sure else Confidence.LIKELY),
         evidence=(*evidence, *(_row(live, s) for s in rows), *silence(live)),
         fault_time=clock_time(live.now_s - found.for_s),
     )
+
+
+def interfaces(live: Live, nodes: Iterable[int]) -> str:
+    """The interface over which ranks of the first of these nodes are connected to other nodes; IFNAME if not known."""
+    for node in nodes:
+        rows, answer = newest_sockets(live, node)[0], live.evidence.get(node)
+        known = answer.interfaces if answer is not None else {}
+        names = {known[row.local] for row in rows if row.local in known}
+        if names:
+            return shlex.quote(min(names))
+    return "IFNAME"
 
 
 def node_label(live: Live, node: int) -> str:
@@ -87,6 +100,8 @@ def _row(live: Live, end: Stuck) -> Evidence:
     )
     if row.last_received_s is not None:
         text += f", last data from there {row.last_received_s:.1f} s ago"
+    if row.segment_bytes is not None and row.path_mtu_bytes is not None:
+        text += f", segments of {row.segment_bytes} B, path MTU {row.path_mtu_bytes} B"
     return Evidence(
         source=socket_name(row) + (f", rank {row.rank}" if row.rank is not None else ""),
         text=text + _ARRIVED.get(end.way, ""),

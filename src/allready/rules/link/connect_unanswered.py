@@ -25,6 +25,7 @@ HALF_OPEN = "SYN_RECV"
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     layer=Layer.LINK,
+    reads_checks=True,
     title="Connections between ranks are never answered (SYN lost)",
     message="packets of node {links} are dropped: connections that ranks open (ports {ports}) are never answered, "
     "while the agents of these nodes respond; a firewall drops them",

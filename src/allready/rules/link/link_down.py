@@ -11,6 +11,7 @@ from allready.rules.link._paths import broken_path, path_hit
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     layer=Layer.LINK,
+    reads_checks=True,
     title="A network interface lost its link while the job runs",
     message="{interfaces} lost its link (no carrier): no data has passed between {who} and its peers for {for_s} s",
     remedy=RemedyStep(

@@ -12,6 +12,7 @@ from allready.rules.link._paths import broken_path, path_hit
     severity=Severity.BLOCKER,
     fault_class=FaultClass.START_PATH,
     layer=Layer.LINK,
+    reads_checks=True,
     title="Large packets between nodes are dropped silently (MTU black hole)",
     message="large packets to or from {who} (node {links}) are dropped silently: IP packets of {passed} B are "
     "answered, those of {lost} B are not; the data of the ranks has been unacknowledged for {for_s} s",
@@ -19,7 +20,7 @@ from allready.rules.link._paths import broken_path, path_hit
         RemedyStep(
             explanation="lower the MTU of the interface, as root",
             where="{who}",
-            command="ip link set dev IFNAME mtu {passed}",
+            command="ip link set dev {interface} mtu {passed}",
         ),
         RemedyStep(
             explanation="or let TCP probe for the size",

@@ -11,6 +11,7 @@ from allready.rules.link._paths import broken_path, path_hit
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     layer=Layer.LINK,
+    reads_checks=True,
     title="Packets get lost in one direction between two nodes",
     message="packets of node {links} are lost in that direction only: data between {who} has been unacknowledged for "
     "{for_s} s",

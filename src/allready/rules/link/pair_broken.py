@@ -11,6 +11,7 @@ from allready.rules.link._paths import broken_path, path_hit
     severity=Severity.BLOCKER,
     fault_class=FaultClass.NET_BROKEN,
     layer=Layer.LINK,
+    reads_checks=True,
     title="The path between two nodes is broken, while both reach others",
     message="the path between {who} is broken (node {links}): nothing has been answered for {for_s} s"
     "[[; data in segments of {segment} B is unacknowledged]]",

@@ -3,7 +3,18 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
-from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, NameFacts, PerNode, RemedyStep, Severity
+from allready.model import (
+    Culprits,
+    FaultClass,
+    Hit,
+    HostFacts,
+    LaunchFacts,
+    MasterContactFacts,
+    NameFacts,
+    PerNode,
+    RemedyStep,
+    Severity,
+)
 
 
 @Rule(
@@ -21,6 +32,18 @@ from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, NameFa
             explanation="or add the name to the hosts file",
             where="node {nodes}",
             command="echo 'ADDRESS {master}' | sudo tee -a /etc/hosts",
+            each="on_hosts",
+        ),
+        RemedyStep(
+            explanation="a pod's name comes from a headless Service (clusterIP: None) that selects it, with the pod's "
+            "subdomain as its name; with publishNotReadyAddresses: true the name is there before the pod is ready",
+            command="kubectl get service,endpoints,pods -o wide",
+            each="in_pods",
+        ),
+        RemedyStep(
+            explanation="let the Service publish pods that are not ready",
+            command='kubectl patch service SERVICE -p \'{{"spec":{{"publishNotReadyAddresses":true}}}}\'',
+            each="in_pods",
         ),
     ),
 )
@@ -50,6 +73,22 @@ def master_unresolved(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit
     for (master, error), nodes in bad.items():
         yield Hit(
             culprits=Culprits(nodes=tuple(nodes)),
-            values={"nodes": case.world.labels(nodes), "master": master, "error": error},
+            values={
+                "nodes": case.world.labels(nodes),
+                "master": master,
+                "error": error,
+                **_where_names_come_from(case, nodes),
+            },
             evidence=seen("getaddrinfo", dict.fromkeys(nodes, f"{master}: {error}")),
         )
+
+
+def _where_names_come_from(case: Analysis, nodes: list[int]) -> dict[str, list[dict[str, str]]]:
+    """Which steps of the remedy fit: in a pod the hosts file is not the place."""
+    hosts, launch = case.facts(HostFacts), case.facts(LaunchFacts)
+    in_pods = any(
+        (node in hosts and hosts[node].container == "kubernetes")
+        or (node in launch and (launch[node].scheduler or "").startswith("kubernetes"))
+        for node in nodes
+    )
+    return {"on_hosts": [] if in_pods else [{}], "in_pods": [{}] if in_pods else []}

@@ -15,6 +15,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.firewall import MAX_PEERS, opening
 from allready.judging.values import MAX_EVIDENCE, commands, listed
 from allready.rules.net._interfaces import holder, parse_interface
+from allready.rules.net._losses import silent_by_chance
 
 Link = tuple[int, int]
 Hop = tuple[int, int, int]
@@ -66,10 +67,13 @@ def judge_paths(case: Analysis) -> Paths:
     if reach is None:
         return found
     lost = set(roll.lost) if roll else set()
+    unreliable = case.of(silent_by_chance)
     planes = _planes(reach)
     for path in reach.paths:
         if path.outcome in {"not_run", "error"} or path.src == path.dst or lost & {path.src, path.dst}:
             continue
+        if path.outcome in {"filtered", "stuck"} and unreliable & {path.src, path.dst}:
+            continue  # proves nothing where packets are lost at random
         plane = planes.get((path.dst, path.address))
         if plane is not None:
             side = found.data if path.kind == "data" else found.others

@@ -6,6 +6,8 @@ from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import size
 from allready.model import Confidence, FaultClass, Hit, PathProbe, Reachability, RemedyStep, Severity
+from allready.rules.net._losses import losing_links
+from allready.rules.net._pace import slow_transfers
 from allready.rules.net._packet_size import find_hole, passed_bytes, stuck_path
 from allready.rules.net._paths import IPERF, Hop, back, common_node, judge_paths, links_of, path_evidence, path_hit
 
@@ -46,6 +48,8 @@ def path_stalls(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     When the link is known to be slow and the job tolerates it.
     """
     judged = case.of(judge_paths)
+    compared = case.of(slow_transfers)
+    told = {*(compared.links if compared is not None else ()), *case.of(losing_links)}  # NET017 and NET019 say why
     stalled: dict[Hop, PathProbe] = {}
     slow: dict[Hop, PathProbe] = {}
     for hop, paths in judged.data.items():
@@ -53,7 +57,7 @@ def path_stalls(reach: Reachability, case: Analysis) -> Iterator[Hit]:
         if path is not None:
             if find_hole(case, hop) is None:
                 stalled[hop] = path
-        elif (barely := _moves_barely(paths)) is not None:
+        elif hop[:2] not in told and (barely := _moves_barely(paths)) is not None:
             slow[hop] = barely
     bad = {*stalled, *slow}
     fine = links_of(h for h in judged.fine if h not in bad and back(h) not in bad)

@@ -1,19 +1,12 @@
-from collections.abc import Iterator, Mapping
-from statistics import median
+from collections.abc import Callable, Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.majority import is_minority
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import MAX_EVIDENCE
+from allready.judging.values import MAX_EVIDENCE, rate
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RemedyStep, Severity
-from allready.rules.net._paths import IPERF, MAX_LINKS, Link, arrows, judge_paths
-
-MIN_NODES = 3
-MIN_LINKS = 6
-RATIO = 4.0
-EXCESS_S = 0.005  # below that a difference may be the scheduler of a busy machine
-PROBE_BYTES = 2**20
-MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
+from allready.rules.net._losses import losing_links
+from allready.rules.net._pace import PROBE_BYTES, Slow, bandwidths, interface_of, slow_round_trips, slow_transfers
+from allready.rules.net._paths import IPERF, MAX_LINKS, arrows, judge_paths
 
 
 @Rule(
@@ -22,21 +15,27 @@ MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.READINESS,
     title="Some paths are far slower than the others",
-    message="TCP {what} on {num_links} directions ({links}) is far worse than elsewhere: {worst}, the median is "
-    "{median}",
+    message="{who} is far slower than the others: TCP {what} {worst}, elsewhere {median} at the median ({num_links} "
+    "directions: {links})",
     remedy=(
         *IPERF,
         RemedyStep(
-            explanation="then check speed and errors of the interface", where="both nodes", command="ip -s link"
+            explanation="then check negotiated speed, rate limits, errors and other traffic of the interface, and its "
+            "switch port",
+            where="node {where}",
+            command="ethtool {interface} | grep Speed; tc -s qdisc show dev {interface}; "
+            "ip -s link show dev {interface}",
         ),
     ),
 )
 def slow_path(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Throughput (of 1 MiB) and round trip (of 64 B) of every pair, against the median of all. A node is named when even
-    its best path is four times worse than the median of the nodes' best; a pair, when it is so in both directions. The
-    difference must also be 5 ms or more. With fewer than three nodes nothing is reported.
+    Throughput (of 1 MiB, or of the part of it that a slow path carries in half a second) and round trip (of 64 B) of
+    every pair, against the median of all. A node is named when even its best path is four times worse than the median
+    of the nodes' best, in both directions or in one; a pair, when it is so in both directions. The difference must also
+    be 5 ms or more. It is an error where all of the node's paths are eight times slower and 1 MiB takes 50 ms longer.
+    With fewer than three nodes nothing is reported.
     ## Why it matters
     A collective runs at the pace of its slowest link: one pair at a tenth of the speed slows the whole job to a tenth.
     ## Check by hand
@@ -45,70 +44,51 @@ def slow_path(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     When the nodes are far apart by design (two sites), or another job used the link at that moment: this is a quick
     probe of one megabyte, not a measurement.
     """
+    transfers, losing = case.of(slow_transfers), case.of(losing_links)
+    if transfers is not None and not all(link in losing or link[::-1] in losing for link in transfers.links):
+        severity = Severity.ERROR if transfers.is_clear else None
+        yield _hit(case, transfers, "1 MiB", lambda s: rate(PROBE_BYTES / s / 1e9), severity)
+    trips = case.of(slow_round_trips)
+    if trips is not None:
+        yield _hit(case, trips, "RTT", lambda s: f"{s * 1e3:.2f} ms", None)
+
+
+def _hit(case: Analysis, slow: Slow, what: str, show: Callable[[float], str], severity: Severity | None) -> Hit:
     judged = case.of(judge_paths)
-    transfer: dict[Link, float] = {}
-    rtt: dict[Link, float] = {}
-    for (src, dst, _), paths in judged.data.items():
-        for p in paths:
-            if p.throughput_gb_per_s is not None:
-                seconds = PROBE_BYTES / (max(p.throughput_gb_per_s, MIN_GB_PER_S) * 1e9)
-                transfer[src, dst] = min(seconds, transfer.get((src, dst), seconds))
-            if p.rtt_s is not None:
-                rtt[src, dst] = min(p.rtt_s, rtt.get((src, dst), p.rtt_s))
-    for what, times, unit in (("1 MiB", transfer, "GB/s"), ("RTT", rtt, "ms")):
-        if len(times) < MIN_LINKS or len({n for link in times for n in link}) < MIN_NODES:
-            continue
-        nodes, links, usual = _slow(times)
-        if not links:
-            continue
-        worst = sorted(links, key=lambda link: -times[link])
-        sender, receiver = worst[0]
-        yield Hit(
-            confidence=Confidence.LIKELY if nodes else Confidence.POSSIBLE,
-            culprits=Culprits(nodes=nodes, links=links[:MAX_LINKS]),
-            values={
-                "what": what,
-                "num_links": len(links),
-                "links": arrows(links, case.world),
-                "worst": _show(times[sender, receiver], unit),
-                "median": _show(usual, unit),
-                "sender": case.world.label(sender),
-                "receiver": case.world.label(receiver),
-                "address": next((p.address for h, ps in judged.data.items() if h[:2] == worst[0] for p in ps), "?"),
-            },
-            evidence=tuple(
-                Evidence(source=f"TCP probe {a} -> {b}", text=_show(times[a, b], unit), node_rank=a)
-                for a, b in worst[:MAX_EVIDENCE]
+    sender, receiver = slow.worst[0]
+    of_nodes = bandwidths(slow.seconds) if what != "RTT" else {}
+    where = slow.nodes[0] if slow.nodes else sender
+    return Hit(
+        severity=severity,
+        confidence=Confidence.LIKELY if slow.nodes else Confidence.POSSIBLE,
+        culprits=Culprits(nodes=slow.nodes, links=slow.links[:MAX_LINKS]),
+        values={
+            "who": f"node {case.world.labels(slow.nodes)}"
+            if slow.nodes
+            else f"link {arrows([slow.worst[0]], case.world)}",
+            "what": what,
+            "num_links": len(slow.links),
+            "links": arrows(slow.links, case.world),
+            "worst": show(slow.seconds[sender, receiver]),
+            "median": show(slow.usual_s),
+            "sender": case.world.label(sender),
+            "receiver": case.world.label(receiver),
+            "where": case.world.label(where),
+            "interface": interface_of(case, where),
+            "address": next((p.address for h, ps in judged.data.items() if h[:2] == slow.worst[0] for p in ps), "?"),
+        },
+        evidence=(
+            *(
+                Evidence(source=f"TCP probe {a} -> {b}", text=show(slow.seconds[a, b]), node_rank=a)
+                for a, b in slow.worst[: MAX_EVIDENCE // 2]
             ),
-        )
-
-
-def _slow(times: Mapping[Link, float]) -> tuple[tuple[int, ...], tuple[Link, ...], float]:
-    """Slow nodes (all their paths are), slow directions, and the median to compare with; never more than half."""
-    best: dict[int, float] = {}
-    for (a, b), seconds in times.items():
-        for n in (a, b):
-            best[n] = min(seconds, best.get(n, seconds))
-    usual = median(best.values())
-    slow = {n for n, seconds in best.items() if _is_slow(seconds, usual)}
-    if not is_minority(len(slow), len(best)):
-        return (), (), usual
-    rest = {link: seconds for link, seconds in times.items() if not slow.intersection(link)}
-    among = median(rest.values()) if rest else usual
-    pairs = {
-        link
-        for link, seconds in rest.items()
-        if _is_slow(seconds, among) and _is_slow(rest.get(link[::-1], 0.0), among)
-    }
-    if not is_minority(len(pairs), len(rest)):
-        pairs = set()
-    touching = {link for link in times if slow.intersection(link)}
-    return tuple(sorted(slow)), tuple(sorted(pairs | touching)), among
-
-
-def _is_slow(seconds: float, usual: float) -> bool:
-    return seconds > RATIO * usual and seconds - usual >= EXCESS_S
-
-
-def _show(seconds: float, unit: str) -> str:
-    return f"{seconds * 1e3:.2f} ms" if unit == "ms" else f"{PROBE_BYTES / seconds / 1e9:.3g} GB/s"
+            *(
+                Evidence(
+                    source="bandwidth of the node's links", text=f"out {rate(out)}, in {rate(inward)}", node_rank=node
+                )
+                for node, (out, inward) in sorted(of_nodes.items(), key=lambda item: min(x or 0.0 for x in item[1]))[
+                    : MAX_EVIDENCE // 2
+                ]
+            ),
+        ),
+    )

@@ -4,7 +4,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.causes import culprits_of, first_causes, hit_of, is_named_by_signature
 from allready.judging.environment_errors import trouble_of
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity
+from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, RunEvidence, Severity
 
 
 @Rule(
@@ -14,9 +14,17 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     layer=Layer.PROCESS_END,
     title="A rank raised an exception",
     message="{who} raised {error}[[ at {site}]]",
-    remedy="fix the error[[ at {site}]]; messages of other ranks (connection closed, time-outs, SIGTERM) follow from "
-    "it. To have it caught and shown first, decorate main() with "
-    "torch.distributed.elastic.multiprocessing.errors.record",
+    remedy=(
+        RemedyStep(
+            explanation="fix the error[[ at {site}]]; messages of other ranks (connection closed, time-outs, SIGTERM) "
+            "follow from it"
+        ),
+        RemedyStep(
+            explanation="to have torchrun catch and show it first, decorate main() with "
+            "torch.distributed.elastic.multiprocessing.errors.record",
+            each="by_torchrun",
+        ),
+    ),
 )
 def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
@@ -39,6 +47,15 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         deaths,
         run,
         culprits=Culprits() if is_open else culprits_of(deaths, run),
-        values={"error": deaths[0].text or "?", "site": deaths[0].site or "?"},
+        values={
+            "error": deaths[0].text or "?",
+            "site": deaths[0].site or "?",
+            "by_torchrun": [{}] if case.live is None and _is_of_torchrun(run) else [],
+        },
         confidence=Confidence.CERTAIN if deaths[0].rank is not None and not is_open else Confidence.LIKELY,
     )
+
+
+def _is_of_torchrun(run: RunEvidence) -> bool:
+    """Whether torchrun's agent started these ranks: its decorator is of no use under another launcher, or in JAX."""
+    return any(event.signature.startswith("elastic.") for event in run.events)

@@ -14,6 +14,8 @@ SURE_LOSS = 0.03
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PACE,
+    reads_checks=True,
+    explains=("COL014",),
     title="Packet loss on the path to or from one node",
     message="{where} loses packets: {loss} of its TCP segments are retransmitted ({num}), {others} on the other paths; "
     "each loss makes all ranks wait",

@@ -16,6 +16,8 @@ FAR_SLOWER = 4.0
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PACE,
+    reads_checks=True,
+    explains=("COL014",),
     title="The network of one node is slower than the others', and all ranks wait for it",
     message="{where} has a slow network: data {paths} is acknowledged at {rate} Mbit/s, elsewhere at {others} Mbit/s, "
     "with a round trip of {rtt} ms; the job waits for it {cost} of the time",

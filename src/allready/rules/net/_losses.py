@@ -1,0 +1,75 @@
+"""How many TCP segments were lost on their way between two nodes, as the kernels of the senders counted."""
+
+from msgspec import Struct
+
+from allready.judging.analysis import Analysis
+from allready.model import DatagramProbe, PathProbe
+
+MIN_LOST = 4
+MIN_SHARE = 0.02
+UNRELIABLE = 0.08
+"""Two first packets in a row, or their answers, are lost in 2 of 100 connections or more."""
+MIN_SEGMENTS = 100
+"""Fewer say nothing of a path that shows no loss."""
+
+
+class Sent(Struct):
+    """What is known of packets in one direction: TCP segments as the sender's kernel counts, and bursts of datagrams.
+
+    TCP also loses packets in the full queue before a slow link; bursts are too small for that.
+    """
+
+    num_segments: int = 0
+    num_resent: int = 0
+    num_packets: int = 0
+    num_lost: int = 0
+    is_random: bool = False
+    best_gb_per_s: float | None = None
+
+    @property
+    def share(self) -> float:
+        """Of the packets of the bursts, how many did not arrive."""
+        return self.num_lost / self.num_packets if self.num_packets else 0.0
+
+    def add_path(self, path: PathProbe) -> None:
+        """Count one connection."""
+        self.num_segments += path.num_segments
+        self.num_resent += path.num_retransmits
+        self.best_gb_per_s = max(filter(None, (self.best_gb_per_s, path.throughput_gb_per_s)), default=None)
+
+    def add_bursts(self, probe: DatagramProbe) -> None:
+        """Count bursts.  Where nothing at all arrived, datagrams are filtered, which shows nothing."""
+        pairs = list(zip(probe.bursts_sent, probe.bursts_received, strict=False))
+        if not any(came for _, came in pairs):
+            return
+        self.num_packets += sum(sent for sent, _ in pairs)
+        self.num_lost += sum(sent - came for sent, came in pairs)
+        # Another transfer may fill a queue for a moment, but not during all bursts.
+        self.is_random = all(came < sent for sent, came in pairs)
+
+
+def judge_sent(case: Analysis) -> dict[tuple[int, int], Sent]:
+    """(from node, to node) -> what is known, all paths together."""
+    found: dict[tuple[int, int], Sent] = {}
+    if case.reach is None:
+        return found
+    lost = set(case.roll.lost) if case.roll is not None else set()
+    for path in case.reach.paths:
+        if path.kind == "data" and path.num_segments and not lost & {path.src, path.dst}:
+            found.setdefault((path.src, path.dst), Sent()).add_path(path)
+    for probe in case.reach.datagrams:
+        if probe.bursts_sent and not lost & {probe.src, probe.dst}:
+            found.setdefault((probe.src, probe.dst), Sent()).add_bursts(probe)
+    return found
+
+
+def losing_links(case: Analysis) -> dict[tuple[int, int], Sent]:
+    """Directions that lose packets at random, which no healthy network does."""
+    return {
+        n: s for n, s in case.of(judge_sent).items() if s.is_random and s.num_lost >= MIN_LOST and s.share >= MIN_SHARE
+    }
+
+
+def silent_by_chance(case: Analysis) -> frozenset[int]:
+    """Nodes with paths that lose so many packets that single connections to and from them may fail for that alone."""
+    return frozenset(n for link, s in case.of(losing_links).items() if s.share >= UNRELIABLE for n in link)

@@ -1,0 +1,122 @@
+"""Which nodes' paths are far slower than the others, by the payloads and round trips of the probes."""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from statistics import median
+
+from msgspec import Struct
+
+from allready.judging.analysis import Analysis
+from allready.judging.majority import is_minority
+from allready.rules.net._paths import Link, judge_paths
+
+MIN_NODES = 3
+MIN_LINKS = 6
+RATIO = 4.0
+EXCESS_S = 0.005  # below that a difference may be the scheduler of a busy machine
+CLEAR_RATIO = 8.0
+CLEAR_EXCESS_S = 0.05
+PROBE_BYTES = 2**20
+WAITING_GB_PER_S = 0.0125
+MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
+
+
+class Slow(Struct, frozen=True, kw_only=True):
+    """Paths that take far longer than the others.
+
+    `nodes`: all paths of these do, or all in one direction.  `links`: all slow directions.  `seconds`: of every
+    direction; `usual_s`: what is usual elsewhere.
+    """
+
+    nodes: tuple[int, ...]
+    links: tuple[Link, ...]
+    seconds: dict[Link, float]
+    usual_s: float
+
+    @property
+    def worst(self) -> tuple[Link, ...]:
+        """The slow directions, the slowest first."""
+        return tuple(sorted(self.links, key=lambda link: -self.seconds[link]))
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether even the best of them is slow beyond what a busy machine does."""
+        best = min((self.seconds[link] for link in self.links), default=0.0)
+        return bool(self.nodes) and best > CLEAR_RATIO * self.usual_s and best - self.usual_s >= CLEAR_EXCESS_S
+
+
+def slow_transfers(case: Analysis) -> Slow | None:
+    """By the throughput of the measured payload; None when there is too little to compare, or none is slow."""
+    found: dict[Link, float] = {}
+    for (src, dst, _), paths in case.of(judge_paths).data.items():
+        for p in paths:
+            if p.throughput_gb_per_s is not None:
+                seconds = PROBE_BYTES / (max(p.throughput_gb_per_s, MIN_GB_PER_S) * 1e9)
+                found[src, dst] = min(seconds, found.get((src, dst), seconds))
+    return _slow(found)
+
+
+def slow_round_trips(case: Analysis) -> Slow | None:
+    """By the round trip of the smallest payload; behind a slow link it waits for whatever else is under way."""
+    found: dict[Link, float] = {}
+    for (src, dst, _), paths in case.of(judge_paths).data.items():
+        rates = [p.throughput_gb_per_s for p in paths if p.throughput_gb_per_s is not None]
+        for p in paths if not rates or max(rates) >= WAITING_GB_PER_S else ():
+            if p.rtt_s is not None:
+                found[src, dst] = min(p.rtt_s, found.get((src, dst), p.rtt_s))
+    return _slow(found)
+
+
+def bandwidths(seconds: Mapping[Link, float]) -> dict[int, tuple[float | None, float | None]]:
+    """Node -> the best GB/s of its paths out and in; None where none was measured."""
+    found: dict[int, tuple[float | None, float | None]] = {}
+    for node in sorted({n for link in seconds for n in link}):
+        sides = [min((s for link, s in seconds.items() if link[end] == node), default=None) for end in (0, 1)]
+        out, inward = (None if s is None else PROBE_BYTES / s / 1e9 for s in sides)
+        found[node] = (out, inward)
+    return found
+
+
+def interface_of(case: Analysis, node: int) -> str:
+    """The interface of a node that carries data, quoted for a shell; IFNAME where it is not known."""
+    names = {p.interface for hop, ps in case.of(judge_paths).data.items() for p in ps if hop[1] == node and p.interface}
+    return shlex.quote(min(names)) if names else "IFNAME"
+
+
+def _slow(seconds: dict[Link, float]) -> Slow | None:
+    if len(seconds) < MIN_LINKS or len({n for link in seconds for n in link}) < MIN_NODES:
+        return None
+    nodes, usual = _slow_nodes(seconds, (0, 1))
+    rest = {link: s for link, s in seconds.items() if not set(nodes).intersection(link)}
+    among = median(rest.values()) if rest else usual
+    pairs = {link for link, s in rest.items() if _is_slow(s, among) and _is_slow(rest.get(link[::-1], 0.0), among)}
+    if not is_minority(len(pairs), len(rest)):
+        pairs = set()
+    if nodes or pairs:
+        touching = {link for link in seconds if set(nodes).intersection(link)}
+        return Slow(nodes=nodes, links=tuple(sorted(pairs | touching)), seconds=seconds, usual_s=among)
+    for end in (0, 1):
+        nodes, usual = _slow_nodes(seconds, (end,))
+        links = tuple(sorted(link for link in seconds if link[end] in nodes))
+        found = Slow(nodes=nodes, links=links, seconds=seconds, usual_s=usual)
+        if found.is_clear:  # a busy machine may be slow to read for a while
+            return found
+    return None
+
+
+def _slow_nodes(seconds: Mapping[Link, float], ends: Iterable[int]) -> tuple[tuple[int, ...], float]:
+    """Nodes whose best path is slow against the median of the nodes' best, with that; never more than half of them.
+
+    Only paths on which the node is at one of `ends` count: 0 as the sender, 1 as the receiver.
+    """
+    best: dict[int, float] = {}
+    for link, s in seconds.items():
+        for n in {link[end] for end in ends}:
+            best[n] = min(s, best.get(n, s))
+    usual = median(best.values())
+    slow = {n for n, s in best.items() if _is_slow(s, usual)}
+    return (tuple(sorted(slow)), usual) if is_minority(len(slow), len(best)) else ((), usual)
+
+
+def _is_slow(seconds: float, usual: float) -> bool:
+    return seconds > RATIO * usual and seconds - usual >= EXCESS_S

@@ -1,0 +1,72 @@
+from typing import Any
+
+from allready.judging.engine import judge
+from allready.model import Confidence, FaultClass
+from tests.fleets import check, fleet
+from tests.rules.net.made import SILENT, not_looked_at, reached, stuck
+
+SENT: dict[str, Any] = {"num_segments": 1500}
+RESENT: dict[str, Any] = {"num_segments": 1600, "num_retransmits": 90}
+LOST = {"bursts_sent": (100, 100), "bursts_received": (93, 96)}
+WHOLE = {"bursts_sent": (100, 100), "bursts_received": (100, 100)}
+PAIRS = [(a, b) for a in range(3) for b in range(3) if a != b]
+
+
+def lossy(*links: tuple[int, int], datagrams: dict[str, Any] | None = None, **more: Any) -> Any:
+    """Three nodes; these directions lose packets."""
+    paths = {pair: (RESENT if pair in links else SENT) | more.get("paths", {}).get(pair, {}) for pair in PAIRS}
+    return reached(3, paths=paths, datagrams=dict.fromkeys(links, datagrams or LOST))
+
+
+def test_names_the_node_whose_paths_all_lose_packets() -> None:
+    [hit] = check("NET019", lossy((0, 1), (1, 0), (1, 2), (2, 1))).hits
+    assert (hit.culprits.nodes, hit.confidence) == ((1,), Confidence.CERTAIN)
+    assert (hit.values["num"], hit.values["total"], hit.values["interface"]) == (44, 800, "eth0")
+
+
+def test_names_the_node_that_loses_packets_one_way_only() -> None:
+    for links in ([(0, 1), (2, 1)], [(1, 0), (1, 2)]):
+        [hit] = check("NET019", lossy(*links)).hits
+        assert (hit.culprits.nodes, set(hit.culprits.links)) == ((1,), set(links))
+
+
+def test_names_only_the_path_when_both_nodes_are_fine_elsewhere() -> None:
+    [hit] = check("NET019", lossy((0, 1), (1, 0))).hits
+    assert (hit.culprits.nodes, hit.culprits.links) == ((), ((0, 1), (1, 0)))
+
+
+def test_a_full_queue_before_a_slow_link_is_no_random_loss() -> None:
+    """TCP repeats what the queue dropped; the few small packets that come later all arrive."""
+    assert check("NET019", lossy((0, 1), (1, 0), (1, 2), (2, 1), datagrams=WHOLE)).state == "clear"
+
+
+def test_another_transfer_that_fills_a_queue_during_one_burst_is_no_random_loss() -> None:
+    once = {"bursts_sent": (100, 100), "bursts_received": (60, 100)}
+    assert check("NET019", lossy((0, 1), datagrams=once)).state == "clear"
+
+
+def test_filtered_datagrams_say_nothing() -> None:
+    none = {"bursts_sent": (100, 100), "bursts_received": (0, 0)}
+    assert check("NET019", lossy((0, 1), datagrams=none)).state == "clear"
+
+
+def test_blames_no_node_when_all_lose_packets() -> None:
+    [hit] = check("NET019", lossy(*PAIRS)).hits
+    assert (hit.culprits.nodes, len(hit.culprits.links)) == ((), 6)
+
+
+def test_connections_that_fail_where_packets_are_lost_at_random_prove_no_filter_and_no_black_hole() -> None:
+    heavy = {"bursts_sent": (100, 100), "bursts_received": (70, 68)}
+    links = [(0, 1), (1, 0), (1, 2), (2, 1)]
+    case = lossy(*links, datagrams=heavy, paths={(0, 1): SILENT, (2, 1): stuck(9000, 64, 1400)})
+    findings, _ = judge(case)
+    assert [f.code for f in findings if f.fault_class is FaultClass.START_PATH] == []
+    assert findings[0].code == "NET019"
+
+
+def test_is_clear_when_nothing_is_lost() -> None:
+    assert check("NET019", fleet(4)).state == "clear"
+
+
+def test_is_not_checked_without_probes() -> None:
+    assert check("NET019", not_looked_at()).state == "not_checked"

@@ -1,0 +1,62 @@
+"""What stands in `examples` for schedulers: the shell reads it, and our parser takes every command."""
+
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from allready.cli import check, run
+from allready.cli.parser import Parser
+from tests.cases import cases
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+SCRIPTS = ("slurm/train.sbatch", "slurm/prolog.sh", "pbs/train.pbs", "lsf/train.lsf")
+FILES = (
+    *SCRIPTS, "kubernetes/pytorchjob.yaml", "kubernetes/jobset.yaml", "kubernetes/leaderworkerset.yaml",
+    "skypilot/train.yaml", "aws-batch/job-definition.json",
+)  # fmt: skip
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """The words of every `allready check` and `allready run`, as a shell or a list of words has them."""
+    found = [json.loads(words) for words in re.findall(r"\[\"allready\".*?\]", text)]
+    for line in text.replace("\\\n", " ").splitlines():
+        match = re.search(r"(?:^|[\s/])allready (?:check|run) [^\"&|)#]*(?:\"[^\"]*\"[^\"&|)#]*)*", line)
+        if match and '["allready"' not in line and not line.startswith("#"):
+            for part in line[match.start() :].split("&&"):
+                words = shlex.split(part.split("2>&1")[0].replace(")", ""))
+                found.append(words[next(i for i, word in enumerate(words) if word.endswith("allready")) :])
+    return found
+
+
+@cases("name", FILES)
+def test_every_command_is_one_that_the_parser_takes(name: str) -> None:
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
+    found = commands_in(text)
+    assert found, "no command"
+    for words in found:
+        parser = Parser(prog="allready")
+        {"check": check, "run": run}[words[1]].add_arguments(parser)
+        arguments = parser.parse(words[2:])
+        if words[1] == "run":
+            assert arguments.script == "train.py"
+
+
+@cases("name", SCRIPTS)
+def test_the_shell_reads_every_script(name: str) -> None:
+    done = subprocess.run(["bash", "-n", str(EXAMPLES / name)], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_definition_for_aws_batch_is_json() -> None:
+    definition = json.loads((EXAMPLES / "aws-batch/job-definition.json").read_text())
+    assert definition["nodeProperties"]["numNodes"] == 2
+
+
+@pytest.mark.parametrize("readme", ["README.md"])
+def test_every_file_is_listed(readme: str) -> None:
+    text = (EXAMPLES / readme).read_text(encoding="utf-8")
+    assert [name for name in FILES if name not in text] == []
