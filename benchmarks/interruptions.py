@@ -6,9 +6,11 @@
 Each trial starts a job under `allready run` (on one or two "nodes" of this machine, torch over Gloo, or JAX where it is
 installed), in which a rank sleeps in a step, is stopped, or nothing is wrong, or which is interrupted while it starts.
 At a random moment a signal goes to one agent, to all, or, as a scheduler does it, to agents and ranks; sometimes twice.
-Then:
+SIGUSR1 is the warning of a scheduler: where only agents get it, SIGTERM follows.  SIGKILL is the end of an agent, or
+of all.  In some trials the disk of the report folders is full before (needs the right to mount).  Then:
 
-kept      the verdict that stood before the signal stands in every report, and none blames anybody else
+kept      the verdict that stood before the signal stands in every report (where there was room for one), and none
+          blames anybody else; the node whose agent was killed may be blamed as well
 true      no finding of level error is about what the end itself does: ranks that left, ended by SIGTERM, lost peers
 honest    the status is never healthy, and the exit code in the report is that of the process
 clean     every process has ended within the grace and 10 s, and neither processes nor run folders are left
@@ -36,10 +38,19 @@ from pathlib import Path
 from typing import Any
 
 from allready.live.run_paths import run_dirs
+from allready.proc.process import ProcessId, children_of, identify, is_running
 
 GRACE_S = 3.0
 CLEAN_S = 10.0
 STARTS_S = 90.0
+STARTING_WAIT_S = 8.0
+"""So long the other node waits for one that was ended before it had come."""
+SIGNALS = ("SIGINT", "SIGINT", "SIGTERM", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGKILL")
+ONCE = ("SIGUSR1", "SIGKILL")
+AIMS = ("first", "last", "agents", "all", "ranks first")
+FOLLOWS_S = 2.0
+"""After a warning that only agents got, SIGTERM comes so much later."""
+DISK_KB = 512
 CONSEQUENCES = ("LIV007", "LIV012", "DTH", "GLO", "JOB009", "JOB010", "ELA", "TCH")
 """What an end looks like afterwards: left early, terminated, dead, connection closed, node lost."""
 
@@ -93,6 +104,7 @@ class Trial:
     aim: str
     delay_s: float
     second_s: float | None
+    is_disk_full: bool = False
 
     @classmethod
     def draw(cls, number: int, chance: random.Random, frameworks: Sequence[str]) -> "Trial":
@@ -106,18 +118,20 @@ class Trial:
             nodes=nodes,
             fault=fault,
             culprit=chance.randrange(2),
-            signal=chance.choice(["SIGINT", "SIGTERM"]),
-            aim=chance.choice(["first", "last", "agents", "all", "ranks first"]),
+            signal=(name := chance.choice(SIGNALS)),
+            aim=chance.choice(["first", "last", "agents"] if name == "SIGKILL" else AIMS),
             delay_s=round(chance.uniform(0.0, {"sleep": 10.0, "stop": 6.0, "none": 4.0, "starting": 4.0}[fault]), 2),
-            second_s=round(chance.uniform(0.0, 1.5), 2) if chance.random() < 0.2 else None,
+            second_s=round(chance.uniform(0.0, 1.5), 2) if chance.random() < 0.2 and name not in ONCE else None,
+            is_disk_full=chance.random() < 0.1 and fault != "starting" and name not in ONCE,
         )
 
     def words(self) -> str:
         """One row of the table."""
         again = "" if self.second_s is None else f" twice ({self.second_s} s)"
+        disk = " disk full" if self.is_disk_full else ""
         return (
             f"{self.number:3} {self.framework:5} {self.nodes} nodes {self.fault:8} {self.signal:7} "
-            f"to {self.aim:11} after {self.delay_s:5.2f} s{again}"
+            f"to {self.aim:11} after {self.delay_s:5.2f} s{again}{disk}"
         )
 
 
@@ -139,6 +153,13 @@ class Job:
     def __init__(self, trial: Trial, folder: Path) -> None:
         self.trial, self.folder = trial, folder
         self.mark = folder.name
+        self.reports = folder / "reports"
+        self.reports.mkdir()
+        self.has_disk = trial.is_disk_full and _run(
+            "mount", "-t", "tmpfs", "-o", f"size={DISK_KB}k", "tmpfs", self.reports
+        )
+        self.killed: set[int] = set()
+        self.children: set[ProcessId] = set()
         script = folder / "train.py"
         script.write_text(JAX if trial.framework == "jax" else TORCH)
         per_node = 2 // trial.nodes
@@ -150,7 +171,8 @@ class Job:
                     *(sys.executable, "-m", "allready", "run", "--rdzv-id", self.mark, "--grace", str(GRACE_S)),
                     *("--nnodes", str(trial.nodes), "--node-rank", str(node), "--nproc-per-node", str(per_node)),
                     *("--master-addr", "127.0.0.1", "--master-port", str(port)),
-                    *("--report-dir", str(folder / f"report{node}")),
+                    *("--wait", str(STARTING_WAIT_S if trial.fault == "starting" else STARTS_S)),
+                    *("--report-dir", str(self.reports / f"report{node}")),
                     *(str(script), str(trial.culprit), fault, str(folder)),
                 ],
                 stdin=subprocess.DEVNULL,
@@ -165,7 +187,7 @@ class Job:
     def report(self, node: int) -> dict[str, Any] | None:
         """The report as it is now."""
         with contextlib.suppress(OSError, ValueError):
-            found: dict[str, Any] = json.loads((self.folder / f"report{node}" / "report.json").read_bytes())
+            found: dict[str, Any] = json.loads((self.reports / f"report{node}" / "report.json").read_bytes())
             return found
         return None
 
@@ -175,7 +197,21 @@ class Job:
 
     def send(self) -> None:
         """The signal, to whom the trial says."""
-        number = signal.Signals[self.trial.signal]
+        self.send_one(signal.Signals[self.trial.signal])
+        if self.trial.signal == "SIGUSR1" and self.trial.aim in {"first", "last", "agents"}:
+            time.sleep(FOLLOWS_S)
+            self.send_one(signal.SIGTERM)
+
+    def fill_disk(self) -> None:
+        """Nothing more can be written to the reports' folder."""
+        with contextlib.suppress(OSError), (self.reports / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+
+    def send_one(self, number: int) -> None:
+        """One signal, to whom the trial says."""
+        for agent in self.agents:
+            self.children |= {known for pid in children_of(agent.pid) or [] if (known := identify(pid)) is not None}
         agents = [agent.pid for agent in self.agents if agent.poll() is None]
         chosen = {
             "first": agents[:1],
@@ -187,6 +223,7 @@ class Job:
         for pid in chosen:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+            self.killed |= {n for n, agent in enumerate(self.agents) if agent.pid == pid and number == signal.SIGKILL}
 
     def is_over(self) -> bool:
         """Whether every agent has ended."""
@@ -194,7 +231,7 @@ class Job:
 
     def left(self) -> list[str]:
         """Processes and run folders of this job that are still there."""
-        found = []
+        found = [f"process {pid} (child of an agent)" for pid in self.children if is_running(pid)]
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal() and int(entry.name) != os.getpid():
                 with contextlib.suppress(OSError):
@@ -209,6 +246,12 @@ class Job:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(agent.pid, signal.SIGKILL)
             agent.wait(10)
+        if self.has_disk:
+            _run("umount", "-l", self.reports)
+
+
+def _run(*words: str | Path) -> bool:
+    return subprocess.run(words, capture_output=True, check=False, timeout=10).returncode == 0
 
 
 def run(trial: Trial, folder: Path) -> Outcome:
@@ -223,6 +266,8 @@ def run(trial: Trial, folder: Path) -> Outcome:
         if trial.fault == "stop":
             os.kill(job.ranks()[trial.culprit], signal.SIGSTOP)
         time.sleep(trial.delay_s)
+        if job.has_disk:
+            job.fill_disk()
         before = _verdict(job.report(0))
         began = time.monotonic()
         job.send()
@@ -243,33 +288,44 @@ def run(trial: Trial, folder: Path) -> Outcome:
 
 
 def _judge(job: Job, before: dict[str, Any] | None, outcome: Outcome) -> None:
-    trial = outcome.trial
     outcome.before = _words(before)
     for node, agent in enumerate(job.agents):
         report = job.report(node)
         if report is None:
-            if trial.fault != "starting":
+            if job.trial.fault != "starting" and not job.has_disk:
                 outcome.problems.append(f"node {node}: no report")
             continue
-        verdict = _verdict(report)
-        outcome.after = f"{report['status']} {_words(verdict)}" if node == 0 else outcome.after
-        if report["status"] in {"healthy", "waiting"}:
+        outcome.after = f"{report['status']} {_words(_verdict(report))}" if node == 0 else outcome.after
+        is_old = job.has_disk and report["job"] is None  # there was no room for a newer one
+        if report["status"] in {"healthy", "waiting"} and not is_old:
             outcome.problems.append(f"node {node}: status {report['status']}")
-        if report["job"] is None or report["job"]["exit_code"] != agent.returncode:
+        is_ended = report["job"] is not None and report["job"]["exit_code"] == agent.returncode
+        if not is_ended and not is_old and node not in job.killed:
             outcome.problems.append(f"node {node}: job {report['job']}, exit code {agent.returncode}")
-        for finding in report["findings"]:
-            is_grave = finding["severity"] in {"error", "blocker"}
-            if is_grave and finding["code"].startswith(CONSEQUENCES):
-                outcome.problems.append(f"node {node}: {finding['code']}: {finding['message'][:100]}")
-        if trial.fault in {"sleep", "stop"}:
-            blamed = verdict["culprits"]["ranks"] if verdict is not None else None
-            outcome.is_explained = outcome.is_explained or blamed == [trial.culprit]
-            if verdict is not None and blamed != [trial.culprit]:
-                outcome.problems.append(f"node {node}: blames {_words(verdict)}")
-            if verdict is None and before is not None:
-                outcome.problems.append(f"node {node}: lost {_words(before)}")
-        elif trial.fault == "none" and verdict is not None and report["status"] == "fault":
-            outcome.problems.append(f"node {node}: made up {_words(verdict)}")
+        if agent.returncode == 0:
+            outcome.problems.append(f"node {node}: exit code 0")
+        _judge_blame(job, node, report, before, outcome)
+
+
+def _judge_blame(job: Job, node: int, report: dict[str, Any], before: dict[str, Any] | None, outcome: Outcome) -> None:
+    trial, verdict = job.trial, _verdict(report)
+    is_lost = verdict is not None and bool(job.killed) and set(verdict["culprits"]["nodes"]) <= job.killed
+    is_lost = is_lost and verdict is not None and not verdict["culprits"]["ranks"]
+    for finding in report["findings"]:
+        is_grave = finding["severity"] in {"error", "blocker"} and not (
+            job.killed and set(finding["culprits"]["nodes"]) and set(finding["culprits"]["nodes"]) <= job.killed
+        )
+        if is_grave and finding["code"].startswith(CONSEQUENCES):
+            outcome.problems.append(f"node {node}: {finding['code']}: {finding['message'][:100]}")
+    if trial.fault in {"sleep", "stop"}:
+        blamed = verdict["culprits"]["ranks"] if verdict is not None else None
+        outcome.is_explained = outcome.is_explained or blamed == [trial.culprit]
+        if verdict is not None and blamed != [trial.culprit] and not is_lost:
+            outcome.problems.append(f"node {node}: blames {_words(verdict)}")
+        if verdict is None and before is not None and not job.has_disk:
+            outcome.problems.append(f"node {node}: lost {_words(before)}")
+    elif trial.fault == "none" and verdict is not None and report["status"] == "fault" and not is_lost:
+        outcome.problems.append(f"node {node}: made up {_words(verdict)}")
 
 
 def _verdict(report: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -278,7 +334,10 @@ def _verdict(report: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _words(verdict: dict[str, Any] | None) -> str:
-    return "-" if verdict is None else f"{verdict['code']} rank {verdict['culprits']['ranks']}"
+    if verdict is None:
+        return "-"
+    nodes = f" node {verdict['culprits']['nodes']}" if verdict["culprits"]["nodes"] else ""
+    return f"{verdict['code']} rank {verdict['culprits']['ranks']}{nodes}"
 
 
 def _until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
@@ -296,17 +355,27 @@ def _free_port() -> int:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """By kind of job: how many, how many failed, explained hangs, and the time to the end."""
-    rows = ["kind of job          trials  failed  explained  median s to the end  longest"]
-    for fault in ("sleep", "stop", "none", "starting"):
-        of_kind = [o for o in outcomes if o.trial.fault == fault]
-        if not of_kind:
+    """By kind of job, by signal, and by nodes and framework: how many, how many failed, explained, time to the end."""
+    names = {"sleep": "a rank sleeps", "stop": "a rank is stopped", "none": "healthy", "starting": "starting"}
+    rows = ["                     trials  failed  explained  median s to the end  longest"]
+    kinds: list[tuple[str, Callable[[Outcome], bool]]] = [
+        *((names[fault], lambda o, fault=fault: o.trial.fault == fault) for fault in names),
+        *((name, lambda o, name=name: o.trial.signal == name) for name in dict.fromkeys(SIGNALS)),
+        *((f"to {aim}", lambda o, aim=aim: o.trial.aim == aim) for aim in AIMS),
+        *((f"{n} node{'s'[: n - 1]}, {f}", lambda o, n=n, f=f: (o.trial.nodes, o.trial.framework) == (n, f))
+          for n in (1, 2) for f in ("torch", "jax")),
+        ("disk full", lambda o: o.trial.is_disk_full),
+        ("all", lambda _: True),
+    ]  # fmt: skip
+    for name, is_of in kinds:
+        found = [o for o in outcomes if is_of(o)]
+        if not found:
             continue
-        name = {"sleep": "a rank sleeps", "stop": "a rank is stopped", "none": "healthy", "starting": "starting"}[fault]
-        explained = f"{sum(o.is_explained for o in of_kind):9}" if fault in {"sleep", "stop"} else "        -"
-        times = [o.ended_s for o in of_kind]
+        hung = [o for o in found if o.trial.fault in {"sleep", "stop"}]
+        explained = f"{sum(o.is_explained for o in hung)}/{len(hung)}" if hung else "-"
+        times = [o.ended_s for o in found]
         rows.append(
-            f"{name:20} {len(of_kind):6} {sum(bool(o.problems) for o in of_kind):7} {explained} "
+            f"{name:20} {len(found):6} {sum(bool(o.problems) for o in found):7} {explained:>10} "
             f"{statistics.median(times):20.1f} {max(times):8.1f}"
         )
     return "\n".join(rows)

@@ -104,6 +104,27 @@ def test_an_end_of_another_kind_or_long_before_is_no_part_of_the_shutdown() -> N
     assert CTRL_C.began_s([killed]) == AT_S
 
 
+def test_a_rank_that_is_just_gone_was_reached_before() -> None:
+    """A sample may see a zombie before it is known how it ended."""
+    ranks = (RankStatus(rank=0, process_state=ProcessState.ZOMBIE), RankStatus(rank=1))
+    gone = NodeStatus(node_rank=0, name="gpu0", time_s=AT_S - 0.2, ranks=ranks)
+    assert AT_S - SAME_SHUTDOWN_S < CTRL_C.began_s([gone]) < AT_S - 0.5
+    assert CTRL_C.began_s([replace(gone, ranks=ranks[1:])]) == AT_S
+    assert CTRL_C.began_s([replace(gone, time_s=AT_S - 60.0)]) == AT_S
+
+
+def test_ranks_that_leave_after_a_warning_are_its_effect_for_a_while() -> None:
+    warning = Interruption(signal="SIGUSR1", node=0, time_s=AT_S)
+    end = RankStatus(rank=0, process_state=ProcessState.EXITED, exit_code=0, ended_s=AT_S + 300.0)
+    of = NodeStatus(node_rank=0, name="gpu0", time_s=AT_S, ranks=())
+    assert not warning.has_effect([replace(of, ranks=(RankStatus(rank=0),))])
+    assert warning.has_effect([replace(of, ranks=(end,))])
+    assert not warning.has_effect([replace(of, ranks=(replace(end, exit_code=1),))])
+    assert warning.has_effect([replace(of, ranks=(replace(end, exit_code=1, ended_s=AT_S + 5.0),))])
+    assert not warning.has_effect([replace(of, ranks=(replace(end, ended_s=AT_S - 5.0),))])
+    assert warning.has_effect([node(rank0=("SIGUSR1", AT_S - 0.1))])
+
+
 # The report of the moment before
 
 

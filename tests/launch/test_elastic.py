@@ -284,6 +284,35 @@ def test_virtual_local_ranks_see_one_gpu_each(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be divided")
+def test_numa_binding_is_torchs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch chooses the CPUs and wraps the command; here without GPUs, and by `taskset` in numactl's place."""
+    binding = pytest.importorskip("torch.numa.binding")
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    monkeypatch.setattr(binding, "_get_logical_cpus_to_bind_to", lambda gpu_index, numa_options: {cpus[gpu_index]})
+    program = tmp_path / "numactl"
+    program.write_text('#!/bin/sh\nlist=${1#--physcpubind=}; shift; exec taskset -c "$list" "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    code = "import os\nprint(sorted(os.sched_getaffinity(0)), flush=True)\n"
+    assert has_succeeded(run(tmp_path, code, numa_binding="node"))
+    assert [output(tmp_path, rank) for rank in range(2)] == [f"[{cpu}]\n".encode() for cpu in cpus]
+
+
+def test_numa_binding_that_torch_cannot_do_has_torchs_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    binding = pytest.importorskip("torch.numa.binding")
+
+    def fails(**_: object) -> set[int]:
+        raise RuntimeError("no such GPU")
+
+    monkeypatch.setattr(binding, "_get_validated_logical_cpus_to_bind_to", fails)
+    result = run(tmp_path, "print('never')", numa_binding="node")
+    assert (result.problem_kind, "no such GPU" in result.problem) == ("program", True)
+    monkeypatch.delattr(binding, "_maybe_wrap_command_args_with_numa_binding")
+    result = run(tmp_path, "print('never')", numa_binding="node")
+    assert (result.problem_kind, "cannot do that" in result.problem) == ("program", True)
+
+
 def test_what_record_writes_about_an_exception_is_brought_back(tmp_path: Path) -> None:
     code = """
         from torch.distributed.elastic.multiprocessing.errors import record

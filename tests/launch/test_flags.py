@@ -93,6 +93,10 @@ def test_takes_the_values_that_torch_takes(dest: str) -> None:
             assert word == (",".join(its_value) if isinstance(its_value, list) else str(its_value))
 
 
+def test_letters_of_flags_without_a_value_may_be_joined() -> None:
+    assert parser().parse_args(["-vv", "train.py"]).verbose == 2
+
+
 SCRIPT_TAILS = [
     ["train.py"],
     ["train.py", "a"],
@@ -368,7 +372,10 @@ def test_graces_of_torchrun_and_of_ours() -> None:
         ask("t.py", environ={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "soon"})
 
 
-def test_what_torchelastic_itself_understands_is_passed_on() -> None:
+@pytest.mark.torch
+def test_what_torchelastic_itself_understands_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch.numa.binding")
+    monkeypatch.setattr("allready.launch.flags.which", lambda name: f"/usr/bin/{name}")
     request = ask("--numa-binding=socket", "--virtual-local-rank", "--signals-to-handle=SIGTERM,SIGUSR1", "t.py")
     assert request.torchrun == {
         "numa_binding": "socket",
@@ -379,6 +386,20 @@ def test_what_torchelastic_itself_understands_is_passed_on() -> None:
     assert ask("t.py", environ=variable).torchrun == {"log_line_prefix_template": "[${rank}] "}
     with pytest.raises(UsageError, match="SIGFOO"):
         ask("--signals-to-handle=SIGFOO", "t.py")
+
+
+@cases(("missing", "word"), [("torch", "needs 2.9"), ("numactl", "apt install numactl")])
+def test_numa_binding_is_refused_where_it_cannot_be_had(
+    missing: str, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        if missing == "torch":
+            patch.setattr("allready.launch.flags.find_spec", lambda _name: None)
+        else:
+            pytest.importorskip("torch.numa.binding")
+        patch.setattr("allready.launch.flags.which", lambda _name: None)
+        with pytest.raises(UsageError, match=word):
+            ask("--numa-binding=node", "t.py")
 
 
 def test_what_has_no_meaning_here_is_accepted_and_said_once() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from allready.launch import log_relay, workers
 from allready.launch.log_relay_client import MARK
+from allready.launch.logs import OUT_LOG
 from allready.launch.request import Note
 from allready.launch.workers import Worker, WorkerGroup
 from allready.model import ProcessEnd
@@ -187,10 +189,10 @@ def test_stop_takes_children_with_it_in_whatever_session_they_are(tmp_path: Path
 def test_children_of_a_rank_that_ended_well_are_asked_and_then_killed(tmp_path: Path, group: WorkerGroup) -> None:
     code = """
         import subprocess, sys
-        polite = ("import signal, sys, time\\n"
-                  "signal.signal(signal.SIGTERM, lambda *_: (print('asked', flush=True), sys.exit()))\\n"
-                  "print('ready', flush=True); time.sleep(600)")
-        deaf = "import signal, time; signal.signal(15, 1); print('ready', flush=True); time.sleep(600)"
+        polite = ("import os, signal, sys, time\\n"
+                  "signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b'asked'), sys.exit()))\\n"
+                  "os.write(1, b'ready'); time.sleep(600)")
+        deaf = "import os, signal, time; signal.signal(15, 1); os.write(1, b'ready'); time.sleep(600)"
         for code in (polite, deaf):
             child = subprocess.Popen([sys.executable, '-I', '-S', '-c', code])
             print(child.pid)
@@ -202,6 +204,75 @@ def test_children_of_a_rank_that_ended_well_are_asked_and_then_killed(tmp_path: 
     assert group.stop(grace_s=5.0)[0].is_success
     assert not any(is_alive(pid) for pid in children)
     assert b"asked" in output(tmp_path)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_service_with_its_own_session_outlives_a_job_that_ended_well(tmp_path: Path, code: int) -> None:
+    """As under torchrun.  One of a job that failed does not: another attempt would meet it."""
+    group = WorkerGroup()
+    try:
+        group.start([worker(tmp_path, python(FAMILY.rpartition("time.sleep")[0] + f"sys.exit({code})"))])
+        until(lambda: group.poll())
+        same, away = numbers_in(tmp_path)
+        group.stop(grace_s=5.0)
+    finally:
+        group.close()
+    assert (is_alive(same), is_alive(away)) == (False, code == 0)
+    if code == 0:
+        os.kill(away, signal.SIGKILL)
+        until(lambda: not is_alive(away))
+
+
+PRINTS = """
+    for i in range(100_000):
+        print("x" * 50)
+"""
+
+
+def test_no_line_is_lost_where_the_disk_is_full(tmp_path: Path) -> None:
+    """The agent takes them more slowly than they come: the rank waits, as for a slow terminal."""
+    lines: list[bytes] = []
+    notes: list[Note] = []
+    group = WorkerGroup(on_line=lambda _rank, _stream, line: lines.append(line), on_problem=notes.append)
+    try:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+        try:
+            group.prepare()  # the log relay inherits it
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        group.start([worker(tmp_path, python(PRINTS))])
+        until(lambda: group.poll(), timeout_s=60.0)
+        group.stop(grace_s=5.0)
+        assert group.drain(30.0)
+    finally:
+        group.close()
+    assert len(lines) == 100_000
+    assert set(lines) == {b"x" * 50}
+    assert [note.key for note in notes] == ["workers.log_not_written"]
+
+
+def test_a_disk_that_hangs_does_not_stop_the_ranks(tmp_path: Path) -> None:
+    """Here a FIFO that nobody reads for a while."""
+    notes: list[Note] = []
+    group = WorkerGroup(on_problem=notes.append)
+    made = worker(tmp_path, python(PRINTS))
+    made.log_dir.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(made.log_dir / OUT_LOG)
+    reader = os.open(made.log_dir / OUT_LOG, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        group.start([made])
+        until(lambda: group.poll(), timeout_s=60.0)  # it has printed 5 MB, and ended
+        until(lambda: [note.key for note in notes] == ["workers.log_hangs"])
+        os.set_blocking(reader, True)
+        got = 0
+        while got < 51 * 100_000:
+            got += len(os.read(reader, 1 << 20))
+        group.stop(grace_s=5.0)
+    finally:
+        group.close()
+        os.close(reader)
+    assert got == 51 * 100_000
 
 
 def test_a_program_that_does_not_exist_leaves_nothing_behind(tmp_path: Path, group: WorkerGroup) -> None:

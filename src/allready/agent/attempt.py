@@ -7,6 +7,7 @@ import os
 import signal as signals
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 GATHER_BEFORE_END_S = 2.5
 """After a rank has failed, the others are sampled for at most this long before they are ended."""
+MOVED_S = 1.0
+"""A sample shows what a signal brought about when it is so much newer."""
 STOP_EXTRA_S = 10.0
 """Ending an attempt may take the grace and this long."""
 
@@ -80,6 +83,8 @@ class LocalAttempt:
         )
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
+        self._stopped_s = 0.0
+        self._result = AttemptResult(unmoved=self._unmoved)
         self._done = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=f"allready-attempt-{self.number}", daemon=True)
 
@@ -106,14 +111,31 @@ class LocalAttempt:
         return self._group.flush(timeout_s)
 
     def stop(self, signal: str) -> None:
-        """End the ranks: the signal, the grace, then SIGKILL for whole process groups.  The first call counts."""
-        if self._done.is_set() or self._stop.is_set():
+        """End the ranks: the signal, the grace, then SIGKILL for whole process groups.  A second call sends SIGTERM."""
+        if self._done.is_set():
             return
-        number = signals.Signals.__members__.get(signal, signals.SIGTERM)
-        if number != signals.SIGTERM:  # that one they get in any case
-            self._group.signal(number)
+        if self._stop.is_set():
+            self._group.signal(signals.SIGTERM)
+            return
+        self._result.stop_signal = signals.Signals.__members__.get(signal, signals.SIGTERM)
+        self._stopped_s = time.time()
         self._stop.set()
         self._group.wake()
+
+    def pass_on(self, signal: str) -> None:
+        """Give the ranks a signal that ends nothing; blocks a moment, so call it in a thread."""
+        passed = self._group.pass_on(signals.Signals[signal], time.monotonic())
+        if passed is not None:
+            ranks = ",".join(map(str, passed))
+            key = "run.signal_passed" if passed else "run.signal_unhandled"
+            self._context.say(Note(key=key, values={"signal": signal, "ranks": ranks}))
+
+    def _unmoved(self) -> tuple[int, ...]:
+        """Ranks whose main thread is where it was when the signal came."""
+        status = self._context.state.statuses.get(self._orders.node_rank)
+        if status is None or status.time_s <= self._stopped_s + MOVED_S:
+            return ()
+        return tuple(r.rank for r in status.ranks if r.site_since_s is not None and r.site_since_s < self._stopped_s)
 
     async def wait(self) -> None:
         """Until every rank has ended and was reaped; bounded by the grace."""
@@ -164,6 +186,7 @@ class LocalAttempt:
             stop=self._stop,
             on_started=started,
             before_stop=before_stop,
+            result=self._result,
         )
         return messages.Ended(
             attempt=self.number,
@@ -236,6 +259,8 @@ class LocalAttempt:
             rank_cpus=request.rank_cpus,
             monitor_interval_s=request.monitor_interval_s,
             grace_s=request.grace_s,
+            signals_to_handle=request.torchrun.get("signals_to_handle", planning.SIGNALS_TO_HANDLE),
+            numa_binding=request.torchrun.get("numa_binding", ""),
         )
 
     def _copies(self) -> dict[int, dict[str, Path]]:

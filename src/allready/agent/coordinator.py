@@ -71,6 +71,7 @@ class JobCoordinator:
             self._tries.exclude(name, "--exclude-nodes")
         self._comparison = Comparison(self._roll.facts, started=check.inquiry.started)
         self._enough_since_s: float | None = None
+        self._node: NodeAgent | None = None
         self._question = SchedulerQuestion(os.environ)
         self._table.on_interruption = self._question.ask
         self.can_be_interrupted = False
@@ -79,6 +80,10 @@ class JobCoordinator:
     def interrupt(self, signal: str) -> None:
         self._agent.state.reports.hold()
         self._table.interrupt(signal, 0)
+
+    def pass_on(self, signal: str) -> None:
+        if self._node is not None:
+            self._node.pass_on(signal)
 
     async def run_job(self) -> JobEnd:
         """From the open port to the job's end.  All nodes are notified; everything of this process is closed."""
@@ -105,7 +110,7 @@ class JobCoordinator:
 
     async def _run_ranks(self) -> JobEnd:
         self.can_be_interrupted = True
-        agent = NodeAgent(self._roll.hub.local_node(), self._agent)
+        agent = self._node = NodeAgent(self._roll.hub.local_node(), self._agent)
         local = asyncio.create_task(agent.follow())
         try:
             await self._gather_offers()

@@ -187,6 +187,11 @@ class Job(Struct):
         side.interrupt(name)
         return True
 
+    def pass_on(self, name: str) -> None:
+        """A signal that ends nothing came: the ranks get it."""
+        for side in self.sides[-1:]:
+            side.pass_on(name)
+
     async def _coordinates(self, request: RunRequest) -> bool:
         """Whether this node is node 0: by its rank, or the master's address is its own and no other agent has it."""
         if request.node_rank is not None:
@@ -242,7 +247,8 @@ def _preload_torch() -> None:
         with contextlib.suppress(Exception):
             importlib.import_module("allready.launch.elastic_agent")
 
-    threading.Thread(target=load, name="allready-preload", daemon=True).start()
+    with contextlib.suppress(RuntimeError):  # a limit of processes
+        threading.Thread(target=load, name="allready-preload", daemon=True).start()
 
 
 def is_excluded(request: RunRequest) -> bool:

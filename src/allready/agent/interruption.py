@@ -14,10 +14,16 @@ from allready.judging.report_builder import status_when_interrupted
 from allready.model import NodeStatus, Report, UncheckedKind
 from allready.text.reasons import not_checked, reason
 
-STOP_SIGNALS = frozenset({"SIGINT", "SIGTERM", "SIGHUP"})
+STOP_SIGNALS = frozenset({"SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"})
 SAME_SHUTDOWN_S = 3.0
 """A scheduler signals processes one after the other: ranks that such a signal ended so shortly before our own signal
 were ended by the same shutdown."""
+UNSEEN_S = 1.0
+"""A rank that a sample shows to be gone was there so long before."""
+SAVED_S = 600.0
+"""A rank that a scheduler's warning reached may save for so long before it leaves with exit code 0."""
+FAILED_S = 60.0
+"""The same for one that leaves with another code."""
 
 
 class Interruption(Struct, frozen=True, kw_only=True):
@@ -28,14 +34,31 @@ class Interruption(Struct, frozen=True, kw_only=True):
     time_s: float
 
     def began_s(self, statuses: Iterable[NodeStatus]) -> float:
-        """When the shutdown began: at this signal, or before, where such a signal reached a rank of any node first."""
+        """When the shutdown began: at this signal, or before, where such a signal reached a rank of any node first.
+
+        A rank that is just gone, and of which it is not yet known how it ended, counts as reached: since the sample
+        before.
+        """
         ends = [
-            rank.ended_s - status.clock_offset_s
+            (status.time_s - UNSEEN_S if rank.ended_s is None else rank.ended_s) - status.clock_offset_s
             for status in statuses
             for rank in status.ranks
-            if rank.signal in STOP_SIGNALS and rank.ended_s is not None
+            if rank.signal in STOP_SIGNALS | {self.signal} or (rank.is_gone and rank.ended_s is None)
         ]
         return min([self.time_s, *(end for end in ends if end >= self.time_s - SAME_SHUTDOWN_S)])
+
+    def has_effect(self, statuses: Iterable[NodeStatus]) -> bool:
+        """Whether a rank has left because of a signal that asked it to: killed by it, or soon after it by itself."""
+        for status in statuses:
+            for rank in status.ranks:
+                if rank.ended_s is None:
+                    continue
+                after_s = rank.ended_s - status.clock_offset_s - self.time_s
+                if after_s > -SAME_SHUTDOWN_S and rank.signal == self.signal:
+                    return True
+                if 0 < after_s < (SAVED_S if rank.exit_code == 0 else FAILED_S):
+                    return True
+        return False
 
 
 class ReportHistory:

@@ -77,10 +77,11 @@ class Ended(Struct, frozen=True, kw_only=True):
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """A node asks node 0 for something: to end the job (the name of the signal that it got), to send the statuses of
-    all nodes or no longer to, to gather evidence now."""
+    """A node asks node 0 for something: to end the job (the name of the signal that it got), to know of a signal that
+    was passed on to the ranks, to send the statuses of all nodes or no longer to, to gather evidence now."""
 
     stop: str | None = None
+    warned: str | None = None
     watch: bool | None = None
     gather: bool = False
 

@@ -36,6 +36,8 @@ SAMPLE_SOON_S = 0.2
 GATHER_S = 1.5
 KEEP_S = 3.0
 """Evidence that is being gathered is waited for so long before ranks are ended."""
+NO_ROOM = (RuntimeError,)
+"""Raised where a thread cannot be started, because the limit of processes is reached."""
 OBEY_S = 4.0
 """A signal to this node ends its ranks after so long by itself, where node 0 does not."""
 
@@ -113,6 +115,13 @@ class NodeAgent:
             asyncio.get_running_loop().call_later(OBEY_S, attempt.stop, signal)
         self._is_interrupted = True
         self._context.state.requests.put_nowait(messages.Request(stop=signal))
+
+    def pass_on(self, signal: str) -> None:
+        """A signal that ends nothing goes to the ranks; node 0 is notified, because they may leave because of it."""
+        attempt = self._attempt
+        if attempt is not None:
+            self._spawn(asyncio.to_thread(attempt.pass_on, signal))
+        self._context.state.requests.put_nowait(messages.Request(warned=signal))
 
     async def gather_now(self) -> NodeEvidence | None:
         """A last gathering of everything, for a node that has lost node 0: evidence is kept, and not sent."""
@@ -258,7 +267,7 @@ class Sampler:
             attempt = self._attempt  # another one may have begun when the sample is taken
             try:
                 status = await asyncio.to_thread(self.observer.sample, time.time())
-            except DeadlineExceeded as error:  # this machine has more to do than it can: the next sample may work
+            except (DeadlineExceeded, *NO_ROOM) as error:  # this machine has more to do than it can: the next may work
                 log.debug("no sample of the ranks: %s", error)
                 return
             has_changed = self.observer.changed()
@@ -284,7 +293,7 @@ class Sampler:
             return None
         try:
             evidence = await asyncio.to_thread(gather, self.observer, order, self._flush)
-        except DeadlineExceeded as error:  # node 0 asks again
+        except (DeadlineExceeded, *NO_ROOM) as error:  # node 0 asks again
             log.debug("no evidence for question %d: %s", order.number, error)
             return None
         return replace(evidence, addresses=self._context.addresses, status=replace(evidence.status, attempt=attempt))

@@ -32,7 +32,7 @@ class NodeTable:
     """`offers`: what each node that is here brings; the others are of the present attempt.
 
     `news`: what the monitor has not read yet.  `interruption`: the first signal that a node or node 0 itself got, at
-    which `on_interruption` is called.
+    which `on_interruption` is called.  `warning`: the newest that was passed on to ranks.
     """
 
     def __init__(self, state: AgentState) -> None:
@@ -46,6 +46,7 @@ class NodeTable:
         self.watched: set[int] = set()
         self.is_evidence_wanted = False
         self.interruption: Interruption | None = None
+        self.warning: Interruption | None = None
         self.on_interruption: Callable[[], None] = lambda: None
         self.num_signals = 0
         self.waiting: deque[tuple[str, messages.Waiting]] = deque()  # JAX processes at their nodes' sockets
@@ -131,6 +132,8 @@ class NodeTable:
     def _take_request(self, node: int, request: messages.Request) -> None:
         if request.stop is not None:
             self.interrupt(request.stop[:20], node)
+        if request.warned is not None:
+            self.warning = Interruption(signal=request.warned[:20], node=node, time_s=time.time())
         if request.watch is not None:
             (self.watched.add if request.watch else self.watched.discard)(node)
         self.is_evidence_wanted = self.is_evidence_wanted or request.gather

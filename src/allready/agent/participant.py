@@ -53,6 +53,10 @@ class JobParticipant:
         for agent in self._agents:
             agent.interrupt(signal)
 
+    def pass_on(self, signal: str) -> None:
+        for agent in self._agents:
+            agent.pass_on(signal)
+
     async def run_job(self) -> JobEnd:
         """From the first try to node 0's FINISH, or to this node's own end when node 0 is lost."""
         link = await self._joiner.find_node_0()

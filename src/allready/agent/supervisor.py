@@ -67,6 +67,7 @@ class Supervisor:
         self._hung_s: float | None = None
         self._overview_s = 0.0
         self._is_final = False
+        self._warning: Interruption | None = None
         self._known = known
         self._report: Report | None = None
 
@@ -82,6 +83,8 @@ class Supervisor:
             if self._table.interruption is not None and self._stop is None and not is_over:
                 await self._interrupt(self._table.interruption)
             now = time.monotonic()
+            if not self._is_final:
+                self._heed_warning()
             if not self._is_final:
                 self._feed(now)
                 await self._judge(now)
@@ -104,17 +107,27 @@ class Supervisor:
         ended = self._table.ended.values()
         problem = next((e for e in ended if e.problem), None)
         stop = self._stop
+        stopped_by = _STOPPED_BY.get(stop.cause, "") if stop is not None else ""
+        signal = stop.signal if stop is not None and stop.cause is messages.StopCause.INTERRUPTED else ""
+        if self._warning is not None and self._is_warned and not self._succeeded():
+            stopped_by, signal = "user", self._warning.signal
+            self._report = interrupted(self.report, self._warning)
         return outcome_of(
             (end for node in ended for end in node.ends),
             clock_offsets_s=self._table.clock_offsets_s(),
             lost_nodes=self._lost(),
-            stopped_by=_STOPPED_BY.get(stop.cause, "") if stop is not None else "",
-            stop_signal=stop.signal if stop is not None and stop.cause is messages.StopCause.INTERRUPTED else "",
+            stopped_by=stopped_by,
+            stop_signal=signal,
             problem=problem.problem or "" if problem else "",
             problem_kind=problem.problem_kind if problem else "",
             verdict=self._report.verdict if self._report is not None else None,
             retry_user_errors=self._job.retry_user_errors,
         )
+
+    def _succeeded(self) -> bool:
+        ended = self._table.ended
+        ends = [end for node in ended.values() for end in node.ends]
+        return bool(ends) and all(end.is_success for end in ends) and not self._lost()
 
     @property
     def report(self) -> Report:
@@ -232,6 +245,20 @@ class Supervisor:
 
     # A signal
 
+    def _heed_warning(self) -> None:
+        """Ranks that leave because of a scheduler's warning are no fault: what was known before it stays."""
+        warning = self._table.warning
+        if warning is None or self._warning is not None or not warning.has_effect(self._table.statuses.values()):
+            return
+        self._warning = warning
+        self._report = self._history.before(warning.began_s(self._table.statuses.values())) or self._known()
+        self._is_final = True
+
+    @property
+    def _is_warned(self) -> bool:
+        """Whether ranks left because of a warning, and the job was not stopped by something else."""
+        return self._warning is not None and (self._stop is None or self._stop.cause is messages.StopCause.RANK_FAILED)
+
     async def _interrupt(self, interruption: Interruption) -> None:
         """Freeze the report, tell every node, then end the ranks."""
         report = await self._report_of(interruption)
@@ -243,6 +270,8 @@ class Supervisor:
         now = time.monotonic()
         began_s = interruption.began_s(self._table.statuses.values())
         before = self._history.before(began_s) or self._known()
+        if self._warning is not None:
+            return self.report
         monitor = self._monitor
         if monitor is None or began_s < interruption.time_s:
             return before

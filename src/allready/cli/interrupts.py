@@ -1,13 +1,15 @@
-"""SIGINT, SIGTERM and SIGHUP, from a command's first line to its exit code."""
+"""SIGINT, SIGTERM and SIGHUP, from a command's first line to its exit code; and signals that are passed on."""
 
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ALWAYS = (signal.SIGINT, signal.SIGTERM)
+"""These are taken also where they were ignored before."""
 PATIENCE = 2
 """So many signals are taken as a wish to end well; with one more the process ends at once."""
 
@@ -47,24 +49,39 @@ def noted_signals(
             signal.signal(number, handler)
 
 
+def _drop(_number: int, _frame: FrameType | None) -> None:
+    """There is nobody (yet, or any more) to pass it on to."""
+
+
 class Interrupts:
     """Context manager of the main thread; puts back what was there before.
 
     At first a signal raises KeyboardInterrupt: there is nothing to tidy up yet.  Inside `cancelling` it cancels the
     work.  After that the reports are being written, and it no longer cuts them off.
+
+    `passed`: signals that end nothing; inside `cancelling` they are passed on, before and after they are dropped.
     """
 
-    def __init__(self, *, exit_code: int) -> None:
+    def __init__(self, *, exit_code: int, stops: Sequence[int] = NUMBERS, passed: Sequence[int] = ()) -> None:
         self._exit_code = exit_code  # of the end at once
+        self._stops, self._passed = stops, passed
         self._before: dict[int, Any] = {}
         self.caught: list[str] = []
 
     def __enter__(self) -> Self:
-        for number in NUMBERS:
-            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+        for number in (*self._stops, *self._passed):
+            if number not in _ALWAYS and signal.getsignal(number) == signal.SIG_IGN:
                 continue  # nohup: the user wants it to go on
-            self._before[number] = signal.signal(number, self._raise)
+            self._before[number] = signal.signal(number, self._raise if number in self._stops else _drop)
         return self
+
+    def stop_on(self, numbers: Sequence[int]) -> None:
+        """These signals end the work as well."""
+        self._stops = (*self._stops, *(n for n in numbers if n not in self._stops))
+        self._passed = tuple(n for n in self._passed if n not in numbers)
+        for number in numbers:
+            before = signal.signal(number, self._raise)
+            self._before.setdefault(number, before)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -74,8 +91,10 @@ class Interrupts:
             signal.signal(number, signal.SIG_IGN if _program else handler)
 
     @contextlib.contextmanager
-    def cancelling(self, cancel: Callable[[], object]) -> Iterator[None]:
-        """Inside an event loop: a signal calls `cancel`, as often as it comes."""
+    def cancelling(
+        self, cancel: Callable[[], object], pass_on: Callable[[str], object] = lambda _: None
+    ) -> Iterator[None]:
+        """Inside an event loop: a signal calls `cancel`, as often as it comes; those of `passed` call `pass_on`."""
         import asyncio  # only here: the program must start quickly
 
         loop = asyncio.get_running_loop()
@@ -85,14 +104,17 @@ class Interrupts:
             cancel()
 
         for number in self._before:
-            loop.add_signal_handler(number, stop, number)
+            if number in self._passed:
+                loop.add_signal_handler(number, pass_on, signal.Signals(number).name)
+            else:
+                loop.add_signal_handler(number, stop, number)
         try:
             yield
         finally:
             signal.pthread_sigmask(signal.SIG_BLOCK, self._before)  # the loop puts the defaults back, which would kill
             for number in self._before:
                 loop.remove_signal_handler(number)
-                signal.signal(number, self._note)
+                signal.signal(number, _drop if number in self._passed else self._note)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self._before)
 
     def _raise(self, number: int, _frame: FrameType | None) -> None:

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import secrets
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from allready.cli.interrupts import Interrupts
+from allready.cli.interrupts import NUMBERS, Interrupts
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.options import add_common, configure_logging, count_gpus
 from allready.errors import UsageError
@@ -42,6 +43,7 @@ RARE = frozenset({
     "remote_python", "remote_dir", "pass_env", "run_path", "rdzv_backend",
 })  # fmt: skip
 """Options that only `--help-all` shows, beside those of torchrun that are seldom used."""
+_OWN_FILES, _FILES_PER_RANK = 24, 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the job; the exit code is the job's own, or the contract's when it could not start."""
-    with Interrupts(exit_code=EXIT_UNCHECKED) as interrupts:
+    passed = (signal.SIGUSR1, signal.SIGUSR2)
+    with Interrupts(exit_code=EXIT_UNCHECKED, stops=(*NUMBERS, signal.SIGQUIT), passed=passed) as interrupts:
         return _run(args, interrupts)
 
 
@@ -69,6 +72,8 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     if getattr(args, "hosts", None):
         return _run_on_hosts(args, interrupts)
     request = request_from(args, os.environ, count_gpus=count_gpus)
+    interrupts.stop_on([signal.Signals[name] for name in request.stop_signals])
+    _make_room_for_files(request.nproc_per_node)
     if request.num_tasks > 1 or request.scheduler in BINDING_LAUNCHERS:
         from allready.launch import task_bindings
 
@@ -99,6 +104,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         Path(request.report_dir) if request.report_dir else default_report_dir(request.job_id, request.log_base),
         is_node_0=request.node_rank == 0 or request.max_nodes == 1 or request.is_master is True,
         node_rank=request.node_rank,
+        may_move=not request.report_dir and not request.log_base,
     )
     try:
         folder.open()
@@ -106,7 +112,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         raise UsageError("--report-dir {path}: {reason}", path=folder.path, reason=error.strerror) from error
     show = RunShow(args, request, folder)
     show.begin(request.nproc_per_node)
-    for note in request.notes:
+    for note in (*request.notes, *folder.notes):
         show.say(note)
     try:
         job = Job(
@@ -133,17 +139,39 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         folder.close()
 
 
+def _make_room_for_files(nproc_per_node: int) -> None:
+    """Raise the soft limit of open files where it is too low for an agent of so many ranks.
+
+    Raises:
+        UsageError: the hard limit is too low as well; torch would try to connect for a minute.
+    """
+    import resource
+
+    needed = _OWN_FILES + _FILES_PER_RANK * nproc_per_node
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 3 * needed
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise UsageError(
+            "{limit} open files are allowed (ulimit -n), {needed} are needed for {nproc} ranks",
+            limit=hard,
+            needed=needed,
+            nproc=nproc_per_node,
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+
+
 async def _follow(job: "Job", interrupts: Interrupts, *, end_with_stdin: bool) -> "JobEnd":
     task = asyncio.ensure_future(job.run())
 
     def stop() -> None:
-        name = interrupts.caught[-1] if interrupts.caught else "SIGTERM"
-        if not job.interrupt("SIGTERM" if name == "SIGHUP" else name):
+        if not job.interrupt(interrupts.caught[-1] if interrupts.caught else "SIGTERM"):
             task.cancel()
 
     watch = asyncio.ensure_future(_until_stdin_ends(stop)) if end_with_stdin else None
     try:
-        with interrupts.cancelling(stop):
+        with interrupts.cancelling(stop, job.pass_on):
             return await task
     except asyncio.CancelledError:
         if not interrupts.caught and watch is None:

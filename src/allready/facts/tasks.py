@@ -21,7 +21,11 @@ class Task(Generic[T]):
         self._done = threading.Event()
         self._value: T
         self._error: BaseException | None = None
-        threading.Thread(target=self._run, name=f"allready-{name}", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name=f"allready-{name}", daemon=True).start()
+        except RuntimeError as error:  # a limit of processes: as a call that does not answer
+            self._error = DeadlineExceeded(f"{name}: {error}")
+            self._done.set()
 
     def _run(self) -> None:
         try:
@@ -35,7 +39,7 @@ class Task(Generic[T]):
         """What `call` returned, or the exception that it raised.
 
         Raises:
-            DeadlineExceeded: still running after `timeout_s`; it may be asked for again.
+            DeadlineExceeded: still running after `timeout_s`, it may be asked for again; or there was no thread for it.
         """
         if not self._done.wait(max(0.0, timeout_s)):
             raise DeadlineExceeded(f"no answer within {max(0.0, timeout_s):.1f} s")

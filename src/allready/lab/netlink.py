@@ -127,7 +127,7 @@ def main() -> int:
     try:
         answer = _carry_out(plan)
     except ImportError as error:
-        answer = {"error": f"pyroute2 is missing ({error}); install it with: pip install 'allready[lab]'"}
+        answer = {"error": f"pyroute2 is missing ({error}); install it with: pip install pyroute2"}
     json.dump(answer, sys.stdout)
     return 0 if "error" not in answer else 1
 

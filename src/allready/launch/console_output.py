@@ -55,9 +55,11 @@ class ConsoleOutput:
         """Start the thread, or do nothing if it runs."""
         if self._thread is None:
             self._relay = relay
-            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._thread = threading.Thread(target=self._run, name="allready-logs", daemon=True)
-            self._thread.start()
+            if self._wake < 0:
+                self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            thread = threading.Thread(target=self._run, name="allready-logs", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def add(self, key: int, rank: int, stream: str, path: Path | None) -> None:
         """Read `path` from its present end on; None where there is no file and bytes come by `unsaved` only."""
@@ -125,14 +127,26 @@ class ConsoleOutput:
         """Bytes that are in no file."""
         with self._lock:
             source = self._sources.get(key)
-        if source is not None:
-            self._pass_on(source, source.tail.splitter.feed(data, time.monotonic()))
+        if source is None:
+            return
+        with contextlib.suppress(OSError):
+            while before := source.tail.read():  # what did fit into the file comes first
+                self._num_taken += len(before)
+                self._pass_on(source, source.tail.splitter.feed(before, time.monotonic()))
+        self._num_taken += len(data)
+        self._pass_on(source, source.tail.splitter.feed(data, time.monotonic()))
 
     def lost(self, key: int, number: int) -> None:
         """A file cannot be written any more."""
         with self._lock:
             path = self._paths.get(key, "")
         self.report_lost(path, number)
+
+    def hung(self, key: int) -> None:
+        """Writing a file does not return."""
+        with self._lock:
+            path = self._paths.get(key, "")
+        self._report_once("workers.log_hangs", path=path)
 
     def report_lost(self, path: str, number: int) -> None:
         """Report once for each reason that output is lost."""

@@ -7,6 +7,7 @@ so one agent lives for one attempt.
 
 import contextlib
 import dataclasses
+import importlib
 import socket
 import threading
 import time
@@ -14,7 +15,9 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed.elastic.rendezvous.registry as registry
+from msgspec.structs import replace
 from torch.distributed import TCPStore
 from torch.distributed.elastic.agent.server.api import RunResult, SimpleElasticAgent, WorkerSpec, WorkerState
 from torch.distributed.elastic.events import Event
@@ -23,7 +26,6 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.launcher.api import LaunchConfig
 
 from allready.launch.plan import (
-    SIGNALS_TO_HANDLE,
     AttemptPlan,
     AttemptResult,
     AttemptStopped,
@@ -43,6 +45,7 @@ _POLL_S = 0.02
 _HEALTHY_S = 2.0  # an end is noticed at once: torchelastic need not learn more often that all is well
 _PAUSE_S = 0.005  # torchelastic's own loop sleeps so long between two polls; the rest is waited in the poll itself
 _STORE_SLACK_S = 10.0
+_LEAVE_S = 2.0
 _CONNECT_S = 1.0
 _KNOWS_SIGNALS = "signals_to_handle" in {f.name for f in dataclasses.fields(LaunchConfig)}
 
@@ -98,7 +101,10 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
             self._result.is_stopped = True
             raise AttemptStopped
         environs = [self._environment(worker_group, worker) for worker in worker_group.workers]
-        self._ours.start(workers_of(self._plan, environs))
+        workers = workers_of(self._plan, environs)
+        if self._plan.numa_binding:
+            workers = [replace(w, argv=_bound(w.argv, w.local_rank, self._plan.numa_binding)) for w in workers]
+        self._ours.start(workers)
         pids = self._result.pids = dict(self._ours.pids)
         self._on_started(pids)
         return {rank - self._plan.first_rank: pid for rank, pid in pids.items()}
@@ -130,6 +136,9 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         # torch's own waits five minutes inside one call for a node that may have died.
         with contextlib.suppress(AttemptStopped, TimeoutError, RuntimeError):  # the store's node may be gone before us
             self._await_nodes(self._store, "through", self._plan.exit_barrier_timeout_s, is_needed=False)
+            # The store's node closes it when the others have asked for the last time: torch would print the C++ stack
+            # of a question that is cut off.
+            self._await_nodes(self._store, "left", _LEAVE_S, is_needed=False, of_all=self._plan.node_rank == 0)
 
     def _construct_event(self, state: str, source: Any, *_: Any, **__: Any) -> Any:
         # Nothing reads these events, and torch would resolve this host's name for each of them.
@@ -170,10 +179,13 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
                 return
             self._pause(is_needed=True)
 
-    def _await_nodes(self, store: Any, word: str, timeout_s: float, *, is_needed: bool) -> None:
-        """Until every node has set its key `word`; TimeoutError where some have not, RuntimeError without a store."""
+    def _await_nodes(self, store: Any, word: str, timeout_s: float, *, is_needed: bool, of_all: bool = True) -> None:
+        """Set this node's key `word`, and wait until every node has (`of_all`); TimeoutError where some have not,
+        RuntimeError without a store."""
         keys = [f"allready/{word}/{place}" for place in range(self._plan.num_nodes)]
         store.set(keys[self._plan.node_rank], "1")
+        if not of_all:
+            return
         deadline = time.monotonic() + timeout_s
         missing = keys
         while missing := [key for key in missing if not store.check([key])]:
@@ -209,7 +221,7 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
             "TORCHELASTIC_ERROR_FILE": str(error_file(plan, local_rank)),
         }
         if _KNOWS_SIGNALS:
-            environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = SIGNALS_TO_HANDLE
+            environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = plan.signals_to_handle
         if plan.virtual_local_rank:
             environ |= virtual_local_rank(base, local_rank)
         return environ
@@ -222,6 +234,24 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
             exitcode=end.exit_code if end.exit_code is not None else -signal_number(end.signal),
             error_file=str(error_file(self._plan, local_rank)),
         )
+
+
+def _bound(argv: tuple[str, ...], local_rank: int, mode: str) -> tuple[str, ...]:
+    """The command line that binds a rank to CPUs as torchrun does.
+
+    Raises:
+        ValueError: this torch cannot do it, or not here; has torch's reason.
+    """
+    try:
+        binding: Any = importlib.import_module("torch.numa.binding")
+        wrap = binding._maybe_wrap_command_args_with_numa_binding  # noqa: SLF001 - torchrun's own way
+        options = binding.NumaOptions(affinity_mode=binding.AffinityMode(mode))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"--numa-binding {mode}: torch {torch.__version__} cannot do that ({error})") from error
+    try:
+        return tuple(wrap(argv, gpu_index=local_rank, numa_options=options))
+    except Exception as error:
+        raise ValueError(f"--numa-binding {mode}, local rank {local_rank}: {error}") from error
 
 
 def _rendezvous_of(plan: AttemptPlan) -> Any:

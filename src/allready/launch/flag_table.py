@@ -92,7 +92,7 @@ TORCHRUN = (
        where="node"),
     _t("log-line-prefix-template", "text", "how lines on the terminal begin; ${role_name}, ${local_rank}, ${rank}, "
        "${hostname} are filled in", group="output", metavar="TEXT"),
-    _t("signals-to-handle", "names", "signals forwarded to the ranks", metavar="NAMES"),
+    _t("signals-to-handle", "names", "signals that end the job; the ranks get the same one", metavar="NAMES"),
     _t("shutdown-timeout", "number", "the same as --grace", metavar="S"),
     _t("virtual-local-rank", "switch", "every rank sees its GPU as device 0"),
     _t("numa-binding", "choice", "bind ranks to the CPUs near their GPU", pet=False, metavar="MODE",

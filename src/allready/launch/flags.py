@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from allready.errors import UsageError
@@ -56,7 +58,7 @@ def _abbreviate_only_torchruns(parser: argparse.ArgumentParser) -> None:
     torchruns = {f"--{spelled}" for name in names for spelled in (name, name.replace("-", "_"))}
 
     def only_torchruns(option_string: str) -> list[Any]:
-        return [found for found in find(option_string) if found[1] in torchruns]
+        return [found for found in find(option_string) if found[1] in torchruns or not found[1].startswith("--")]
 
     parser._get_option_tuples = only_torchruns  # type: ignore[method-assign]  # noqa: SLF001
 
@@ -441,7 +443,7 @@ def _of_torchrun(options: OptionSources, environ: Mapping[str, str]) -> dict[str
     """What only the agent can do something with, by torchrun's names."""
     found = {}
     if options.value("numa_binding"):
-        found["numa_binding"] = options.value("numa_binding")
+        found["numa_binding"] = _numa_binding(options)
     if options.value("virtual_local_rank"):
         found["virtual_local_rank"] = "1"
     for dest in ("redirects", "tee"):  # which streams reach the terminal: `allready.launch.logs`
@@ -459,6 +461,26 @@ def _of_torchrun(options: OptionSources, environ: Mapping[str, str]) -> dict[str
             )
         found["signals_to_handle"] = ",".join(names)
     return found
+
+
+def _numa_binding(options: OptionSources) -> str:
+    """torchrun's --numa-binding, where torch and this machine can do it: it is torch's own, by the program numactl."""
+    mode: str = options.value("numa_binding")
+    found = find_spec("torch")
+    has_binding = found is not None and any(
+        Path(folder, "numa", "binding.py").is_file() for folder in found.submodule_search_locations or ()
+    )
+    if not has_binding:
+        raise UsageError(
+            "{where}: the torch that is installed here cannot bind ranks to CPUs (needs 2.9 or newer)",
+            where=options.where("numa_binding"),
+        )
+    if which("numactl") is None:
+        raise UsageError(
+            "{where}: torch does it by the program numactl, which is not installed here (apt install numactl)",
+            where=options.where("numa_binding"),
+        )
+    return mode
 
 
 def _absolute(path: str | None) -> str | None:

@@ -12,23 +12,29 @@ Messages on the socket (SOCK_SEQPACKET), the first byte is its kind:
                                    place, and the folder is removed with everything in it
                      A key [fds]   read the pipe fds[0] into the files fds[1:]; key: 4 bytes
                      G pid / g pid a process group that is (is no longer) the agent's
-                     F number      write everything that is in the pipes now, then answer f number
+                     F number      write or send everything that is in the pipes now, then answer f number
                      B             the agent has ended everything itself: write what there is, and end
     to the agent     w key...      these files have grown
-                     u key data    data that could not be written to the last file of `key`
+                     u key data    data that could not be written to the last file of `key`; where the agent takes it
+                                   more slowly than it comes, the pipes are read no faster, as by a slow terminal
                      e key errno   from now on a file of `key` cannot be written
+                     h key         writing a file of `key` does not return: its file system hangs
+                     s number      this signal came, to this process: whoever sent it signals every process of the job
 """
 
 import _signal  # type: ignore[import-not-found]  # `signal` and `socket` would take longer than everything else here
 import _socket
+import _thread
 import os
 import select
 import sys
 import time
+from _collections import deque  # type: ignore[import-not-found]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any
 
 LAST_REPORT = "if-killed"
 """A file in the agent's folder: a path in its first line, and what shall stand there when the agent was killed."""
@@ -40,6 +46,9 @@ _POLL_EVERY_S = 1.0
 _ENDING_S = 10.0
 _ENVIRON_BYTES = 4 << 20
 _BACKLOG_BYTES = 8 << 20  # of what neither the disk nor the agent takes now
+_QUEUE_BYTES = 64 << 20  # read from the pipes and not yet written: so long a hanging disk does not stop the ranks
+_HUNG_S = 2.0
+_STUCK_S = 10.0  # an agent that takes nothing for so long is not waited for: what is too much is lost, and counted
 
 
 class Stream:
@@ -84,8 +93,8 @@ class Stream:
         self.why[at] = number
         return left, number
 
-    def close(self) -> None:
-        for fd in (self.pipe, *self.files):
+    def close_files(self) -> None:
+        for fd in self.files:
             os.close(fd)
 
 
@@ -98,6 +107,67 @@ def _write_all(file: int, data: bytes) -> tuple[int, int]:
         except OSError as error:
             return len(view), error.errno or 5
     return 0, 0
+
+
+class Writer:
+    """A thread that writes in the order of `put`: a file system may hang for minutes, and nobody waits for it."""
+
+    def __init__(self) -> None:
+        self.queue: deque[tuple[Stream, bytes]] = deque()
+        self.done: deque[tuple[Stream, bytes, int, int]] = deque()
+        self.waiting_bytes = 0
+        self.num_put = self.num_done = 0
+        self.began_s = 0.0
+        self.now: Stream | None = None
+        self.news = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._work = _thread.allocate_lock()
+        self._work.acquire()
+        self._has_thread = False
+
+    def put(self, stream: Stream, data: bytes) -> None:
+        """Have data written, b"": have the files closed.  By the caller's thread where there is no room for another."""
+        self.queue.append((stream, data))
+        self.waiting_bytes += len(data)
+        self.num_put += 1
+        if not self._has_thread:
+            try:
+                _thread.start_new_thread(self._run, ())
+                self._has_thread = True
+            except RuntimeError:
+                self._write_all()
+                return
+        try:
+            self._work.release()
+        except RuntimeError:  # it has been told already
+            return
+
+    def hung_s(self) -> float:
+        """How long the present write takes already."""
+        return time.monotonic() - self.began_s if self.now is not None else 0.0
+
+    def await_all(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while self.num_done < self.num_put and time.monotonic() < deadline:
+            time.sleep(0.002)
+
+    def _run(self) -> None:
+        while True:
+            self._work.acquire()
+            self._write_all()
+
+    def _write_all(self) -> None:
+        while self.queue:
+            stream, data = self.queue.popleft()
+            self.began_s, self.now = time.monotonic(), stream
+            rest = number = 0
+            if data:
+                rest, number = stream.write(data)
+            else:
+                stream.close_files()
+            self.now = None
+            self.done.append((stream, data, rest, number))
+            self.num_done += 1
+            os.eventfd_write(self.news, 1)
 
 
 class LogRelay:
@@ -117,6 +187,12 @@ class LogRelay:
         self.notified_s = 0.0
         self.backlog: list[bytes] = []
         self.waiting_bytes = 0
+        self.taken_s = 0.0
+        self.lost: dict[bytes, int] = {}
+        self.flushes: list[list[Any]] = []  # [to be answered when so many writes are done, number]; -1: read first
+        self.writer = Writer()
+        self.has_hung = False
+        self.poll.register(self.writer.news, select.POLLIN)
         self.agent_fd = -1
         try:
             self.agent_fd = os.pidfd_open(agent)
@@ -128,18 +204,64 @@ class LogRelay:
         """Until the agent sends B or is gone."""
         while True:
             wait_s = _POLL_EVERY_S
+            if self.flushes or self.writer.now is not None:
+                wait_s = _NOTIFY_EVERY_S
             if self.dirty:
                 wait_s = max(0.0, self.notified_s + _NOTIFY_EVERY_S - time.monotonic())
             elif self.backlog:
-                wait_s = _NOTIFY_EVERY_S
+                wait_s = _NOTIFY_EVERY_S / 10
+            if self.is_held():
+                time.sleep(_NOTIFY_EVERY_S / 10)
             for fd, _ in self.poll.poll(wait_s * 1000 + (1 if wait_s else 0)):
                 if fd in self.streams:
                     self.move(self.streams[fd])
+                elif fd == self.writer.news:
+                    self.take_done()
                 elif fd == self.agent_fd or not self.receive():
                     return self.end()
             if self.agent_fd < 0 and os.getppid() != self.agent:
                 return self.end()
             self.notify()
+            self.answer()
+
+    def is_held(self) -> bool:
+        """Whether the agent has too much to take, and takes it, or the disk has."""
+        is_full = self.waiting_bytes >= _BACKLOG_BYTES and time.monotonic() - self.taken_s < _STUCK_S
+        return is_full or self.writer.waiting_bytes >= _QUEUE_BYTES
+
+    def take_done(self) -> None:
+        """What the writer has done since."""
+        try:  # noqa: SIM105 - contextlib is one import more
+            os.eventfd_read(self.writer.news)
+        except BlockingIOError:
+            pass
+        done = self.writer.done
+        while done:
+            stream, data, rest, number = done.popleft()
+            self.writer.waiting_bytes -= len(data)
+            if number:
+                self.send(b"e" + stream.key + str(number).encode())
+            if rest:
+                unsaved = data[len(data) - rest :]
+                for at in range(0, rest, _MESSAGE_BYTES - 8):
+                    self.keep(b"u" + stream.key + unsaved[at : at + _MESSAGE_BYTES - 8])
+            if rest < len(data):
+                self.dirty.add(stream.key)
+
+    def answer(self) -> None:
+        """Answer flushes once everything is written or on its way to the agent, behind it."""
+        for flush in self.flushes:
+            if flush[0] < 0:
+                self.drain()
+                if not self.is_held():
+                    flush[0] = self.writer.num_put
+        while self.flushes and 0 <= self.flushes[0][0] <= self.writer.num_done:
+            self.take_done()
+            self.notify(at_once=True)
+            self.keep(b"f" + self.flushes.pop(0)[1], is_small=True)
+        now = self.writer.now
+        if now is not None and not self.has_hung and self.writer.hung_s() > _HUNG_S:
+            self.has_hung = self.send(b"h" + now.key)
 
     def receive(self) -> bool:
         """One message of the agent's; False when it is gone or has sent B."""
@@ -171,9 +293,8 @@ class LogRelay:
         elif kind == b"g":
             self.groups.discard(int(rest))
         elif kind == b"F":
-            self.drain()
-            self.notify(at_once=True)
-            self.send(b"f" + rest)
+            self.flushes.append([-1, rest])
+            self.answer()
         elif kind == b"B":
             self.groups.clear()
             self.mark = self.scratch = b""
@@ -181,24 +302,18 @@ class LogRelay:
         return bool(data)
 
     def move(self, stream: Stream) -> bool:
-        """One read's worth from the pipe into the files; whether there was any."""
+        """One read's worth from the pipe to the writer; whether there was any."""
+        if self.is_held():
+            return False
         data = stream.read()
         if data is None:
             return False
+        self.writer.put(stream, data)
         if not data:
             self.poll.unregister(stream.pipe)
             del self.streams[stream.pipe]
-            stream.close()
+            os.close(stream.pipe)
             return False
-        rest, number = stream.write(data)
-        if number:
-            self.send(b"e" + stream.key + str(number).encode())
-        if rest:
-            unsaved = data[len(data) - rest :]
-            for at in range(0, rest, _MESSAGE_BYTES - 8):
-                self.keep(b"u" + stream.key + unsaved[at : at + _MESSAGE_BYTES - 8])
-        if rest < len(data):
-            self.dirty.add(stream.key)
         return True
 
     def drain(self) -> None:
@@ -217,23 +332,34 @@ class LogRelay:
             if self.send(b"w" + b"".join(self.dirty)):
                 self.dirty.clear()
 
-    def keep(self, message: bytes) -> None:
-        """Send it now or later, unless too much waits already."""
+    def keep(self, message: bytes, *, is_small: bool = False) -> None:
+        """Send it now or later; where too much waits already, it is lost and counted."""
         if not self.backlog and self.send(message):
+            self.taken_s = time.monotonic()
             return
-        if self.waiting_bytes < _BACKLOG_BYTES:
+        if not self.backlog:
+            self.taken_s = time.monotonic()
+        if is_small:
+            self.backlog.append(message)
+        elif self.waiting_bytes < 2 * _BACKLOG_BYTES:
+            lost = self.lost.pop(message[:5], 0)
+            if lost:
+                message = message[:5] + b"\n[allready: %d bytes are missing here]\n" % lost + message[5:]
             last = self.backlog[-1] if self.backlog else b""
             if last[:5] == message[:5] and len(last) + len(message) < _MESSAGE_BYTES:  # kind and key
                 self.backlog[-1] = last + message[5:]
             else:
                 self.backlog.append(message)
             self.waiting_bytes += len(message)
+        else:
+            self.lost[message[:5]] = self.lost.get(message[:5], 0) + len(message) - 5
 
     def catch_up(self) -> None:
         num_sent = 0
         while num_sent < len(self.backlog) and self.send(self.backlog[num_sent]):
             num_sent += 1
         if num_sent:
+            self.taken_s = time.monotonic()
             del self.backlog[:num_sent]
             self.waiting_bytes = sum(map(len, self.backlog))
 
@@ -247,6 +373,8 @@ class LogRelay:
     def end(self) -> None:
         """End what is left of the agent's processes, write what they left in the pipes."""
         deadline, num_clean = time.monotonic() + _ENDING_S, 0
+        if self.scratch:
+            put_report(self.scratch + b"/" + LAST_REPORT.encode())
         for group in self.groups:
             _kill(os.killpg, group)
         while self.mark and num_clean < 3 and time.monotonic() < deadline:
@@ -257,8 +385,8 @@ class LogRelay:
             self.drain()
             time.sleep(0.02)
         self.drain()
+        self.writer.await_all(_ENDING_S)
         if self.scratch:
-            put_report(self.scratch + b"/" + LAST_REPORT.encode())
             remove(self.scratch)
 
 
@@ -318,6 +446,12 @@ def marked(mark: bytes) -> list[int]:
 
 
 if __name__ == "__main__":
-    for _number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT):
+    for _number in (
+        *(_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGQUIT, _signal.SIGXCPU, _signal.SIGALRM),
+        *(_signal.SIGUSR1, _signal.SIGUSR2),
+    ):
         _signal.signal(_number, _signal.SIG_IGN)  # it ends when the agent does
-    LogRelay(int(sys.argv[1]), int(sys.argv[2])).run()
+    relay = LogRelay(int(sys.argv[1]), int(sys.argv[2]))
+    for _number in (_signal.SIGUSR1, _signal.SIGUSR2):
+        _signal.signal(_number, lambda number, _frame: relay.send(b"s%d" % number))
+    relay.run()

@@ -25,8 +25,8 @@ class LogRelayClient:
     """One log relay and what it was sent, so that another one can take over if it is killed.
 
     `scratch`: a folder of the agent's that the log relay removes when the agent is gone without a goodbye.
-    `on_grown(keys)`, `on_unsaved(key, data)` and `on_lost(key, errno)` are called from `receive`, which one thread
-    calls in a loop; everything else may be called from any thread.
+    `on_grown(keys)`, `on_unsaved(key, data)`, `on_lost(key, errno)` and `on_hung(key)` are called from `receive`, which
+    one thread calls in a loop; everything else may be called from any thread.
     """
 
     def __init__(
@@ -35,11 +35,12 @@ class LogRelayClient:
         on_grown: Callable[[Sequence[int]], None],
         on_unsaved: Callable[[int, bytes], None],
         on_lost: Callable[[int, int], None],
+        on_hung: Callable[[int], None] = lambda _key: None,
         scratch: Path | None = None,
     ) -> None:
         self._scratch = scratch
         self.mark = secrets.token_hex(16)
-        self._on_grown, self._on_unsaved, self._on_lost = on_grown, on_unsaved, on_lost
+        self._on_grown, self._on_unsaved, self._on_lost, self._on_hung = on_grown, on_unsaved, on_lost, on_hung
         self._lock = threading.RLock()
         self._answered = threading.Condition()
         self._answer = 0
@@ -50,6 +51,8 @@ class LogRelayClient:
         self._streams: dict[int, list[int]] = {}  # key -> pipe and files, ours: for a successor
         self._groups: set[int] = set()
         self._closed = False
+        self._signalled: dict[int, float] = {}  # when the relay got a signal
+        self._num_unsaved = 0
         self.num_starts = 0
 
     @property
@@ -123,7 +126,10 @@ class LogRelayClient:
             self._send(b"g" + str(pid).encode())
 
     def flush(self, *, timeout_s: float) -> bool:
-        """Wait until everything printed so far is in the files; whether that came about in time."""
+        """Wait until everything printed so far is in the files, or passed on; whether that came about.
+
+        It may take longer than `timeout_s` only while something is passed on that is in no file.
+        """
         with self._lock:
             self._asked += 1
             asked = self._asked
@@ -132,10 +138,22 @@ class LogRelayClient:
         with self._answered:
             if self._answer < self._overdue:  # a disk that hangs: do not wait again and again
                 timeout_s = 0.0
-            in_time = self._answered.wait_for(lambda: self._answer >= asked, timeout_s)
+            in_time = False
+            num_before = -1
+            while not in_time and self._num_unsaved != num_before:  # what is in no file is still being passed on
+                num_before = self._num_unsaved
+                in_time = self._answered.wait_for(lambda: self._answer >= asked, timeout_s)
             if not in_time:
                 self._overdue = asked
             return in_time
+
+    def was_signalled(self, number: int, near_s: float, *, timeout_s: float) -> bool:
+        """Whether the log relay, in a session of its own like the ranks, got a signal within `timeout_s` before or
+        after `near_s` (monotonic)."""
+        with self._answered:
+            return self._answered.wait_for(
+                lambda: abs(self._signalled.get(number, float("-inf")) - near_s) <= timeout_s, timeout_s
+            )
 
     def receive(self) -> bool:
         """Take one message, if there is one; False when the log relay is gone."""
@@ -156,9 +174,16 @@ class LogRelayClient:
         if kind == b"w":
             self._on_grown([int.from_bytes(rest[i : i + 4], "big") for i in range(0, len(rest) - 3, 4)])
         elif kind == b"u":
+            self._num_unsaved += 1
             self._on_unsaved(int.from_bytes(rest[:4], "big"), rest[4:])
         elif kind == b"e":
             self._on_lost(int.from_bytes(rest[:4], "big"), int(rest[4:]))
+        elif kind == b"h":
+            self._on_hung(int.from_bytes(rest[:4], "big"))
+        elif kind == b"s":
+            with self._answered:
+                self._signalled[int(rest)] = time.monotonic()
+                self._answered.notify_all()
         elif kind == b"f":
             with self._answered:
                 self._answer = max(self._answer, int(rest))

@@ -1,8 +1,9 @@
 """One attempt on one node: what is to be started, with which environment, and how that went."""
 
 import os
+import signal as signals
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from shutil import which
 from string import Template
@@ -33,6 +34,7 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
     `rdzv_id`: keeps this attempt's keys in the store apart from another job's; empty: job and attempt.
     `env`: added to every rank's environment; `rank_env`: local rank -> added to that rank's.
     `split`, `copies`: of `Worker`, by local rank.
+    `signals_to_handle`, `numa_binding`: torchrun's flags; the ranks get the first in their environment.
     `join_timeout_s`: for the other nodes to meet at the store; they were all there a moment ago.
     `exit_barrier_timeout_s`: how long a node that is through waits for the others; `stop` ends that wait as well.
     """
@@ -61,6 +63,8 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
     virtual_local_rank: bool = False  # torchrun's flag: every rank is local rank 0 of the one GPU that it sees
     monitor_interval_s: float = 0.1
     grace_s: float = 30.0
+    signals_to_handle: str = SIGNALS_TO_HANDLE
+    numa_binding: str = ""
     join_timeout_s: float = 60.0
     exit_barrier_timeout_s: float = 300.0
 
@@ -83,6 +87,7 @@ class AttemptResult(Struct, kw_only=True):
     (cannot be executed), "rendezvous" (the nodes did not meet), "port" (the store's port is taken), "torch" (torch's
     launcher failed), "".
     `errors`: rank -> what torch's `@record` wrote about its exception (JSON text).
+    `stop_signal`: the first that ranks get when `stop` is set.  `unmoved`: ranks that have not reacted to it so far.
     """
 
     ends: Mapping[int, ProcessEnd] = {}
@@ -93,6 +98,8 @@ class AttemptResult(Struct, kw_only=True):
     problem: str = ""
     problem_kind: str = ""
     errors: Mapping[int, str] = {}
+    stop_signal: int = signals.SIGTERM
+    unmoved: Callable[[], Collection[int]] = tuple
 
 
 BeforeStop = Callable[[Mapping[int, ProcessEnd]], None]
@@ -104,7 +111,8 @@ def end_ranks(plan: AttemptPlan, group: WorkerGroup, result: AttemptResult, befo
     if before_stop is not None and len(ends) < len(group.pids):
         before_stop(ends)
     result.ended_by_us |= frozenset(group.pids) - frozenset(group.poll())
-    result.ends = {**group.stop(grace_s=plan.grace_s), **result.ends}
+    first = result.stop_signal if result.is_stopped else signals.SIGTERM
+    result.ends = {**group.stop(grace_s=plan.grace_s, first=first, unmoved=result.unmoved), **result.ends}
 
 
 def workers_of(plan: AttemptPlan, environs: Sequence[Mapping[str, str]]) -> list[Worker]:

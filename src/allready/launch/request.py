@@ -114,3 +114,9 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     end_with_stdin: bool = False  # end the job when standard input closes (started over ssh)
     sources: dict[str, str] = {}  # field -> flag, variable or FILE:LINE that decided it
     notes: tuple[Note, ...] = ()  # printed once at the start
+
+    @property
+    def stop_signals(self) -> tuple[str, ...]:
+        """torchrun's --signals-to-handle: names of signals that end the job and are the first that its ranks get."""
+        names = self.torchrun.get("signals_to_handle", "")
+        return tuple(name for name in names.split(",") if name)

@@ -36,14 +36,16 @@ def run_ranks(
     stop: threading.Event,
     on_started: Callable[[Mapping[int, int]], None] = lambda _pids: None,
     before_stop: BeforeStop = lambda _ends: None,
+    result: AttemptResult | None = None,
 ) -> AttemptResult:
     """Start the ranks and wait for their end; blocks, so call it in a thread.
 
     One rank that fails ends the others of the node.  `stop` ends them within the plan's grace.  `on_started(pids)` is
     called when all ranks run, and `before_stop(ends)` once before ranks that still run are terminated, whatever the
-    reason: the time to sample them.  No rank is left in any case, and the store's port is free again.
+    reason: the time to sample them.  `result` is filled where it is given.  No rank is left in any case, and the
+    store's port is free again.
     """
-    result = AttemptResult()
+    result = result or AttemptResult()
     agent: ElasticAgent | None = None
     try:
         if over_torch:

@@ -8,6 +8,7 @@ A rank that has ended stays a zombie until `stop` or `close`, so that the number
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import select
@@ -15,7 +16,7 @@ import signal as signals
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -28,7 +29,7 @@ from allready.launch.logs import OUT, OUT_LOG, STDERR, STDERR_LOG, STDOUT, STDOU
 from allready.launch.request import Note
 from allready.model import ProcessEnd
 from allready.model.process import end_of
-from allready.proc.process import ended_child, is_running
+from allready.proc.process import ended_child, has_handler, is_running, read_stat
 
 _PIPE_BYTES = 1 << 20
 _KILL_WAIT_S = 5.0  # for SIGKILL to be carried out
@@ -38,6 +39,10 @@ _POLL_S = 0.02  # where the kernel has no pidfd
 STOP_POLL_S = 0.2
 """How often a wait polls its `stop`, in case `wake` is not called."""
 _PRIVATE = 0o600
+_REACT_S = 3.0
+"""Time to react to a signal other than SIGTERM; the beacon looks at least every two seconds where a rank is."""
+_SAME_SIGNAL_S = 0.3
+"""A scheduler that signals every process of a job does so within this time."""
 
 
 class Worker(Struct, frozen=True, kw_only=True):
@@ -91,7 +96,11 @@ class WorkerGroup:
         self._on_end, self._on_problem = on_end, on_problem
         self._console = ConsoleOutput(on_line=on_line, on_batch=on_batch, on_problem=on_problem)
         self._relay = LogRelayClient(
-            on_grown=self._console.grown, on_unsaved=self._console.unsaved, on_lost=self._console.lost, scratch=scratch
+            on_grown=self._console.grown,
+            on_unsaved=self._console.unsaved,
+            on_lost=self._console.lost,
+            on_hung=self._console.hung,
+            scratch=scratch,
         )
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -125,6 +134,9 @@ class WorkerGroup:
             except (OSError, ValueError):
                 self.stop(grace_s=0.0, first=signals.SIGKILL, is_reported=False)
                 raise
+            except RuntimeError as error:  # threads count as processes
+                self.stop(grace_s=0.0, first=signals.SIGKILL, is_reported=False)
+                raise BlockingIOError(errno.EAGAIN, str(error)) from error
 
     @property
     def pids(self) -> Mapping[int, int]:
@@ -157,20 +169,40 @@ class WorkerGroup:
         with self._changed:
             self._changed.notify_all()
 
-    def signal(self, number: int) -> None:
-        """Send a signal to the ranks that live, not to their descendants."""
+    def signal(self, number: int, ranks: Collection[int] | None = None) -> None:
+        """Send a signal to the ranks that live, or to these of them, not to their descendants."""
         with self._lock:
             for running in self._living():
+                if ranks is None or running.worker.rank in ranks:
+                    _send(running.process.pid, number)
+
+    def pass_on(self, number: int, came_s: float) -> tuple[int, ...] | None:
+        """Send the ranks a signal that the agent got at `came_s` (monotonic), if they handle it; returns those that
+        do.  None where the sender signals every process by itself, which the log relay has seen.  Blocks a moment."""
+        if self._relay.was_signalled(number, came_s, timeout_s=_SAME_SIGNAL_S):
+            return None
+        with self._lock:
+            able = [r for r in self._living() if has_handler(r.process.pid, number)]
+            for running in able:
                 _send(running.process.pid, number)
+            return tuple(running.worker.rank for running in able)
 
     def stop(
-        self, *, grace_s: float, first: int = signals.SIGTERM, is_reported: bool = True
+        self,
+        *,
+        grace_s: float,
+        first: int = signals.SIGTERM,
+        is_reported: bool = True,
+        unmoved: Callable[[], Collection[int]] = tuple,
     ) -> Mapping[int, ProcessEnd]:
         """End all ranks and everything that they have started; returns how each one ended, in this attempt.
 
         Ranks that live get `first` (stopped ones are continued, so that they can obey), and after `grace_s` SIGKILL.
-        What remains of their descendants is killed; of a rank that had ended by itself it is asked first.  A rank that
-        not even SIGKILL ends (it hangs in the kernel) is left behind after 5 s and has no end.  `is_reported` False:
+        Where `first` is not SIGTERM, those that `unmoved` names after a moment get that one too: Python carries out
+        its handlers only where native code returns.
+        What remains of their descendants is killed; of a rank that had ended by itself it is asked first.  Where all
+        ranks ended well, what has a session of its own stays: a service that is to outlive the job.  A rank that not
+        even SIGKILL ends (it hangs in the kernel) is left behind after 5 s and has no end.  `is_reported` False:
         these ends are not reported.
         """
         with self._lock:
@@ -182,17 +214,24 @@ class WorkerGroup:
                 _send(running.process.pid, first)
                 _send_group(running.process.pid, signals.SIGCONT)
         forced = bool(alive)
-        self._await(alive, grace_s if first != signals.SIGKILL else 0.0)
+        deadline = time.monotonic() + (grace_s if first != signals.SIGKILL else 0.0)
+        if first not in {signals.SIGTERM, signals.SIGKILL}:
+            self._await(alive, min(_REACT_S, grace_s))
+            self.signal(signals.SIGTERM, unmoved())
+        self._await(alive, max(0.0, deadline - time.monotonic()))
+        sessions = None
+        if not forced and all(r.end is not None and r.end.is_success for r in items):
+            sessions = {r.process.pid for r in items}
         if items and not forced:
-            self._ask_stragglers()
-        descendants = set(self._marked()) if items else set()
+            self._ask_stragglers(sessions)
+        descendants = set(self._marked(sessions)) if items else set()
         with self._lock:
             for running in items:
                 if self._running.get(running.worker.rank) is running:
                     _send_group(running.process.pid, signals.SIGKILL)
         self._await(items, _KILL_WAIT_S)
         if items:
-            self._kill_marked(descendants)
+            self._kill_marked(descendants, sessions)
             self._relay.flush(timeout_s=_FLUSH_S)
         ends = {r.worker.rank: r.end for r in items if r.end is not None}
         self._forget(items)
@@ -288,9 +327,11 @@ class WorkerGroup:
 
     def _watch(self) -> None:
         if self._watcher is None:
-            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            self._watcher = threading.Thread(target=self._watch_ends, name="allready-ranks", daemon=True)
-            self._watcher.start()
+            if self._wake < 0:
+                self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            watcher = threading.Thread(target=self._watch_ends, name="allready-ranks", daemon=True)
+            watcher.start()
+            self._watcher = watcher
         else:
             self._poke()
 
@@ -360,11 +401,11 @@ class WorkerGroup:
 
     # -- ending
 
-    def _ask_stragglers(self) -> None:
+    def _ask_stragglers(self, sessions: set[int] | None) -> None:
         """SIGTERM for what ranks that ended by themselves left behind, and a moment to obey."""
         deadline = time.monotonic() + _STRAGGLER_S
         asked: set[int] = set()
-        while found := set(self._marked()):
+        while found := set(self._marked(sessions)):
             for pid in found - asked:
                 _send(pid, signals.SIGTERM)
             asked |= found
@@ -372,11 +413,11 @@ class WorkerGroup:
                 return
             time.sleep(0.02)
 
-    def _kill_marked(self, known: set[int]) -> None:
+    def _kill_marked(self, known: set[int], sessions: set[int] | None) -> None:
         """Descendants that left the group of their rank, also those born meanwhile; until all `known` are dead."""
         deadline = time.monotonic() + _KILL_WAIT_S
         while time.monotonic() < deadline:
-            found = self._marked()
+            found = self._marked(sessions)
             for pid in found:
                 _send(pid, signals.SIGKILL)
             known.update(found)
@@ -384,10 +425,14 @@ class WorkerGroup:
                 return
             time.sleep(0.005)
 
-    def _marked(self) -> list[int]:
+    def _marked(self, sessions: set[int] | None) -> list[int]:
+        """Descendants of the ranks, or those of them that are in these sessions."""
         with self._lock:
             own = {r.process.pid for r in self._running.values()}  # unkillable ones were waited for already
-        return [pid for pid in log_relay.marked(f"{MARK}={self._relay.mark}".encode()) if pid not in own]
+        found = [pid for pid in log_relay.marked(f"{MARK}={self._relay.mark}".encode()) if pid not in own]
+        if sessions is None:
+            return found
+        return [pid for pid in found if (stat := read_stat(pid)) is not None and stat.session in sessions]
 
     def _forget(self, items: Sequence[_Running]) -> None:
         """Reap, and let go of everything that belonged to them."""

@@ -4,6 +4,7 @@ Signals go through a pidfd, so that a pid cannot be reused between the check of 
 """
 
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -40,6 +41,26 @@ def send_signal(process: ProcessId, number: int) -> bool:
             signal.pidfd_send_signal(pidfd, number)
             return True
     return False
+
+
+def signal_thread(pid: int, thread: int, number: int) -> None:
+    """Send a signal to one thread of a process: no other thread's system call is interrupted by it.
+
+    Raises:
+        OSError: there is no such thread, or this machine's number of the system call is not known.
+    """
+    import ctypes
+
+    call = _TGKILL.get(os.uname().machine)
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(ctypes.c_long(call), ctypes.c_long(pid), ctypes.c_long(thread), ctypes.c_long(number)) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+_TGKILL = {"x86_64": 234, "aarch64": 131, "riscv64": 131, "ppc64le": 250, "s390x": 241}
+"""glibc has a function for it since 2.30 only."""
 
 
 def kill_all(processes: Iterable[ProcessId], *, timeout_s: float) -> set[ProcessId]:

@@ -254,6 +254,14 @@ def program_of(pid: int, root: str = PROC) -> str | None:
         return None
 
 
+def runs_our_program(pid: int) -> bool:
+    """Whether it is an instance of the very program that this process is, as far as may be seen."""
+    try:
+        return os.path.samefile(f"{PROC}/{pid}/exe", f"{PROC}/self/exe")  # noqa: PTH121 - links of /proc
+    except OSError:
+        return False
+
+
 def maps_of(pid: int, root: str = PROC) -> bytes:
     """What the process has mapped, one line each; empty where it may not be read."""
     return read_long(f"{root}/{pid}/maps", MAX_MAPS_BYTES)

@@ -21,10 +21,11 @@ from allready.live.beacon import names
 from allready.live.beacon.names import STACK_SIGNAL
 from allready.live.beacon.state import CellState
 from allready.live.environment import rank_environment
+from allready.live.node.stacks import read_from_memory
 from allready.live.run_paths import make_rank_dir
 from allready.preflight.collectives import rank_side
 from allready.proc.process import has_handler
-from tests.live.beacon.helpers import PATIENCE_S, Rank, environment, rank_command, running, until
+from tests.live.beacon.helpers import PATIENCE_S, Rank, environment, rank_command, running, until, wrapped
 
 pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
 
@@ -522,3 +523,56 @@ def test_in_a_job_of_jax_who_waits_in_a_compiled_function_is_told_from_who_does_
         late = second.until(lambda s: s.phase == "computing" and stood_s(s) > 0.5)
         assert (waiting.site, late.site) == (f"{tmp_path}/train.py:14 <module>", f"{tmp_path}/train.py:13 <module>")
         assert waiting.framework == late.framework == "jax"
+
+
+def test_a_signal_that_the_script_holds_back_is_not_taken_by_the_beacon(tmp_path: Path) -> None:
+    text = """
+        import os, signal, time
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            os.kill(os.getpid(), number)
+        time.sleep(0.5)
+        held = sorted(signal.sigpending())
+        signal.signal(signal.SIGUSR1, lambda *_: print("came", flush=True))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+        print("whole", len(held), flush=True)
+        """
+    done = wrapped(str(write(tmp_path, text)), cwd=tmp_path, run_dir=tmp_path)
+    assert (done.stdout.splitlines(), done.returncode) == ([b"came", b"whole 2"], 0)
+
+
+def test_descriptors_that_the_script_closes_and_gets_again_stay_its_own(tmp_path: Path) -> None:
+    text = """
+        import ctypes, os, resource, time
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+        os.closerange(3, 1 << 12)
+        files = [open(os.path.join(os.path.dirname(__file__), f"own{i}"), "wb", buffering=0) for i in range(1100)]
+        def main_waits(): ctypes.PyDLL(None).usleep(600_000_000)
+        time.sleep(1)  # seen by the beacon
+        main_waits()
+        """
+    with running(tmp_path, write(tmp_path, text)) as rank:
+        rank.until(lambda s: s.heartbeat_age_s > STALE_S)
+        assert rank.reader.stacks_fd() == 0
+        assert not has_handler(rank.pid, STACK_SIGNAL)
+        place = rank.reader.place()
+        assert place is not None
+        assert "main_waits" in read_from_memory(rank.pid, place, is_rank=True)
+    assert {path.stat().st_size for path in tmp_path.glob("own*")} == {0}
+
+
+def test_forks_from_several_threads_leave_one_beacon_and_no_words(tmp_path: Path) -> None:
+    text = """
+        import os, threading, time
+        def forks():
+            for _ in range(100):
+                if (pid := os.fork()) == 0: os._exit(0)
+                os.waitpid(pid, 0)
+        threads = [threading.Thread(target=forks) for _ in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        time.sleep(1)
+        print(len(os.listdir("/proc/self/task")))
+        """
+    done = wrapped(str(write(tmp_path, text)), cwd=tmp_path, run_dir=tmp_path, options=("-W", "ignore"))
+    assert (done.stdout, done.stderr) == (b"3\n", b"")

@@ -1,6 +1,10 @@
-"""Stacks by the beacon's signal, of a rank and of the workers it forked, and by py-spy; nobody dies of being asked."""
+"""Stacks of a rank and of the workers it forked: from memory, by the beacon's signal, by py-spy.
+
+Nobody dies of being asked, and no call of theirs returns earlier.
+"""
 
 import base64
+import json
 import os
 import signal
 import time
@@ -16,6 +20,7 @@ from allready.live.beacon.cell import BeaconCell
 from allready.live.beacon.names import STACK_SIGNAL
 from allready.live.node.cell import BeaconCellReader
 from allready.live.node.stacks import StackFile, spy, spy_program
+from allready.model.live import RankEvidence
 from allready.proc.process import children_of, has_handler
 from tests.clock import Stopwatch
 from tests.live.node.nodes import ALIVE, SLEEPS, Node, until
@@ -23,46 +28,151 @@ from tests.live.node.nodes import ALIVE, SLEEPS, Node, until
 MakeNode = Callable[..., Node]
 
 WITH_HANDLER = """
-import faulthandler, os, signal, sys, time
+import ctypes, faulthandler, json, os, signal, sys, threading, time
 path = os.environ["STACKS"]
 fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 faulthandler.register(signal.SIGRTMIN + 7, file=fd, all_threads=True, chain=False)
-def worker_of_rank(): time.sleep(600)
-def rank_itself(): time.sleep(600)
+get = ctypes.pythonapi.PyThreadState_Get
+get.restype = ctypes.c_void_p
+def worker_of_rank():
+    WORKS
+def rank_itself():
+    SLEEPS
 for _ in range(int(os.environ.get("FORKS", "0"))):
     if os.fork() == 0: worker_of_rank()
+def beats():
+    BEATS
+thread = threading.Thread(target=beats, daemon=True)
+thread.start()
+with open(path + ".part", "w") as file:
+    json.dump([get(), id(type), sys.hexversion, fd, thread.native_id], file)
+os.rename(path + ".part", path + ".info")
 rank_itself()
 """
+"""A rank whose thread `beats` is said to send heartbeats in a cell that nobody answers."""
 
 
-def with_handler(make_node: MakeNode, tmp_path: Path, *, forks: int = 0) -> Node:
-    path = run_paths.rank_dir(tmp_path / "run", 0) / names.STACKS
-    node = make_node([WITH_HANDLER], environments=[{"STACKS": str(path), "FORKS": str(forks)}])
-    until(lambda: has_handler(node.processes[0].pid, STACK_SIGNAL), bool)
-    return node
+def with_cell(
+    make_node: MakeNode,
+    tmp_path: Path,
+    *,
+    sleeps: str = "time.sleep(600)",
+    beats: str = "time.sleep(600)",
+    works: str = "time.sleep(600)",
+    forks: int = 0,
+    is_readable: bool = True,
+) -> tuple[Node, BeaconCell]:
+    """`is_readable`: its cell says where its frames are."""
+    folder = run_paths.rank_dir(tmp_path / "run", 0)
+    path = folder / names.STACKS
+    script = WITH_HANDLER.replace("SLEEPS", sleeps).replace("BEATS", beats).replace("WORKS", works)
+    node = make_node([script], environments=[{"STACKS": str(path), "FORKS": str(forks)}])
+    info = path.with_name(f"{names.STACKS}.info")
+    until(info.exists, bool)
+    state, type_address, version, fd, thread = json.loads(info.read_text())
+    cell = BeaconCell(str(folder / names.CELL))
+    cell.set_thread(thread)
+    cell.set_stacks_fd(fd)
+    if is_readable:
+        cell.set_place(state, type_address, version)
+    return node, cell
 
 
-def test_each_question_gets_its_own_answer(make_node: MakeNode, tmp_path: Path) -> None:
-    node = with_handler(make_node, tmp_path)
+def old(cell: BeaconCell) -> None:
+    """Its last heartbeat is more than a second ago."""
+    cell.heartbeat()
+    time.sleep(1.2)
+
+
+def functions(rank: RankEvidence) -> dict[int | None, list[str]]:
+    """Process -> the functions of its threads' innermost frames."""
+    found = read_stacks(rank.stack.encode(), "x").stacks
+    return {stack.pid: [thread.frames[0].function for thread in stack.threads] for stack in found}
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_each_question_gets_its_own_answer(make_node: MakeNode, tmp_path: Path, is_readable: bool) -> None:
+    node, cell = with_cell(make_node, tmp_path, is_readable=is_readable)
+    old(cell)
     for number in range(3):
-        (rank,) = node.observer.gather(number).ranks
-        assert rank.stack.count("Current thread") == 1
+        (rank,) = node.observer.gather(number, deadline_s=5.0).ranks
         (stack,) = read_stacks(rank.stack.encode(), "x").stacks
         assert (stack.pid, stack.rank) == (node.processes[0].pid, 0)
-        assert stack.threads[0].frames[0].function == "rank_itself"
+        assert {"beats", "rank_itself"} <= set(functions(rank)[stack.pid])
+        assert rank.stack.count("Current thread") == (0 if is_readable else 1)
 
 
-def test_forked_workers_answer_too_each_under_its_own_name(make_node: MakeNode, tmp_path: Path) -> None:
-    node = with_handler(make_node, tmp_path, forks=2)
+def test_forked_workers_are_read_each_under_its_own_name(make_node: MakeNode, tmp_path: Path) -> None:
+    node, cell = with_cell(make_node, tmp_path, forks=2)
     workers = until(lambda: children_of(node.processes[0].pid) or [], lambda pids: len(pids) == 2)
     time.sleep(2.2)  # younger ones are not asked: they might become another program
+    old(cell)
     node.look()
-    (rank,) = node.observer.gather(1).ranks
+    (rank,) = node.observer.gather(1, deadline_s=5.0).ranks
     stacks = {s.pid: s for s in read_stacks(rank.stack.encode(), "x").stacks}
     assert set(stacks) == {node.processes[0].pid, *workers}
-    functions = {pid: s.threads[0].frames[0].function for pid, s in stacks.items()}
-    assert functions == {node.processes[0].pid: "rank_itself"} | dict.fromkeys(workers, "worker_of_rank")
+    assert {pid: functions(rank)[pid] for pid in workers} == {pid: ["worker_of_rank"] for pid in workers}
     assert {pid: s.rank for pid, s in stacks.items()} == {node.processes[0].pid: 0} | dict.fromkeys(workers)
+    assert not (run_paths.rank_dir(node.run_dir, 0) / names.STACKS).read_text()  # nobody was sent the signal
+
+
+@pytest.mark.parametrize(("works", "is_sent"), [("time.sleep(600)", False), ("while True: pass", True)])
+def test_a_worker_whose_memory_may_not_be_read_is_sent_the_signal_only_while_it_runs(
+    make_node: MakeNode, tmp_path: Path, works: str, is_sent: bool
+) -> None:
+    node, cell = with_cell(make_node, tmp_path, forks=1, works=works, is_readable=False)
+    (worker,) = until(lambda: children_of(node.processes[0].pid) or [], bool)
+    time.sleep(2.2)
+    old(cell)
+    node.look()
+    (rank,) = node.observer.gather(1, deadline_s=5.0).ranks
+    assert (worker in functions(rank)) is is_sent
+
+
+NATIVE = """libc = LIBRARY(None)
+    os.write(1, b"begins\\n")
+    began = time.monotonic()
+    CALL
+    os.write(1, b"returned %f\\n" % (time.monotonic() - began))
+    time.sleep(600)"""
+NATIVE_S = 6.0
+NATIVE_CALLS = {
+    "usleep": "libc.usleep(6_000_000)",
+    "poll": "libc.poll(None, 0, 6000)",
+    "select": "libc.select(0, None, None, None, ctypes.byref((ctypes.c_long * 2)(6, 0)))",
+    "nanosleep": "libc.nanosleep(ctypes.byref((ctypes.c_long * 2)(6, 0)), None)",
+    "read": "libc.read(os.pipe()[0], ctypes.create_string_buffer(1), 1)",
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "library", "is_readable"),
+    [
+        *((call, "ctypes.PyDLL", True) for call in sorted(NATIVE_CALLS)),
+        *((call, "ctypes.PyDLL", False) for call in ("usleep", "poll")),
+        ("nanosleep", "ctypes.CDLL", True),
+        ("select", "ctypes.CDLL", False),
+    ],
+)
+def test_no_native_call_is_interrupted(
+    make_node: MakeNode, tmp_path: Path, call: str, library: str, is_readable: bool
+) -> None:
+    """Of a rank and of a worker that it has forked, with the GIL and without; nor where memory may not be read."""
+    wait = NATIVE.replace("LIBRARY", library).replace("CALL", NATIVE_CALLS[call])
+    node, cell = with_cell(make_node, tmp_path, sleeps=wait, works=wait, forks=1, is_readable=is_readable)
+    until(lambda: node.log(0).read_text().count("begins"), lambda n: n == 2)
+    time.sleep(2.2)
+    old(cell)
+    node.look()
+    for number in range(2):
+        (rank,) = node.observer.gather(number, deadline_s=0.7).ranks
+        assert len(functions(rank)) == (2 if is_readable else 1), rank.why_no_stack
+    if call == "read":
+        assert "returned" not in node.log(0).read_text()
+        return
+    until(lambda: node.log(0).read_text().count("returned"), lambda n: n == 2)
+    took = [float(line.split()[1]) for line in node.log(0).read_text().splitlines() if line.startswith("returned")]
+    assert min(took) > NATIVE_S - 0.01
 
 
 def test_a_process_without_the_handler_is_not_sent_the_signal(make_node: MakeNode, tmp_path: Path) -> None:
@@ -72,6 +182,8 @@ def test_a_process_without_the_handler_is_not_sent_the_signal(make_node: MakeNod
     file.ask(pid)
     assert file.why_not(pid) == "it has no beacon"
     (tmp_path / "stacks").touch()
+    BeaconCell(str(tmp_path / "cell")).set_stacks_fd(1)
+    file = StackFile(tmp_path / "stacks", STACK_SIGNAL, cell=BeaconCellReader(tmp_path / "cell"))
     file.ask(pid)
     assert "no handler" in file.why_not(pid)
     assert node.rank(0).process_state in ALIVE
@@ -119,37 +231,13 @@ def test_a_dump_that_is_older_than_the_ring_is_left_out(make_node: MakeNode, dum
     assert base64.b64decode(rank.dump).decode() == ("the dump" if dump_is_newer else "")
 
 
-TWO_THREADS = """
-import threading, time
-def beats(): {does}
-def worker(): beats()
-thread = threading.Thread(target=worker, daemon=True)
-thread.start()
-with open(os.environ["THREAD"], "w") as file: file.write(str(thread.native_id))
-rank_itself()
-"""
-
-
-def with_cell(make_node: MakeNode, tmp_path: Path, does: str) -> tuple[Node, BeaconCell]:
-    """A rank with the handler, whose thread `beats` is said to beat in a cell that nobody answers."""
-    folder = run_paths.rank_dir(tmp_path / "run", 0)
-    script = WITH_HANDLER.replace("\nrank_itself()\n", TWO_THREADS.format(does=does))
-    node = make_node(
-        [script], environments=[{"STACKS": str(folder / names.STACKS), "THREAD": str(tmp_path / "thread")}]
-    )
-    thread = until(lambda: read(tmp_path / "thread"), bool)
-    cell = BeaconCell(str(folder / names.CELL))
-    cell.set_thread(int(thread))
-    return node, cell
-
-
 def read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
 def test_a_beacon_that_gets_no_turn_for_a_second_is_helped_by_the_signal(make_node: MakeNode, tmp_path: Path) -> None:
     """As where native code keeps the GIL: the thread that beats sleeps, and its last beat is old."""
-    node, cell = with_cell(make_node, tmp_path, "time.sleep(600)")
+    node, cell = with_cell(make_node, tmp_path, is_readable=False)
     cell.heartbeat()
     (rank,) = node.observer.gather(1, deadline_s=0.9).ranks  # its beat is too young
     assert (rank.stack, rank.why_no_stack) == ("", "it did not answer in time")
@@ -160,33 +248,39 @@ def test_a_beacon_that_gets_no_turn_for_a_second_is_helped_by_the_signal(make_no
 
 def test_a_rank_that_makes_a_dump_is_not_sent_the_signal(make_node: MakeNode, tmp_path: Path) -> None:
     """The dump's thread imports meanwhile, and the frames of other threads are read without their lock."""
-    node, cell = with_cell(make_node, tmp_path, "time.sleep(600)")
+    node, cell = with_cell(make_node, tmp_path)
     time.sleep(1.2)
     cell.set_dumping(True)
     (rank,) = node.observer.gather(1).ranks
     assert rank.stack == ""
     cell.set_dumping(False)
     (rank,) = node.observer.gather(2).ranks
-    assert rank.stack.count("Current thread") == 1
+    assert "rank_itself" in rank.stack
 
 
 def test_a_beacon_that_waits_for_a_processor_is_waited_for(make_node: MakeNode, tmp_path: Path) -> None:
-    node, _cell = with_cell(make_node, tmp_path, "exec('while True: pass')")
+    node, _cell = with_cell(make_node, tmp_path, beats="while True: pass")
     time.sleep(1.2)
     (rank,) = node.observer.gather(1).ranks
     assert (rank.stack, rank.why_no_stack) == ("", "it did not answer in time")
     assert not read(run_paths.rank_dir(node.run_dir, 0) / names.STACKS)
 
 
-def test_a_stopped_rank_is_not_asked_to_write_stacks_later(make_node: MakeNode, tmp_path: Path) -> None:
-    node, cell = with_cell(make_node, tmp_path, "time.sleep(600)")
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_a_stopped_rank_is_read_and_not_asked_to_write_stacks_later(
+    make_node: MakeNode, tmp_path: Path, is_readable: bool
+) -> None:
+    node, cell = with_cell(make_node, tmp_path, is_readable=is_readable)
+    until(lambda: node.rank(0), lambda r: r.process_state == "sleeping")
     node.kill(0, signal.SIGSTOP)
     until(lambda: node.rank(0), lambda r: r.process_state == "stopped")
     (rank,) = node.observer.gather(1).ranks
-    assert (rank.stack, rank.why_no_stack) == ("", "stopped")
+    assert ("rank_itself" in rank.stack, rank.why_no_stack) == ((True, "") if is_readable else (False, "stopped"))
     ring, dump, stacks = cell.wanted()
     assert (ring == dump > 0, stacks) == (True, 0)
     node.kill(0, signal.SIGCONT)
+    time.sleep(0.2)
+    assert not (run_paths.rank_dir(node.run_dir, 0) / names.STACKS).read_text()  # no late answer to confuse the next
 
 
 def test_an_answer_that_comes_at_once_is_not_missed(tmp_path: Path) -> None:
@@ -210,43 +304,44 @@ def test_an_answer_that_comes_at_once_is_not_missed(tmp_path: Path) -> None:
     assert file.text(os.getpid()) == "Thread 0x01 (most recent call first):\n"
 
 
-def test_where_no_thread_beats_the_signal_comes_after_half_a_second(make_node: MakeNode, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_where_no_thread_beats_nobody_is_sent_the_signal(
+    make_node: MakeNode, tmp_path: Path, is_readable: bool
+) -> None:
     """While it forks there is none for a moment; when it ends, for good."""
-    node, cell = with_cell(make_node, tmp_path, "time.sleep(600)")
+    node, cell = with_cell(make_node, tmp_path, is_readable=is_readable)
     cell.set_thread(0)
     began = Stopwatch()
     (rank,) = node.observer.gather(1).ranks
     assert began.wall_s > 0.5
-    assert rank.stack.count("Current thread") == 1
+    why = "" if is_readable else "its beacon does not run"
+    assert ("rank_itself" in rank.stack, rank.why_no_stack) == (is_readable, why)
+    assert not read(run_paths.rank_dir(node.run_dir, 0) / names.STACKS)
+
+
+def test_a_file_that_the_rank_has_closed_is_not_written_to(make_node: MakeNode, tmp_path: Path) -> None:
+    """Its number may be that of another file by now."""
+    other = tmp_path / "other"
+    wait = f"os.dup2(os.open({str(other)!r}, os.O_RDWR | os.O_CREAT), fd); time.sleep(600)"
+    node, cell = with_cell(make_node, tmp_path, sleeps=wait, is_readable=False)
+    until(other.exists, bool)
+    old(cell)
+    (rank,) = node.observer.gather(1, deadline_s=5.0).ranks
+    assert (rank.stack, rank.why_no_stack) == ("", "it has closed the file for its stacks")
+    assert not other.read_text()
 
 
 def test_who_comes_late_to_its_answer_is_waited_for(make_node: MakeNode, tmp_path: Path) -> None:
     """As on a machine that has more to do than processors."""
-    busy = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN + 7])\n"
-    late = """
-while signal.SIGRTMIN + 7 not in signal.sigpending(): time.sleep(0.01)
-time.sleep(0.8)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGRTMIN + 7])
-rank_itself()
-"""
-    path = run_paths.rank_dir(tmp_path / "run", 0) / names.STACKS
-    script = WITH_HANDLER.replace("\nrank_itself()", "\n" + busy + late)
-    node = make_node([script], environments=[{"STACKS": str(path)}])
-    until(lambda: has_handler(node.processes[0].pid, STACK_SIGNAL), bool)
-    time.sleep(0.2)
-    (rank,) = node.observer.gather(1).ranks
+    late = """signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN + 7])
+    while signal.SIGRTMIN + 7 not in signal.sigpending(): time.sleep(0.01)
+    time.sleep(0.8)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGRTMIN + 7])
+    time.sleep(600)"""
+    node, cell = with_cell(make_node, tmp_path, beats=late, is_readable=False)
+    old(cell)
+    (rank,) = node.observer.gather(1, deadline_s=5.0).ranks
     assert rank.stack.count("Current thread") == 1, rank.why_no_stack
-
-
-def test_a_stopped_rank_is_told_and_not_asked(make_node: MakeNode, tmp_path: Path) -> None:
-    node = with_handler(make_node, tmp_path)
-    node.kill(0, signal.SIGSTOP)
-    until(lambda: node.rank(0), lambda r: r.process_state == "stopped")
-    (rank,) = node.observer.gather(1).ranks
-    assert (rank.stack, rank.why_no_stack) == ("", "stopped")
-    node.kill(0, signal.SIGCONT)
-    time.sleep(0.2)
-    assert not (run_paths.rank_dir(node.run_dir, 0) / names.STACKS).read_text()  # no late answer to confuse the next
 
 
 def test_py_spy_sees_what_has_no_handler(make_node: MakeNode) -> None:

@@ -16,10 +16,12 @@ WORDS = {
     "thread": 7,  # the thread of the heartbeat, which also writes stacks; 0: none
     "ring_done": 8, "dump_done": 9, "stacks_done": 10,  # number of the newest request that is answered
     "is_dumping": 11,
+    "state": 12, "type": 13, "version": 14,  # addresses of the main thread's state and of `type`, sys.hexversion; or 0
+    "stacks_fd": 15,  # the number of the descriptor to which the signal's handler writes; 0: not safe any more
     "ring_wanted": 16, "dump_wanted": 17, "stacks_wanted": 18,  # number of the newest request; the agent writes it
 }  # fmt: skip
 _NUM_KEPT = NUM_WORDS - 16
-_THREAD, _IS_DUMPING = WORDS["thread"], WORDS["is_dumping"]
+_THREAD, _IS_DUMPING, _STACKS_FD = WORDS["thread"], WORDS["is_dumping"], WORDS["stacks_fd"]
 _DONE = {kind: WORDS[f"{kind}_done"] for kind in KINDS}
 
 
@@ -39,6 +41,14 @@ class BeaconCell(CellWriter):
     def set_thread(self, native_id: int) -> None:
         """Which thread sends heartbeats and writes stacks; 0 when there is none that could."""
         self._words[_THREAD] = native_id
+
+    def set_place(self, state: int, type_address: int, version: int) -> None:
+        """Where the main thread's frames are found."""
+        for name, value in (("state", state), ("type", type_address), ("version", version)):
+            self._words[WORDS[name]] = value
+
+    def set_stacks_fd(self, fd: int) -> None:
+        self._words[_STACKS_FD] = max(0, fd)
 
     def set_dumping(self, is_dumping: bool) -> None:
         """Whether a thread of ours makes a dump, for which torch imports modules."""

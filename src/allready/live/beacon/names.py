@@ -8,6 +8,11 @@ PARENT_PID = "ALLREADY_PARENT_PID"
 
 STACK_SIGNAL: int = _signal.SIGRTMIN + 7
 """Prints the Python stacks.  A real-time signal, because libraries and schedulers use SIGUSR1 and SIGUSR2."""
+NOT_OURS = frozenset(_signal.valid_signals()) - {
+    STACK_SIGNAL, _signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGABRT, _signal.SIGTRAP,
+    _signal.SIGSYS,
+}  # fmt: skip
+"""Signals that the beacon's threads leave to the script's: all but those of a fault in a thread itself."""
 
 # In the folder of a rank: its cell, what torch's recorders hold, Python stacks on demand, and those of the moment of a
 # crash.  A process has one recorder for each backend (torch 2.15), or one for NCCL and one for all others: the first

@@ -8,6 +8,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import FrameType
 
 MAX_THREADS = 100
@@ -41,13 +42,15 @@ def all_stacks(main: int, own_folder: str) -> bytes:
     for ident, walked, is_cut in reversed(rows):
         if ident != main and walked and not is_cut and walked[-1][0].startswith(own_folder):
             continue
-        name = names.get(ident, "")
-        parts.append(f"Thread 0x{ident:016x}{f' [{name}]' if name else ''} (most recent call first):\n")
-        parts += [f'  File "{_line(f)}", line {"???" if at is None else at} in {_line(n)}\n' for f, at, n in walked]
-        if is_cut:
-            parts.append("  ...\n")
-        parts.append("\n")
+        parts.append(as_text(ident, names.get(ident, ""), walked, is_cut=is_cut))
     return "".join(parts).encode("utf-8", "backslashreplace")
+
+
+def as_text(ident: int, name: str, frames: "Iterable[tuple[str, int | None, str]]", *, is_cut: bool) -> str:
+    """One thread's stack; file, line and function of its frames."""
+    head = f"Thread 0x{ident:016x}{f' [{name}]' if name else ''} (most recent call first):\n"
+    rows = [f'  File "{_line(f)}", line {"???" if at is None else at} in {_line(n)}\n' for f, at, n in frames]
+    return head + "".join(rows) + ("  ...\n" if is_cut else "") + "\n"
 
 
 def _walk(frame: "FrameType | None") -> tuple[list[tuple[str, int | None, str]], bool]:

@@ -4,9 +4,9 @@ Both are plain threads without the `threading` module: nothing that the script c
 place while neither is there.  Whatever fails in them is caught, reported in the cell, and never reaches the script.
 """
 
+import _signal  # type: ignore[import-not-found]  # `signal` builds enumerations for 4 ms
 import _thread
 import atexit
-import faulthandler
 import os
 import sys
 import time
@@ -14,6 +14,7 @@ import time
 from allready.live.beacon import names
 from allready.live.beacon.calls import Calls
 from allready.live.beacon.cell import PAYLOAD_BYTES, BeaconCell
+from allready.live.beacon.faults import FaultFiles, append, dump
 from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import encode
 from allready.live.beacon.phase import Frames, Sight
@@ -39,11 +40,7 @@ _TASK_S = 0.0001
 
 def start(rank_dir: str) -> "Beacon":
     """Come up in this process, before the script; called by the main thread."""
-    stacks = os.open(f"{rank_dir}/{names.STACKS}", _APPEND, 0o600)
-    faulthandler.register(names.STACK_SIGNAL, file=stacks, all_threads=True, chain=False)
-    if not faulthandler.is_enabled():  # by PYTHONFAULTHANDLER: then it writes to stderr, as the user wants
-        faulthandler.enable(file=os.open(f"{rank_dir}/{names.CRASH}", _APPEND, 0o600))
-    beacon = Beacon(rank_dir, stacks)
+    beacon = Beacon(rank_dir, FaultFiles(rank_dir))
     beacon.begin()
     os.register_at_fork(before=beacon.halt, after_in_parent=beacon.resume, after_in_child=beacon.forget)
     atexit.register(beacon.end)  # the first one registered is the last one called
@@ -59,9 +56,6 @@ def _until_next(every_s: float) -> float:
     return left_s if left_s > every_s / 4 else left_s + every_s
 
 
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-
-
 class _Worker:
     """A thread that waits to be woken, for at most `every_s`; `halt` ends it."""
 
@@ -72,20 +66,34 @@ class _Worker:
         self.task = ""
 
     def begin(self, work: "Callable[[], None]", every_s: float) -> None:
-        self._wake, self._done = _thread.allocate_lock(), _thread.allocate_lock()
-        self._wake.acquire()
-        self._done.acquire()
-        self._is_halted = False
-        _thread.start_new_thread(self._run, (work, every_s, self._wake, self._done))
+        """Start the thread, with the script's signals blocked: one that the script holds back waits for its threads.
+
+        Raises:
+            RuntimeError: there is no room for a thread.
+        """
+        wake, done = _thread.allocate_lock(), _thread.allocate_lock()
+        wake.acquire()
+        done.acquire()
+        self._wake, self._done, self._is_halted = wake, done, False
+        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, names.NOT_OURS)
+        try:
+            _thread.start_new_thread(self._run, (work, every_s, wake, done))
+        except RuntimeError:
+            self._is_halted = True
+            raise
+        finally:
+            _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
 
     @property
     def is_there(self) -> bool:
         return not self._is_halted
 
     def wake(self) -> None:
-        """Work now.  Only ever called by one thread at a time."""
-        if self._wake.locked():
+        """Work now."""
+        try:
             self._wake.release()
+        except RuntimeError:  # it has been told already
+            return
 
     def halt(self, wait_s: float) -> None:
         """End; waits at most `wait_s` for what is under way."""
@@ -116,16 +124,21 @@ class _Worker:
 class Beacon:
     """All of it.  `begin`, `halt`: the threads come and go, as often as the script forks."""
 
-    def __init__(self, rank_dir: str, stacks: int) -> None:
-        """Make the cell and write its first payload."""
-        self._stacks = stacks
+    def __init__(self, rank_dir: str, files: FaultFiles) -> None:
+        """Make the cell and write its first payload; called by the main thread."""
+        self._files = files
+        self._stacks = f"{rank_dir}/{names.STACKS}"
         self._cell = BeaconCell(f"{rank_dir}/{names.CELL}")
+        self._cell.set_place(*_place())
+        self._cell.set_stacks_fd(files.stacks.fd)
         self._recorder = Recorder(rank_dir)
         own = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # noqa: PTH120
         self._own_folder = own + "/"
         self._frames = Frames(self._own_folder)
         self._heartbeats, self._fetches = _Worker(), _Worker()
         self._calls = Calls()
+        self._forks = _thread.RLock()
+        self._num_forking = 0
         self._pid = os.getpid()
         self._can_read_stacks = can_read_stacks()
         self._main = _thread.get_ident()
@@ -146,24 +159,34 @@ class Beacon:
 
     def begin(self) -> None:
         """Start the threads; where there is no room for one, the cell reports it and the script goes on."""
-        if self._is_over or os.getpid() != self._pid or self._heartbeats.is_there:
+        if self._is_over or os.getpid() != self._pid:
             return
-        try:
-            self._fetches.begin(self._fetch, -1)
-            self._heartbeats.begin(self._heartbeat, HEARTBEAT_S)
-        except RuntimeError as error:
-            self._note(f"no thread for the beacon: {error}")
-            self._write("unknown", "", [])
+        with self._forks:
+            if self._num_forking or self._heartbeats.is_there:
+                return
+            try:
+                self._fetches.begin(self._fetch, -1)
+                self._heartbeats.begin(self._heartbeat, HEARTBEAT_S)
+            except RuntimeError as error:
+                self._fetches.halt(_FORK_WAIT_S)
+                self._note(f"no thread for the beacon: {error}")
+                self._write("unknown", "", [])
 
     def halt(self) -> None:
-        """Before a fork: nothing of ours may be in the middle of anything."""
+        """Before a fork: nothing of ours may be in the middle of anything.  Several threads may fork at once."""
         if os.getpid() == self._pid:
-            self._heartbeats.halt(_FORK_WAIT_S)
-            self._fetches.halt(_FORK_WAIT_S)
-            self._cell.set_thread(0)
+            with self._forks:
+                self._num_forking += 1
+                self._heartbeats.halt(_FORK_WAIT_S)
+                self._fetches.halt(_FORK_WAIT_S)
+                self._cell.set_thread(0)
 
     def resume(self) -> None:
         """After a fork, in the parent.  Newer Python checks for other threads only after this has been called."""
+        if os.getpid() != self._pid:
+            return
+        with self._forks:
+            self._num_forking -= 1
         is_main = _thread.get_ident() == self._main
         if sys.version_info < (3, 13) or not is_main or not self._begin_soon():
             self.begin()
@@ -192,14 +215,10 @@ class Beacon:
         return self._heartbeats.task, self._fetches.task
 
     def forget(self) -> None:
-        """In a forked child: it is no rank, and its beacon never speaks.
-
-        Of its stacks that of the thread which gets the signal is enough, the main one: frames of others may change
-        while they are read.
-        """
+        """In a forked child: it is no rank, and its beacon never speaks."""
         self._is_over = True
         try:
-            faulthandler.register(names.STACK_SIGNAL, file=self._stacks, all_threads=False, chain=False)
+            self._files.forget()
         except (OSError, RuntimeError) as error:  # then it writes what it writes
             self._note(f"stacks of a child: {error}")
 
@@ -211,13 +230,15 @@ class Beacon:
         if not self._recorder.find_sources():
             return
         # What it did last explains why it left, and the ring on disk is seconds old.  Only a dump has program lines.
-        self._fetches.halt(_END_WAIT_S)
-        try:
-            self._recorder.write_ring()
-            self._recorder.write_dump()
-            self._fetches.begin(self._fetch, -1)
-        except Exception as error:  # noqa: BLE001 - torch may be half gone by now; the script's end counts
-            self._note(f"the last records: {error}")
+        with self._forks:
+            self._fetches.halt(_END_WAIT_S)
+            try:
+                self._recorder.write_ring()
+                self._recorder.write_dump()
+                if self._heartbeats.is_there:
+                    self._fetches.begin(self._fetch, -1)
+            except Exception as error:  # noqa: BLE001 - torch may be half gone by now; the script's end counts
+                self._note(f"the last records: {error}")
 
     def end(self) -> None:
         """At exit, after everything that the script registered: report it for the last time."""
@@ -238,7 +259,7 @@ class Beacon:
         self._cell.heartbeat()
         try:
             now = time.monotonic()
-            self._cell.set_thread(_thread.get_native_id() if self._can_read_stacks else 0)
+            self._cell.set_thread(_thread.get_native_id())
             ring, dump, stacks = self._cell.wanted()
             if stacks:
                 self._write_stacks(stacks)
@@ -256,9 +277,10 @@ class Beacon:
     def _write_stacks(self, number: int) -> None:
         """Before anything else that was asked for: the dump's imports would be in them."""
         try:
-            rest = memoryview(all_stacks(self._main, self._own_folder))
-            while rest:
-                rest = rest[os.write(self._stacks, rest) :]
+            if self._can_read_stacks:
+                append(self._stacks, all_stacks(self._main, self._own_folder))
+            else:
+                dump(self._stacks)
         finally:
             self._cell.answer("stacks", number)
 
@@ -271,6 +293,7 @@ class Beacon:
         main_share = 1.0 if main_s is None else (main_s - self._main_cpu_s) / interval_s
         all_share = (all_s - self._all_cpu_s) / interval_s
         self._sampled_at, self._main_cpu_s, self._all_cpu_s = now, main_s or 0.0, all_s
+        self._cell.set_stacks_fd(self._files.check())
         if not self._knows_user:
             self._find_user()
         sight = self._see()
@@ -372,6 +395,19 @@ class Beacon:
     def _note(self, problem: str) -> None:
         if problem not in self._problems and len(self._problems) < 2:
             self._problems.append(problem[:300])
+
+
+def _place() -> tuple[int, int, int]:
+    """Where the agent finds this thread's frames in memory: the address of its state and of `type`, and the version;
+    zeros where that cannot be told."""
+    try:
+        import ctypes
+
+        state = ctypes.PyDLL(None).PyThreadState_Get
+        state.restype, state.argtypes = ctypes.c_void_p, ()
+        return int(state()), id(type), sys.hexversion
+    except Exception:  # noqa: BLE001 - an interpreter without ctypes: then nobody reads them
+        return 0, 0, 0
 
 
 def _clock_of(thread: int) -> int | None:

@@ -33,6 +33,16 @@ class BeaconCellReader(CellReader):
         words = self.words()
         return None if words is None else (_age_s(words[3]), words[WORDS["thread"]])
 
+    def place(self) -> tuple[int, int, int] | None:
+        """Where the main thread's frames are: its state, `type`, the version of Python (zeros: not known)."""
+        words = self.words()
+        return None if words is None else (words[WORDS["state"]], words[WORDS["type"]], words[WORDS["version"]])
+
+    def stacks_fd(self) -> int:
+        """The rank's descriptor to which the signal's handler writes; 0 where it must not be used."""
+        words = self.words()
+        return 0 if words is None else words[WORDS["stacks_fd"]]
+
     def request(self, *kinds: str) -> int | None:
         """Ask for fresh records; the request's number, None when there is no cell to write to.
 

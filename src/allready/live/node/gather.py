@@ -66,7 +66,7 @@ class Gathering(Struct):
             if not rank.is_alive():
                 continue
             pid = rank.handle.pid
-            file = StackFile(rank.folder / names.STACKS, self.stack_signal, pid=pid, pidfd=rank.pidfd, cell=rank.cell)
+            file = StackFile(rank.folder / names.STACKS, self.stack_signal, pid=pid, cell=rank.cell)
             number = file.ask_rank(pid, self._kinds)
             if number is not None:
                 self._requests[rank.handle.rank] = number

@@ -53,8 +53,13 @@ class GpuWatch:
             self.problem = f"NVML: {error}"
             self._child = None
             return
-        self._thread = threading.Thread(target=self._read, args=(self._child,), name="allready-gpus", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._read, args=(self._child,), name="allready-gpus", daemon=True)
+        try:
+            thread.start()
+            self._thread = thread
+        except RuntimeError as error:  # a limit of processes
+            self.problem = f"NVML: {error}"
+            self.close()
 
     def read(self, index: int | None) -> GpuNow | None:
         """The newest values of a GPU, at most 5 s old; None when there are none."""

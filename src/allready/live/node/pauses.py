@@ -6,6 +6,7 @@ ask.  Once a rank was continued, a thread samples its state forty times a second
 For a process that is no child of ours only the samples remain.
 """
 
+import contextlib
 import os
 import threading
 import time
@@ -60,8 +61,10 @@ class Pauses:
             else:
                 self._watched[process.pid] = _Watched(process, last_stop_s=now)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="allready-pauses", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="allready-pauses", daemon=True)
+                with contextlib.suppress(RuntimeError):  # a limit of processes: tried again at the next sample
+                    thread.start()
+                    self._thread = thread
 
     def share(self, pid: int) -> float | None:
         """Share of the last seconds in which it was stopped; None for one that was never seen stopped lately."""

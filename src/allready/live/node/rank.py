@@ -2,7 +2,6 @@
 sample."""
 
 import contextlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,9 +48,6 @@ class RankWatch:
         self.cell = BeaconCellReader(folder / names.CELL)
         self.family = Family(handle.pid)
         self.rings = tuple((folder / name, Pace(handle.rank)) for name in names.RINGS)
-        self.pidfd: int | None = None
-        with contextlib.suppress(OSError):  # a kernel without pidfds, or it has ended already
-            self.pidfd = os.pidfd_open(handle.pid)
         self.process = identify(handle.pid)
         self.name = ""
         self.end: ProcessEnd | None = None
@@ -68,9 +64,6 @@ class RankWatch:
 
     def close(self) -> None:
         self.cell.close()
-        pidfd, self.pidfd = self.pidfd, None
-        if pidfd is not None:
-            os.close(pidfd)
 
     def is_alive(self) -> bool:
         """As of the last sample."""

@@ -1,15 +1,16 @@
 """Python stacks: of ranks by their beacon, of other processes by py-spy where it is permitted.
 
 A rank's beacon writes them itself: it holds the GIL then, and nothing moves.  Where it does not run because native code
-keeps the GIL, or in a forked child, which has no beacon, a signal that the beacon has registered does it: there nothing
-moves either.  Elsewhere a handler would read frames that others change meanwhile, and could end the rank; that is
-risked only where no thread sends heartbeats (the interpreter shuts down, or has no GIL).  The signal is sent through a
-pidfd, and only to a process that handles it: it would end any other.
+keeps the GIL, in a forked child, which has no beacon, and in a stopped process, they are read from its memory
+(`proc.python_stack`).  Nothing that the script does is interrupted for any of this.
+
+Where its memory may not be read, a signal that the beacon has registered does it, sent to the beacon's own thread, so
+that no call of the script's returns early.  A forked child has no such thread: it is sent the signal only while it
+runs.  Only a process that handles the signal is sent it: it would end any other.
 """
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -19,11 +20,13 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from allready.live.beacon.stacks import as_text
 from allready.live.node.cell import BeaconCellReader
 from allready.live.node.tails import size_of, tail
 from allready.model import ProcessState
-from allready.proc.kill import end_child
-from allready.proc.process import has_handler, read_stat, read_thread
+from allready.proc import python_stack
+from allready.proc.kill import end_child, signal_thread
+from allready.proc.process import has_handler, open_file, read_stat, read_thread, runs_our_program
 
 MAX_STACK_BYTES = 96 << 10
 SETTLED_S = 0.06
@@ -34,6 +37,7 @@ STALE_HEARTBEAT_S = 1.0
 NO_THREAD_S = 0.5
 """For so long there may be no thread that sends heartbeats while the rank forks."""
 MIN_POLLS = 5
+_READS = 6
 _SILENT = ProcessState.FROZEN | {ProcessState.DISK, ProcessState.ZOMBIE}
 SPY_S = 3.0
 MAX_SPIES = 2
@@ -44,6 +48,7 @@ class Asked(Struct, kw_only=True):
 
     `start_bytes`: where its file ended before.  `request`: that of its beacon, None for one that was sent the signal.
     `polls`, `asleep`: of the thread of heartbeats, and how often it was not waiting for a processor.
+    `seen`: what was read from its memory.
     """
 
     pid: int
@@ -56,6 +61,7 @@ class Asked(Struct, kw_only=True):
     asleep: int = 0
     grown_s: float | None = None
     is_done: bool = False
+    seen: str = ""
 
     def take(self) -> None:
         self.size_bytes, self.is_done = size_of(self.path), True
@@ -71,7 +77,9 @@ class Asked(Struct, kw_only=True):
             self.is_done = True
 
     def text(self) -> str:
-        """What it wrote since it was asked; "" for nothing."""
+        """What it wrote since it was asked, or what its memory showed; "" for nothing."""
+        if self.seen:
+            return self.seen
         if self.size_bytes <= self.start_bytes:
             return ""
         return tail(self.path, most_bytes=MAX_STACK_BYTES, start=self.start_bytes, stop=self.size_bytes)
@@ -86,7 +94,6 @@ class StackFile(Struct):
     path: Path
     number: int
     pid: int | None = None
-    pidfd: int | None = None
     cell: BeaconCellReader | None = None
     waiting: deque[int] = field(default_factory=deque)
     asked: dict[int, Asked] = {}
@@ -94,7 +101,7 @@ class StackFile(Struct):
     _now: Asked | None = None
 
     def ask_rank(self, pid: int, kinds: Sequence[str]) -> int | None:
-        """Ask a rank's beacon for stacks and these records; by the signal for stacks where there is no cell.
+        """Ask a rank's beacon for stacks and these records; see elsewhere for its stacks where there is no cell.
 
         One that is stopped is asked for records only: what it would write when it goes on belongs to no question.
 
@@ -109,19 +116,18 @@ class StackFile(Struct):
         elif is_there:
             question.request = number
             self._now = self.asked[pid] = question
+        elif self.refused.get(pid) in ProcessState.FROZEN:
+            self._read(pid)
         return number
 
     def ask(self, pid: int) -> None:
-        """Send the signal; `refused[pid]` has the reason when it is not sent."""
-        if not self._is_there(pid):
+        """Read its memory, or have the signal's handler write; `refused[pid]` has the reason where neither works."""
+        if self._read(pid) or not self._is_there(pid):
             return
-        if not self.path.exists():
-            self.refused[pid] = "it has no beacon"  # the signal would mean something else to it, or end it
-        elif not has_handler(pid, self.number):
-            self.refused[pid] = "no handler: it has not begun, or is no Python process of ours"
-        else:
+        thread = self._thread_for_signal(pid)
+        if thread is not None:
             question = self._question(pid)
-            if self._signal(pid):
+            if self._signal(pid, thread):
                 self._now = self.asked[pid] = question
 
     def poll(self) -> bool:
@@ -153,19 +159,49 @@ class StackFile(Struct):
         size = size_of(self.path)
         return Asked(pid=pid, path=self.path, start_bytes=size, size_bytes=size, asked_s=time.monotonic())
 
-    def _signal(self, pid: int) -> bool:
+    def _read(self, pid: int) -> bool:
+        """Its stacks from its memory; whether there were any."""
+        place = None if self.cell is None else self.cell.place()
+        text = "" if place is None else read_from_memory(pid, place, is_rank=pid == self.pid)
+        if not text:
+            return False
+        question = self._question(pid)
+        question.seen, question.is_done = text, True
+        self.asked[pid] = question
+        self.refused.pop(pid, None)
+        return True
+
+    def _thread_for_signal(self, pid: int) -> int | None:
+        """Who can take the signal without losing a call that it waits in; None where nobody can, see `refused`."""
+        fd = self.cell.stacks_fd() if self.cell is not None else 0
+        if not self.path.exists() or not fd:
+            self.refused[pid] = "it has no beacon"  # the signal would mean something else to it, or end it
+        elif not has_handler(pid, self.number):
+            self.refused[pid] = "no handler: it has not begun, or is no Python process of ours"
+        elif open_file(pid, fd) != str(self.path):
+            self.refused[pid] = "it has closed the file for its stacks"
+        elif pid == self.pid:
+            heartbeat = self.cell.heartbeat() if self.cell is not None else None
+            if heartbeat is not None and heartbeat[1]:
+                return heartbeat[1]
+            self.refused[pid] = "its beacon does not run"
+        else:
+            stat = read_stat(pid)
+            if stat is not None and stat.state is ProcessState.RUNNING:
+                return pid
+            self.refused[pid] = "it sleeps, and its memory may not be read"
+        return None
+
+    def _signal(self, pid: int, thread: int) -> bool:
         try:
-            if self.pidfd is not None and pid == self.pid:
-                signal.pidfd_send_signal(self.pidfd, self.number)
-            else:
-                os.kill(pid, self.number)
+            signal_thread(pid, thread, self.number)
         except OSError as error:
             self.refused[pid] = error.strerror or str(error)
             return False
         return True
 
     def _poll_beacon(self, asked: Asked, request: int) -> None:
-        """Take its answer; send the signal once it is known that the beacon does not run."""
+        """Take its answer; look elsewhere once it is known that the beacon does not run."""
         assert self.cell is not None
         if self.cell.is_answered(request, "stacks"):
             asked.take()
@@ -211,6 +247,38 @@ class StackFile(Struct):
             return "not asked"
         stat = read_stat(pid)
         return stat.state if stat is not None and stat.state in _SILENT else "it did not answer in time"
+
+
+def read_from_memory(pid: int, place: tuple[int, int, int], *, is_rank: bool) -> str:
+    """The Python stacks of a rank, or of the main thread of a child that it has forked, its main thread's last; ""
+    where they cannot be had.  Read twice: what moves meanwhile is none.
+
+    `place`: of the cell.
+    """
+    state, type_address, version = place
+    layout = python_stack.learn() if state and version == sys.hexversion and runs_our_program(pid) else None
+    if layout is None:
+        return ""
+    before: list[python_stack.ThreadStack] = []
+    for _ in range(_READS):
+        try:
+            now = python_stack.stacks(pid, state, layout, type_address=type_address)
+        except python_stack.Unreadable:
+            continue
+        if now[0].frames and before and now[0] == before[0]:
+            rows = now if is_rank else now[:1]
+            return "".join(
+                as_text(
+                    row.ident,
+                    "MainThread" if row is now[0] else "",
+                    ((f.file, f.line, f.function) for f in row.frames),
+                    is_cut=row.is_cut,
+                )
+                for row in reversed(rows)
+                if row.frames
+            )
+        before = now
+    return ""
 
 
 def head(rank: int, pid: int, host: str) -> str:

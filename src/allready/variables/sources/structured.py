@@ -40,7 +40,7 @@ def parse_structured(text: str, found: Parsed) -> None:
     try:
         import yaml
     except ImportError as error:
-        raise YamlMissingError("reading YAML and JSON needs PyYAML: pip install 'allready[env]'") from error
+        raise YamlMissingError("reading YAML and JSON needs PyYAML: pip install pyyaml") from error
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     if text.lstrip()[:1] in {"{", "["}:
         text = text.replace("\t", "  ")  # JSON may be indented with tabs, YAML may not
