@@ -7,7 +7,7 @@
 #
 # PYTHON=python3.12 make setup                       another interpreter (3.11 or newer)
 # TORCH="torch==2.13.0" make setup                   another build of torch; any pip arguments
-# NEWEST_TORCH= make test                            without the newest release; or pip arguments for it
+# NEWEST_TORCH="torch==2.15.0" make test-newest      another build of it; any pip arguments
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
@@ -53,14 +53,13 @@ demo: setup
 test-fast: setup-fast
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --fast
 
-# The newest torch is installed while the tests run
 test: setup
-	$(PYTHON) tools/newest.py beside $(BIN)/python -m pytest
+	$(BIN)/python -m pytest
 
 setup-newest:
 	$(PYTHON) tools/newest.py setup
 
-test-newest:
+test-newest: setup-newest
 	$(PYTHON) tools/newest.py beside true
 
 test-slow: setup

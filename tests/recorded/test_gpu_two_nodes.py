@@ -43,7 +43,7 @@ TRUTH: dict[str, tuple[str, str, dict[str, Any]]] = {
     "no_interface": ("START-NAME", "likely", {"nodes": [0, 1], "variables": ["NCCL_SOCKET_IFNAME"]}),
     "object_alone": ("DESYNC-FLOW", "likely", {}),
     "oom_caught": ("DESYNC-FLOW", "likely", {"ranks": [1]}),
-    "order": ("DESYNC-FLOW", "likely", {}),
+    "order": ("DESYNC-FLOW", "likely", {"ranks": [1]}),
     "os_exit": ("DEAD", "likely", {"ranks": [1]}),  # os._exit(0) tears nothing down, and its launcher says nothing
     "p2p_sizes": ("DESYNC-ARGS", "likely", {}),
     "rank0_saves": ("CPU-STUCK", "likely", {"ranks": [0]}),
@@ -51,7 +51,7 @@ TRUTH: dict[str, tuple[str, str, dict[str, Any]]] = {
     "send_alone": ("DESYNC-FLOW", "likely", {"ranks": [1]}),
     "sigkill": ("DEAD", "certain", {"ranks": [1]}),
     "size": ("DESYNC-ARGS", "likely", {}),
-    "skip": ("DESYNC-FLOW", "likely", {}),
+    "skip": ("DESYNC-FLOW", "likely", {"ranks": [1]}),
     "sleeps": ("CPU-STUCK", "likely", {"ranks": [1], "nodes": [1]}),
     "slow": ("SLOW-COMP", "likely", {"ranks": [1]}),
     "spin": ("NET-BROKEN", "possible", {}),  # a kernel that does not end looks like a network that does not carry

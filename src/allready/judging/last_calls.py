@@ -79,10 +79,11 @@ def with_last_calls(run: RunEvidence, groups: Sequence[tuple[Group, Mapping[int,
     # lost its peers before it had recorded anything.
     refused = {d.rank for d in run.deaths if d.rank is not None and any(w in d.text.lower() for w in SIZES)}
     ringless = {d.rank for d in run.deaths if d.rank is not None} - {r for _, tracks in groups for r in tracks}
-    found = {m.group: m for m in run.mismatches}
+    first = {m.group: m for m in reversed(run.mismatches)}  # a group may have more: unmet halves of both ways
+    found: dict[str, Mismatch] = {}
     used = [(group, tracks) for group, tracks in groups if tracks]
     for group, tracks in used:
-        known = found.get(group.title)
+        known = first.get(group.title)
         if known is not None and (known.source != SOURCE or known.misfits or known.kind == "peer"):
             continue
         seq = known.seq if known is not None else max(t.hi for t in tracks.values())
@@ -92,7 +93,8 @@ def with_last_calls(run: RunEvidence, groups: Sequence[tuple[Group, Mapping[int,
         shown = _shown(place, known)
         if shown is not None:
             found[group.title] = shown
-    return replace(run, mismatches=tuple(found.values()))
+    same = [found.pop(m.group, m) if m is first[m.group] else m for m in run.mismatches]
+    return replace(run, mismatches=(*same, *found.values()))
 
 
 def last_calls(run: RunEvidence) -> dict[int, LastCall]:
