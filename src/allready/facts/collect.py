@@ -11,6 +11,7 @@ from allready.facts.exchange import from_json, to_json
 from allready.facts.firewall import collect_firewall
 from allready.facts.gpu import collect_gpu
 from allready.facts.host import Host
+from allready.facts.imports import collect_imports
 from allready.facts.limits import collect_limits
 from allready.facts.net import collect_net
 from allready.facts.rdma import collect_rdma
@@ -29,13 +30,19 @@ MAX_ADDRESSES = 32
 _log = logging.getLogger(__name__)
 
 
-def collect(host: Host, launch: LaunchFacts, *, script: str | None, deadline_s: float) -> NodeFacts:
+def collect(
+    host: Host, launch: LaunchFacts, *, script: str | None, deadline_s: float, is_doctor: bool = False
+) -> NodeFacts:
     """Read everything about this node; returns within about `deadline_s`, whatever hangs.
 
     Never raises: what cannot be read, or not in time, becomes FactMissing with the reason.  `clock`, `master_port`
     and `master_contact` are left as they are in an empty `NodeFacts`.
 
-    `launch` goes in unchanged, and its master_addr is resolved; `deadline_s` is 1 or more.
+    Args:
+        launch: goes in unchanged, and its master_addr is resolved.
+        script: the training script, if one was named.
+        deadline_s: 1 or more.
+        is_doctor: also what only `doctor` asks, because it costs a second of CPU or more.
     """
     until = time.monotonic() + deadline_s
     inner_s = max(0.1, deadline_s * 0.9)  # what can end by itself does so before it is given up here
@@ -53,6 +60,8 @@ def collect(host: Host, launch: LaunchFacts, *, script: str | None, deadline_s: 
     }
     if script:
         calls["script"] = lambda: collect_script(host, script, timeout_s=min(SCRIPT_S, inner_s))
+    if is_doctor:
+        calls["imports"] = lambda: collect_imports(host, timeout_s=inner_s)
     # Beside each other, for some may block: the resolver, the GPU driver, network file systems.
     tasks = {name: Task(call, f"facts-{name}") for name, call in calls.items()}
     found: dict[str, Any] = {name: _result(name, task, until) for name, task in tasks.items()}

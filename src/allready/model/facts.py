@@ -161,6 +161,35 @@ class SoftwareFacts(Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
 
 
+class Import(Struct, frozen=True, kw_only=True):
+    """What became of importing one module in a process of its own.
+
+    outcome: "imported"; "absent" (not installed); "failed" (an exception: `error`); "died" (`signal` or `exit_code`);
+    "silent" (no end within `limit_s`).
+    """
+
+    module: str
+    outcome: str
+    duration_s: float = 0.0
+    limit_s: float = 0.0
+    error: str | None = None
+    signal: str | None = None  # SIGSEGV
+    exit_code: int | None = None
+    cpu_s: float | None = None  # silent: CPU time used so far
+    recent_cpu_s: float | None = None  # silent: of it, during the last second
+    state: str | None = None  # silent: as in ProcessState
+    stack: tuple[str, ...] = ()  # where it stood, innermost first: 'File "x.py", line 3 in f'
+    versions: dict[str, str] = {}  # torch, torch-cuda, nccl-built, nccl-loaded, jaxlib, jax-cuda12-plugin, ...
+    libraries: tuple[str, ...] = ()  # paths of the libnccl and librccl that it loaded
+    backends: tuple[str, ...] = ()  # torch: of torch.distributed
+
+
+class ImportFacts(Struct, frozen=True, kw_only=True):
+    """What importing the frameworks came to, each in a process of its own."""
+
+    modules: tuple[Import, ...]
+
+
 class LimitFacts(Struct, frozen=True, kw_only=True):
     """Limits of this process and sizes that containers are known to cut.  None: unlimited or not known, by field."""
 

@@ -243,6 +243,18 @@ def _software(fact: f.SoftwareFacts) -> Iterator[Fact]:
         yield Shown(name), _text(version), False
 
 
+def _imports(fact: f.ImportFacts) -> Iterator[Fact]:
+    for one in fact.modules:
+        why = one.error or one.signal or (None if one.exit_code is None else f"exit code {one.exit_code}")
+        value = f"{one.outcome} ({why})" if why else one.outcome
+        yield Shown(f"import {one.module}"), Shown(value), False
+        for name, version in one.versions.items():
+            if name != one.module:
+                yield Shown(name), _text(version), False
+        if one.backends:
+            yield _named("backends", one.module), _joined(one.backends), False
+
+
 def _limits(fact: f.LimitFacts) -> Iterator[Fact]:
     unlimited = Shown(key="fact_unlimited")
     yield _named("memlock"), unlimited if fact.memlock_bytes is None else _size(fact.memlock_bytes), False
@@ -299,6 +311,7 @@ _READERS: dict[str, Callable[[Any], Iterator[Fact]]] = {
     "rdma": _rdma,
     "names": _names,
     "launch": _launch,
+    "imports": _imports,
     "limits": _limits,
     "clock": _clock,
     "script": _script,
@@ -306,3 +319,5 @@ _READERS: dict[str, Callable[[Any], Iterator[Fact]]] = {
     "master_port": _master_port,
     "master_contact": _master_contact,
 }
+GROUPS = tuple(_READERS)
+"""The facts that have rows, in their order."""

@@ -1,0 +1,84 @@
+"""The probe "import:NAME" of this machine: start the child, watch it, end it."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from allready.errors import FactUnavailable
+from allready.facts.children import end_child
+from allready.facts.files import words_of
+from allready.proc.process import read_stat
+
+RECENT_S = 1.0
+MAX_STACK = 12
+_OF_IMPORTING = ("importlib", "import_child", "frozen runpy")
+MAX_OUTPUT_CHARS = 65_536
+
+
+def import_in_child(name: str, environ: Mapping[str, str], *, timeout_s: float) -> dict[str, Any]:
+    """What became of importing `name`, as the fields of `model.Import`; the child and all it started are gone then.
+
+    Raises:
+        FactUnavailable: it cannot be started.
+    """
+    started = time.monotonic()
+    # -P: a torch.py in the folder of the user is not what a job imports.
+    argv = [sys.executable, "-P", "-m", "allready.facts.import_child", name, f"{timeout_s:.2f}"]
+    try:
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=dict(environ),
+        )
+    except OSError as error:
+        raise FactUnavailable(f"import {name}: {words_of(error)}") from error
+    try:
+        before = None
+        try:
+            out, err = child.communicate(timeout=max(0.05, timeout_s - RECENT_S))
+        except subprocess.TimeoutExpired:
+            before = read_stat(child.pid)
+            out, err = child.communicate(timeout=max(0.05, timeout_s - (time.monotonic() - started)))
+    except subprocess.TimeoutExpired as error:
+        now = read_stat(child.pid)
+        return {
+            "outcome": "silent",
+            "duration_s": round(time.monotonic() - started, 2),
+            "limit_s": timeout_s,
+            "cpu_s": None if now is None else now.cpu_s,
+            "recent_cpu_s": None if now is None or before is None else round(now.cpu_s - before.cpu_s, 2),
+            "state": None if now is None else now.state,
+            "stack": stack_in((error.stderr or b"").decode(errors="replace")[-MAX_OUTPUT_CHARS:]),
+        }
+    finally:
+        end_child(child)
+    spent = {"duration_s": round(time.monotonic() - started, 2), "limit_s": timeout_s}
+    return {**_ended(child.returncode, out, err), **spent}
+
+
+def stack_in(text: str) -> tuple[str, ...]:
+    """The lines of the main thread's stack that faulthandler wrote, innermost first; () where there is none."""
+    frames = re.findall(r"^  (File \"[^\"\n]{1,400}\", line \d{1,8} in \S{1,200})$", text, re.MULTILINE)
+    return tuple(frame for frame in frames if not any(part in frame for part in _OF_IMPORTING))[:MAX_STACK]
+
+
+def _ended(code: int, out: bytes, err: bytes) -> dict[str, Any]:
+    text = err.decode(errors="replace")[-MAX_OUTPUT_CHARS:]
+    last = next((line.strip()[:300] for line in reversed(text.splitlines()) if line.strip()), None)
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        stack = stack_in(text)
+        return {"outcome": "died", "signal": name, "error": None if stack else last, "stack": stack}
+    try:
+        answer = json.loads(out)
+    except ValueError:
+        return {"outcome": "died", "exit_code": code, "error": last}
+    return answer if isinstance(answer, dict) else {"outcome": "died", "exit_code": code, "error": last}
