@@ -8,8 +8,8 @@ from pathlib import Path
 
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_UNCHECKED, exit_code_of
-from allready.cli.options import add_both_spellings, add_common, configure_logging, count, positive_s
-from allready.model import FactMissing, NodeFacts, Report, Settings
+from allready.cli.options import add_both_spellings, add_common, configure_logging, count, port_range, positive_s
+from allready.model import FactMissing, LaunchFacts, NodeFacts, Report, Settings
 from allready.report.pieces import Block, Gap, Line, Piece
 from allready.report.safe import plain
 from allready.text.catalog import choose_language
@@ -43,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_both_spellings(job, "master-addr", metavar="HOST", help="host name or address of node 0")
     add_both_spellings(job, "master-port", type=int, metavar="PORT", help="TCP port on node 0 (default 29500)")
     facts = parser.add_argument_group("facts")
+    add_both_spellings(
+        facts, "port-range", type=port_range, metavar="A-B", help="which TCP ports of this range are taken, and by what"
+    )
     facts.add_argument(
         "--timeout", type=positive_s, default=DEADLINE_S, metavar="S", help="time for everything (default 3 s)"
     )
@@ -86,6 +89,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
     from allready.cli.env_lint import settings_here
+    from allready.facts.collect import Also
     from allready.facts.live import LiveHost
     from allready.preflight.doctor.examine import examine
     from allready.preflight.doctor.request import launch_for
@@ -102,8 +106,15 @@ def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
     if error is not None:
         _say("doctor.job_unknown", args, why=str(error))
     host = LiveHost()
-    facts = examine(host, launch, deadline_s=max(1.0, args.timeout - SETUP_S))
+    facts = examine(host, launch, deadline_s=max(1.0, args.timeout - SETUP_S), also=Also(ports=_ports(args, launch)))
     return facts, settings_here(host, facts)
+
+
+def _ports(args: argparse.Namespace, launch: LaunchFacts) -> tuple[int, int] | None:
+    """The range that was asked for, or the master port where somebody chose it."""
+    if args.port_range:
+        return int(args.port_range[0]), int(args.port_range[1])
+    return (launch.master_port,) * 2 if "master_port" in launch.sources else None
 
 
 def _saved(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:

@@ -29,12 +29,11 @@ def main(argv: list[str]) -> int:
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
     os.dup2(2, 1)
     faulthandler.enable()
-    if limit_s > 0.4:
-        faulthandler.dump_traceback_later(limit_s - 0.3, file=sys.stderr)
+    # In this thread, when asked: a dump from another thread while modules are loaded can crash the interpreter.
+    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=False)
     found = _imported(name)
     with answer:
         json.dump(found, answer)
-    faulthandler.cancel_dump_traceback_later()
     sys.stderr.flush()
     os._exit(0)  # threads and exit handlers of what was imported could hang as well
 
@@ -60,10 +59,12 @@ def _torch(torch: Any, about: dict[str, Any]) -> None:
     for name in ("cuda", "hip"):
         if getattr(torch.version, name, None):
             versions[f"torch-{name}"] = str(getattr(torch.version, name))
-    for library in mapped_libraries("libnccl", "librccl"):
-        about["libraries"].append(library)
+    about["libraries"] += mapped_libraries("libnccl", "librccl")
+    # Asked by way of torch's own library: of two that are mapped, it is the one that torch calls.
+    for library in mapped_libraries("libtorch_cuda", "libtorch_hip"):
         with contextlib.suppress(Exception):
-            versions.setdefault("nccl-loaded", nccl_version_of(library))
+            versions["nccl-loaded"] = nccl_version_of(library)
+    about["libraries"].sort(key=lambda library: _own_version(library) != versions.get("nccl-loaded"))
     with contextlib.suppress(Exception):
         versions["nccl-built"] = ".".join(map(str, torch.cuda.nccl.version()))
     dist = importlib.import_module("torch.distributed")
@@ -95,7 +96,7 @@ def mapped_libraries(*names: str) -> list[str]:
 
 
 def nccl_version_of(path: str) -> str:
-    """What ncclGetVersion of a library that is loaded answers: 2.28.9."""
+    """What ncclGetVersion answers that a loaded library has or depends on: 2.28.9."""
     import ctypes
 
     number = ctypes.c_int()
@@ -103,6 +104,13 @@ def nccl_version_of(path: str) -> str:
     value = number.value
     major, minor, patch = (value // 10_000, value // 100 % 100, value % 100)
     return f"{major}.{minor}.{patch}" if value >= 10_000 else f"{value // 1000}.{value // 100 % 10}.{value % 100}"
+
+
+def _own_version(library: str) -> str | None:
+    try:
+        return nccl_version_of(library)
+    except (OSError, AttributeError):
+        return None
 
 
 def _words(error: BaseException) -> str:

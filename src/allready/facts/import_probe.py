@@ -12,9 +12,11 @@ from typing import Any
 from allready.errors import FactUnavailable
 from allready.facts.children import end_child
 from allready.facts.files import words_of
-from allready.proc.process import read_stat
+from allready.proc.process import Stat, read_stat
 
 RECENT_S = 1.0
+ASK_S = 0.2
+"""For the stack of a child that has not ended; of the time it has."""
 MAX_STACK = 12
 _OF_IMPORTING = ("importlib", "import_child", "frozen runpy")
 MAX_OUTPUT_CHARS = 65_536
@@ -40,28 +42,37 @@ def import_in_child(name: str, environ: Mapping[str, str], *, timeout_s: float) 
         )
     except OSError as error:
         raise FactUnavailable(f"import {name}: {words_of(error)}") from error
+    before = None
     try:
-        before = None
         try:
-            out, err = child.communicate(timeout=max(0.05, timeout_s - RECENT_S))
+            out, err = child.communicate(timeout=max(0.05, timeout_s - RECENT_S - ASK_S))
         except subprocess.TimeoutExpired:
             before = read_stat(child.pid)
-            out, err = child.communicate(timeout=max(0.05, timeout_s - (time.monotonic() - started)))
-    except subprocess.TimeoutExpired as error:
-        now = read_stat(child.pid)
-        return {
-            "outcome": "silent",
-            "duration_s": round(time.monotonic() - started, 2),
-            "limit_s": timeout_s,
-            "cpu_s": None if now is None else now.cpu_s,
-            "recent_cpu_s": None if now is None or before is None else round(now.cpu_s - before.cpu_s, 2),
-            "state": None if now is None else now.state,
-            "stack": stack_in((error.stderr or b"").decode(errors="replace")[-MAX_OUTPUT_CHARS:]),
-        }
+            out, err = child.communicate(timeout=max(0.05, timeout_s - ASK_S - (time.monotonic() - started)))
+    except subprocess.TimeoutExpired:
+        return {**_silent(child, before), "duration_s": round(time.monotonic() - started, 2), "limit_s": timeout_s}
     finally:
         end_child(child)
     spent = {"duration_s": round(time.monotonic() - started, 2), "limit_s": timeout_s}
     return {**_ended(child.returncode, out, err), **spent}
+
+
+def _silent(child: "subprocess.Popen[bytes]", before: Stat | None) -> dict[str, Any]:
+    """What a child does that has not ended: CPU time, state, and where it stands, which it is asked for."""
+    now = read_stat(child.pid)
+    text = b""
+    try:
+        child.send_signal(signal.SIGUSR1)
+        text = child.communicate(timeout=ASK_S)[1]
+    except subprocess.TimeoutExpired as error:
+        text = error.stderr or b""
+    return {
+        "outcome": "silent",
+        "cpu_s": None if now is None else now.cpu_s,
+        "recent_cpu_s": None if now is None or before is None else round(now.cpu_s - before.cpu_s, 2),
+        "state": None if now is None else now.state,
+        "stack": stack_in(text.decode(errors="replace")[-MAX_OUTPUT_CHARS:]),
+    }
 
 
 def stack_in(text: str) -> tuple[str, ...]:

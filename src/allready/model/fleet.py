@@ -33,6 +33,7 @@ NODE_FACTS: dict[str, type] = {
     "clock": f.ClockFacts,
     "script": f.ScriptFacts,
     "firewall": f.FirewallFacts,
+    "usage": f.UsageFacts,
     "master_port": f.MasterPortFacts,
     "master_contact": f.MasterContactFacts,
 }
@@ -105,6 +106,7 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     clock: f.ClockFacts | FactMissing = _NOT_MEASURED
     script: f.ScriptFacts | FactMissing = _NO_SCRIPT
     firewall: f.FirewallFacts | FactMissing = _NOT_READ
+    usage: f.UsageFacts | FactMissing = _NOT_ASKED
     master_port: f.MasterPortFacts | FactMissing = _NOT_NODE_0
     master_contact: f.MasterContactFacts | FactMissing = _IS_NODE_0
 

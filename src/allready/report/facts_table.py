@@ -290,6 +290,19 @@ def _firewall(fact: f.FirewallFacts) -> Iterator[Fact]:
         yield _named("firewall_drops"), _text(len(fact.drops)), False
 
 
+def _usage(fact: f.UsageFacts) -> Iterator[Fact]:
+    for volume in fact.volumes:
+        yield _named("free_on", volume.path), Shown(units.size(volume.free_bytes)), True
+    if fact.memory_limit_bytes and fact.memory_used_bytes is not None:
+        text = f"{units.size(fact.memory_used_bytes)} / {units.size(fact.memory_limit_bytes)}"
+        yield _named("memory_limit"), Shown(text), True
+    if fact.num_tracked is not None and fact.max_tracked:
+        yield _named("tracked"), Shown(f"{fact.num_tracked} / {fact.max_tracked}"), True
+    if fact.asked_ports is not None:
+        taken = tuple(f"{one.port} (pid {one.holder.pid or units.UNKNOWN})" for one in fact.listeners)
+        yield _named("listeners", "{}-{}".format(*fact.asked_ports)), _joined(taken), True
+
+
 def _master_port(fact: f.MasterPortFacts) -> Iterator[Fact]:
     why = " ".join(part for part in (fact.error, fact.service, fact.banner) if part)
     value = Shown(key="fact_port_opened") if fact.opened else Shown(key="fact_port_failed", why=why)
@@ -316,6 +329,7 @@ _READERS: dict[str, Callable[[Any], Iterator[Fact]]] = {
     "clock": _clock,
     "script": _script,
     "firewall": _firewall,
+    "usage": _usage,
     "master_port": _master_port,
     "master_contact": _master_contact,
 }

@@ -2,7 +2,6 @@ from allready.model import FactMissing, Severity
 from tests.fleets import check, fleet
 from tests.rules.env.test_import_fails import imports
 
-
 SILENT = {"outcome": "silent", "duration_s": 2.5, "limit_s": 2.5, "recent_cpu_s": 0.0, "state": "sleeping"}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from allready.facts.collect import collect
+from allready.facts.collect import Also, collect
 from allready.facts.host import Host
 from allready.model import (
     FactMissing,
@@ -34,12 +34,12 @@ ALONE = frozenset({"roll", "reach", "collectives"})
 """Parts of a job that facts alone cannot have."""
 
 
-def examine(host: Host, launch: LaunchFacts, *, deadline_s: float) -> NodeFacts:
+def examine(host: Host, launch: LaunchFacts, *, deadline_s: float, also: Also) -> NodeFacts:
     """The facts of this machine, within about `deadline_s`.
 
     Ranks are counted by the GPUs found, unless `launch.sources` says that somebody gave a number.
     """
-    return placed(collect(host, launch, script=None, deadline_s=deadline_s, is_doctor=True))
+    return placed(collect(host, launch, script=None, deadline_s=deadline_s, also=also))
 
 
 def placed(facts: NodeFacts) -> NodeFacts:
