@@ -2,7 +2,10 @@
 
 import json
 import os
+import signal
+import socket
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ from msgspec.structs import replace
 from allready.cli.doctor_files import load, save
 from allready.cli.main import main
 from allready.errors import UsageError
-from allready.model import FactMissing, HostFacts, NodeFacts
+from allready.facts.usage import INITS
+from allready.model import FactMissing, HostFacts, NodeFacts, UsageFacts
 from allready.proc.process import all_pids, environ_of
 from tests.cases import cases
 from tests.cli.processes import PROGRAM, plain_environment
@@ -171,3 +175,79 @@ def test_contradicting_variables_of_a_scheduler_do_not_stop_it() -> None:
 def test_facts_of_a_node_without_any_are_no_crash(tmp_path: Path) -> None:
     save(str(tmp_path / "node.json"), NodeFacts())
     assert main(["doctor", "--from", str(tmp_path / "node.json")]) == 3
+
+
+def one_line(*arguments: str, files: int | None = None) -> tuple[int, str]:
+    """Exit code and output of a real run in one line, with this many open files allowed."""
+    limit = f"ulimit -n {files}; " if files else ""
+    done = subprocess.run(
+        ["bash", "-c", f'{limit}exec "$@"', "bash", *PROGRAM, "doctor", *arguments],
+        capture_output=True,
+        text=True,
+        env=plain_environment(NCCL_SOCKET_IFNAME="nosuch0"),
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_the_prolog_prints_one_line_and_fails_for_a_fault_only() -> None:
+    code, text = one_line("--prolog", "--timeout", "20")
+    assert (code, text.count("\n")) == (0, 1)
+    assert text.startswith("allready: ")
+    code, text = one_line("--prolog", "--timeout", "20", files=30)
+    assert code == 1
+    assert text.startswith("allready: LIM004 ")
+    assert len(text) < 300
+
+
+def test_a_prolog_that_cannot_look_drains_no_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(str(tmp_path / "node.json"), replace(healthy_node(0, 1), gpu=FactMissing("gpu: not read in time")))
+    assert main(["doctor", "--prolog", "--from", str(tmp_path / "node.json")]) == 0
+    assert capsys.readouterr().out == "allready: unknown: gpu: not read in time\n"
+
+
+def test_a_nagios_plugin_has_its_own_words_and_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    healthy = healthy_node(0, 1)
+    assert not isinstance(healthy.limits, FactMissing)
+    states = {
+        "OK": (0, healthy),
+        "CRITICAL": (2, replace(healthy, limits=replace(healthy.limits, nofile_soft=16, nofile_hard=16))),
+        "WARNING": (1, replace(healthy, usage=UsageFacts(num_tracked=90, max_tracked=100))),
+        "UNKNOWN": (3, replace(healthy, gpu=FactMissing("NVML: a | b"))),
+    }
+    for word, (code, facts) in states.items():
+        save(str(tmp_path / "node.json"), facts)
+        assert main(["doctor", "--format", "nagios", "--from", str(tmp_path / "node.json")]) == code, word
+        line = capsys.readouterr().out
+        assert line.startswith(f"ALLREADY {word} - "), word
+        assert line.count("|") == 1, word
+
+
+def test_a_port_in_use_is_named_with_its_holder() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        report = doctor("--timeout", "30", "--port-range", port)
+    [finding] = [f for f in report["findings"] if f["code"] == "PRT011"]
+    assert f"pid {os.getpid()}" in finding["message"]
+
+
+def test_a_rank_that_was_left_over_is_found_where_the_first_process_is_an_init() -> None:
+    first = Path("/proc/1/comm").read_text().strip()
+    if first not in INITS:
+        pytest.skip(f"the first process is {first}, not an init")
+    program = "import os, sys, time\nif os.fork(): os._exit(0)\nprint(os.getpid(), flush=True)\ntime.sleep(60)"
+    done = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "LOCAL_RANK": "0", "RANK": "0", "TORCHELASTIC_RUN_ID": "x"},
+    )
+    assert done.stdout is not None
+    pid = int(done.stdout.readline())
+    try:
+        done.wait(20)
+        report = doctor("--timeout", "30")
+        assert str(pid) in next(f["message"] for f in report["findings"] if f["code"] == "GPU009")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        done.stdout.close()

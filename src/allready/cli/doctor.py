@@ -16,6 +16,7 @@ from allready.text.catalog import choose_language
 from allready.text.ui import ui
 
 DEADLINE_S = 3.0
+PROLOG_S = 2.0
 SETUP_S = 0.5
 """Of the deadline, what starting, judging and showing take."""
 
@@ -26,6 +27,7 @@ EPILOG = """\
   allready doctor --save gpu01.json          keep the facts
   allready doctor --from gpu01.json          judge facts that were saved, also in a report.json
   allready doctor --diff gpu01.json          compare this machine with another one
+  allready doctor --prolog                   one line and an exit code, for Slurm
 Exit codes: 0 healthy, 1 fault, 2 usage, 3 something necessary could not be checked.
 """
 
@@ -46,14 +48,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_both_spellings(
         facts, "port-range", type=port_range, metavar="A-B", help="which TCP ports of this range are taken, and by what"
     )
-    facts.add_argument(
-        "--timeout", type=positive_s, default=DEADLINE_S, metavar="S", help="time for everything (default 3 s)"
-    )
+    facts.add_argument("--timeout", type=positive_s, metavar="S", help="time for everything (default 3 s)")
     facts.add_argument("--save", metavar="FILE", help="write the facts to FILE")
     facts.add_argument(
         "--from", dest="source", metavar="FILE", help="judge the facts in FILE, from --save or a report.json"
     )
     facts.add_argument("--diff", metavar="FILE", help="compare with the facts in FILE")
+    form = parser.add_argument_group("for schedulers and monitoring")
+    form.add_argument(
+        "--prolog",
+        action="store_true",
+        help="one line with the reason, in 2 s, without a scheduler's commands; exit code 1 for a fault, else 0",
+    )
+    form.add_argument("--format", choices=("nagios",), help="one line and the exit code of a Nagios plugin")
     add_common(parser)
 
 
@@ -65,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     configure_logging(args.verbose)
+    if args.prolog or args.format:
+        return _one_line(args)
     from allready.cli.doctor_files import load, save
     from allready.cli.output import Output, check_writable
     from allready.preflight.doctor.examine import judge
@@ -87,6 +96,28 @@ def _run(args: argparse.Namespace) -> int:
     return exit_code_of(report.status)
 
 
+def _one_line(args: argparse.Namespace) -> int:
+    """`--prolog` and `--format`: neither the job of a scheduler nor the variables of whoever calls count here."""
+    from allready.cli.doctor_files import load, save
+    from allready.facts.collect import Also
+    from allready.facts.live import LiveHost
+    from allready.preflight.doctor.examine import examine, judge, placed
+    from allready.preflight.doctor.request import alone
+    from allready.report.one_line import line_of, nagios
+
+    if args.source:
+        facts = placed(load("--from", args.source))
+    else:
+        deadline_s = (args.timeout or PROLOG_S) - SETUP_S
+        facts = examine(LiveHost(), alone(), deadline_s=max(1.0, deadline_s), also=Also(imports=False))
+    if args.save:
+        save(args.save, facts)
+    report = judge([facts], None)
+    line, code = nagios(report) if args.format else (f"allready: {line_of(report)}", int(report.status == "fault"))
+    sys.stdout.write(f"{line}\n")
+    return code
+
+
 def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
     from allready.cli.env_lint import settings_here
     from allready.facts.collect import Also
@@ -106,7 +137,9 @@ def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
     if error is not None:
         _say("doctor.job_unknown", args, why=str(error))
     host = LiveHost()
-    facts = examine(host, launch, deadline_s=max(1.0, args.timeout - SETUP_S), also=Also(ports=_ports(args, launch)))
+    facts = examine(
+        host, launch, deadline_s=max(1.0, (args.timeout or DEADLINE_S) - SETUP_S), also=Also(ports=_ports(args, launch))
+    )
     return facts, settings_here(host, facts)
 
 
