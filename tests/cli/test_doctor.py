@@ -21,7 +21,7 @@ from allready.model import FactMissing, HostFacts, NodeFacts, UsageFacts
 from allready.proc.process import all_pids, environ_of
 from tests.cases import cases
 from tests.cli.processes import PROGRAM, plain_environment
-from tests.clock import Stopwatch
+from tests.clock import Stopwatch, until
 from tests.fleets import healthy_node
 
 BAD = {"error", "blocker"}
@@ -251,3 +251,22 @@ def test_a_rank_that_was_left_over_is_found_where_the_first_process_is_an_init()
     finally:
         os.kill(pid, signal.SIGKILL)
         done.stdout.close()
+
+
+def test_an_interrupt_leaves_no_import_behind(tmp_path: Path) -> None:
+    mark = f"DOCTOR_INTERRUPTED_{os.getpid()}"
+    environ = {**fake_module(tmp_path, "torch", "import time\ntime.sleep(600)\n"), mark: "1"}
+    process = subprocess.Popen(
+        [*PROGRAM, "doctor", "--timeout", "60"],
+        env=plain_environment(**environ),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: len(processes_with(mark)) > 1, 30.0, what=lambda: "the import began")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 3
+        until(lambda: not processes_with(mark), 10.0, what=lambda: processes_with(mark))
+    finally:
+        process.kill()
+        process.wait(10)

@@ -1,7 +1,7 @@
-"""Import one module and print what it says of itself as JSON: `python -m allready.facts.import_child NAME SECONDS`.
+"""Import one module and print what it says of itself as JSON: `... -m allready.facts.import_child NAME SECONDS PARENT`.
 
 A child of its own: an import can hang for ever (a broken driver, a network file system), crash the interpreter, or take
-gigabytes.  It ends itself when its time is over, also where the one that waits for it is gone.
+gigabytes.  It ends when its time is over, or with the process that waits for it.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from allready.proc.exec_shim import die_with_parent
 from allready.proc.process import maps_of
 
 SPARE_S = 5
@@ -24,6 +25,7 @@ MAX_CHARS = 300
 def main(argv: list[str]) -> int:
     """Print {"outcome", "error", "versions", ...}; 0 unless the import ends the process."""
     name, limit_s = argv[0], float(argv[1])
+    die_with_parent(int(argv[2]))
     signal.alarm(int(limit_s) + SPARE_S)  # ends it also while it sits in C code
     # What modules print on import must not stand in the answer.
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")

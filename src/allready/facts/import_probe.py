@@ -1,6 +1,7 @@
 """The probe "import:NAME" of this machine: start the child, watch it, end it."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -30,7 +31,7 @@ def import_in_child(name: str, environ: Mapping[str, str], *, timeout_s: float) 
     """
     started = time.monotonic()
     # -P: a torch.py in the folder of the user is not what a job imports.
-    argv = [sys.executable, "-P", "-m", "allready.facts.import_child", name, f"{timeout_s:.2f}"]
+    argv = [sys.executable, "-P", "-m", "allready.facts.import_child", name, f"{timeout_s:.2f}", str(os.getpid())]
     try:
         child = subprocess.Popen(
             argv,
