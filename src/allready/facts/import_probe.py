@@ -13,7 +13,7 @@ from typing import Any
 from allready.errors import FactUnavailable
 from allready.facts.children import end_child
 from allready.facts.files import words_of
-from allready.proc.process import Stat, read_stat
+from allready.proc.process import Stat, read_stat, wchan_of
 
 RECENT_S = 1.0
 ASK_S = 0.2
@@ -60,7 +60,7 @@ def import_in_child(name: str, environ: Mapping[str, str], *, timeout_s: float) 
 
 def _silent(child: "subprocess.Popen[bytes]", before: Stat | None) -> dict[str, Any]:
     """What a child does that has not ended: CPU time, state, and where it stands, which it is asked for."""
-    now = read_stat(child.pid)
+    now, wchan = read_stat(child.pid), wchan_of(child.pid)
     text = b""
     try:
         child.send_signal(signal.SIGUSR1)
@@ -72,6 +72,7 @@ def _silent(child: "subprocess.Popen[bytes]", before: Stat | None) -> dict[str, 
         "cpu_s": None if now is None else now.cpu_s,
         "recent_cpu_s": None if now is None or before is None else round(now.cpu_s - before.cpu_s, 2),
         "state": None if now is None else now.state,
+        "wchan": wchan,
         "stack": stack_in(text.decode(errors="replace")[-MAX_OUTPUT_CHARS:]),
     }
 

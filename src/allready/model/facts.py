@@ -183,6 +183,7 @@ class Import(Struct, frozen=True, kw_only=True):
     cpu_s: float | None = None  # silent: CPU time used so far
     recent_cpu_s: float | None = None  # silent: of it, during the last second
     state: str | None = None  # silent: as in ProcessState
+    wchan: str | None = None  # silent: where in the kernel its main thread sleeps
     stack: tuple[str, ...] = ()  # where it stood, innermost first: 'File "x.py", line 3 in f'
     versions: dict[str, str] = {}  # torch, torch-cuda, nccl-built, nccl-loaded, jaxlib, jax-cuda12-plugin, ...
     libraries: tuple[str, ...] = ()  # paths of the libnccl and librccl that it loaded

@@ -245,7 +245,8 @@ def _software(fact: f.SoftwareFacts) -> Iterator[Fact]:
 
 def _imports(fact: f.ImportFacts) -> Iterator[Fact]:
     for one in fact.modules:
-        why = one.error or one.signal or (None if one.exit_code is None else f"exit code {one.exit_code}")
+        late = f"{one.limit_s:.1f} s" if one.outcome == "silent" else None
+        why = late or one.error or one.signal or (None if one.exit_code is None else f"exit code {one.exit_code}")
         value = f"{one.outcome} ({why})" if why else one.outcome
         yield Shown(f"import {one.module}"), Shown(value), False
         for name, version in one.versions.items():

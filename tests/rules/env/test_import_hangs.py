@@ -25,3 +25,10 @@ def test_a_slow_import_is_not_called_a_hang() -> None:
 
 def test_says_which_node_it_could_not_check() -> None:
     assert check("ENV013", fleet(1, imports={0: FactMissing("no python")})).unchecked == {0: "no python"}
+
+
+def test_one_that_waits_for_a_network_file_system_is_only_slow() -> None:
+    for place in ("request_wait_answer", "nfs_wait_bit_killable", "rpc_wait_bit_killable"):
+        assert check("ENV013", fleet(1, imports={0: imports(**SILENT, wchan=place)})).state == "clear", place
+    for other in ("hrtimer_nanosleep", "futex_wait_queue", None):
+        assert check("ENV013", fleet(1, imports={0: imports(**SILENT, wchan=other)})).state == "hit", other

@@ -50,7 +50,7 @@ def import_hangs(imports: PerNode[ImportFacts], world: World) -> Iterator[Hit]:
     ## What it checks
     Whether a process that only imports torch or JAX makes no progress: it has not ended within the time, and in the
     last second it slept and used no CPU. With a time of 20 s or more (`doctor --timeout`) it is an error, else a
-    warning. An import that still computes or reads from a disk is only slow: then it is not checked.
+    warning. An import that still computes or waits for a file system is only slow: then it is not checked.
     ## Why it matters
     All ranks of this node hang before their first line of output, and no timeout of torch or JAX has begun.
     ## Check by hand
@@ -78,8 +78,13 @@ def import_hangs(imports: PerNode[ImportFacts], world: World) -> Iterator[Hit]:
                 )
 
 
+_FILES = ("request_wait", "fuse", "nfs", "rpc_", "cl_sync", "ll_", "ceph", "io_schedule", "folio_wait", "wait_on_page")
+"""Beginnings of the kernel functions in which a process waits for a file system, also one over a network."""
+
+
 def _hangs(one: Import) -> bool:
-    """It did nothing for the last second.  One that waits for a disk may be only slow."""
+    """It did nothing for the last second.  One that waits for a file system may be only slow."""
     is_idle = one.recent_cpu_s is not None and one.recent_cpu_s <= IDLE_CPU_S
-    is_asleep = one.state in {ProcessState.SLEEPING, ProcessState.STOPPED}
+    is_reading = (one.wchan or "").startswith(_FILES)
+    is_asleep = one.state in {ProcessState.SLEEPING, ProcessState.STOPPED} and not is_reading
     return one.outcome == "silent" and is_idle and (is_asleep or one.limit_s >= SLOW_S)
