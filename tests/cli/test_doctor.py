@@ -270,3 +270,10 @@ def test_an_interrupt_leaves_no_import_behind(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait(10)
+
+
+def test_the_facts_of_a_machine_with_a_gpu_have_no_finding() -> None:
+    """Of an H200 in a container, as `--save` wrote them there."""
+    facts = Path(__file__).parents[1] / "fixtures" / "doctor" / "h200.json"
+    report = doctor("--from", str(facts))
+    assert (report["status"], codes_of(report)) == ("healthy", set())
