@@ -33,6 +33,9 @@ SIGNS: Mapping[Sign, Callable[[Analysis], bool]] = {
     Sign.POSITIONS: lambda case: bool(case.run.progress),
     Sign.WAIT: _is_wait,
     Sign.HANG: lambda case: bool(case.of(blame_hang).kind),
-    Sign.ALL_WELL: lambda case: bool(case.run.expected_ranks) and len(case.run.ended_well) >= case.run.expected_ranks,
+    Sign.ALL_WELL: lambda case: (
+        case.run.closing is not None
+        or (bool(case.run.expected_ranks) and len(case.run.ended_well) >= case.run.expected_ranks)
+    ),
 }
 """Sign -> whether the evidence shows it."""

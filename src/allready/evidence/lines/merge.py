@@ -30,6 +30,8 @@ def merged(parts: Sequence[Scanned], limits: Limits = LIMITS) -> Scanned:
         for process, line in part.last_lines.items():
             if process in whole.last_lines or len(whole.last_lines) < limits.processes:
                 whole.last_lines[process] = _moved(line, base)
+        whole.head = (whole.head + part.head)[: limits.edge_bytes]
+        whole.tail = (whole.tail + part.tail)[-limits.edge_bytes :]
         whole.iterations = _both(whole.iterations, part.iterations, base)
         whole.rest_examples += part.rest_examples[: limits.rest_examples - len(whole.rest_examples)]
         whole.problems += [problem for problem in part.problems if problem not in whole.problems]

@@ -128,6 +128,7 @@ class _Scan:
         self._out = Scanned()
         self._forms: dict[int, int] = {}  # repeat -> layouts learnt
         self._learnt: set[tuple[int, int]] = set()  # in this chunk: repeat and length
+        self._head, self._tail = b"", b""
         self._long: int | None = None  # where the line began that does not fit
         self._is_long_kept = False
         self._marked: set[tuple[int, bytes]] = set()
@@ -160,6 +161,15 @@ class _Scan:
         number = self._out.num_lines + 1
         self._is_long_kept |= self._pieces(0, chunk.length, chunk.available, number, self._long, 0)
         self._out.num_bytes += chunk.length
+        self._keep_edges(chunk.length)
+
+    def _keep_edges(self, length: int) -> None:
+        """Take what the next `length` bytes have of the log's beginning and end."""
+        most, buffer = self._limits.edge_bytes, self._feed.buffer
+        if len(self._head) < most:
+            self._head += bytes(buffer[: min(length, most - len(self._head))])
+        last = bytes(buffer[max(0, length - most) : length])
+        self._tail = last if len(last) == most else (self._tail + last)[-most:]
 
     def _chunk(self, chunk: Chunk) -> None:
         if self._fast(chunk):
@@ -183,6 +193,7 @@ class _Scan:
         if num:
             is_cut = self._feed.is_newline_added and num == len(starts)
             self._out.num_bytes += int(ends[num - 1]) + (0 if is_cut else 1)
+            self._keep_edges(int(ends[num - 1]) + 1)
         if num < len(starts) and self._blocks.is_open(chunk.offset + int(starts[num])):
             self._blocks.feed_after(self._some(chunk, starts, ends, num, min(num + _MAX_LINES, len(starts))))
 
@@ -210,6 +221,7 @@ class _Scan:
         self._out.num_blank += plan.num_blank
         self._out.num_lines += plan.num_lines
         self._out.num_bytes += chunk.length - self._feed.is_newline_added
+        self._keep_edges(chunk.length)
         return True
 
     def _some(self, chunk: Chunk, starts: Ints, ends: Ints, first: int, end: int) -> Lines:
@@ -386,6 +398,7 @@ class _Scan:
         out.stream_tags = [builder.tag for builder in builders]
         out.marks = self._streams.marks
         out.last_lines = self._last.found
+        out.head, out.tail = self._head, self._tail
         out.lines, out.num_head = keeper.lines, keeper.num_head
         out.repeats, out.num_dropped = keeper.repeats, keeper.num_dropped
         if self._feed.problem is not None:
