@@ -14,7 +14,7 @@ from allready.evidence.join.zones import in_one_zone
 from allready.evidence.operations import join_operations
 from allready.evidence.reading import Reading
 from allready.evidence.stacks import describe, kind_of_thread
-from allready.judging.attempts import Attempts, find_attempts, settle_attempts
+from allready.judging.attempts import Attempts, find_attempts, settle_attempts, with_appended
 from allready.judging.calls import compare_dumps, compare_operations
 from allready.judging.closings import job_closing, overruled
 from allready.judging.ends import ended_well, merge_deaths
@@ -58,8 +58,9 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
     in_logs = compare_operations(operations)
     deaths, victims = merge_deaths(found_deaths, identities, events)
     attempts = find_attempts(events, {r.source.path: r.source.num_lines for r in readings})
-    events_now, deaths = settle_attempts(attempts, events, deaths)
     closings = tuple(r.closing for r in readings if r.closing is not None)
+    attempts = with_appended(attempts, closings, events, deaths)
+    events_now, deaths = settle_attempts(attempts, events, deaths)
     deaths = overruled(deaths, closings)
     closing = job_closing(closings, deaths, events_now, identities)
     benches = tuple(b for r in readings for b in r.benches)

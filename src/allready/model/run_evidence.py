@@ -258,7 +258,8 @@ class ClosingKind(StrEnum):
 class Closing(Struct, frozen=True, kw_only=True):
     """The end of one log in its program's own words.
 
-    `progress_line`: number of the last line of progress, also where the end is told by words.  `is_certain`: the words
+    `first_progress_line`, `progress_line`: numbers of the first and the last line of progress, also where words tell
+    the end; `restart_line`: where its count began again, at the last time.  `is_certain`: the words
     mean the whole run; others ("total time") mean it only where they stand once and no progress is open.
     """
 
@@ -267,7 +268,9 @@ class Closing(Struct, frozen=True, kw_only=True):
     text: str = ""
     done: int | None = None
     total: int | None = None
+    first_progress_line: int | None = None
     progress_line: int | None = None
+    restart_line: int | None = None
     is_certain: bool = False
 
     @property

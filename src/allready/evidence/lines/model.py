@@ -78,10 +78,20 @@ class Mark(Struct, kw_only=True):
     tag: str | None = None
 
 
+RESTART = 2
+"""A number lower by more is that of a count that began again: processes that write into one file are apart by less."""
+
+
 class Iterations(Struct, kw_only=True):
-    """All iteration marks of a log, thinned or not."""
+    """All iteration marks of a log, thinned or not.
+
+    `restart_line`: the last one whose number is again no higher than the first: another run in one file, or a count of
+    steps that begins again in each epoch.
+    """
 
     num_lines: int = 0
+    first_line: int | None = None
+    restart_line: int | None = None
     first: int | None = None  # as printed first
     last: int | None = None  # as printed last
     last_line: int | None = None

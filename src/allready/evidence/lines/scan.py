@@ -20,7 +20,7 @@ from allready.evidence.lines.last import LastLines
 from allready.evidence.lines.line_buffer import LineBuffer, numbers_in, process_of
 from allready.evidence.lines.literals import Ints, distinct, places_of
 from allready.evidence.lines.marks import PADDING, Marker, Marks
-from allready.evidence.lines.model import LIMITS, Limits, Mark, RawLine, Scanned
+from allready.evidence.lines.model import LIMITS, RESTART, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
 from allready.evidence.lines.planned import PlannedOperations
 from allready.evidence.lines.residue import Hit, Reader
@@ -276,8 +276,7 @@ class _Scan:
         """Count markers; returns those that are to be kept, as (line, iteration)."""
         if not len(marks.lines):
             return []
-        last = lines.base + int(left[marks.lines[-1]]) + 1
-        self._see(marks.iterations, last)
+        self._see(marks.iterations, lines.base + left[marks.lines] + 1)
         wanted = np.flatnonzero(marks.iterations % self._streams.mark_step == 0)
         if len(wanted) > _FEW:  # of lines that begin alike and say the same iteration the first will do
             begin = self._rows.take(lines.starts[left[marks.lines[wanted]]], 16)
@@ -287,11 +286,16 @@ class _Scan:
             wanted = wanted[np.sort(firsts)]
         return list(zip(marks.lines[wanted].tolist(), marks.iterations[wanted].tolist(), strict=True))
 
-    def _see(self, iterations: Ints, last_line: int) -> None:
+    def _see(self, iterations: Ints, numbers: Ints) -> None:
         seen, highest = self._out.iterations, int(iterations.max())
         seen.num_lines += len(iterations)
-        seen.first = int(iterations[0]) if seen.first is None else seen.first
-        seen.last, seen.last_line = int(iterations[-1]), last_line
+        if seen.first is None:
+            seen.first, seen.first_line = int(iterations[0]), int(numbers[0])
+        before = np.concatenate(([iterations[0] if seen.last is None else seen.last], iterations[:-1]))
+        again = np.flatnonzero((iterations <= seen.first) & (before > iterations + RESTART))
+        if len(again):
+            seen.restart_line = int(numbers[again[-1]])
+        seen.last, seen.last_line = int(iterations[-1]), int(numbers[-1])
         seen.highest = highest if seen.highest is None else max(seen.highest, highest)
 
     def _mark(self, iteration: int, text: bytes, number: int, num_before: int) -> None:
@@ -347,7 +351,7 @@ class _Scan:
             before = piece if at + piece < stop or stop < available else None
             hits, marks = self._reader.read(data, end - at, np.zeros(1, np.int64), before=before)
             if len(marks.lines):
-                self._see(marks.iterations, number)
+                self._see(marks.iterations, np.full(len(marks.iterations), number))
                 self._mark(int(marks.iterations[0]), b"", number, num_before)
             for hit in hits:
                 self._put(hit, number, offset)

@@ -121,16 +121,17 @@ class _Ending:
         self, kind: ClosingKind, place: int, at: int | None, state: Progress | None, *, is_certain: bool = False
     ) -> Closing:
         line = self._log.another_line(self.number(place), self.lines[place].encode())
-        progress_line = None if at is None else self.number(at)
-        if progress_line is None:
-            progress_line = self._log.scanned.iterations.last_line
+        marks = self._log.scanned.iterations
+        first = self.number(self.readings[0].at) if self.readings else None
         return Closing(
             origin=self._log.origin(line),
             kind=kind,
             text=self.lines[place].strip()[:300],
             done=state.done if state is not None else None,
             total=state.total if state is not None else None,
-            progress_line=progress_line,
+            first_progress_line=marks.first_line or first,
+            progress_line=marks.last_line if at is None else self.number(at),
+            restart_line=marks.restart_line,
             is_certain=is_certain,
         )
 
