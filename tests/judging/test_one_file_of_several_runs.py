@@ -54,7 +54,7 @@ def test_an_announced_restart_is_no_recovery() -> None:
     failed = [
         *(f"[rank2]: {line}" for line in _raised("ValueError: bad sample in shard 17")),
         f"E0501 10:00:00.000000 77 {AGENT}] failed (exitcode: 1) local_rank: 2 (pid: 4243) of binary: /bin/python",
-        f"I0501 10:00:01.000000 77 {AGENT}] [default] Worker group FAILED. 1/3 attempts left; will restart worker group",
+        f"I0501 10:00:01.000000 77 {AGENT}] [d] Worker group FAILED. 1/3 attempts left; will restart worker group",
     ]
     verdict = _report([*_steps(1, 60), *failed]).verdict
     assert verdict is not None

@@ -80,6 +80,7 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     from allready.judging.engine import crashed, judge
     from allready.judging.report_builder import ReportBuilder, status_of, verdict_of
     from allready.judging.run_signs import onset
+    from allready.judging.standstill import with_standstill
 
     run_evidence = run_evidence_of(readings, question)
     saved = saved_reports(readings)
@@ -87,6 +88,7 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     findings, unchecked = judge(fleet)
     if question.since is None:
         findings = with_live(findings, saved.runs)
+    findings = in_order(with_standstill(findings, run_evidence), load())
     open_questions = undecided(run_evidence, readings, saved)
     shown = run_evidence if question.ranks is None else only_ranks(run_evidence, question.ranks)
     summary = digest(shown, onset_s=onset(run_evidence))
