@@ -1,9 +1,11 @@
 """A warning is the verdict where the job visibly did not get on and nothing else explains it."""
 
+import io
 from datetime import UTC, datetime
 
 from allready.cli.diagnose_judge import Question, judge_readings
-from allready.evidence.log import read_lines
+from allready.evidence.lines.scan import scan
+from allready.evidence.log import interpret
 from allready.model import Confidence, Report, Status
 
 WORLD = 8
@@ -40,7 +42,8 @@ def _algorithms(num_calls: int) -> list[str]:
 
 
 def _report(lines: list[str]) -> Report:
-    return judge_readings([read_lines(lines, "nccl.log")], Question(), started=datetime.now(UTC))[0]
+    scanned = scan(io.BytesIO("\n".join(lines).encode()))
+    return judge_readings([interpret(scanned, "nccl.log", mtime_s=None)], Question(), started=datetime.now(UTC))[0]
 
 
 def _verdict(lines: list[str]) -> tuple[str, Confidence] | None:
