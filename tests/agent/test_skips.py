@@ -1,6 +1,5 @@
 """Calls that one rank leaves out or makes besides, in real jobs: who it was, with both sides' call and line."""
 
-
 from tests.agent.jobs import Job
 
 SCRIPT = """
