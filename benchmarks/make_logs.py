@@ -3,11 +3,13 @@
     python benchmarks/make_logs.py --bytes 1GB --ranks 64 --out DIR
     python benchmarks/make_logs.py --bytes 1GB --ranks 64 --interleaved --timestamps --out DIR
     python benchmarks/make_logs.py --bytes 1GB --kind training --out DIR
+    python benchmarks/make_logs.py --bytes 100MB --kind mixed --ranks 64 --timestamps --out DIR
 
 A rank's file begins and ends with the lines of a recorded process; in between its operations come round again and
 again, with a counter that goes on.  Each rank has its own host, pid and pointers.  `--interleaved`: one file with the
 lines of all ranks in turn.  `--iterations`: a line `iteration: N` before every fourth operation.  `--kind training`:
-no NCCL at all, only what a training script prints.
+no NCCL at all, only what a training script prints.  `--kind mixed`: what a launcher's log holds: its own lines, NCCL's
+lines at INFO of every rank (topology, channels, connections, no operations), and training lines in between.
 """
 
 import argparse
@@ -177,6 +179,59 @@ def write_training(args: argparse.Namespace) -> int:
         return file.tell()
 
 
+SETUP = (
+    "Channel {c:02d}/0 : {r}[{d}] -> {q}[{e}] via P2P/CUMEM/read",
+    "Channel {c:02d}/0 : {r}[{d}] -> {q}[{e}] [send] via NET/IB/{d}/GDRDMA",
+    "Trees [{c}] {q}/-1/-1->{r}->{p} [{d}] {p}/-1/-1->{r}->{q}",
+    "Connected all rings, use ring PXN 0 GDR 1",
+    "comm 0x{a:012x} rank {r} nRanks {w} nNodes {m} localRanks 8 localRank {d} MNNVL 0",
+    "NVLS multicast support is available on dev {d} (NVLS_NCHANNELS 16)",
+    "threadThresholds 8/8/64 | {w}/8/64 | 512 | 512",
+    "Setting affinity for GPU {d} to ffffff,ffffff{c:02d},00000000",
+    "ncclCommSplit comm 0x{a:012x} rank {r} nranks {w} cudaDev {d} nvmlDev {d} busId {d}000 parent 0x{b:012x}",
+)
+
+
+def write_mixed(args: argparse.Namespace) -> int:
+    """A launcher's log of a job: a quarter NCCL's setup lines, the rest what trainers and launchers print."""
+    rng = random.Random(args.seed)  # noqa: S311
+    rank_words = ("{{'loss': {f:.4f}, 'grad_norm': {g:.4f}, 'lr': 2e-05}}", "step {i}/9999999 loss {f:.4f} {n} ms")
+    launcher = (
+        "W1120 12:{m:02d}:{s:02d}.{n:06d} {o} torch/distributed/run.py:793] Setting OMP_NUM_THREADS to {d}",
+        "I1120 12:{m:02d}:{s:02d}.{n:06d} {o} torch/elastic/agent/server/api.py:845] [default] group",
+        "/opt/conda/lib/python3.11/site-packages/pkg{c}/layer.py:{n}: UserWarning: argument {c} of {n} is deprecated",
+        "  warnings.warn(",
+        "{p}%|####      | {i}/9999999 [00:{m:02d}<00:{s:02d}, 31.2it/s]",
+    )
+    path: Path = args.out / "job.log"
+    with path.open("wb") as file:
+        i = 0
+        while file.tell() < args.bytes:
+            lines = []
+            for _ in range(10_000):
+                i += 1
+                r = rng.randrange(args.ranks)
+                values = {
+                    "i": i, "m": i // 60 % 60, "s": i % 60, "n": rng.randrange(100, 1000), "p": i % 100, "r": r,
+                    "f": rng.random(), "g": rng.random(), "d": r % 8, "e": (r + 1) % 8, "q": (r + 1) % args.ranks,
+                    "c": rng.randrange(32), "w": args.ranks, "a": rng.randrange(16**9), "b": r * 4096,
+                    "o": 4_000 + r // 8,
+                }  # fmt: skip
+                values["p"], kind = (values["p"] if args.ranks < 2 else i % 100), rng.random()
+                values["m"] = values["m"] if kind > 0.25 else max(1, args.ranks // 8)
+                if kind < 0.25:
+                    front = f"gpu{r // 8:04d}:{9_000 + r}:{9_600 + r} [{r % 8}] NCCL INFO "
+                    text = front + rng.choice(SETUP).format(**values)
+                elif kind < 0.8:
+                    text = f"[rank{r}]: " * (args.ranks > 1) + rng.choice(rank_words).format(**values)
+                else:
+                    text = rng.choice(launcher).format(**values)
+                stamp = f"2025-11-20T12:{i // 60 % 60:02d}:{i % 60:02d}.{i % 1000:03d}Z " if args.timestamps else ""
+                lines.append(stamp + text)
+            file.write("\n".join([*lines, ""]).encode())
+        return file.tell()
+
+
 def parser() -> argparse.ArgumentParser:
     """The options."""
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -184,11 +239,11 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--ranks", type=int, default=64)
     found.add_argument("--out", type=Path, required=True)
     found.add_argument("--like", type=Path, default=RECORDED, help="a recorded NCCL log of one process")
-    found.add_argument("--kind", choices=("nccl", "training"), default="nccl")
+    found.add_argument("--kind", choices=("nccl", "training", "mixed"), default="nccl")
     found.add_argument("--front", default="", help="put before every line, as in '{rank}: '")
     found.add_argument("--iterations", action="store_true")
     found.add_argument("--interleaved", action="store_true")
-    found.add_argument("--timestamps", action="store_true", help="with --interleaved")
+    found.add_argument("--timestamps", action="store_true", help="with --interleaved or --kind mixed")
     found.add_argument("--seed", type=int, default=1)
     return found
 
@@ -198,6 +253,8 @@ def make(args: argparse.Namespace) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     if args.kind == "training":
         return write_training(args)
+    if args.kind == "mixed":
+        return write_mixed(args)
     recording = Recording.read(args.like)
     return write_interleaved(args, recording) if args.interleaved else write_ranks(args, recording)
 

@@ -25,7 +25,7 @@ from allready.cli.diagnose_time import since
 from allready.cli.main import main
 from allready.errors import UsageError
 from allready.evidence.reading import Reading
-from allready.model import GroupProgress, Position, ProcessRecord, RunEvidence, RunSummary, SourceRecord
+from allready.model import GroupProgress, Position, ProcessRecord, RunEvidence, RunSummary, SourceRecord, UncheckedKind
 from allready.report.json_report import encode
 from tests.cases import cases
 from tests.cli.processes import PROGRAM, eventually, plain_environment
@@ -523,7 +523,7 @@ def test_that_every_dump_is_complete_does_not_say_how_the_run_ended() -> None:
     )
     readings = [Reading(source=SourceRecord(path="fr_0", kind="flight recorder", num_understood=64))]
     after = RunEvidence(progress=(group,), expected_ranks=2)
-    assert [n.why for n in undecided(after, readings, Saved())] == ["no source shows how the run ended"]
+    assert [n.kind for n in undecided(after, readings, Saved())] == [UncheckedKind.END_UNKNOWN]
     assert undecided(replace(after, ended_well=frozenset({0, 1})), readings, Saved()) == ()
 
 

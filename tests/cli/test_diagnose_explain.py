@@ -153,3 +153,32 @@ def test_any_text_has_an_answer(line: str) -> None:
 def test_says_that_there_was_nothing_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "--explain-line", "  "]) == 3
     assert "no text" in capsys.readouterr().err
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "/a/t.py", line 3, in <module>
+    go()
+ImportError: libfoo.so.12: cannot open shared object file: No such file or directory"""
+THROWN = """terminate called after throwing an instance of 'c10::DistBackendError'
+  what():  [PG 0 Rank 1] Process group watchdog thread terminated with exception: NCCL error: remote process exited
+frame #0: c10::Error::Error(c10::SourceLocation, std::string)"""
+BROKEN_IN_TWO = (
+    "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=57, OpType=ALLREDUCE, NumelIn=4, ",
+    "NumelOut=4, Timeout(ms)=600000) ran for 600023 milliseconds before timing out.",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [(TRACEBACK, "PYL010"), (THROWN, "TCH001"), ("\n".join(BROKEN_IN_TWO), "TCH002")]
+)
+def test_lines_of_one_message_are_explained_as_one(text: str, code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", "--explain-line", text, "--json", "-"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["lines"]
+    assert entry["line"] == text
+    assert entry["meanings"][0]["code"] == code
+
+
+def test_lines_of_several_messages_stay_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diagnose", "--explain-line", f"a word\n{TRACEBACK}\nanother word\n{THROWN}", "--json", "-"])
+    lines = [entry["line"] for entry in json.loads(capsys.readouterr().out)["lines"]]
+    assert lines == ["a word", TRACEBACK, "another word", THROWN]

@@ -4,7 +4,7 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -40,10 +40,10 @@ def explain(args: argparse.Namespace) -> int:
     from allready.report.safe import plain
 
     language = choose_language(args.lang)
-    lines = [line for line in _lines(args.explain_line) if line.strip()]
+    lines = [block for block in blocks_of(_lines(args.explain_line)) if any(line.strip() for line in block)]
     if not lines:
         sys.stderr.write("allready diagnose: --explain-line was given no text, or only blanks\n")
-    explained = [masked_all(meaning_of(line)) for line in lines]
+    explained = [masked_all(_meaning_of_block(block)) for block in lines]
     if args.json:
         deliver_json(args.json, {"schema": SCHEMA, "lines": [as_json(entry) for entry in explained]})
     if args.json != "-":
@@ -59,6 +59,67 @@ def _lines(text: str) -> list[str]:
     if text == "-":
         text = sys.stdin.buffer.read(MAX_BYTES).decode("utf-8", "replace")
     return text.replace("\r\n", "\n").split("\n")[:MAX_LINES]
+
+
+_OPENS = re.compile(r"(?:.{0,300}\] ?)?(?:Traceback \(most recent call last\)|terminate called after throwing)")
+_JOINS = re.compile(r"(?:During handling of the above|The above exception was the direct cause)")
+_PART = re.compile(
+    r"(?:\[rank(?:: ?)?\d+\]:? ?|\d+: ?)?(?:\s{2,}\S|\s*File \"|\s*what\(\):|\s*#\d+ |frame #\d+|\s*\^+\s*$|"
+    r"Exception raised from )"
+)
+"""Lines that go on with what the line before began: frames, code, a `what():`, the marks below code."""
+
+
+def blocks_of(lines: Sequence[str]) -> list[list[str]]:
+    """The lines, those together that are one message: a traceback with its error, an exception of C++ with its stack.
+
+    An ordinary line is a block of its own.
+    """
+    blocks: list[list[str]] = []
+    is_open = False  # a traceback whose error has not come
+    for line in lines:
+        text = parse(line, Clock(time.time())).rest
+        joins = _JOINS.match(text) is not None
+        opens = _OPENS.match(text) is not None
+        is_part = _PART.match(line) is not None or _PART.match(text) is not None
+        follows = bool(blocks) and (is_open or is_part or joins or (opens and _JOINS.match(blocks[-1][-1]) is not None))
+        if (follows and _has_block(blocks[-1])) or (bool(blocks) and _completes(blocks[-1], line)):
+            blocks[-1].append(line)
+        else:
+            blocks.append([line])
+        is_open = opens or joins or (is_open and (is_part or not line.strip()))
+    return blocks
+
+
+def _has_block(block: Sequence[str]) -> bool:
+    """Whether lines may belong to it: it was opened, or it is a stack already."""
+    return any(_OPENS.search(line) or _PART.match(line) for line in block) or bool(list(of_line(block[0].strip())))
+
+
+def _completes(block: Sequence[str], line: str) -> bool:
+    """Whether a message was broken in two: neither half is known, and both together are."""
+    if len(block) > 1 or not line.strip() or not block[0].strip() or _is_known(block[0]) or _is_known(line):
+        return False
+    return _is_known(_joined((*block, line)))
+
+
+def _is_known(line: str) -> bool:
+    return bool(list(of_line(parse(line, Clock(time.time())).rest)) or list(of_line(line)))
+
+
+def _joined(block: Sequence[str]) -> str:
+    return " ".join(line.strip() for line in block)
+
+
+def _meaning_of_block(block: Sequence[str]) -> dict[str, Any]:
+    """What the first of its lines that is known means; the lines stand together."""
+    whole = "\n".join(block)
+    entries = [meaning_of(line) for line in block if line.strip()]
+    known = next((entry for entry in entries if entry["known"]), None)
+    if known is None and len(block) > 1:  # a message that was broken in two
+        whole_entry = meaning_of(_joined(block))
+        known = whole_entry if whole_entry["known"] else None
+    return {**(known or entries[0]), "line": whole}
 
 
 def meaning_of(line: str) -> dict[str, Any]:
@@ -168,7 +229,9 @@ def rows(entry: Mapping[str, Any], language: str) -> Iterator[str]:
     def t(name: str, **values: object) -> str:
         return ui(f"diagnose.{name}", language, **values)
 
-    yield f"{t('explain_line')}{colon}{entry['line'].strip()[:1000]}"
+    first, *others = entry["line"].strip()[:1000].split("\n")
+    yield f"{t('explain_line')}{colon}{first}"
+    yield from (f"    {line.strip()}" for line in others)
     writer = ", ".join(f"{name} {value}" for name, value in entry["writer"].items())
     if writer:
         yield f"  {t('explain_who')}{colon}{writer}"

@@ -13,9 +13,22 @@ from allready.evidence import sniff
 from allready.evidence.reading import Reading
 from allready.json_bounds import memory_bytes
 from allready.judging.arbiter import in_order
+from allready.judging.closings import ENDED_BY
 from allready.judging.layers import Layer
 from allready.judging.registry import load
-from allready.model import Difference, Finding, Fleet, NotChecked, Report, RunEvidence, Severity, Status, UncheckedKind
+from allready.model import (
+    Closing,
+    ClosingKind,
+    Difference,
+    Finding,
+    Fleet,
+    NotChecked,
+    Report,
+    RunEvidence,
+    Severity,
+    Status,
+    UncheckedKind,
+)
 from allready.text.reasons import not_checked, reason
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})
@@ -67,6 +80,7 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     from allready.judging.engine import crashed, judge
     from allready.judging.report_builder import ReportBuilder, status_of, verdict_of
     from allready.judging.run_signs import onset
+    from allready.judging.standstill import with_standstill
 
     run_evidence = run_evidence_of(readings, question)
     saved = saved_reports(readings)
@@ -74,6 +88,7 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     findings, unchecked = judge(fleet)
     if question.since is None:
         findings = with_live(findings, saved.runs)
+    findings = in_order(with_standstill(findings, run_evidence), load())
     open_questions = undecided(run_evidence, readings, saved)
     shown = run_evidence if question.ranks is None else only_ranks(run_evidence, question.ranks)
     summary = digest(shown, onset_s=onset(run_evidence))
@@ -207,10 +222,6 @@ def fleet_of(run_evidence: RunEvidence, checked: Report | None) -> Fleet:
     return replace(fleet_from_report(checked), world=world, run_evidence=run_evidence)
 
 
-ENDED_BY = {"elastic.death_signal", "launcher.slurm_cancelled", "launcher.slurm_time_limit"}
-"""Lines of launchers that tell of an end, and do not call it a good one."""
-
-
 def undecided(run_evidence: RunEvidence, readings: Sequence[Reading], saved: Saved) -> tuple[NotChecked, ...]:
     """Why "healthy" may not be reported: nothing decisive was found.
 
@@ -222,18 +233,27 @@ def undecided(run_evidence: RunEvidence, readings: Sequence[Reading], saved: Sav
     expected, checked = run_evidence.expected_ranks, saved.check
     if saved.has_ended_well and expected in {0, saved.runs[0].world.world_size}:  # else the logs are of another job
         return ()
-    if expected and len(run_evidence.ended_well) >= expected:
+    if run_evidence.closing is not None or (expected and len(run_evidence.ended_well) >= expected):
         return ()
     if checked is not None and all(r.source.kind in {sniff.REPORT, *sniff.PASSED_OVER} for r in readings):
         return () if checked.status is Status.HEALTHY else _open_in(checked)
     if expected and run_evidence.ended_well:
         missing = expected - len(run_evidence.ended_well)
         why = reason(UncheckedKind.ENDS_MISSING, missing=missing, expected=expected)
+    elif (midway := _stopped_midway(run_evidence)) is not None:
+        where = f"{midway.origin.source}:{midway.origin.line}"
+        why = reason(UncheckedKind.STOPPED_MIDWAY, done=midway.done, total=midway.total, where=where)
     elif run_evidence.deaths or any(e.signature in ENDED_BY for e in run_evidence.events):
         why = reason(UncheckedKind.NOT_ENDED_WELL)
     else:
         why = reason(UncheckedKind.END_UNKNOWN)
     return (not_checked(INPUT, why),)
+
+
+def _stopped_midway(run_evidence: RunEvidence) -> Closing | None:
+    """The log that stops with the least of its progress done."""
+    midway = [c for c in run_evidence.closings if c.kind is ClosingKind.MIDWAY and c.total]
+    return min(midway, key=lambda c: (c.done or 0) / (c.total or 1), default=None)
 
 
 def unseen_speed(run_evidence: RunEvidence) -> tuple[NotChecked, ...]:

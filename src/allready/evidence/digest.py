@@ -33,6 +33,7 @@ def digest(run: model.RunEvidence, *, onset_s: float | None = None) -> model.Run
         clocks=run.clocks,
         sources=tuple(sources[:MAX_SOURCES]),
         benches=run.benches[:16],
+        closing=run.closing,
         iterations=_iterations(run),
         stacks=_stacks(run),
         onset_s=onset_s,

@@ -68,7 +68,7 @@ STREAM = re.compile(r"(?P<node>[A-Za-z][\w.\-]{0,200}) \[std(?:out|err)\] ?")
 RAY = re.compile(r"\((?:[\w.:<>]{1,200} )?pid=(?P<pid>\d{1,9})(?:, ip=(?P<node>[\w.:\-]{1,100}))?\) ?")
 MPI = re.compile(r"\[(?:(?:[\w.\-]{1,255}@)?\d{1,10},)?(?P<task>\d{1,7})\]<(?:stdout|stderr|stddiag)>: ?")
 OUTPUT_TAG = re.compile(r"(<(?:stdout|stderr|stddiag)>: ?)|(?=\[)")
-RANK = re.compile(r"\[rank(?P<rank>\d{1,7})\]: ?")
+RANK = re.compile(r"\[rank(?:: ?)?(?P<rank>\d{1,7})\](?:: ?| )")
 RANK_INSIDE = re.compile(r"\[rank\d{1,7}\]:")
 GLOG_IN_CPP = re.compile(
     r"\[[IWEF](?:\d{3,4} \d\d:\d\d:\d\d\.\d{1,9}(?: +\d{1,20})?)? [\w./\-]{1,200}\.(?:cpp|hpp|cc|h|cu):\d{1,7}\]"

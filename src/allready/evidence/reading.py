@@ -187,6 +187,7 @@ class Reading(Struct, kw_only=True):
     events: list[model.Event] = []
     processes: list[model.ProcessRecord] = []
     deaths: list[model.Death] = []
+    closing: model.Closing | None = None
     op_streams: list[OpStream] = []
     dumps: list[FlightDump] = []
     ras: list[RasAnswer] = []

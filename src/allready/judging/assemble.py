@@ -14,8 +14,9 @@ from allready.evidence.join.zones import in_one_zone
 from allready.evidence.operations import join_operations
 from allready.evidence.reading import Reading
 from allready.evidence.stacks import describe, kind_of_thread
-from allready.judging.attempts import Attempts, find_attempts, settle_attempts
+from allready.judging.attempts import Attempts, find_attempts, settle_attempts, with_appended
 from allready.judging.calls import compare_dumps, compare_operations
+from allready.judging.closings import job_closing, overruled
 from allready.judging.ends import ended_well, merge_deaths
 from allready.judging.last_calls import with_last_calls
 from allready.judging.roles import settle
@@ -57,7 +58,11 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
     in_logs = compare_operations(operations)
     deaths, victims = merge_deaths(found_deaths, identities, events)
     attempts = find_attempts(events, {r.source.path: r.source.num_lines for r in readings})
+    closings = tuple(r.closing for r in readings if r.closing is not None)
+    attempts = with_appended(attempts, closings, events, deaths)
     events_now, deaths = settle_attempts(attempts, events, deaths)
+    deaths = overruled(deaths, closings)
+    closing = job_closing(closings, deaths, events_now, identities)
     benches = tuple(b for r in readings for b in r.benches)
     identities.world_size = identities.world_size or max((b.num_ranks for b in benches), default=0)
     # Beside the files of another job, good tables say nothing of how that one ended.
@@ -71,7 +76,9 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         has_output=_has_output(readings),
     )
     expected = identities.world_size
-    healthy = bool(expected) and len(well) >= expected
+    if closing is not None:
+        well |= frozenset(range(expected))
+    healthy = closing is not None or (bool(expected) and len(well) >= expected)
     times = [t for r in readings if _is_of_the_job(r) for t in (r.source.first_time_s,) if t is not None]
     settled = settle(
         events_now, deaths, identities, well=well, healthy=healthy, started_s=min(times, default=None), victims=victims
@@ -96,6 +103,8 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         node_numbers=identities.node_numbers,
         peers=identities.peers,
         ended_well=well,
+        closings=closings,
+        closing=closing,
         kinds=frozenset(r.source.kind for r in readings if r.source.num_understood or r.dumps or r.ras or r.stacks),
         last_time_s=max((t for r in readings for t in (r.source.last_time_s,) if t is not None), default=None),
     )

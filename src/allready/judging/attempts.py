@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from allready.model import Death, Event, FaultClass, Role, Severity
+from allready.model import Closing, Death, Event, FaultClass, Role, Severity
 from allready.signatures import load
 from allready.signatures.watchdog import TIMEOUTS
 
@@ -17,12 +17,14 @@ SECOND_S = 1.0
 MAX_LAST_LINES = 20
 """A log that was cut short, or from which lines were taken out, may end so soon after the failure."""
 
+MIN_PROGRESS_LINES = 5
+
 STARTING = {
-    "elastic.workers_starting", "elastic.rendezvous_complete", "elastic.worker_group_failed", "gloo.connect_failed",
+    "elastic.workers_starting", "elastic.rendezvous_complete", "gloo.connect_failed",
     "gloo.peer_is_loopback", "store.waiting_for_clients", "store.barrier_waiting", "store.barrier_completed",
     "store.connect_timeout",
 }  # fmt: skip
-"""What only workers say that begin."""
+"""What only workers say that begin.  An agent that announces a restart has not made one."""
 
 TABLE = "elastic.failure_table"
 ENDED = ("elastic.death_signal", "launcher.slurm")
@@ -87,6 +89,37 @@ def _wrote_on(last: int, written: Sequence[Event], num_lines: int) -> bool | Non
     # In a log of several nodes the others may write on.
     is_of_one = len({e.origin.node for e in written} - {None}) < 2
     return any(e.signature in STARTING for e in later) or (is_of_one and num_lines > last + MAX_LAST_LINES)
+
+
+def with_appended(
+    attempts: Attempts, closings: Sequence[Closing], events: Sequence[Event], deaths: Sequence[Death]
+) -> Attempts:
+    """The attempts, together with runs that were written into one file one after the other.
+
+    A run is over where something ended it and the count of steps began again behind that.  A process that ended before
+    the first step was counted was no rank: a job script has steps of its own.
+    """
+    lines = dict(attempts.lines)
+    for closing in closings:
+        source, again = closing.origin.source, closing.restart_line
+        ends = [d.origin for d in deaths] + [e.origin for e in events if _is_grave(e)]
+        if again is not None and any(o.source == source and o.line is not None and o.line < again for o in ends):
+            lines[source] = max(lines.get(source, 0), again - 1)
+        for death in deaths:
+            if death.origin.source == source and death.kind in {"exit", "signal"} and _is_before(death, closing):
+                lines[source] = max(lines.get(source, 0), death.origin.line or 0)
+    return Attempts(lines=lines, times=attempts.times)
+
+
+def _is_before(death: Death, closing: Closing) -> bool:
+    """Whether all progress came after this end, and more than what others had still to print."""
+    first, last = closing.first_progress_line, closing.progress_line
+    return (
+        death.origin.line is not None
+        and first is not None
+        and last is not None
+        and death.origin.line < first <= last - MIN_PROGRESS_LINES
+    )
 
 
 def settle_attempts(

@@ -60,7 +60,24 @@ def merge_deaths(
             )
             one = replace(one, is_collective_error=one.is_collective_error or library)
         kept.add(one)
-    return _with_kernels(kept.deaths, identities)
+    return _with_kernels(_with_words(kept.deaths), identities)
+
+
+def _with_words(deaths: list[Death]) -> list[Death]:
+    """The deaths, an exit code joined with the exception that stood last before it, where only one such was raised: a
+    launcher names the process and the traceback the rank, and nothing may say which is which."""
+    raised: dict[tuple[str, str], list[int]] = {}
+    for at, death in enumerate(deaths):
+        if death.kind == "exception" and death.pid is None:
+            raised.setdefault((death.origin.source, death.text), []).append(at)
+    joined: dict[int, Death] = {}
+    gone = set()
+    for at, death in enumerate(deaths):
+        same = raised.get((death.origin.source, death.last_words), [])
+        if death.kind == "exit" and death.rank is None and len(same) == 1 and same[0] not in joined:
+            joined[same[0]] = _together(deaths[same[0]], death)
+            gone.add(at)
+    return [joined.get(at, death) for at, death in enumerate(deaths) if at not in gone]
 
 
 def _is_one_node(identities: Identities) -> bool:

@@ -81,7 +81,7 @@ def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, na
     mild = signature.role is model.Role.ROOT and signature.severity.weight < model.Severity.ERROR.weight
     culprits = accused(signature, events, run) if first.role is model.Role.ROOT or mild else model.Culprits()
     values = dict.fromkeys(names, "?") | hint_of(signature.id, first.text) | _values(events)
-    values["who"] = called(run, events)
+    values["who"] = called(run, [e for e in events if _is_alike(e, first, names)])
     confidence = model.Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, model.Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, run)} if culprits.nodes else set()
     is_whole = signature.culprit == "none"  # it is certain although it accuses no rank; whom it suggests is inferred
@@ -130,6 +130,15 @@ def _values(events: Sequence[model.Event]) -> dict[str, str]:
             break
         values |= more
     return values
+
+
+OF_ONE_CALL = ("op", "seq")
+"""Values that a sentence states of everybody whom it names."""
+
+
+def _is_alike(event: model.Event, first: model.Event, names: set[str]) -> bool:
+    """Whether what the sentence says of the first holds for this one: nobody is said to be in another's operation."""
+    return all(event.values.get(name) == first.values.get(name) for name in OF_ONE_CALL if name in names)
 
 
 def called(run: model.RunEvidence, events: Sequence[model.Event]) -> str:

@@ -35,6 +35,9 @@ SIGNS: Mapping[Sign, Callable[[Analysis], bool]] = {
     Sign.WAIT: _is_wait,
     Sign.HANG: lambda case: bool(case.of(blame_hang).kind),
     Sign.LINTED: lambda case: case.is_linted,
-    Sign.ALL_WELL: lambda case: bool(case.run.expected_ranks) and len(case.run.ended_well) >= case.run.expected_ranks,
+    Sign.ALL_WELL: lambda case: (
+        case.run.closing is not None
+        or (bool(case.run.expected_ranks) and len(case.run.ended_well) >= case.run.expected_ranks)
+    ),
 }
 """Sign -> whether the evidence shows it."""

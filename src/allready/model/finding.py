@@ -172,6 +172,7 @@ class UncheckedKind(StrEnum):
     ENDS_MISSING = "ends_missing"  # missing, expected: ranks of which no source shows the end
     NOT_ENDED_WELL = "not_ended_well"  # ends are known, none of them good
     END_UNKNOWN = "end_unknown"
+    STOPPED_MIDWAY = "stopped_midway"  # done, total, where: the last progress of a log
     CHECK_ENDED = "check_ended"  # status of the check whose report was read
     NO_TIMES = "no_times"  # operations without a time
 

@@ -246,6 +246,39 @@ class Death(Struct, frozen=True, kw_only=True):
     last_error: str = ""
 
 
+class ClosingKind(StrEnum):
+    """How a log ends."""
+
+    WORDS = "words"  # its program, launcher or scheduler says that it is done
+    PROGRESS = "progress"  # the count of epochs or steps that it announced is full
+    MIDWAY = "midway"  # its last progress is `done` of `total`
+    OPEN = "open"  # nothing says how
+
+
+class Closing(Struct, frozen=True, kw_only=True):
+    """The end of one log in its program's own words.
+
+    `first_progress_line`, `progress_line`: numbers of the first and the last line of progress, also where words tell
+    the end; `restart_line`: where its count began again, at the last time.  `is_certain`: the words
+    mean the whole run; others ("total time") mean it only where they stand once and no progress is open.
+    """
+
+    origin: Origin
+    kind: ClosingKind
+    text: str = ""
+    done: int | None = None
+    total: int | None = None
+    first_progress_line: int | None = None
+    progress_line: int | None = None
+    restart_line: int | None = None
+    is_certain: bool = False
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the log says that its program came to its own end."""
+        return self.kind in {ClosingKind.WORDS, ClosingKind.PROGRESS}
+
+
 class Frame(Struct, frozen=True, kw_only=True):
     """One frame of a stack, innermost first in a thread."""
 
@@ -361,8 +394,9 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     """Everything that was read of one run.
 
     `ended_well`: ranks that say so themselves (communicators destroyed in order, launcher finished successfully) and
-    have no death.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.  `turns`: rank ->
-    whether its last calls, over all of its groups, kept to the loop that it had made until then.
+    have no death.  `closings`: how logs end; `closing`: that of the job, where it came to its own end and nothing that
+    was read contradicts it.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.  `turns`:
+    rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.
     """
 
     sources: tuple[SourceRecord, ...] = ()
@@ -382,6 +416,8 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     node_numbers: Mapping[str, int] = {}  # host name or node hint -> node rank
     peers: Mapping[str, tuple[int, ...]] = {}  # address as logged -> ranks that live there
     ended_well: frozenset[int] = frozenset()
+    closings: tuple[Closing, ...] = ()
+    closing: Closing | None = None
     kinds: frozenset[str] = frozenset()  # kinds of sources that were read
     last_time_s: float | None = None  # of any line: when the evidence ends
     notes: tuple[str, ...] = ()  # what was left out or could not be compared, and why

@@ -9,7 +9,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from allready.model.events import SourceRecord
-from allready.model.run_evidence import Absence, BenchRun, ClockOffset
+from allready.model.run_evidence import Absence, BenchRun, ClockOffset, Closing
 
 
 class Happening(StrEnum):
@@ -158,6 +158,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     clocks: tuple[ClockOffset, ...] = ()
     sources: tuple[SourceRecord, ...] = ()
     benches: tuple[BenchRun, ...] = ()
+    closing: Closing | None = None  # how the job ended, where its own words or counts say so
     iterations: IterationCounts | None = None
     differences: tuple[Difference, ...] = ()  # from the baseline, if one was given
     baseline: str | None = None

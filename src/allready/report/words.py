@@ -141,6 +141,9 @@ def _plain_steps(steps: Iterable[model.Remedy]) -> list[model.Remedy]:
     return [step for step in found if step.explanation or step.command]
 
 
+_MAX_QUOTE = 120
+
+
 def sentence(report: model.Report, language: str) -> str:
     """The answer in one sentence."""
     finding = verdict_finding(report)
@@ -149,6 +152,10 @@ def sentence(report: model.Report, language: str) -> str:
     if report.verdict is not None:
         return plain(report.verdict.sentence)
     if report.status is model.Status.HEALTHY:
+        closing = report.summary.closing if report.summary is not None else None
+        if closing is not None:
+            where = plain(str(closing.origin))
+            return t("sentence_ended_well", language, where=where, text=plain(closing.text[:_MAX_QUOTE]))
         nodes, ranks = size_of_world(report, language)
         return t("sentence_healthy", language, nodes=nodes, ranks=ranks)
     if report.status is model.Status.WAITING:

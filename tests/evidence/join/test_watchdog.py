@@ -5,7 +5,7 @@ import pytest
 from allready.evidence.log import read_lines
 from allready.judging.assemble import assemble
 from allready.judging.engine import judge
-from allready.model import Finding, Fleet, GroupProgress, RunEvidence, World
+from allready.model import FaultClass, Finding, Fleet, GroupProgress, RunEvidence, World
 from tests.rules.runs import NONE
 
 
@@ -214,3 +214,13 @@ def test_a_time_out_that_no_status_follows_is_of_the_group_that_had_enqueued_it(
     }
     run = read(waited(1, 70), signal.format("0", 72, 69), signal.format("3", 71, 69))  # of either
     assert [of(run, g).positions[1].gave_up for g in ("0", "3")] == [False, False]
+
+
+def test_ranks_in_other_operations_are_not_said_to_wait_in_one() -> None:
+    lines = [waited(r, 70, "BROADCAST" if r == 1 else "ALLREDUCE") for r in range(4)]
+    findings, _ = judge(Fleet(world=World(num_nodes=1, world_size=4), run_evidence=read(*lines)))
+    told = {f.code: f for f in findings}
+    assert told["HNG009"].fault_class is FaultClass.DESYNC_FLOW
+    assert "all_reduce" in told["HNG009"].message
+    assert "broadcast" in told["HNG009"].message
+    assert "0,2,3" in told["TCH002"].message

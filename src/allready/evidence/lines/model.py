@@ -19,6 +19,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     block_lines, block_bytes: how far a block (a traceback, a table) reaches after its first line.
     marks, times: samples per stream; thinned evenly when there are more.
     streams, processes: as many are kept apart.  templates: lines of one shape known at a time.
+    edge_bytes: kept of the beginning and of the end of a log, as they stand there.
     """
 
     head_lines: int = 20_000
@@ -35,6 +36,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     processes: int = 20_000
     templates: int = 200_000
     rest_examples: int = 8
+    edge_bytes: int = 32_768
 
 
 LIMITS = Limits()
@@ -76,10 +78,20 @@ class Mark(Struct, kw_only=True):
     tag: str | None = None
 
 
+RESTART = 2
+"""A number lower by more is that of a count that began again: processes that write into one file are apart by less."""
+
+
 class Iterations(Struct, kw_only=True):
-    """All iteration marks of a log, thinned or not."""
+    """All iteration marks of a log, thinned or not.
+
+    `restart_line`: the last one whose number is again no higher than the first: another run in one file, or a count of
+    steps that begins again in each epoch.
+    """
 
     num_lines: int = 0
+    first_line: int | None = None
+    restart_line: int | None = None
     first: int | None = None  # as printed first
     last: int | None = None  # as printed last
     last_line: int | None = None
@@ -95,6 +107,7 @@ class Scanned(Struct, kw_only=True):
     `streams`: operations by process and communicator; `stream_tags`: who the prefix says wrote them, in that order.
     `last_lines`: "host:pid" -> its last line, operations included.
     `num_coll_apart`: operations that are in no stream because there were too many streams.
+    `head`, `tail`: the first and the last bytes; what a program announces, and what it says when it ends.
     """
 
     num_bytes: int = 0
@@ -113,6 +126,8 @@ class Scanned(Struct, kw_only=True):
     marks: list[Mark] = []
     iterations: Iterations = field(default_factory=Iterations)
     last_lines: dict[str, RawLine] = {}
+    head: bytes = b""
+    tail: bytes = b""
     problems: list[str] = []
 
 

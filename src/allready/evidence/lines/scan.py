@@ -20,7 +20,7 @@ from allready.evidence.lines.last import LastLines
 from allready.evidence.lines.line_buffer import LineBuffer, numbers_in, process_of
 from allready.evidence.lines.literals import Ints, distinct, places_of
 from allready.evidence.lines.marks import PADDING, Marker, Marks
-from allready.evidence.lines.model import LIMITS, Limits, Mark, RawLine, Scanned
+from allready.evidence.lines.model import LIMITS, RESTART, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
 from allready.evidence.lines.planned import PlannedOperations
 from allready.evidence.lines.residue import Hit, Reader
@@ -128,6 +128,7 @@ class _Scan:
         self._out = Scanned()
         self._forms: dict[int, int] = {}  # repeat -> layouts learnt
         self._learnt: set[tuple[int, int]] = set()  # in this chunk: repeat and length
+        self._head, self._tail = b"", b""
         self._long: int | None = None  # where the line began that does not fit
         self._is_long_kept = False
         self._marked: set[tuple[int, bytes]] = set()
@@ -160,6 +161,15 @@ class _Scan:
         number = self._out.num_lines + 1
         self._is_long_kept |= self._pieces(0, chunk.length, chunk.available, number, self._long, 0)
         self._out.num_bytes += chunk.length
+        self._keep_edges(chunk.length)
+
+    def _keep_edges(self, length: int) -> None:
+        """Take what the next `length` bytes have of the log's beginning and end."""
+        most, buffer = self._limits.edge_bytes, self._feed.buffer
+        if len(self._head) < most:
+            self._head += bytes(buffer[: min(length, most - len(self._head))])
+        last = bytes(buffer[max(0, length - most) : length])
+        self._tail = last if len(last) == most else (self._tail + last)[-most:]
 
     def _chunk(self, chunk: Chunk) -> None:
         if self._fast(chunk):
@@ -183,6 +193,7 @@ class _Scan:
         if num:
             is_cut = self._feed.is_newline_added and num == len(starts)
             self._out.num_bytes += int(ends[num - 1]) + (0 if is_cut else 1)
+            self._keep_edges(int(ends[num - 1]) + 1)
         if num < len(starts) and self._blocks.is_open(chunk.offset + int(starts[num])):
             self._blocks.feed_after(self._some(chunk, starts, ends, num, min(num + _MAX_LINES, len(starts))))
 
@@ -210,6 +221,7 @@ class _Scan:
         self._out.num_blank += plan.num_blank
         self._out.num_lines += plan.num_lines
         self._out.num_bytes += chunk.length - self._feed.is_newline_added
+        self._keep_edges(chunk.length)
         return True
 
     def _some(self, chunk: Chunk, starts: Ints, ends: Ints, first: int, end: int) -> Lines:
@@ -264,8 +276,7 @@ class _Scan:
         """Count markers; returns those that are to be kept, as (line, iteration)."""
         if not len(marks.lines):
             return []
-        last = lines.base + int(left[marks.lines[-1]]) + 1
-        self._see(marks.iterations, last)
+        self._see(marks.iterations, lines.base + left[marks.lines] + 1)
         wanted = np.flatnonzero(marks.iterations % self._streams.mark_step == 0)
         if len(wanted) > _FEW:  # of lines that begin alike and say the same iteration the first will do
             begin = self._rows.take(lines.starts[left[marks.lines[wanted]]], 16)
@@ -275,11 +286,16 @@ class _Scan:
             wanted = wanted[np.sort(firsts)]
         return list(zip(marks.lines[wanted].tolist(), marks.iterations[wanted].tolist(), strict=True))
 
-    def _see(self, iterations: Ints, last_line: int) -> None:
+    def _see(self, iterations: Ints, numbers: Ints) -> None:
         seen, highest = self._out.iterations, int(iterations.max())
         seen.num_lines += len(iterations)
-        seen.first = int(iterations[0]) if seen.first is None else seen.first
-        seen.last, seen.last_line = int(iterations[-1]), last_line
+        if seen.first is None:
+            seen.first, seen.first_line = int(iterations[0]), int(numbers[0])
+        before = np.concatenate(([iterations[0] if seen.last is None else seen.last], iterations[:-1]))
+        again = np.flatnonzero((iterations <= seen.first) & (before > iterations + RESTART))
+        if len(again):
+            seen.restart_line = int(numbers[again[-1]])
+        seen.last, seen.last_line = int(iterations[-1]), int(numbers[-1])
         seen.highest = highest if seen.highest is None else max(seen.highest, highest)
 
     def _mark(self, iteration: int, text: bytes, number: int, num_before: int) -> None:
@@ -335,7 +351,7 @@ class _Scan:
             before = piece if at + piece < stop or stop < available else None
             hits, marks = self._reader.read(data, end - at, np.zeros(1, np.int64), before=before)
             if len(marks.lines):
-                self._see(marks.iterations, number)
+                self._see(marks.iterations, np.full(len(marks.iterations), number))
                 self._mark(int(marks.iterations[0]), b"", number, num_before)
             for hit in hits:
                 self._put(hit, number, offset)
@@ -386,6 +402,7 @@ class _Scan:
         out.stream_tags = [builder.tag for builder in builders]
         out.marks = self._streams.marks
         out.last_lines = self._last.found
+        out.head, out.tail = self._head, self._tail
         out.lines, out.num_head = keeper.lines, keeper.num_head
         out.repeats, out.num_dropped = keeper.repeats, keeper.num_dropped
         if self._feed.problem is not None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from allready.evidence.lines.model import Scanned
-from allready.evidence.log import blocks, endings
+from allready.evidence.log import blocks, closing, endings
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.event_extraction import extract_events
 from allready.evidence.log.events import Finder
@@ -65,6 +65,7 @@ def interpret(
         events=list(events),
         processes=processes.records(log),
         deaths=deaths,
+        closing=closing.find(log),
         op_streams=scanned.streams,
     )
 

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from allready.evidence.lines.model import RawLine, Scanned
+from allready.evidence.lines.model import LIMITS, RawLine, Scanned
 
 MAX_FOLLOWERS = 200_000
 
@@ -49,9 +49,11 @@ def _before(window: deque[tuple[int, bytes]], place: int | None) -> Iterable[tup
 def from_lines(lines: Iterable[bytes]) -> Scanned:
     """What `lines` would be if each of them were worth reading; operations are counted only."""
     scanned = Scanned()
+    edges: list[bytes] = []
     offset = 0
     for number, line in enumerate(lines, start=1):
         text = line.rstrip(b"\r\n")
+        edges.append(text)
         scanned.num_lines += 1
         scanned.num_bytes += len(line)
         if not text.strip():
@@ -62,4 +64,6 @@ def from_lines(lines: Iterable[bytes]) -> Scanned:
             continue
         scanned.lines.append(RawLine(number=number, offset=offset, text=text))
         offset += len(line)
+    whole = b"".join(text + b"\n" for text in edges)
+    scanned.head, scanned.tail = whole[: LIMITS.edge_bytes], whole[-LIMITS.edge_bytes :]
     return scanned

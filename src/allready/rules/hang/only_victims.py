@@ -6,7 +6,8 @@ from allready.judging.mismatch import described
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.judging.waits import positions
+from allready.judging.values import grouped
+from allready.judging.waits import Wait, positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, Severity, ranges
 from allready.rules.hang._hits import blamed, hit_of
 
@@ -41,17 +42,30 @@ def only_victims(case: Analysis) -> Iterator[Hit]:
     if found is None:
         return
     blame, snapshot, wait = found
+    operations = _operations(wait)
+    other_calls = FaultClass.DESYNC_FLOW if len(operations) > 1 else None
     yield hit_of(
         case,
         blame,
         culprits=Culprits(),
         values={
             "who": who(case.run, wait.waiting),
-            "operation": described(wait.operation),
+            "operation": " / ".join(operations),
             "missing": f" ({ranges(blame.ranks)})" if blame.ranks else "",
         },
-        fault_class=FaultClass.DEAD if case.of(lost_a_peer) else None,
+        fault_class=FaultClass.DEAD if case.of(lost_a_peer) else other_calls,
         severity=Severity.WARNING if blame.is_glance else None,
         confidence=Confidence.POSSIBLE,
         evidence=positions(snapshot, ()),
     )
+
+
+def _operations(wait: Wait) -> list[str]:
+    """What those who wait called: where they differ, each operation with its ranks.  Under one number of one group that
+    is the fault, and of lines that name no group it may be two groups side by side."""
+    positions = {} if wait.progress is None else wait.progress.positions
+    called = {r: p.stuck for r in wait.waiting if (p := positions.get(r)) is not None and p.stuck is not None}
+    named = grouped((operation.name, rank) for rank, operation in called.items() if operation.name != "?")
+    if len(named) < 2 or any(operation.seq != wait.operation.seq for operation in called.values()):
+        return [described(wait.operation)]
+    return [f"{described(called[ranks[0]])} ({ranges(ranks)})" for ranks in named.values()]

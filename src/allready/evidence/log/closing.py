@@ -1,0 +1,215 @@
+"""How a log ends: its program, launcher or scheduler says that it is done, its progress is full, or it stops midway."""
+
+import re
+from collections.abc import Iterator
+
+from allready.evidence.log.context import LogContext
+from allready.evidence.log.line import decode
+from allready.evidence.log.progress import Progress, counts, progress
+from allready.model import Closing, ClosingKind
+
+_MAX_LINES = 400
+_MAX_LINE_BYTES, _MAX_BAR_BYTES = 1_000, 4_000
+_MAX_BEHIND = 120
+"""Ordinary lines behind the words: results, paths, summaries of trackers."""
+
+_SUBJECT = (
+    r"(?:pre-?training|fine-?tun(?:e|ing)|training|train(?:er)?|fit(?:ting)?|run|jobs?|benchmark(?:s|ing)?|experiments?|"
+    r"trials?|tests|programs?|scripts?|pipelines?|workflows?|workloads?|applications?|execution|simulation|processes|"
+    r"all (?:ranks?|workers?|tasks?|nodes?|epochs|steps|iterations)|everything)"
+)
+_CERTAIN = re.compile(
+    rf"\b{_SUBJECT}\b[\w\s:.,'\"`#/()-]{{0,40}}?\b(?:finished|done|completed?|succeeded|successful|ended)\b|"
+    rf"\b(?:finished|done|completed|end of|end|exiting|concluded)\b[ \w]{{0,12}}?(?:with |the |all |of |from )*"
+    rf"{_SUBJECT}\b|"
+    r"\b(?:finished|completed|terminated|ended|exit(?:ed|s|ing)?)\s+(?:successfully|normally|cleanly|gracefully)\b|"
+    r"\bsuccessfully\s+(?:finished|completed|terminated|ended|exited|trained)\b|"
+    r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _-]?(?:with|status|code|value)){1,3}\s*[:=]?\s*\(?0\b(?!\.\d)|"
+    r"\b(?:job ?state|state|status|result)\b['\"]?\s*[:=]\s*['\"]?(?:success(?:ful)?|succeeded|completed?|"
+    r"finished|passed)\b|"
+    r"\btrain_(?:runtime|samples_per_second)\b|\*{3,} train metrics|"
+    r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
+    r"\breached (?:the )?(?:max(?:imum)?|final|last|target|end)\b|\bexiting program (?:at|after)\b|"
+    r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed|训练(?:已)?(?:完成|结束)",
+    re.IGNORECASE,
+)
+"""Words of an end of everything."""
+
+_LIKELY = re.compile(
+    r"\btotal\b[\w ]{0,20}\b(?:time|runtime|duration|elapsed)\b|"
+    r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b\s*"
+    r"(?:is|was)?\s*[:=(]|"
+    r"\b(?:finished|completed|done|took)\b.{0,20}\b\d[\d.:]*\s*(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
+    r"\bfinal (?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|\bresults? (?:saved|written)\b|"
+    r"\bsav(?:ed|ing) (?:the )?final\b|\bRun summary:|wandb: Synced \d|\bearly[ _-]?stopp(?:ing|ed)\b|"
+    r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
+    r"^\W*(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|bye|passed)[\s.!]*\W*$",
+    re.IGNORECASE,
+)
+"""Words that programs print when they end, and some of them more often."""
+
+_OF_A_PART = re.compile(
+    r"\b(?:epoch|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|compil\w*|"
+    r"checkpoint\w*|data\w*|token\w*|phase|stage|fold|chunk|shard\w*|part|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
+    r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+)\b",
+    re.IGNORECASE,
+)
+_NOT = re.compile(
+    r"\b(?:not|never|no|fail\w*|abort\w*|cancel\w*|killed|until|unless|when|before|if|will|unable|without|waiting|"
+    r"unsuccessful\w*|expected|should|estimated|eta|remaining|interrupted|prematurely)\b|n't\b",
+    re.IGNORECASE,
+)
+_BAD = re.compile(
+    r"\b(?:\w*error|\w*exception|traceback|fatal|killed|cancell?ed|abort(?:ed|ing)?|fail(?:ed|ure)|segmentation|"
+    r"SIG(?:TERM|KILL|ABRT|SEGV|INT|BUS|HUP)|out of memory|timed? ?out|panic|interrupted|preempt\w*|core dumped|"
+    r"terminate called|unhealthy|unreachable)\b(?!['\"]?\s*[:=(]?\s*[\d.]+)",
+    re.IGNORECASE,
+)
+_HARMLESS = re.compile(
+    r"\b(?:0|no|zero|without) (?:\w+ )?(?:errors?|failures?|failed)\b|\b(?:mean|abs|squared|absolute)\b", re.IGNORECASE
+)
+_BEGINS = re.compile(
+    r"\b(?:start(?:ing|ed)?|begin(?:ning)?|running|loading|evaluating|launching|resum(?:e|ing)|initiali[sz]ing|waiting|"
+    r"epoch_start|eval_start|block_start)\b",
+    re.IGNORECASE,
+)
+_DIGITS = re.compile(r"\d+")
+
+
+def find(log: LogContext) -> Closing | None:
+    """How this log ends; None where its end is NCCL's own lines, or it has none."""
+    ending = _Ending(log)
+    return ending.closing()
+
+
+class _Ending:
+    """The last lines of a log, from behind."""
+
+    def __init__(self, log: LogContext) -> None:
+        self._log = log
+        self.lines = list(_last_lines(log))
+        self.readings = [one for at, text in enumerate(self.lines) if text for one in counts(at, text)]
+        self._head = ""
+
+    @property
+    def head(self) -> str:
+        if not self._head:
+            self._head = self._log.scanned.head.decode("utf-8", "replace").replace("\r", "\n")
+        return self._head
+
+    def number(self, at: int) -> int:
+        """The number of the line at this place."""
+        return self._log.scanned.num_lines - len(self.lines) + 1 + at
+
+    def closing(self) -> Closing | None:
+        if not any(self.lines):
+            return None
+        state = progress(self.readings, self.head) if self.readings else None
+        words = self._words(state)
+        at = state.at if state is not None else None
+        if words is not None:
+            place, is_certain = words
+            return self._made(ClosingKind.WORDS, place, at, state, is_certain=is_certain)
+        last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
+        if state is not None and state.is_full and not self._is_contradicted(state.at):
+            return self._made(ClosingKind.PROGRESS, state.at, at, state)
+        if state is not None and state.is_midway:
+            return self._made(ClosingKind.MIDWAY, state.at, at, state)
+        return self._made(ClosingKind.OPEN, last, at, None)
+
+    def _made(
+        self, kind: ClosingKind, place: int, at: int | None, state: Progress | None, *, is_certain: bool = False
+    ) -> Closing:
+        line = self._log.another_line(self.number(place), self.lines[place].encode())
+        marks = self._log.scanned.iterations
+        first = self.number(self.readings[0].at) if self.readings else None
+        return Closing(
+            origin=self._log.origin(line),
+            kind=kind,
+            text=self.lines[place].strip()[:300],
+            done=state.done if state is not None else None,
+            total=state.total if state is not None else None,
+            first_progress_line=marks.first_line or first,
+            progress_line=marks.last_line if at is None else self.number(at),
+            restart_line=marks.restart_line,
+            is_certain=is_certain,
+        )
+
+    def _words(self, state: Progress | None) -> tuple[int, bool] | None:
+        """The line whose words close the log, and whether they mean the whole run."""
+        num_behind = 0
+        for at in range(len(self.lines) - 1, -1, -1):
+            text = self.lines[at]
+            if not text.strip() or _is_of_a_library(text):
+                continue
+            if state is not None and at == state.at and state.is_midway:
+                return None
+            if _means_all(text):
+                return at, True
+            if _LIKELY.search(text) and not _is_other(text):
+                is_midway = state is not None and state.is_midway
+                if not is_midway and self._stands_once(at):
+                    return at, False
+            if _is_bad(text) or (num_behind == 0 and _BEGINS.search(text)):
+                return None
+            num_behind += 1
+            if num_behind > _MAX_BEHIND:
+                return None
+        return None
+
+    def _stands_once(self, at: int) -> bool:
+        """Whether no line like it stands elsewhere: a time that is printed after each epoch ends nothing."""
+        shape = _shape(self.lines[at])
+        places = [index for index, text in enumerate(self.lines) if _shape(text) == shape]
+        between = {_shape(text) for text in self.lines[places[0] : places[-1]]}
+        return not between - {"", shape}
+
+    def _is_contradicted(self, at: int) -> bool:
+        """Whether something failed behind this line, or begins there and has shown nothing yet."""
+        behind = [text for text in self.lines[at + 1 :] if text.strip() and not _is_of_a_library(text)]
+        return any(map(_is_bad, behind)) or bool(behind and _BEGINS.search(behind[-1]))
+
+
+def _shape(text: str) -> str:
+    return _DIGITS.sub("0", text)[:60]
+
+
+def _means_all(text: str) -> bool:
+    if '"run_stop"' in text or "run_stop" in text:
+        return '"success"' in text or "success" in text
+    match = _CERTAIN.search(text)
+    return match is not None and not _is_other(text)
+
+
+def _is_other(text: str) -> bool:
+    """Whether the words are about a part of the run, or deny the end."""
+    plain = _HARMLESS.sub("", text)
+    return _OF_A_PART.search(plain) is not None or _NOT.search(plain) is not None
+
+
+def _is_bad(text: str) -> bool:
+    return _BAD.search(_HARMLESS.sub("", text)) is not None
+
+
+_LIBRARY = re.compile(
+    r"\s*(?:\[rank\d+\]:)?\[?[WI]\d{4} |.{0,200}?(?:\bWarning: |warnings\.warn\(|resource_tracker|\bWARNING\b|"
+    r"NCCL INFO )|"
+    r"[WI]\d{4} \d\d:\d\d"
+)
+
+
+def _is_of_a_library(text: str) -> bool:
+    """A warning or a note of a library, as they come at the door."""
+    return _LIBRARY.match(text) is not None
+
+
+def _last_lines(log: LogContext) -> Iterator[str]:
+    """The text of each of the last lines, "" for those of NCCL."""
+    raw = log.scanned.tail.rstrip(b"\n").split(b"\n")
+    if len(log.scanned.tail) < log.scanned.num_bytes:
+        raw = raw[1:]  # the first one is not whole
+    for line in raw[-_MAX_LINES:]:
+        if b" NCCL " in line[:400]:
+            yield ""
+        else:
+            yield decode(line[-_MAX_BAR_BYTES:] if b"\r" in line else line[:_MAX_LINE_BYTES])

@@ -1,0 +1,176 @@
+"""Counts that go up to an end that the program announced: bars, `epoch 3/10`, `step 100 of 1000`."""
+
+import itertools
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_COUNT = re.compile(
+    r"(?P<label>\b(?:global[_ ]?|train(?:ing)?[_ ]?)?(?:epochs?|steps?|iter(?:ation)?s?|batch(?:es)?|updates?|rounds?|"
+    r"episodes?|runs?|trials?|tests?)(?:\(\w{1,20}\))?)['\"]?\s{0,4}[:=#]?\s{0,8}[\[(]?\s{0,8}(?P<done>\d{1,12})"
+    r"[ \t]{0,8}(?:/|of)[ \t]{0,8}"
+    r"(?P<total>\d{1,12})(?![\d.]*[/.]\d)",
+    re.IGNORECASE,
+)
+_BAR = re.compile(
+    r"(?P<label>.{0,120}?)(?P<percent>\d{1,3})%\|[^|]{0,300}\|\s{0,8}(?P<done>\d{1,12})/(?P<total>\d{1,12})\b"
+)
+_INNER = re.compile(
+    r"\bepochs?:?\s{0,4}\[\s{0,8}(?P<epoch>\d{1,9})\]\s{0,4}\[\s{0,8}(?P<done>\d{1,12})\s{0,8}/\s{0,8}(?P<total>\d{1,12})\]",
+    re.IGNORECASE,
+)
+_EPOCH = re.compile(
+    r"\bepoch\b['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b(?!\s{0,8}(?:/|of\b|%\|)|\.\d)", re.IGNORECASE
+)
+_MINOR = re.compile(
+    r"eval|valid|test|load|download|tokeniz|\bmap|sampl|generat|sav|filter|infer|predict|extract|shard|warm|prepar|"
+    r"convert|fetch|upload|resolv|writ|cach|pack|compil|group|sanity|captur|build|import",
+    re.IGNORECASE,
+)
+_NUM_EPOCHS = re.compile(
+    r"(?:num[_ -]?(?:train[_ -]?)?epochs?|max[_ -]?epochs?|total[_ -]?epochs?|train[_ -]?epochs|n[_ -]?epochs|"
+    r"(?<![\w/])-{0,2}epochs)"
+    r"['\"]?\s{0,4}[:= .]\s{0,40}['\"]?(\d{1,9})\b(?![./]\d)",
+    re.IGNORECASE,
+)
+_MANY = 3
+
+
+class Reading(NamedTuple):
+    """One line's count.  `is_outer`: of epochs, which hold steps."""
+
+    at: int
+    label: str
+    done: int
+    total: int | None
+    is_outer: bool
+    is_minor: bool
+
+
+class Progress(NamedTuple):
+    """Where a program was when it wrote its last lines.
+
+    `done`, `total`: of the count that holds the others.  `is_full`: it says itself that its end is reached.
+    `at`: the place of the last line with any count.
+    """
+
+    at: int
+    done: int
+    total: int | None
+    is_full: bool
+    is_midway: bool
+
+
+def counts(at: int, text: str) -> list[Reading]:
+    """All counts in one line."""
+    found: list[Reading] = []
+    bar = _BAR.match(text)
+    if bar is not None:
+        label = _plain(bar["label"])
+        epoch = _EPOCH.search(bar["label"] + " ")
+        if epoch is not None:
+            found.append(Reading(at, "epoch", int(epoch["done"]), None, is_outer=True, is_minor=False))
+        found += [
+            Reading(at, match["label"].lower(), int(match["done"]), int(match["total"]), _is_outer(match), False)
+            for match in _COUNT.finditer(bar["label"])
+        ]
+        minor = _MINOR.search(label) is not None
+        found.append(Reading(at, f"bar {label}", int(bar["done"]), int(bar["total"]), is_outer=False, is_minor=minor))
+        return [one for one in found if one.total is None or 0 < one.total >= one.done]
+    inner = _INNER.search(text)
+    if inner is not None:
+        found.append(Reading(at, "epoch", int(inner["epoch"]), None, is_outer=True, is_minor=False))
+        minor = _MINOR.search(text[: inner.start()]) is not None
+        found.append(Reading(at, "inner", int(inner["done"]), int(inner["total"]), is_outer=False, is_minor=minor))
+    for match in _COUNT.finditer(text):
+        minor = _MINOR.search(text[max(0, match.start() - 24) : match.start()] + match["label"]) is not None
+        found.append(
+            Reading(at, _plain(match["label"]), int(match["done"]), int(match["total"]), _is_outer(match), minor)
+        )
+    if not any(one.is_outer for one in found):
+        epoch = _EPOCH.search(text)
+        if epoch is not None:
+            found.append(Reading(at, "epoch", int(epoch["done"]), None, is_outer=True, is_minor=False))
+    return [one for one in found if one.total is None or 0 < one.total >= one.done]
+
+
+def _is_outer(match: re.Match[str]) -> bool:
+    return match["label"].lower().startswith(("epoch", "train epoch", "training epoch", "run", "trial"))
+
+
+def _plain(label: str) -> str:
+    return re.sub(r"[\W\d_]+", " ", label).strip().lower()[-60:]
+
+
+def progress(readings: Sequence[Reading], head: str) -> Progress | None:
+    """What the counts of a log's last lines say together; `head`: its beginning, where totals are announced."""
+    if not readings:
+        return None
+    last: dict[str, Reading] = {one.label: one for one in readings}
+    latest = readings[-1]
+    outer = [one for one in last.values() if one.is_outer]
+    main = max(outer, key=lambda one: (one.total is not None, one.at), default=None)
+    if main is None:
+        steps = [one for one in last.values() if not one.is_minor]
+        main = max(steps, key=lambda one: (not one.label.startswith("bar"), one.at, one.total or 0), default=None)
+    if main is None:
+        full = latest.done == latest.total
+        return Progress(latest.at, latest.done, latest.total, is_full=False, is_midway=not full)
+    total, done = main.total, main.done
+    if total is None:
+        total, done = _announced(main, readings, head)
+    is_open = [
+        one
+        for one in last.values()
+        if one is not main and one.total is not None and one.at >= latest.at - _MANY and not _is_nearly(one, readings)
+    ]
+    full = total is not None and done >= total and not any(one.at >= main.at for one in is_open)
+    if full and not main.is_outer:
+        full = not main.label.startswith("bar") and not _came_before(main, readings, head)
+    midway = total is not None and (done < total or bool(is_open))
+    if midway and main.is_outer and total is not None and done < total and main.total is not None:
+        midway = not _counts_from_zero(main, readings, head)
+    if total is None:
+        midway = bool(is_open) and latest.done != latest.total
+    return Progress(latest.at, done, total, is_full=full, is_midway=midway)
+
+
+def _is_nearly(one: Reading, readings: Sequence[Reading]) -> bool:
+    """Whether the next line that the program would print lies behind its end: it prints every tenth step."""
+    if one.total is None or one.done >= one.total:
+        return True
+    same = [r.done for r in readings if r.label == one.label and r.total == one.total]
+    step = same[-1] - same[-2] if len(same) > 1 else 0
+    return step > 1 and one.done + step >= one.total
+
+
+def _came_before(main: Reading, readings: Sequence[Reading], head: str) -> bool:
+    """Whether this count was full before and began again: then it is a part of something larger."""
+    same = [one.done for one in readings if one.label == main.label]
+    return any(a > b for a, b in itertools.pairwise(same)) or any(
+        one.label == main.label and one.done == one.total and one.done == main.done
+        for at, text in enumerate(head.splitlines())
+        for one in counts(at, text)
+        if same and len(head) >= 32_000
+    )
+
+
+def _counts_from_zero(main: Reading, readings: Sequence[Reading], head: str) -> bool:
+    first = next((one for at, text in enumerate(head.splitlines()) for one in counts(at, text) if one.is_outer), None)
+    first = first or next((one for one in readings if one.is_outer), None)
+    return first is not None and first.done == 0 and main.total is not None and main.done == main.total - 1
+
+
+def _announced(main: Reading, readings: Sequence[Reading], head: str) -> tuple[int | None, int]:
+    """The number of epochs that the beginning announces, and how many are done, by numbers from 0 or from 1."""
+    totals = {int(match[1]) for match in _NUM_EPOCHS.finditer(head)} - {0}
+    if len(totals) != 1:
+        return None, main.done
+    total = totals.pop()
+    first = next(
+        (one.done for at, text in enumerate(head.splitlines()) for one in counts(at, text) if one.is_outer), None
+    )
+    if first is None:
+        first = min(one.done for one in readings if one.is_outer)
+    done = main.done + (1 if first == 0 else 0)
+    return (total, done) if done <= total else (None, main.done)

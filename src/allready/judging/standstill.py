@@ -1,0 +1,67 @@
+"""A warning that becomes the verdict: the job visibly did not get on, and nothing else explains it."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from allready.judging.arbiter import is_error
+from allready.model import Confidence, Finding, RunEvidence, Severity
+
+MAX_FIRST_CALLS = 3
+"""A job that stands still from the beginning is in the first operations of its communicators."""
+
+
+def with_standstill(findings: Sequence[Finding], run: RunEvidence) -> tuple[Finding, ...]:
+    """The findings, the first warning that fits the standstill raised to an error at "likely".
+
+    Only where no finding is an error, no log shows progress or a good end, and ranks on several nodes are seen before
+    or in their first operations.
+    """
+    if any(map(is_error, findings)) or run.closing is not None or run.ended_well or _has_progress(run):
+        return tuple(findings)
+    for at, finding in enumerate(findings):
+        fits = FITTING.get(finding.code)
+        if finding.severity is Severity.WARNING and fits is not None and fits(run):
+            raised = replace(
+                finding,
+                severity=Severity.ERROR,
+                confidence=min(finding.confidence, Confidence.LIKELY, key=lambda c: c.weight),
+            )
+            return (*findings[:at], raised, *findings[at + 1 :])
+    return tuple(findings)
+
+
+def _has_progress(run: RunEvidence) -> bool:
+    return any(closing.progress_line is not None for closing in run.closings)
+
+
+def _is_across_nodes(run: RunEvidence) -> bool:
+    nodes = max((p.num_nodes or 0 for p in run.processes), default=0)
+    return max(nodes, len(set(run.node_of_rank.values()))) > 1
+
+
+def _waits_at_start(run: RunEvidence) -> bool:
+    """Whether some communicator was begun, and none of the whole job was completed."""
+    comms = [c for p in run.processes for c in p.comms if c.nranks == run.expected_ranks]
+    return any(c.init_started for c in comms) and not any(c.init_completed for c in comms)
+
+
+def _is_in_first_calls(run: RunEvidence) -> bool:
+    """Whether every rank that is seen made calls, as many as the others, and no more than a few."""
+    numbers = {sum(p.op_counts.values()) for p in run.processes if p.rank is not None}
+    return len(numbers) == 1 and 0 < numbers.pop() <= MAX_FIRST_CALLS
+
+
+def _is_unreachable(run: RunEvidence) -> bool:
+    return _is_across_nodes(run) and _waits_at_start(run)
+
+
+def _disagrees(run: RunEvidence) -> bool:
+    return _is_across_nodes(run) and (_waits_at_start(run) or _is_in_first_calls(run))
+
+
+FITTING: Mapping[str, Callable[[RunEvidence], bool]] = {
+    "NLG004": _is_unreachable,  # an interface that other nodes cannot reach
+    "FAB004": _disagrees,  # settings of NCCL that must be equal
+}
+"""Code of a warning -> whether the standstill is one that it brings about."""

@@ -1,0 +1,103 @@
+"""Good ends: what programs, launchers and schedulers end with; and what only looks like it."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from allready.cli.diagnose_judge import Question, judge_readings
+from allready.evidence.log import read_lines
+from allready.model import Report, Status
+
+STEPS = [f"step {n}/40 loss {9 / n:.3f}" for n in range(1, 41)]
+HALF = STEPS[:20]
+
+
+def _report(*files: list[str]) -> Report:
+    readings = [read_lines(lines, f"job{at}.out") for at, lines in enumerate(files)]
+    return judge_readings(readings, Question(), started=datetime.now(UTC))[0]
+
+
+GOOD = {
+    "steps that reach their end": STEPS,
+    "words after early stopping": [*HALF, "no better for 5 rounds", "Training finished."],
+    "end of training": [*HALF, "[after training is done] 12:00"],
+    "metrics of a trainer": [*STEPS, "***** train metrics *****", "  epoch      = 3.0", "  train_runtime = 0:01:07"],
+    "a record of success": [*HALF, ':::LOG {"key": "run_stop", "value": null, "metadata": {"status": "success"}}'],
+    "epochs without a total": [
+        "Namespace(epochs=3, lr=0.1)",
+        *(f"Epoch: [{e}][{b:2d}/20] loss 1.0" for e in range(3) for b in range(0, 20, 5)),
+        " * Acc@1 61.2",
+    ],
+    "epochs with a total": [f"Epoch {e}/3, loss 0.4, took 3.1 s" for e in (1, 2, 3)],
+    "a bar of the last epoch": [
+        "max_epochs: 2",
+        "Epoch 0: 100%|#####| 50/50 [00:10<00:00, 5.0it/s]",
+        "Epoch 1: 100%|#####| 50/50 [00:10<00:00, 5.0it/s]",
+    ],
+    "a reached limit": [*HALF, "`Trainer.fit` stopped: `max_steps=20` reached."],
+    "a launcher's word": [*HALF, "Job 88 exited with status 0"],
+    "a scheduler's word": [*HALF, "State: COMPLETED (exit code 0)"],
+    "no errors": [*STEPS, "Run completed with 0 errors"],
+    "Chinese": [*HALF, "训练完成，共 20 步"],
+}
+
+OPEN = {
+    "steps that stop midway": HALF,
+    "an epoch of several": [f"Epoch {e}/9, loss 0.4" for e in range(1, 4)],
+    "bars of epochs without a total": ["Epoch 0: 100%|#####| 50/50 [00:10<00:00, 5.0it/s]"],
+    "one bar that began again": ["step 5/5", "step 1/5", "step 5/5"],
+    "something begins after it": [*STEPS, "Training finished.", "Running evaluation"],
+    "progress after it": ["Training finished.", *HALF],
+    "an epoch, not the training": [*HALF, "training of epoch 3 finished"],
+    "not": [*HALF, "training has not finished"],
+    "a rank, not the job": [*HALF, "rank 3 finished"],
+    "a time that comes again": [line for e in range(3) for line in (f"iter {e} loss 2.0", f"total time: {e}.5 s")],
+    "the words of the future": [*HALF, "waiting until training is finished"],
+    "a script's echo after a failed rank": [*HALF, "srun: error: n1: task 1: Exited with exit code 1", "Job finished"],
+    "cancelled after it": [
+        *STEPS,
+        "Training done",
+        "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-01-01T01:01:01 ***",
+    ],
+    "killed": [*STEPS[:39], "Killed"],
+    "a raised error": [
+        *HALF,
+        "Traceback (most recent call last):",
+        '  File "t.py", line 3, in <module>',
+        "ValueError: 3",
+        "Training finished",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_end_is_told(name: str) -> None:
+    report = _report(GOOD[name])
+    assert report.status is Status.HEALTHY, report.not_checked
+    assert report.summary is not None
+    assert report.summary.closing is not None
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_what_is_no_good_end_is_never_called_good(name: str) -> None:
+    assert _report(OPEN[name]).status is not Status.HEALTHY
+
+
+def test_every_rank_with_a_log_has_to_end() -> None:
+    def lines(rank: int, steps: list[str]) -> list[str]:
+        return [f"[rank{rank}]: {line}" for line in steps]
+
+    assert _report(lines(0, STEPS), lines(1, STEPS)).status is Status.HEALTHY
+    assert _report(lines(0, STEPS), lines(1, HALF)).status is Status.UNKNOWN
+    assert _report(lines(0, STEPS), lines(1, ["a word"])).status is Status.UNKNOWN
+
+
+def test_progress_after_a_failed_helper_overrules_it() -> None:
+    failed = ["srun: error: n1: task 0: Exited with exit code 2"]
+    assert _report([*failed, *STEPS, "Training finished"]).status is Status.HEALTHY
+    assert _report([*STEPS, *failed]).status is Status.FAULT
+
+
+def test_the_end_that_is_missing_is_named() -> None:
+    why = _report(HALF).not_checked[0]
+    assert (why.values["done"], why.values["total"]) == ("20", "40")

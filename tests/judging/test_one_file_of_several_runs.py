@@ -1,0 +1,68 @@
+"""Runs appended to one file, and steps of a job script that are no ranks."""
+
+import io
+from datetime import UTC, datetime
+
+from allready.cli.diagnose_judge import Question, judge_readings
+from allready.evidence.lines.scan import scan
+from allready.evidence.log import interpret
+from allready.model import Report, Status
+
+
+def _steps(first: int, last: int) -> list[str]:
+    return [f"step {n}/400 loss 1.{n:03d}" for n in range(first, last)]
+
+
+def _raised(error: str) -> list[str]:
+    return ["Traceback (most recent call last):", '  File "/app/train.py", line 8, in <module>', "    go()", error]
+
+
+NO_MEMORY = _raised("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+AGENT = "torch/distributed/elastic/agent/server/api.py:881"
+FAILED_STEP = ["srun: error: n1: task 0: Exited with exit code 2"]
+
+
+def _report(lines: list[str]) -> Report:
+    scanned = scan(io.BytesIO("\n".join(lines).encode()))
+    return judge_readings([interpret(scanned, "job.out", mtime_s=None)], Question(), started=datetime.now(UTC))[0]
+
+
+def test_the_last_run_in_a_file_is_judged() -> None:
+    before = [*_steps(1, 60), *NO_MEMORY]
+    assert _report(before).verdict is not None
+    assert _report([*before, *_steps(1, 80)]).status is Status.UNKNOWN
+    assert _report([*before, *_steps(1, 401), "Training finished"]).status is Status.HEALTHY
+    verdict = _report([*before, *_steps(1, 80), *_raised("ValueError: bad sample in shard 17")]).verdict
+    assert verdict is not None
+    assert "bad sample" in verdict.sentence
+
+
+def test_a_count_that_begins_again_in_each_epoch_hides_no_end() -> None:
+    lines = [*_steps(1, 60), *_steps(1, 60), *NO_MEMORY]
+    verdict = _report(lines).verdict
+    assert verdict is not None
+    assert "2.00 GiB" in verdict.sentence
+
+
+def test_a_step_that_failed_before_the_first_progress_is_no_rank() -> None:
+    assert _report([*FAILED_STEP, *_steps(1, 60)]).status is Status.UNKNOWN
+    assert _report([*FAILED_STEP, *_steps(1, 3)]).status is Status.FAULT
+    assert _report([*_steps(1, 60), *FAILED_STEP]).status is Status.FAULT
+
+
+def test_an_announced_restart_is_no_recovery() -> None:
+    failed = [
+        *(f"[rank2]: {line}" for line in _raised("ValueError: bad sample in shard 17")),
+        f"E0501 10:00:00.000000 77 {AGENT}] failed (exitcode: 1) local_rank: 2 (pid: 4243) of binary: /bin/python",
+        f"I0501 10:00:01.000000 77 {AGENT}] [d] Worker group FAILED. 1/3 attempts left; will restart worker group",
+    ]
+    verdict = _report([*_steps(1, 60), *failed]).verdict
+    assert verdict is not None
+    assert verdict.culprits.ranks == (2,)
+
+
+def test_the_rank_in_front_of_a_line_in_either_form() -> None:
+    for form in ("[rank1]: ", "[rank: 1] "):
+        verdict = _report([form + line for line in _raised("ValueError: bad sample in shard 17")]).verdict
+        assert verdict is not None
+        assert verdict.culprits.ranks == (1,), form
