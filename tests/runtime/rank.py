@@ -54,12 +54,13 @@ def main() -> None:
     say("started")
     members = tuple(range(SIZE))
     faults = [f for f in plan.get("faults", []) if f["rank"] == ME]
-    step = 0
+    step, called_s = 0, time.monotonic()
     while step < int(plan.get("steps", 30)):
         try:
             for fault in [f for f in faults if f["step"] == step]:
                 faults.remove(fault)
                 strike(fault)
+            called_s = time.monotonic()
             values = torch.full((int(plan.get("elements", 1000)),), float(step * SIZE + ME))
             allready.safe_all_reduce(values, timeout=timeout, confirm=bool(plan.get("confirm")))
             expected = float(sum(step * SIZE + m for m in members))
@@ -67,6 +68,7 @@ def main() -> None:
                 say("wrong", step=step, got=values[0].item(), expected=expected, members=members)
                 os._exit(9)
             if step % 7 == 3:
+                called_s = time.monotonic()
                 allready.safe_barrier(timeout=timeout)
             if plan.get("pace_s"):
                 time.sleep(float(plan["pace_s"]))
@@ -75,7 +77,7 @@ def main() -> None:
             failure = getattr(error, "failure", None)
             verdict = getattr(error, "verdict", None)
             say(
-                "failed", step=step, error=type(error).__name__, text=str(error),
+                "failed", step=step, blocked_s=time.monotonic() - called_s, error=type(error).__name__, text=str(error),
                 epoch=None if failure is None else failure.epoch,
                 first_void=None if failure is None else failure.first_void,
                 code=None if verdict is None else verdict.code,

@@ -1,11 +1,15 @@
 """Faults in real jobs over Gloo: all survivors have one outcome, name the right rank and go on with right sums."""
 
+import os
+import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cases import cases
+from tests.clock import until
 from tests.runtime.job import Job
 
 pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
@@ -73,3 +77,37 @@ def test_too_few_ranks_are_no_job(tmp_path: Path) -> None:
         job.wait([0, 2])
         assert [job.last(r, "ended")["error"] for r in (0, 2)] == ["RecoveryRefused"] * 2
         assert "missing: rank 1" in job.last(0, "ended")["text"]
+
+
+def test_without_the_hub_every_rank_gets_a_local_failure_in_time(tmp_path: Path) -> None:
+    with Job(tmp_path, 3, steps=5000, pace_s=0.02) as job:
+        for rank in range(3):
+            until(partial(job.has, rank, "started"), 100.0)
+        hub = job.hub()
+        assert hub is not None
+        os.kill(hub, signal.SIGKILL)
+        job.wait([0, 1, 2], 60.0)
+        for rank in range(3):
+            assert job.last(rank, "failed")["error"] == "HubLost"
+            assert job.last(rank, "failed")["blocked_s"] < 10.0
+            assert job.last(rank, "ended")["error"] == "HubLost"
+
+
+def test_a_stopped_hub_blocks_no_rank_beyond_its_bound(tmp_path: Path) -> None:
+    with Job(tmp_path, 3, steps=5000, pace_s=0.02, confirm=True) as job:
+        for rank in range(3):
+            until(partial(job.has, rank, "started"), 100.0)
+        hub = job.hub()
+        assert hub is not None
+        os.kill(hub, signal.SIGSTOP)
+        try:
+            job.wait([0, 1, 2], 60.0)
+            assert [job.last(rank, "failed")["error"] for rank in range(3)] == ["HubLost"] * 3
+        finally:
+            os.kill(hub, signal.SIGKILL)
+
+
+def test_the_hub_ends_after_the_last_rank(tmp_path: Path) -> None:
+    with Job(tmp_path, 2, steps=3) as job:
+        job.wait([0, 1])
+        until(lambda: job.hub() is None, 30.0)

@@ -133,7 +133,12 @@ class Agreement:
         self.phase = Phase.RUNNING
         self._ready, self._votes, self._passed, self._silent = {}, {}, -1, set()
         self._reported, self._positions = {}, {}
-        formed = m.Formed(epoch=self.epoch, members=self.members, steps=tuple(r.step for r in ready.values()))
+        formed = m.Formed(
+            epoch=self.epoch,
+            members=self.members,
+            steps=tuple(r.step for r in ready.values()),
+            anew=any(r.anew for r in ready.values()),
+        )
         return [*self._to_members(formed), *((r, m.Excluded(epoch=self.epoch)) for r in outside)]
 
     # running

@@ -11,8 +11,11 @@ from allready.runtime.failures import CollectiveFailed
 from allready.runtime.session import Session, current
 
 SLICE_S = 0.1
+LEAST_S = 0.002
+"""torch takes a wait of less than a millisecond for one without a limit."""
 _SLICE = timedelta(seconds=SLICE_S)
 RESTORE_S = 2.0
+SETTLE_S = 0.1
 
 OnFailure = Literal["raise", "return"]
 
@@ -145,7 +148,7 @@ def _call(
         with session.lock:
             is_open = session.member.enter(operation, begin_s)
         if not is_open:
-            raise session.await_failure(operation)
+            session.refuse(operation)
         limit_s = session.timeout_s if timeout is None else timeout.total_seconds()
         try:
             work = start()
@@ -159,10 +162,9 @@ def _call(
         with session.lock:
             is_open = session.member.complete()
         if not is_open:
-            raise session.await_failure(operation)
+            session.refuse(operation)
     except CollectiveFailed as failure:
-        if undo is not None and _is_over(work):
-            undo()
+        _settle(session, work, undo)
         if on_failure == "raise":
             raise
         return failure
@@ -170,8 +172,7 @@ def _call(
         found = _translate(session, operation, error, work is not None)
         if found is None:
             raise
-        if undo is not None and _is_over(work):
-            undo()
+        _settle(session, work, undo)
         if on_failure == "raise":
             raise found from error
         return found
@@ -181,7 +182,7 @@ def _call(
 def _finish(work: Any, begin_s: float, limit_s: float) -> None:
     """Wait in slices: a wait of torch's cannot be interrupted, and with most backends does not look at other ranks."""
     try:
-        work.wait(_SLICE if limit_s > SLICE_S else timedelta(seconds=limit_s))
+        work.wait(_SLICE if limit_s > SLICE_S else timedelta(seconds=max(LEAST_S, limit_s)))
     except RuntimeError:
         if work.is_completed():
             work.wait()  # raises what the operation did, or it came right now
@@ -193,7 +194,7 @@ def _finish(work: Any, begin_s: float, limit_s: float) -> None:
         if left_s <= 0:
             raise _Late
         try:
-            work.wait(timedelta(seconds=min(SLICE_S, left_s)))
+            work.wait(timedelta(seconds=max(LEAST_S, min(SLICE_S, left_s))))
         except RuntimeError:
             if not work.is_completed():
                 continue
@@ -218,7 +219,7 @@ def _confirm(session: Session, operation: str, until_s: float) -> None:
 
 
 def _translate(session: Session, operation: str, error: BaseException, was_started: bool) -> CollectiveFailed | None:
-    """The agreed failure that follows from an error of torch or of the arguments; None: an interruption, let through."""
+    """The agreed failure that follows from an error of torch or of the arguments; None: an interruption."""
     if isinstance(error, Exception) and not session.member.is_open:
         return session.await_failure(operation)  # the error follows from the failure
     cause = FailureCause.BACKEND if was_started else FailureCause.RAISED
@@ -235,11 +236,13 @@ def _translate(session: Session, operation: str, error: BaseException, was_start
     return None
 
 
-def _is_over(work: Any) -> bool:
-    """Whether the operation no longer writes to its tensor."""
-    until_s = time.monotonic() + RESTORE_S
+def _settle(session: Session, work: Any, undo: Callable[[], object] | None) -> None:
+    """After a failure: once the operation no longer writes to its tensor, give that its old content back."""
+    until_s = time.monotonic() + (SETTLE_S if undo is None else RESTORE_S)
     while work is not None and not work.is_completed():
         if time.monotonic() > until_s:
-            return False
+            session.group.note_unfinished(work)
+            return
         time.sleep(0.002)
-    return True
+    if undo is not None:
+        undo()

@@ -43,11 +43,15 @@ class CollectiveFailed(AllreadyError):  # noqa: N818 - an outcome
 
     def __str__(self) -> str:
         verdict = self.verdict
-        return self._text if verdict is None else f"{verdict.code}: {verdict.sentence}"
+        if verdict is not None:
+            return f"{verdict.code}: {verdict.sentence}"
+        if self.failure is None:
+            return self._text
+        return f"a collective failed ({self.failure.cause}), reported by rank {self.failure.reporter}"
 
 
 class HubLost(CollectiveFailed):
-    """The hub is gone or does not answer: what the others decided is not known here, and this rank is out of the job."""
+    """The hub is gone or silent: what the others decided is not known here, and this rank is out of the job."""
 
     is_agreed = False
 

@@ -6,6 +6,7 @@ blocks, raises within milliseconds on both ends, with every release of torch.  G
 """
 
 import contextlib
+import ctypes
 import inspect
 import os
 import socket
@@ -13,6 +14,7 @@ import stat
 import threading
 from collections.abc import Iterable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 FORM = timedelta(seconds=10)
@@ -60,6 +62,15 @@ class Group:
         self._sockets: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
         self._is_cut = False
+        self._unfinished: list[Any] = []
+
+    def note_unfinished(self, work: Any) -> None:
+        """An operation that had not ended when its call failed: Gloo does not always notice that a connection ended."""
+        self._unfinished = [w for w in [*self._unfinished, work] if not w.is_completed()]
+
+    def has_unfinished(self) -> bool:
+        """Whether a thread of torch's is still inside an operation; it stays there until the operation's time-out."""
+        return any(not w.is_completed() for w in self._unfinished)
 
     def needs_store(self, members: Iterable[int]) -> bool:
         """Whether the store's process is not among these ranks: it may be dead or stand still."""
@@ -86,8 +97,11 @@ class Group:
         )
         self._is_on_this_store = False
 
-    def form(self, epoch: int, members: tuple[int, ...]) -> None:
-        """Form the group of these ranks; returns when all are connected, raises what torch raises."""
+    def form(self, epoch: int, members: tuple[int, ...], *, anew: bool) -> None:
+        """Form the group of these ranks; returns when all are connected, raises what torch raises.
+
+        `anew`: the same on all of them; without it the group object is kept where torch can.
+        """
         import torch.distributed as dist
 
         before = _sockets()
@@ -95,10 +109,9 @@ class Group:
             self._is_cut = False
         place, size = members.index(self._rank), len(members)
         store = dist.PrefixStore(f"allready/{epoch}", self._store)
-        self.is_same = self._can_reconfigure and self._is_on_this_store and dist.is_initialized()
+        self.is_same = not anew and self._can_reconfigure and self._is_on_this_store and dist.is_initialized()
         if not self.is_same:
-            if dist.is_initialized():
-                dist.destroy_process_group()
+            self.leave()
             more = {"enable_reconfigure": True} if self._can_reconfigure else {}
             dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=FORM, **more)
             self._is_on_this_store = True
@@ -144,8 +157,13 @@ class Group:
         """Give the group back to torch."""
         import torch.distributed as dist
 
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        if not dist.is_initialized():
+            return
+        if self.has_unfinished():
+            # The group's destructor would wait for that thread; with one reference too many it never runs.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
+        self._unfinished = []
+        dist.destroy_process_group()
 
 
 def _exchange(store: Any, name: str, own: str, place: int, size: int) -> list[str]:
@@ -159,11 +177,11 @@ def _exchange(store: Any, name: str, own: str, place: int, size: int) -> list[st
 def _sockets() -> dict[int, tuple[int, int]]:
     """This process's sockets, by descriptor, each with what tells it from a later one of the same number."""
     found = {}
-    for name in os.listdir("/proc/self/fd"):
+    for place in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
-            status = os.fstat(int(name))
+            status = os.fstat(int(place.name))
             if stat.S_ISSOCK(status.st_mode):
-                found[int(name)] = (status.st_dev, status.st_ino)
+                found[int(place.name)] = (status.st_dev, status.st_ino)
     return found
 
 

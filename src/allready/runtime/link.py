@@ -146,11 +146,12 @@ class Link:
         try:
             writer.write(encode("Hello", self._hello))
             kind, _ = await read_frame(reader, limit_bytes=MAX_FRAME_BYTES)
-            if kind != "Hello":
-                raise ExchangeError(f"not the hub: {kind}")
         except BaseException:
             writer.close()
             raise
+        if kind != "Hello":
+            writer.close()
+            raise ExchangeError(f"not the hub: {kind}")
         return reader, writer
 
 

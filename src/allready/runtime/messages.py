@@ -19,12 +19,13 @@ class Beat(Struct, frozen=True, kw_only=True):
 
 
 class Ready(Struct, frozen=True, kw_only=True):
-    """This rank's main thread waits for the group that follows `epoch`."""
+    """This rank's main thread waits for the group that follows `epoch`; `anew`: its present one is unusable."""
 
     epoch: int
     timeout_s: float
     min_ranks: int
     step: int = 0
+    anew: bool = False
 
 
 class Vote(Struct, frozen=True, kw_only=True):
@@ -86,6 +87,7 @@ class Formed(Struct, frozen=True, kw_only=True):
     epoch: int
     members: tuple[int, ...]
     steps: tuple[int, ...]
+    anew: bool = False
 
 
 class Refused(Struct, frozen=True, kw_only=True):

@@ -125,7 +125,7 @@ def recover(
     """
     session = current()
     until_s = time.monotonic() + timeout.total_seconds()
-    failure = _agree(session, FailureCause.RAISED, error)
+    failure = _agree(session, _cause_of(error), error)
     while True:
         try:
             return _join(session, min_ranks=min_ranks, step=step, until_s=until_s, failure=failure)
@@ -164,6 +164,16 @@ def phase(name: str, timeout: timedelta | None = None) -> Iterator[None]:
         _apply(session, timedelta(seconds=before_s))
 
 
+def _cause_of(error: BaseException | None) -> FailureCause:
+    """Whether an error is the script's own, or what a collective of torch's raised because of another rank."""
+    trace = None if error is None else error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
+    is_torchs = isinstance(error, RuntimeError) and place.startswith(("torch.distributed", "torch.autograd"))
+    return FailureCause.BACKEND if is_torchs else FailureCause.RAISED
+
+
 def _apply(session: Session, timeout: timedelta) -> None:
     session.timeout_s = timeout.total_seconds()
     session.group.timeout = timeout
@@ -194,7 +204,9 @@ def _join(
     with session.lock:
         epoch = member.ask()
     limit_s = max(0.0, until_s - time.monotonic())
-    session.send(m.Ready(epoch=epoch, timeout_s=limit_s, min_ranks=min_ranks, step=step))
+    session.send(
+        m.Ready(epoch=epoch, timeout_s=limit_s, min_ranks=min_ranks, step=step, anew=session.group.has_unfinished())
+    )
     session.wait(lambda: member.epoch > epoch or member.refused is not None, limit_s + FREEZE_S + MARGIN_S)
     with session.lock:
         formed, refused = member.formed, member.refused
@@ -235,7 +247,7 @@ def _form(session: Session, formed: m.Formed) -> None:
         if told is None:
             raise TimeoutError("no rank has opened a new store")
         session.group.use_store(told)
-    session.group.form(formed.epoch, formed.members)
+    session.group.form(formed.epoch, formed.members, anew=formed.anew)
 
 
 def _confirm_formed(session: Session) -> None:

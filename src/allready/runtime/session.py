@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 from allready.errors import UsageError
 from allready.model import FailureCause
@@ -101,6 +102,10 @@ class Session:
         """What to raise in a rank whose epoch is over; waits for the decision."""
         self.wait(lambda: self.member.failure is not None, self._answer_s + FREEZE_S + MARGIN_S)
         return self.failure(operation)
+
+    def refuse(self, operation: str) -> NoReturn:
+        """Raise it."""
+        raise self.await_failure(operation)
 
     def failure(self, operation: str) -> CollectiveFailed:
         """The agreed failure, or why there is none; without a decision this rank leaves the job."""

@@ -18,6 +18,10 @@ def test_an_exception_of_a_script_is_no_transfer() -> None:
     assert not check("RTM006", failed(rank(0), rank(1), cause=FailureCause.RAISED)).hits
 
 
+def test_says_nothing_of_plain_collectives_whose_calls_it_does_not_know() -> None:
+    assert not check("RTM006", failed(rank(0, 0, 0), rank(1, 0, 0), cause=FailureCause.BACKEND)).hits
+
+
 def test_is_clear_where_no_call_failed() -> None:
     outcome = check("RTM006", fleet(2))
     assert (outcome.state, outcome.not_checked) == ("clear", ())

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FailureCause, FaultClass, Hit, RuntimeFailure, Severity
-from allready.rules.runtime._seen import behind, hit_of, is_lone_failure
+from allready.rules.runtime._seen import behind, furthest, hit_of, is_lone_failure
 
 
 @Rule(
@@ -27,5 +27,5 @@ def none_completed(runtime: RuntimeFailure) -> Iterator[Hit]:
     When the deadline was shorter than the transfer takes.
     """
     is_call = runtime.cause in {FailureCause.DEADLINE, FailureCause.BACKEND, FailureCause.FORMING}
-    if is_call and is_lone_failure(runtime) and not behind(runtime):
+    if is_call and furthest(runtime) and is_lone_failure(runtime) and not behind(runtime):
         yield hit_of(runtime, (), confidence=Confidence.POSSIBLE)
