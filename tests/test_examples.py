@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from allready.cli import check, run
+from allready.cli import check, doctor, run
 from allready.cli.parser import Parser
 from tests.cases import cases
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-SCRIPTS = ("slurm/train.sbatch", "slurm/prolog.sh", "pbs/train.pbs", "lsf/train.lsf")
+SCRIPTS = ("slurm/train.sbatch", "slurm/prolog.sh", "slurm/healthcheck.sh", "pbs/train.pbs", "lsf/train.lsf")
 FILES = (
     *SCRIPTS, "kubernetes/pytorchjob.yaml", "kubernetes/jobset.yaml", "kubernetes/leaderworkerset.yaml",
     "skypilot/train.yaml", "aws-batch/job-definition.json",
@@ -24,10 +24,10 @@ def commands_in(text: str) -> list[list[str]]:
     """The words of every `allready check` and `allready run`, as a shell or a list of words has them."""
     found = [json.loads(words) for words in re.findall(r"\[\"allready\".*?\]", text)]
     for line in text.replace("\\\n", " ").splitlines():
-        match = re.search(r"(?:^|[\s/])allready (?:check|run) [^\"&|)#]*(?:\"[^\"]*\"[^\"&|)#]*)*", line)
+        match = re.search(r"(?:^|[\s/])allready (?:check|doctor|run) [^\"&|)#]*(?:\"[^\"]*\"[^\"&|)#]*)*", line)
         if match and '["allready"' not in line and not line.startswith("#"):
             for part in line[match.start() :].split("&&"):
-                words = shlex.split(part.split("2>&1")[0].replace(")", ""))
+                words = shlex.split(part.split("2>")[0].replace(")", ""))
                 found.append(words[next(i for i, word in enumerate(words) if word.endswith("allready")) :])
     return found
 
@@ -39,7 +39,7 @@ def test_every_command_is_one_that_the_parser_takes(name: str) -> None:
     assert found, "no command"
     for words in found:
         parser = Parser(prog="allready")
-        {"check": check, "run": run}[words[1]].add_arguments(parser)
+        {"check": check, "doctor": doctor, "run": run}[words[1]].add_arguments(parser)
         arguments = parser.parse(words[2:])
         if words[1] == "run":
             assert arguments.script == "train.py"

@@ -31,7 +31,7 @@ def ended(*words: str) -> int:
 
 
 WRONG: list[tuple[tuple[str, ...], str]] = [
-    (("doctr",), "no command 'doctr'; valid: check"),
+    (("doctr",), "no command 'doctr'; valid: doctor"),
     (("check", "--no-such-flag"), "--no-such-flag"),
     (("check", "--nnodes", "two"), "two"),
     (("check", "--nnodes", "2:4"), "one number of nodes"),

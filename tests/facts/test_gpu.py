@@ -166,6 +166,8 @@ class FakeNvml:
         pass
 
     nvmlMemory_v2 = 2  # noqa: N815 - NVML's name
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+    NVML_VOLATILE_ECC = 0
 
     def __getattr__(self, name: str) -> Any:
         values: dict[str, Any] = {
@@ -174,6 +176,9 @@ class FakeNvml:
             "nvmlSystemGetDriverVersion": b"580.1",
             "nvmlSystemGetCudaDriverVersion_v2": 13010,
             "nvmlDeviceGetCount": 2,
+            "nvmlDeviceGetTotalEccErrors": 3,
+            "nvmlDeviceGetRemappedRows": (1, 2, 1, 0),
+            "nvmlDeviceGetComputeMode": 2,
             "nvmlDeviceGetUUID": "GPU-a",
             "nvmlDeviceGetName": "NVIDIA H200",
             "nvmlDeviceGetMaxMigDeviceCount": 0,
@@ -205,6 +210,8 @@ def test_the_child_tells_what_nvml_says(monkeypatch: pytest.MonkeyPatch, capsys:
     assert (found["driver_version"], found["cuda_version"]) == ("580.1", "13.1")
     assert found["gpus"][0]["memory_used_bytes"] == 5  # without the driver's reserve
     assert found["gpus"][0]["processes"] == [{"pid": 7, "used_bytes": None}]
+    health = {"num_uncorrected": 3, "is_remap_pending": True, "has_remap_failed": False, "compute_mode": "prohibited"}
+    assert health.items() <= found["gpus"][0].items()
     assert found["gpus"][1] == {"index": 1, "error": "GPU is lost"}
 
 

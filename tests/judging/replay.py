@@ -198,6 +198,7 @@ class Feed:
         )
         ras = next((r.source.path for r in self.readings if r.ras), None) if node.node_rank == 0 else None
         return NodeEvidence(
+            has_whole_logs=True,
             node_rank=node.node_rank,
             number=number,
             time_s=self.wall_s + self.now,

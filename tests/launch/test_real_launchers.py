@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clock import Deadline
+from tests.clock import Deadline, until
 
 ALLREADY = f"{sys.executable} -m allready"
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -73,7 +73,7 @@ def test_ranks_under_mpirun_have_the_cores_that_it_bound_their_tasks_to(tmp_path
 class Slurm:
     """munged, slurmctld and two slurmd of our own; nothing of the machine's Slurm is touched."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: str = "") -> None:
         self.folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
         ports = [self._free_port() for _ in range(3)]
@@ -96,7 +96,7 @@ class Slurm:
             f"KillWait=20\nPrologFlags=Alloc\nProlog={prolog}\nReturnToService=2\n"
             f"NodeName=n0 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2\n"
             f"NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2\n"
-            "PartitionName=p Nodes=n0,n1 Default=YES State=UP\n"
+            f"PartitionName=p Nodes=n0,n1 Default=YES State=UP\n{settings}"
         )
         (folder / "state").mkdir()
         for name in ("spool-n0", "spool-n1"):
@@ -231,3 +231,38 @@ def test_a_cancelled_job_says_that_slurm_ended_it(slurm: Slurm) -> None:
         time.sleep(0.2)
         found = json.loads((report / "report.json").read_text())["job"]
     assert found["ended_by"]["cause"] == "cancelled"  # type: ignore[index]
+
+
+def reason_of(slurm: Slurm, node: str) -> str:
+    """Why a node is drained; "none" of one that is not."""
+    return slurm.run("sinfo", "-h", "-n", node, "-o", "%E").stdout.strip()
+
+
+@needs_slurm
+def test_the_health_check_drains_the_node_with_the_fault_and_says_why(tmp_path: Path) -> None:
+    script = tmp_path / "healthcheck.sh"
+    text = (EXAMPLES / "slurm/healthcheck.sh").read_text().replace("/opt/allready/bin/allready", ALLREADY)
+    # Both nodes are this machine: the marks tell which one is asked, and that it was; one gets too few files.
+    # slurmd gives no SLURM_CONF on, and this one is not where scontrol looks.
+    mark = f"export SLURM_CONF={tmp_path}/cluster/slurm.conf\necho asked >> {tmp_path}/asked.$SLURMD_NODENAME\n"
+    fault = f'[ ! -e {tmp_path}/broken ] || [ "$SLURMD_NODENAME" != n1 ] || ulimit -n 30\n'
+    script.write_text(text.replace("line=$(", f"{mark}{fault}line=$(", 1))
+    script.chmod(0o755)
+    cluster = tmp_path / "cluster"
+    cluster.mkdir()
+    slurm = Slurm(cluster, f"HealthCheckProgram={script}\nHealthCheckInterval=1\nHealthCheckNodeState=ANY\n")
+
+    def asked(node: str) -> int:
+        file = tmp_path / f"asked.{node}"
+        return file.read_text().count("asked") if file.exists() else 0
+
+    try:
+        slurm.start()
+        until(lambda: min(asked("n0"), asked("n1")) >= 2, 60.0, what=lambda: "both nodes were asked twice")
+        assert (reason_of(slurm, "n0"), reason_of(slurm, "n1")) == ("none", "none")
+        (tmp_path / "broken").touch()
+        until(lambda: "LIM004" in reason_of(slurm, "n1"), 60.0, what=lambda: reason_of(slurm, "n1"))
+        assert reason_of(slurm, "n1").startswith("allready: LIM004 ")
+        assert reason_of(slurm, "n0") == "none"
+    finally:
+        slurm.end()

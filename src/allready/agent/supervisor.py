@@ -90,7 +90,7 @@ class Supervisor:
                 await self._judge(now)
             await self._share(now)
             is_overdue = self._stop is not None and now - self._stopped_s > self._job.grace_s + AFTER_STOP_S
-            if is_over or is_overdue:
+            if is_overdue or (is_over and not self._awaits_words(now)):
                 break
             cause = self._cause_to_stop(now) if self._stop is None else None
             if cause is not None:
@@ -102,6 +102,9 @@ class Supervisor:
         if self._monitor is not None and not self._is_final:
             await self._send(self._monitor.finish(time.monotonic(), time.time()))
         return self._outcome()
+
+    def _awaits_words(self, now: float) -> bool:
+        return self._monitor is not None and not self._is_final and self._monitor.awaits_words(now)
 
     def _outcome(self) -> Outcome:
         ended = self._table.ended.values()

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from allready.cli.env_machine import Machine, read_machine
+from allready.cli.env_machine import Machine, cloud_of, read_machine
 from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.output import deliver_json
 from allready.errors import UsageError
@@ -134,6 +134,21 @@ def lint(args: argparse.Namespace) -> Judged:
         versions=_versions(parsed, machine, given),
         missing=machine.missing(_NEEDED),
     )
+
+
+def settings_here(host: Host, facts: NodeFacts) -> Settings:
+    """This environment for rules to judge, with what NCCL's configuration files add."""
+    machine = Machine(facts=facts, cloud=cloud_of(host))
+    settings = _settings(_environment(host), machine)
+    return replace(settings, is_here=True, is_cluster=_is_cluster_here(host.environ))
+
+
+def settings_of(facts: NodeFacts) -> Settings | None:
+    """The environment among the facts of a node, which may be another machine; None where it is not known."""
+    env = facts.env
+    if not isinstance(env, EnvFacts):
+        return None
+    return Settings(settings=tuple(read_environment(env.variables, ENVIRONMENT).settings), is_here=True)
 
 
 def _versions(parsed: Sequence[Parsed], machine: Machine, given: Mapping[str, str | None]) -> dict[str, str]:

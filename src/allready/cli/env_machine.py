@@ -88,7 +88,7 @@ def read_machine(host: Host, *, deadline_s: float = DEADLINE_S, only: Iterable[s
     wanted = _COLLECTORS if only is None else only
     tasks = {name: Task(functools.partial(_collect, name, host, inner_s), f"env-{name}") for name in wanted}
     facts: dict[str, Any] = {name: _result(task, until) for name, task in tasks.items()}
-    return Machine(facts=NodeFacts(**facts), cloud=_cloud(host))
+    return Machine(facts=NodeFacts(**facts), cloud=cloud_of(host))
 
 
 def towards(net: NetFacts, addresses: Iterable[str]) -> str | None:
@@ -141,7 +141,7 @@ def _result(task: Task[object], until: float) -> object:
         return FactMissing("not read in time")
 
 
-def _cloud(host: Host) -> str | None:
+def cloud_of(host: Host) -> str | None:
     """Which provider's machine this is, by its firmware."""
     for path in ("/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/board_vendor"):
         try:

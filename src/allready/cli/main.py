@@ -13,6 +13,7 @@ from allready.text.usage import choose_language, language_of, speak, usage_text
 EXIT_HEALTHY, EXIT_FAULT, EXIT_USAGE, EXIT_UNCHECKED, EXIT_BUG = 0, 1, 2, 3, 70
 
 COMMANDS = {
+    "doctor": ("allready.cli.doctor", "check this machine alone, in 3 s: network, GPUs, limits, software, variables"),
     "check": ("allready.cli.check", "check nodes, network and collectives before a job: run it on every node"),
     "run": ("allready.cli.run", "start a job in place of torchrun; name the rank at fault within seconds"),
     "watch": ("allready.cli.watch", "live view of a running job, from another terminal"),

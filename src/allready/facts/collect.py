@@ -5,12 +5,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import Struct
+
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.env import collect_env
 from allready.facts.exchange import from_json, to_json
 from allready.facts.firewall import collect_firewall
 from allready.facts.gpu import collect_gpu
 from allready.facts.host import Host
+from allready.facts.imports import collect_imports
 from allready.facts.limits import collect_limits
 from allready.facts.net import collect_net
 from allready.facts.rdma import collect_rdma
@@ -18,6 +21,7 @@ from allready.facts.software import collect_script, collect_software
 from allready.facts.system import collect_host
 from allready.facts.tasks import Task
 from allready.facts.transport import collect_transport
+from allready.facts.usage import collect_usage
 from allready.model import FactMissing, LaunchFacts, NameFacts, NodeFacts, NotApplicable
 
 __all__ = ["collect", "from_json", "to_json"]
@@ -29,13 +33,26 @@ MAX_ADDRESSES = 32
 _log = logging.getLogger(__name__)
 
 
-def collect(host: Host, launch: LaunchFacts, *, script: str | None, deadline_s: float) -> NodeFacts:
+class Also(Struct, frozen=True, kw_only=True):
+    """What is asked of one machine and not of every node of a job."""
+
+    ports: tuple[int, int] | None = None  # the range in which a job will listen
+    imports: bool = True  # import torch and JAX, which costs seconds of CPU
+
+
+def collect(
+    host: Host, launch: LaunchFacts, *, script: str | None, deadline_s: float, also: Also | None = None
+) -> NodeFacts:
     """Read everything about this node; returns within about `deadline_s`, whatever hangs.
 
     Never raises: what cannot be read, or not in time, becomes FactMissing with the reason.  `clock`, `master_port`
     and `master_contact` are left as they are in an empty `NodeFacts`.
 
-    `launch` goes in unchanged, and its master_addr is resolved; `deadline_s` is 1 or more.
+    Args:
+        launch: goes in unchanged, and its master_addr is resolved.
+        script: the training script, if one was named.
+        deadline_s: 1 or more.
+        also: what only `doctor` asks.
     """
     until = time.monotonic() + deadline_s
     inner_s = max(0.1, deadline_s * 0.9)  # what can end by itself does so before it is given up here
@@ -53,6 +70,10 @@ def collect(host: Host, launch: LaunchFacts, *, script: str | None, deadline_s: 
     }
     if script:
         calls["script"] = lambda: collect_script(host, script, timeout_s=min(SCRIPT_S, inner_s))
+    if also is not None:
+        calls["usage"] = lambda: collect_usage(host, ports=also.ports)
+    if also is not None and also.imports:
+        calls["imports"] = lambda: collect_imports(host, timeout_s=inner_s)
     # Beside each other, for some may block: the resolver, the GPU driver, network file systems.
     tasks = {name: Task(call, f"facts-{name}") for name, call in calls.items()}
     found: dict[str, Any] = {name: _result(name, task, until) for name, task in tasks.items()}

@@ -39,7 +39,8 @@ class Host(Protocol):
     def probe(self, name: str, *, timeout_s: float) -> Any:
         """A JSON-able answer that needs a library or a system call: "KIND" or "KIND:ARGUMENT".
 
-        Kinds: interfaces, gpus, python, statvfs:PATH, digest:PATH, socket_owner:INODE, user:UID.
+        Kinds: interfaces, gpus, python, import:MODULE, statvfs:PATH, digest:PATH, file_use:PATH,
+        socket_owner:INODE, user:UID.
         """
         ...
 

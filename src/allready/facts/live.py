@@ -5,18 +5,15 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from allready.errors import DeadlineExceeded, FactUnavailable
+from allready.facts.children import end_child
 from allready.facts.files import opened, words_of
-
-if TYPE_CHECKING:
-    import subprocess
 
 MAX_FILE_BYTES = 16 * 2**20
 SYSTEM_DIRS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin")
 """Searched after PATH: administrators' tools are often not on a user's PATH."""
-REAP_S = 2.0  # a killed process in an uninterruptible system call cannot be waited for; do not wait for ever
 
 
 class LiveHost:
@@ -65,7 +62,7 @@ class LiveHost:
         except subprocess.TimeoutExpired:
             raise FactUnavailable(f"{name}: no answer within {timeout_s:.1f} s") from None
         finally:
-            _end(child)
+            end_child(child)
         if child.returncode != 0:
             words = err.decode(errors="replace").strip().splitlines() or out.decode(errors="replace").splitlines()[-1:]
             how = f"exit code {child.returncode}" if child.returncode > 0 else f"signal {-child.returncode}"
@@ -79,6 +76,10 @@ class LiveHost:
             # -P: a json.py in the user's directory must not be imported in place of the library's.
             text = self.run([sys.executable, "-P", "-m", "allready.facts.nvml"], timeout_s=timeout_s)
             return probes.parse_child(text)
+        if name.startswith("import:"):
+            from allready.facts.import_probe import import_in_child
+
+            return import_in_child(name.partition(":")[2], self._environ, timeout_s=timeout_s)
         return probes.answer(name, timeout_s=timeout_s)
 
     def resolve(self, name: str, *, timeout_s: float) -> tuple[str, ...]:
@@ -107,23 +108,3 @@ class LiveHost:
             if folder.startswith("/") and os.access(path, os.X_OK) and Path(path).is_file():
                 return path
         return None
-
-
-def _end(child: "subprocess.Popen[bytes]") -> None:
-    """Reap the child; if it, or something it started, still holds its output, end its whole process group first."""
-    import signal
-    import subprocess
-
-    pipes = [pipe for pipe in (child.stdout, child.stderr) if pipe is not None and not pipe.closed]
-    if pipes:  # communicate() closes them unless it was cut short
-        try:
-            os.killpg(child.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            child.kill()
-    for pipe in pipes:
-        pipe.close()
-    try:
-        child.wait(REAP_S)
-    except subprocess.TimeoutExpired:
-        # In an uninterruptible call (a broken GPU or file system); it is reaped when that ends, or by init.
-        child.returncode = -signal.SIGKILL

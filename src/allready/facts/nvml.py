@@ -54,9 +54,27 @@ def _gpu(nvml: Any, index: int) -> dict[str, Any]:
             "memory_used_bytes": int(memory.used),
             "processes": _processes(nvml, handle),
             "mig": _mig(nvml, handle),
+            **_health(nvml, handle),
         }
     except nvml.NVMLError as error:
         return {"index": index, "error": str(error)}
+
+
+COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
+
+
+def _health(nvml: Any, handle: Any) -> dict[str, Any]:
+    """Errors of its memory and its compute mode; what it does not tell is left out."""
+    found: dict[str, Any] = {}
+    with contextlib.suppress(nvml.NVMLError, AttributeError):
+        kind, counter = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+        found["num_uncorrected"] = int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, counter))
+    with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError, ValueError):
+        _, _, is_pending, has_failed = nvml.nvmlDeviceGetRemappedRows(handle)
+        found.update(is_remap_pending=bool(is_pending), has_remap_failed=bool(has_failed))
+    with contextlib.suppress(nvml.NVMLError, AttributeError, IndexError):
+        found["compute_mode"] = COMPUTE_MODES[int(nvml.nvmlDeviceGetComputeMode(handle))]
+    return found
 
 
 def _memory(nvml: Any, handle: Any) -> Any:

@@ -28,9 +28,9 @@ class Socket(NamedTuple):
 
 def port_holder(host: Host, port: int) -> PortHolder | None:
     """Who listens on a TCP port of this node; None when no process does."""
-    for row in _sockets(host):
+    for row in sockets_of(host):
         if row.port == port and row.state == LISTEN:
-            return _holder(host, row.uid, row.inode)
+            return holder_of(host, row.uid, row.inode)
     return None
 
 
@@ -45,7 +45,7 @@ def half_open(host: Host, port: int) -> tuple[tuple[str, int], ...]:
     A peer that stays in this list hears nothing from us: packets are lost on the way back.  The kernel keeps such an
     entry for about a minute, also when the listener it came to is gone.
     """
-    rows = (row for row in _sockets(host) if row.port == port and row.state == SYN_RECV)
+    rows = (row for row in sockets_of(host) if row.port == port and row.state == SYN_RECV)
     return tuple(dict.fromkeys((row.remote, row.remote_port) for row in rows))
 
 
@@ -61,7 +61,8 @@ def parse_sockets(text: str) -> Iterator[Socket]:
             continue
 
 
-def _sockets(host: Host) -> Iterator[Socket]:
+def sockets_of(host: Host) -> Iterator[Socket]:
+    """Every TCP socket of this machine."""
     yield from parse_sockets(host.read("/proc/net/tcp"))
     yield from parse_sockets(text_of(host, "/proc/net/tcp6"))  # "" where IPv6 is switched off
 
@@ -78,7 +79,8 @@ def _endpoint(text: str) -> tuple[str, int]:
     return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw), int(port, 16)
 
 
-def _holder(host: Host, uid: str, inode: str) -> PortHolder:
+def holder_of(host: Host, uid: str, inode: str) -> PortHolder:
+    """The process behind a socket; only its user where it may not be seen."""
     try:
         pid = host.probe(f"socket_owner:{inode}", timeout_s=OWNER_TIMEOUT_S)
     except FactUnavailable:

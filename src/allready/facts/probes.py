@@ -24,6 +24,8 @@ def answer(name: str, *, timeout_s: float) -> Any:
                 return _python()
             case "statvfs":
                 return _with_deadline(lambda: _statvfs(argument), argument, timeout_s)
+            case "file_use":
+                return _with_deadline(lambda: _file_use(argument), argument, timeout_s)
             case "digest":
                 return _with_deadline(lambda: _digest(argument), argument, timeout_s)
             case "socket_owner":
@@ -129,9 +131,26 @@ def _python() -> dict[str, Any]:
     }
 
 
-def _statvfs(path: str) -> dict[str, int]:
+def _statvfs(path: str) -> dict[str, int | bool]:
     found = os.statvfs(path)
-    return {"total_bytes": found.f_blocks * found.f_frsize, "free_bytes": found.f_bavail * found.f_frsize}
+    return {
+        "total_bytes": found.f_blocks * found.f_frsize,
+        "free_bytes": found.f_bavail * found.f_frsize,
+        "num_inodes": found.f_files,
+        "num_free_inodes": found.f_favail,
+        "is_read_only": bool(found.f_flag & os.ST_RDONLY),
+    }
+
+
+def _file_use(path: str) -> dict[str, Any]:
+    """How old a file is by its last change, and which processes have it open, as far as they may be seen."""
+    import time
+
+    from allready.proc.process import all_pids, has_open
+
+    age_s = max(0.0, time.time() - os.stat(path).st_mtime)  # noqa: PTH116
+    real = os.path.realpath(path)
+    return {"age_s": round(age_s, 1), "pids": [pid for pid in all_pids() if has_open(pid, real)]}
 
 
 def _digest(path: str) -> dict[str, Any]:

@@ -84,14 +84,20 @@ def usable_memory_bytes(host: Host) -> int | None:
 
 def _cgroup_files(host: Host, name: str) -> Iterator[str]:
     """The file `name` of this process's version 2 group and of all groups above it; the tightest one counts."""
+    for folder in group_folders(host):
+        text = text_of(host, f"{folder}/{name}")
+        if text:
+            yield text
+
+
+def group_folders(host: Host) -> Iterator[str]:
+    """Folders of this process's version 2 group and of all groups above it."""
     path = parse_cgroup(text_of(host, "/proc/self/cgroup")).get("")
     if path is None:
         return
     parts = [p for p in path.split("/") if p not in {"", ".", ".."}][:32]
     for depth in range(len(parts), -1, -1):
-        text = text_of(host, "/".join([CGROUP, *parts[:depth], name]))
-        if text:
-            yield text
+        yield "/".join([CGROUP, *parts[:depth]])
 
 
 def _list_length(text: str) -> int | None:

@@ -20,6 +20,7 @@ class Analysis:
         self.has_run = fleet.run_evidence is not None
         self.run = fleet.run_evidence if fleet.run_evidence is not None else RunEvidence()
         self.live: Live | None = fleet.live
+        self.is_linted = fleet.settings is not None
         self.world, self.roll, self.reach, self.collectives = fleet.world, fleet.roll, fleet.reach, fleet.collectives
         self._fleet = fleet
         self._answers: dict[Callable[..., Any], Any] = {}

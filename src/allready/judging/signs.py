@@ -19,6 +19,7 @@ class Sign(StrEnum):
     WAIT = "wait"  # who waits for whom says why the job hangs
     HANG = "hang"  # the same, or ranks are seen inside an operation
     ALL_WELL = "all well"  # every rank ended well
+    LINTED = "linted"  # the settings are judged one by one, with where they stand
 
 
 def _is_wait(case: Analysis) -> bool:
@@ -33,6 +34,7 @@ SIGNS: Mapping[Sign, Callable[[Analysis], bool]] = {
     Sign.POSITIONS: lambda case: bool(case.run.progress),
     Sign.WAIT: _is_wait,
     Sign.HANG: lambda case: bool(case.of(blame_hang).kind),
+    Sign.LINTED: lambda case: case.is_linted,
     Sign.ALL_WELL: lambda case: bool(case.run.expected_ranks) and len(case.run.ended_well) >= case.run.expected_ranks,
 }
 """Sign -> whether the evidence shows it."""

@@ -140,6 +140,11 @@ class Gpu(Struct, frozen=True, kw_only=True):
     memory_total_bytes: int
     memory_used_bytes: int
     processes: tuple[GpuProcess, ...] = ()
+    # None: this GPU or driver does not tell.
+    num_uncorrected: int | None = None  # memory errors that ECC could not correct, since the driver was loaded
+    is_remap_pending: bool | None = None  # a row of memory is to be replaced at the next reset
+    has_remap_failed: bool | None = None  # there is no spare row left for it
+    compute_mode: str | None = None  # default, exclusive_thread, prohibited, exclusive_process
 
 
 class GpuFacts(Struct, frozen=True, kw_only=True):
@@ -159,6 +164,36 @@ class SoftwareFacts(Struct, frozen=True, kw_only=True):
     """
 
     versions: dict[str, str]
+
+
+class Import(Struct, frozen=True, kw_only=True):
+    """What became of importing one module in a process of its own.
+
+    outcome: "imported"; "absent" (not installed); "failed" (an exception: `error`); "died" (`signal` or `exit_code`);
+    "silent" (no end within `limit_s`).
+    """
+
+    module: str
+    outcome: str
+    duration_s: float = 0.0
+    limit_s: float = 0.0
+    error: str | None = None
+    signal: str | None = None  # SIGSEGV
+    exit_code: int | None = None
+    cpu_s: float | None = None  # silent: CPU time used so far
+    recent_cpu_s: float | None = None  # silent: of it, during the last second
+    state: str | None = None  # silent: as in ProcessState
+    wchan: str | None = None  # silent: where in the kernel its main thread sleeps
+    stack: tuple[str, ...] = ()  # where it stood, innermost first: 'File "x.py", line 3 in f'
+    versions: dict[str, str] = {}  # torch, torch-cuda, nccl-built, nccl-loaded, jaxlib, jax-cuda12-plugin, ...
+    libraries: tuple[str, ...] = ()  # paths of the libnccl and librccl that it loaded
+    backends: tuple[str, ...] = ()  # torch: of torch.distributed
+
+
+class ImportFacts(Struct, frozen=True, kw_only=True):
+    """What importing the frameworks came to, each in a process of its own."""
+
+    modules: tuple[Import, ...]
 
 
 class LimitFacts(Struct, frozen=True, kw_only=True):
@@ -254,6 +289,57 @@ class MasterPortFacts(Struct, frozen=True, kw_only=True):
     service: str | None = None  # torch-store, allready, http, ssh, grpc, tls, silent, unknown
     banner: str | None = None
     holder: PortHolder | None = None
+
+
+class Volume(Struct, frozen=True, kw_only=True):
+    """The file system behind a folder that jobs write to.  Inodes are None where it does not count them."""
+
+    path: str
+    total_bytes: int
+    free_bytes: int  # for users
+    num_inodes: int | None = None
+    num_free_inodes: int | None = None
+    is_read_only: bool = False
+
+
+class Listener(Struct, frozen=True, kw_only=True):
+    """A TCP port of this machine on which something listens."""
+
+    port: int
+    holder: PortHolder
+
+
+class Leftover(Struct, frozen=True, kw_only=True):
+    """A rank whose launcher is gone: init is its parent now."""
+
+    pid: int
+    rank: str
+    command: str | None = None
+    user: str | None = None
+    started: str | None = None  # ISO-8601
+
+
+class BuildLock(Struct, frozen=True, kw_only=True):
+    """A lock of torch's builds of C++ extensions."""
+
+    path: str
+    age_s: float
+    is_held: bool  # by a process of this machine, as far as they may be seen
+
+
+class UsageFacts(Struct, frozen=True, kw_only=True):
+    """What is used up or left over on this machine.  None: not known, or there is none."""
+
+    volumes: tuple[Volume, ...] = ()
+    num_tracked: int | None = None  # connections that the packet filter tracks
+    max_tracked: int | None = None
+    memory_limit_bytes: int | None = None  # of the tightest control group
+    memory_used_bytes: int | None = None  # in that group, without what the kernel can drop at once
+    asked_ports: tuple[int, int] | None = None
+    listeners: tuple[Listener, ...] = ()  # within `asked_ports`
+    free_port: int | None = None  # the lowest free one of `asked_ports`, or the next above them
+    leftovers: tuple[Leftover, ...] = ()
+    locks: tuple[BuildLock, ...] = ()
 
 
 class LossReason(StrEnum):

@@ -28,11 +28,13 @@ NODE_FACTS: dict[str, type] = {
     "rdma": f.RdmaFacts,
     "gpu": f.GpuFacts,
     "software": f.SoftwareFacts,
+    "imports": f.ImportFacts,
     "limits": f.LimitFacts,
     "env": f.EnvFacts,
     "clock": f.ClockFacts,
     "script": f.ScriptFacts,
     "firewall": f.FirewallFacts,
+    "usage": f.UsageFacts,
     "master_port": f.MasterPortFacts,
     "master_contact": f.MasterContactFacts,
 }
@@ -81,6 +83,7 @@ class PerNode(Mapping[int, T], Generic[T]):
 
 _NOT_COLLECTED = FactMissing("not collected")
 _NOT_MEASURED = NotApplicable("not measured")
+_NOT_ASKED = NotApplicable("only doctor asks")
 _NO_SCRIPT = NotApplicable("no script was named")
 _NOT_READ = NotApplicable("not collected")
 _NOT_NODE_0 = NotApplicable("not node 0")
@@ -98,11 +101,13 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     rdma: f.RdmaFacts | FactMissing = _NOT_COLLECTED
     gpu: f.GpuFacts | FactMissing = _NOT_COLLECTED
     software: f.SoftwareFacts | FactMissing = _NOT_COLLECTED
+    imports: f.ImportFacts | FactMissing = _NOT_ASKED
     limits: f.LimitFacts | FactMissing = _NOT_COLLECTED
     env: f.EnvFacts | FactMissing = _NOT_COLLECTED
     clock: f.ClockFacts | FactMissing = _NOT_MEASURED
     script: f.ScriptFacts | FactMissing = _NO_SCRIPT
     firewall: f.FirewallFacts | FactMissing = _NOT_READ
+    usage: f.UsageFacts | FactMissing = _NOT_ASKED
     master_port: f.MasterPortFacts | FactMissing = _NOT_NODE_0
     master_contact: f.MasterContactFacts | FactMissing = _IS_NODE_0
 

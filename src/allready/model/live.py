@@ -238,6 +238,7 @@ class NodeEvidence(Struct, frozen=True, kw_only=True):
     path_sizes: Mapping[str, PathSize] = {}
     problems: tuple[str, ...] = ()  # what could not be had, and why
     has_spied: bool = False  # py-spy tried every process that has no handler of ours
+    has_whole_logs: bool | None = None  # of ranks that had ended: what they printed is in their logs; None: not asked
 
 
 class Gather(Struct, frozen=True, kw_only=True):

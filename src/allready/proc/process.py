@@ -302,6 +302,11 @@ def socket_inodes(pid: int) -> Iterator[int]:
             yield int(target[8:-1])
 
 
+def has_open(pid: int, path: str) -> bool:
+    """Whether a process has the file of this real path open, as far as that may be seen."""
+    return path in _links(f"{PROC}/{pid}/fd")
+
+
 def open_file(pid: int, descriptor: int) -> str | None:
     """The path behind a descriptor, which is not opened; None where it may not be seen."""
     try:

@@ -243,6 +243,19 @@ def _software(fact: f.SoftwareFacts) -> Iterator[Fact]:
         yield Shown(name), _text(version), False
 
 
+def _imports(fact: f.ImportFacts) -> Iterator[Fact]:
+    for one in fact.modules:
+        late = f"{one.limit_s:.1f} s" if one.outcome == "silent" else None
+        why = late or one.error or one.signal or (None if one.exit_code is None else f"exit code {one.exit_code}")
+        value = f"{one.outcome} ({why})" if why else one.outcome
+        yield Shown(f"import {one.module}"), Shown(value), False
+        for name, version in one.versions.items():
+            if name != one.module:
+                yield Shown(name), _text(version), False
+        if one.backends:
+            yield _named("backends", one.module), _joined(one.backends), False
+
+
 def _limits(fact: f.LimitFacts) -> Iterator[Fact]:
     unlimited = Shown(key="fact_unlimited")
     yield _named("memlock"), unlimited if fact.memlock_bytes is None else _size(fact.memlock_bytes), False
@@ -278,6 +291,19 @@ def _firewall(fact: f.FirewallFacts) -> Iterator[Fact]:
         yield _named("firewall_drops"), _text(len(fact.drops)), False
 
 
+def _usage(fact: f.UsageFacts) -> Iterator[Fact]:
+    for volume in fact.volumes:
+        yield _named("free_on", volume.path), Shown(units.size(volume.free_bytes)), True
+    if fact.memory_limit_bytes and fact.memory_used_bytes is not None:
+        text = f"{units.size(fact.memory_used_bytes)} / {units.size(fact.memory_limit_bytes)}"
+        yield _named("memory_limit"), Shown(text), True
+    if fact.num_tracked is not None and fact.max_tracked:
+        yield _named("tracked"), Shown(f"{fact.num_tracked} / {fact.max_tracked}"), True
+    if fact.asked_ports is not None:
+        taken = tuple(f"{one.port} (pid {one.holder.pid or units.UNKNOWN})" for one in fact.listeners)
+        yield _named("listeners", "{}-{}".format(*fact.asked_ports)), _joined(taken), True
+
+
 def _master_port(fact: f.MasterPortFacts) -> Iterator[Fact]:
     why = " ".join(part for part in (fact.error, fact.service, fact.banner) if part)
     value = Shown(key="fact_port_opened") if fact.opened else Shown(key="fact_port_failed", why=why)
@@ -299,10 +325,14 @@ _READERS: dict[str, Callable[[Any], Iterator[Fact]]] = {
     "rdma": _rdma,
     "names": _names,
     "launch": _launch,
+    "imports": _imports,
     "limits": _limits,
     "clock": _clock,
     "script": _script,
     "firewall": _firewall,
+    "usage": _usage,
     "master_port": _master_port,
     "master_contact": _master_contact,
 }
+GROUPS = tuple(_READERS)
+"""The facts that have rows, in their order."""

@@ -106,3 +106,16 @@ def test_a_rank_that_was_through_before_its_first_word_is_where_its_ring_says() 
     [group] = progress_of(words(mark(2, 1), None), joined_dumps(rings).progress, world_size=2)
     assert group.positions[1].enqueued == 1
     assert not group.absent
+
+
+def test_of_ranks_that_ended_before_their_first_word_the_rings_say_where_they_were() -> None:
+    rings = [dump(0, entry(1, NOW - 9), entry(2, NOW - 8, done=False)), dump(1, entry(1, NOW - 9))]
+    ended = tuple(RankStatus(rank=r, process_state=ProcessState.EXITED) for r in (0, 1))
+    statuses = {0: NodeStatus(node_rank=0, time_s=NOW, ranks=ended)}
+    [group] = progress_of(statuses, joined_dumps(rings).progress, world_size=2)
+    assert {r: group.positions[r].enqueued for r in (0, 1)} == {0: 2, 1: 1}
+
+
+def test_rings_alone_say_nothing_of_ranks_that_live() -> None:
+    rings = [dump(r, entry(1, NOW - 9), entry(2, NOW - 8, done=False)) for r in (0, 1)]
+    assert progress_of(words(None, None), joined_dumps(rings).progress, world_size=2) == ()

@@ -174,7 +174,7 @@ def test_exchanges_and_groups_that_do_not_match(
 
 
 @pytest.mark.slow
-def test_two_groups_in_opposite_order_are_a_circle(tmp_path: Path) -> None:
+def test_of_two_groups_in_opposite_order_who_leaves_the_order_of_the_loop_is_named(tmp_path: Path) -> None:
     script = """
 a, b, x = dist.new_group([0, 1]), dist.new_group([0, 1]), torch.ones(10)
 for step in range(100000):
@@ -185,7 +185,7 @@ for step in range(100000):
     x.fill_(1)
 """
     with job(tmp_path, script) as run:
-        assert accused(run.until_fault()) == ("fault", "DESYNC-FLOW", (0, 1))
+        assert accused(run.until_fault()) == ("fault", "DESYNC-FLOW", (1,))
 
 
 @pytest.mark.slow

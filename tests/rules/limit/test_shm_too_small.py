@@ -1,7 +1,16 @@
 import pytest
 from msgspec.structs import replace
 
-from allready.model import Confidence, FactMissing, HostFacts, LimitFacts, Severity, SoftwareFacts
+from allready.model import (
+    Confidence,
+    FactMissing,
+    GpuFacts,
+    HostFacts,
+    LaunchFacts,
+    LimitFacts,
+    Severity,
+    SoftwareFacts,
+)
 from tests.fleets import GIB, check, fleet, healthy_collectives, healthy_node
 from tests.rules.gpu.made_up import launched
 
@@ -69,3 +78,13 @@ def test_is_clear_with_room_enough() -> None:
 def test_says_which_node_it_could_not_check() -> None:
     outcome = check("LIM001", fleet(2, limits={1: FactMissing("permission denied")}))
     assert (outcome.state, outcome.unchecked) == ("not_checked", {1: "permission denied"})
+
+
+def test_a_plain_container_without_gpus_and_one_rank_is_information() -> None:
+    one = healthy_node(0, 1).launch
+    assert isinstance(one, LaunchFacts)
+    one = replace(one, nproc_per_node=1, backend=None)
+    [hit] = check(
+        "LIM001", fleet(1, limits={0: limits(64 * MIB)}, launch={0: one}, gpu={0: GpuFacts(gpus=())}, collectives=None)
+    ).hits
+    assert hit.severity is Severity.INFO

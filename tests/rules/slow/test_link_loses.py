@@ -29,3 +29,14 @@ def test_what_the_kernel_repeats_without_need_is_healthy() -> None:
 
 def test_is_clear_without_losses() -> None:
     assert ask("SLW008").state == "clear"
+
+
+def test_where_all_paths_are_full_and_as_fast_as_each_other_what_one_repeats_is_no_fault() -> None:
+    full = {(n, (n - 1) % 4): {"busy": 0.97, "rtt_s": 0.022} for n in range(4)}
+    assert ask("SLW008", flows=full | {(2, 1): {**full[2, 1], "again": 900}}).state == "clear"
+
+
+def test_where_all_paths_are_full_the_slower_one_that_loses_is_named() -> None:
+    full = {(n, (n - 1) % 4): {"busy": 0.97, "rtt_s": 0.022} for n in range(4)}
+    [hit] = ask("SLW008", flows=full | {(2, 1): {**full[2, 1], "again": 900, "sent_bytes": 10_000_000}}).hits
+    assert hit.culprits.links == ((2, 1),)

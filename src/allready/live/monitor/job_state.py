@@ -128,10 +128,21 @@ class JobState:
                 needs_words = rank.signal in {None, "SIGABRT"}
                 if not (rank.is_gone and is_bad and needs_words):
                     continue
-                is_early = self.answered.get(node, 0.0) - self.ended_at[rank.rank] < LATE_LOG_S
-                if rank.rank not in heard or (is_early and not self._tells_why(node, rank.rank)):
+                if rank.rank not in heard or (self._is_early(node, rank.rank) and not self._tells_why(node, rank.rank)):
                     found[rank.rank] = self.ended_at[rank.rank]
         return found
+
+    def is_log_pending(self, rank: int) -> bool:
+        """Whether the last answer of its node came before all that its ranks had printed was in their logs."""
+        nodes = (n for n, status in self.statuses.items() if any(r.rank == rank for r in status.ranks))
+        return any(n in self.answers and self.answers[n].has_whole_logs is False for n in nodes)
+
+    def _is_early(self, node: int, rank: int) -> bool:
+        """Whether the last answer may have read the log of a rank that had ended before its last line was in it."""
+        answer = self.answers[node]
+        if answer.has_whole_logs is not None:
+            return not answer.has_whole_logs
+        return self.answered[node] - self.ended_at[rank] < LATE_LOG_S
 
     def _tells_why(self, node: int, rank: int) -> bool:
         return any(d.rank == rank and d.text for r in self.readings.get(node, ()) for d in r.deaths)

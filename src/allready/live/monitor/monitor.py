@@ -147,9 +147,15 @@ class Judge:
         if self._suspicion is None:
             return None
         again = GATHER_AGAIN_S[min(max(self._num_asked - 1, 0), len(GATHER_AGAIN_S) - 1)]
-        ends = self._board.ends_without_words().values()
-        if any(self._asked is not None and since > self._asked - LATE_LOG_S for since in ends):
-            again = WORDS_AGAIN_S  # somebody has ended since the last question, or shortly before it
+        ends = self._board.ends_without_words()
+        if any(
+            # Somebody has ended since the last question, or shortly before it, or his log was not written yet.
+            self._asked is not None
+            and now - since < WORDS_S
+            and (since > self._asked - LATE_LOG_S or self._board.is_log_pending(rank))
+            for rank, since in ends.items()
+        ):
+            again = WORDS_AGAIN_S
         elif self._board.has_settled_elsewhere(PLACE_S):
             again = min(again, PLACE_AGAIN_S)
         if self._asked is not None and now - self._asked < again:
@@ -249,6 +255,17 @@ class Judge:
         self._suspect(now)
         report = self._judge(now, wall_s, is_over=True)
         return self._publish(report, self._key(report), now)
+
+    def awaits_words(self, now: float) -> bool:
+        """Whether a rank ended by itself a moment ago, and what it printed last has not come yet."""
+        stopping_s = self._stopping[0] if self._stopping is not None else float("inf")
+        own = {
+            rank.rank
+            for node, status in self._board.statuses.items()
+            for rank in status.ranks
+            if node not in self._board.lost and (rank.ended_s or 0.0) - status.clock_offset_s <= stopping_s
+        }
+        return any(r in own and now - since < WORDS_S for r, since in self._board.ends_without_words().items())
 
     def freeze(self, now: float, wall_s: float) -> model.Report:
         """The report of the moment at which a signal came: what is known now, ends of ranks included."""

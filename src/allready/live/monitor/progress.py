@@ -59,9 +59,20 @@ def progress_of(
         _group(name, members, reported, flight, joined, {r: s.get(name, 0) for r, s in (shifts or {}).items()}, mute)
         for (name, members), reported in sorted(marks.items(), key=lambda item: item[0][0])
     ]
-    pairs = [g for g in flight if " send " in g.group]  # of which marks say nothing
     known = {(g.group, g.members) for g in found}
-    return (*found, *(g for g in pairs if (g.group, g.members) not in known))
+    named = {g.group for g in found}
+    gone = {r.rank for s in statuses.values() for r in s.ranks if r.is_gone}
+    return (
+        *found,
+        *(g for g in flight if " send " in g.group and (g.group, g.members) not in known),  # marks say nothing of them
+        # A job may be over before its ranks' first word; what they recorded at their end is all that there is.
+        *(g for g in flight if " send " not in g.group and set(g.positions) <= gone and _name(g) not in named),
+    )
+
+
+def _name(group: GroupProgress) -> str:
+    """As marks have it."""
+    return group.group.partition(" [")[0]
 
 
 def _members(mark: GroupMark, world_size: int) -> tuple[int, ...]:
@@ -127,7 +138,7 @@ def _forget_stale(positions: dict[int, Position], mute: set[int]) -> None:
 
 
 def _is_same(group: GroupProgress, name: str, members: tuple[int, ...]) -> bool:
-    if group.group.partition(" [")[0] != name or " send " in group.group:
+    if _name(group) != name or " send " in group.group:
         return False
     return not members or not group.members or tuple(group.members) == members or set(group.positions) <= set(members)
 

@@ -124,7 +124,10 @@ class NodeObserver:
                 status = self._sample(time.time(), is_full=True, with_pace=False)
                 ranks = list(self._ranks.values())
                 round_ = Gathering(ranks, self._name, until, STACK_SIGNAL, list(self._problems))
-            if flush is not None and any(rank.is_gone for rank in status.ranks) and not flush(deadline_s / 3):
+            has_whole_logs: bool | None = None
+            if flush is not None and any(rank.is_gone for rank in status.ranks):
+                has_whole_logs = flush(deadline_s / 3)
+            if has_whole_logs is False:
                 round_.problem("the last lines of ranks that have ended may be missing: their logs are not written yet")
             pids = [pid for watch in ranks for pid in (watch.handle.pid, *watch.family.pids())]
             reach = self._reach.ask(status.sockets)
@@ -165,6 +168,7 @@ class NodeObserver:
             path_sizes=path_sizes,
             problems=tuple(round_.problems),
             has_spied=round_.has_spied,
+            has_whole_logs=has_whole_logs,
         )
 
     def keep(self, evidence: NodeEvidence, folder: Path) -> None:

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
+from allready.judging.signs import Sign
 from allready.judging.values import nccl_nodes
 from allready.model import EnvFacts, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RdmaFacts, RemedyStep, Severity
 from allready.rules.env._variables import is_on, set_hit
@@ -15,6 +16,7 @@ INFINIBAND = "NCCL_IB_DISABLE"
     severity=Severity.WARNING,
     fault_class=FaultClass.ENV_MISMATCH,
     layer=Layer.READINESS,
+    unless=(Sign.LINTED,),
     title="A fast transport of NCCL is disabled",
     message="{name}={value} on node {nodes} disables a transport that this hardware has ({hardware})",
     remedy=(

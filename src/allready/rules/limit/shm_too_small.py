@@ -42,8 +42,8 @@ def shm_too_small(
     with NCCL 2.28.9; 4 MiB a rank in the older releases. That is a lower bound: the SHM transport of NCCL before 2.24
     adds 9,637,888 bytes a connection and channel (buffers of 4 MiB, 4.7 MiB and 0.5 MiB for the protocols Simple, LL128
     and LL, and a header), and DataLoader workers pass every batch through /dev/shm. An error below that bound, or at 64
-    MiB or less with several NCCL ranks on the node, unless NCCL transferred data in this check. A warning below 1 GiB,
-    unless that is the kernel's own default of half the memory.
+    MiB or less with several NCCL ranks on the node, unless NCCL transferred data in this check. A warning below 1 GiB
+    (information for one rank without NCCL), unless that is the kernel's own default of half the memory.
     ## Why it matters
     One rank ends with "failed to extend /dev/shm/nccl-... No space left on device" or a bus error (SIGBUS), and the
     other ranks show only "Socket recv failed". DataLoader workers fail with a bus error later, under load.
@@ -58,7 +58,8 @@ def shm_too_small(
         memory = host[node].memory_bytes if node in host else None
         severity = _severity(total, needed, nproc, nccl=wants_nccl(node, launch, gpu))
         is_default = total is not None and memory is not None and total >= 0.45 * memory
-        if severity is None or (severity is model.Severity.WARNING and is_default):
+        is_mild = severity in {model.Severity.WARNING, model.Severity.INFO}
+        if severity is None or (is_mild and is_default):
             continue
         yield model.Hit(
             severity=model.Severity.WARNING if nccl_worked(case.collectives) else severity,
@@ -77,4 +78,7 @@ def shm_too_small(
 def _severity(total: int | None, needed: int, nproc: int, *, nccl: bool) -> model.Severity | None:
     if total is None or total < needed or (nccl and nproc > 1 and total <= DOCKER_DEFAULT_BYTES):
         return model.Severity.ERROR if nccl else model.Severity.WARNING
-    return model.Severity.WARNING if total < ROOMY_BYTES else None
+    if total >= ROOMY_BYTES:
+        return None
+    # A lone rank without NCCL uses it for workers of a DataLoader, if at all: no fault of a plain container.
+    return model.Severity.WARNING if nccl or nproc > 1 else model.Severity.INFO

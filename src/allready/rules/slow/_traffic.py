@@ -41,6 +41,10 @@ machine repeat up to five of a thousand for no reason, on all paths alike, when 
 """
 MIN_LOST = 15
 MORE_LOST = 3.0
+FULL = 0.8
+"""Share of the time in which a path that the job fills has data in flight.  Where all paths are full and as fast as
+each other, their own queues overflow and delay acknowledgements: which of them repeats most is chance, and costs none.
+"""
 CONTENTION = 0.2
 """Share of ten seconds in which some process of the node waited for a processor (PSI)."""
 
@@ -246,6 +250,10 @@ def lossy_path(case: Analysis) -> BadPath | None:
     cut = next((i for i in range(1, len(data)) if data[i - 1].loss >= MORE_LOST * data[i].loss), 0)
     lossy, rest = tuple(data[:cut]), tuple(data[cut:])
     if not lossy or any(f.loss < LOSS or f.num_retransmits < MIN_LOST for f in lossy):
+        return None
+    if all(f.busy >= FULL for f in data) and max(f.rate_bit_per_s for f in rest) < SLOWER * min(
+        f.rate_bit_per_s for f in lossy
+    ):
         return None
     common = tuple(set.intersection(*(f.ends for f in lossy)))
     if len(common) == 1:

@@ -1,0 +1,206 @@
+"""`allready doctor`: this machine alone: facts, rules, findings."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from allready.cli.interrupts import Interrupts
+from allready.cli.main import EXIT_UNCHECKED, exit_code_of
+from allready.cli.options import add_both_spellings, add_common, configure_logging, count, port_range, positive_s
+from allready.model import FactMissing, LaunchFacts, NodeFacts, Report, Settings
+from allready.report.pieces import Block, Gap, Line, Piece
+from allready.report.safe import plain
+from allready.text.catalog import choose_language
+from allready.text.ui import ui
+
+DEADLINE_S = 3.0
+PROLOG_S = 2.0
+SETUP_S = 0.5
+"""Of the deadline, what starting, judging and showing take."""
+
+EPILOG = """\
+  allready doctor                            this machine, in 3 s; no torch, no root and no peers needed
+  allready doctor --nnodes 2                 judge it as one of two nodes
+  allready doctor --timeout 60               wait longer, for example for a slow import of torch
+  allready doctor --save gpu01.json          keep the facts
+  allready doctor --from gpu01.json          judge facts that were saved, also in a report.json
+  allready doctor --diff gpu01.json          compare this machine with another one
+  allready doctor --prolog                   one line and an exit code, for Slurm
+Exit codes: 0 healthy, 1 fault, 2 usage, 3 something necessary could not be checked.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `doctor`."""
+    job = parser.add_argument_group("the job, as for torchrun")
+    job.add_argument(
+        "--nnodes",
+        type=count,
+        metavar="N",
+        help="judge this machine as one of N nodes (default: by the scheduler's variables, else 1)",
+    )
+    add_both_spellings(job, "nproc-per-node", type=count, metavar="N", help="ranks on this node (default: one per GPU)")
+    add_both_spellings(job, "master-addr", metavar="HOST", help="host name or address of node 0")
+    add_both_spellings(job, "master-port", type=int, metavar="PORT", help="TCP port on node 0 (default 29500)")
+    facts = parser.add_argument_group("facts")
+    add_both_spellings(
+        facts, "port-range", type=port_range, metavar="A-B", help="which TCP ports of this range are taken, and by what"
+    )
+    facts.add_argument("--timeout", type=positive_s, metavar="S", help="time for everything (default 3 s)")
+    facts.add_argument("--save", metavar="FILE", help="write the facts to FILE")
+    facts.add_argument(
+        "--from", dest="source", metavar="FILE", help="judge the facts in FILE, from --save or a report.json"
+    )
+    facts.add_argument("--diff", metavar="FILE", help="compare with the facts in FILE")
+    form = parser.add_argument_group("for schedulers and monitoring")
+    form.add_argument(
+        "--prolog",
+        action="store_true",
+        help="one line with the reason, in 2 s, without a scheduler's commands; exit code 1 for a fault, else 0",
+    )
+    form.add_argument("--format", choices=("nagios",), help="one line and the exit code of a Nagios plugin")
+    add_common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Examine and judge; the exit code is the contract's."""
+    with Interrupts(exit_code=EXIT_UNCHECKED):
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    configure_logging(args.verbose)
+    if args.prolog or args.format:
+        return _one_line(args)
+    from allready.cli.doctor_files import load, save
+    from allready.cli.output import Output, check_writable
+    from allready.preflight.doctor.examine import judge
+
+    if args.save:
+        check_writable("--save", Path(args.save))
+    other = load("--diff", args.diff) if args.diff else None
+    language = choose_language(args.lang)
+    with Output(args) as output:
+        facts, settings = _saved(args) if args.source else _here(args)
+        if args.save:
+            save(args.save, facts)
+        report = judge([facts] if other is None else [facts, other], settings)
+        output.finish(report)
+    if args.json != "-" and not args.quiet:
+        from allready.report.terminal import show_blocks
+
+        more = _facts(report, language) if other is None else _differences(report, language)
+        show_blocks(more, sys.stdout, language)
+    return exit_code_of(report.status)
+
+
+def _one_line(args: argparse.Namespace) -> int:
+    """`--prolog` and `--format`: neither the job of a scheduler nor the variables of whoever calls count here."""
+    from allready.cli.doctor_files import load, save
+    from allready.facts.collect import Also
+    from allready.facts.live import LiveHost
+    from allready.preflight.doctor.examine import examine, judge, placed
+    from allready.preflight.doctor.request import alone
+    from allready.report.one_line import line_of, nagios
+
+    if args.source:
+        facts = placed(load("--from", args.source))
+    else:
+        deadline_s = (args.timeout or PROLOG_S) - SETUP_S
+        facts = examine(LiveHost(), alone(), deadline_s=max(1.0, deadline_s), also=Also(imports=False))
+    if args.save:
+        save(args.save, facts)
+    report = judge([facts], None)
+    line, code = nagios(report) if args.format else (f"allready: {line_of(report)}", int(report.status == "fault"))
+    sys.stdout.write(f"{line}\n")
+    return code
+
+
+def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
+    from allready.cli.env_lint import settings_here
+    from allready.facts.collect import Also
+    from allready.facts.live import LiveHost
+    from allready.preflight.doctor.examine import examine
+    from allready.preflight.doctor.request import launch_for
+
+    flags = {
+        "num_nodes": args.nnodes,
+        "nproc_per_node": args.nproc_per_node,
+        "master_addr": args.master_addr,
+        "master_port": args.master_port,
+    }
+    launch, error = launch_for(flags, os.environ)
+    if error is not None and any(value is not None for value in flags.values()):
+        raise error
+    if error is not None:
+        _say("doctor.job_unknown", args, why=str(error))
+    host = LiveHost()
+    facts = examine(
+        host, launch, deadline_s=max(1.0, (args.timeout or DEADLINE_S) - SETUP_S), also=Also(ports=_ports(args, launch))
+    )
+    return facts, settings_here(host, facts)
+
+
+def _ports(args: argparse.Namespace, launch: LaunchFacts) -> tuple[int, int] | None:
+    """The range that was asked for, or the master port where somebody chose it."""
+    if args.port_range:
+        return int(args.port_range[0]), int(args.port_range[1])
+    return (launch.master_port,) * 2 if "master_port" in launch.sources else None
+
+
+def _saved(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
+    from msgspec.structs import replace
+
+    from allready.cli.doctor_files import load
+    from allready.cli.env_lint import settings_of
+    from allready.preflight.doctor.examine import placed
+    from allready.preflight.doctor.request import alone
+
+    facts = load("--from", args.source)
+    launch = alone() if isinstance(facts.launch, FactMissing) else facts.launch
+    sources = dict(launch.sources)
+    given = {
+        "num_nodes": args.nnodes,
+        "nproc_per_node": args.nproc_per_node,
+        "master_addr": args.master_addr,
+        "master_port": args.master_port,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    sources |= dict.fromkeys(given, "flag")
+    facts = placed(replace(facts, launch=replace(launch, node_rank=0, sources=sources, **given)))
+    return facts, settings_of(facts)
+
+
+def _facts(report: Report, language: str) -> Iterator[Block]:
+    """What was looked at."""
+    from allready.report.facts_lines import facts_lines
+
+    yield Gap()
+    yield Line((Piece(ui("doctor.facts", language), "bold"),))
+    yield from facts_lines(report.facts[0], language)
+
+
+def _differences(report: Report, language: str) -> Iterator[Block]:
+    """What is not the same on both, but for what is each machine's own by nature."""
+    from allready.report.facts_table import rows
+
+    yield Gap()
+    names = {node.node_rank: node.name for node in report.world.nodes}
+    different = [row for row in rows(report.facts) if not row.same and not row.own]
+    if not different:
+        yield Line((Piece(ui("doctor.same", language)),))
+    for row in different:
+        label = (
+            f"{ui(f'report.group_{row.group}', language)}{ui('report.colon', language)}{row.label.text_in(language)}"
+        )
+        values = [
+            f"{plain(names.get(node) or str(node))}={value.text_in(language)}" for node, value in row.values.items()
+        ]
+        yield Line((Piece(f"{label}  "), Piece(ui("report.semicolon", language).join(values), "bold")))
+
+
+def _say(key: str, args: argparse.Namespace, **values: str) -> None:
+    text = ui(key, choose_language(args.lang), **values)
+    sys.stderr.write(f"allready doctor: {plain(text, most=2000)}\n")

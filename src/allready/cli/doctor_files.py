@@ -1,0 +1,76 @@
+"""Facts of a machine in a file: `doctor --save` writes it; `--from` and `--diff` read it, or a report."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from allready import __version__
+from allready.errors import ExchangeError, UsageError
+from allready.facts.exchange import from_json, to_json
+from allready.json_bounds import TooLargeError, decode_within
+from allready.model import SCHEMA, NodeFacts
+from allready.report import json_report
+from allready.report.safe import safe_json
+
+FACTS_SCHEMA = "allready.facts/1"
+MAX_BYTES = 256 << 20
+MAX_MEMORY_BYTES = 192 << 20
+
+
+def save(path: str, facts: NodeFacts) -> None:
+    """Write the facts of a machine.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    body = {"schema": FACTS_SCHEMA, "tool_version": __version__, "facts": to_json(facts)}
+    try:
+        json_report.write_atomic(path, safe_json(msgspec.json.format(msgspec.json.encode(body), indent=2)) + b"\n")
+    except OSError as error:
+        raise UsageError("{option} {path}: {reason}", option="--save", path=path, reason=error.strerror) from error
+
+
+def load(option: str, path: str) -> NodeFacts:
+    """The facts in a file of `save`, or those of the first node in a report.
+
+    Raises:
+        UsageError: it cannot be read, or has no facts.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError("{option} {path}: {reason}", option=option, path=path, reason=error.strerror) from error
+    body = _decoded(option, path, data)
+    if body.get("schema") == SCHEMA:
+        facts = json_report.decode(data).facts
+        if not facts:
+            raise _unfit(option, path, "this report has no facts")
+        found: Any = facts[min(facts)]
+    elif body.get("schema") == FACTS_SCHEMA:
+        found = body.get("facts")
+    else:
+        raise _unfit(option, path, f"neither {FACTS_SCHEMA} nor {SCHEMA}")
+    try:
+        return from_json(found)
+    except ExchangeError as error:
+        raise _unfit(option, path, str(error)) from error
+
+
+def _decoded(option: str, path: str, data: bytes) -> dict[str, Any]:
+    if len(data) > MAX_BYTES:
+        raise _unfit(option, path, f"larger than {MAX_BYTES >> 20} MiB")
+    try:
+        body = decode_within(MAX_MEMORY_BYTES, data)
+    except TooLargeError as error:
+        raise _unfit(option, path, str(error)) from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _unfit(option, path, f"this is not JSON ({error})") from error
+    if not isinstance(body, dict):
+        raise _unfit(option, path, "the JSON is not an object")
+    return body
+
+
+def _unfit(option: str, path: str, why: str) -> UsageError:
+    return UsageError("{option} {path}: no facts of a machine: {why}", option=option, path=path, why=why)

@@ -1,0 +1,97 @@
+"""The probe "import:NAME" of this machine: start the child, watch it, end it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from allready.errors import FactUnavailable
+from allready.facts.children import end_child
+from allready.facts.files import words_of
+from allready.proc.process import Stat, read_stat, wchan_of
+
+RECENT_S = 1.0
+ASK_S = 0.2
+"""For the stack of a child that has not ended; of the time it has."""
+MAX_STACK = 12
+_OF_IMPORTING = ("importlib", "import_child", "frozen runpy")
+MAX_OUTPUT_CHARS = 65_536
+
+
+def import_in_child(name: str, environ: Mapping[str, str], *, timeout_s: float) -> dict[str, Any]:
+    """What became of importing `name`, as the fields of `model.Import`; the child and all it started are gone then.
+
+    Raises:
+        FactUnavailable: it cannot be started.
+    """
+    started = time.monotonic()
+    # -P: a torch.py in the folder of the user is not what a job imports.
+    argv = [sys.executable, "-P", "-m", "allready.facts.import_child", name, f"{timeout_s:.2f}", str(os.getpid())]
+    try:
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=dict(environ),
+        )
+    except OSError as error:
+        raise FactUnavailable(f"import {name}: {words_of(error)}") from error
+    before = None
+    try:
+        try:
+            out, err = child.communicate(timeout=max(0.05, timeout_s - RECENT_S - ASK_S))
+        except subprocess.TimeoutExpired:
+            before = read_stat(child.pid)
+            out, err = child.communicate(timeout=max(0.05, timeout_s - ASK_S - (time.monotonic() - started)))
+    except subprocess.TimeoutExpired:
+        return {**_silent(child, before), "duration_s": round(time.monotonic() - started, 2), "limit_s": timeout_s}
+    finally:
+        end_child(child)
+    spent = {"duration_s": round(time.monotonic() - started, 2), "limit_s": timeout_s}
+    return {**_ended(child.returncode, out, err), **spent}
+
+
+def _silent(child: "subprocess.Popen[bytes]", before: Stat | None) -> dict[str, Any]:
+    """What a child does that has not ended: CPU time, state, and where it stands, which it is asked for."""
+    now, wchan = read_stat(child.pid), wchan_of(child.pid)
+    text = b""
+    try:
+        child.send_signal(signal.SIGUSR1)
+        text = child.communicate(timeout=ASK_S)[1]
+    except subprocess.TimeoutExpired as error:
+        text = error.stderr or b""
+    return {
+        "outcome": "silent",
+        "cpu_s": None if now is None else now.cpu_s,
+        "recent_cpu_s": None if now is None or before is None else round(now.cpu_s - before.cpu_s, 2),
+        "state": None if now is None else now.state,
+        "wchan": wchan,
+        "stack": stack_in(text.decode(errors="replace")[-MAX_OUTPUT_CHARS:]),
+    }
+
+
+def stack_in(text: str) -> tuple[str, ...]:
+    """The lines of the main thread's stack that faulthandler wrote, innermost first; () where there is none."""
+    frames = re.findall(r"^  (File \"[^\"\n]{1,400}\", line \d{1,8} in \S{1,200})$", text, re.MULTILINE)
+    return tuple(frame for frame in frames if not any(part in frame for part in _OF_IMPORTING))[:MAX_STACK]
+
+
+def _ended(code: int, out: bytes, err: bytes) -> dict[str, Any]:
+    text = err.decode(errors="replace")[-MAX_OUTPUT_CHARS:]
+    last = next((line.strip()[:300] for line in reversed(text.splitlines()) if line.strip()), None)
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        stack = stack_in(text)
+        return {"outcome": "died", "signal": name, "error": None if stack else last, "stack": stack}
+    try:
+        answer = json.loads(out)
+    except ValueError:
+        return {"outcome": "died", "exit_code": code, "error": last}
+    return answer if isinstance(answer, dict) else {"outcome": "died", "exit_code": code, "error": last}

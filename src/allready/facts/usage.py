@@ -1,0 +1,145 @@
+"""What is used up or left over on a machine: disks, connections tracked, memory of the group, ports, ranks, locks."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from allready.errors import FactUnavailable
+from allready.facts.host import Host, names_in, number, text_of
+from allready.facts.ports import LISTEN, holder_of, sockets_of
+from allready.facts.processes import command_of, started_at, user_of
+from allready.facts.system import group_folders
+from allready.model import BuildLock, Leftover, Listener, UsageFacts, Volume
+from allready.proc.process import parse_environ, parse_stat
+
+TRACKED = "/proc/sys/net/netfilter/nf_conntrack"
+VOLUME_S = 1.0
+LOCK_S = 1.0
+MAX_LISTENERS = 16
+MAX_LEFTOVERS = 16
+MAX_LOCKS = 8
+MAX_FOLDERS = 64
+MAX_PORTS_ABOVE = 100
+INITS = frozenset({"systemd", "init", "tini", "tini-static", "dumb-init", "docker-init", "catatonit", "s6-svscan"})
+"""Programs that take in processes whose parent has ended."""
+
+
+def collect_usage(host: Host, *, ports: tuple[int, int] | None) -> UsageFacts:
+    """All of it; what cannot be read is left out.
+
+    Args:
+        ports: the range in which a job will listen.
+    """
+    tracked = [number(text_of(host, f"{TRACKED}_{name}")) for name in ("count", "max")]
+    limit, used = _memory(host)
+    listening = dict(_listening(host, ports)) if ports else {}
+    return UsageFacts(
+        volumes=tuple(_volumes(host)),
+        num_tracked=tracked[0],
+        max_tracked=tracked[1],
+        memory_limit_bytes=limit,
+        memory_used_bytes=used,
+        asked_ports=ports,
+        listeners=tuple(listening.values())[:MAX_LISTENERS],
+        free_port=_free_port(host, ports) if ports else None,
+        leftovers=tuple(_leftovers(host))[:MAX_LEFTOVERS],
+        locks=tuple(_locks(host))[:MAX_LOCKS],
+    )
+
+
+def _volumes(host: Host) -> Iterator[Volume]:
+    environ = host.environ
+    wanted = (environ.get("PWD", ""), environ.get("TMPDIR") or "/tmp", environ.get("HOME", ""))  # noqa: S108 - as tempfile chooses it
+    for path in dict.fromkeys(p for p in wanted if p.startswith("/")):
+        try:
+            found: Any = host.probe(f"statvfs:{path}", timeout_s=VOLUME_S)
+            inodes = int(found.get("num_inodes") or 0)
+            yield Volume(
+                path=path,
+                total_bytes=int(found["total_bytes"]),
+                free_bytes=int(found["free_bytes"]),
+                is_read_only=bool(found.get("is_read_only")),
+                num_inodes=inodes or None,
+                num_free_inodes=int(found.get("num_free_inodes") or 0) if inodes else None,
+            )
+        except (FactUnavailable, KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            continue
+
+
+def _memory(host: Host) -> tuple[int | None, int | None]:
+    """Limit and use of the control group that is fullest."""
+    fullest: tuple[float, int, int] | None = None
+    for folder in group_folders(host):
+        limit = number(text_of(host, f"{folder}/memory.max"))
+        used = number(text_of(host, f"{folder}/memory.current"))
+        if not limit or used is None:
+            continue
+        used = max(0, used - _droppable(text_of(host, f"{folder}/memory.stat")))
+        if fullest is None or used / limit > fullest[0]:
+            fullest = (used / limit, limit, used)
+    return (None, None) if fullest is None else fullest[1:]
+
+
+def _droppable(text: str) -> int:
+    """Bytes of files that nothing uses now."""
+    rows = dict(line.partition(" ")[::2] for line in text.splitlines())
+    return sum(number(rows.get(name, "")) or 0 for name in ("inactive_file", "active_file"))
+
+
+def _listening(host: Host, ports: tuple[int, int]) -> Iterator[tuple[int, Listener]]:
+    seen: set[int] = set()
+    for row in sockets_of(host):
+        if row.state == LISTEN and ports[0] <= row.port <= ports[1] and row.port not in seen:
+            seen.add(row.port)
+            if len(seen) <= MAX_LISTENERS:
+                yield row.port, Listener(port=row.port, holder=holder_of(host, row.uid, row.inode))
+
+
+def _free_port(host: Host, ports: tuple[int, int]) -> int | None:
+    try:
+        taken = {row.port for row in sockets_of(host)}
+    except FactUnavailable:
+        return None
+    return next((p for p in range(ports[0], min(65535, ports[1] + MAX_PORTS_ABOVE) + 1) if p not in taken), None)
+
+
+def _leftovers(host: Host) -> Iterator[Leftover]:
+    """Ranks that torch's agent started and whose parent is init.
+
+    Their variables tell: an agent itself has no LOCAL_RANK, and a rank has the agent as its parent while that lives.
+    """
+    if text_of(host, "/proc/1/comm").strip() not in INITS:
+        return  # a container whose first process may be the launcher itself
+    for name in names_in(host, "/proc"):
+        if not name.isdecimal():
+            continue
+        stat = parse_stat(int(name), text_of(host, f"/proc/{name}/stat"))
+        if stat is None or stat.parent != 1 or not stat.is_running:
+            continue
+        variables = parse_environ(text_of(host, f"/proc/{name}/environ").encode())
+        if "LOCAL_RANK" not in variables or "TORCHELASTIC_RUN_ID" not in variables:
+            continue
+        yield Leftover(
+            pid=int(name),
+            rank=variables.get("RANK", "?")[:12],
+            command=command_of(host, int(name)),
+            user=user_of(host, int(name)),
+            started=started_at(host, int(name)),
+        )
+
+
+def _locks(host: Host) -> Iterator[BuildLock]:
+    """Files `lock` in the folders of torch.utils.cpp_extension.load; while one is there, every load of it waits."""
+    environ = host.environ
+    root = environ.get("TORCH_EXTENSIONS_DIR") or f"{environ.get('HOME', '')}/.cache/torch_extensions"
+    if not root.startswith("/"):
+        return
+    folders = [f"{root}/{name}" for name in names_in(host, root)[:MAX_FOLDERS]]
+    inner = [f"{folder}/{name}" for folder in folders for name in names_in(host, folder)[:MAX_FOLDERS]]
+    for folder in [*folders, *inner][: MAX_FOLDERS * 4]:
+        if "lock" not in names_in(host, folder):
+            continue
+        try:
+            found: Any = host.probe(f"file_use:{folder}/lock", timeout_s=LOCK_S)
+            yield BuildLock(path=f"{folder}/lock", age_s=float(found["age_s"]), is_held=bool(found["pids"]))
+        except (FactUnavailable, KeyError, TypeError, ValueError):
+            continue

@@ -1,0 +1,1 @@
+"""One machine alone: its facts as evidence, judged by the same rules as a check."""

@@ -1,0 +1,272 @@
+"""`allready doctor` as a person uses it: on this machine, with torch that fails, on saved facts, of two machines."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from allready.cli.doctor_files import load, save
+from allready.cli.main import main
+from allready.errors import UsageError
+from allready.facts.usage import INITS
+from allready.model import FactMissing, HostFacts, NodeFacts, UsageFacts
+from allready.proc.process import all_pids, environ_of
+from tests.cases import cases
+from tests.cli.processes import PROGRAM, plain_environment
+from tests.clock import Stopwatch, until
+from tests.fleets import healthy_node
+
+BAD = {"error", "blocker"}
+
+
+def doctor(*arguments: str, environ: Mapping[str, str] | None = None, codes: Sequence[int] = (0,)) -> dict[str, Any]:
+    """The report of a real `allready doctor`."""
+    done = subprocess.run(
+        [*PROGRAM, "doctor", "--json", "-", *arguments],
+        capture_output=True,
+        text=True,
+        env=plain_environment(**(environ or {})),
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode in codes, done.stderr[-2000:]
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def fake_module(folder: Path, name: str, text: str) -> dict[str, str]:
+    """The environment in which importing `name` runs `text`."""
+    (folder / f"{name}.py").write_text(text)
+    return {"PYTHONPATH": str(folder)}
+
+
+def codes_of(report: Mapping[str, Any]) -> set[str]:
+    return {f["code"] for f in report["findings"]}
+
+
+def processes_with(mark: str) -> list[int]:
+    """Those that have a variable of this name."""
+    return [pid for pid in all_pids() if mark in environ_of(pid)]
+
+
+def test_this_machine_has_no_fault_and_says_what_was_looked_at() -> None:
+    report = doctor("--timeout", "30")
+    assert report["command"] == "doctor"
+    assert not {f["severity"] for f in report["findings"]} & BAD
+    facts = report["facts"]["0"]
+    assert facts["net"]["interfaces"]
+    assert facts["launch"]["nproc_per_node"] == max(1, len(facts["gpu"].get("gpus", ())))
+
+
+def test_a_torch_that_raises_or_crashes_is_a_finding(tmp_path: Path) -> None:
+    failures = {
+        "raises": ("raise ImportError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
+        "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        "exits": ("import os; os._exit(7)", "exit code 7"),
+    }
+    for name, (text, word) in failures.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        report = doctor("--timeout", "30", environ=fake_module(folder, "torch", text), codes=[1])
+        found = [f for f in report["findings"] if f["code"] == "ENV012"]
+        assert found, name
+        assert word in found[0]["message"], name
+
+
+def test_a_torch_that_hangs_is_a_finding_and_leaves_no_process(tmp_path: Path) -> None:
+    mark = f"DOCTOR_MARK_{os.getpid()}"
+    environ = {**fake_module(tmp_path, "torch", "import time\ntime.sleep(600)\n"), mark: "1"}
+    started = Stopwatch()
+    report = doctor("--timeout", "6", environ=environ)
+    assert started.s < 30
+    [finding] = [f for f in report["findings"] if f["code"] == "ENV013"]
+    assert "torch.py" in finding["message"]
+    assert finding["severity"] == "warning"
+    assert processes_with(mark) == []
+
+
+def test_what_a_module_prints_on_import_does_not_disturb(tmp_path: Path) -> None:
+    environ = fake_module(tmp_path, "torch", "print('{hello'); __version__ = '9.9'\n")
+    report = doctor("--timeout", "30", environ=environ)
+    [torch] = [m for m in report["facts"]["0"]["imports"]["modules"] if m["module"] == "torch"]
+    assert (torch["outcome"], torch["versions"]) == ("imported", {"torch": "9.9"})
+
+
+def test_a_wrong_setting_is_found_once() -> None:
+    report = doctor("--timeout", "30", environ={"NCCL_TIMEOUT": "3600"})
+    named = [f["code"] for f in report["findings"] if "NCCL_TIMEOUT" in f["culprits"]["variables"]]
+    assert named == ["VAR001"]
+
+
+def test_saved_facts_are_judged_as_the_machine_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    node = healthy_node(0, 1)
+    assert not isinstance(node.limits, FactMissing)
+    small = replace(node, limits=replace(node.limits, shm_total_bytes=64 * 2**20, shm_free_bytes=2**26))
+    save(str(tmp_path / "node.json"), small)
+    assert load("--from", str(tmp_path / "node.json")) == small
+    assert main(["doctor", "--from", str(tmp_path / "node.json")]) == 1
+    assert "LIM001" in capsys.readouterr().out
+    assert main(["doctor", "--from", str(tmp_path / "node.json"), "--json", str(tmp_path / "report.json")]) == 1
+    assert main(["doctor", "--from", str(tmp_path / "report.json"), "-q"]) == 1
+
+
+def test_a_healthy_machine_that_was_saved_is_healthy(tmp_path: Path) -> None:
+    save(str(tmp_path / "node.json"), healthy_node(0, 1))
+    assert main(["doctor", "--from", str(tmp_path / "node.json")]) == 0
+
+
+def test_a_necessary_fact_that_is_missing_forbids_healthy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(str(tmp_path / "node.json"), replace(healthy_node(0, 1), gpu=FactMissing("NVML: Driver/library mismatch")))
+    assert main(["doctor", "--from", str(tmp_path / "node.json")]) == 3
+    assert "NVML: Driver/library mismatch" in capsys.readouterr().out
+
+
+def test_two_machines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = healthy_node(0, 2), healthy_node(1, 2)
+    assert isinstance(other.host, HostFacts)
+    assert not isinstance(other.software, FactMissing)
+    versions = {**other.software.versions, "nccl": "2.18.3"}
+    other = replace(other, software=replace(other.software, versions=versions))
+    save(str(tmp_path / "a.json"), one)
+    save(str(tmp_path / "b.json"), other)
+    files = ["--from", str(tmp_path / "a.json"), "--diff", str(tmp_path / "b.json")]
+    assert main(["doctor", *files]) == 1
+    shown = capsys.readouterr().out
+    assert "ENV001" in shown
+    assert "gpu0=2.28.9; gpu1=2.18.3" in shown
+    save(str(tmp_path / "b.json"), healthy_node(1, 2))
+    assert main(["doctor", *files]) == 0
+    assert "no difference" in capsys.readouterr().out
+
+
+@cases(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"schema": "other/1"}',
+        '{"schema": "allready.facts/1", "facts": {"net": 3}}',
+        '{"schema": "allready.facts/1"}',
+        '{"schema": "allready.facts/1", "facts": ' + "[" * 3_000_000,
+        '{"schema": "allready.report/1"}',
+    ],
+    ids=["no JSON", "a list", "another schema", "a fact of a wrong shape", "no facts", "a bomb", "no report"],
+)
+def test_no_facts_in_a_file_is_a_usage_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "file.json"
+    path.write_text(text)
+    with pytest.raises(UsageError):
+        load("--from", str(path))
+
+
+def test_contradicting_variables_of_a_scheduler_do_not_stop_it() -> None:
+    report = doctor("--timeout", "30", environ={"RANK": "5", "WORLD_SIZE": "2", "LOCAL_RANK": "0"})
+    assert report["world"]["num_nodes"] == 1
+
+
+def test_facts_of_a_node_without_any_are_no_crash(tmp_path: Path) -> None:
+    save(str(tmp_path / "node.json"), NodeFacts())
+    assert main(["doctor", "--from", str(tmp_path / "node.json")]) == 3
+
+
+def one_line(*arguments: str, files: int | None = None) -> tuple[int, str]:
+    """Exit code and output of a real run in one line, with this many open files allowed."""
+    limit = f"ulimit -n {files}; " if files else ""
+    done = subprocess.run(
+        ["bash", "-c", f'{limit}exec "$@"', "bash", *PROGRAM, "doctor", *arguments],
+        capture_output=True,
+        text=True,
+        env=plain_environment(NCCL_SOCKET_IFNAME="nosuch0"),
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_the_prolog_prints_one_line_and_fails_for_a_fault_only() -> None:
+    code, text = one_line("--prolog", "--timeout", "20")
+    assert (code, text.count("\n")) == (0, 1)
+    assert text.startswith("allready: ")
+    code, text = one_line("--prolog", "--timeout", "20", files=30)
+    assert code == 1
+    assert text.startswith("allready: LIM004 ")
+    assert len(text) < 300
+
+
+def test_a_prolog_that_cannot_look_drains_no_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(str(tmp_path / "node.json"), replace(healthy_node(0, 1), gpu=FactMissing("gpu: not read in time")))
+    assert main(["doctor", "--prolog", "--from", str(tmp_path / "node.json")]) == 0
+    assert capsys.readouterr().out == "allready: unknown: gpu: not read in time\n"
+
+
+def test_a_nagios_plugin_has_its_own_words_and_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    healthy = healthy_node(0, 1)
+    assert not isinstance(healthy.limits, FactMissing)
+    states = {
+        "OK": (0, healthy),
+        "CRITICAL": (2, replace(healthy, limits=replace(healthy.limits, nofile_soft=16, nofile_hard=16))),
+        "WARNING": (1, replace(healthy, usage=UsageFacts(num_tracked=90, max_tracked=100))),
+        "UNKNOWN": (3, replace(healthy, gpu=FactMissing("NVML: a | b"))),
+    }
+    for word, (code, facts) in states.items():
+        save(str(tmp_path / "node.json"), facts)
+        assert main(["doctor", "--format", "nagios", "--from", str(tmp_path / "node.json")]) == code, word
+        line = capsys.readouterr().out
+        assert line.startswith(f"ALLREADY {word} - "), word
+        assert line.count("|") == 1, word
+
+
+def test_a_port_in_use_is_named_with_its_holder() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        report = doctor("--timeout", "30", "--port-range", port)
+    [finding] = [f for f in report["findings"] if f["code"] == "PRT011"]
+    assert f"pid {os.getpid()}" in finding["message"]
+
+
+def test_a_rank_that_was_left_over_is_found_where_the_first_process_is_an_init() -> None:
+    first = Path("/proc/1/comm").read_text().strip()
+    if first not in INITS:
+        pytest.skip(f"the first process is {first}, not an init")
+    program = "import os, sys, time\nif os.fork(): os._exit(0)\nprint(os.getpid(), flush=True)\ntime.sleep(60)"
+    done = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "LOCAL_RANK": "0", "RANK": "0", "TORCHELASTIC_RUN_ID": "x"},
+    )
+    assert done.stdout is not None
+    pid = int(done.stdout.readline())
+    try:
+        done.wait(20)
+        report = doctor("--timeout", "30")
+        assert str(pid) in next(f["message"] for f in report["findings"] if f["code"] == "GPU009")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        done.stdout.close()
+
+
+def test_an_interrupt_leaves_no_import_behind(tmp_path: Path) -> None:
+    mark = f"DOCTOR_INTERRUPTED_{os.getpid()}"
+    environ = {**fake_module(tmp_path, "torch", "import time\ntime.sleep(600)\n"), mark: "1"}
+    process = subprocess.Popen(
+        [*PROGRAM, "doctor", "--timeout", "60"],
+        env=plain_environment(**environ),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: len(processes_with(mark)) > 1, 30.0, what=lambda: "the import began")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 3
+        until(lambda: not processes_with(mark), 10.0, what=lambda: processes_with(mark))
+    finally:
+        process.kill()
+        process.wait(10)

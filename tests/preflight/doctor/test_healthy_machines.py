@@ -1,0 +1,244 @@
+"""Machines that are healthy, whatever they lack: `doctor` finds nothing above information on any of them."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from allready.model import (
+    DropRule,
+    FirewallFacts,
+    Gpu,
+    GpuFacts,
+    GpuProcess,
+    HostFacts,
+    Import,
+    ImportFacts,
+    Interface,
+    InterfaceChoice,
+    LaunchFacts,
+    LimitFacts,
+    NameFacts,
+    NetFacts,
+    NodeFacts,
+    RdmaFacts,
+    RdmaPort,
+    Route,
+    Settings,
+    Severity,
+    SoftwareFacts,
+    Status,
+    TransportFacts,
+    UsageFacts,
+    Volume,
+)
+from allready.preflight.doctor.examine import judge, placed
+from tests.cases import cases
+from tests.facts.helpers import LO, interface
+from tests.fleets import GIB, healthy_node
+
+MIB = 2**20
+LAUNCH = LaunchFacts(num_nodes=1, node_rank=0, nproc_per_node=1, master_addr="127.0.0.1", master_port=29500)
+NO_GPU = GpuFacts(gpus=())
+NO_RDMA = RdmaFacts(ports=())
+IMPORTED = ImportFacts(modules=(Import(module="torch", outcome="imported", versions={"torch": "2.13.0"}),))
+DISK = Volume(path="/home/a", total_bytes=500 * GIB, free_bytes=200 * GIB, num_inodes=1000, num_free_inodes=900)
+USAGE = UsageFacts(volumes=(DISK,), num_tracked=120, max_tracked=262_144)
+
+
+def node(**changes: Any) -> NodeFacts:
+    facts = replace(healthy_node(0, 1), launch=LAUNCH, imports=IMPORTED, usage=USAGE)
+    return replace(facts, **changes)
+
+
+def cpu(**changes: Any) -> NodeFacts:
+    """Without GPUs and RDMA, with a torch for CPUs."""
+    software = SoftwareFacts(versions={"python": "3.12.3", "torch": "2.13.0+cpu", "allready": "0.1.0"})
+    return node(**{"gpu": NO_GPU, "rdma": NO_RDMA, "software": software, **changes})
+
+
+def net(*interfaces: Interface, routes: tuple[Route, ...] = ()) -> NetFacts:
+    default = Route(destination="0.0.0.0/0", interface=interfaces[0].name, gateway="10.0.0.254")
+    return NetFacts(interfaces=(LO, *interfaces), routes=routes or (default,), local_port_range=(32768, 60999))
+
+
+def sockets(name: str, address: str, gloo: tuple[str, str] | None = None) -> TransportFacts:
+    def choice(variable: str, interface: str, own: str) -> InterfaceChoice:
+        return InterfaceChoice(
+            variable=variable, pattern=None, interfaces=(interface,), addresses=(own,), reason="automatic"
+        )
+
+    return TransportFacts(
+        nccl=choice("NCCL_SOCKET_IFNAME", name, address), gloo=choice("GLOO_SOCKET_IFNAME", *(gloo or (name, address)))
+    )
+
+
+def names(*addresses: str) -> NameFacts:
+    return NameFacts(own_name="box", own_addresses=addresses, master_name="127.0.0.1", master_addresses=("127.0.0.1",))
+
+
+def host(container: str | None = None, num_cpus: int = 8, memory: int = 16 * GIB) -> HostFacts:
+    return HostFacts(
+        hostname="box", kernel="6.8.0", os_name="Ubuntu", container=container, num_cpus=num_cpus, memory_bytes=memory
+    )
+
+
+def limits(memlock: int | None = 8 * MIB, nofile: int = 1024, shm: int = 8 * GIB) -> LimitFacts:
+    return LimitFacts(
+        memlock_bytes=memlock, nofile_soft=nofile, nofile_hard=1_048_576, shm_total_bytes=shm, shm_free_bytes=shm
+    )
+
+
+def gpus(count: int, name: str = "NVIDIA H200", **changes: Any) -> GpuFacts:
+    found = tuple(
+        Gpu(
+            index=i,
+            uuid=f"GPU-{i}",
+            name=name,
+            pci_bus_id=f"00000000:{i + 1:02X}:00.0",
+            memory_total_bytes=80 * GIB,
+            memory_used_bytes=changes.get("used", 0),
+            num_uncorrected=0,
+            is_remap_pending=False,
+            has_remap_failed=False,
+            compute_mode=changes.get("mode", "default"),
+            processes=changes.get("processes", ()),
+        )
+        for i in range(count)
+    )
+    return GpuFacts(gpus=found, driver_version="580.1", cuda_version="13.0", visible=tuple(range(count)))
+
+
+def rdma(*ports: tuple[str, str, str, str]) -> RdmaFacts:
+    return RdmaFacts(
+        ports=tuple(
+            RdmaPort(device=device, port=1, state=state, physical_state=physical, link_layer=layer)
+            for device, state, physical, layer in ports
+        )
+    )
+
+
+UFW = FirewallFacts(
+    tool="ufw",
+    drops=(DropRule(text="-P INPUT DROP", verdict="drop", chain="INPUT", hooks=("input",), is_policy=True),),
+    dropped_ports=((1, 65535),),
+)
+ETH = interface("eth0", "10.0.0.1/24")
+MACHINES: dict[str, NodeFacts] = {
+    "a server with two H200": node(),
+    "a DGX with eight GPUs": node(gpu=gpus(8), host=host(num_cpus=224, memory=2048 * GIB), limits=limits(None, 65536)),
+    "a laptop with Wi-Fi, Docker and a firewall": cpu(
+        host=host(),
+        limits=limits(),
+        names=names("127.0.1.1"),
+        firewall=UFW,
+        net=net(
+            replace(interface("wlan0", "192.168.1.7/24"), kind="wireless"),
+            replace(interface("docker0", "172.17.0.1/16", up=False), kind="bridge"),
+        ),
+        transport=sockets("wlan0", "192.168.1.7", ("lo", "127.0.0.1")),
+    ),
+    "a plain container": cpu(host=host("docker", 2), limits=limits(shm=64 * MIB), names=names("172.17.0.2")),
+    "a container with one CPU": cpu(host=host("docker", 1, 2 * GIB), limits=limits(64 * 1024)),
+    "a pod with half its memory used": cpu(
+        host=host("kubernetes", 4), usage=replace(USAGE, memory_limit_bytes=8 * GIB, memory_used_bytes=4 * GIB)
+    ),
+    "a virtual machine": cpu(host=host(), net=net(replace(ETH, driver="virtio_net"))),
+    "a node without RDMA": node(rdma=NO_RDMA),
+    "an idle second network card": node(net=net(ETH, interface("eth1", up=False))),
+    "InfiniBand ports without a cable": node(
+        rdma=rdma(("mlx5_0", "ACTIVE", "LinkUp", "InfiniBand"), ("mlx5_1", "DOWN", "Polling", "InfiniBand"))
+    ),
+    "all InfiniBand ports disabled": node(rdma=rdma(("mlx5_0", "DOWN", "Disabled", "InfiniBand"))),
+    "RoCE": node(rdma=rdma(("mlx5_0", "ACTIVE", "LinkUp", "Ethernet")), limits=limits(None, 65536)),
+    "EFA with two addresses in one network": node(
+        rdma=rdma(("efa_0", "ACTIVE", "LinkUp", "Unspecified")),
+        net=net(
+            ETH,
+            interface("eth1", "10.0.0.2/24"),
+            routes=(
+                Route(destination="10.0.0.0/24", interface="eth0"),
+                Route(destination="10.0.0.0/24", interface="eth1"),
+            ),
+        ),
+    ),
+    "a second default route with a higher metric": node(
+        net=net(
+            ETH,
+            interface("eth1", "10.1.0.1/24"),
+            routes=(
+                Route(destination="0.0.0.0/0", interface="eth0", gateway="10.0.0.254", metric=100),
+                Route(destination="0.0.0.0/0", interface="eth1", gateway="10.1.0.254", metric=200),
+            ),
+        )
+    ),
+    "a node with GPUs in exclusive mode": node(gpu=gpus(2, mode="exclusive_process")),
+    "a workstation whose desktop uses the GPU": node(
+        gpu=gpus(
+            1,
+            "NVIDIA RTX 6000",
+            used=400 * MIB,
+            processes=(GpuProcess(pid=900, user="root", command="Xorg", used_bytes=300 * MIB),),
+        ),
+        host=host(),
+    ),
+    "an AMD machine": node(
+        gpu=NO_GPU,
+        rdma=NO_RDMA,
+        software=SoftwareFacts(versions={"python": "3.12.3", "torch": "2.13.0+rocm7.1", "torch-hip": "7.1"}),
+    ),
+    "a machine without torch": cpu(
+        software=SoftwareFacts(versions={"python": "3.11.2", "allready": "0.1.0"}), imports=ImportFacts(modules=())
+    ),
+    "an import that is slow": node(
+        imports=ImportFacts(
+            modules=(
+                Import(
+                    module="torch", outcome="silent", duration_s=2.2, limit_s=2.2, recent_cpu_s=0.9, state="running"
+                ),
+            )
+        )
+    ),
+    "a container on a read-only image": cpu(
+        host=host("apptainer"),
+        usage=UsageFacts(volumes=(Volume(path="/", total_bytes=3 * GIB, free_bytes=0, is_read_only=True),)),
+    ),
+    "a gateway with a large table of connections": cpu(
+        host=host(), usage=replace(USAGE, num_tracked=900_000, max_tracked=4_000_000)
+    ),
+    "a Kubernetes node with many veths": cpu(
+        host=host(),
+        net=net(
+            ETH,
+            replace(interface("cni0", "10.244.0.1/24"), kind="bridge"),
+            *(replace(interface(f"veth{i}"), kind="veth") for i in range(60)),
+        ),
+    ),
+    "a login node without IPv4": cpu(
+        host=host(),
+        net=net(interface("eth0", "2001:db8::1/64")),
+        transport=sockets("eth0", "2001:db8::1"),
+        names=names("2001:db8::1"),
+    ),
+    "a node with a 10 TB disk, 1 % of it free": cpu(
+        host=host(),
+        usage=replace(USAGE, volumes=(Volume(path="/data", total_bytes=10_000 * GIB, free_bytes=100 * GIB),)),
+    ),
+}
+
+
+@cases("name", MACHINES)
+def test_a_healthy_machine_has_no_finding_above_information(name: str) -> None:
+    report = judge([placed(MACHINES[name])], Settings(is_here=True))
+    assert [(f.code, f.message) for f in report.findings if f.severity is not Severity.INFO] == []
+    assert report.status is Status.HEALTHY
+
+
+def test_there_are_twenty_kinds() -> None:
+    assert len(MACHINES) >= 20
+
+
+def test_the_same_machines_with_a_fault_are_not_healthy() -> None:
+    full = replace(DISK, free_bytes=0)
+    for name, facts in MACHINES.items():
+        report = judge([placed(replace(facts, usage=UsageFacts(volumes=(full,))))], None)
+        assert report.status is Status.FAULT, name
