@@ -281,7 +281,7 @@ def fleet(num_nodes: int, **changes: Any) -> model.Fleet:
                 part: model.Reason(kind=model.UncheckedKind.UNSPECIFIED, values={"why": why})
                 for part, why in change.items()
             }
-        elif name in {"world", "roll", "reach", "collectives", "inapplicable", "settings"}:
+        elif name in {"world", "roll", "reach", "collectives", "inapplicable", "settings", "runtime"}:
             parts[name] = change
         else:
             for node_rank, fact in change.items():

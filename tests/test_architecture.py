@@ -46,6 +46,7 @@ MAY_IMPORT = {
         "model", "errors", "garbage", "text", "judging", "rules", "facts", "evidence", "report", "messaging", "launch",
         "preflight", "live", "proc",
     },
+    "runtime": {"model", "errors", "text", "judging", "rules", "messaging"},
     "lab": {"model", "errors", "text", "rules", "facts", "evidence", "report", "proc"},
     "cli": {
         "model", "errors", "garbage", "json_bounds", "text", "signatures", "judging", "rules", "facts", "evidence",
@@ -59,7 +60,7 @@ MAY_IMPORT = {
 LATE = {"launch.elastic_agent"}
 """Modules that import torch at their top, and are themselves imported inside functions only."""
 FRAMEWORKS = {"torch", "jax", "jaxlib"}
-FRAMEWORK_PARTS = {"preflight", "live", "launch"}
+FRAMEWORK_PARTS = {"preflight", "live", "launch", "runtime"}
 HEAVY = ("torch", "jax", "rich", "jinja2", "pyroute2", "pynvml", "psutil")
 """What must not be loaded by importing our modules; each takes a good part of the 0.2 s that `--help` has."""
 
@@ -280,6 +281,7 @@ NOT_BY_PROC = {
     "live.beacon.thread": "its own threads' folders, whether they are there",
     "live.node.kernel": "one link of its own",
     "evidence.inputs.workers": "its own threads, counted",
+    "runtime.group": "its own sockets",
 }
 
 

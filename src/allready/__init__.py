@@ -1,6 +1,40 @@
 """allready: who is missing, stuck or slow in a distributed job, why, and what to type.
 
-The command line lives in `allready.cli`; this module imports nothing so that every command starts fast.
+The command line lives in `allready.cli`; this module imports nothing so that every command starts fast.  Its other
+names are those of the runtime library (docs/runtime.md), imported when they are first used.
 """
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_RUNTIME = {
+    "CollectiveFailed": "failures",
+    "HubLost": "failures",
+    "RankExcluded": "failures",
+    "Recovery": "recovery",
+    "RecoveryRefused": "failures",
+    "destroy_process_group": "recovery",
+    "init_process_group": "recovery",
+    "phase": "recovery",
+    "recover": "recovery",
+    "safe_all_gather": "calls",
+    "safe_all_reduce": "calls",
+    "safe_barrier": "calls",
+    "safe_broadcast": "calls",
+}
+"""Name -> module of `allready.runtime` that has it."""
+
+
+def __getattr__(name: str) -> "Any":
+    if name not in _RUNTIME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.runtime.{_RUNTIME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_RUNTIME])

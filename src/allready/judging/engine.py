@@ -67,6 +67,7 @@ def run(rule: Rule, fleet: model.Fleet, case: Analysis | None = None) -> Outcome
                     model.RunEvidence,
                     model.Live,
                     model.Settings,
+                    model.RuntimeFailure,
                 }:
                     return Outcome(code=rule.code)  # a job that is being checked left no evidence of a run yet
                 why = fleet.why_not.get(JOB_PARTS[need.fact_type], reason(model.UncheckedKind.PART_MISSING))

@@ -33,7 +33,7 @@ from allready.model.fill import placeholders_of
 
 AREAS = (
     "job", "name", "port", "net", "env", "limit", "gpu", "collective",
-    "process_exit", "start", "desync", "link", "hang", "live", "slow", "fabric", "variables", "fallback",
+    "process_exit", "start", "desync", "link", "hang", "live", "slow", "fabric", "runtime", "variables", "fallback",
 )  # fmt: skip
 """Folders of rules, in the order in which one area explains the next: who is here, then paths, then the rest;
 the second line judges what a run left behind."""
@@ -46,6 +46,7 @@ JOB_PARTS: dict[type, str] = {
     model.RunEvidence: "run_evidence",
     model.Live: "live",
     model.Settings: "settings",
+    model.RuntimeFailure: "runtime",
 }
 
 

@@ -16,4 +16,5 @@ from allready.model.process import *
 from allready.model.report import *
 from allready.model.run_evidence import *
 from allready.model.run_summary import *
+from allready.model.runtime import *
 from allready.model.settings import *

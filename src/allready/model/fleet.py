@@ -14,6 +14,7 @@ from allready.model import job as j
 from allready.model.finding import Reason
 from allready.model.live import Live
 from allready.model.run_evidence import RunEvidence
+from allready.model.runtime import RuntimeFailure
 from allready.model.settings import Settings
 
 T = TypeVar("T")
@@ -132,6 +133,7 @@ class Fleet(Struct, frozen=True, kw_only=True):
     collectives: j.Collectives | None = None
     run_evidence: RunEvidence | None = None  # read after the fact, or gathered from a running job under suspicion
     live: Live | None = None  # only of a job that runs
+    runtime: RuntimeFailure | None = None  # only of a call of the runtime library that failed
     settings: Settings | None = None  # only where files or an environment are linted
     why_not: Mapping[str, Reason] = {}  # part ("reach") -> why it was not examined
     inapplicable: frozenset[str] = frozenset()  # parts that this job cannot have: one node has no roll call

@@ -1,0 +1,65 @@
+"""What the ranks of a job knew when a collective of the runtime library failed: the evidence, before anyone judges."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class FailureCause(StrEnum):
+    """What made a rank, or the hub, ask for the failure."""
+
+    DEADLINE = "deadline"  # a call did not complete in time
+    BACKEND = "backend"  # torch's backend raised in a call
+    RAISED = "raised"  # the rank's own code raised, outside of a call
+    DIED = "died"  # the rank's connection broke without a goodbye
+    LEFT = "left"  # the rank said goodbye while others still called
+    FORMING = "forming"  # the group could not be formed again
+
+
+class MemberState(StrEnum):
+    """What is known of a rank at the failure."""
+
+    ANSWERED = "answered"
+    SILENT = "silent"  # connected, but nothing came from it in time
+    DIED = "died"
+    LEFT = "left"
+
+
+class CallPosition(Struct, frozen=True, kw_only=True):
+    """How far a rank had come in an epoch; calls are numbered from 1 in the order of each rank."""
+
+    entered: int = 0
+    completed: int = 0
+    operation: str = ""  # of the last call that was entered
+    waited_s: float | None = None  # in that call, where it had not completed
+
+
+class RankAtFailure(Struct, frozen=True, kw_only=True):
+    """One rank; `call` where it answered.  `rank` is the number that it had at the start."""
+
+    rank: int
+    state: MemberState
+    call: CallPosition | None = None
+    cause: FailureCause | None = None  # what it reported itself
+    error: str = ""
+
+
+class RuntimeFailure(Struct, frozen=True, kw_only=True):
+    """One failure, the same on every rank that survives it.
+
+    `first_void`: the first call whose result counts on no rank, although single ranks may have completed it; None where
+    nobody answered.  `ranks`: all members, by rank.  `time`: by the hub's clock, ISO-8601.
+    """
+
+    epoch: int
+    cause: FailureCause
+    reporter: int | None
+    ranks: tuple[RankAtFailure, ...]
+    first_void: int | None = None
+    time: str = ""
+    after_s: float = 0.0  # from the first report to the decision
+
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        """Ranks that answered."""
+        return tuple(r.rank for r in self.ranks if r.state is MemberState.ANSWERED)

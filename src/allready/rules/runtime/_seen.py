@@ -1,0 +1,65 @@
+"""What the rules of this area read from a failure."""
+
+from collections.abc import Iterable
+
+from allready.model import Confidence, Culprits, Evidence, FailureCause, Hit, MemberState, RankAtFailure, RuntimeFailure
+
+
+def raised(failure: RuntimeFailure) -> list[RankAtFailure]:
+    """Ranks whose own code raised."""
+    return [r for r in failure.ranks if r.cause is FailureCause.RAISED]
+
+
+def in_state(failure: RuntimeFailure, state: MemberState) -> list[RankAtFailure]:
+    """Ranks in this state whose own code did not raise."""
+    return [r for r in failure.ranks if r.state is state and r.cause is not FailureCause.RAISED]
+
+
+def furthest(failure: RuntimeFailure) -> int:
+    """The last call that any rank entered; 0 where none did."""
+    return max((r.call.entered for r in failure.ranks if r.call is not None), default=0)
+
+
+def behind(failure: RuntimeFailure) -> list[RankAtFailure]:
+    """Ranks that answered, and have not entered the call that others entered."""
+    last = furthest(failure)
+    return [r for r in failure.ranks if r.call is not None and r.call.entered < last]
+
+
+def is_lone_failure(failure: RuntimeFailure) -> bool:
+    """Whether no rank died, left, raised or is silent."""
+    return all(r.state is MemberState.ANSWERED and r.cause is not FailureCause.RAISED for r in failure.ranks)
+
+
+def hit_of(
+    failure: RuntimeFailure, culprits: Iterable[RankAtFailure], *, confidence: Confidence = Confidence.CERTAIN
+) -> Hit:
+    """With what every rule of this area says."""
+    ranks = tuple(r.rank for r in culprits)
+    last = furthest(failure)
+    inside = [r for r in failure.ranks if r.call is not None and r.call.waited_s is not None and r.call.entered == last]
+    operation = next((r.call.operation for r in inside if r.call is not None and r.call.operation), "")
+    errors = [r.error for r in failure.ranks if r.rank in ranks and r.error]
+    return Hit(
+        culprits=Culprits(ranks=ranks),
+        confidence=confidence,
+        fault_time=failure.time or None,
+        values={
+            "who": ", ".join(f"rank {r}" for r in ranks),
+            "call": f"{operation} #{last}" if operation else "",
+            "waiting": ", ".join(str(r.rank) for r in inside if r.rank not in ranks),
+            "error": errors[0] if errors else "",
+        },
+        evidence=tuple(Evidence(source=f"rank {r.rank}", text=_text(r)) for r in failure.ranks),
+    )
+
+
+def _text(rank: RankAtFailure) -> str:
+    parts = [rank.state.value]
+    if rank.call is not None:
+        parts.append(f"entered {rank.call.entered}, completed {rank.call.completed}")
+        if rank.call.waited_s is not None:
+            parts.append(f"{rank.call.waited_s:.3f} s in {rank.call.operation}")
+    if rank.error:
+        parts.append(rank.error)
+    return "; ".join(parts)

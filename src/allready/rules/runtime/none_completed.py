@@ -1,0 +1,31 @@
+from collections.abc import Iterator
+
+from allready.judging.registry import Layer, Rule
+from allready.model import Confidence, FailureCause, FaultClass, Hit, RuntimeFailure, Severity
+from allready.rules.runtime._seen import behind, furthest, hit_of, is_lone_failure
+
+
+@Rule(
+    code="RTM006",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.NET_BROKEN,
+    layer=Layer.TRANSPORT,
+    title="All ranks came to the collective, and it did not complete",
+    message="all ranks are alive and came to[[ {call}]], and it did not complete[[: {error}]]",
+    remedy="check the paths between the nodes (allready check), and whether the ranks call it with the same sizes and "
+    "types",
+)
+def none_completed(runtime: RuntimeFailure) -> Iterator[Hit]:
+    """
+    ## What it checks
+    A call that every rank entered and that ended by its deadline or by an error of the backend.
+    ## Why it matters
+    No rank is late, so the data does not flow: a path between nodes, or calls that do not match.
+    ## Check by hand
+    `allready check` on the same nodes.
+    ## When it is harmless
+    When the deadline was shorter than the transfer takes.
+    """
+    is_call = runtime.cause in {FailureCause.DEADLINE, FailureCause.BACKEND, FailureCause.FORMING}
+    if is_call and furthest(runtime) and is_lone_failure(runtime) and not behind(runtime):
+        yield hit_of(runtime, (), confidence=Confidence.POSSIBLE)

@@ -1,0 +1,31 @@
+from collections.abc import Iterator
+
+from allready.judging.registry import Layer, Rule
+from allready.model import FaultClass, Hit, RuntimeFailure, Severity
+from allready.rules.runtime._seen import behind, hit_of, is_lone_failure
+
+
+@Rule(
+    code="RTM005",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.CPU_BUSY,
+    layer=Layer.STALL,
+    title="A rank did not come to the collective in time",
+    message="{who} is alive and did not come to {call} in time; waiting: rank {waiting}",
+    remedy="see what {who} does instead: py-spy dump --pid PID; if the work is legitimate (evaluation, "
+    "checkpoint), give the phase its own timeout: with allready.phase(...)",
+)
+def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Ranks that answer, and have entered fewer calls than the others when the deadline passed.
+    ## Why it matters
+    It is busy with something else, blocked, or skipped the call; the others cannot tell.
+    ## Check by hand
+    `py-spy dump --pid PID` of the rank that is named.
+    ## When it is harmless
+    When it would have come a little later; then the timeout is too short.
+    """
+    late = behind(runtime)
+    if late and is_lone_failure(runtime):
+        yield hit_of(runtime, late)

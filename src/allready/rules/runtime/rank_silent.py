@@ -1,0 +1,32 @@
+from collections.abc import Iterator
+
+from allready.judging.registry import Layer, Rule
+from allready.model import Confidence, FaultClass, Hit, MemberState, RuntimeFailure, Severity
+from allready.rules.runtime._seen import hit_of, in_state
+
+
+@Rule(
+    code="RTM003",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.CPU_STUCK,
+    layer=Layer.STALL,
+    title="A rank gives no sign of life",
+    message="{who} gives no sign of life: stopped, without CPU time, or cut off[[; in {call} waited: rank {waiting}]]",
+    remedy="on the node of {who}: grep State /proc/PID/status (T: stopped, kill -CONT PID; D: waits in the "
+    "kernel), and whether the node answers at all",
+)
+def rank_silent(runtime: RuntimeFailure) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Ranks that are connected and from which nothing came, neither heartbeat nor answer, for
+    `answer_within`.  The heartbeat comes from a thread of its own, so a rank that is only busy gives it.
+    ## Why it matters
+    A stopped process keeps its connections open, so no error shows it; the other ranks wait.
+    ## Check by hand
+    `ps -o pid,stat,wchan:20,cmd -C python` on its node.
+    ## When it is harmless
+    When a library holds the interpreter's lock for longer than `answer_within`; then raise it.
+    """
+    silent = in_state(runtime, MemberState.SILENT)
+    if silent:
+        yield hit_of(runtime, silent, confidence=Confidence.LIKELY)

@@ -1,0 +1,224 @@
+"""Who decides: one state machine for the whole job, without input, output or clock.
+
+An epoch is the life of one process group.  Its members gather (`Ready`), work (`Vote` at agreed points) and, once one
+of them asks for it or is lost, are frozen: each says how far it came and completes nothing more.  Then the failure is
+decided, once, and the members gather for the next epoch.  What is decided is never taken back.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from allready.model import FailureCause, MemberState, RankAtFailure, RuntimeFailure
+from allready.runtime import messages as m
+
+FREEZE_S = 0.1
+"""Least time that every member has to answer a `Freeze`."""
+
+
+class Phase(StrEnum):
+    """Of the epoch."""
+
+    GATHERING = "gathering"
+    RUNNING = "running"
+    FREEZING = "freezing"
+
+
+Out = list[tuple[int, m.ToRank]]
+
+
+class Agreement:
+    """Every method takes the time, in seconds of one clock, and returns what is to be sent: (rank, message).
+
+    Args:
+        ranks: the members of the job.
+        answer_s: a rank from which nothing came for so long is silent.
+    """
+
+    def __init__(self, ranks: Iterable[int], *, answer_s: float) -> None:
+        self.epoch = 0
+        self.phase = Phase.GATHERING
+        self.members = tuple(sorted(ranks))
+        self._answer_s = answer_s
+        self._all = frozenset(self.members)
+        self._gone: dict[int, MemberState] = {}
+        self._silent: set[int] = set()
+        self._heard_s: dict[int, float] = {}
+        self._ready: dict[int, tuple[float, m.Ready]] = {}
+        self._votes: dict[int, int] = {}
+        self._passed = -1
+        self._frozen_s = 0.0
+        self._cause, self._reporter = FailureCause.DIED, -1
+        self._reported: dict[int, m.Fail] = {}
+        self._positions: dict[int, m.Position] = {}
+
+    def take(self, rank: int, message: m.FromRank, now_s: float) -> Out:
+        """A message of a rank."""
+        if rank not in self._all or rank in self._gone:
+            return []
+        self._heard_s[rank] = now_s
+        if rank not in self.members:
+            return [] if isinstance(message, m.Beat | m.Leave) else [(rank, m.Excluded(epoch=self.epoch))]
+        match message:
+            case m.Ready():
+                out = self._on_ready(rank, message, now_s)
+            case m.Vote():
+                out = self._on_vote(rank, message, now_s)
+            case m.Fail():
+                out = self._on_fail(rank, message, now_s)
+            case m.Position():
+                out = self._on_position(rank, message)
+            case m.Tell():
+                out = self._to_members(message) if message.epoch == self.epoch else []
+            case m.Leave():
+                out = self._lose(rank, MemberState.LEFT, now_s)
+            case _:
+                out = []
+        return out + self.tick(now_s)
+
+    def lost(self, rank: int, now_s: float) -> Out:
+        """Its connection broke."""
+        if rank in self._gone or rank not in self._all:
+            return []
+        return self._lose(rank, MemberState.DIED, now_s) + self.tick(now_s)
+
+    def tick(self, now_s: float) -> Out:
+        """Time has passed."""
+        if self.phase is Phase.FREEZING and all(
+            r in self._positions or r in self._gone or now_s >= self._due_s(r) for r in self.members
+        ):
+            return self._decide(now_s)
+        if self.phase is Phase.GATHERING and self._ready:
+            return self._gather(now_s)
+        return []
+
+    def wake_s(self) -> float | None:
+        """When `tick` has something to do at the latest."""
+        if self.phase is Phase.FREEZING:
+            left = [self._due_s(r) for r in self.members if r not in self._positions and r not in self._gone]
+            return max(left, default=self._frozen_s)
+        if self.phase is Phase.GATHERING and self._ready:
+            return min(at + ready.timeout_s for at, ready in self._ready.values())
+        return None
+
+    # gathering
+
+    def _on_ready(self, rank: int, message: m.Ready, now_s: float) -> Out:
+        if message.epoch != self.epoch or self.phase is not Phase.GATHERING:
+            return []  # it has not read yet what became of its epoch; it asks again then
+        self._silent.discard(rank)
+        self._ready[rank] = (now_s, message)
+        return []
+
+    def _gather(self, now_s: float) -> Out:
+        least = max(ready.min_ranks for _, ready in self._ready.values())
+        possible = [r for r in self.members if r not in self._gone]
+        awaited = set(possible) - self._silent
+        is_late = any(now_s >= at + ready.timeout_s for at, ready in self._ready.values())
+        is_hopeless = len(possible) < least
+        if not (is_late or is_hopeless or awaited <= set(self._ready)):
+            return []
+        if len(self._ready) >= least:
+            return self._form()
+        if not (is_late or is_hopeless):
+            return []  # a silent rank may still wake up
+        missing = tuple(r for r in self.members if r not in self._ready)
+        asked, self._ready = sorted(self._ready), {}
+        return [(r, m.Refused(epoch=self.epoch, missing=missing, min_ranks=least)) for r in asked]
+
+    def _form(self) -> Out:
+        ready = {r: self._ready[r][1] for r in sorted(self._ready)}
+        outside = [r for r in self.members if r not in ready and r not in self._gone]
+        self.epoch += 1
+        self.members = tuple(ready)
+        self.phase = Phase.RUNNING
+        self._ready, self._votes, self._passed, self._silent = {}, {}, -1, set()
+        self._reported, self._positions = {}, {}
+        formed = m.Formed(
+            epoch=self.epoch,
+            members=self.members,
+            steps=tuple(r.step for r in ready.values()),
+            anew=any(r.anew for r in ready.values()),
+        )
+        return [*self._to_members(formed), *((r, m.Excluded(epoch=self.epoch)) for r in outside)]
+
+    # running
+
+    def _on_vote(self, rank: int, message: m.Vote, now_s: float) -> Out:
+        if message.epoch != self.epoch or self.phase is not Phase.RUNNING or message.number != self._passed + 1:
+            return []
+        self._votes[rank] = message.number
+        left = next((r for r in self.members if r in self._gone), None)
+        if left is not None:
+            return self._freeze(FailureCause.LEFT, left, now_s)
+        if len(self._votes) < len(self.members):
+            return []
+        self._passed, self._votes = message.number, {}
+        return self._to_members(m.Passed(epoch=self.epoch, number=message.number))
+
+    def _on_fail(self, rank: int, message: m.Fail, now_s: float) -> Out:
+        if message.epoch != self.epoch or self.phase is Phase.GATHERING:
+            return []
+        if message.number is not None and message.number <= self._passed:
+            return []  # `Passed` is on its way to this rank
+        self._reported.setdefault(rank, message)
+        return self._freeze(message.cause, rank, now_s)
+
+    def _lose(self, rank: int, state: MemberState, now_s: float) -> Out:
+        self._gone[rank] = state
+        self._ready.pop(rank, None)
+        self._positions.pop(rank, None)
+        if rank not in self.members or self.phase is not Phase.RUNNING:
+            return []
+        if state is MemberState.DIED:
+            return self._freeze(FailureCause.DIED, rank, now_s)
+        return self._freeze(FailureCause.LEFT, rank, now_s) if self._votes else []
+
+    # freezing
+
+    def _freeze(self, cause: FailureCause, reporter: int, now_s: float) -> Out:
+        if self.phase is not Phase.RUNNING:
+            return []
+        self.phase = Phase.FREEZING
+        self._frozen_s, self._cause, self._reporter = now_s, cause, reporter
+        return self._to_members(m.Freeze(epoch=self.epoch))
+
+    def _due_s(self, rank: int) -> float:
+        return max(self._frozen_s + FREEZE_S, self._heard_s.get(rank, 0.0) + self._answer_s)
+
+    def _on_position(self, rank: int, message: m.Position) -> Out:
+        if message.epoch != self.epoch:
+            return []
+        if self.phase is Phase.FREEZING:
+            self._positions[rank] = message
+        elif self.phase is Phase.GATHERING:
+            self._silent.discard(rank)  # too late for the decision, in time for the next group
+        return []
+
+    def _decide(self, now_s: float) -> Out:
+        ranks = tuple(self._seen(r) for r in self.members)
+        self._silent = {r.rank for r in ranks if r.state is MemberState.SILENT}
+        failure = RuntimeFailure(
+            epoch=self.epoch,
+            cause=self._cause,
+            reporter=self._reporter,
+            ranks=ranks,
+            first_void=min((1 + r.call.completed for r in ranks if r.call is not None), default=None),
+            after_s=round(now_s - self._frozen_s, 3),
+        )
+        self.phase = Phase.GATHERING
+        return self._to_members(m.Failed(failure=failure))
+
+    def _seen(self, rank: int) -> RankAtFailure:
+        own = self._reported.get(rank)
+        position = self._positions.get(rank)
+        state = self._gone.get(rank) or (MemberState.SILENT if position is None else MemberState.ANSWERED)
+        return RankAtFailure(
+            rank=rank,
+            state=state,
+            call=None if position is None else position.call,
+            cause=None if own is None else own.cause,
+            error="" if own is None else own.error,
+        )
+
+    def _to_members(self, message: m.ToRank) -> Out:
+        return [(r, message) for r in self.members if r not in self._gone]

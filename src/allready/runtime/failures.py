@@ -1,0 +1,68 @@
+"""What calls of the runtime library raise.
+
+AllreadyError
+└── CollectiveFailed     an agreed failure: every rank that survives has the same one
+    ├── HubLost          not agreed: this rank cannot know what the others decided; it is out of the job
+    ├── RankExcluded     the others have formed a group without this rank
+    └── RecoveryRefused  too few ranks came to form a group
+"""
+
+import functools
+
+from allready.errors import AllreadyError
+from allready.model import RuntimeFailure, Verdict
+from allready.runtime.judgement import verdict_on
+
+
+class CollectiveFailed(AllreadyError):  # noqa: N818 - an outcome
+    """A call failed, on all ranks alike; the group is gone until `recover`, tensors of the call are undefined.
+
+    Attributes:
+        failure: who was where; None where it is not agreed.
+        operation, number: the call in which this rank learned of it; calls of a group are counted from 1.
+        is_agreed: whether every surviving rank has the same outcome.
+    """
+
+    is_agreed = True
+
+    def __init__(self, failure: RuntimeFailure | None, *, operation: str = "", number: int = 0, text: str = "") -> None:
+        super().__init__(text)
+        self.failure = failure
+        self.operation, self.number = operation, number
+        self._text = text
+
+    @functools.cached_property
+    def verdict(self) -> Verdict | None:
+        """Who is at fault and why, by the judge of all commands; None where nothing is agreed."""
+        return None if self.failure is None else verdict_on(self.failure)
+
+    @property
+    def first_void(self) -> int | None:
+        """The first call that counts on no rank; this rank may have been told that it succeeded."""
+        return None if self.failure is None else self.failure.first_void
+
+    def __str__(self) -> str:
+        verdict = self.verdict
+        if verdict is not None:
+            return f"{verdict.code}: {verdict.sentence}"
+        if self.failure is None:
+            return self._text
+        return f"a collective failed ({self.failure.cause}), reported by rank {self.failure.reporter}"
+
+
+class HubLost(CollectiveFailed):
+    """The hub is gone or silent: what the others decided is not known here, and this rank is out of the job."""
+
+    is_agreed = False
+
+
+class RankExcluded(CollectiveFailed):
+    """The other ranks have formed a group without this one, which came too late."""
+
+
+class RecoveryRefused(CollectiveFailed):
+    """Too few ranks came in time to form a group; `missing` did not."""
+
+    def __init__(self, missing: tuple[int, ...], *, text: str) -> None:
+        super().__init__(None, operation="recover", text=text)
+        self.missing = missing

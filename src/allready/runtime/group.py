@@ -1,0 +1,218 @@
+"""Makes torch's default group what was agreed: formed, gone, formed again.
+
+Gone means that this rank's sockets of the group are shut down: every operation in it, also one in which a thread
+blocks, raises within milliseconds on both ends, with every release of torch.  Gloo's own `abort` releases nobody, and
+`_reconfigure` only those whose peers' connections it happens to close.
+"""
+
+import contextlib
+import ctypes
+import inspect
+import os
+import socket
+import stat
+import threading
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+FORM = timedelta(seconds=10)
+"""Longest time that each step of forming a group takes once its members are known."""
+
+
+def can_reconfigure() -> bool:
+    """Whether this torch forms a group again in place, so that whoever holds the group object can go on with it."""
+    import torch.distributed as dist
+
+    has_flag = "enable_reconfigure" in inspect.signature(dist.init_process_group).parameters
+    return has_flag and hasattr(dist, "_reconfigure") and hasattr(dist, "_get_reconfigure_handle")
+
+
+def set_timeout(timeout: timedelta) -> None:
+    """Of the default group's plain collectives: by torch's public means where it has them (2.14)."""
+    import torch.distributed as dist
+
+    if hasattr(dist, "set_timeout"):
+        dist.set_timeout(timeout)
+    else:
+        dist.distributed_c10d._set_pg_timeout(timeout)  # noqa: SLF001 - before 2.14 there is no other way
+
+
+class Group:
+    """The default group of this process.
+
+    Args:
+        store: at which all ranks met.
+        rank: this process's number at the start of the job.
+        store_rank: the rank whose process holds the store; None where no rank's death takes it away.
+        timeout: of the group's plain collectives.
+    """
+
+    def __init__(self, backend: str, store: Any, *, rank: int, store_rank: int | None, timeout: timedelta) -> None:
+        self.timeout = timeout
+        self.is_same = False
+        """Whether the last forming kept the group object."""
+        self._backend = backend
+        self._rank = rank
+        self._store, self._store_rank = store, store_rank
+        self._can_reconfigure = can_reconfigure()
+        self._is_on_this_store = False
+        self._own_ports: set[int] = set()
+        self._sockets: dict[int, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+        self._is_cut = False
+        self._unfinished: list[Any] = []
+
+    def note_unfinished(self, work: Any) -> None:
+        """An operation that had not ended when its call failed: Gloo does not always notice that a connection ended."""
+        self._unfinished = [w for w in [*self._unfinished, work] if not w.is_completed()]
+
+    def has_unfinished(self) -> bool:
+        """Whether a thread of torch's is still inside an operation; it stays there until the operation's time-out."""
+        return any(not w.is_completed() for w in self._unfinished)
+
+    def needs_store(self, members: Iterable[int]) -> bool:
+        """Whether the store's process is not among these ranks: it may be dead or stand still."""
+        return self._store_rank is not None and self._store_rank not in members
+
+    def open_store(self) -> str:
+        """A new store in this process; where it is, for `use_store` on all ranks."""
+        import torch.distributed as dist
+
+        host = _own_address(self._store)
+        self._opened = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=FORM)
+        return f"{host} {self._opened.port} {self._rank}"
+
+    def use_store(self, text: str) -> None:
+        """Go on with the store that one rank has opened."""
+        import torch.distributed as dist
+
+        host, port, rank = text.split()
+        self._store_rank = int(rank)
+        self._store = (
+            self._opened
+            if self._store_rank == self._rank
+            else dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=FORM)
+        )
+        self._is_on_this_store = False
+
+    def form(self, epoch: int, members: tuple[int, ...], *, anew: bool) -> None:
+        """Form the group of these ranks; returns when all are connected, raises what torch raises.
+
+        `anew`: the same on all of them; without it the group object is kept where torch can.
+        """
+        import torch.distributed as dist
+
+        before = _sockets()
+        with self._lock:
+            self._is_cut = False
+        place, size = members.index(self._rank), len(members)
+        store = dist.PrefixStore(f"allready/{epoch}", self._store)
+        self.is_same = not anew and self._can_reconfigure and self._is_on_this_store and dist.is_initialized()
+        if not self.is_same:
+            self.leave()
+            more = {"enable_reconfigure": True} if self._can_reconfigure else {}
+            dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=FORM, **more)
+            self._is_on_this_store = True
+        if self._can_reconfigure:
+            self._reconfigure(store, epoch, place, size)
+        set_timeout(self.timeout)
+        self._remember(store, place, size, before)
+
+    def _reconfigure(self, store: Any, epoch: int, place: int, size: int) -> None:
+        import torch.distributed as dist
+
+        handles = _exchange(store, "handle", dist._get_reconfigure_handle(), place, size)  # noqa: SLF001 - no public one
+        work = dist._reconfigure(uuid=epoch, handles=handles, timeout=FORM)  # noqa: SLF001
+        if work is not None:
+            work.wait()
+
+    def _remember(self, store: Any, place: int, size: int, before: dict[int, tuple[int, int]]) -> None:
+        """Which sockets are the group's: new ones between a port that Gloo listens on here and one of another rank."""
+        new = {fd: identity for fd, identity in _sockets().items() if before.get(fd) != identity}
+        ends = {fd: _ends(fd) for fd in new}
+        self._own_ports |= {local for local, other in ends.values() if local and not other}
+        told = _exchange(store, "ports", ",".join(map(str, sorted(self._own_ports))), place, size)
+        others = {int(port) for text in told for port in text.split(",") if port}
+        with self._lock:
+            self._sockets = {
+                fd: identity
+                for fd, identity in new.items()
+                if ends[fd][1] and (ends[fd][0] in self._own_ports or ends[fd][1] in others)
+            }
+            is_cut = self._is_cut
+        if is_cut:  # the epoch ended meanwhile
+            self.cut()
+
+    def cut(self) -> None:
+        """End every operation of the group, here and at the other ends; from any thread, any number of times."""
+        with self._lock:
+            self._is_cut = True
+            for fd, identity in self._sockets.items():
+                _shut(fd, identity)
+            self._sockets = {}
+
+    def leave(self) -> None:
+        """Give the group back to torch."""
+        import torch.distributed as dist
+
+        if not dist.is_initialized():
+            return
+        if self.has_unfinished():
+            # The group's destructor would wait for that thread; with one reference too many it never runs.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
+        self._unfinished = []
+        dist.destroy_process_group()
+
+
+def _exchange(store: Any, name: str, own: str, place: int, size: int) -> list[str]:
+    """What every member says under this name."""
+    store.set(f"{name}/{place}", own or "-")
+    store.wait([f"{name}/{n}" for n in range(size)], FORM)
+    said = [store.get(f"{name}/{n}").decode() for n in range(size)]
+    return ["" if text == "-" else text for text in said]
+
+
+def _sockets() -> dict[int, tuple[int, int]]:
+    """This process's sockets, by descriptor, each with what tells it from a later one of the same number."""
+    found = {}
+    for place in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            status = os.fstat(int(place.name))
+            if stat.S_ISSOCK(status.st_mode):
+                found[int(place.name)] = (status.st_dev, status.st_ino)
+    return found
+
+
+def _ends(fd: int) -> tuple[int, int]:
+    """The ports of a TCP socket, here and there; 0 where there is none."""
+    local = other = 0
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:
+        if copy.family in {socket.AF_INET, socket.AF_INET6} and copy.type == socket.SOCK_STREAM:
+            local = copy.getsockname()[1]
+            with contextlib.suppress(OSError):
+                other = copy.getpeername()[1]
+    return local, other
+
+
+def _shut(fd: int, identity: tuple[int, int]) -> None:
+    """Shut a connection down; its owner finds it ended and closes it."""
+    with contextlib.suppress(OSError):
+        copy = socket.socket(fileno=os.dup(fd))
+        with copy:
+            status = os.fstat(copy.fileno())
+            if (status.st_dev, status.st_ino) == identity:
+                copy.shutdown(socket.SHUT_RDWR)
+
+
+def _own_address(store: Any) -> str:
+    """The address of this machine by which it reaches the job's store, so one that the other ranks reach too."""
+    host = getattr(store, "host", None)
+    if isinstance(host, str):
+        with contextlib.suppress(OSError):
+            family, _, _, _, where = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect(where)
+                return str(probe.getsockname()[0])
+    return "127.0.0.1"

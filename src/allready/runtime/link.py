@@ -1,0 +1,174 @@
+"""A rank's connection to the hub: a thread that reads, answers and gives signs of life while the rank is busy."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+
+from allready.errors import ExchangeError
+from allready.messaging.channel import convert
+from allready.messaging.wire import encode, read_frame
+from allready.runtime import messages as m
+from allready.runtime.hub import MAX_FRAME_BYTES
+
+log = logging.getLogger(__name__)
+
+CONNECT_S = 3.0
+CLOSE_S = 2.0
+
+
+class Link:
+    """One connection, from `start` to `close`; it is never made again.
+
+    Args:
+        addresses: where the hub may be, (host, port).
+        take: gets every message, in the thread; what it returns is sent.
+        lost: called once in the thread when the connection ends, unless it was closed here.
+    """
+
+    def __init__(
+        self,
+        addresses: list[tuple[str, int]],
+        hello: m.Hello,
+        *,
+        take: Callable[[m.ToRank], m.FromRank | None],
+        lost: Callable[[str], None],
+        beat_s: float,
+    ) -> None:
+        self._addresses, self._hello = addresses, hello
+        self._take, self._lost = take, lost
+        self._beat_s = beat_s
+        self._loop = asyncio.new_event_loop()
+        self._writer: asyncio.StreamWriter | None = None
+        self._answered = threading.Event()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="allready-runtime", daemon=True)
+
+    def start(self, timeout_s: float) -> None:
+        """Connect.
+
+        Raises:
+            ExchangeError: the hub did not answer in time.
+        """
+        self._thread.start()
+        if not self._answered.wait(timeout_s) or self._writer is None:
+            self.close()
+            raise ExchangeError(f"no answer of the hub of the runtime library at {self._addresses}")
+
+    def send(self, message: m.FromRank) -> None:
+        """From any thread; what comes after the end is dropped."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._write, message)
+
+    def close(self, message: m.FromRank | None = None) -> None:
+        """Send a last message and end; the thread has ended when this returns, or soon will."""
+        if message is not None:
+            self.send(message)
+        self._is_closing = True
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._end)
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(CLOSE_S)
+
+    def _write(self, message: m.FromRank) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(encode(type(message).__name__, message))
+
+    def _end(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+
+    def _run(self) -> None:
+        why = "closed"
+        try:
+            self._loop.run_until_complete(self._live())
+        except (ExchangeError, OSError, TimeoutError) as error:
+            why = str(error) or type(error).__name__
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:
+            log.exception("the thread of the runtime library ended")
+            why = repr(error)
+        finally:
+            with contextlib.suppress(RuntimeError):
+                self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+            self._answered.set()
+            if not self._is_closing:
+                self._lost(why)
+
+    async def _live(self) -> None:
+        reader, writer = await self._connect()
+        self._writer = writer
+        _close_in_children(writer.get_extra_info("socket").fileno())
+        self._answered.set()
+        beats = asyncio.ensure_future(self._beat())
+        try:
+            while True:
+                kind, body = await read_frame(reader, limit_bytes=MAX_FRAME_BYTES)
+                if kind not in m.TO_RANK:
+                    raise ExchangeError(f"no such message: {kind}")
+                answer = self._take(convert(body, m.TO_RANK[kind]))
+                if answer is not None:
+                    self._write(answer)
+        finally:
+            beats.cancel()
+            _descriptors.clear()
+            writer.close()
+            with contextlib.suppress(OSError, TimeoutError, asyncio.CancelledError):
+                async with asyncio.timeout(CLOSE_S / 2):
+                    await writer.wait_closed()
+
+    async def _beat(self) -> None:
+        while True:
+            self._write(m.Beat())
+            await asyncio.sleep(self._beat_s)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        begin_s = time.monotonic()
+        last: Exception = ExchangeError("no address")
+        while time.monotonic() - begin_s < CONNECT_S * 2:
+            for host, port in self._addresses:
+                try:
+                    async with asyncio.timeout(CONNECT_S):
+                        return await self._greet(host, port)
+                except (ExchangeError, OSError, TimeoutError) as error:
+                    last = error
+            await asyncio.sleep(0.1)
+        raise ExchangeError(f"no way to the hub of the runtime library: {last}")
+
+    async def _greet(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(host, port)
+        try:
+            writer.write(encode("Hello", self._hello))
+            kind, _ = await read_frame(reader, limit_bytes=MAX_FRAME_BYTES)
+        except BaseException:
+            writer.close()
+            raise
+        if kind != "Hello":
+            writer.close()
+            raise ExchangeError(f"not the hub: {kind}")
+        return reader, writer
+
+
+_descriptors: list[int] = []
+_registered: list[bool] = []
+
+
+def _close_in_children(descriptor: int) -> None:
+    """A forked child (a worker of a DataLoader) that outlives its rank must not keep the rank's connection open."""
+    if not _registered:
+        os.register_at_fork(after_in_child=_close_in_child)
+        _registered.append(True)
+    _descriptors[:] = [descriptor]
+
+
+def _close_in_child() -> None:
+    for descriptor in _descriptors:
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                os.close(descriptor)

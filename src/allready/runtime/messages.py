@@ -1,0 +1,110 @@
+"""What ranks and the hub tell each other; the kind of a frame is the name of its class."""
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from allready.model import CallPosition, FailureCause, RuntimeFailure
+
+
+class Hello(Struct, frozen=True, kw_only=True):
+    """First frame of a rank's connection."""
+
+    rank: int
+    secret: str
+
+
+class Beat(Struct, frozen=True, kw_only=True):
+    """A sign of life."""
+
+
+class Ready(Struct, frozen=True, kw_only=True):
+    """This rank's main thread waits for the group that follows `epoch`; `anew`: its present one is unusable."""
+
+    epoch: int
+    timeout_s: float
+    min_ranks: int
+    step: int = 0
+    anew: bool = False
+
+
+class Vote(Struct, frozen=True, kw_only=True):
+    """This rank has arrived at the agreed point `number` of the epoch, counted from 1; 0: the group is formed."""
+
+    epoch: int
+    number: int
+
+
+class Fail(Struct, frozen=True, kw_only=True):
+    """The epoch is to fail.  `number`: of the vote that this rank waits in, which may have passed meanwhile."""
+
+    epoch: int
+    cause: FailureCause
+    error: str = ""
+    number: int | None = None
+
+
+class Position(Struct, frozen=True, kw_only=True):
+    """The answer to `Freeze`: how far this rank came.  It completes no call of this epoch after it."""
+
+    epoch: int
+    call: CallPosition
+
+
+class Tell(Struct, frozen=True, kw_only=True):
+    """Passed on to all members: where the new store is."""
+
+    epoch: int
+    text: str
+
+
+class Leave(Struct, frozen=True, kw_only=True):
+    """This rank ends as planned."""
+
+
+class Freeze(Struct, frozen=True, kw_only=True):
+    """Complete nothing more in this epoch, and say how far you are."""
+
+    epoch: int
+
+
+class Passed(Struct, frozen=True, kw_only=True):
+    """All members voted."""
+
+    epoch: int
+    number: int
+
+
+class Failed(Struct, frozen=True, kw_only=True):
+    """The agreed end of an epoch."""
+
+    failure: RuntimeFailure
+
+
+class Formed(Struct, frozen=True, kw_only=True):
+    """The members of a new epoch, in the order of their new ranks, and the step that each is at."""
+
+    epoch: int
+    members: tuple[int, ...]
+    steps: tuple[int, ...]
+    anew: bool = False
+
+
+class Refused(Struct, frozen=True, kw_only=True):
+    """No group: fewer ranks came in time than one of them wants.  They may ask again."""
+
+    epoch: int
+    missing: tuple[int, ...]
+    min_ranks: int
+
+
+class Excluded(Struct, frozen=True, kw_only=True):
+    """The others went on without this rank."""
+
+    epoch: int
+
+
+FromRank: TypeAlias = Beat | Ready | Vote | Fail | Position | Tell | Leave
+ToRank: TypeAlias = Freeze | Passed | Failed | Formed | Refused | Excluded | Tell
+FROM_RANK: dict[str, type[FromRank]] = {t.__name__: t for t in (Beat, Ready, Vote, Fail, Position, Tell, Leave)}
+TO_RANK: dict[str, type[ToRank]] = {t.__name__: t for t in (Freeze, Passed, Failed, Formed, Refused, Excluded, Tell)}

@@ -1,0 +1,282 @@
+"""Joining the job, going on after a failure, and leaving."""
+
+import contextlib
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from allready.errors import UsageError
+from allready.model import FailureCause
+from allready.runtime import messages as m
+from allready.runtime.agreement import FREEZE_S
+from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
+from allready.runtime.group import FORM, Group, set_timeout
+from allready.runtime.hub import Plan, start
+from allready.runtime.session import MARGIN_S, Session, begin, current, end
+
+PHASES = {
+    "training": timedelta(minutes=10), "evaluation": timedelta(minutes=30), "small": timedelta(minutes=5)
+}  # fmt: skip
+START = timedelta(minutes=10)
+RECOVER = timedelta(seconds=60)
+_KEY = "allready/hub"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """The group that goes on, the same on every rank but for `rank`.
+
+    `members`: the numbers that the ranks had at the start of the job, in the order of their new ranks.  `steps`: what
+    each of them gave `recover`, in the same order.  `source`: the new rank that is furthest, whose state the others may
+    take.  `is_same_group`: the group object was kept, so DDP goes on with the same object; otherwise it is to be made
+    anew.  `failure`: why.
+    """
+
+    rank: int
+    world_size: int
+    members: tuple[int, ...]
+    steps: tuple[int, ...]
+    source: int
+    is_same_group: bool
+    failure: CollectiveFailed | None
+
+
+def init_process_group(
+    backend: str = "gloo",
+    *,
+    init_method: str | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Any = None,
+    timeout: timedelta | None = None,
+    start_timeout: timedelta = START,
+    answer_within: timedelta = timedelta(seconds=1),
+) -> None:
+    """Form torch's default group, so that it can fail on all ranks alike and form again.  Collective.
+
+    Args:
+        backend: "gloo"; others are refused in this release.
+        init_method, world_size, rank, store: as in torch; by default from the environment.
+        timeout: of calls, safe and plain ones; by default that of the phase "training".
+        start_timeout: within it all ranks must come.
+        answer_within: a rank from which no sign of life came for so long when a call fails is counted as silent, and
+            the others go on without it.
+
+    Raises:
+        RecoveryRefused: not all ranks came in time.
+        HubLost: there is no way to the process that rank 0 has started for the agreement.
+    """
+    import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
+
+    if backend != "gloo":
+        raise UsageError("the runtime library takes the backend gloo in this release, not {backend}", backend=backend)
+    if dist.is_initialized():
+        raise UsageError("the default process group exists; call allready.init_process_group in its place")
+    until_s = time.monotonic() + start_timeout.total_seconds()
+    store_rank = None
+    if store is None:
+        method = init_method or "env://"
+        store, rank, world_size = next(rendezvous(method, rank, world_size, timeout=start_timeout))
+        is_tcp = method.startswith(("env://", "tcp://"))
+        store_rank = 0 if is_tcp and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" else None
+    if rank < 0 or world_size < 1:
+        raise UsageError("with store=, rank and world_size must be given")
+    limit = PHASES["training"] if timeout is None else timeout
+    group = Group(backend, store, rank=rank, store_rank=store_rank, timeout=limit)
+    session = Session(rank, group, answer_s=answer_within.total_seconds(), timeout_s=limit.total_seconds())
+    begin(session)
+    try:
+        addresses, secret = _meet(store, rank, world_size, answer_within, until_s - time.monotonic())
+        session.connect(addresses, secret, timeout_s=max(1.0, until_s - time.monotonic()))
+        store.set_timeout(FORM)
+        _join(session, min_ranks=world_size, step=0, until_s=until_s)
+    except BaseException:
+        session.close()
+        end()
+        raise
+
+
+def recover(
+    error: BaseException | None = None, *, step: int = 0, min_ranks: int = 1, timeout: timedelta = RECOVER
+) -> Recovery:
+    """After a failure: form the group again, of all ranks that come in time.  Collective among the survivors.
+
+    Waits for every rank that is alive, until the timeout; ranks that are dead or silent are not waited for.
+
+    Args:
+        error: what this rank caught.  If no failure is agreed yet (an exception of the script's own), it becomes one,
+            and every other rank gets it at once.
+        step: how far this rank's state is.
+        min_ranks: fewer are no job any more.
+        timeout: for all ranks to come here.
+
+    Raises:
+        RecoveryRefused: fewer than `min_ranks` came; `recover` may be called again.
+        RankExcluded: the others went on without this rank.
+        HubLost: this rank cannot know what the others do.
+    """
+    session = current()
+    until_s = time.monotonic() + timeout.total_seconds()
+    failure = _agree(session, _cause_of(error), error)
+    while True:
+        try:
+            return _join(session, min_ranks=min_ranks, step=step, until_s=until_s, failure=failure)
+        except (HubLost, RankExcluded, RecoveryRefused):
+            raise
+        except CollectiveFailed as again:
+            if time.monotonic() >= until_s:
+                raise
+            failure = again
+
+
+def destroy_process_group() -> None:
+    """Leave the job in good order: the others are not disturbed unless they still wait for this rank."""
+    session = current()
+    session.close()
+    end()
+    session.group.leave()
+
+
+@contextlib.contextmanager
+def phase(name: str, timeout: timedelta | None = None) -> Iterator[None]:
+    """Calls inside have the timeout of this phase, safe ones and the plain ones of the default group.
+
+    Args:
+        name: "training" (10 min), "evaluation" (30 min), "small" (5 min), or any other with a timeout.
+        timeout: instead of the phase's own.
+    """
+    session = current()
+    if timeout is None and name not in PHASES:
+        raise UsageError("no phase {name}; give a timeout, or one of {names}", name=name, names=", ".join(PHASES))
+    before_s = session.timeout_s
+    _apply(session, PHASES[name] if timeout is None else timeout)
+    try:
+        yield
+    finally:
+        _apply(session, timedelta(seconds=before_s))
+
+
+def _cause_of(error: BaseException | None) -> FailureCause:
+    """Whether an error is the script's own, or what a collective of torch's raised because of another rank."""
+    trace = None if error is None else error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
+    is_torchs = isinstance(error, RuntimeError) and place.startswith(("torch.distributed", "torch.autograd"))
+    return FailureCause.BACKEND if is_torchs else FailureCause.RAISED
+
+
+def _apply(session: Session, timeout: timedelta) -> None:
+    session.timeout_s = timeout.total_seconds()
+    session.group.timeout = timeout
+    if session.member.is_open:
+        set_timeout(timeout)
+
+
+def _agree(session: Session, cause: FailureCause, error: BaseException | None) -> CollectiveFailed:
+    """The failure of this epoch; this rank asks for it where there is none yet."""
+    if session.member.is_open:
+        text = "" if error is None else f"{type(error).__name__}: {error}"
+        try:
+            session.fail(cause, error=text, operation="recover")
+        except CollectiveFailed as failure:
+            found = failure
+    else:
+        found = session.await_failure("recover")
+    if not isinstance(found, HubLost | RankExcluded):
+        return found
+    raise found from error
+
+
+def _join(
+    session: Session, *, min_ranks: int, step: int, until_s: float, failure: CollectiveFailed | None = None
+) -> Recovery:
+    """Gather for the next epoch and form its group, until the hub knows that all members have it."""
+    member = session.member
+    with session.lock:
+        epoch = member.ask()
+    limit_s = max(0.0, until_s - time.monotonic())
+    session.send(
+        m.Ready(epoch=epoch, timeout_s=limit_s, min_ranks=min_ranks, step=step, anew=session.group.has_unfinished())
+    )
+    session.wait(lambda: member.epoch > epoch or member.refused is not None, limit_s + FREEZE_S + MARGIN_S)
+    with session.lock:
+        formed, refused = member.formed, member.refused
+    if refused is not None:
+        ranks = ", ".join(map(str, refused.missing))
+        text = f"fewer than {refused.min_ranks} ranks came within {limit_s:.1f} s; missing: rank {ranks}"
+        raise RecoveryRefused(refused.missing, text=text)
+    if member.excluded is not None:
+        raise RankExcluded(None, operation="recover", text="the other ranks went on without this one")
+    if formed is None or formed.epoch <= epoch:
+        raise session.lose("recover")
+    try:
+        _form(session, formed)
+    except CollectiveFailed:
+        raise
+    except Exception as error:  # torch's, of many classes
+        raise _agree(session, FailureCause.FORMING, error) from error
+    _confirm_formed(session)
+    return Recovery(
+        rank=formed.members.index(session.rank),
+        world_size=len(formed.members),
+        members=formed.members,
+        steps=formed.steps,
+        source=formed.steps.index(max(formed.steps)),
+        is_same_group=session.group.is_same,
+        failure=failure,
+    )
+
+
+def _form(session: Session, formed: m.Formed) -> None:
+    if session.group.needs_store(formed.members):
+        if formed.members[0] == session.rank:
+            session.send(m.Tell(epoch=formed.epoch, text=session.group.open_store()))
+        session.wait(
+            lambda: session.member.told is not None or session.member.failure is not None, FORM.total_seconds()
+        )
+        told = session.member.told
+        if told is None:
+            raise TimeoutError("no rank has opened a new store")
+        session.group.use_store(told)
+    session.group.form(formed.epoch, formed.members, anew=formed.anew)
+
+
+def _confirm_formed(session: Session) -> None:
+    with session.lock:
+        vote = session.member.vote() if session.member.is_open else None
+    if vote is None:
+        raise session.await_failure("recover")
+    session.send(vote)
+    session.wait(lambda: session.member.passed >= 0 or session.member.failure is not None, FORM.total_seconds())
+    if session.member.passed < 0:
+        session.fail(FailureCause.FORMING, operation="recover", vote=0)
+
+
+def _meet(
+    store: Any, rank: int, world_size: int, answer_within: timedelta, limit_s: float
+) -> tuple[list[tuple[str, int]], str]:
+    """Where the hub is, and the secret that only ranks of this job know; rank 0 starts it."""
+    if rank == 0:
+        secret = secrets.token_hex(16)
+        port = start(Plan(num_ranks=world_size, secret=secret, answer_s=answer_within.total_seconds()))
+        hosts = list(dict.fromkeys(filter(None, [_host_of(store), socket.gethostname(), "127.0.0.1"])))
+        store.set(_KEY, msgspec.json.encode([[[host, port] for host in hosts], secret]).decode())
+    else:
+        store.wait([_KEY], timedelta(seconds=max(1.0, limit_s)))
+    addresses, secret = msgspec.json.decode(store.get(_KEY), type=tuple[list[tuple[str, int]], str])
+    return addresses, secret
+
+
+def _host_of(store: Any) -> str:
+    """The address at which others reach this machine: rank 0 is where the job's store is, or beside its agent."""
+    host = getattr(store, "host", None)
+    return host if isinstance(host, str) else os.environ.get("MASTER_ADDR", "")

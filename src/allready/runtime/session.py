@@ -1,0 +1,183 @@
+"""One rank's part in the job: its member state, its link to the hub, its group; what all calls go through."""
+
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+from allready.errors import UsageError
+from allready.model import FailureCause
+from allready.runtime import messages as m
+from allready.runtime.agreement import FREEZE_S
+from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded
+from allready.runtime.group import Group
+from allready.runtime.link import Link
+from allready.runtime.member import Member
+
+MARGIN_S = 2.0
+"""For the hub's answer on its way, beside the time that the protocol itself takes."""
+
+
+class Session:
+    """State that the main thread and the link's thread share; `changed` guards it."""
+
+    def __init__(self, rank: int, group: Group, *, answer_s: float, timeout_s: float) -> None:
+        self.rank = rank
+        self.group = group
+        self.member = Member()
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.timeout_s = timeout_s
+        self._link: Link | None = None
+        self._why_lost = ""
+        self._answer_s = answer_s
+        self._pid = os.getpid()
+
+    def connect(self, addresses: list[tuple[str, int]], secret: str, *, timeout_s: float) -> None:
+        """Meet the hub.
+
+        Raises:
+            ExchangeError: there is no way to it.
+        """
+        hello = m.Hello(rank=self.rank, secret=secret)
+        self._link = Link(addresses, hello, take=self._take, lost=self._lose, beat_s=self._answer_s / 4)
+        self._link.start(timeout_s)
+        atexit.register(self._at_exit)
+
+    def send(self, message: m.FromRank) -> None:
+        """To the hub."""
+        assert self._link is not None
+        self._link.send(message)
+
+    def close(self) -> None:
+        """Leave the job in good order."""
+        atexit.unregister(self._at_exit)
+        self._end(m.Leave())
+
+    # in the link's thread
+
+    def _take(self, message: m.ToRank) -> m.FromRank | None:
+        with self.changed:
+            was_open = self.member.is_open
+            answer = self.member.take(message, time.monotonic())
+            is_over = was_open and not self.member.is_open
+            self.changed.notify_all()
+        if is_over:
+            if answer is not None:
+                self.send(answer)
+            self.group.cut()
+            return None
+        return answer
+
+    def _lose(self, why: str) -> None:
+        with self.changed:
+            self.member.is_open = False
+            self._why_lost = why
+            self.changed.notify_all()
+        self.group.cut()
+
+    # in the main thread
+
+    def fail(self, cause: FailureCause, *, error: str = "", operation: str = "", vote: int | None = None) -> bool:
+        """Ask for the failure of this epoch and wait for the decision; True: the vote had passed before.
+
+        Raises:
+            CollectiveFailed: the epoch has failed, or this rank cannot know.
+        """
+        epoch = self.member.epoch
+        self.send(m.Fail(epoch=epoch, cause=cause, error=error[:500], number=vote))
+        self.wait(
+            lambda: self.member.failure is not None or (vote is not None and self.member.passed >= vote),
+            self._answer_s + FREEZE_S + MARGIN_S,
+        )
+        with self.lock:
+            if vote is not None and self.member.passed >= vote:
+                return True
+        raise self.failure(operation)
+
+    def await_failure(self, operation: str) -> CollectiveFailed:
+        """What to raise in a rank whose epoch is over; waits for the decision."""
+        self.wait(lambda: self.member.failure is not None, self._answer_s + FREEZE_S + MARGIN_S)
+        return self.failure(operation)
+
+    def refuse(self, operation: str) -> NoReturn:
+        """Raise it."""
+        raise self.await_failure(operation)
+
+    def failure(self, operation: str) -> CollectiveFailed:
+        """The agreed failure, or why there is none; without a decision this rank leaves the job."""
+        with self.lock:
+            found, excluded, number = self.member.failure, self.member.excluded, self.member.entered
+        if found is not None:
+            return CollectiveFailed(found, operation=operation, number=number)
+        if excluded is not None:
+            return RankExcluded(None, operation=operation, text="the other ranks went on without this one")
+        return self.lose(operation)
+
+    def lose(self, operation: str) -> HubLost:
+        """Out of the job: the hub has not answered in time."""
+        with self.lock:
+            why, number = self._why_lost, self.member.entered
+        self._end(None)
+        self.group.cut()
+        text = f"no decision of the hub ({why or 'no answer in time'}): what the other ranks decided is not known here"
+        return HubLost(None, operation=operation, number=number, text=text)
+
+    def wait(self, condition: Callable[[], bool], limit_s: float) -> bool:
+        """Until `condition` holds, the link is lost, this rank is excluded, or the time is over."""
+        with self.changed:
+            self.changed.wait_for(
+                lambda: condition() or bool(self._why_lost) or self.member.excluded is not None, limit_s
+            )
+            return condition()
+
+    def _end(self, message: m.FromRank | None) -> None:
+        with self.changed:
+            self.member.is_open = False
+            self._why_lost = self._why_lost or "this rank has left"
+            self.changed.notify_all()
+        if self._link is not None:
+            self._link.close(message)
+
+    def _at_exit(self) -> None:
+        """An exception that ends the process is told to the others at once; a normal end is a goodbye."""
+        if os.getpid() != self._pid:
+            return
+        error = getattr(sys, "last_value", None)
+        if error is not None and not isinstance(error, SystemExit):
+            self._end(m.Fail(epoch=self.member.epoch, cause=FailureCause.RAISED, error=_name(error)))
+        else:
+            self._end(m.Leave())
+
+
+def _name(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+_current: list[Session] = []
+
+
+def current() -> Session:
+    """The session of this process.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not _current:
+        raise UsageError("call allready.init_process_group first: it starts what agrees on failures")
+    return _current[0]
+
+
+def begin(session: Session) -> None:
+    """Make it this process's."""
+    if _current:
+        raise UsageError("allready.init_process_group was called before; call allready.destroy_process_group first")
+    _current.append(session)
+
+
+def end() -> None:
+    """Forget it."""
+    _current.clear()

@@ -1,0 +1,92 @@
+"""Ranks as real processes of one job over Gloo, each with a fault of its own."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+from typing import Any, Self
+
+from tests.clock import Deadline
+
+START_S = 120.0
+"""Importing torch takes many seconds on a machine that is busy."""
+
+
+class Job:
+    """Start the ranks, and read what they write, a JSON object per line."""
+
+    def __init__(self, folder: Path, num_ranks: int, *, script: str = "rank.py", **plan: Any) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self._files = [(folder / f"rank{r}").with_suffix(".jsonl") for r in range(num_ranks)]
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._mark = f"RUNTIME_TEST={uuid.uuid4().hex}"
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "OMP_NUM_THREADS": "1",
+            "RUNTIME_TEST": self._mark.partition("=")[2],
+        }
+        for rank, path in enumerate(self._files):
+            given = json.dumps({"rank": rank, "size": num_ranks, "port": port, **plan})
+            command = [sys.executable, str(Path(__file__).with_name(script)), given]
+            with path.open("w") as out, path.with_suffix(".err").open("w") as err:
+                self.processes.append(
+                    subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True, env=environment)
+                )
+
+    def events(self, rank: int) -> list[dict[str, Any]]:
+        """What it has written so far."""
+        lines = self._files[rank].read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def has(self, rank: int, kind: str) -> bool:
+        """Whether it has written such an event."""
+        return any(e["event"] == kind for e in self.events(rank))
+
+    def last(self, rank: int, kind: str) -> dict[str, Any]:
+        """Its last event of this kind."""
+        found = [e for e in self.events(rank) if e["event"] == kind]
+        assert found, f"rank {rank}: no {kind}: {self.events(rank)} {self.errors(rank)}"
+        return found[-1]
+
+    def errors(self, rank: int) -> str:
+        return self._files[rank].with_suffix(".err").read_text()[-2000:]
+
+    def wait(self, ranks: list[int], limit_s: float = START_S) -> None:
+        """Until these have ended."""
+        deadline = Deadline(limit_s)
+        for rank in ranks:
+            while self.processes[rank].poll() is None:
+                assert not deadline.passed(), f"rank {rank} did not end: {self.events(rank)} {self.errors(rank)}"
+                try:
+                    self.processes[rank].wait(0.1)
+                except subprocess.TimeoutExpired:
+                    continue
+
+    def hub(self) -> int | None:
+        """The process of the agreement, if it is there."""
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                is_hub = b"allready.runtime.hub" in (place / "cmdline").read_bytes()
+                if is_hub and self._mark.encode() in (place / "environ").read_bytes():
+                    return int(place.name)
+            except OSError:
+                continue
+        return None
+
+    def wake(self, rank: int) -> None:
+        os.kill(self.processes[rank].pid, signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait(20)

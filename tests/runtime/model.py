@@ -1,0 +1,220 @@
+"""A job of pure state machines: ranks, the hub, and the messages between them, in any order that a network allows.
+
+Each connection keeps its order; between connections everything may be late.  A rank makes one data call and then
+votes; it may run into its deadline, raise, be stopped and woken, or die, at any moment.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from allready.model import FailureCause
+from allready.runtime import messages as m
+from allready.runtime.agreement import Agreement, Out, Phase
+from allready.runtime.member import Member
+
+ANSWER_S = 1.0
+LONG_S = 10.0
+SLOTS = tuple(str(name) for name in vars(Member)["__slots__"])
+
+
+@dataclass
+class Rank:
+    """A rank's program: gather, a data call, a vote, end."""
+
+    member: Member = field(default_factory=Member)
+    at: str = "start"  # start, gather, idle, in_call, called, voting, passed, failed, dead
+    is_stopped: bool = False
+    has_asked: bool = False  # for the failure, and now only waits for the decision
+    history: tuple[str, ...] = ()
+    outcomes: dict[int, object] = field(default_factory=dict)  # by epoch
+
+
+class Job:
+    """All of it; `choices` are the possible next events, `do` makes one happen."""
+
+    def __init__(self, num_ranks: int, *, deaths: int = 1, stops: int = 0, fails: int = 1, min_ranks: int = 1) -> None:
+        self.ranks = [Rank() for _ in range(num_ranks)]
+        self.hub = Agreement(range(num_ranks), answer_s=ANSWER_S)
+        self.up: list[list[m.FromRank | None]] = [[] for _ in self.ranks]
+        self.down: list[list[m.ToRank]] = [[] for _ in self.ranks]
+        self.now_s = 0.0
+        self.left = {"die": deaths, "stop": stops, "fail": fails}
+        self.min_ranks = min_ranks
+        self.epochs = 1
+        self.decided: dict[int, object] = {}
+
+    def key(self) -> bytes:
+        """The same for states that go on alike."""
+        hub = self.hub
+        age = {r: round(self.now_s - s, 1) for r, s in hub._heard_s.items()}
+        ready = {r: (round(self.now_s - s, 1), x) for r, (s, x) in hub._ready.items()}
+        frozen = round(self.now_s - hub._frozen_s, 1) if hub.phase is Phase.FREEZING else 0
+        return msgspec.msgpack.encode(
+            [
+                [
+                    [getattr(r.member, n) for n in SLOTS if n != "entered_s"]
+                    + [r.at, r.is_stopped, r.has_asked, sorted(r.outcomes.items())]
+                    for r in self.ranks
+                ],
+                [
+                    hub.epoch, hub.phase, hub.members, sorted(hub._gone.items()), sorted(hub._silent),
+                    sorted(age.items()),
+                    sorted(ready.items()), sorted(hub._votes.items()), hub._passed, frozen, hub._cause, hub._reporter,
+                    sorted(hub._reported.items()), sorted(hub._positions.items()),
+                ],
+                [[[type(x).__name__, x] for x in c] for c in self.up],
+                [[[type(x).__name__, x] for x in c] for c in self.down],
+                sorted(self.left.items()),
+            ]
+        )  # fmt: skip
+
+    def choices(self) -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = []
+        for number, rank in enumerate(self.ranks):
+            if self.up[number]:
+                found.append(("hub_reads", number))
+            if rank.at == "dead":
+                continue
+            if rank.is_stopped:
+                found.append(("wake", number))
+                continue
+            if self.down[number]:
+                found.append(("rank_reads", number))
+            found += [(action, number) for action in self._own(rank)]
+        if self.hub.wake_s() is not None:
+            found.append(("time", -1))
+        return found
+
+    def _own(self, rank: Rank) -> list[str]:
+        own = []
+        if rank.at in {"start", "idle", "called"} or (rank.at == "in_call" and self._may_complete(rank)):
+            own.append("step")
+        if rank.at == "failed" and rank.member.epoch <= self.epochs and rank.member.failure is not None:
+            own.append("recover")
+        if self.left["fail"] and not rank.has_asked and rank.at in {"idle", "in_call", "called", "voting"}:
+            own.append("fail")
+        if self.left["die"]:
+            own.append("die")
+        if self.left["stop"]:
+            own.append("stop")
+        return own
+
+    def _may_complete(self, rank: Rank) -> bool:
+        """Data of every member has been sent: as in an all_reduce."""
+        assert rank.member.formed is not None
+        others = [self.ranks[r].member for r in rank.member.formed.members]
+        return not rank.has_asked and all(o.epoch == rank.member.epoch and o.entered >= 1 for o in others)
+
+    def do(self, action: str, number: int) -> None:
+        if action == "time":
+            wake_s = self.hub.wake_s()
+            assert wake_s is not None
+            self.now_s = max(self.now_s, wake_s)
+            self._send(self.hub.tick(self.now_s))
+            return
+        rank = self.ranks[number]
+        if action == "hub_reads":
+            message = self.up[number].pop(0)
+            if message is None:
+                self._send(self.hub.lost(number, self.now_s))
+            else:
+                self._send(self.hub.take(number, message, self.now_s))
+        elif action == "rank_reads":
+            answer = rank.member.take(self.down[number].pop(0), self.now_s)
+            if answer is not None:
+                self.up[number].append(answer)
+            self._look(number)
+        elif action in {"die", "stop", "wake"}:
+            self.left[action] = self.left.get(action, 0) - 1
+            rank.is_stopped = action == "stop"
+            if action == "die":
+                rank.at = "dead"
+                self.up[number].append(None)
+        elif action == "fail":
+            self.left["fail"] -= 1
+            self._ask(number, FailureCause.DEADLINE)
+        else:
+            self._step(number)
+
+    def _ask(self, number: int, cause: FailureCause) -> None:
+        rank = self.ranks[number]
+        rank.has_asked = True
+        vote = rank.member.voted if rank.at == "voting" else None
+        self.up[number].append(m.Fail(epoch=rank.member.epoch, cause=cause, number=vote))
+
+    def _step(self, number: int) -> None:
+        rank = self.ranks[number]
+        member = rank.member
+        if rank.at in {"start", "failed"}:
+            least = len(self.ranks) if rank.at == "start" else self.min_ranks
+            rank.at = "gather"
+            self.up[number].append(m.Ready(epoch=member.epoch, timeout_s=LONG_S, min_ranks=least))
+        elif rank.at == "idle":
+            if member.enter("all_reduce", self.now_s):
+                rank.at = "in_call"
+        elif rank.at == "in_call":
+            if member.complete():
+                rank.at = "called"
+        elif rank.at == "called" and member.is_open:
+            rank.at = "voting"
+            self.up[number].append(member.vote())
+
+    def _look(self, number: int) -> None:
+        """What the main thread sees once the control thread has read."""
+        rank, member = self.ranks[number], self.ranks[number].member
+        if rank.at == "gather" and member.is_open:
+            rank.at, rank.has_asked = "idle", False
+        elif member.excluded is not None:
+            rank.at = "excluded"
+        elif rank.at == "gather" and member.refused is not None:
+            rank.at = "refused"
+        elif rank.at == "voting" and member.passed >= member.voted:
+            rank.at = "passed"
+            rank.outcomes[member.epoch] = "passed"
+        elif rank.at not in {"gather", "start", "passed"} and member.failure is not None:
+            rank.at, rank.has_asked = "failed", False
+            rank.outcomes[member.epoch] = msgspec.json.encode(member.failure)
+
+    def _send(self, out: Out) -> None:
+        for number, message in out:
+            if isinstance(message, m.Failed):
+                before = self.decided.setdefault(message.failure.epoch, message.failure)
+                assert before == message.failure, "two decisions for one epoch"
+            self.down[number].append(message)
+
+    def read_up(self) -> None:
+        """The hub reads all that was sent: a message that is late there is one that was sent late."""
+        for number in range(len(self.ranks)):
+            while self.up[number]:
+                self.do("hub_reads", number)
+
+    def check(self) -> None:
+        """What must hold in every state."""
+        for epoch in {e for r in self.ranks for e in r.outcomes}:
+            found = {r.outcomes[epoch] for r in self.ranks if epoch in r.outcomes}
+            assert len(found) == 1, f"epoch {epoch}: {found}"
+            if found != {"passed"}:
+                failure = self.decided[epoch]
+                for r in self.ranks:
+                    is_in = r.member.epoch == epoch and r.at != "dead" and r.member.failure is not None
+                    if is_in and self.ranks.index(r) in failure.survivors:  # type: ignore[attr-defined]
+                        assert r.member.completed >= failure.first_void - 1  # type: ignore[attr-defined]
+                        assert not r.member.is_open
+        open_epochs = {r.member.epoch for r in self.ranks if r.at in {"idle", "in_call", "called", "voting"}}
+        assert all(abs(a - b) <= 1 for a in open_epochs for b in open_epochs)
+
+    def check_end(self) -> None:
+        """Nothing can happen any more: nobody alive waits."""
+        for number, rank in enumerate(self.ranks):
+            assert rank.at in {"dead", "passed", "failed", "refused", "excluded"} or rank.is_stopped, (
+                number, rank.at, self.hub.phase, [r.at for r in self.ranks],
+            )  # fmt: skip
+
+    def read_down(self) -> None:
+        """Every rank that runs reads what came."""
+        while any(self.down[n] and r.at != "dead" and not r.is_stopped for n, r in enumerate(self.ranks)):
+            for number, rank in enumerate(self.ranks):
+                if self.down[number] and rank.at != "dead" and not rank.is_stopped:
+                    self.do("rank_reads", number)
+            self.read_up()

@@ -1,0 +1,71 @@
+"""One rank of a test job whose training uses DDP and plain collectives only; `recover` makes it survive."""
+
+import json
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+plan = json.loads(sys.argv[1])
+ME, SIZE = int(plan["rank"]), int(plan["size"])
+
+
+def say(event: str, **values: Any) -> None:
+    sys.stdout.write(json.dumps({"event": event, "at_s": time.monotonic(), **values}) + "\n")
+    sys.stdout.flush()
+
+
+def strike() -> None:
+    if plan["kind"] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise ValueError("made by the test")
+
+
+def main() -> None:
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    import allready
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    where = f"tcp://127.0.0.1:{plan['port']}"
+    long = timedelta(seconds=100)  # longer than the test waits: only a released rank goes on
+    allready.init_process_group(init_method=where, rank=ME, world_size=SIZE, start_timeout=long, timeout=long)
+    model = DistributedDataParallel(torch.nn.Linear(64, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    step, has_failed = 0, False
+    while step < 20:
+        try:
+            optimizer.zero_grad()
+            loss = model(torch.full((4, 64), float(ME + step))).pow(2).mean()
+            if step == 8 and plan["victim"] == ME and not has_failed:
+                has_failed = True
+                say("fault")
+                strike()
+            loss.backward()
+            optimizer.step()
+            step += 1
+        except (RuntimeError, ValueError) as error:
+            has_failed = True
+            recovery = allready.recover(error, step=step, timeout=timedelta(seconds=30))
+            if not recovery.is_same_group:
+                model = DistributedDataParallel(model.module)
+            for parameter in model.parameters():
+                dist.broadcast(parameter.data, recovery.source)
+            step = max(recovery.steps)
+            assert recovery.failure is not None
+            verdict = recovery.failure.verdict
+            assert verdict is not None
+            say("recovered", members=recovery.members, is_same=recovery.is_same_group, code=verdict.code,
+                culprits=verdict.culprits.ranks)  # fmt: skip
+    total = sum(float(p.double().sum()) for p in model.parameters())
+    allready.safe_barrier()
+    allready.destroy_process_group()
+    say("done", total=round(total, 9), steps=step)
+
+
+main()

@@ -1,0 +1,107 @@
+"""One rank of a test job: steps with a safe all_reduce, a fault at one of them, and recovery.
+
+Every call's result is checked: the sum over the present members, of numbers that differ by rank and step.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+plan = json.loads(sys.argv[1])
+ME, SIZE = int(plan["rank"]), int(plan["size"])
+
+
+def say(event: str, **values: Any) -> None:
+    sys.stdout.write(json.dumps({"event": event, "at_s": time.monotonic(), **values}) + "\n")
+    sys.stdout.flush()
+
+
+def strike(fault: dict[str, Any]) -> None:
+    say("fault", kind=fault["kind"])
+    kind = fault["kind"]
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif kind == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif kind == "sleep":
+        time.sleep(float(fault["s"]))
+    elif kind == "raise":
+        raise ValueError("made by the test")
+    elif kind == "exit":
+        sys.exit(0)
+    elif kind == "crash":
+        raise SystemError("made by the test, not caught")
+
+
+def main() -> None:
+    import torch
+
+    import allready
+
+    torch.set_num_threads(1)
+    timeout = timedelta(seconds=float(plan.get("timeout_s", 2.0)))
+    allready.init_process_group(
+        init_method=f"tcp://127.0.0.1:{plan['port']}",
+        rank=ME,
+        world_size=SIZE,
+        start_timeout=timedelta(seconds=100),
+        answer_within=timedelta(seconds=float(plan.get("answer_s", 1.0))),
+    )
+    say("started")
+    members = tuple(range(SIZE))
+    faults = [f for f in plan.get("faults", []) if f["rank"] == ME]
+    step, called_s = 0, time.monotonic()
+    while step < int(plan.get("steps", 30)):
+        try:
+            for fault in [f for f in faults if f["step"] == step]:
+                faults.remove(fault)
+                strike(fault)
+            called_s = time.monotonic()
+            values = torch.full((int(plan.get("elements", 1000)),), float(step * SIZE + ME))
+            allready.safe_all_reduce(values, timeout=timeout, confirm=bool(plan.get("confirm")))
+            expected = float(sum(step * SIZE + m for m in members))
+            if values[0].item() != expected or values[-1].item() != expected:
+                say("wrong", step=step, got=values[0].item(), expected=expected, members=members)
+                os._exit(9)
+            if step % 7 == 3:
+                called_s = time.monotonic()
+                allready.safe_barrier(timeout=timeout)
+            if plan.get("pace_s"):
+                time.sleep(float(plan["pace_s"]))
+            step += 1
+        except (allready.CollectiveFailed, ValueError) as error:
+            failure = getattr(error, "failure", None)
+            verdict = getattr(error, "verdict", None)
+            say(
+                "failed", step=step, blocked_s=time.monotonic() - called_s, error=type(error).__name__, text=str(error),
+                epoch=None if failure is None else failure.epoch,
+                first_void=None if failure is None else failure.first_void,
+                code=None if verdict is None else verdict.code,
+                culprits=None if verdict is None else verdict.culprits.ranks,
+            )  # fmt: skip
+            recovery = allready.recover(
+                error, step=step, min_ranks=int(plan.get("min_ranks", 1)),
+                timeout=timedelta(seconds=float(plan.get("recover_s", 20.0))),
+            )  # fmt: skip
+            members = recovery.members
+            step = max(recovery.steps)
+            agreed = recovery.failure
+            say(
+                "recovered", rank=recovery.rank, members=members, step=step, is_same=recovery.is_same_group,
+                epoch=agreed.failure.epoch, first_void=agreed.first_void, code=agreed.verdict.code,
+                culprits=agreed.verdict.culprits.ranks, survivors=agreed.failure.survivors,
+            )  # fmt: skip
+    allready.safe_barrier(timeout=timeout)
+    allready.destroy_process_group()
+    say("done", steps=step)
+
+
+try:
+    main()
+except Exception as error:
+    say("ended", error=type(error).__name__, text=str(error))
+    raise

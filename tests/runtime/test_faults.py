@@ -1,0 +1,113 @@
+"""Faults in real jobs over Gloo: all survivors have one outcome, name the right rank and go on with right sums."""
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cases import cases
+from tests.clock import until
+from tests.runtime.job import Job
+
+pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
+
+
+def fault(rank: int, kind: str, step: int = 10, **more: Any) -> dict[str, Any]:
+    return {"rank": rank, "kind": kind, "step": step, **more}
+
+
+def agreed(job: Job, ranks: list[int]) -> dict[str, Any]:
+    """The one recovery of these ranks."""
+    found = [{k: v for k, v in job.last(r, "recovered").items() if k not in {"at_s", "rank"}} for r in ranks]
+    assert all(f == found[0] for f in found), found
+    return found[0]
+
+
+@cases(
+    "kind, victim, code",
+    [
+        ("kill", 2, "RTM001"),
+        ("kill", 0, "RTM001"),
+        ("stop", 2, "RTM003"),
+        ("crash", 1, "RTM002"),
+        ("exit", 2, "RTM004"),
+    ],
+    parts=5,
+)
+def test_survivors_agree_and_go_on_without_the_lost_rank(kind: str, victim: int, code: str, tmp_path: Path) -> None:
+    with Job(tmp_path, 4, faults=[fault(victim, kind)]) as job:
+        others = [r for r in range(4) if r != victim]
+        job.wait(others)
+        found = agreed(job, others)
+        assert (found["code"], found["culprits"], found["members"]) == (code, [victim], others)
+        assert all(job.last(r, "done")["steps"] == 30 for r in others)
+
+
+@cases("kind, code", [("sleep", "RTM005"), ("raise", "RTM002")], parts=2)
+def test_a_rank_that_lives_is_waited_for_and_all_go_on(kind: str, code: str, tmp_path: Path) -> None:
+    with Job(tmp_path, 4, faults=[fault(2, kind, s=4.0)]) as job:
+        job.wait([0, 1, 2, 3])
+        found = agreed(job, [0, 1, 2, 3])
+        assert (found["code"], found["culprits"], found["members"]) == (code, [2], [0, 1, 2, 3])
+        assert [job.last(r, "done")["steps"] for r in range(4)] == [30] * 4
+
+
+def test_a_rank_that_wakes_up_late_gets_the_failure_and_then_that_it_is_excluded(tmp_path: Path) -> None:
+    with Job(tmp_path, 3, faults=[fault(2, "stop")], steps=200, pace_s=0.02) as job:
+        job.wait([0, 1])
+        assert agreed(job, [0, 1])["members"] == [0, 1]
+        job.wake(2)
+        job.wait([2])
+        assert job.last(2, "failed")["code"] == "RTM003"
+        assert job.last(2, "ended")["error"] in {"RankExcluded", "HubLost"}
+
+
+def test_two_faults_one_after_the_other(tmp_path: Path) -> None:
+    with Job(tmp_path, 4, faults=[fault(1, "kill", 5), fault(3, "raise", 12)], confirm=True) as job:
+        job.wait([0, 2, 3])
+        assert agreed(job, [0, 2, 3])["culprits"] == [3]
+        assert agreed(job, [0, 2, 3])["members"] == [0, 2, 3]
+
+
+def test_too_few_ranks_are_no_job(tmp_path: Path) -> None:
+    with Job(tmp_path, 3, faults=[fault(1, "kill")], min_ranks=3) as job:
+        job.wait([0, 2])
+        assert [job.last(r, "ended")["error"] for r in (0, 2)] == ["RecoveryRefused"] * 2
+        assert "missing: rank 1" in job.last(0, "ended")["text"]
+
+
+def test_without_the_hub_every_rank_gets_a_local_failure_in_time(tmp_path: Path) -> None:
+    with Job(tmp_path, 3, steps=5000, pace_s=0.02) as job:
+        for rank in range(3):
+            until(partial(job.has, rank, "started"), 100.0)
+        hub = job.hub()
+        assert hub is not None
+        os.kill(hub, signal.SIGKILL)
+        job.wait([0, 1, 2], 60.0)
+        for rank in range(3):
+            assert job.last(rank, "failed")["error"] == "HubLost"
+            assert job.last(rank, "failed")["blocked_s"] < 10.0
+            assert job.last(rank, "ended")["error"] == "HubLost"
+
+
+def test_a_stopped_hub_blocks_no_rank_beyond_its_bound(tmp_path: Path) -> None:
+    with Job(tmp_path, 3, steps=5000, pace_s=0.02, confirm=True) as job:
+        for rank in range(3):
+            until(partial(job.has, rank, "started"), 100.0)
+        hub = job.hub()
+        assert hub is not None
+        os.kill(hub, signal.SIGSTOP)
+        try:
+            job.wait([0, 1, 2], 60.0)
+            assert [job.last(rank, "failed")["error"] for rank in range(3)] == ["HubLost"] * 3
+        finally:
+            os.kill(hub, signal.SIGKILL)
+
+
+def test_the_hub_ends_after_the_last_rank(tmp_path: Path) -> None:
+    with Job(tmp_path, 2, steps=3) as job:
+        job.wait([0, 1])
+        until(lambda: job.hub() is None, 30.0)

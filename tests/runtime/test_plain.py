@@ -1,0 +1,25 @@
+"""Plain collectives inside DDP's backward: ranks that block there are released, and training goes on."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cases import cases
+from tests.runtime.job import Job
+
+pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
+
+
+@cases("kind, code, members", [("kill", "RTM001", [0, 1, 3]), ("raise", "RTM002", [0, 1, 2, 3])], parts=2)
+def test_ddp_goes_on_with_equal_parameters(kind: str, code: str, members: list[int], tmp_path: Path) -> None:
+    """The group's own time-out is longer than this test waits, so only a release lets the ranks go on."""
+    with Job(tmp_path, 4, script="plain_rank.py", victim=2, kind=kind) as job:
+        job.wait(members, 90.0)
+        for rank in members:
+            found = job.last(rank, "recovered")
+            assert (found["code"], found["culprits"], found["members"]) == (code, [2], members)
+        totals = {job.last(rank, "done")["total"] for rank in members}
+        assert len(totals) == 1
+        import torch.distributed as dist
+
+        assert job.last(members[0], "recovered")["is_same"] is hasattr(dist, "_reconfigure")

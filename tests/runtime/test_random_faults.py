@@ -1,0 +1,17 @@
+"""Random faults in real jobs, a few of them; benchmarks/runtime_faults.py runs as many as one likes."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cases import cases
+from tests.runtime.random_faults import run
+
+pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
+
+
+@cases("seed", [1, 2], parts=2)
+def test_no_split_no_wrong_sum_and_no_rank_that_is_blocked_beyond_its_bound(seed: int, tmp_path: Path) -> None:
+    struck, problems = run(tmp_path, seed, num_soft=5)
+    assert not problems, "\n".join(problems)
+    assert struck >= 5
