@@ -40,7 +40,8 @@ def safe_all_reduce(
         op: as in torch; by default the sum.
         timeout: until the deadline; by default that of the phase.
         on_failure: "return" gives the failure instead of raising it.
-        restore: on failure the tensor has its old content; without it its content is undefined.
+        restore: on failure the tensor has its old content (see `CollectiveFailed.is_restored`); without it its content
+            is undefined.
         confirm: return only when all ranks have the result; one message to the hub and back.  Without it a success may
             be taken back by the next call: the failure's `first_void` says from which call on.
 
@@ -121,7 +122,8 @@ def _in_place(
         before = tensor.clone()
         return _call(operation, lambda: start(tensor), timeout, on_failure, confirm, lambda: tensor.copy_(before))
     dense = tensor.contiguous()
-    failure = _call(operation, lambda: start(dense), timeout, on_failure, confirm)
+    untouched = (lambda: None) if restore else None
+    failure = _call(operation, lambda: start(dense), timeout, on_failure, confirm, untouched)
     if failure is None:
         tensor.copy_(dense)
     return failure
@@ -164,7 +166,7 @@ def _call(
         if not is_open:
             session.refuse(operation)
     except CollectiveFailed as failure:
-        _settle(session, work, undo)
+        failure.is_restored = _settle(session, work, undo)
         if on_failure == "raise":
             raise
         return failure
@@ -172,7 +174,7 @@ def _call(
         found = _translate(session, operation, error, work is not None)
         if found is None:
             raise
-        _settle(session, work, undo)
+        found.is_restored = _settle(session, work, undo)
         if on_failure == "raise":
             raise found from error
         return found
@@ -236,13 +238,18 @@ def _translate(session: Session, operation: str, error: BaseException, was_start
     return None
 
 
-def _settle(session: Session, work: Any, undo: Callable[[], object] | None) -> None:
-    """After a failure: once the operation no longer writes to its tensor, give that its old content back."""
+def _settle(session: Session, work: Any, undo: Callable[[], object] | None) -> bool | None:
+    """After a failure: once the operation no longer writes to its tensor, give that its old content back.
+
+    Returns: whether it has it; None where nobody asked.
+    """
     until_s = time.monotonic() + (SETTLE_S if undo is None else RESTORE_S)
     while work is not None and not work.is_completed():
         if time.monotonic() > until_s:
             session.group.note_unfinished(work)
-            return
+            return None if undo is None else False
         time.sleep(0.002)
-    if undo is not None:
-        undo()
+    if undo is None:
+        return None
+    undo()
+    return True

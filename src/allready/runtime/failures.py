@@ -21,9 +21,12 @@ class CollectiveFailed(AllreadyError):  # noqa: N818 - an outcome
         failure: who was where; None where it is not agreed.
         operation, number: the call in which this rank learned of it; calls of a group are counted from 1.
         is_agreed: whether every surviving rank has the same outcome.
+        is_restored: with `restore=True`, whether the tensor has its old content; False: the operation had not ended 2 s
+            later and may still write to it.  None: not asked for.
     """
 
     is_agreed = True
+    is_restored: bool | None = None
 
     def __init__(self, failure: RuntimeFailure | None, *, operation: str = "", number: int = 0, text: str = "") -> None:
         super().__init__(text)
