@@ -217,7 +217,7 @@ def write_mixed(args: argparse.Namespace) -> int:
                     "c": rng.randrange(32), "w": args.ranks, "a": rng.randrange(16**9), "b": r * 4096,
                     "o": 4_000 + r // 8,
                 }  # fmt: skip
-                values["p"], kind = (values["p"] if args.ranks < 2 else i % 100), rng.random()
+                kind = rng.random()
                 values["m"] = values["m"] if kind > 0.25 else max(1, args.ranks // 8)
                 if kind < 0.25:
                     front = f"gpu{r // 8:04d}:{9_000 + r}:{9_600 + r} [{r % 8}] NCCL INFO "
