@@ -30,3 +30,9 @@ def test_an_error_of_the_backend_is_not_its_own() -> None:
 def test_is_clear_where_no_call_failed() -> None:
     outcome = check("RTM002", fleet(2))
     assert (outcome.state, outcome.not_checked) == ("clear", ())
+
+
+def test_where_no_rank_was_in_a_call_the_sentence_has_no_place_for_it() -> None:
+    case = failed(rank(0, completed=7), rank(1, completed=7, cause=FailureCause.RAISED, error="ValueError: x"))
+    [finding] = judge(case, load_area("runtime"))[0]
+    assert finding.message == "rank 1 raised an exception: ValueError: x"

@@ -46,9 +46,9 @@ def hit_of(
         fault_time=failure.time or None,
         values={
             "who": ", ".join(f"rank {r}" for r in ranks),
-            "call": f"{operation} #{last}" if operation else "",
-            "waiting": ", ".join(str(r.rank) for r in inside if r.rank not in ranks),
-            "error": errors[0] if errors else "",
+            "call": f"{operation} #{last}" if operation else "?",
+            "waiting": ", ".join(str(r.rank) for r in inside if r.rank not in ranks) or "?",
+            "error": errors[0] if errors else "?",
         },
         evidence=tuple(Evidence(source=f"rank {r.rank}", text=_text(r)) for r in failure.ranks),
     )
