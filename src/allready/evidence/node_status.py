@@ -2,7 +2,6 @@
 
 import msgspec
 
-from allready.evidence import sniff
 from allready.evidence.reading import Reading
 from allready.model import Death, NodeEvidence, Origin, ProcessRecord, RankStatus, SourceRecord
 
@@ -20,12 +19,12 @@ def read_node_status(data: bytes, label: str) -> Reading:
 
     A damaged file gives an empty reading whose record names the damage.
     """
-    record = SourceRecord(path=label, kind=sniff.NODE_STATUS, num_understood=1)
+    record = SourceRecord(path=label, kind="node status", num_understood=1)
     try:
         evidence = _decoder.decode(data)
     except msgspec.DecodeError as error:
         damage = f"not a node's status: {str(error)[:200]}"
-        return Reading(source=SourceRecord(path=label, kind=sniff.NODE_STATUS, problem=damage))
+        return Reading(source=SourceRecord(path=label, kind="node status", problem=damage))
     host, ranks = evidence.status.name or None, evidence.status.ranks
     ends = [r.ended_s for r in ranks if _is_bad(r) and r.ended_s is not None]
     first_s = min(ends, default=None)
