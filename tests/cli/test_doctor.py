@@ -23,6 +23,7 @@ from tests.cases import cases
 from tests.cli.processes import PROGRAM, plain_environment
 from tests.clock import Stopwatch, until
 from tests.fleets import healthy_node
+from tests.hung_folder import hung_folder
 
 BAD = {"error", "blocker"}
 
@@ -90,7 +91,22 @@ def test_a_torch_that_hangs_is_a_finding_and_leaves_no_process(tmp_path: Path) -
     [finding] = [f for f in report["findings"] if f["code"] == "ENV013"]
     assert "torch.py" in finding["message"]
     assert finding["severity"] == "warning"
+    assert not [one for one in report["not_checked"] if "import torch" in one["why"]], "the finding has said it"
     assert processes_with(mark) == []
+
+
+def test_storage_that_does_not_answer_is_named_and_neither_blinds_nor_holds_it(tmp_path: Path) -> None:
+    """Threads that wait for such a file system cannot be killed, so no process that has one can end."""
+    with hung_folder(tmp_path) as home:
+        started = Stopwatch()
+        report = doctor("--timeout", "6", environ={"HOME": str(home)})
+        assert started.s < 20
+        [finding] = [f for f in report["findings"] if f["code"] == "LIM009"]
+        facts = report["facts"]["0"]
+        code, text = one_line("--prolog", HOME=str(home))
+    assert str(home) in finding["message"]
+    assert [name for name in ("net", "transport", "env", "limits", "usage") if "missing" in facts[name]] == []
+    assert (code, text.count("\n")) == (0, 1), text
 
 
 def test_what_a_module_prints_on_import_does_not_disturb(tmp_path: Path) -> None:
@@ -177,14 +193,14 @@ def test_facts_of_a_node_without_any_are_no_crash(tmp_path: Path) -> None:
     assert main(["doctor", "--from", str(tmp_path / "node.json")]) == 3
 
 
-def one_line(*arguments: str, files: int | None = None) -> tuple[int, str]:
-    """Exit code and output of a real run in one line, with this many open files allowed."""
+def one_line(*arguments: str, files: int | None = None, **environ: str) -> tuple[int, str]:
+    """Exit code and output of a real run in one line, with these variables and so many open files allowed."""
     limit = f"ulimit -n {files}; " if files else ""
     done = subprocess.run(
         ["bash", "-c", f'{limit}exec "$@"', "bash", *PROGRAM, "doctor", *arguments],
         capture_output=True,
         text=True,
-        env=plain_environment(NCCL_SOCKET_IFNAME="nosuch0"),
+        env=plain_environment(NCCL_SOCKET_IFNAME="nosuch0", **environ),
         timeout=60,
         check=False,
     )

@@ -100,7 +100,6 @@ def _one_line(args: argparse.Namespace) -> int:
     """`--prolog` and `--format`: neither the job of a scheduler nor the variables of whoever calls count here."""
     from allready.cli.doctor_files import load, save
     from allready.facts.collect import Also
-    from allready.facts.live import LiveHost
     from allready.preflight.doctor.examine import examine, judge, placed
     from allready.preflight.doctor.request import alone
     from allready.report.one_line import line_of, nagios
@@ -109,7 +108,7 @@ def _one_line(args: argparse.Namespace) -> int:
         facts = placed(load("--from", args.source))
     else:
         deadline_s = (args.timeout or PROLOG_S) - SETUP_S
-        facts = examine(LiveHost(), alone(), deadline_s=max(1.0, deadline_s), also=Also(imports=False))
+        facts = examine(alone(), deadline_s=max(1.0, deadline_s), also=Also(imports=False)).facts
     if args.save:
         save(args.save, facts)
     report = judge([facts], None)
@@ -120,8 +119,8 @@ def _one_line(args: argparse.Namespace) -> int:
 
 def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
     from allready.cli.env_lint import settings_here
+    from allready.facts.apart import Answered
     from allready.facts.collect import Also
-    from allready.facts.live import LiveHost
     from allready.preflight.doctor.examine import examine
     from allready.preflight.doctor.request import launch_for
 
@@ -136,11 +135,9 @@ def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
         raise error
     if error is not None:
         _say("doctor.job_unknown", args, why=str(error))
-    host = LiveHost()
-    facts = examine(
-        host, launch, deadline_s=max(1.0, (args.timeout or DEADLINE_S) - SETUP_S), also=Also(ports=_ports(args, launch))
-    )
-    return facts, settings_here(host, facts)
+    deadline_s = max(1.0, (args.timeout or DEADLINE_S) - SETUP_S)
+    found = examine(launch, deadline_s=deadline_s, also=Also(ports=_ports(args, launch)))
+    return found.facts, settings_here(Answered(found.conf_files), found.facts)
 
 
 def _ports(args: argparse.Namespace, launch: LaunchFacts) -> tuple[int, int] | None:

@@ -331,6 +331,7 @@ class UsageFacts(Struct, frozen=True, kw_only=True):
     """What is used up or left over on this machine.  None: not known, or there is none."""
 
     volumes: tuple[Volume, ...] = ()
+    silent_folders: tuple[str, ...] = ()  # whose file system gave no answer in a second
     num_tracked: int | None = None  # connections that the packet filter tracks
     max_tracked: int | None = None
     memory_limit_bytes: int | None = None  # of the tightest control group
