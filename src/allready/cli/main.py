@@ -20,6 +20,7 @@ COMMANDS = {
     "diagnose": ("allready.cli.diagnose", "find the cause of a failed run from its logs, dumps and stacks"),
     "explain": ("allready.cli.explain", "print the page of a finding, by its code"),
     "env": ("allready.cli.env", "explain, check and propose environment variables"),
+    "bundle": ("allready.cli.bundle", "one file for a helper: facts, findings, logs, without secrets"),
     "completion": ("allready.cli.completion", "print the completion of a shell: bash, zsh or fish"),
     "man": ("allready.cli.man", "print the manual page, in roff"),
     "schema": ("allready.cli.schema", "print the JSON Schema of report.json"),

@@ -12,9 +12,10 @@ HEAD_BYTES = 1 << 16
 
 LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR = "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector"
 REPORT, PAGE, SCRIPT, BINARY, EMPTY, ELASTIC_ERROR = "report", "page", "script", "binary", "empty", "elastic error"
+OWN = "facts"  # and other files of allready that tell nothing of a run
 
 READ = (LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR, REPORT, ELASTIC_ERROR)  # kinds that have a reader
-PASSED_OVER = (PAGE, SCRIPT, BINARY, EMPTY)
+PASSED_OVER = (PAGE, SCRIPT, BINARY, EMPTY, OWN)
 
 _BINARY_MAGICS = (
     b"\x7fELF", b"\x89PNG", b"%PDF-", b"SQLite format 3\0", b"\x93NUMPY", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"OggS",
@@ -40,6 +41,8 @@ _MARKS = ((INSPECTOR, (b"nccl_",), 4096), (RAS, _RAS_MARKS, HEAD_BYTES), (STACKS
 
 _LOG_LINE = re.compile(rb" NCCL (?:INFO|WARN|CALL|TRACE) |\[rank\d+\]:|\[default\d+\]:")
 _ERROR_FILE = re.compile(rb'\s*\{\s*"message"\s*:\s*[{"]')
+
+_OWN_FILE = re.compile(rb'\{\s*"schema"\s*:\s*"allready\.')
 
 _COMMENTS = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*")
 _STATEMENT = re.compile(rb"import [\w.]|from [\w.]+ import\b|(?:async )?def \w+\(|class \w+ ?[:(]|@\w|if __name__ ?==")
@@ -157,6 +160,8 @@ def _kind_of_json(text: bytes) -> str:
     start = text[:4096]
     if b'"allready.report/' in start and b'"schema"' in start:
         return REPORT
+    if _OWN_FILE.match(start):
+        return OWN
     is_perf = b'"coll_perf"' in text or b'"p2p_perf"' in text or (b'"header"' in start and b'"n_ranks"' in start)
     if is_perf and _is(INSPECTOR, text):
         return INSPECTOR

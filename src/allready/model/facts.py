@@ -327,6 +327,13 @@ class BuildLock(Struct, frozen=True, kw_only=True):
     is_held: bool  # by a process of this machine, as far as they may be seen
 
 
+class KernelLine(Struct, frozen=True, kw_only=True):
+    """One record of the kernel log."""
+
+    age_s: float
+    text: str
+
+
 class UsageFacts(Struct, frozen=True, kw_only=True):
     """What is used up or left over on this machine.  None: not known, or there is none."""
 

@@ -8,9 +8,13 @@ def test_names_the_node_and_the_folder_that_does_not_answer() -> None:
     assert (hit.culprits.nodes, hit.values["paths"]) == ((1,), "/home/ann")
 
 
-def test_file_systems_that_answer_are_clear_also_where_they_are_full_or_cannot_be_asked() -> None:
+def test_a_full_file_system_that_answers_is_clear() -> None:
     full = UsageFacts(volumes=(Volume(path="/home/ann", total_bytes=GIB, free_bytes=0),))
-    assert check("LIM009", fleet(2, usage={0: full, 1: UsageFacts()})).state == "clear"
+    assert check("LIM009", fleet(2, usage={0: full, 1: full})).state == "clear"
+
+
+def test_one_that_cannot_be_asked_is_clear() -> None:
+    assert check("LIM009", fleet(1, usage={0: UsageFacts()})).state == "clear"
 
 
 def test_says_which_node_it_could_not_check() -> None:
