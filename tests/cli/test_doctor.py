@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from allready.cli.doctor_files import load, save
 from allready.cli.main import main
 from allready.errors import UsageError
 from allready.facts.usage import INITS
-from allready.model import FactMissing, HostFacts, NodeFacts, UsageFacts
+from allready.model import FactMissing, HostFacts, LimitFacts, NodeFacts, UsageFacts
 from allready.proc.process import all_pids, environ_of
 from tests.cases import cases
 from tests.cli.processes import PROGRAM, plain_environment
@@ -238,6 +239,53 @@ def test_a_nagios_plugin_has_its_own_words_and_codes(tmp_path: Path, capsys: pyt
         line = capsys.readouterr().out
         assert line.startswith(f"ALLREADY {word} - "), word
         assert line.count("|") == 1, word
+
+
+def formatted(form: str, folder: Path, facts: NodeFacts, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
+    save(str(folder / "node.json"), facts)
+    code = main(["doctor", "--format", form, "--from", str(folder / "node.json")])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_condition_for_kubernetes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    healthy = healthy_node(0, 1)
+    assert isinstance(healthy.limits, LimitFacts)
+    states = {
+        "False": (0, "NoFault", healthy),
+        "True": (1, "LIM004", replace(healthy, limits=replace(healthy.limits, nofile_soft=30, nofile_hard=30))),
+        "Unknown": (3, "NotChecked", replace(healthy, gpu=FactMissing("gpu: not read in time"))),
+    }
+    for status, (expected, reason, facts) in states.items():
+        code, body = formatted("node-condition", tmp_path, facts, capsys)
+        [condition] = body["status"]["conditions"]
+        assert (code, condition["status"], condition["reason"]) == (expected, status, reason)
+        assert re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", condition["reason"]), "Kubernetes' own rule"
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", condition["lastHeartbeatTime"])
+        assert condition["message"]
+
+
+def test_a_report_of_tests_adds_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    healthy = healthy_node(0, 1)
+    assert isinstance(healthy.limits, LimitFacts)
+    facts = replace(
+        healthy,
+        limits=replace(healthy.limits, nofile_soft=30, nofile_hard=30, ptrace_scope=3),
+        usage=UsageFacts(silent_folders=("/home/ann",)),
+        rdma=FactMissing("no /sys"),
+    )
+    code, body = formatted("ctrf", tmp_path, facts, capsys)
+    results = body["results"]
+    by_tag = {test["tags"][0]: test["status"] for test in results["tests"] if "tags" in test}
+    wanted = {"LIM004": "failed", "LIM009": "other", "ENV018": "passed"}
+    assert (code, {name: by_tag[name] for name in wanted}) == (1, wanted)
+    assert "skipped" in by_tag.values()
+    summary = results["summary"]
+    assert summary["tests"] == len(results["tests"])
+    assert summary["tests"] == sum(summary[name] for name in ("passed", "failed", "skipped", "pending", "other"))
+    for name in ("passed", "failed", "skipped", "other"):
+        assert summary[name] == sum(test["status"] == name for test in results["tests"])
+    assert summary["stop"] >= summary["start"] > 1_600_000_000_000
+    assert all(set(test) >= {"name", "status", "duration"} for test in results["tests"])
 
 
 def test_a_port_in_use_is_named_with_its_holder() -> None:

@@ -1,6 +1,7 @@
 """`allready doctor`: this machine alone: facts, rules, findings."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="one line with the reason, in 2 s, without a scheduler's commands; exit code 1 for a fault, else 0",
     )
-    form.add_argument("--format", choices=("nagios",), help="one line and the exit code of a Nagios plugin")
+    form.add_argument("--format", choices=("nagios", "ctrf", "node-condition"), help="output for a monitoring system")
     add_common(parser)
 
 
@@ -102,7 +103,7 @@ def _one_line(args: argparse.Namespace) -> int:
     from allready.facts.collect import Also
     from allready.preflight.doctor.examine import examine, judge, placed
     from allready.preflight.doctor.request import alone
-    from allready.report.one_line import line_of, nagios
+    from allready.report.one_line import ctrf, line_of, nagios, node_condition
 
     if args.source:
         facts = placed(load("--from", args.source))
@@ -112,7 +113,13 @@ def _one_line(args: argparse.Namespace) -> int:
     if args.save:
         save(args.save, facts)
     report = judge([facts], None)
-    line, code = nagios(report) if args.format else (f"allready: {line_of(report)}", int(report.status == "fault"))
+    if args.format == "nagios":
+        line, code = nagios(report)
+    elif args.format:
+        body = ctrf(report) if args.format == "ctrf" else node_condition(report)
+        line, code = json.dumps(body, ensure_ascii=False), exit_code_of(report.status)
+    else:
+        line, code = f"allready: {line_of(report)}", int(report.status == "fault")
     sys.stdout.write(f"{line}\n")
     return code
 
