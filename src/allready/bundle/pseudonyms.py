@@ -50,7 +50,7 @@ class Pseudonyms:
         self._macs: dict[str, str] = {}
         self._pattern: re.Pattern[str] | None = None
         for host in hosts:
-            self._add_host(host)
+            self._add_host(host, least=2)
         for user in users:
             if _is_name(user):
                 self._names.setdefault(user, f"user{1 + sum(v.startswith('user') for v in self._names.values())}")
@@ -64,12 +64,12 @@ class Pseudonyms:
                 for number in _numbers(match[3]):
                     self._add_host(f"{match[1]}{match[2]}{number}")
 
-    def _add_host(self, name: str) -> None:
-        if not _is_name(name) or len(self._names) >= _MANY:
+    def _add_host(self, name: str, *, least: int = 3) -> None:
+        if not _is_name(name, least) or len(self._names) >= _MANY:
             return
         short, _, domain = name.partition(".")
         for part in (short, *((name,) if domain else ())):
-            if _is_name(part) and part not in self._names:
+            if _is_name(part, least) and part not in self._names:
                 number = 1 + sum(v.startswith("host") and "." not in v for v in self._names.values())
                 own = self._names.get(short, f"host{number}")
                 self._names[part] = own if part == short else f"{own}.example"
@@ -126,9 +126,9 @@ class Pseudonyms:
         return _with_prefix(address, ipaddress.IPv6Address(base + low), match[2])
 
 
-def _is_name(name: str) -> bool:
+def _is_name(name: str, least: int = 3) -> bool:
     """Whether to replace it: no word of every log, and no address, which keeps its own form."""
-    if len(name) < 3 or name.lower() in _NOT_HOSTS or not re.search(r"[A-Za-z]", name):
+    if len(name) < least or name.lower() in _NOT_HOSTS or not re.search(r"[A-Za-z]", name):
         return False
     return not re.fullmatch(r"[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*", name)
 
