@@ -131,8 +131,8 @@ def test_names_and_addresses_are_others_and_the_same_by_the_same() -> None:
         "srun: error: gpu[01-03]: tasks 0-2: Exited; gpu03 said c10d::Store 04:12:44 torch 2.13.0\n"
         "route 10.1.2.0/24 via 10.1.2.1; fd00:1::7/64 fd00:1::9 fe80::a:b:c:d 00:11:22:33:44:55 ann@gpu01 /home/ann/x\n"
     )
-    short = Pseudonyms(["vm"])
-    assert short.hide("nccl.node0.vm.12.log on vm, vmstat") == "nccl.node0.host1.12.log on host1, vmstat"
+    tiny = Pseudonyms(["vm"])
+    assert tiny.hide("nccl.node0.vm.12.log on vm, vmstat") == "nccl.node0.host1.12.log on host1, vmstat"
     names = Pseudonyms(users=["ann", "root"])
     names.look_at(lines)
     hidden = names.hide(lines)
