@@ -227,12 +227,12 @@ def kernel_log() -> bytes:
     from allready.signatures import table
 
     shapes = [(anchor, line) for anchor, line, signature in table.by_anchor() if signature.family == "kernel"]
+
+    def matters(record: str) -> bool:
+        return any(anchor in record and shape.pattern.search(record) for anchor, shape in shapes)
+
     now = datetime.now(UTC)
-    matter = [
-        as_dmesg(line, now)
-        for line in kernel_lines(LiveHost(), timeout_s=KERNEL_S)
-        if any(anchor in line.text and shape.pattern.search(line.text) for anchor, shape in shapes)
-    ]
+    matter = [as_dmesg(line, now) for line in kernel_lines(LiveHost(), timeout_s=KERNEL_S) if matters(line.text)]
     return "".join(f"{line}\n" for line in matter[-MAX_KERNEL_LINES:]).encode("utf-8", "replace")
 
 
