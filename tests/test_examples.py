@@ -15,7 +15,8 @@ from tests.cases import cases
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SCRIPTS = ("slurm/train.sbatch", "slurm/prolog.sh", "slurm/healthcheck.sh", "pbs/train.pbs", "lsf/train.lsf")
 FILES = (
-    *SCRIPTS, "kubernetes/pytorchjob.yaml", "kubernetes/jobset.yaml", "kubernetes/leaderworkerset.yaml",
+    *SCRIPTS, "kubernetes/pytorchjob.yaml", "kubernetes/jobset.yaml", "kubernetes/jobset-roll-call.yaml",
+    "kubernetes/leaderworkerset.yaml",
     "skypilot/train.yaml", "aws-batch/job-definition.json",
 )  # fmt: skip
 
@@ -49,6 +50,25 @@ def test_every_command_is_one_that_the_parser_takes(name: str) -> None:
 def test_the_shell_reads_every_script(name: str) -> None:
     done = subprocess.run(["bash", "-n", str(EXAMPLES / name)], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_init_container_asks_for_the_job_that_follows_it() -> None:
+    yaml = pytest.importorskip("yaml")
+    manifest = yaml.safe_load((EXAMPLES / "kubernetes/jobset-roll-call.yaml").read_text())
+    assert manifest["spec"]["network"]["publishNotReadyAddresses"], "an init container runs before its pod is ready"
+    job = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]
+    pod = job["template"]["spec"]
+    machine, roll_call = pod["initContainers"]
+    parser, other = Parser(prog="allready"), Parser(prog="allready")
+    check.add_arguments(parser)
+    run.add_arguments(other)
+    asked, wanted = parser.parse(roll_call["command"][2:]), other.parse(pod["containers"][0]["command"][2:])
+    assert machine["command"] == ["allready", "doctor", "--prolog"]
+    assert (asked.nnodes, asked.nnodes, asked.master_addr) == (*wanted.nnodes, wanted.master_addr)
+    assert str(asked.nproc_per_node) == str(wanted.nproc_per_node)
+    assert int(asked.nnodes) == job["completions"] == job["parallelism"]
+    assert asked.wait >= 300
+    assert asked.master_addr == f"{manifest['metadata']['name']}-node-0-0.{manifest['metadata']['name']}"
 
 
 def test_the_definition_for_aws_batch_is_json() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -17,12 +18,13 @@ from allready.cli.doctor_files import load, save
 from allready.cli.main import main
 from allready.errors import UsageError
 from allready.facts.usage import INITS
-from allready.model import FactMissing, HostFacts, NodeFacts, UsageFacts
+from allready.model import FactMissing, HostFacts, LimitFacts, NodeFacts, UsageFacts
 from allready.proc.process import all_pids, environ_of
 from tests.cases import cases
 from tests.cli.processes import PROGRAM, plain_environment
 from tests.clock import Stopwatch, until
 from tests.fleets import healthy_node
+from tests.hung_folder import hung_folder
 
 BAD = {"error", "blocker"}
 
@@ -90,7 +92,22 @@ def test_a_torch_that_hangs_is_a_finding_and_leaves_no_process(tmp_path: Path) -
     [finding] = [f for f in report["findings"] if f["code"] == "ENV013"]
     assert "torch.py" in finding["message"]
     assert finding["severity"] == "warning"
+    assert not [one for one in report["not_checked"] if "import torch" in one["why"]], "the finding has said it"
     assert processes_with(mark) == []
+
+
+def test_storage_that_does_not_answer_is_named_and_neither_blinds_nor_holds_it(tmp_path: Path) -> None:
+    """Threads that wait for such a file system cannot be killed, so no process that has one can end."""
+    with hung_folder(tmp_path) as home:
+        started = Stopwatch()
+        report = doctor("--timeout", "6", environ={"HOME": str(home)})
+        assert started.s < 20
+        [finding] = [f for f in report["findings"] if f["code"] == "LIM009"]
+        facts = report["facts"]["0"]
+        code, text = one_line("--prolog", HOME=str(home))
+    assert str(home) in finding["message"]
+    assert [name for name in ("net", "transport", "env", "limits", "usage") if "missing" in facts[name]] == []
+    assert (code, text.count("\n")) == (0, 1), text
 
 
 def test_what_a_module_prints_on_import_does_not_disturb(tmp_path: Path) -> None:
@@ -177,14 +194,14 @@ def test_facts_of_a_node_without_any_are_no_crash(tmp_path: Path) -> None:
     assert main(["doctor", "--from", str(tmp_path / "node.json")]) == 3
 
 
-def one_line(*arguments: str, files: int | None = None) -> tuple[int, str]:
-    """Exit code and output of a real run in one line, with this many open files allowed."""
+def one_line(*arguments: str, files: int | None = None, **environ: str) -> tuple[int, str]:
+    """Exit code and output of a real run in one line, with these variables and so many open files allowed."""
     limit = f"ulimit -n {files}; " if files else ""
     done = subprocess.run(
         ["bash", "-c", f'{limit}exec "$@"', "bash", *PROGRAM, "doctor", *arguments],
         capture_output=True,
         text=True,
-        env=plain_environment(NCCL_SOCKET_IFNAME="nosuch0"),
+        env=plain_environment(NCCL_SOCKET_IFNAME="nosuch0", **environ),
         timeout=60,
         check=False,
     )
@@ -222,6 +239,53 @@ def test_a_nagios_plugin_has_its_own_words_and_codes(tmp_path: Path, capsys: pyt
         line = capsys.readouterr().out
         assert line.startswith(f"ALLREADY {word} - "), word
         assert line.count("|") == 1, word
+
+
+def formatted(form: str, folder: Path, facts: NodeFacts, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]:
+    save(str(folder / "node.json"), facts)
+    code = main(["doctor", "--format", form, "--from", str(folder / "node.json")])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_condition_for_kubernetes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    healthy = healthy_node(0, 1)
+    assert isinstance(healthy.limits, LimitFacts)
+    states = {
+        "False": (0, "NoFault", healthy),
+        "True": (1, "LIM004", replace(healthy, limits=replace(healthy.limits, nofile_soft=30, nofile_hard=30))),
+        "Unknown": (3, "NotChecked", replace(healthy, gpu=FactMissing("gpu: not read in time"))),
+    }
+    for status, (expected, reason, facts) in states.items():
+        code, body = formatted("node-condition", tmp_path, facts, capsys)
+        [condition] = body["status"]["conditions"]
+        assert (code, condition["status"], condition["reason"]) == (expected, status, reason)
+        assert re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", condition["reason"]), "Kubernetes' own rule"
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", condition["lastHeartbeatTime"])
+        assert condition["message"]
+
+
+def test_a_report_of_tests_adds_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    healthy = healthy_node(0, 1)
+    assert isinstance(healthy.limits, LimitFacts)
+    facts = replace(
+        healthy,
+        limits=replace(healthy.limits, nofile_soft=30, nofile_hard=30, ptrace_scope=3),
+        usage=UsageFacts(silent_folders=("/home/ann",)),
+        rdma=FactMissing("no /sys"),
+    )
+    code, body = formatted("ctrf", tmp_path, facts, capsys)
+    results = body["results"]
+    by_tag = {test["tags"][0]: test["status"] for test in results["tests"] if "tags" in test}
+    wanted = {"LIM004": "failed", "LIM009": "other", "ENV018": "passed"}
+    assert (code, {name: by_tag[name] for name in wanted}) == (1, wanted)
+    assert "skipped" in by_tag.values()
+    summary = results["summary"]
+    assert summary["tests"] == len(results["tests"])
+    assert summary["tests"] == sum(summary[name] for name in ("passed", "failed", "skipped", "pending", "other"))
+    for name in ("passed", "failed", "skipped", "other"):
+        assert summary[name] == sum(test["status"] == name for test in results["tests"])
+    assert summary["stop"] >= summary["start"] > 1_600_000_000_000
+    assert all(set(test) >= {"name", "status", "duration"} for test in results["tests"])
 
 
 def test_a_port_in_use_is_named_with_its_holder() -> None:

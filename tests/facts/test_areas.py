@@ -293,3 +293,28 @@ def test_describes_a_process() -> None:
     assert started_at(host, 7) == "2023-11-14T22:15:23+00:00"
     assert command_of(host, 8) is None
     assert started_at(host, 8) is None
+
+
+def test_reads_what_limits_tasks_and_stacks() -> None:
+    files = {
+        "/proc/self/limits": LIMITS_TEXT,
+        "/proc/self/cgroup": "0::/kubepods/pod1\n",
+        "/sys/fs/cgroup/kubepods/pod1/pids.max": "max\n",
+        "/sys/fs/cgroup/kubepods/pod1/pids.current": "90\n",
+        "/sys/fs/cgroup/kubepods/pids.max": "1024\n",
+        "/sys/fs/cgroup/kubepods/pids.current": "1000\n",
+        "/proc/sys/kernel/yama/ptrace_scope": "2\n",
+        "/proc/self/status": "Name:\tx\nCapEff:\t00000000a80c25fb\n",
+    }
+    found = collect_limits(SavedHost({"files": files}))
+    assert (found.num_tasks, found.max_tasks) == (1000, 1024)
+    assert (found.ptrace_scope, found.can_ptrace) == (2, True)
+    bare = collect_limits(SavedHost({"files": {"/proc/self/limits": LIMITS_TEXT}}))
+    assert (bare.num_tasks, bare.max_tasks, bare.ptrace_scope, bare.can_ptrace) == (None, None, None, None)
+
+
+LIMITS_TEXT = (
+    "Limit                     Soft Limit           Hard Limit           Units\n"
+    "Max locked memory         unlimited            unlimited            bytes\n"
+    "Max open files            1024                 4096                 files\n"
+)

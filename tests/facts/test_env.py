@@ -1,4 +1,5 @@
-from allready.facts.env import REDACTED, collect_env, redact
+from allready.facts.env import collect_env
+from allready.redaction import REDACTED, redact
 from tests.cases import cases
 from tests.facts.saved_host import SavedHost
 

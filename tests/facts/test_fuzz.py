@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from allready import redaction
 from allready.errors import ExchangeError, FactUnavailable
 from allready.facts import (
     env,
@@ -98,7 +99,7 @@ PARSERS: dict[str, Any] = {
     "literals": software.literals,
     "version": transport.version_tuple,
     "child": probes.parse_child,
-    "redact": lambda t: env.redact("NCCL_X", t),
+    "redact": lambda t: redaction.redact("NCCL_X", t),
     "nft": lambda t: firewall.summary(nft.parse_nft(t), "nft"),
     "nft_rule": lambda t: firewall.summary(
         nft.parse_nft("table ip t {\n chain c {\n type filter hook input priority 0; policy drop;\n" + t + "\n}\n}"),

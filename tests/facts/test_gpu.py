@@ -1,3 +1,4 @@
+import ctypes
 import json
 import sys
 from typing import Any
@@ -168,6 +169,22 @@ class FakeNvml:
     nvmlMemory_v2 = 2  # noqa: N815 - NVML's name
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
     NVML_VOLATILE_ECC = 0
+    NVML_NVLINK_MAX_LINKS = 36
+    nvmlClocksThrottleReasonHwSlowdown = 8  # noqa: N815
+    nvmlClocksThrottleReasonHwThermalSlowdown = 64  # noqa: N815
+    nvmlClocksThrottleReasonHwPowerBrakeSlowdown = 128  # noqa: N815
+    nvmlClocksThrottleReasonSwThermalSlowdown = 32  # noqa: N815
+
+    class c_nvmlGpuFabricInfo_t(ctypes.Structure):  # noqa: N801 - NVML's name
+        _fields_ = [("state", ctypes.c_uint)]
+
+    def nvmlDeviceGetGpuFabricInfo(self, handle: int, about: Any) -> None:  # noqa: N802
+        ctypes.cast(about, ctypes.POINTER(self.c_nvmlGpuFabricInfo_t)).contents.state = 2
+
+    def nvmlDeviceGetNvLinkState(self, handle: int, link: int) -> int:  # noqa: N802
+        if link > 2:
+            raise self.NVMLError("Invalid Argument")
+        return int(link != 1)
 
     def __getattr__(self, name: str) -> Any:
         values: dict[str, Any] = {
@@ -182,6 +199,10 @@ class FakeNvml:
             "nvmlDeviceGetUUID": "GPU-a",
             "nvmlDeviceGetName": "NVIDIA H200",
             "nvmlDeviceGetMaxMigDeviceCount": 0,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": 8 | 32 | 4,
+            "nvmlDeviceGetCurrPcieLinkWidth": 8,
+            "nvmlDeviceGetMaxPcieLinkWidth": 16,
+            "nvmlDeviceGetMigMode": (1, 1),
         }
         return lambda *_, **__: values[name]
 
@@ -212,7 +233,26 @@ def test_the_child_tells_what_nvml_says(monkeypatch: pytest.MonkeyPatch, capsys:
     assert found["gpus"][0]["processes"] == [{"pid": 7, "used_bytes": None}]
     health = {"num_uncorrected": 3, "is_remap_pending": True, "has_remap_failed": False, "compute_mode": "prohibited"}
     assert health.items() <= found["gpus"][0].items()
+    links = {"nvlinks": [True, False, True], "pcie_width": 8, "max_pcie_width": 16, "fabric_state": "in_progress"}
+    clocks = {"slowdowns": ["hardware slowdown", "too hot (software)"], "is_mig": True, "num_mig": 0}
+    assert (links | clocks).items() <= found["gpus"][0].items()
     assert found["gpus"][1] == {"index": 1, "error": "GPU is lost"}
+
+
+def test_errors_in_the_kernel_log_count_since_the_driver_was_loaded() -> None:
+    log = [
+        [900.0, "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."],
+        [800.0, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.1"],
+        [600.0, "NVRM: Xid (PCI:0000:3b:00): 119, pid=7, name=python, Timeout after 6s of waiting for RPC"],
+        [500.0, "eth0: NIC Link is Down"],
+    ]
+    answer = {"driver_version": "580.1", "cuda_version": "13.0", "gpus": []}
+    host = SavedHost({"dirs": {"/dev": ["nvidiactl"]}, "probes": {"gpus": answer, "kernel_log": log}})
+    assert [(x.pci_bus_id, x.code, x.age_s) for x in collect_gpu(host, timeout_s=1).xids] == [
+        ("0000:3b:00", 119, 600.0)
+    ]
+    host = SavedHost({"dirs": {"/dev": ["nvidiactl"]}, "probes": {"gpus": answer}})
+    assert collect_gpu(host, timeout_s=1).xids == (), "a log that may not be read"
 
 
 def test_the_real_child_ends_and_answers() -> None:

@@ -109,8 +109,12 @@ def test_keeps_interfaces_with_addresses_when_there_are_too_many() -> None:
 
 def test_reads_the_port_range_and_mtu_probing() -> None:
     files = {"/proc/sys/net/ipv4/ip_local_port_range": "32768\t60999\n", "/proc/sys/net/ipv4/tcp_mtu_probing": "1\n"}
+    files |= {f"/proc/sys/net/ipv4/conf/{n}/rp_filter": v for n, v in (("all", "1"), ("eth0", "0"), ("lo", "2"))}
+    files["/proc/sys/net/ipv4/tcp_retries2"] = "5"
     net = collect_net(SavedHost({"probes": {"interfaces": []}, "files": files}))
-    assert (net.local_port_range, net.tcp_mtu_probing) == ((32768, 60999), 1)
+    assert (net.local_port_range, net.tcp_mtu_probing, net.tcp_retries2) == ((32768, 60999), 1, 5)
+    live = collect_net(LiveHost())
+    assert set(live.rp_filter) == {i.name for i in live.interfaces if i.addresses}
     bare = collect_net(SavedHost({"probes": {"interfaces": []}}))
     assert (bare.local_port_range, bare.tcp_mtu_probing, bare.routes) == (None, None, ())
 

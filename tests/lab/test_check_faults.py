@@ -3,6 +3,7 @@
 The bounds are the product's promises: 5 s, and 10 s for MTU and data ports.
 """
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,20 @@ def test_an_own_name_that_is_loopback_breaks_gloo_and_is_named_before_it_does(la
         assert seen.accused["class"] == "START-NAME"
         assert seen.accused["nodes"] == [1]
         assert "GLOO_SOCKET_IFNAME=eth0" in seen.verdict["remedy"]
+
+
+@pytest.mark.slow
+def test_a_master_name_that_resolves_late_is_waited_for(lab2: Lab, tmp_path: Path) -> None:
+    """As of a pod whose name is published after its peers have started."""
+    fault = lab2.apply(HostsMissing(node=1, name="node0"))
+    later = threading.Timer(6.0, fault.undo)
+    later.start()
+    try:
+        seen = check(lab2, tmp_path, extra=("--stages", "roll,facts", "--wait", "60"), master="node0")
+    finally:
+        later.cancel()
+        later.join(10)
+    assert [node.exit_code for node in seen.values()] == [0, 0], seen[1].output
 
 
 def test_a_master_name_that_does_not_resolve(lab2: Lab, tmp_path: Path) -> None:

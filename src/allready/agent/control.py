@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from allready.agent.context import AgentContext
 from allready.agent.line_server import LineServer
 from allready.agent.messages import Request
-from allready.evidence.secrets import masked
 from allready.live.watch.attach import ABOUT, SOCKET
 from allready.live.watch.state import WatchedJob
 from allready.messaging.wire import ANY_RANK, Hello, to_json
 from allready.proc.process import read_stat
+from allready.redaction import masked
 
 log = logging.getLogger(__name__)
 

@@ -66,6 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="REGEX",
         help=r"regular expression whose group is the iteration number in the log: 'global_step=(\d+)'",
     )
+    what.add_argument(
+        "--within", action="append", metavar="DIR", help="read nothing outside of DIR, also not through links"
+    )
     what.add_argument("--baseline", metavar="GOOD", help="folder or file of a good run to compare with")
     how = parser.add_argument_group("how to read")
     how.add_argument("--explain-line", metavar="TEXT", help="explain one log line (- to read it) and exit")
@@ -95,6 +98,8 @@ def _run(args: argparse.Namespace) -> int:
         return explain(args)
     if not args.paths:
         raise UsageError("name files, folders or archives of a run (- for standard input), or use --explain-line TEXT")
+    if args.within and (args.follow or "-" in args.paths):
+        raise UsageError("--within goes with files and folders, not with --follow or standard input")
     if args.follow and (args.baseline or "-" in args.paths):
         raise UsageError("--follow goes with files and folders, not with --baseline or standard input")
     if args.until_idle and not args.follow:
@@ -108,12 +113,12 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _once(args: argparse.Namespace) -> int:
-    from allready.evidence.inputs import find
+    from allready.cli.diagnose_common import found_in
     from allready.evidence.read import ReaderPool
 
     started = datetime.now(UTC)
     # Workers first: they start fastest while this process has one thread, and the output may start another.
-    with ReaderPool(find(args.paths), options=read_options(args), workers=args.jobs) as pool:
+    with ReaderPool(found_in(args.paths, args.within), options=read_options(args), workers=args.jobs) as pool:
         from allready.cli.output import Output, check_writable  # here and in what follows: loaded while they read
 
         with Output(args) as output:
@@ -133,10 +138,10 @@ def _question(args: argparse.Namespace) -> "Question":
 
     good = None
     if args.baseline:
-        from allready.evidence.inputs import find
+        from allready.cli.diagnose_common import found_in
         from allready.evidence.read import read_all
 
-        readings = read_all(find([args.baseline]), options=read_options(args), workers=args.jobs)
+        readings = read_all(found_in([args.baseline], args.within), options=read_options(args), workers=args.jobs)
         refuse_nothing(readings, option="--baseline ")
         good = run_evidence_of(readings, Question(ranks=args.rank))
     return Question(since=args.since, ranks=args.rank, baseline=good, baseline_name=args.baseline)

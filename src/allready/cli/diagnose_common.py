@@ -1,8 +1,9 @@
 """What `diagnose` and `diagnose --follow` share: options of the readers, refusals, the report."""
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ from allready.errors import UsageError
 
 if TYPE_CHECKING:
     from allready.cli.diagnose_judge import Question
+    from allready.evidence.inputs import Found
     from allready.evidence.read import ReadOptions
     from allready.evidence.reading import Reading
-    from allready.model import Report
+    from allready.model import Report, SourceRecord
 
 
 def read_options(args: argparse.Namespace) -> "ReadOptions":
@@ -21,6 +23,20 @@ def read_options(args: argparse.Namespace) -> "ReadOptions":
     from allready.evidence.read import ReadOptions
 
     return ReadOptions(kinds=args.only or frozenset(), iteration_marker=args.iteration_marker)
+
+
+def found_in(paths: Sequence[str], within: Sequence[str] | None) -> "Iterator[Found | SourceRecord]":
+    """What there is to read; only what really lies below one of the folders `within`, where any is named."""
+    from allready.evidence.inputs import Found, find
+    from allready.model import SourceRecord
+
+    roots = [os.path.realpath(folder) for folder in within or ()]
+    for item in find(paths):
+        real = os.path.realpath(item.path)
+        if not within or any(os.path.commonpath((root, real)) == root for root in roots):
+            yield item
+        elif isinstance(item, Found):
+            yield SourceRecord(path=item.label, kind="unread", problem="it lies outside of what may be read")
 
 
 def refuse_nothing(readings: "Sequence[Reading]", option: str = "") -> None:

@@ -36,7 +36,7 @@ _WATCHDOG = re.compile(
 
 def explain(args: argparse.Namespace) -> int:
     """Print what each line means.  Exit code 0 when every line that is not blank is known, else 3."""
-    from allready.evidence.secrets import masked_all
+    from allready.redaction import masked_all
     from allready.report.safe import plain
 
     language = choose_language(args.lang)

@@ -74,13 +74,13 @@ def run_evidence_of(readings: Sequence[Reading], question: Question) -> RunEvide
 def judge_readings(readings: Sequence[Reading], question: Question, *, started: datetime) -> tuple[Report, RunEvidence]:
     """The report, without the secrets that stood in what was read, and what it was made from (as it was read)."""
     from allready.evidence.digest import digest
-    from allready.evidence.secrets import masked_all
     from allready.judging.assemble import only_ranks
     from allready.judging.baseline import compare
     from allready.judging.engine import crashed, judge
     from allready.judging.report_builder import ReportBuilder, status_of, verdict_of
     from allready.judging.run_signs import onset
     from allready.judging.standstill import with_standstill
+    from allready.redaction import masked_all
 
     run_evidence = run_evidence_of(readings, question)
     saved = saved_reports(readings)

@@ -1,6 +1,7 @@
 """`allready doctor`: this machine alone: facts, rules, findings."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="one line with the reason, in 2 s, without a scheduler's commands; exit code 1 for a fault, else 0",
     )
-    form.add_argument("--format", choices=("nagios",), help="one line and the exit code of a Nagios plugin")
+    form.add_argument("--format", choices=("nagios", "ctrf", "node-condition"), help="output for a monitoring system")
     add_common(parser)
 
 
@@ -100,28 +101,33 @@ def _one_line(args: argparse.Namespace) -> int:
     """`--prolog` and `--format`: neither the job of a scheduler nor the variables of whoever calls count here."""
     from allready.cli.doctor_files import load, save
     from allready.facts.collect import Also
-    from allready.facts.live import LiveHost
     from allready.preflight.doctor.examine import examine, judge, placed
     from allready.preflight.doctor.request import alone
-    from allready.report.one_line import line_of, nagios
+    from allready.report.one_line import ctrf, line_of, nagios, node_condition
 
     if args.source:
         facts = placed(load("--from", args.source))
     else:
         deadline_s = (args.timeout or PROLOG_S) - SETUP_S
-        facts = examine(LiveHost(), alone(), deadline_s=max(1.0, deadline_s), also=Also(imports=False))
+        facts = examine(alone(), deadline_s=max(1.0, deadline_s), also=Also(imports=False)).facts
     if args.save:
         save(args.save, facts)
     report = judge([facts], None)
-    line, code = nagios(report) if args.format else (f"allready: {line_of(report)}", int(report.status == "fault"))
+    if args.format == "nagios":
+        line, code = nagios(report)
+    elif args.format:
+        body = ctrf(report) if args.format == "ctrf" else node_condition(report)
+        line, code = json.dumps(body, ensure_ascii=False), exit_code_of(report.status)
+    else:
+        line, code = f"allready: {line_of(report)}", int(report.status == "fault")
     sys.stdout.write(f"{line}\n")
     return code
 
 
 def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
     from allready.cli.env_lint import settings_here
+    from allready.facts.apart import Answered
     from allready.facts.collect import Also
-    from allready.facts.live import LiveHost
     from allready.preflight.doctor.examine import examine
     from allready.preflight.doctor.request import launch_for
 
@@ -136,11 +142,9 @@ def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
         raise error
     if error is not None:
         _say("doctor.job_unknown", args, why=str(error))
-    host = LiveHost()
-    facts = examine(
-        host, launch, deadline_s=max(1.0, (args.timeout or DEADLINE_S) - SETUP_S), also=Also(ports=_ports(args, launch))
-    )
-    return facts, settings_here(host, facts)
+    deadline_s = max(1.0, (args.timeout or DEADLINE_S) - SETUP_S)
+    found = examine(launch, deadline_s=deadline_s, also=Also(ports=_ports(args, launch)))
+    return found.facts, settings_here(Answered(found.conf_files), found.facts)
 
 
 def _ports(args: argparse.Namespace, launch: LaunchFacts) -> tuple[int, int] | None:

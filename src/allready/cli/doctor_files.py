@@ -1,4 +1,4 @@
-"""Facts of a machine in a file: `doctor --save` writes it; `--from` and `--diff` read it, or a report."""
+"""Facts of a machine in a file: `doctor --save` writes it; `--from` and `--diff` read it, a report, or a bundle."""
 
 from pathlib import Path
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from allready import __version__
+from allready.bundle.read import BundleError, is_packed, read_bundle
 from allready.errors import ExchangeError, UsageError
 from allready.facts.exchange import from_json, to_json
 from allready.json_bounds import TooLargeError, decode_within
@@ -24,15 +25,20 @@ def save(path: str, facts: NodeFacts) -> None:
     Raises:
         UsageError: the file cannot be written.
     """
-    body = {"schema": FACTS_SCHEMA, "tool_version": __version__, "facts": to_json(facts)}
     try:
-        json_report.write_atomic(path, safe_json(msgspec.json.format(msgspec.json.encode(body), indent=2)) + b"\n")
+        json_report.write_atomic(path, facts_json(facts))
     except OSError as error:
         raise UsageError("{option} {path}: {reason}", option="--save", path=path, reason=error.strerror) from error
 
 
+def facts_json(facts: NodeFacts) -> bytes:
+    """What `save` writes."""
+    body = {"schema": FACTS_SCHEMA, "tool_version": __version__, "facts": to_json(facts)}
+    return safe_json(msgspec.json.format(msgspec.json.encode(body), indent=2)) + b"\n"
+
+
 def load(option: str, path: str) -> NodeFacts:
-    """The facts in a file of `save`, or those of the first node in a report.
+    """The facts in a file of `save` or in a bundle, or those of the first node in a report.
 
     Raises:
         UsageError: it cannot be read, or has no facts.
@@ -42,6 +48,8 @@ def load(option: str, path: str) -> NodeFacts:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError("{option} {path}: {reason}", option=option, path=path, reason=error.strerror) from error
+    if is_packed(data):
+        data = _of_bundle(option, path)
     body = _decoded(option, path, data)
     if body.get("schema") == SCHEMA:
         facts = json_report.decode(data).facts
@@ -56,6 +64,16 @@ def load(option: str, path: str) -> NodeFacts:
         return from_json(found)
     except ExchangeError as error:
         raise _unfit(option, path, str(error)) from error
+
+
+def _of_bundle(option: str, path: str) -> bytes:
+    try:
+        facts = read_bundle(path).facts
+    except BundleError as error:
+        raise _unfit(option, path, str(error)) from error
+    if facts is None:
+        raise _unfit(option, path, "this bundle has no facts")
+    return facts
 
 
 def _decoded(option: str, path: str, data: bytes) -> dict[str, Any]:

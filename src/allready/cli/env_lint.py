@@ -11,11 +11,12 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from allready.bundle.read import Bundle, BundleError, is_packed, read_bundle
 from allready.cli.env_machine import Machine, cloud_of, read_machine
 from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.output import deliver_json
 from allready.errors import UsageError
-from allready.facts.env import is_read, nccl_conf_files, redact
+from allready.facts.env import is_read, nccl_conf_files
 from allready.facts.host import Host
 from allready.facts.live import LiveHost
 from allready.judging.engine import crashed, judge
@@ -34,6 +35,7 @@ from allready.model import (
     World,
     WorldNode,
 )
+from allready.redaction import redact
 from allready.report.blocks import SEVERITY_STYLE
 from allready.report.pieces import Block, Gap, Line, Piece
 from allready.report.safe import plain
@@ -103,6 +105,8 @@ def lint(args: argparse.Namespace) -> Judged:
     given = {"torch": args.torch, "nccl": args.nccl, "jax": args.jax}
     machine = read_machine(host).having(**given)
     unreadable: list[Unreadable] = []
+    if (bundle := _bundle_of(args)) is not None:
+        return _of_bundle(args.files[0], bundle, given)
     texts = [("stdin" if name == "-" else name, _text(name)) for name in args.files]
     parsed = [p for name, text in texts if (p := _parsed(name, text, unreadable)) is not None]
     if not args.files:
@@ -132,6 +136,46 @@ def lint(args: argparse.Namespace) -> Judged:
         unreadable=tuple(unreadable),
         not_checked=tuple(unchecked),
         versions=_versions(parsed, machine, given),
+        missing=machine.missing(_NEEDED),
+    )
+
+
+def _bundle_of(args: argparse.Namespace) -> Bundle | None:
+    """The bundle that is the only file; None where it is another one.
+
+    Raises:
+        UsageError: it is packed, and no bundle.
+    """
+    name = args.files[0] if len(args.files) == 1 else "-"
+    try:
+        if name == "-" or not Path(name).is_file() or not is_packed(_bytes(Path(name), 16)):
+            return None
+        return read_bundle(name)
+    except OSError:
+        return None  # which is told where it is read
+    except BundleError as error:
+        raise UsageError("{name}: {error}", name=name, error=error) from error
+
+
+def _of_bundle(name: str, bundle: Bundle, given: Mapping[str, str | None]) -> Judged:
+    """The environment of a bundle, judged by the facts of the machine that it was made on."""
+    facts = NodeFacts.none("the bundle has no facts")
+    if bundle.facts is not None:
+        from allready.cli.doctor_files import load
+
+        facts = load("", name)
+    machine = Machine(facts=facts).having(**given)
+    source = read_environment(bundle.variables or {}, ENVIRONMENT)
+    settings = replace(_settings(source, machine), missing_files=frozenset(), is_here=True)
+    findings, not_checked = judge(_fleet(settings, machine), load_area("variables"))
+    unreadable = () if bundle.variables is not None else (Unreadable(name, "the bundle has no environment"),)
+    return Judged(
+        sources=(name,),
+        num_settings=sum(s.name in table.load() for s in source.settings),
+        findings=tuple(sorted(findings, key=_order)),
+        unreadable=unreadable,
+        not_checked=not_checked,
+        versions={n: v for n in ("torch", "nccl", "jax", "jaxlib") if (v := machine.versions.get(n))},
         missing=machine.missing(_NEEDED),
     )
 
@@ -177,9 +221,9 @@ def _text(name: str) -> str:
     return data.decode("utf-8-sig", errors="replace")
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path, most: int = MAX_BYTES + 1) -> bytes:
     with path.open("rb") as file:
-        return file.read(MAX_BYTES + 1)
+        return file.read(most)
 
 
 def _parsed(name: str, text: str, unreadable: list[Unreadable]) -> Parsed | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from allready import model
-from allready.evidence.secrets import masked
+from allready.redaction import masked
 from allready.signatures import load
 from allready.text.run_events import say_event, say_position
 

@@ -45,6 +45,9 @@ _MARKS = ((INSPECTOR, (b"nccl_",), 4096), (RAS, _RAS_MARKS, HEAD_BYTES), (STACKS
 _LOG_LINE = re.compile(rb" NCCL (?:INFO|WARN|CALL|TRACE) |\[rank\d+\]:|\[default\d+\]:")
 _ERROR_FILE = re.compile(rb'\s*\{\s*"message"\s*:\s*[{"]')
 
+_RECORD = re.compile(rb'\{\s*"schema"\s*:\s*"allready\.')
+"""Facts, the manifest of a bundle, and other files of allready that tell nothing of a run."""
+
 _COMMENTS = re.compile(rb"(?:[ \t]*(?:#[^\n]*)?\n)*")
 _STATEMENT = re.compile(rb"import [\w.]|from [\w.]+ import\b|(?:async )?def \w+\(|class \w+ ?[:(]|@\w|if __name__ ?==")
 """What only a program begins with, after comments and a docstring."""
@@ -163,6 +166,8 @@ def _kind_of_json(text: bytes) -> str:
     start = text[:4096]
     if b'"allready.report/' in start and b'"schema"' in start:
         return REPORT
+    if _RECORD.match(start):
+        return RECORD
     if b'"process_state"' in text and _is(NODE_STATUS, text):
         return NODE_STATUS
     if start.startswith(_RECORD_STARTS) and any(key in text for key in (b'"sockets": [', b'"outcome":')):

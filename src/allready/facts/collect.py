@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from allready.errors import DeadlineExceeded, FactUnavailable
-from allready.facts.env import collect_env
+from allready.facts.env import collect_env, nccl_conf
 from allready.facts.exchange import from_json, to_json
 from allready.facts.firewall import collect_firewall
 from allready.facts.gpu import collect_gpu
@@ -29,6 +29,7 @@ __all__ = ["collect", "from_json", "to_json"]
 RESOLVER_S = 3.0  # longer than a healthy DNS needs; the resolver's own limit is 5 s per server and try
 FIREWALL_S = 2.0
 SCRIPT_S = 3.0
+TRANSPORT_S = 0.2  # for what follows from the other facts, after the deadline
 MAX_ADDRESSES = 32
 _log = logging.getLogger(__name__)
 
@@ -76,14 +77,18 @@ def collect(
         calls["imports"] = lambda: collect_imports(host, timeout_s=inner_s)
     # Beside each other, for some may block: the resolver, the GPU driver, network file systems.
     tasks = {name: Task(call, f"facts-{name}") for name, call in calls.items()}
+    conf = Task(lambda: nccl_conf(host), "nccl-conf")
     found: dict[str, Any] = {name: _result(name, task, until) for name, task in tasks.items()}
     software = found["software"]
     nccl = None if isinstance(software, FactMissing) else software.versions.get("nccl")
     transport = Task(
-        lambda: collect_transport(host, net=found["net"], names=found["names"], nccl_version=nccl), "facts-transport"
+        lambda: collect_transport(
+            host, net=found["net"], names=found["names"], nccl_version=nccl, conf=conf.result(timeout_s=TRANSPORT_S)
+        ),
+        "facts-transport",
     )
     found.setdefault("script", NotApplicable("no script was named"))
-    return NodeFacts(launch=launch, transport=_result("transport", transport, until + 0.2), **found)
+    return NodeFacts(launch=launch, transport=_result("transport", transport, until + TRANSPORT_S), **found)
 
 
 def _result(name: str, task: Task[Any], until: float) -> Any:

@@ -9,12 +9,17 @@ from msgspec.structs import replace
 
 from allready.errors import FactUnavailable
 from allready.facts.host import Host, names_in, number, text_of
+from allready.facts.kernel_log import kernel_lines
 from allready.facts.processes import command_of, user_of
-from allready.model import Gpu, GpuFacts, GpuProcess
+from allready.model import Gpu, GpuFacts, GpuProcess, Xid
+from allready.redaction import redact
 
 MAX_GPUS = 64
+MAX_XIDS = 32
+KERNEL_S = 0.5
 MAX_PROCESSES = 32
 MIB = 2**20
+_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,3}),")
 SMI = "nvidia-smi"
 SMI_GPUS = (
     SMI, "--query-gpu=index,uuid,name,pci.bus_id,memory.total,memory.used,driver_version",
@@ -34,7 +39,7 @@ def collect_gpu(host: Host, *, timeout_s: float) -> GpuFacts:
         return GpuFacts(gpus=(), visible_devices=visible_devices)
     try:
         answer = host.probe("gpus", timeout_s=timeout_s * 0.7)
-        return parse_nvml(host, answer, visible_devices)
+        return replace(parse_nvml(host, answer, visible_devices), xids=_xids(host))
     except FactUnavailable as error:
         why = str(error)
     try:
@@ -44,6 +49,28 @@ def collect_gpu(host: Host, *, timeout_s: float) -> GpuFacts:
     return GpuFacts(
         gpus=gpus, driver_version=driver, visible=visible_gpus(visible_devices, gpus), visible_devices=visible_devices
     )
+
+
+def _xids(host: Host) -> tuple[Xid, ...]:
+    """Errors of GPUs in the kernel log since the driver was loaded, the newest `MAX_XIDS`."""
+    try:
+        lines = kernel_lines(host, timeout_s=KERNEL_S)
+    except FactUnavailable:
+        return ()
+    found: list[Xid] = []
+    for line in lines:
+        if "NVRM: loading NVIDIA" in line.text:
+            found.clear()
+        elif match := _XID.search(line.text):
+            found.append(
+                Xid(
+                    pci_bus_id=match[1],
+                    code=int(match[2]),
+                    age_s=round(line.age_s, 1),
+                    text=redact("", line.text)[:300],
+                )
+            )
+    return tuple(found[-MAX_XIDS:])
 
 
 def count_visible(host: Host, *, timeout_s: float) -> int:

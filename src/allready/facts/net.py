@@ -1,7 +1,7 @@
 """Interfaces and routes."""
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from allready.errors import FactUnavailable
@@ -44,7 +44,17 @@ def collect_net(host: Host, *, timeout_s: float = 2.0) -> NetFacts:
         routes=tuple(sorted(routes, key=lambda r: r.gateway is None)[:MAX_ROUTES]),
         local_port_range=_port_range(text_of(host, "/proc/sys/net/ipv4/ip_local_port_range")),
         tcp_mtu_probing=number(text_of(host, "/proc/sys/net/ipv4/tcp_mtu_probing")),
+        tcp_retries2=number(text_of(host, "/proc/sys/net/ipv4/tcp_retries2")),
+        rp_filter=dict(_rp_filter(host, found)),
     )
+
+
+def _rp_filter(host: Host, interfaces: Iterable[Interface]) -> Iterator[tuple[str, int]]:
+    every = number(text_of(host, "/proc/sys/net/ipv4/conf/all/rp_filter"))
+    for interface in interfaces:
+        own = number(text_of(host, f"/proc/sys/net/ipv4/conf/{interface.name}/rp_filter"))
+        if every is not None and own is not None and interface.addresses:
+            yield interface.name, max(every, own)
 
 
 def parse_interfaces(rows: Any, wireless: set[str]) -> list[Interface]:

@@ -4,6 +4,7 @@ A child of its own, because NVML can hang for ever on a broken GPU and cannot be
 """
 
 import contextlib
+import ctypes
 import json
 import sys
 from typing import Any
@@ -74,6 +75,35 @@ def _health(nvml: Any, handle: Any) -> dict[str, Any]:
         found.update(is_remap_pending=bool(is_pending), has_remap_failed=bool(has_failed))
     with contextlib.suppress(nvml.NVMLError, AttributeError, IndexError):
         found["compute_mode"] = COMPUTE_MODES[int(nvml.nvmlDeviceGetComputeMode(handle))]
+    return {**found, **_links(nvml, handle)}
+
+
+SLOWDOWNS = (("HwSlowdown", "hardware slowdown"), ("HwThermalSlowdown", "too hot (hardware)"),
+             ("HwPowerBrakeSlowdown", "power brake"), ("SwThermalSlowdown", "too hot (software)"))  # fmt: skip
+FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
+
+
+def _links(nvml: Any, handle: Any) -> dict[str, Any]:
+    """Clocks, PCIe, NVLink, MIG and the fabric; what it does not tell is left out."""
+    found: dict[str, Any] = {}
+    with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
+        reasons = int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+        known = [(getattr(nvml, f"nvmlClocksThrottleReason{name}", 0), text) for name, text in SLOWDOWNS]
+        found["slowdowns"] = [text for bit, text in known if bit & reasons]
+    with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
+        width, most = nvml.nvmlDeviceGetCurrPcieLinkWidth(handle), nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
+        found.update(pcie_width=int(width), max_pcie_width=int(most))
+    links: list[bool] = []
+    with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
+        for i in range(int(nvml.NVML_NVLINK_MAX_LINKS)):
+            links.append(bool(nvml.nvmlDeviceGetNvLinkState(handle, i)))  # noqa: PERF401 - those before an error count
+    found["nvlinks"] = links  # an error ends them: there is no such link
+    with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError, ValueError):
+        found.update(is_mig=bool(nvml.nvmlDeviceGetMigMode(handle)[0]), num_mig=len(_mig(nvml, handle)))
+    with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError, IndexError):
+        about = nvml.c_nvmlGpuFabricInfo_t()
+        nvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(about))
+        found["fabric_state"] = FABRIC_STATES[int(about.state)]
     return found
 
 

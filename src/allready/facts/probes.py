@@ -30,6 +30,8 @@ def answer(name: str, *, timeout_s: float) -> Any:
                 return _with_deadline(lambda: _digest(argument), argument, timeout_s)
             case "socket_owner":
                 return _with_deadline(lambda: _socket_owner(argument), f"socket {argument}", timeout_s)
+            case "kernel_log":
+                return _with_deadline(_kernel_log, "the kernel log", timeout_s)
             case "user":
                 return _with_deadline(lambda: _user(argument), f"user {argument}", timeout_s)
     except OSError as error:
@@ -184,3 +186,30 @@ def _user(uid: str) -> str:
         return pwd.getpwuid(int(uid)).pw_name
     except (KeyError, ValueError, OverflowError) as error:
         raise FactUnavailable(f"no user with the id {uid}") from error
+
+
+MAX_KERNEL_LINES = 200_000
+
+
+def _kernel_log() -> list[tuple[float, str]]:
+    """Age in seconds and text of every record that the kernel still has, oldest first."""
+    import time
+
+    now_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+    found: list[tuple[float, str]] = []
+    fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while len(found) < MAX_KERNEL_LINES:
+            try:
+                record = os.read(fd, 8192).decode("utf-8", "replace")
+            except BrokenPipeError:  # overwritten while it was to be read; the next read goes on behind it
+                continue
+            except BlockingIOError:
+                break
+            about, _, text = record.partition(";")
+            stamp = about.split(",")[2:3]
+            if stamp and stamp[0].isdigit():
+                found.append((max(0.0, now_s - int(stamp[0]) / 1e6), text.split("\n", 1)[0]))
+    finally:
+        os.close(fd)
+    return found

@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 
 from allready.errors import FactUnavailable
-from allready.facts.env import redact
 from allready.facts.host import Host, text_of
 from allready.proc.process import TICKS_PER_S, parse_command, parse_stat, status_field
+from allready.redaction import redact
 
 MAX_COMMAND_CHARS = 200
 DIRECTORY_TIMEOUT_S = 1.0

@@ -20,6 +20,7 @@ LIBRARY_DIRS = (
 )  # fmt: skip
 MAX_VERSION_CHARS = 64
 MAX_SPAWNS = 8
+JAX_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
 
 _SPAWN = re.compile(r"(?:(?:torch\.)?multiprocessing\.|x?mp\.|torch_xla\.)?spawn|(?:\w+\.)*notebook_launcher")
 _OF_A_LAUNCHER = ("LOCAL_RANK", '"RANK"', "'RANK'", "WORLD_SIZE")
@@ -41,6 +42,10 @@ def collect_software(host: Host, *, timeout_s: float = 3.0) -> SoftwareFacts:
     for name in MODULES:
         if name in modules and (number := _module_version(host, listed, name, modules[name])):
             found[name] = number
+    for plugin in JAX_PLUGINS if "jax" in modules else ():
+        beside = (dist_version(listed(folder), re.compile(plugin.replace("-", "_"))) for folder in path)
+        if number := next(filter(None, beside), None):
+            found[plugin] = number
     if "torch" in modules:
         built = literals(text_of(host, f"{modules['torch']}/version.py"))
         # A CPU build has None here: then there is nothing to compare.

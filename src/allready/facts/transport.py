@@ -20,14 +20,22 @@ Named = tuple[str, str]  # (interface, address)
 
 
 def collect_transport(
-    host: Host, *, net: NetFacts | FactMissing, names: NameFacts | FactMissing, nccl_version: str | None
+    host: Host,
+    *,
+    net: NetFacts | FactMissing,
+    names: NameFacts | FactMissing,
+    nccl_version: str | None,
+    conf: Mapping[str, str] | None = None,
 ) -> TransportFacts:
-    """What both libraries will choose, from facts that were read before."""
+    """What both libraries will choose, from facts that were read before.
+
+    conf: the variables of NCCL's configuration files; None: to be read.
+    """
     if isinstance(net, FactMissing):
         raise FactUnavailable(f"interfaces: {net.why}")
     own = () if isinstance(names, FactMissing) else names.own_addresses
     # NCCL's configuration files fill in what the environment leaves open.
-    environ = {**nccl_conf(host), **host.environ}
+    environ = {**(nccl_conf(host) if conf is None else conf), **host.environ}
     return TransportFacts(
         nccl=choose_nccl(net.interfaces, environ, version=version_tuple(nccl_version), resolve=_resolver(host)),
         gloo=choose_gloo(net.interfaces, environ, own_addresses=own),

@@ -1,13 +1,16 @@
 """What is used up or left over on a machine: disks, connections tracked, memory of the group, ports, ranks, locks."""
 
+import functools
+import time
 from collections.abc import Iterator
 from typing import Any
 
-from allready.errors import FactUnavailable
+from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.host import Host, names_in, number, text_of
 from allready.facts.ports import LISTEN, holder_of, sockets_of
 from allready.facts.processes import command_of, started_at, user_of
 from allready.facts.system import group_folders
+from allready.facts.tasks import Task
 from allready.model import BuildLock, Leftover, Listener, UsageFacts, Volume
 from allready.proc.process import parse_environ, parse_stat
 
@@ -32,8 +35,12 @@ def collect_usage(host: Host, *, ports: tuple[int, int] | None) -> UsageFacts:
     tracked = [number(text_of(host, f"{TRACKED}_{name}")) for name in ("count", "max")]
     limit, used = _memory(host)
     listening = dict(_listening(host, ports)) if ports else {}
+    locks = Task(lambda: tuple(_locks(host))[:MAX_LOCKS], "locks")
+    begun = time.monotonic()
+    volumes, silent = _volumes(host)
     return UsageFacts(
-        volumes=tuple(_volumes(host)),
+        volumes=tuple(volumes),
+        silent_folders=tuple(silent),
         num_tracked=tracked[0],
         max_tracked=tracked[1],
         memory_limit_bytes=limit,
@@ -42,27 +49,47 @@ def collect_usage(host: Host, *, ports: tuple[int, int] | None) -> UsageFacts:
         listeners=tuple(listening.values())[:MAX_LISTENERS],
         free_port=_free_port(host, ports) if ports else None,
         leftovers=tuple(_leftovers(host))[:MAX_LEFTOVERS],
-        locks=tuple(_locks(host))[:MAX_LOCKS],
+        locks=_in_time(locks, VOLUME_S - (time.monotonic() - begun)),
     )
 
 
-def _volumes(host: Host) -> Iterator[Volume]:
+def _in_time(locks: Task[tuple[BuildLock, ...]], timeout_s: float) -> tuple[BuildLock, ...]:
+    try:
+        return locks.result(timeout_s=timeout_s)
+    except DeadlineExceeded:
+        return ()
+
+
+def _volumes(host: Host) -> tuple[list[Volume], list[str]]:
+    """File systems that jobs write to, asked beside each other; and the folders that gave no answer."""
     environ = host.environ
     wanted = (environ.get("PWD", ""), environ.get("TMPDIR") or "/tmp", environ.get("HOME", ""))  # noqa: S108 - as tempfile chooses it
-    for path in dict.fromkeys(p for p in wanted if p.startswith("/")):
+    paths = dict.fromkeys(p for p in wanted if p.startswith("/"))
+    tasks = {path: Task(functools.partial(_volume, host, path), "volume") for path in paths}
+    volumes: list[Volume] = []
+    silent: list[str] = []
+    until = time.monotonic() + VOLUME_S
+    for path, task in tasks.items():
         try:
-            found: Any = host.probe(f"statvfs:{path}", timeout_s=VOLUME_S)
-            inodes = int(found.get("num_inodes") or 0)
-            yield Volume(
-                path=path,
-                total_bytes=int(found["total_bytes"]),
-                free_bytes=int(found["free_bytes"]),
-                is_read_only=bool(found.get("is_read_only")),
-                num_inodes=inodes or None,
-                num_free_inodes=int(found.get("num_free_inodes") or 0) if inodes else None,
-            )
+            volumes.append(task.result(timeout_s=until - time.monotonic()))
+        except DeadlineExceeded:
+            silent.append(path)
         except (FactUnavailable, KeyError, TypeError, ValueError, AttributeError, OverflowError):
             continue
+    return volumes, silent
+
+
+def _volume(host: Host, path: str) -> Volume:
+    found: Any = host.probe(f"statvfs:{path}", timeout_s=2 * VOLUME_S)
+    inodes = int(found.get("num_inodes") or 0)
+    return Volume(
+        path=path,
+        total_bytes=int(found["total_bytes"]),
+        free_bytes=int(found["free_bytes"]),
+        is_read_only=bool(found.get("is_read_only")),
+        num_inodes=inodes or None,
+        num_free_inodes=int(found.get("num_free_inodes") or 0) if inodes else None,
+    )
 
 
 def _memory(host: Host) -> tuple[int | None, int | None]:

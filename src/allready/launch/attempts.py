@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from allready.evidence.secrets import masked_all
 from allready.launch.outcome import Outcome
 from allready.launch.request import Backoff
 from allready.model import EndCause
+from allready.redaction import masked_all
 from allready.report.safe import safe_json
 
 RECORD = "attempts.jsonl"

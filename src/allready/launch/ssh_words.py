@@ -10,8 +10,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from allready.errors import UsageError
-from allready.facts.env import is_read, redact
+from allready.facts.env import is_read
 from allready.launch.flags import to_argv
+from allready.redaction import redact
 
 _USER = r"[A-Za-z0-9_][A-Za-z0-9_.\-]*\$?"
 _HOST = r"[A-Za-z0-9_](?:[A-Za-z0-9_.\-]*[A-Za-z0-9_])?"

@@ -78,6 +78,8 @@ class NetFacts(Struct, frozen=True, kw_only=True):
     routes: tuple[Route, ...] = ()
     local_port_range: tuple[int, int] | None = None  # net.ipv4.ip_local_port_range
     tcp_mtu_probing: int | None = None
+    tcp_retries2: int | None = None
+    rp_filter: dict[str, int] = {}  # by interface what counts, the greater of its own and of "all": 1 is strict
 
     def interface(self, name: str) -> Interface | None:
         """The interface called `name`, if there is one."""
@@ -145,6 +147,22 @@ class Gpu(Struct, frozen=True, kw_only=True):
     is_remap_pending: bool | None = None  # a row of memory is to be replaced at the next reset
     has_remap_failed: bool | None = None  # there is no spare row left for it
     compute_mode: str | None = None  # default, exclusive_thread, prohibited, exclusive_process
+    slowdowns: tuple[str, ...] = ()  # why its clocks are lowered now, other than by idleness and the power cap
+    pcie_width: int | None = None
+    max_pcie_width: int | None = None  # of GPU and machine together
+    nvlinks: tuple[bool, ...] = ()  # of each NVLink that it has: whether it is up
+    is_mig: bool | None = None
+    num_mig: int | None = None  # instances
+    fabric_state: str | None = None  # not_supported, not_started, in_progress, completed
+
+
+class Xid(Struct, frozen=True, kw_only=True):
+    """An error of a GPU in the kernel log."""
+
+    pci_bus_id: str
+    code: int
+    age_s: float
+    text: str
 
 
 class GpuFacts(Struct, frozen=True, kw_only=True):
@@ -155,6 +173,7 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     cuda_version: str | None = None  # newest CUDA that the driver supports
     visible: tuple[int, ...] = ()  # NVML indices left by CUDA_VISIBLE_DEVICES, in its order
     visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES itself; None when not set
+    xids: tuple[Xid, ...] = ()  # since the driver was loaded, as far as the kernel log may be read
 
 
 class SoftwareFacts(Struct, frozen=True, kw_only=True):
@@ -204,6 +223,10 @@ class LimitFacts(Struct, frozen=True, kw_only=True):
     nofile_hard: int | None
     shm_total_bytes: int | None  # None: /dev/shm is missing
     shm_free_bytes: int | None
+    num_tasks: int | None = None  # processes and threads of the control group that is fullest, and how many it may have
+    max_tasks: int | None = None
+    ptrace_scope: int | None = None  # of Yama; None: not there
+    can_ptrace: bool | None = None  # whether this process has CAP_SYS_PTRACE
 
 
 class EnvFacts(Struct, frozen=True, kw_only=True):
@@ -327,10 +350,18 @@ class BuildLock(Struct, frozen=True, kw_only=True):
     is_held: bool  # by a process of this machine, as far as they may be seen
 
 
+class KernelLine(Struct, frozen=True, kw_only=True):
+    """One record of the kernel log."""
+
+    age_s: float
+    text: str
+
+
 class UsageFacts(Struct, frozen=True, kw_only=True):
     """What is used up or left over on this machine.  None: not known, or there is none."""
 
     volumes: tuple[Volume, ...] = ()
+    silent_folders: tuple[str, ...] = ()  # whose file system gave no answer in a second
     num_tracked: int | None = None  # connections that the packet filter tracks
     max_tracked: int | None = None
     memory_limit_bytes: int | None = None  # of the tightest control group

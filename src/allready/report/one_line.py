@@ -1,7 +1,10 @@
-"""A report in one line, for schedulers and monitoring; English, as logs are."""
+"""A report for schedulers and monitoring, in one line or in their forms; English, as logs are."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from allready.judging.arbiter import is_error
-from allready.model import Finding, Report, Severity
+from allready.model import Finding, Report, Severity, Status
 from allready.report.safe import plain
 
 MAX_CHARS = 240
@@ -34,3 +37,49 @@ def nagios(report: Report) -> tuple[str, int]:
     word = ("OK", "WARNING", "CRITICAL", "UNKNOWN")[code]
     # A bar begins the figures, so there is none in the text.
     return f"ALLREADY {word} - {line_of(report).replace('|', '/')} | errors={errors} warnings={warnings}", code
+
+
+CONDITION = "AllreadyFault"
+
+
+def node_condition(report: Report) -> dict[str, Any]:
+    """A patch of a node's status in Kubernetes, with a condition that is "True" where there is a fault."""
+    worst = [finding for finding in report.findings if is_error(finding)]
+    status = {Status.FAULT: "True", Status.HEALTHY: "False"}.get(report.status, "Unknown")
+    reason = worst[0].code if worst else {"False": "NoFault", "Unknown": "NotChecked"}.get(status, "Fault")
+    now = _ends(report).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": CONDITION, "status": status, "reason": reason, "message": line_of(report)}
+    return {"status": {"conditions": [{**condition, "lastHeartbeatTime": now, "lastTransitionTime": now}]}}
+
+
+def ctrf(report: Report) -> dict[str, Any]:
+    """The report in the Common Test Report Format: a test for each finding, for what was not checked, for the whole."""
+    stop_ms = round(_ends(report).timestamp() * 1000)
+    duration_ms = round(report.duration_s * 1000)
+    of_machine = {Status.HEALTHY: "passed", Status.FAULT: "failed"}.get(report.status, "other")
+    tests = [_test(f"allready {report.command}", of_machine, line_of(report), duration_ms)]
+    for finding in report.findings:
+        status = "failed" if is_error(finding) else "other" if finding.severity is Severity.WARNING else "passed"
+        name = f"{finding.code} {finding.title}".strip()
+        tests.append({**_test(name, status, plain(finding.message, most=2000)), "tags": [finding.code]})
+    tests += [
+        {**_test(f"{item.code} not checked", "skipped", plain(item.why, most=2000)), "tags": [item.code]}
+        for item in report.not_checked
+    ]
+    counts = {name: sum(test["status"] == name for test in tests) for name in ("passed", "failed", "skipped", "other")}
+    summary = {"tests": len(tests), **counts, "pending": 0, "start": stop_ms - duration_ms, "stop": stop_ms}
+    tool = {"name": "allready", "version": report.tool_version}
+    return {
+        "reportFormat": "CTRF",
+        "specVersion": "0.0.0",
+        "results": {"tool": tool, "summary": summary, "tests": tests},
+    }
+
+
+def _test(name: str, status: str, message: str, duration_ms: int = 0) -> dict[str, Any]:
+    return {"name": name, "status": status, "duration": duration_ms, "message": message}
+
+
+def _ends(report: Report) -> datetime:
+    """When the report was made, in UTC."""
+    return datetime.fromisoformat(report.started).astimezone(UTC) + timedelta(seconds=report.duration_s)

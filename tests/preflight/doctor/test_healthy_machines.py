@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from allready.model import (
     DropRule,
+    EnvFacts,
     FirewallFacts,
     Gpu,
     GpuFacts,
@@ -30,6 +31,7 @@ from allready.model import (
     TransportFacts,
     UsageFacts,
     Volume,
+    Xid,
 )
 from allready.preflight.doctor.examine import judge, placed
 from tests.cases import cases
@@ -126,6 +128,28 @@ ETH = interface("eth0", "10.0.0.1/24")
 MACHINES: dict[str, NodeFacts] = {
     "a server with two H200": node(),
     "a DGX with eight GPUs": node(gpu=gpus(8), host=host(num_cpus=224, memory=2048 * GIB), limits=limits(None, 65536)),
+    "a DGX whose programs had errors, whose clocks are low for idleness and whose links sleep": node(
+        gpu=replace(
+            gpus(8),
+            gpus=tuple(
+                replace(
+                    one, nvlinks=(True,) * 18, pcie_width=16, max_pcie_width=16, fabric_state="completed", is_mig=False
+                )
+                for one in gpus(8).gpus
+            ),
+            xids=tuple(
+                Xid(pci_bus_id="0000:01:00", code=code, age_s=60.0, text="NVRM: Xid") for code in (13, 31, 43, 94)
+            ),
+        ),
+        host=host(num_cpus=224, memory=2048 * GIB),
+        limits=replace(limits(None, 65536), num_tasks=2000, max_tasks=629_145, ptrace_scope=1, can_ptrace=False),
+        net=replace(net(ETH, interface("eth1", "10.1.0.1/24")), rp_filter={"eth0": 1, "eth1": 1}, tcp_retries2=8),
+        software=SoftwareFacts(versions={"jax": "0.9.0", "jaxlib": "0.9.0", "jax-cuda12-plugin": "0.9.0"}),
+        env=EnvFacts(variables={"OMP_NUM_THREADS": "16"}),
+    ),
+    "a GPU in slices": node(
+        gpu=replace(gpus(1), gpus=(replace(gpus(1).gpus[0], is_mig=True, num_mig=7, fabric_state="in_progress"),))
+    ),
     "a laptop with Wi-Fi, Docker and a firewall": cpu(
         host=host(),
         limits=limits(),

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 
 from allready.evidence.log.comms import Comms
-from allready.evidence.secrets import masked_value
 from allready.model import Transport
+from allready.redaction import masked_value
 
 _Item = TypeVar("_Item")
 

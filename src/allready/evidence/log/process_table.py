@@ -14,8 +14,8 @@ from allready.evidence.log.line import Line
 from allready.evidence.log.nccl import NcclProcess
 from allready.evidence.log.writer import Process, Writer
 from allready.evidence.reading import OpStream
-from allready.evidence.secrets import masked_value
 from allready.model import ProcessRecord
+from allready.redaction import masked_value
 
 MAX_PROCESSES = 8192
 MAX_VARIABLES = 256

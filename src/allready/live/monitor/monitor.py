@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 
 from allready import __version__, model
 from allready.evidence.digest import digest
-from allready.evidence.secrets import masked_all
 from allready.judging.engine import crashed
 from allready.judging.engine import judge as ask
 from allready.judging.latch import VerdictLatch
@@ -18,6 +17,7 @@ from allready.live.monitor.job_state import LATE_LOG_S, JobState
 from allready.live.monitor.pace import PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of
 from allready.live.monitor.suspicion import Suspicion, suspect
+from allready.redaction import masked_all
 from allready.text.reasons import not_checked, reason
 
 INAPPLICABLE = frozenset({"roll", "reach", "collectives"})

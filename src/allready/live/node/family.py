@@ -8,10 +8,10 @@ from collections import deque
 
 from msgspec import Struct, field
 
-from allready.evidence.secrets import masked
 from allready.model import ProcessState
 from allready.model.live import ChildRow
 from allready.proc.process import Stat, children_of, command_of, read_stat, wchan_of
+from allready.redaction import masked
 
 MAX_MEMBERS = 128
 MAX_DEPTH = 6

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import asdict, replace
 
-from allready.evidence.secrets import masked
 from allready.model.live import NodeEvidence, RankEvidence
+from allready.redaction import masked
 
 EVIDENCE = "evidence"
 STACKS = "stacks.txt"

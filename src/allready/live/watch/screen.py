@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from allready.evidence.secrets import masked
 from allready.live.watch.state import RankLine, WatchState, lines_of
 from allready.model import Status
+from allready.redaction import masked
 from allready.report.safe import encodable, pad, plain, shorten, shorten_left, width
 from allready.report.words import SYMBOLS, remedy, sentence, t
 from allready.text.ui import table, ui

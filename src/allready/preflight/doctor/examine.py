@@ -1,11 +1,12 @@
 """The facts of one machine, or of two to compare, as the evidence of a job; judging them is the check's own way."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from allready.facts.collect import Also, collect
-from allready.facts.host import Host
+from allready.facts.apart import Found, Reader
+from allready.facts.collect import Also
+from allready.judging.registry import load
 from allready.model import (
     FactMissing,
     Fleet,
@@ -30,16 +31,20 @@ from allready.text.reasons import not_checked, reason
 
 NECESSARY = ("host", "net", "gpu", "rdma", "limits")
 """Facts without which nobody may call a machine healthy."""
+HANGS = "ENV013"
 ALONE = frozenset({"roll", "reach", "collectives"})
 """Parts of a job that facts alone cannot have."""
 
 
-def examine(host: Host, launch: LaunchFacts, *, deadline_s: float, also: Also) -> NodeFacts:
-    """The facts of this machine, within about `deadline_s`.
+def examine(launch: LaunchFacts, *, deadline_s: float, also: Also) -> Found:
+    """The facts of this machine, within about `deadline_s`, whatever hangs.
 
     Ranks are counted by the GPUs found, unless `launch.sources` says that somebody gave a number.
     """
-    return placed(collect(host, launch, script=None, deadline_s=deadline_s, also=also))
+    with Reader(launch, deadline_s=deadline_s, also=also) as reader:
+        load()  # the rules, while it reads
+        found = reader.found()
+    return replace(found, facts=placed(found.facts))
 
 
 def placed(facts: NodeFacts) -> NodeFacts:
@@ -70,14 +75,15 @@ def judge(nodes: Sequence[NodeFacts], settings: Settings | None, *, command: str
     report = Inquiry(command=command).judge(
         fleet, waiting=False, visible_since=None, unchecked_stages=_missing(several.values())
     )
-    return replace(report, not_checked=(*report.not_checked, *_slow_imports(several)))
+    known = {(node, f.values.get("module")) for f in report.findings if f.code == HANGS for node in f.culprits.nodes}
+    return replace(report, not_checked=(*report.not_checked, *_slow_imports(several, known)))
 
 
-def _slow_imports(nodes: Mapping[int, NodeFacts]) -> Iterator[NotChecked]:
-    """Imports whose end was not waited for; most of them are only slow."""
+def _slow_imports(nodes: Mapping[int, NodeFacts], known: Collection[tuple[int, object]]) -> Iterator[NotChecked]:
+    """Imports whose end was not waited for, beside those that a finding names; most of them are only slow."""
     for number, facts in nodes.items():
         for one in facts.imports.modules if isinstance(facts.imports, ImportFacts) else ():
-            if one.outcome == "silent":
+            if one.outcome == "silent" and (number, one.module) not in known:
                 why = reason(UncheckedKind.FACT_MISSING, why=f"import {one.module}: no end within {one.limit_s:.1f} s")
                 yield not_checked("ENV012", why, node=number)
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
+from allready import redaction as secrets
 from allready.cli.main import main
-from allready.evidence import secrets
-from allready.evidence.secrets import REDACTED, is_secret_name, masked, masked_all, masked_value
 from allready.model import Difference
+from allready.redaction import REDACTED, is_secret_name, masked, masked_all, masked_value
 from tests.cases import cases
 from tests.clock import cpu_s
 

@@ -1,7 +1,8 @@
-"""Secrets in what a run wrote: tokens, keys and passwords are replaced before anything is shown or written.
+"""Secrets: tokens, keys and passwords are replaced before anything is shown, written or sent.
 
 Names decide first (`HF_TOKEN=...`, `--api-key ...`, `"password": "..."`), then the shapes that well-known tokens have.
-Long hexadecimal words stay, unlike in facts of the environment: in logs they are communicators, containers, symbols.
+`masked` is for what a run wrote; there long hexadecimal words stay: they are communicators, containers, symbols.
+`redact` is for one variable's value, and stricter: there such a word is a key.
 """
 
 import functools
@@ -68,7 +69,8 @@ _FAMILIES = (
     _family("://", r"(?P<url>(?<=://)[^/\s@\"'<>]{1,512}(?=@))"),
     _family(
         "key",
-        r"-----BEGIN[A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*",
+        r"-----BEGIN[A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:.{0,20000}?-----END[A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|.*)",
         r"\bAGE-SECRET-KEY-1[A-Z0-9]{20,}",
         r"(?<![A-Za-z0-9_.])(?P<key>key\s?=\s?[\"'])[A-Za-z0-9_+/-]{24,}=*",
         r"\bkey-[a-f0-9]{32}\b",
@@ -126,6 +128,44 @@ _FAMILIES = (
     ),
 )
 """Shapes of tokens that are known without a name before them, by where they are used."""
+
+
+# Whole words between underscores: NCCL_IB_PKEY is the number of a partition, not a key.
+_STRICT_NAME = re.compile(
+    r"(?:^|_)(?:[A-Z0-9]*(?:TOKEN|SECRET|PASSWORD|PASSWD|APIKEY|ACCESSKEY|CREDENTIALS?)S?|KEY|KEYS|PASS|PWD|AUTH|COOKIE"
+    r"|PRIVATE|SIGNATURE|BEARER|JWT)(?:_|$)",
+    re.IGNORECASE,
+)
+_STRICT_VALUE = re.compile(
+    r"(?P<url>(?<=://)[^/\s@]+(?=@))"
+    r"|(?:(?<=password=)|(?<=passwd=)|(?<=secret=)|(?<=token=)|(?<=api_key=)|(?<=apikey=))[^\s&;,]+"
+    r"|(?<=bearer )\S+"
+    r"|-----BEGIN[^-]*PRIVATE KEY.*"
+    r"|\b(?:AKIA|ASIA)[0-9A-Z]{12,}\b"
+    r"|\b(?:hf_|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|sk-|nvapi-|wandb_v1_|pypi-)[A-Za-z0-9_\-]{12,}"
+    r"|\bAIza[0-9A-Za-z_\-]{30,}"
+    r"|\beyJ[A-Za-z0-9_\-]{10,}\.[A-Za-z0-9_\-.]+"
+    r"|(?<![A-Za-z0-9])[0-9a-f]{32,}(?![A-Za-z0-9])",
+    re.IGNORECASE | re.DOTALL,
+)
+# Base64 as tokens have it.  "/" is left out, or every long path would match.
+_LONG_WORD = re.compile(r"[A-Za-z0-9+_\-]{40,}=*")
+_GPU_UUID = re.compile(r"(?:MIG-)?(?:GPU|MIG)-[0-9a-f-]{36}")
+
+
+def redact(name: str, value: str) -> str:
+    """The value of a variable with every likely secret replaced by "(redacted)"; all of it if the name says so."""
+    if _STRICT_NAME.search(name) or is_secret_name(name):
+        return REDACTED if value else value
+    return _LONG_WORD.sub(_if_random, _STRICT_VALUE.sub(REDACTED, masked(value)))
+
+
+def _if_random(match: re.Match[str]) -> str:
+    word = match[0]
+    if _GPU_UUID.fullmatch(word):
+        return word
+    mixed = all(len(re.findall(kind, word)) > 2 for kind in ("[a-z]", "[A-Z]", "[0-9]"))
+    return REDACTED if mixed else word
 
 
 @functools.lru_cache(maxsize=1024)

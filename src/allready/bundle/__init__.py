@@ -1,0 +1,1 @@
+"""What a helper needs to see, in one file: without secrets, bounded in size, and read without touching the disk."""

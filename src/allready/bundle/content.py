@@ -1,0 +1,116 @@
+"""One source as it goes into a bundle: read up to a size, without secrets; or why it stays out."""
+
+import io
+from collections.abc import Callable
+from typing import BinaryIO
+
+import msgspec
+from msgspec import Struct
+
+from allready.evidence import sniff
+from allready.redaction import REDACTED, masked
+
+LARGEST_BYTES = 64 << 20
+"""Of a longer source the beginning and the end go in, half of this each."""
+SMALLEST_BYTES = 4096
+_CHUNK = 1 << 20
+_PIECE_CHARS = 1 << 22
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_PICKLE = b"\x80"
+
+Hide = Callable[[str], str]
+
+
+class LeftOutError(Exception):
+    """The source stays out; the text says why."""
+
+
+class Content(Struct, frozen=True, kw_only=True):
+    """What goes in."""
+
+    data: bytes
+    original_bytes: int
+    cut_bytes: int = 0
+    num_redacted: int = 0
+
+
+def content_of(stream: BinaryIO, *, most_bytes: int, hide: Hide) -> Content:
+    """Both ends of a stream where it is longer than `most_bytes`; texts without secrets, dumps of torch as JSON.
+
+    Raises:
+        LeftOutError: it is binary, so nobody can tell what is in it.
+    """
+    head, tail, total = both_ends(stream, most_bytes)
+    cut = total - len(head) - len(tail)
+    if head[:1] == _PICKLE or (sniff.is_binary(head[: sniff.HEAD_BYTES]) and not head.startswith(_UTF16)):
+        if cut or sniff.kind_of(head[: sniff.HEAD_BYTES]) != sniff.FLIGHT:
+            raise LeftOutError("binary: nobody could tell what is in it")
+        text = _dump_text(head)
+    else:
+        text = _decoded(head)
+        if cut:
+            text += f"\n[... {cut} bytes left out ...]\n" + _decoded(tail)
+    clean = without_secrets(text)
+    num_redacted = clean.count(REDACTED) - text.count(REDACTED)
+    data = hide(clean).encode("utf-8", "surrogateescape")
+    return Content(data=data, original_bytes=total, cut_bytes=cut, num_redacted=max(0, num_redacted))
+
+
+def without_secrets(text: str) -> str:
+    """As `masked`, of a text of any length: in pieces that end with a line, for patterns look back and forth."""
+    if len(text) <= _PIECE_CHARS:
+        return masked.__wrapped__(text)  # not through its cache, which would keep every text
+    pieces: list[str] = []
+    at = 0
+    while at < len(text):
+        end = text.rfind("\n", at + _PIECE_CHARS // 2, at + _PIECE_CHARS) + 1 if len(text) - at > _PIECE_CHARS else 0
+        end = end or min(len(text), at + _PIECE_CHARS)
+        # A key of several lines must not be cut in two.
+        begun = text.rfind("-----BEGIN", at, end)
+        if begun > at and "PRIVATE KEY" in text[begun : begun + 64] and "-----END" not in text[begun:end]:
+            end = begun
+        pieces.append(masked.__wrapped__(text[at:end]))
+        at = end
+    return "".join(pieces)
+
+
+def both_ends(stream: BinaryIO, most_bytes: int) -> tuple[bytes, bytes, int]:
+    """The beginning, the end where it is longer than `most_bytes`, and its whole length; in bounded memory."""
+    head = io.BytesIO()
+    while (left := most_bytes - head.tell()) > 0 and (part := stream.read(min(_CHUNK, left))):
+        head.write(part)
+    data = head.getvalue()
+    total, tail = len(data), bytearray()
+    half = most_bytes // 2
+    while part := stream.read(_CHUNK):
+        total += len(part)
+        tail += part
+        del tail[: max(0, len(tail) - half)]
+    if total == len(data):
+        return data, b"", total
+    kept = data[half:] + bytes(tail)
+    return data[:half], kept[len(kept) - half :], total
+
+
+def _decoded(data: bytes) -> str:
+    if data.startswith(_UTF16):
+        return data.decode("utf-16", "replace")
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _dump_text(data: bytes) -> str:
+    """A flight recorder's dump as JSON, which `diagnose` reads as well: a pickle cannot be rewritten.
+
+    Raises:
+        LeftOutError: it is no whole dump.
+    """
+    from allready.evidence.flight.machine import RefusedError
+    from allready.evidence.flight.unpickle import load
+
+    try:
+        loaded = load(data)
+        if loaded.problem is None and loaded.end == len(data):
+            return msgspec.json.encode(loaded.value).decode()
+    except (RefusedError, TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        pass
+    raise LeftOutError("a damaged dump: what is in it could not be read")

@@ -1,0 +1,161 @@
+"""Reads a bundle of anybody: members are streamed, and nothing is written to the disk but by `extract`."""
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from allready.bundle.manifest import BUNDLE_SCHEMA, ENVIRONMENT, ENVIRONMENT_SCHEMA, FACTS, MANIFEST, Manifest
+from allready.evidence.inputs import Found, Limits, Source, unpack
+from allready.json_bounds import TooLargeError, decode_within
+
+GZIP = b"\x1f\x8b\x08"
+MAX_MEMBER_BYTES = 64 << 20
+MAX_MEMORY_BYTES = 192 << 20
+MAX_EXTRACTED_BYTES = 4 << 30
+MAX_MEMBERS = 50_000
+LIMITS = Limits(
+    ratio=500.0, free_bytes=256 << 20, total_bytes=MAX_EXTRACTED_BYTES, num_members=MAX_MEMBERS, num_layers=1
+)
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+class BundleError(ValueError):
+    """The file is no bundle, or a damaged one; the text says why."""
+
+
+class Bundle(Struct, frozen=True, kw_only=True):
+    """What commands take of a bundle.  facts: JSON of a file of facts; None: it has none."""
+
+    manifest: Manifest
+    facts: bytes | None = None
+    variables: dict[str, str] | None = None
+
+
+def is_packed(head: bytes) -> bool:
+    """Whether a file that begins so may be a bundle."""
+    return head.startswith(GZIP)
+
+
+def read_bundle(path: str) -> Bundle:
+    """Manifest, facts and environment.
+
+    Raises:
+        BundleError: it is no bundle.
+    """
+    found = _members(path, {MANIFEST, FACTS, ENVIRONMENT})
+    if MANIFEST not in found:
+        raise BundleError("it has no manifest.json")
+    manifest = _manifest(found[MANIFEST])
+    variables = None
+    if ENVIRONMENT in found:
+        body = _decoded(ENVIRONMENT, found[ENVIRONMENT])
+        try:
+            if isinstance(body, dict) and body.get("schema") == ENVIRONMENT_SCHEMA:
+                variables = msgspec.convert(body.get("variables"), dict[str, str])
+        except msgspec.ValidationError as error:
+            raise BundleError(f"{ENVIRONMENT}: {error}") from error
+    return Bundle(manifest=manifest, facts=found.get(FACTS), variables=variables)
+
+
+def extract(path: str, folder: Path) -> list[str]:
+    """Write the members below `folder`, which must not exist yet; gives their names.
+
+    Whatever the archive says, only regular files are written, only below the folder, and only so much.
+
+    Raises:
+        BundleError: it is no archive, or holds what no bundle does.
+        OSError: it cannot be written.
+    """
+    folder.mkdir(mode=0o700)
+    names: list[str] = []
+    for name, source in _streams(path):
+        parts = _parts(name)
+        target = folder.joinpath(*parts)
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file, source.open() as stream:
+            while data := stream.read(1 << 20):
+                file.write(data)
+        if source.problem:
+            raise BundleError(f"{name}: {source.problem}")
+        names.append("/".join(parts))
+    if not names:
+        raise BundleError("nothing in it could be read")
+    return names
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """The folders and the file of a member, if all of them are below where they are put.
+
+    Raises:
+        BundleError: they are not.
+    """
+    parts = tuple(name.replace("\\", "/").split("/"))
+    is_bad = any(part in {"", ".", ".."} or len(part.encode(errors="replace")) > 255 for part in parts)
+    if is_bad or len(parts) > 32 or _DRIVE.match(name) or not name.isprintable():
+        raise BundleError(f"a member is called {name!r:.200}, which is no place below a folder")
+    return parts
+
+
+def _members(path: str, wanted: Collection[str]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for name, source in _streams(path):
+        top, _, inner = name.partition("/")
+        if inner in wanted and inner not in found and top:
+            with source.open() as stream:
+                data = stream.read(MAX_MEMBER_BYTES + 1)
+            if len(data) > MAX_MEMBER_BYTES:
+                raise BundleError(f"{inner}: larger than {MAX_MEMBER_BYTES >> 20} MiB")
+            found[inner] = data
+            if len(found) == len(wanted):
+                break
+    return found
+
+
+def _streams(path: str) -> Iterator[tuple[str, Source]]:
+    """Name and stream of each regular file in an archive; links, devices and folders are none.
+
+    Raises:
+        BundleError: the archive is damaged, or a bomb.
+    """
+    problem = None
+    is_archive = False
+    for item in unpack(Found(path=path, label=path), limits=LIMITS):
+        if isinstance(item, Source):
+            if item.label == path:
+                break
+            is_archive = True
+            yield item.label.removeprefix(f"{path}!"), item
+        elif item.path == path:
+            problem = item.problem or problem
+            is_archive = is_archive or item.kind == "archive"
+        elif item.problem:
+            problem = f"{item.path.removeprefix(f'{path}!')}: {item.problem}"
+    if problem is not None:
+        raise BundleError(problem)
+    if not is_archive:
+        raise BundleError("it is no archive")
+
+
+def _manifest(data: bytes) -> Manifest:
+    body = _decoded(MANIFEST, data)
+    if not isinstance(body, dict) or body.get("schema") != BUNDLE_SCHEMA:
+        raise BundleError(f"{MANIFEST} is not of {BUNDLE_SCHEMA}")
+    try:
+        return msgspec.convert(body, Manifest)
+    except msgspec.ValidationError as error:
+        raise BundleError(f"{MANIFEST}: {error}") from error
+
+
+def _decoded(name: str, data: bytes) -> Any:
+    try:
+        return decode_within(MAX_MEMORY_BYTES, data)
+    except TooLargeError as error:
+        raise BundleError(f"{name}: {error}") from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise BundleError(f"{name} is not JSON ({error})") from error

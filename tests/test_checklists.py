@@ -1,0 +1,46 @@
+"""docs/checklists.md names only findings, commands and options that exist, the same in both languages."""
+
+import re
+from pathlib import Path
+
+from allready.cli.completion import all_commands
+from allready.judging.registry import AREAS, load
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = (DOCS / "checklists.md", DOCS / "zh" / "checklists.md")
+CODE = re.compile(r"\b[A-Z]{3}\d{3}\b")
+
+
+def rows(page: Path) -> list[str]:
+    """What does each item."""
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    return [line.split("|")[2].strip() for line in lines if "---" not in line]
+
+
+def test_every_code_and_area_is_one_of_ours() -> None:
+    wrong = [f"{page.name}: {code}" for page in PAGES for code in CODE.findall(page.read_text()) if code not in load()]
+    areas = re.findall(r"\blog_[a-z]+\b|(?<=area )[a-z_]+", PAGES[0].read_text())
+    assert not wrong
+    assert areas
+    assert set(areas) <= set(AREAS) | {rule.area for rule in load().values()}
+
+
+def test_every_command_and_option_is_one_of_ours() -> None:
+    commands = {c.words: {s for option in c.options for s in option.spellings} for c in all_commands()}
+    wrong = []
+    shown = [text for row in rows(PAGES[0]) for text in re.findall(r"`allready ([^`]+)`", row)]
+    assert len(shown) > 30
+    for text in shown:
+        words = text.split(" -- ")[0].split()
+        name = tuple(words[:2]) if tuple(words[:2]) in commands else (words[0],)
+        options = {word for word in words if word.startswith("--")}
+        if name not in commands or not options <= commands[name]:
+            wrong.append(text)
+    assert not wrong
+
+
+def test_both_languages_name_the_same() -> None:
+    english, chinese = (rows(page) for page in PAGES)
+    assert len(english) == len(chinese)
+    found = [(CODE.findall(row), re.findall(r"`[^`]+`", row)) for row in english]
+    assert found == [(CODE.findall(row), re.findall(r"`[^`]+`", row)) for row in chinese]
