@@ -15,7 +15,7 @@ from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.model import Limits, RawLine
 
 _MAX_SPREAD = 3
-_FEW = 8
+_FEW = 256
 """Fewer lines in a chunk are not worth it."""
 
 

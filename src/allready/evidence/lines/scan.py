@@ -15,7 +15,7 @@ import numpy as np
 
 from allready.evidence.lines.blocks import Blocks
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
-from allready.evidence.lines.coll import MAX_BYTES
+from allready.evidence.lines.coll import MARKER, MAX_BYTES
 from allready.evidence.lines.feed import CHUNK, Chunk, Feed
 from allready.evidence.lines.forms import Forms
 from allready.evidence.lines.lane import Lane, LoopMemory
@@ -39,6 +39,7 @@ _MAX_FORMS = 64
 """Layouts that are learnt for one repeated line (its numbers have different widths)."""
 
 _FEW = 64
+_NONE: Ints = np.empty(0, np.int64)
 _MAX_MARKED = 50_000
 _MARKER_WORD = re.compile(rb"step|iter", re.IGNORECASE)
 _FRONT_BYTES = 160  # of a line, in which its writer is named
@@ -252,22 +253,21 @@ class _Scan:
         wanted = ~(lines.is_blank | is_long)
         left = np.flatnonzero(wanted & (lines.targets == UNKNOWN))
         data, size, places = lines.spliced(left)
+        found = places_of(data, size, (WORD,)) if data.find(MARKER, 0, size) >= 0 else _NONE
+        if len(found):
+            candidates = left[distinct(np.searchsorted(places, found, "right") - 1)]
+            if self._operations.learn(lines, candidates):
+                left = left[lines.targets[left] == UNKNOWN]
+                data, size, places = lines.spliced(left)
         known = Sorted(left) if self._quick is None else self._quick.sort_out(lines, left, data, size)
-        everything, whole, usual = left, (data, size, places), known.usual
+        whole, usual = (data, size, places), known.usual
         if len(usual) < len(left):
             data, size, places = lines.spliced(usual)
-        found = places_of(data, size, (WORD,))
-        if len(found):
-            candidates = usual[distinct(np.searchsorted(places, found, "right") - 1)]
-            if self._operations.learn(lines, candidates):
-                usual, left = (some[lines.targets[some] == UNKNOWN] for some in (usual, left))
-                data, size, places = lines.spliced(usual)
         hits, marks = self._reader.read(data, size, places)
         marked, iterations = usual[marks.lines], marks.iterations
         if known.num_marked:
             marks = self._reader.marker.find(*whole)
-            is_left = lines.targets[everything[marks.lines]] == UNKNOWN
-            marked, iterations = everything[marks.lines][is_left], marks.iterations[is_left]
+            marked, iterations = left[marks.lines], marks.iterations
         hit_at = usual[[hit.line for hit in hits]] if hits else usual[:0]
         self._add_examples(lines, left, hit_at, known)
         events: list[tuple[int, int, Hit | int | None]] = []
