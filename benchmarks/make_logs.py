@@ -10,13 +10,14 @@ again, with a counter that goes on.  Each rank has its own host, pid and pointer
 lines of all ranks in turn.  `--iterations`: a line `iteration: N` before every fourth operation.  `--kind training`:
 no NCCL at all, only what a training script prints.  `--kind mixed`: what a launcher's log holds: its own lines, NCCL's
 lines at INFO of every rank (topology, channels, connections, no operations), and training lines in between.
+`--kind words`: lines of which no two are alike.
 """
 
 import argparse
 import random
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,6 +146,19 @@ def write_interleaved(args: argparse.Namespace, recording: Recording) -> int:
         return file.tell()
 
 
+BATCH = 10_000  # lines written at once
+
+
+def write_lines(path: Path, num_bytes: int, line: Callable[[int], str]) -> int:
+    """Lines 1, 2, 3, ... until there are so many bytes."""
+    with path.open("wb") as file:
+        i = 1
+        while file.tell() < num_bytes:
+            file.write("\n".join([*map(line, range(i, i + BATCH)), ""]).encode())
+            i += BATCH
+        return file.tell()
+
+
 def write_training(args: argparse.Namespace) -> int:
     """What a training script prints: steps, progress bars, warnings, the loss."""
     rng = random.Random(args.seed)  # noqa: S311
@@ -156,27 +170,29 @@ def write_training(args: argparse.Namespace) -> int:
         "WARNING:tokenizer: sequence of {n} tokens is longer than the limit ({p}), it will be truncated",
         "batch {i} of shard {m}: {n} samples read in {f:.3f} s from /data/train/shard-{s:05d}.tar",
     )
-    path: Path = args.out / "train.log"
-    with path.open("wb") as file:
-        i = 0
-        while file.tell() < args.bytes:
-            lines = []
-            for _ in range(10_000):
-                i += 1
-                lines.append(
-                    kinds[rng.choice((0, 0, 1, 1, 2, 3, 4, 5))].format(
-                        i=i,
-                        m=i // 60 % 60,
-                        s=i % 60,
-                        n=rng.randrange(100, 1000),
-                        p=i % 100,
-                        r=i % 8,
-                        f=rng.random(),
-                        g=rng.random(),
-                    )
-                )
-            file.write("\n".join([*lines, ""]).encode())
-        return file.tell()
+
+    def line(i: int) -> str:
+        return kinds[rng.choice((0, 0, 1, 1, 2, 3, 4, 5))].format(
+            i=i,
+            m=i // 60 % 60,
+            s=i % 60,
+            n=rng.randrange(100, 1000),
+            p=i % 100,
+            r=i % 8,
+            f=rng.random(),
+            g=rng.random(),
+        )
+
+    return write_lines(args.out / "train.log", args.bytes, line)
+
+
+def write_words(args: argparse.Namespace) -> int:
+    """Lines of which no two are alike."""
+    rng = random.Random(args.seed)  # noqa: S311
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randrange(2, 10))) for _ in range(5_000)]
+    return write_lines(
+        args.out / "words.log", args.bytes, lambda _: " ".join(rng.choices(words, k=rng.randrange(5, 25)))
+    )
 
 
 SETUP = (
@@ -203,33 +219,28 @@ def write_mixed(args: argparse.Namespace) -> int:
         "  warnings.warn(",
         "{p}%|####      | {i}/9999999 [00:{m:02d}<00:{s:02d}, 31.2it/s]",
     )
-    path: Path = args.out / "job.log"
-    with path.open("wb") as file:
-        i = 0
-        while file.tell() < args.bytes:
-            lines = []
-            for _ in range(10_000):
-                i += 1
-                r = rng.randrange(args.ranks)
-                values = {
-                    "i": i, "m": i // 60 % 60, "s": i % 60, "n": rng.randrange(100, 1000), "p": i % 100, "r": r,
-                    "f": rng.random(), "g": rng.random(), "d": r % 8, "e": (r + 1) % 8, "q": (r + 1) % args.ranks,
-                    "c": rng.randrange(32), "w": args.ranks, "a": rng.randrange(16**9), "b": r * 4096,
-                    "o": 4_000 + r // 8,
-                }  # fmt: skip
-                kind = rng.random()
-                values["m"] = values["m"] if kind > 0.25 else max(1, args.ranks // 8)
-                if kind < 0.25:
-                    front = f"gpu{r // 8:04d}:{9_000 + r}:{9_600 + r} [{r % 8}] NCCL INFO "
-                    text = front + rng.choice(SETUP).format(**values)
-                elif kind < 0.8:
-                    text = f"[rank{r}]: " * (args.ranks > 1) + rng.choice(rank_words).format(**values)
-                else:
-                    text = rng.choice(launcher).format(**values)
-                stamp = f"2025-11-20T12:{i // 60 % 60:02d}:{i % 60:02d}.{i % 1000:03d}Z " if args.timestamps else ""
-                lines.append(stamp + text)
-            file.write("\n".join([*lines, ""]).encode())
-        return file.tell()
+
+    def line(i: int) -> str:
+        r = rng.randrange(args.ranks)
+        values = {
+            "i": i, "m": i // 60 % 60, "s": i % 60, "n": rng.randrange(100, 1000), "p": i % 100, "r": r,
+            "f": rng.random(), "g": rng.random(), "d": r % 8, "e": (r + 1) % 8, "q": (r + 1) % args.ranks,
+            "c": rng.randrange(32), "w": args.ranks, "a": rng.randrange(16**9), "b": r * 4096,
+            "o": 4_000 + r // 8,
+        }  # fmt: skip
+        kind = rng.random()
+        values["m"] = values["m"] if kind > 0.25 else max(1, args.ranks // 8)
+        if kind < 0.25:
+            front = f"gpu{r // 8:04d}:{9_000 + r}:{9_600 + r} [{r % 8}] NCCL INFO "
+            text = front + rng.choice(SETUP).format(**values)
+        elif kind < 0.8:
+            text = f"[rank{r}]: " * (args.ranks > 1) + rng.choice(rank_words).format(**values)
+        else:
+            text = rng.choice(launcher).format(**values)
+        stamp = f"2025-11-20T12:{i // 60 % 60:02d}:{i % 60:02d}.{i % 1000:03d}Z " if args.timestamps else ""
+        return stamp + text
+
+    return write_lines(args.out / "job.log", args.bytes, line)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -239,7 +250,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--ranks", type=int, default=64)
     found.add_argument("--out", type=Path, required=True)
     found.add_argument("--like", type=Path, default=RECORDED, help="a recorded NCCL log of one process")
-    found.add_argument("--kind", choices=("nccl", "training", "mixed"), default="nccl")
+    found.add_argument("--kind", choices=("nccl", "training", "mixed", "words"), default="nccl")
     found.add_argument("--front", default="", help="put before every line, as in '{rank}: '")
     found.add_argument("--iterations", action="store_true")
     found.add_argument("--interleaved", action="store_true")
@@ -251,10 +262,9 @@ def parser() -> argparse.ArgumentParser:
 def make(args: argparse.Namespace) -> int:
     """Write the files; returns how many bytes."""
     args.out.mkdir(parents=True, exist_ok=True)
-    if args.kind == "training":
-        return write_training(args)
-    if args.kind == "mixed":
-        return write_mixed(args)
+    writers = {"training": write_training, "mixed": write_mixed, "words": write_words}
+    if args.kind in writers:
+        return writers[args.kind](args)
     recording = Recording.read(args.like)
     return write_interleaved(args, recording) if args.interleaved else write_ranks(args, recording)
 

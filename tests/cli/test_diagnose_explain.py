@@ -162,6 +162,11 @@ ImportError: libfoo.so.12: cannot open shared object file: No such file or direc
 THROWN = """terminate called after throwing an instance of 'c10::DistBackendError'
   what():  [PG 0 Rank 1] Process group watchdog thread terminated with exception: NCCL error: remote process exited
 frame #0: c10::Error::Error(c10::SourceLocation, std::string)"""
+DRIVER = """[   99.100000] NVRM: The report of a device follows
+[   99.100000] NVRM: Xid (PCI:0000:1a:00): 79, pid=1234, name=python, GPU has fallen off the bus.
+[   99.100000] NVRM: GPU 0000:1a:00.0: GPU has fallen off the bus.
+[   99.200000] NVRM: A dump was made; collect it before
+[   99.200000] NVRM: the module is unloaded."""
 BROKEN_IN_TWO = (
     "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=57, OpType=ALLREDUCE, NumelIn=4, ",
     "NumelOut=4, Timeout(ms)=600000) ran for 600023 milliseconds before timing out.",
@@ -169,7 +174,8 @@ BROKEN_IN_TWO = (
 
 
 @pytest.mark.parametrize(
-    ("text", "code"), [(TRACEBACK, "PYL010"), (THROWN, "TCH001"), ("\n".join(BROKEN_IN_TWO), "TCH002")]
+    ("text", "code"),
+    [(TRACEBACK, "PYL010"), (THROWN, "TCH001"), ("\n".join(BROKEN_IN_TWO), "TCH002"), (DRIVER, "KRN001")],
 )
 def test_lines_of_one_message_are_explained_as_one(text: str, code: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", "--explain-line", text, "--json", "-"]) == 0
@@ -182,3 +188,14 @@ def test_lines_of_several_messages_stay_apart(capsys: pytest.CaptureFixture[str]
     main(["diagnose", "--explain-line", f"a word\n{TRACEBACK}\nanother word\n{THROWN}", "--json", "-"])
     lines = [entry["line"] for entry in json.loads(capsys.readouterr().out)["lines"]]
     assert lines == ["a word", TRACEBACK, "another word", THROWN]
+
+
+def test_reports_on_two_devices_stay_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    other = DRIVER.replace("0000:1a:00", "0000:3b:00")
+    main(["diagnose", "--explain-line", f"{DRIVER}\na word\n{other}", "--json", "-"])
+    entries = json.loads(capsys.readouterr().out)["lines"]
+    assert [entry["line"] for entry in entries] == [DRIVER, "a word", other]
+    assert [entry["meanings"][0]["values"]["pci"] for entry in (entries[0], entries[2])] == ["0000:1a:00", "0000:3b:00"]
+    lines = DRIVER.splitlines()[1], other.splitlines()[1]
+    main(["diagnose", "--explain-line", "\n".join(lines), "--json", "-"])
+    assert [entry["line"] for entry in json.loads(capsys.readouterr().out)["lines"]] == [*lines]

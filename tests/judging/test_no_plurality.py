@@ -103,6 +103,8 @@ NO_VOTES = {
     "evidence/stacks/read.py": "lines of a file, not members of a job",
     "evidence/sniff.py": "lines of a file, not members of a job",
     "evidence/lines/lane.py": "lines of a file, not members of a job",
+    "evidence/lines/forms.py": "lines of a file, not members of a job",
+    "evidence/log/apart.py": "counts that one writer printed, not members of a job",
     "preflight/reach/schedule.py": "a distance on a circle",
     "live/monitor/pace.py": "a bound of memory",
     "live/monitor/pace_lines.py": "a bound of memory",

@@ -69,6 +69,8 @@ _PART = re.compile(
 )
 """Lines that go on with what the line before began: frames, code, a `what():`, the marks below code."""
 
+_DRIVER = "NVRM: "
+
 
 def blocks_of(lines: Sequence[str]) -> list[list[str]]:
     """The lines, those together that are one message: a traceback with its error, an exception of C++ with its stack.
@@ -83,7 +85,9 @@ def blocks_of(lines: Sequence[str]) -> list[list[str]]:
         opens = _OPENS.match(text) is not None
         is_part = _PART.match(line) is not None or _PART.match(text) is not None
         follows = bool(blocks) and (is_open or is_part or joins or (opens and _JOINS.match(blocks[-1][-1]) is not None))
-        if (follows and _has_block(blocks[-1])) or (bool(blocks) and _completes(blocks[-1], line)):
+        if (follows and _has_block(blocks[-1])) or (
+            blocks and (_completes(blocks[-1], line) or _reports(blocks[-1], text))
+        ):
             blocks[-1].append(line)
         else:
             blocks.append([line])
@@ -94,6 +98,22 @@ def blocks_of(lines: Sequence[str]) -> list[list[str]]:
 def _has_block(block: Sequence[str]) -> bool:
     """Whether lines may belong to it: it was opened, or it is a stack already."""
     return any(_OPENS.search(line) or _PART.match(line) for line in block) or bool(list(of_line(block[0].strip())))
+
+
+def _reports(block: Sequence[str], text: str) -> bool:
+    """Whether a driver's line goes on with its report: it says nothing known, or the same of the same device."""
+    if not text.startswith(_DRIVER) or _DRIVER not in block[-1]:
+        return False
+    told = [said for line in block for said in _told(line)]
+    return not (mine := _told(text)) or not told or told[0] == mine[0]
+
+
+def _told(line: str) -> list[tuple[str | None, str]]:
+    """What a driver's line is known to say, and of which device, its function left out."""
+    return [
+        (signature.code, (match.groupdict().get("pci") or "").split(".")[0])
+        for signature, match in of_line(parse(line, Clock(time.time())).rest)
+    ]
 
 
 def _completes(block: Sequence[str], line: str) -> bool:

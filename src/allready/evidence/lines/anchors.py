@@ -22,7 +22,7 @@ LINE_ANCHORS: tuple[str, ...] = (
     "Terminating the process after attempting to dump", "with environments", "initialized with environment",
     "oom_kill event", "oom-kill event", "OOMKilled", "Exceeded step memory limit", "Killed process", "Kill process",
     ": segfault at", "general protection fault", "MPI_ABORT was invoked", "exited on signal", "Exited with exit code",
-    ": Killed", " Killed ", ": Terminated", ": Out Of Memory", ": Aborted", "Segmentation fault", "Bus error",
+    "Killed", "Terminated", ": Out Of Memory", "Aborted", "Segmentation fault", "Bus error",
     "core dumped", "py_callstack", "NCCL version ", "RCCL version", "HIP version", "ROCm version",
     "Exception ignored in", "Exception in thread", "Exception in callback", "Logging error",
     "exception was never retrieved", "srun: Job step aborted", "srun: Terminating", "slurmstepd: error", "srun: error",

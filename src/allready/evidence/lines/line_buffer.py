@@ -3,17 +3,24 @@
 import functools
 import re
 from collections import deque
+from collections.abc import Iterable, Sequence
 
+from allready.evidence.lines.dull import says_nothing
 from allready.evidence.lines.model import Limits, RawLine, Repeat
 from allready.evidence.lines.templates import DIGIT, HEX
 
 _BYTES_BEFORE = 512
 _MAX_KEYS = 50_000
+_MAX_DULL = 10_000
+LINE_BYTES = 100  # what a line takes besides its text
 _KEY_BYTES = 256
 _MAX_HEAD_BYTES = 320
 _DIGITS = b"0123456789"
 _NUMBER = re.compile(rb"0x[0-9a-f]+|[0-9]+")
-_PIDS = re.compile(rb":(\d{1,10}):\d{1,10} ")
+HEX_NUMBER = re.compile(rb"0x(?<![0-9]0x)[0-9a-f]+")
+"""What is deleted before the digits: with them it is what `_NUMBER` finds one by one."""
+
+_PIDS = re.compile(rb".*:(\d{1,10}):\d{1,10} ", re.DOTALL)  # the last one: a time of day looks the same
 _HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 Span = tuple[int, int]
@@ -34,7 +41,7 @@ def _process_in(head: bytes) -> tuple[str, Span] | None:
     match = _PIDS.search(head)
     if match is None:
         return None
-    front = head[: match.start()]
+    front = head[: match.start(1) - 1]
     start = len(front.rstrip(_HOST_BYTES))
     if start == len(front) or len(front) - start > 255:
         return None
@@ -72,6 +79,24 @@ def clip(line: bytes, place: int, length: int, most: int) -> bytes:
     return line
 
 
+class LineBlock:
+    """Lines that follow each other, and what they weigh."""
+
+    def __init__(self, lines: Sequence[RawLine], num_bytes: int) -> None:
+        self._lines, self.num_bytes = lines, num_bytes
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def lines(self) -> Iterable[RawLine]:
+        return self._lines
+
+    def part(self, first: int, end: int) -> "LineBlock":
+        """Some of them."""
+        some = self._lines[first:end]
+        return LineBlock(some, sum(len(line.text) + LINE_BYTES for line in some))
+
+
 class LineBuffer:
     """The interesting lines of a log."""
 
@@ -81,15 +106,16 @@ class LineBuffer:
         self._limits = limits
         self._counts: dict[tuple[str, bytes], int] = {}
         self._uncounted: list[tuple[str, bytes]] = []
+        self._dull: set[tuple[str, bytes]] = set()
         self._repeats: dict[tuple[str, bytes], int] = {}  # where in `repeats`
         self._head: list[RawLine] = []
-        self._tail: deque[RawLine] = deque()
-        self._head_bytes = self._tail_bytes = 0
+        self._tail: deque[LineBlock] = deque()
+        self._head_bytes = self._tail_bytes = self._num_tail = 0
         self._head_is_full = False
 
     def add(self, line: RawLine, process: str) -> int:
         """Keep a line or count it.  Returns the index of the repeat that it went into, -1 when it is kept."""
-        if not self._counts and len(self._uncounted) < min(self._limits.same_lines, _MAX_KEYS):
+        if not self._counts and len(self._uncounted) < min(self._limits.same_lines, self._limits.dull_lines):
             self._uncounted.append((process, line.text))  # none of so few can be one too many
             self.put(line)
             return -1
@@ -99,30 +125,57 @@ class LineBuffer:
         if not count and len(self._counts) >= _MAX_KEYS:
             self.put(line)
             return -1
+        most = self._most(key)
         self._counts[key] = count + 1
-        if count < self._limits.same_lines:
+        if count < most:
             self.put(line)
             return -1
         index = self._repeats.get(key)
         if index is None:
-            index = self._repeats[key] = len(self.repeats)
-            self.repeats.append(
-                Repeat(
-                    process=process,
-                    text=line.text,
-                    count=0,
-                    first=line.number,
-                    last=line.number,
-                    last_offset=line.offset,
-                )
-            )
+            index = self._new_repeat(key, line)
         self.repeated(index, 1, line.number, line.offset, line.text)
+        return index
+
+    def room(self, process: str, form: bytes, num: int) -> int:
+        """Count `num` lines of a form (as `without_numbers` gives it); how many of them are to be kept, the first."""
+        self._count()
+        key = (process, form[:_KEY_BYTES])
+        count = self._counts.get(key, 0)
+        if not count and len(self._counts) >= _MAX_KEYS:
+            return num
+        most = self._most(key)
+        self._counts[key] = count + num
+        return min(num, max(0, most - count))
+
+    def _most(self, key: tuple[str, bytes]) -> int:
+        """How many lines of a form of a process are kept."""
+        if key not in self._counts and len(self.repeats) < _MAX_DULL and says_nothing(key[1]):
+            self._dull.add(key)
+        limits = self._limits
+        return min(limits.same_lines, limits.dull_lines) if key in self._dull else limits.same_lines
+
+    def count_more(self, process: str, form: bytes, num: int, first: RawLine, last: RawLine) -> None:
+        """Lines for which there was no room."""
+        key = (process, form[:_KEY_BYTES])
+        index = self._repeats.get(key)
+        if index is None:
+            index = self._new_repeat(key, first)
+        self.repeated(index, num, last.number, last.offset, last.text)
+
+    def _new_repeat(self, key: tuple[str, bytes], line: RawLine) -> int:
+        index = self._repeats[key] = len(self.repeats)
+        self.repeats.append(
+            Repeat(
+                process=key[0], text=line.text, count=0, first=line.number, last=line.number, last_offset=line.offset
+            )
+        )
         return index
 
     def _count(self) -> None:
         """Count the first lines, now that it matters."""
         for process, text in self._uncounted:
             key = (process, without_numbers(text)[:_KEY_BYTES])
+            self._most(key)
             self._counts[key] = self._counts.get(key, 0) + 1
         self._uncounted.clear()
 
@@ -136,6 +189,7 @@ class LineBuffer:
     def add_repeat(self, repeat: Repeat) -> None:
         """Lines that were counted in another part of the log, after those that were kept of it."""
         self._count()
+        self._most((repeat.process, without_numbers(repeat.text)[:_KEY_BYTES]))
         key = (repeat.process, without_numbers(repeat.text)[:_KEY_BYTES])
         self._counts[key] = self._counts.get(key, 0) + repeat.count
         index = self._repeats.get(key)
@@ -151,25 +205,60 @@ class LineBuffer:
 
     def put(self, line: RawLine) -> None:
         """Keep a line at the end."""
-        size = len(line.text) + 100
+        self.put_all(LineBlock([line], len(line.text) + LINE_BYTES))
+
+    def put_all(self, block: "LineBlock") -> None:
+        """Keep lines at the end.  Of what may stand behind the gap only whole blocks are left out before `close`."""
         limits = self._limits
         if not self._head_is_full:
-            if len(self._head) < limits.head_lines and self._head_bytes + size <= limits.kept_bytes:
+            for at, line in enumerate(block.lines()):
+                size = len(line.text) + LINE_BYTES
+                if len(self._head) >= limits.head_lines or self._head_bytes + size > limits.kept_bytes:
+                    self._head_is_full = True
+                    block = block.part(at, len(block))
+                    break
                 self._head.append(line)
                 self._head_bytes += size
+            else:
                 return
-            self._head_is_full = True
-        self._tail.append(line)
-        self._tail_bytes += size
-        while len(self._tail) > limits.tail_lines or self._tail_bytes > limits.kept_bytes:
-            gone = self._tail.popleft()
-            self._tail_bytes -= len(gone.text) + 100
-            self.num_dropped += 1
+        self._tail.append(block)
+        self._num_tail += len(block)
+        self._tail_bytes += block.num_bytes
+        first = self._tail[0]
+        while (
+            self._num_tail - len(first) >= limits.tail_lines or self._tail_bytes - first.num_bytes > limits.kept_bytes
+        ):
+            self._drop(first)
+            first = self._tail[0]
+
+    def _drop(self, first: "LineBlock") -> None:
+        self._tail.popleft()
+        self._num_tail -= len(first)
+        self._tail_bytes -= first.num_bytes
+        self.num_dropped += len(first)
+
+    def close(self) -> None:
+        """Leave out the lines that are too many before the last ones, exactly."""
+        limits = self._limits
+        lines = [line for block in self._tail for line in block.lines()]
+        begin, left_bytes = len(lines), limits.kept_bytes
+        while begin and len(lines) - begin < limits.tail_lines:
+            left_bytes -= len(lines[begin - 1].text) + LINE_BYTES
+            if left_bytes < 0:
+                break
+            begin -= 1
+        self.num_dropped += begin
+        self._tail = deque([LineBlock(lines[begin:], limits.kept_bytes - left_bytes)])
+        self._num_tail = len(lines) - begin
+
+    def repeats_in_order(self) -> list[Repeat]:
+        """By the lines where they begin."""
+        return sorted(self.repeats, key=lambda one: one.first)
 
     @property
     def lines(self) -> list[RawLine]:
-        """All that were kept, in order."""
-        return [*self._head, *self._tail]
+        """All that were kept, in order, once it was closed."""
+        return [*self._head, *(line for block in self._tail for line in block.lines())]
 
     @property
     def num_head(self) -> int:

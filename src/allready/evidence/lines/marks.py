@@ -19,6 +19,7 @@ WORDS = (b"step", b"iter")  # every usual marker has one of these, in any case
 _MAX_BETWEEN = 24
 _MAX_DIGITS = 12
 _WINDOW = 9 + _MAX_BETWEEN + _MAX_DIGITS + 3  # "iteration", what is between, the number and what ends it
+_SHORT_WINDOW, _SHORT_DIGITS = 24, 8  # most numbers are told so; the others by a second look
 PADDING = 64
 _BETWEEN, _DIGIT, _GOES_ON, _DOT = 1, 2, 4, 8
 _CLASSES = np.zeros(256, np.uint8)
@@ -26,13 +27,14 @@ _CLASSES[list(b" \t\"':=#|[(")] = _BETWEEN
 _CLASSES[list(b"0123456789")] = _DIGIT | _GOES_ON
 _CLASSES[list(b"%_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")] = _GOES_ON
 _CLASSES[list(b".,")] = _DOT
-_TENS = 10 ** np.arange(_MAX_DIGITS, dtype=np.int64)
 _ATION = np.frombuffer(b"ation", np.uint8)
 
 _BEFORE = 16
 _NEWLINES = np.uint64(0x0A0A0A0A0A0A0A0A)
 _FILLED = np.array([[0] * n + [255] * (_BEFORE - n) for n in range(_BEFORE + 1)], np.uint8)[:, ::-1].copy()
 _FILLED = _FILLED.view(np.uint64)  # [n]: the first bytes of sixteen, all but the last n
+_ONE_DIGIT = np.arange(256, dtype=np.uint8)
+_ONE_DIGIT[list(b"0123456789")] = ord("0")
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
 _OWN = re.compile(rb"(?:(?<![a-z0-9_./-])|^)(?:global|current|cur|train|training)[_ ]?\Z")
 _OTHER_THING = re.compile(
@@ -97,6 +99,7 @@ class Marker:
             words = view[places[late] - _BEFORE].view(np.uint64).reshape(-1, 2)
             others = _FILLED[np.minimum(places[late] - begins[late], _BEFORE)]  # bytes of the line before
             words = (words & ~others) | (_NEWLINES & others)
+            words = _ONE_DIGIT[words.view(np.uint8)].view(np.uint64)  # which digit it is does not matter
             _, firsts, which = np.unique(words @ _MIX, return_index=True, return_inverse=True)
             verdicts = [self._is_good(words[first].tobytes().rpartition(b"\n")[2]) for first in firsts.tolist()]
             good[late] = np.array(verdicts)[which]
@@ -113,14 +116,24 @@ class Marker:
 
 def _numbers(data: bytes | bytearray, places: Ints) -> tuple[Ints, Ints]:
     """Those of the words that a number follows, and the numbers."""
+    follows = np.frombuffer(data, np.uint8)[places + 4]
+    places = places[((_CLASSES[follows] & (_BETWEEN | _DIGIT)) != 0) | (follows | 0x20 == ord("a"))]
+    good, values, is_open = _numbers_within(data, places, _SHORT_WINDOW, _SHORT_DIGITS)
+    rest = np.flatnonzero(is_open)
+    if len(rest):
+        good[rest], values[rest], _ = _numbers_within(data, places[rest], _WINDOW, _MAX_DIGITS)
+    return places[good], values[good]
+
+
+def _numbers_within(
+    data: bytes | bytearray, places: Ints, window: int, most: int
+) -> tuple[npt.NDArray[np.bool_], Ints, npt.NDArray[np.bool_]]:
+    """Whether a number follows each word, which one, and whether that cannot be told within so many bytes of the word
+    and so many digits."""
     view = np.lib.stride_tricks.as_strided(
-        np.frombuffer(data, f"V{_WINDOW}", 1), (len(data) - _WINDOW + 1,), (1,), writeable=False
+        np.frombuffer(data, f"V{window}", 1), (len(data) - window + 1,), (1,), writeable=False
     )
-    after = _CLASSES[np.frombuffer(data, np.uint8)[places + 4]]
-    places = places[
-        ((after & (_BETWEEN | _DIGIT)) != 0) | (np.frombuffer(data, np.uint8)[places + 4] | 0x20 == ord("a"))
-    ]
-    cells = view[places].view(np.uint8).reshape(len(places), _WINDOW)
+    cells = view[places].view(np.uint8).reshape(len(places), window)
     is_long = (cells[:, 0] | 0x20 == ord("i")) & ((cells[:, 4:9] | 0x20) == _ATION).all(axis=1)
     after_word = np.where(is_long, 9, 4)
     classes = _CLASSES[cells]
@@ -129,20 +142,26 @@ def _numbers(data: bytes | bytearray, places: Ints) -> tuple[Ints, Ints]:
     is_between[:, :4] = True
     is_between[is_long, 4:9] = True
     first = is_between.argmin(axis=1)
+    first[is_between.all(axis=1)] = window
+    last = window - most - 2  # with the digits and what ends them it is within the window
+    is_open = first > last
+    first = np.minimum(first, last)
     row = np.arange(len(places))
     good = ((classes[row, first] & _DIGIT) != 0) & (first - after_word <= _MAX_BETWEEN) & (first >= after_word)
-    places, cells, classes, first = places[good], cells[good], classes[good], first[good]
-    rows = np.arange(len(places))[:, None]
-    columns = first[:, None] + np.arange(_MAX_DIGITS)
-    digits = (classes[rows, columns] & _DIGIT) != 0
-    num = np.where(digits.all(axis=1), _MAX_DIGITS, digits.argmin(axis=1))
-    end, row = first + num, rows[:, 0]
-    good = (classes[row, end] & _GOES_ON) == 0
+    columns = first[:, None] + np.arange(most)
+    digits = (classes[row[:, None], columns] & _DIGIT) != 0
+    is_full = digits.all(axis=1)
+    num = np.where(is_full, most, digits.argmin(axis=1))
+    is_open |= good & is_full
+    end = first + num
+    good &= (classes[row, end] & _GOES_ON) == 0
     good &= ((classes[row, end] & _DOT) == 0) | ((classes[row, end + 1] & _DIGIT) == 0)
-    power = num[:, None] - 1 - np.arange(_MAX_DIGITS)
-    values = cells[rows, columns].astype(np.int64) - 48
-    iterations: Ints = np.where(power >= 0, values * _TENS[np.maximum(power, 0)], 0).sum(axis=1)
-    return places[good], iterations[good]
+    values = np.zeros(len(places), np.int64)
+    numbers = cells[row[:, None], columns]
+    for column in range(int(num.max(initial=0))):
+        is_digit = column < num
+        values[is_digit] = values[is_digit] * 10 + numbers[is_digit, column] - 48
+    return good, values, is_open
 
 
 def compiled(pattern: str) -> re.Pattern[bytes]:

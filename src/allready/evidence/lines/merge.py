@@ -37,7 +37,8 @@ def merged(parts: Sequence[Scanned], limits: Limits = LIMITS) -> Scanned:
         whole.problems += [problem for problem in part.problems if problem not in whole.problems]
         for name in _SUMS:
             setattr(whole, name, getattr(whole, name) + getattr(part, name))
-    whole.lines, whole.num_head, whole.repeats = keeper.lines, keeper.num_head, keeper.repeats
+    keeper.close()
+    whole.lines, whole.num_head, whole.repeats = keeper.lines, keeper.num_head, keeper.repeats_in_order()
     whole.num_dropped += keeper.num_dropped
     streams.finish(whole)
     return whole

@@ -46,6 +46,14 @@ class Reader:
     def _blocks(self) -> Literals:
         return _literals(BLOCK_ANCHORS)
 
+    def anchors(self, data: bytes, length: int) -> Ints:
+        """Where the literals stand that make a line worth keeping, but for NCCL's word."""
+        return self._literals.find(data, length)[0]
+
+    def blocks(self, data: bytes, length: int) -> Ints:
+        """Where those stand that begin a block."""
+        return self._blocks.find(data, length)[0]
+
     def read(
         self, data: bytes | bytearray, length: int, starts: Ints, *, before: int | None = None
     ) -> tuple[list[Hit], Marks]:

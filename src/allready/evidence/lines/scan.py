@@ -5,7 +5,9 @@ three sieves: those that are known (`templates`), those that may be operations o
 is left, which is searched for the signatures' anchors and for iteration markers (`residue`).
 """
 
+import bisect
 import itertools
+import re
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
@@ -13,16 +15,18 @@ import numpy as np
 
 from allready.evidence.lines.blocks import Blocks
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
-from allready.evidence.lines.coll import MAX_BYTES
+from allready.evidence.lines.coll import MARKER, MAX_BYTES
 from allready.evidence.lines.feed import CHUNK, Chunk, Feed
+from allready.evidence.lines.forms import Forms
 from allready.evidence.lines.lane import Lane, LoopMemory
 from allready.evidence.lines.last import LastLines
-from allready.evidence.lines.line_buffer import LineBuffer, numbers_in, process_of
+from allready.evidence.lines.line_buffer import LineBuffer, numbers_in, process_of, without_numbers
 from allready.evidence.lines.literals import Ints, distinct, places_of
-from allready.evidence.lines.marks import PADDING, Marker, Marks
+from allready.evidence.lines.marks import PADDING, Marker
 from allready.evidence.lines.model import LIMITS, RESTART, Limits, Mark, RawLine, Scanned
 from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
 from allready.evidence.lines.planned import PlannedOperations
+from allready.evidence.lines.quick import QuickLines, Sorted
 from allready.evidence.lines.residue import Hit, Reader
 from allready.evidence.lines.streams import Streams
 from allready.evidence.lines.templates import Rows, Templates, Workspace, geometry
@@ -35,7 +39,10 @@ _MAX_FORMS = 64
 """Layouts that are learnt for one repeated line (its numbers have different widths)."""
 
 _FEW = 64
+_NONE: Ints = np.empty(0, np.int64)
 _MAX_MARKED = 50_000
+_MARKER_WORD = re.compile(rb"step|iter", re.IGNORECASE)
+_FRONT_BYTES = 160  # of a line, in which its writer is named
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
 
 
@@ -70,6 +77,7 @@ def scan(
     chunk_bytes: int = CHUNK,
     memory: ScanMemory | None = None,
     use_lane: bool = True,
+    use_forms: bool = True,
 ) -> Scanned:
     """Everything in the lines whose first byte lies in [first_byte, last_byte).
 
@@ -79,6 +87,7 @@ def scan(
     Args:
         on_bytes: called with the number of bytes that were read since its last call.
         use_lane: whether the fast lane (`lane`) may be used; it changes nothing but time.
+        use_forms: whether lines are told by their forms (`forms`); it changes nothing but time.
 
     Raises:
         UsageError: `iteration_marker` is not a regular expression with a group.
@@ -99,7 +108,7 @@ def scan(
         first=_LESSON_BYTES if lane.needs_first_lesson else None,
         rows=memory.rows,
     )
-    one = _Scan(feed, reader, lane, memory, source, limits, last_byte)
+    one = _Scan(feed, reader, lane, memory, source, limits, last_byte, use_forms=use_forms)
     if not first_byte or feed.skip_line():
         one.run()
     return one.result()
@@ -117,6 +126,8 @@ class _Scan:
         source: str,
         limits: Limits,
         last_byte: int | None,
+        *,
+        use_forms: bool,
     ) -> None:
         self._feed, self._reader, self._limits, self._last_byte = feed, reader, limits, last_byte
         self._rows = feed.rows
@@ -132,9 +143,14 @@ class _Scan:
         self._long: int | None = None  # where the line began that does not fit
         self._is_long_kept = False
         self._marked: set[tuple[int, bytes]] = set()
+        self._tagless: set[bytes] = set()
+        self._tags: dict[bytes, str] = {}
         self._last = LastLines(limits)
         self._lane = lane
         self._planned = PlannedOperations(self._streams, source)
+        self._quick: QuickLines | None = None
+        if use_forms and not reader.marker.is_own:
+            self._quick = QuickLines(Forms(reader.anchors, reader.blocks), self._keeper, self._last, limits)
 
     def run(self) -> None:
         """To the end of the stream or of the part."""
@@ -237,54 +253,85 @@ class _Scan:
         wanted = ~(lines.is_blank | is_long)
         left = np.flatnonzero(wanted & (lines.targets == UNKNOWN))
         data, size, places = lines.spliced(left)
-        found = places_of(data, size, (WORD,))
+        found = places_of(data, size, (WORD,)) if data.find(MARKER, 0, size) >= 0 else _NONE
         if len(found):
             candidates = left[distinct(np.searchsorted(places, found, "right") - 1)]
             if self._operations.learn(lines, candidates):
-                left = np.flatnonzero(wanted & (lines.targets == UNKNOWN))
+                left = left[lines.targets[left] == UNKNOWN]
                 data, size, places = lines.spliced(left)
+        known = Sorted(left) if self._quick is None else self._quick.sort_out(lines, left, data, size)
+        whole, usual = (data, size, places), known.usual
+        if len(usual) < len(left):
+            data, size, places = lines.spliced(usual)
         hits, marks = self._reader.read(data, size, places)
-        others = np.delete(left, [hit.line for hit in hits])
-        num_rest = len(others)
-        num_before = np.cumsum(lines.targets >= 0)  # a line that is read is no operation itself
+        marked, iterations = usual[marks.lines], marks.iterations
+        if known.num_marked:
+            marks = self._reader.marker.find(*whole)
+            marked, iterations = left[marks.lines], marks.iterations
+        hit_at = usual[[hit.line for hit in hits]] if hits else usual[:0]
+        self._add_examples(lines, left, hit_at, known)
         events: list[tuple[int, int, Hit | int | None]] = []
-        events += [(int(left[line]), 0, iteration) for line, iteration in self._marks(marks, left, lines)]
-        events += zip(left[[hit.line for hit in hits]].tolist() if hits else (), itertools.repeat(1), hits)
+        events += [(index, 0, iteration) for index, iteration in self._marks(marked, iterations, lines)]
+        events += zip(hit_at.tolist(), itertools.repeat(1), hits)
         events += [(index, 2, None) for index in np.flatnonzero(is_long).tolist()]
         if len(events) > len(hits):
             events.sort(key=lambda one: one[:2])
+        num_rest = len(left) - len(hits) - len(known.interesting)
+        self._count(lines, num_rest + self._happen(events, lines, known))
+
+    def _happen(self, events: list[tuple[int, int, Hit | int | None]], lines: Lines, known: Sorted) -> int:
+        """Take in the markers, hits and long lines of a chunk, and what is kept of known forms, in their order.
+
+        Returns how many of the long lines are of no interest.
+        """
         offsets = (lines.starts[[index for index, _, _ in events]] + lines.offset).tolist() if events else []
+        num_before = np.cumsum(lines.targets >= 0)  # a line that is read is no operation itself
+        num_put = num_rest = 0
         for (index, _, event), offset in zip(events, offsets, strict=True):
             number = lines.base + index + 1
             if isinstance(event, int):
                 self._mark(event, lines.text(index, 1024), number, int(num_before[index]))
-            elif event is not None:
+                continue
+            num_put = self._keep_until(known, num_put, index)
+            if event is not None:
                 repeat = self._put(event, number, offset)
                 if repeat >= 0 and event.is_whole and not event.is_marked:
                     self._learn_repeat(repeat, event.text, lines, index)
             elif not self._long_line(lines, index, int(num_before[index])):
                 num_rest += 1
+        self._keep_until(known, num_put, len(lines))
+        return num_rest
+
+    def _keep_until(self, known: Sorted, num_put: int, index: int) -> int:
+        """Keep the lines of known forms that stand before; how many of the chunk are put then."""
+        end = bisect.bisect_left(known.kept_at, index, num_put)
+        if end > num_put and known.kept is not None:
+            self._keeper.put_all(known.kept.part(num_put, end))
+        return end
+
+    def _add_examples(self, lines: Lines, left: Ints, hits: Ints, known: Sorted) -> None:
+        """Examples of lines of no interest, until there are enough."""
         room = self._limits.rest_examples - len(self._out.rest_examples)
+        if room <= 0:
+            return
+        others = np.setdiff1d(np.setdiff1d(left, hits, assume_unique=True), known.interesting, assume_unique=True)
         self._out.rest_examples += [
             lines.text(i, self._limits.clip_bytes).rstrip(b"\r") for i in others[:room].tolist()
         ]
-        self._count(lines, num_rest)
 
     # -- lines that are no operations ------------------------------------------------------------------------------
 
-    def _marks(self, marks: Marks, left: Ints, lines: Lines) -> list[tuple[int, int]]:
-        """Count markers; returns those that are to be kept, as (line, iteration)."""
-        if not len(marks.lines):
+    def _marks(self, at: Ints, iterations: Ints, lines: Lines) -> list[tuple[int, int]]:
+        """Count the markers of the lines `at`; returns those that are to be kept, as (line, iteration)."""
+        if not len(at):
             return []
-        self._see(marks.iterations, lines.base + left[marks.lines] + 1)
-        wanted = np.flatnonzero(marks.iterations % self._streams.mark_step == 0)
+        self._see(iterations, lines.base + at + 1)
+        wanted = np.flatnonzero(iterations % self._streams.mark_step == 0)
         if len(wanted) > _FEW:  # of lines that begin alike and say the same iteration the first will do
-            begin = self._rows.take(lines.starts[left[marks.lines[wanted]]], 16)
-            _, firsts = np.unique(
-                marks.iterations[wanted].view(np.uint64) * _MIX[0] + begin @ _MIX[1:], return_index=True
-            )
+            begin = self._rows.take(lines.starts[at[wanted]], 16)
+            _, firsts = np.unique(iterations[wanted].view(np.uint64) * _MIX[0] + begin @ _MIX[1:], return_index=True)
             wanted = wanted[np.sort(firsts)]
-        return list(zip(marks.lines[wanted].tolist(), marks.iterations[wanted].tolist(), strict=True))
+        return list(zip(at[wanted].tolist(), iterations[wanted].tolist(), strict=True))
 
     def _see(self, iterations: Ints, numbers: Ints) -> None:
         seen, highest = self._out.iterations, int(iterations.max())
@@ -304,7 +351,26 @@ class _Scan:
             if len(self._marked) > _MAX_MARKED:
                 self._marked.clear()
             self._marked.add(key)
-            self._streams.mark(Mark(iteration=iteration, number=number, tag=tag_of(writer(text))), num_before)
+            self._streams.mark(Mark(iteration=iteration, number=number, tag=self._tag(text)), num_before)
+
+    def _tag(self, text: bytes) -> str | None:
+        """Who wrote a line; what stands before its count is read once, and once whatever numbers it has where it names
+        nobody."""
+        word = _MARKER_WORD.search(text)
+        front = text[: min(_FRONT_BYTES, word.start() if word is not None else _FRONT_BYTES)]
+        form = without_numbers(front)
+        if form in self._tagless:
+            return None
+        if front not in self._tags:
+            tag = tag_of(writer(text))
+            if tag is None:
+                if len(self._tagless) < _MAX_MARKED:
+                    self._tagless.add(form)
+                return None
+            if len(self._tags) >= _MAX_MARKED:
+                self._tags.clear()
+            self._tags[front] = tag
+        return self._tags[front]
 
     def _put(self, hit: Hit, number: int, offset: int) -> int:
         """Keep a line; the index of the repeat that it went into instead, or -1."""
@@ -403,8 +469,9 @@ class _Scan:
         out.marks = self._streams.marks
         out.last_lines = self._last.found
         out.head, out.tail = self._head, self._tail
+        keeper.close()
         out.lines, out.num_head = keeper.lines, keeper.num_head
-        out.repeats, out.num_dropped = keeper.repeats, keeper.num_dropped
+        out.repeats, out.num_dropped = keeper.repeats_in_order(), keeper.num_dropped
         if self._feed.problem is not None:
             out.problems.append(self._feed.problem)
         if out.num_coll_apart:

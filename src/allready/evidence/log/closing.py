@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator
 
+from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.line import decode
 from allready.evidence.log.progress import Progress, counts, progress
+from allready.evidence.log.trouble import is_bad, is_of_a_library, is_of_some, is_overcome
 from allready.model import Closing, ClosingKind
 
 _MAX_LINES = 400
@@ -27,13 +29,15 @@ _CERTAIN = re.compile(
     r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _-]?(?:with|status|code|value)){1,3}\s*[:=]?\s*\(?0\b(?!\.\d)|"
     r"\b(?:job ?state|state|status|result)\b['\"]?\s*[:=]\s*['\"]?(?:success(?:ful)?|succeeded|completed?|"
     r"finished|passed)\b|"
-    r"\btrain_(?:runtime|samples_per_second)\b|\*{3,} train metrics|"
     r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
     r"\breached (?:the )?(?:max(?:imum)?|final|last|target|end)\b|\bexiting program (?:at|after)\b|"
     r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed|训练(?:已)?(?:完成|结束)",
     re.IGNORECASE,
 )
 """Words of an end of everything."""
+
+_RECORD = re.compile(r"\btrain_(?:runtime|samples_per_second)\b['\"]?\s{0,40}[:=]\s{0,4}\d|\*{3,} train metrics")
+"""What a trainer prints once, behind its last step, whatever else the line counts."""
 
 _LIKELY = re.compile(
     r"\btotal\b[\w ]{0,20}\b(?:time|runtime|duration|elapsed)\b|"
@@ -50,7 +54,8 @@ _LIKELY = re.compile(
 
 _OF_A_PART = re.compile(
     r"\b(?:epoch|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|compil\w*|"
-    r"checkpoint\w*|data\w*|token\w*|phase|stage|fold|chunk|shard\w*|part|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
+    r"checkpoint\w*|data\w*|token\w*|pre-?process\w*|prepar\w*|start-?up|hand-?shake|prolog\w*|epilog\w*|preflight|"
+    r"build\w*|built|phase|stage|fold|chunk|shard\w*|part|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
     r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+)\b",
     re.IGNORECASE,
 )
@@ -59,20 +64,15 @@ _NOT = re.compile(
     r"unsuccessful\w*|expected|should|estimated|eta|remaining|interrupted|prematurely)\b|n't\b",
     re.IGNORECASE,
 )
-_BAD = re.compile(
-    r"\b(?:\w*error|\w*exception|traceback|fatal|killed|cancell?ed|abort(?:ed|ing)?|fail(?:ed|ure)|segmentation|"
-    r"SIG(?:TERM|KILL|ABRT|SEGV|INT|BUS|HUP)|out of memory|timed? ?out|panic|interrupted|preempt\w*|core dumped|"
-    r"terminate called|unhealthy|unreachable)\b(?!['\"]?\s*[:=(]?\s*[\d.]+)",
-    re.IGNORECASE,
-)
-_HARMLESS = re.compile(
-    r"\b(?:0|no|zero|without) (?:\w+ )?(?:errors?|failures?|failed)\b|\b(?:mean|abs|squared|absolute)\b", re.IGNORECASE
-)
+_HARMLESS = re.compile(r"\b(?:0|no|zero|without) (?:\w+ )?(?:errors?|failures?|failed)\b", re.IGNORECASE)
 _BEGINS = re.compile(
     r"\b(?:start(?:ing|ed)?|begin(?:ning)?|running|loading|evaluating|launching|resum(?:e|ing)|initiali[sz]ing|waiting|"
+    r"building|creating|preparing|setting up|constructing|(?:re)?trying|retries|restarting|"
     r"epoch_start|eval_start|block_start)\b",
     re.IGNORECASE,
 )
+_STEP = re.compile(r"\b(?:step|iter|iteration|epoch)\b['\"]?[ :=/\[#]{1,3}\d{1,12}\b(?!\.\d)", re.IGNORECASE)
+_SUMMARY = re.compile(r"^\s{0,80}(?:wandb: |\*{3,})|\b(?:sav(?:ed|ing)|checkpoint\w*|best|final|last)\b", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
 
 
@@ -104,10 +104,13 @@ class _Ending:
     def closing(self) -> Closing | None:
         if not any(self.lines):
             return None
-        state = progress(self.readings, self.head) if self.readings else None
+        state = progress(self.readings, self.lines, self.head) if self.readings else None
         words = self._words(state)
         at = state.at if state is not None else None
-        if words is not None:
+        behind = left_behind(self.readings, self.lines, self.number(0), self._log.scanned.marks)
+        if behind is not None and (words is not None or (state is not None and state.is_full)):
+            return self._stopped(behind)
+        if words is not None and not self._is_denied(state, words[0]):
             place, is_certain = words
             return self._made(ClosingKind.WORDS, place, at, state, is_certain=is_certain)
         last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
@@ -135,12 +138,27 @@ class _Ending:
             is_certain=is_certain,
         )
 
+    def _stopped(self, course: Course) -> Closing:
+        """One of several writers stopped, whatever the others say."""
+        place = course.line - self.number(0)
+        text = self.lines[place] if place >= 0 else ""
+        return Closing(
+            origin=self._log.origin(self._log.another_line(course.line, text.encode())),
+            kind=ClosingKind.MIDWAY,
+            text=text.strip()[:300],
+            done=course.done,
+            total=course.total,
+            first_progress_line=self._log.scanned.iterations.first_line,
+            progress_line=course.line,
+            restart_line=self._log.scanned.iterations.restart_line,
+        )
+
     def _words(self, state: Progress | None) -> tuple[int, bool] | None:
         """The line whose words close the log, and whether they mean the whole run."""
         num_behind = 0
         for at in range(len(self.lines) - 1, -1, -1):
             text = self.lines[at]
-            if not text.strip() or _is_of_a_library(text):
+            if not text.strip() or is_of_a_library(text):
                 continue
             if state is not None and at == state.at and state.is_midway:
                 return None
@@ -150,12 +168,24 @@ class _Ending:
                 is_midway = state is not None and state.is_midway
                 if not is_midway and self._stands_once(at):
                     return at, False
-            if _is_bad(text) or (num_behind == 0 and _BEGINS.search(text)):
+            if (num_behind == 0 and _BEGINS.search(text)) or (_STEP.search(text) and not _SUMMARY.match(text)):
                 return None
             num_behind += 1
             if num_behind > _MAX_BEHIND:
                 return None
         return None
+
+    def _is_denied(self, state: Progress | None, place: int) -> bool:
+        """Whether something went wrong behind the last progress, before or after the words: a script says that it is
+        done whatever came before.  What a line itself calls overcome counts only where nothing follows."""
+        first = -1 if state is None else state.at
+        steps = [at for at, text in enumerate(self.lines[: place + 1]) if _STEP.search(text)]
+        first = max([first, *steps[-1:]])
+        return any(
+            is_bad(text) and (at >= place or not is_overcome(text))
+            for at, text in enumerate(self.lines)
+            if at > first or at == place
+        )
 
     def _stands_once(self, at: int) -> bool:
         """Whether no line like it stands elsewhere: a time that is printed after each epoch ends nothing."""
@@ -165,9 +195,10 @@ class _Ending:
         return not between - {"", shape}
 
     def _is_contradicted(self, at: int) -> bool:
-        """Whether something failed behind this line, or begins there and has shown nothing yet."""
-        behind = [text for text in self.lines[at + 1 :] if text.strip() and not _is_of_a_library(text)]
-        return any(map(_is_bad, behind)) or bool(behind and _BEGINS.search(behind[-1]))
+        """Whether something failed in this line or behind it, or begins there and has shown nothing yet."""
+        behind = [text for text in self.lines[at:] if text.strip()]
+        own = [text for text in behind if not is_of_a_library(text)]
+        return any(map(is_bad, behind)) or bool(own and _BEGINS.search(own[-1]))
 
 
 def _shape(text: str) -> str:
@@ -175,8 +206,10 @@ def _shape(text: str) -> str:
 
 
 def _means_all(text: str) -> bool:
-    if '"run_stop"' in text or "run_stop" in text:
-        return '"success"' in text or "success" in text
+    if "run_stop" in text:
+        return re.search(r"\bsuccess['\"]?\s{0,4}(?:[,}\])]|$)", text) is not None
+    if _RECORD.search(text) is not None:
+        return True
     match = _CERTAIN.search(text)
     return match is not None and not _is_other(text)
 
@@ -184,23 +217,7 @@ def _means_all(text: str) -> bool:
 def _is_other(text: str) -> bool:
     """Whether the words are about a part of the run, or deny the end."""
     plain = _HARMLESS.sub("", text)
-    return _OF_A_PART.search(plain) is not None or _NOT.search(plain) is not None
-
-
-def _is_bad(text: str) -> bool:
-    return _BAD.search(_HARMLESS.sub("", text)) is not None
-
-
-_LIBRARY = re.compile(
-    r"\s*(?:\[rank\d+\]:)?\[?[WI]\d{4} |.{0,200}?(?:\bWarning: |warnings\.warn\(|resource_tracker|\bWARNING\b|"
-    r"NCCL INFO )|"
-    r"[WI]\d{4} \d\d:\d\d"
-)
-
-
-def _is_of_a_library(text: str) -> bool:
-    """A warning or a note of a library, as they come at the door."""
-    return _LIBRARY.match(text) is not None
+    return _OF_A_PART.search(plain) is not None or _NOT.search(plain) is not None or is_of_some(plain)
 
 
 def _last_lines(log: LogContext) -> Iterator[str]:

@@ -19,6 +19,7 @@ _INNER = re.compile(
     r"\bepochs?:?\s{0,4}\[\s{0,8}(?P<epoch>\d{1,9})\]\s{0,4}\[\s{0,8}(?P<done>\d{1,12})\s{0,8}/\s{0,8}(?P<total>\d{1,12})\]",
     re.IGNORECASE,
 )
+_KERAS = re.compile(r"\s{0,8}(?P<done>\d{1,9})/(?P<total>\d{1,9})\s{1,4}(?:\[[=>. ]{2,200}\]|[━╸╺]{2,200})")
 _EPOCH = re.compile(
     r"\bepoch\b['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b(?!\s{0,8}(?:/|of\b|%\|)|\.\d)", re.IGNORECASE
 )
@@ -34,6 +35,8 @@ _NUM_EPOCHS = re.compile(
     re.IGNORECASE,
 )
 _MANY = 3
+_FEW_EPOCHS = 2
+_NUM_BEFORE = 5
 
 
 class Reading(NamedTuple):
@@ -82,6 +85,9 @@ def counts(at: int, text: str) -> list[Reading]:
         found.append(Reading(at, "epoch", int(inner["epoch"]), None, is_outer=True, is_minor=False))
         minor = _MINOR.search(text[: inner.start()]) is not None
         found.append(Reading(at, "inner", int(inner["done"]), int(inner["total"]), is_outer=False, is_minor=minor))
+    keras = _KERAS.match(text)
+    if keras is not None:
+        found.append(Reading(at, "bar", int(keras["done"]), int(keras["total"]), is_outer=False, is_minor=False))
     for match in _COUNT.finditer(text):
         minor = _MINOR.search(text[max(0, match.start() - 24) : match.start()] + match["label"]) is not None
         found.append(
@@ -102,7 +108,7 @@ def _plain(label: str) -> str:
     return re.sub(r"[\W\d_]+", " ", label).strip().lower()[-60:]
 
 
-def progress(readings: Sequence[Reading], head: str) -> Progress | None:
+def progress(readings: Sequence[Reading], lines: Sequence[str], head: str) -> Progress | None:
     """What the counts of a log's last lines say together; `head`: its beginning, where totals are announced."""
     if not readings:
         return None
@@ -125,14 +131,51 @@ def progress(readings: Sequence[Reading], head: str) -> Progress | None:
         if one is not main and one.total is not None and one.at >= latest.at - _MANY and not _is_nearly(one, readings)
     ]
     full = total is not None and done >= total and not any(one.at >= main.at for one in is_open)
+    full = full and _is_a_course(main, readings, head)
     if full and not main.is_outer:
-        full = not main.label.startswith("bar") and not _came_before(main, readings, head)
+        full = _may_be_all(main, head) and not _came_before(main, readings, head)
+    elif full:
+        full = _has_run(main, readings, lines)
     midway = total is not None and (done < total or bool(is_open))
     if midway and main.is_outer and total is not None and done < total and main.total is not None:
         midway = not _counts_from_zero(main, readings, head)
     if total is None:
         midway = bool(is_open) and latest.done != latest.total
     return Progress(latest.at, done, total, is_full=full, is_midway=midway)
+
+
+def _is_a_course(main: Reading, readings: Sequence[Reading], head: str) -> bool:
+    """Whether it was seen to go up to a total that stayed the same: `run 1/1` and `item 7/7` say nothing of an end."""
+    same = [one for one in readings if one.label == main.label]
+    begun = [one for text in head.splitlines() for one in counts(-1, text) if one.label == main.label]
+    totals = {one.total for one in same}
+    if main.total is not None and len(totals) > 1 and sum(one.total == main.total for one in same) == 1:
+        return False
+    num = len({one.done for one in (*begun, *same) if one.total == main.total})
+    inner = {(one.label, one.done) for one in readings if not one.is_outer and one.total is not None}
+    return num >= (_FEW_EPOCHS if main.is_outer else _MANY) or (main.is_outer and len(inner) >= _MANY)
+
+
+def _may_be_all(main: Reading, head: str) -> bool:
+    """Whether this count of steps can be that of the whole run: no bar, no batches, and no epochs are announced."""
+    if main.label.startswith("bar") or "batch" in main.label:
+        return False
+    return not any(int(match[1]) > 1 for match in _NUM_EPOCHS.finditer(head))
+
+
+def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -> bool:
+    """Whether the last epoch has shown about as much as the one before: some print their count when it begins."""
+    places = [one for one in readings if one.label == main.label and one.is_outer]
+    begins: list[int] = []
+    for before, one in zip([None, *places], places, strict=False):
+        if before is None or before.done != one.done:
+            begins.append(one.at)
+    ends = [*begins[1:], len(lines)]
+    sizes = [sum(bool(line.strip()) for line in lines[a:b]) for a, b in zip(begins, ends, strict=True)]
+    if len(sizes) > 1:
+        return 2 * sizes[-1] > min(sizes[-1 - _NUM_BEFORE : -1])
+    inner = [one for one in readings if not one.is_outer and one.total is not None and one.at >= begins[-1]]
+    return sizes[-1] > 1 or bool(inner)
 
 
 def _is_nearly(one: Reading, readings: Sequence[Reading]) -> bool:
@@ -147,7 +190,8 @@ def _is_nearly(one: Reading, readings: Sequence[Reading]) -> bool:
 def _came_before(main: Reading, readings: Sequence[Reading], head: str) -> bool:
     """Whether this count was full before and began again: then it is a part of something larger."""
     same = [one.done for one in readings if one.label == main.label]
-    return any(a > b for a, b in itertools.pairwise(same)) or any(
+    # several processes that write into one log are a little apart
+    return any(a - b > _MANY and a >= 2 * b for a, b in itertools.pairwise(same)) or any(
         one.label == main.label and one.done == one.total and one.done == main.done
         for at, text in enumerate(head.splitlines())
         for one in counts(at, text)

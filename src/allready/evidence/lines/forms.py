@@ -1,0 +1,152 @@
+"""Lines that differ in numbers only are told once: what one of them is worth, all are.
+
+The numbers are deleted from a whole chunk by two calls of C, and each line that is left is looked up in a table.  No
+anchor has a digit, so a form without an anchor has none in any of its lines (a form with one could have a line in which
+a digit stands inside the anchor: that line is kept as well).  What a table cannot tell (the form is new
+and long, begins a block, may be an operation) goes the usual way, line by line.
+"""
+
+import re
+from collections.abc import Callable, Collection
+
+import numpy as np
+import numpy.typing as npt
+
+from allready.evidence.lines import coll
+from allready.evidence.lines.chunk import Lines
+from allready.evidence.lines.line_buffer import HEX_NUMBER, process_of
+from allready.evidence.lines.literals import Ints, distinct
+from allready.evidence.lines.marks import WORDS
+
+DULL, KEPT, NCCL, MARKED, APART = 0, 1, 2, 4, 8
+"""What a form is: of no interest; worth keeping; with NCCL's word; it may say an iteration; the usual way decides."""
+
+_DIGITS = b"0123456789"
+_NCCL = b"NCCL "
+_MAX_FORMS = 30_000
+_MAX_FORM_BYTES = 1_024
+_MAX_PROCESSES = 20_000
+_MAX_PAUSE = 64
+_FRONT_BYTES = 32
+_FEW_FRONTS = 64
+_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64)
+
+_PROCESS = re.compile(
+    rb"^(?:[^\n]*? )??([A-Za-z0-9_.\-]{1,255}:\d{1,10}):\d{1,10} "
+    rb"(?:\[-?\d{1,4}\] )?(?:[^\s:]{1,200}:\d{1,7} )?NCCL [^\n]*",
+    re.MULTILINE,
+)
+"""A line of NCCL's, whole, and the process that it names; at most one match in each line."""
+
+Kinds = npt.NDArray[np.uint8]
+Finder = Callable[[bytes, int], Ints]
+"""From bytes and their number to the places of literals."""
+
+
+class Forms:
+    """The forms of one log's lines.
+
+    `anchors`, `blocks`: find the literals that make a line worth keeping, or begin a block.
+    """
+
+    def __init__(self, anchors: Finder, blocks: Finder) -> None:
+        self._anchors, self._blocks = anchors, blocks
+        self._numbers: dict[bytes, int] = {}
+        self.forms: list[bytes] = []
+        self.kinds: Kinds = np.zeros(0, np.uint8)
+        self._pause = 0  # chunks that are not looked up
+        self._next_pause = 1
+        self._processes: dict[bytes, int] = {}
+        self._fronts: dict[int, int] = {}
+        self.processes: list[str] = [""]
+
+    def of(self, data: bytes | bytearray, size: int, num_lines: int) -> Ints | None:
+        """The number of each line's form in the first `size` bytes; None where forms do not come again."""
+        if self._pause:
+            self._pause -= 1
+            return None
+        text = bytes(memoryview(data)[:size])
+        if b"0x" in text:
+            text = HEX_NUMBER.sub(b"", text)
+        lines = text.translate(None, _DIGITS).split(b"\n")
+        lines.pop()
+        found = list(map(self._numbers.get, lines))
+        if None in found:
+            new = dict.fromkeys(line for line, number in zip(lines, found, strict=True) if number is None)
+            self._learn(new)
+            if 2 * len(new) > num_lines:
+                self._pause = self._next_pause
+                self._next_pause = min(2 * self._next_pause, _MAX_PAUSE)
+            found = list(map(self._numbers.get, lines))
+        return np.array([0 if number is None else number for number in found] if None in found else found, np.int64)
+
+    def _learn(self, new: Collection[bytes]) -> None:
+        """Take new forms in, as many as there is room for."""
+        if not self.forms:
+            self._numbers[b"\0unknown"] = 0  # stands for those that have no number
+            self.forms, self.kinds = [b""], np.array([APART], np.uint8)
+        if len(self.forms) + len(new) > _MAX_FORMS:
+            return
+        some = [form for form in new if len(form) <= _MAX_FORM_BYTES and b"\r" not in form]
+        if not some:
+            return
+        data = b"".join([form + b"\n" for form in some])
+        starts = np.cumsum([0, *(len(form) + 1 for form in some[:-1])])
+        kinds = np.zeros(len(some), np.uint8)
+        for finder, kind in ((self._anchors, KEPT), (self._blocks, APART)):
+            places = finder(data + b"\0" * 64, len(data))
+            kinds[distinct(np.searchsorted(starts, places, "right") - 1)] |= kind
+        for at, form in enumerate(some):
+            if _NCCL in form:
+                kinds[at] |= KEPT | NCCL
+            if coll.MARKER[:5] in form:
+                kinds[at] |= APART
+            small = form.lower()
+            if any(word in small for word in WORDS):
+                kinds[at] |= MARKED
+            self._numbers[form] = len(self.forms)
+            self.forms.append(form)
+        self.kinds = np.concatenate((self.kinds, kinds))
+
+    def processes_of(self, lines: Lines, at: Ints) -> Ints:
+        """The number of the process that each of NCCL's lines names; 0 where it names none."""
+        if len(self.processes) > _MAX_PROCESSES:
+            self._processes.clear()
+            self._fronts.clear()
+            self.processes = [""]
+        fronts = lines.rows.take(lines.starts[at], _FRONT_BYTES) @ _MIX
+        some, firsts, which = np.unique(fronts, return_index=True, return_inverse=True)
+        if len(some) <= max(_FEW_FRONTS, len(at) // 8):
+            numbers = [
+                self._by_front(front, lines, int(at[first])) for front, first in zip(some.tolist(), firsts, strict=True)
+            ]
+            if None not in numbers:
+                return np.array(numbers, np.int64)[which]
+        data, size, _ = lines.spliced(at)
+        return self._by_text(bytes(memoryview(data)[:size]), len(at))
+
+    def _by_front(self, front: int, lines: Lines, index: int) -> int | None:
+        """The process of the lines with these first bytes; None where they do not tell it."""
+        number = self._fronts.get(front)
+        if number is None:
+            text = lines.text(index)
+            found = process_of(text)
+            if found is None or text.find(b" ", found[1][1]) not in range(_FRONT_BYTES):
+                return None
+            number = self._fronts[front] = self._number(found[0].encode())
+        return number
+
+    def _number(self, name: bytes) -> int:
+        number = self._processes.get(name)
+        if number is None:
+            number = self._processes[name] = len(self.processes) if name else 0
+            if name:
+                self.processes.append(name.decode("ascii"))
+        return number
+
+    def _by_text(self, data: bytes, num_lines: int) -> Ints:
+        names = _PROCESS.findall(data)
+        if len(names) != num_lines:
+            texts = data.split(b"\n")[:num_lines]
+            names = [name[0].encode() if (name := process_of(text)) is not None else b"" for text in texts]
+        return np.array([*map(self._number, names)], np.int64)

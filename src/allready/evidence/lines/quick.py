@@ -1,0 +1,128 @@
+"""Keeps or counts the lines of known forms of a chunk, all together (`forms`); the scanner reads the others."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from allready.evidence.lines import forms
+from allready.evidence.lines.chunk import Lines
+from allready.evidence.lines.forms import Forms
+from allready.evidence.lines.last import LastLines
+from allready.evidence.lines.line_buffer import LINE_BYTES, LineBlock, LineBuffer
+from allready.evidence.lines.literals import Ints
+from allready.evidence.lines.model import Limits, RawLine
+
+_MAX_SPREAD = 3
+_FEW = 256
+"""Fewer lines in a chunk are not worth it."""
+
+
+_NOTHING: Ints = np.empty(0, np.int64)
+
+
+class Sorted(Struct):
+    """The lines of a chunk by their forms, as indexes: those for the usual way, those of interest,
+    and how many may say an iteration; `kept`: what is to be put among the lines that the usual way keeps."""
+
+    usual: Ints
+    num_marked: int = 0
+    interesting: Ints = _NOTHING
+    kept_at: Sequence[int] = ()
+    kept: LineBlock | None = None
+
+
+class QuickLines:
+    """For one log."""
+
+    def __init__(self, known: Forms, keeper: LineBuffer, last: LastLines, limits: Limits) -> None:
+        self._forms, self._keeper, self._last, self._limits = known, keeper, last, limits
+
+    def sort_out(self, lines: Lines, left: Ints, data: bytes | bytearray, size: int) -> Sorted:
+        """Take what is known of the lines `left`, which are the first `size` bytes of `data`."""
+        if len(left) < _FEW:
+            return Sorted(left)
+        numbers = self._forms.of(data, size, len(left))
+        if numbers is None:
+            return Sorted(left)
+        kinds = self._forms.kinds[numbers]
+        is_usual = (kinds & forms.APART) != 0
+        is_usual |= lines.lengths[left] >= self._limits.clip_bytes
+        is_kept = ~is_usual & ((kinds & forms.KEPT) != 0)
+        at = np.flatnonzero(is_kept)
+        kept_at, kept = self._take(lines, left[at], numbers[at], kinds[at]) if len(at) else ([], None)
+        is_marked = ~is_usual & ((kinds & forms.MARKED) != 0)
+        return Sorted(left[is_usual], int(np.count_nonzero(is_marked)), left[at], kept_at, kept)
+
+    def _take(self, lines: Lines, at: Ints, numbers: Ints, kinds: npt.NDArray[np.uint8]) -> tuple[list[int], LineBlock]:
+        """Count the lines `at` by form and process; those for which there is room, in order."""
+        processes = np.zeros(len(at), np.int64)
+        nccl = np.flatnonzero((kinds & forms.NCCL) != 0)
+        if len(nccl):
+            processes[nccl] = self._forms.processes_of(lines, at[nccl])
+            self._set_last(lines, at[nccl], processes[nccl])
+        keys = processes * len(self._forms.forms) + numbers
+        order = np.argsort(keys, kind="stable")
+        in_order = keys[order]
+        begins = np.flatnonzero(np.concatenate(([True], in_order[1:] != in_order[:-1])))
+        counts = np.diff(begins, append=len(keys))
+        rooms = np.empty(len(begins), np.int64)
+        pairs = zip(in_order[begins].tolist(), counts.tolist(), begins.tolist(), strict=True)
+        for pair, (key, num, begin) in enumerate(pairs):
+            process, number = divmod(key, len(self._forms.forms))
+            name, form = self._forms.processes[process], self._forms.forms[number]
+            room = rooms[pair] = self._keeper.room(name, form, num)
+            if room < num:
+                first, last = (int(at[order[begin + n]]) for n in (room, num - 1))
+                self._keeper.count_more(name, form, num - room, _raw(lines, first), _raw(lines, last))
+        place = np.arange(len(keys)) - np.repeat(begins, counts)  # of each among those of its pair
+        kept = np.sort(at[order[place < np.repeat(rooms, counts)]])
+        return kept.tolist(), _block(lines, kept)
+
+    def _set_last(self, lines: Lines, at: Ints, processes: Ints) -> None:
+        last = np.zeros(len(self._forms.processes), np.int64)
+        last[processes] = at  # of equal indexes the last one stays
+        for process in np.unique(processes).tolist():
+            if process:
+                self._last.set(self._forms.processes[process], _raw(lines, int(last[process])))
+
+
+def _raw(lines: Lines, index: int) -> RawLine:
+    start = int(lines.starts[index])
+    text = bytes(lines.buffer[start : start + int(lines.lengths[index])])
+    return RawLine(number=lines.base + index + 1, offset=lines.offset + start, text=text)
+
+
+class _Unread(LineBlock):
+    """Lines as their place in a piece of the log; most are never read, because later ones take their place."""
+
+    def __init__(self, data: bytes, offset: int, numbers: Ints, starts: Ints, lengths: Ints) -> None:
+        """`offset`: of the piece in the log; `starts`: in the piece."""
+        super().__init__((), int(lengths.sum()) + LINE_BYTES * len(lengths))
+        self._data, self._offset, self._numbers, self._starts, self._lengths = data, offset, numbers, starts, lengths
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def lines(self) -> Iterable[RawLine]:
+        rows = zip(self._numbers.tolist(), self._starts.tolist(), self._lengths.tolist(), strict=True)
+        return [
+            RawLine(number=number, offset=self._offset + start, text=self._data[start : start + length])
+            for number, start, length in rows
+        ]
+
+    def part(self, first: int, end: int) -> LineBlock:
+        some = slice(first, end)
+        return _Unread(self._data, self._offset, self._numbers[some], self._starts[some], self._lengths[some])
+
+
+def _block(lines: Lines, at: Ints) -> LineBlock:
+    """These lines, read when they are asked for where what lies between takes little memory."""
+    if not len(at):
+        return LineBlock((), 0)
+    starts, lengths = lines.starts[at], lines.lengths[at]
+    begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
+    block = _Unread(bytes(lines.buffer[begin:end]), lines.offset + begin, at + lines.base + 1, starts - begin, lengths)
+    is_dense = end - begin < _MAX_SPREAD * block.num_bytes
+    return block if is_dense else LineBlock(list(block.lines()), block.num_bytes)
