@@ -144,6 +144,19 @@ def _call(
 ) -> CollectiveFailed | None:
     """One call from its entry to its outcome."""
     session = current()
+    with session.alone():
+        return _call_alone(session, operation, start, timeout, on_failure, confirm, undo)
+
+
+def _call_alone(
+    session: Session,
+    operation: str,
+    start: Callable[[], Any],
+    timeout: timedelta | None,
+    on_failure: OnFailure,
+    confirm: bool,
+    undo: Callable[[], object] | None,
+) -> CollectiveFailed | None:
     begin_s = time.monotonic()
     work = None
     try:
@@ -171,7 +184,7 @@ def _call(
             raise
         return failure
     except BaseException as error:
-        found = _translate(session, operation, error, work is not None)
+        found = _translate(session, operation, error, work)
         if found is None:
             raise
         found.is_restored = _settle(session, work, undo)
@@ -220,16 +233,17 @@ def _confirm(session: Session, operation: str, until_s: float) -> None:
         session.fail(FailureCause.DEADLINE, operation=operation, vote=vote.number)
 
 
-def _translate(session: Session, operation: str, error: BaseException, was_started: bool) -> CollectiveFailed | None:
+def _translate(session: Session, operation: str, error: BaseException, work: Any) -> CollectiveFailed | None:
     """The agreed failure that follows from an error of torch or of the arguments; None: an interruption."""
     if isinstance(error, Exception) and not session.member.is_open:
         return session.await_failure(operation)  # the error follows from the failure
-    cause = FailureCause.BACKEND if was_started else FailureCause.RAISED
+    cause = FailureCause.BACKEND if work is not None else FailureCause.RAISED
     text = f"{type(error).__name__}: {error}"
     if not isinstance(error, Exception):
         from allready.runtime.messages import Fail
 
         session.send(Fail(epoch=session.member.epoch, cause=FailureCause.RAISED, error=text[:500]))
+        session.group.note_unfinished(work)
         return None
     try:
         session.fail(cause, error=text, operation=operation)
@@ -244,11 +258,15 @@ def _settle(session: Session, work: Any, undo: Callable[[], object] | None) -> b
     Returns: whether it has it; None where nobody asked.
     """
     until_s = time.monotonic() + (SETTLE_S if undo is None else RESTORE_S)
-    while work is not None and not work.is_completed():
-        if time.monotonic() > until_s:
+    try:
+        while work is not None and not work.is_completed() and time.monotonic() < until_s:
+            time.sleep(0.002)
+    finally:  # also where Ctrl+C ends the wait
+        is_over = work is None or work.is_completed()
+        if not is_over:
             session.group.note_unfinished(work)
-            return None if undo is None else False
-        time.sleep(0.002)
+    if not is_over:
+        return None if undo is None else False
     if undo is None:
         return None
     undo()

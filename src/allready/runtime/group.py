@@ -53,6 +53,8 @@ class Group:
         self.timeout = timeout
         self.is_same = False
         """Whether the last forming kept the group object."""
+        self.attempt = ""
+        """Tells this start of the job from others in the same store."""
         self._backend = backend
         self._rank = rank
         self._store, self._store_rank = store, store_rank
@@ -66,7 +68,7 @@ class Group:
 
     def note_unfinished(self, work: Any) -> None:
         """An operation that had not ended when its call failed: Gloo does not always notice that a connection ended."""
-        self._unfinished = [w for w in [*self._unfinished, work] if not w.is_completed()]
+        self._unfinished = [w for w in [*self._unfinished, work] if w is not None and not w.is_completed()]
 
     def has_unfinished(self) -> bool:
         """Whether a thread of torch's is still inside an operation; it stays there until the operation's time-out."""
@@ -108,7 +110,7 @@ class Group:
         with self._lock:
             self._is_cut = False
         place, size = members.index(self._rank), len(members)
-        store = dist.PrefixStore(f"allready/{epoch}", self._store)
+        store = dist.PrefixStore(f"allready/{self.attempt}/{epoch}", self._store)
         self.is_same = not anew and self._can_reconfigure and self._is_on_this_store and dist.is_initialized()
         if not self.is_same:
             self.leave()

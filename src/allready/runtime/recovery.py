@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from allready.errors import UsageError
+from allready.errors import ExchangeError, UsageError
 from allready.model import FailureCause
 from allready.runtime import messages as m
 from allready.runtime.agreement import FREEZE_S
@@ -27,6 +27,10 @@ PHASES = {
 START = timedelta(minutes=10)
 RECOVER = timedelta(seconds=60)
 _KEY = "allready/hub"
+_NAME_LETTERS = 8
+"""Of the secret's 32; they tell attempts apart and open nothing."""
+_CONNECT_S = 15.0
+_LOOK_AGAIN_S = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +98,14 @@ def init_process_group(
     session = Session(rank, group, answer_s=answer_within.total_seconds(), timeout_s=limit.total_seconds())
     begin(session)
     try:
-        addresses, secret = _meet(store, rank, world_size, answer_within, until_s - time.monotonic())
-        session.connect(addresses, secret, timeout_s=max(1.0, until_s - time.monotonic()))
+        group.attempt = _meet(session, store, world_size, answer_within, until_s)
         store.set_timeout(FORM)
         _join(session, min_ranks=world_size, step=0, until_s=until_s)
     except BaseException:
         session.close()
         end()
+        with contextlib.suppress(Exception):  # torch's, of many classes; the first error counts
+            group.leave()
         raise
 
 
@@ -125,16 +130,17 @@ def recover(
     """
     session = current()
     until_s = time.monotonic() + timeout.total_seconds()
-    failure = _agree(session, _cause_of(error), error)
-    while True:
-        try:
-            return _join(session, min_ranks=min_ranks, step=step, until_s=until_s, failure=failure)
-        except (HubLost, RankExcluded, RecoveryRefused):
-            raise
-        except CollectiveFailed as again:
-            if time.monotonic() >= until_s:
+    with session.alone():
+        failure = _agree(session, _cause_of(error), error)
+        while True:
+            try:
+                return _join(session, min_ranks=min_ranks, step=step, until_s=until_s, failure=failure)
+            except (HubLost, RankExcluded, RecoveryRefused):
                 raise
-            failure = again
+            except CollectiveFailed as again:
+                if time.monotonic() >= until_s:
+                    raise
+                failure = again
 
 
 def destroy_process_group() -> None:
@@ -261,19 +267,34 @@ def _confirm_formed(session: Session) -> None:
         session.fail(FailureCause.FORMING, operation="recover", vote=0)
 
 
-def _meet(
-    store: Any, rank: int, world_size: int, answer_within: timedelta, limit_s: float
-) -> tuple[list[tuple[str, int]], str]:
-    """Where the hub is, and the secret that only ranks of this job know; rank 0 starts it."""
-    if rank == 0:
+def _meet(session: Session, store: Any, num_ranks: int, answer_within: timedelta, until_s: float) -> str:
+    """Connect to the hub, which rank 0 starts; a name for this attempt that no other one in the same store has.
+
+    A launcher that starts ranks again may keep its store: what is there may be the hub of the attempt before, which
+    answers nobody any more.
+    """
+    if session.rank == 0:
         secret = secrets.token_hex(16)
-        port = start(Plan(num_ranks=world_size, secret=secret, answer_s=answer_within.total_seconds()))
-        hosts = list(dict.fromkeys(filter(None, [_host_of(store), socket.gethostname(), "127.0.0.1"])))
-        store.set(_KEY, msgspec.json.encode([[[host, port] for host in hosts], secret]).decode())
-    else:
-        store.wait([_KEY], timedelta(seconds=max(1.0, limit_s)))
-    addresses, secret = msgspec.json.decode(store.get(_KEY), type=tuple[list[tuple[str, int]], str])
-    return addresses, secret
+        host = _host_of(store)
+        plan = Plan(num_ranks=num_ranks, secret=secret, answer_s=answer_within.total_seconds(), host=host)
+        place = start(plan)
+        hosts = [place.host] if place.host else [host, socket.gethostname(), "127.0.0.1", "::1"]
+        addresses = [(name, place.port) for name in dict.fromkeys(filter(None, hosts))]
+        session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=_CONNECT_S)
+        store.set(_KEY, msgspec.json.encode((addresses, secret)).decode())
+        return secret[:_NAME_LETTERS]
+    while True:
+        left_s = max(1.0, until_s - time.monotonic())
+        store.wait([_KEY], timedelta(seconds=left_s))
+        addresses, secret = msgspec.json.decode(store.get(_KEY), type=tuple[list[tuple[str, int]], str])
+        try:
+            session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=min(_CONNECT_S, left_s))
+        except ExchangeError:
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(_LOOK_AGAIN_S)
+        else:
+            return secret[:_NAME_LETTERS]
 
 
 def _host_of(store: Any) -> str:
