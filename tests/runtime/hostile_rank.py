@@ -28,7 +28,7 @@ def total() -> float:
 
     values = torch.full((1000,), float(ME + 1))
     allready.safe_all_reduce(values, timeout=timedelta(seconds=30))
-    return values[0].item()
+    return float(values[0].item())
 
 
 def double(value: int) -> int:
@@ -86,12 +86,12 @@ def interrupt() -> None:
         if ME == 0:
             time.sleep(1.5)  # so that rank 1 waits
         total()
-        say("interrupt", error="none")
-        return
     except (KeyboardInterrupt, allready.CollectiveFailed) as error:
         recovery = allready.recover(error)
         verdict = recovery.failure.verdict
         say("interrupt", code=verdict.code, culprits=verdict.culprits.ranks, total=total())
+    else:
+        say("interrupt", code="none")
 
 
 def orphan() -> None:

@@ -27,11 +27,12 @@ def faults_of(seed: int, num_soft: int) -> list[dict[str, Any]]:
     return found
 
 
-def run(folder: Path, seed: int, num_soft: int, elements: int = 1000) -> tuple[int, list[str]]:
+def run(folder: Path, seed: int, num_soft: int, elements: int = 1000, device: str = "cpu") -> tuple[int, list[str]]:
     """One job: how many faults struck, and all that was wrong."""
     faults = faults_of(seed, num_soft)
     hard = {f["rank"]: f["kind"] for f in faults if f["kind"] in {"kill", "stop", "crash"}}
     plan: dict[str, Any] = {"steps": STEPS, "timeout_s": TIMEOUT_S, "answer_s": ANSWER_S, "elements": elements}
+    plan["device"] = device
     with Job(folder, SIZE, faults=faults, confirm=bool(seed % 2), **plan) as job:
         others = [r for r in range(SIZE) if r not in hard]
         problems = []

@@ -43,8 +43,12 @@ def main() -> None:
     import allready
 
     torch.set_num_threads(1)
+    device = plan.get("device", "cpu")
+    if device == "cuda":
+        torch.cuda.set_device(ME % torch.cuda.device_count())
     timeout = timedelta(seconds=float(plan.get("timeout_s", 2.0)))
     allready.init_process_group(
+        "nccl" if device == "cuda" else "gloo",
         init_method=f"tcp://127.0.0.1:{plan['port']}",
         rank=ME,
         world_size=SIZE,
@@ -54,19 +58,22 @@ def main() -> None:
     say("started")
     members = tuple(range(SIZE))
     faults = [f for f in plan.get("faults", []) if f["rank"] == ME]
-    step, called_s = 0, time.monotonic()
+    step, called_s, has_recovered = 0, time.monotonic(), False
     while step < int(plan.get("steps", 30)):
         try:
             for fault in [f for f in faults if f["step"] == step]:
                 faults.remove(fault)
                 strike(fault)
             called_s = time.monotonic()
-            values = torch.full((int(plan.get("elements", 1000)),), float(step * SIZE + ME))
+            values = torch.full((int(plan.get("elements", 1000)),), float(step * SIZE + ME), device=device)
             allready.safe_all_reduce(values, timeout=timeout, confirm=bool(plan.get("confirm")))
             expected = float(sum(step * SIZE + m for m in members))
             if values[0].item() != expected or values[-1].item() != expected:
                 say("wrong", step=step, got=values[0].item(), expected=expected, members=members)
                 os._exit(9)
+            if has_recovered:
+                has_recovered = False
+                say("good", step=step)
             if step % 7 == 3:
                 called_s = time.monotonic()
                 allready.safe_barrier(timeout=timeout)
@@ -87,7 +94,7 @@ def main() -> None:
                 error, step=step, min_ranks=int(plan.get("min_ranks", 1)),
                 timeout=timedelta(seconds=float(plan.get("recover_s", 20.0))),
             )  # fmt: skip
-            members = recovery.members
+            members, has_recovered = recovery.members, True
             step = max(recovery.steps)
             agreed = recovery.failure
             say(

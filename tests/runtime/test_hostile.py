@@ -47,7 +47,9 @@ def test_a_second_attempt_in_the_same_store(tmp_path: Path) -> None:
             assert (found["attempt"], found["total"]) == (1, 6.0), job.errors(rank)
 
 
-@pytest.mark.parametrize("host, wanted", [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("192.0.2.7", "")])
+@pytest.mark.parametrize(
+    ("host", "wanted"), [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("192.0.2.7", "")]
+)
 def test_the_hub_listens_where_ranks_come_and_nowhere_else(host: str, wanted: str) -> None:
     found, place = listen(host)
     with found:

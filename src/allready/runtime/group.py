@@ -1,8 +1,8 @@
 """Makes torch's default group what was agreed: formed, gone, formed again.
 
-Gone means that this rank's sockets of the group are shut down: every operation in it, also one in which a thread
-blocks, raises within milliseconds on both ends, with every release of torch.  Gloo's own `abort` releases nobody, and
-`_reconfigure` only those whose peers' connections it happens to close.
+For Gloo, gone means that this rank's sockets of the group are shut down: every operation in it, also one in which a
+thread blocks, raises within milliseconds on both ends, with every release of torch.  Gloo's own `abort` releases
+nobody, and `_reconfigure` only those whose peers' connections it happens to close.  NCCL's part: see `nccl`.
 """
 
 import contextlib
@@ -12,11 +12,15 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from allready.runtime import nccl
+
+BACKENDS = {"gloo": ("cpu",), "nccl": ("cuda",), "cpu:gloo,cuda:nccl": ("cpu", "cuda")}
+"""Those that are taken, and the devices whose tensors each takes."""
 FORM = timedelta(seconds=10)
 """Longest time that each step of forming a group takes once its members are known."""
 
@@ -29,7 +33,7 @@ def can_reconfigure() -> bool:
     return has_flag and hasattr(dist, "_reconfigure") and hasattr(dist, "_get_reconfigure_handle")
 
 
-def set_timeout(timeout: timedelta) -> None:
+def _set_timeout(timeout: timedelta) -> None:
     """Of the default group's plain collectives: by torch's public means where it has them (2.14)."""
     import torch.distributed as dist
 
@@ -55,10 +59,13 @@ class Group:
         """Whether the last forming kept the group object."""
         self.attempt = ""
         """Tells this start of the job from others in the same store."""
+        self.devices = BACKENDS[backend]
+        """Whose tensors it takes."""
         self._backend = backend
+        self._communicator: nccl.Communicator | None = None
         self._rank = rank
         self._store, self._store_rank = store, store_rank
-        self._can_reconfigure = can_reconfigure()
+        self._can_reconfigure = "cuda" not in self.devices and can_reconfigure()
         self._is_on_this_store = False
         self._own_ports: set[int] = set()
         self._sockets: dict[int, tuple[int, int]] = {}
@@ -99,10 +106,24 @@ class Group:
         )
         self._is_on_this_store = False
 
-    def form(self, epoch: int, members: tuple[int, ...], *, anew: bool) -> None:
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Of plain collectives over Gloo; torch's time-out for NCCL ends the process, so it is not used."""
+        import torch
+        import torch.distributed as dist
+
+        self.timeout = timeout
+        if not dist.is_initialized():
+            return
+        if "cuda" not in self.devices:
+            _set_timeout(timeout)
+        elif "cpu" in self.devices:
+            dist.group.WORLD._get_backend(torch.device("cpu"))._set_default_timeout(timeout)  # noqa: SLF001
+
+    def form(self, epoch: int, members: tuple[int, ...], *, anew: bool, is_over: Callable[[], bool]) -> None:
         """Form the group of these ranks; returns when all are connected, raises what torch raises.
 
-        `anew`: the same on all of them; without it the group object is kept where torch can.
+        `anew`: the same on all of them; without it the group object is kept where torch can.  `is_over`: nobody needs
+        it any more.
         """
         import torch.distributed as dist
 
@@ -115,12 +136,22 @@ class Group:
         if not self.is_same:
             self.leave()
             more = {"enable_reconfigure": True} if self._can_reconfigure else {}
-            dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=FORM, **more)
+            limit = nccl.UNLIMITED if "cuda" in self.devices else FORM
+            dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=limit, **more)
             self._is_on_this_store = True
         if self._can_reconfigure:
             self._reconfigure(store, epoch, place, size)
-        set_timeout(self.timeout)
-        self._remember(store, place, size, before)
+        self.set_timeout(self.timeout)
+        if "cuda" in self.devices:
+            self._connect(is_over)
+        if "cpu" in self.devices:
+            self._remember(store, place, size, before)
+
+    def _connect(self, is_over: Callable[[], bool]) -> None:
+        communicator = nccl.Communicator()
+        with self._lock:
+            self._communicator = communicator
+        communicator.connect(FORM.total_seconds(), is_over)
 
     def _reconfigure(self, store: Any, epoch: int, place: int, size: int) -> None:
         import torch.distributed as dist
@@ -154,12 +185,28 @@ class Group:
             for fd, identity in self._sockets.items():
                 _shut(fd, identity)
             self._sockets = {}
+            if self._communicator is not None:
+                self._communicator.abort()
+
+    def is_gone(self) -> bool:
+        """Whether nothing of the group that was cut runs on a GPU any more."""
+        return self._communicator is None or self._communicator.is_gone()
+
+    def release(self) -> bool:
+        """After `cut`: make room for the next group; False: it does not end, and this process cannot have another."""
+        with self._lock:
+            communicator, self._communicator = self._communicator, None
+        return communicator is None or communicator.release()
 
     def leave(self) -> None:
         """Give the group back to torch."""
         import torch.distributed as dist
 
+        communicator, self._communicator = self._communicator, None
         if not dist.is_initialized():
+            return
+        if communicator is not None:
+            communicator.leave()
             return
         if self.has_unfinished():
             # The group's destructor would wait for that thread; with one reference too many it never runs.

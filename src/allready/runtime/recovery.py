@@ -15,9 +15,10 @@ import msgspec
 from allready.errors import ExchangeError, UsageError
 from allready.model import FailureCause
 from allready.runtime import messages as m
+from allready.runtime import nccl
 from allready.runtime.agreement import FREEZE_S
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
-from allready.runtime.group import FORM, Group, set_timeout
+from allready.runtime.group import BACKENDS, FORM, Group
 from allready.runtime.hub import Plan, start
 from allready.runtime.session import MARGIN_S, Session, begin, current, end
 
@@ -66,7 +67,7 @@ def init_process_group(
     """Form torch's default group, so that it can fail on all ranks alike and form again.  Collective.
 
     Args:
-        backend: "gloo"; others are refused in this release.
+        backend: "gloo", "nccl", or "cpu:gloo,cuda:nccl".  For NCCL choose the GPU first (`torch.cuda.set_device`).
         init_method, world_size, rank, store: as in torch; by default from the environment.
         timeout: of calls, safe and plain ones; by default that of the phase "training".
         start_timeout: within it all ranks must come.
@@ -80,10 +81,13 @@ def init_process_group(
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
-    if backend != "gloo":
-        raise UsageError("the runtime library takes the backend gloo in this release, not {backend}", backend=backend)
+    if backend not in BACKENDS:
+        names = ", ".join(BACKENDS)
+        raise UsageError("the runtime library takes the backends {names}, not {backend}", names=names, backend=backend)
     if dist.is_initialized():
         raise UsageError("the default process group exists; call allready.init_process_group in its place")
+    if "cuda" in BACKENDS[backend]:
+        nccl.prepare()
     until_s = time.monotonic() + start_timeout.total_seconds()
     store_rank = None
     if store is None:
@@ -184,7 +188,7 @@ def _apply(session: Session, timeout: timedelta) -> None:
     session.timeout_s = timeout.total_seconds()
     session.group.timeout = timeout
     if session.member.is_open:
-        set_timeout(timeout)
+        session.group.set_timeout(timeout)
 
 
 def _agree(session: Session, cause: FailureCause, error: BaseException | None) -> CollectiveFailed:
@@ -207,6 +211,8 @@ def _join(
 ) -> Recovery:
     """Gather for the next epoch and form its group, until the hub knows that all members have it."""
     member = session.member
+    if not session.group.release():
+        raise session.lose("recover", why="NCCL does not end here, so this process cannot form another group")
     with session.lock:
         epoch = member.ask()
     limit_s = max(0.0, until_s - time.monotonic())
@@ -253,7 +259,7 @@ def _form(session: Session, formed: m.Formed) -> None:
         if told is None:
             raise TimeoutError("no rank has opened a new store")
         session.group.use_store(told)
-    session.group.form(formed.epoch, formed.members, anew=formed.anew)
+    session.group.form(formed.epoch, formed.members, anew=formed.anew, is_over=lambda: not session.member.is_open)
 
 
 def _confirm_formed(session: Session) -> None:

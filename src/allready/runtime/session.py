@@ -140,10 +140,10 @@ class Session:
             return RankExcluded(None, operation=operation, text="the other ranks went on without this one")
         return self.lose(operation)
 
-    def lose(self, operation: str) -> HubLost:
-        """Out of the job: the hub has not answered in time."""
+    def lose(self, operation: str, *, why: str = "") -> HubLost:
+        """Out of the job: by default because the hub has not answered in time."""
         with self.lock:
-            why, number = self._why_lost, self.member.entered
+            why, number = why or self._why_lost, self.member.entered
         self._end(None)
         self.group.cut()
         text = f"no decision of the hub ({why or 'no answer in time'}): what the other ranks decided is not known here"
