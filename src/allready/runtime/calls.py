@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from allready.errors import UsageError
 from allready.model import FailureCause
+from allready.runtime.agreement import Ranks
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.nccl import StreamEnd, await_device
 from allready.runtime.session import Session, current
@@ -29,13 +30,14 @@ class _Late(Exception):  # noqa: N818 - an outcome
 def safe_all_reduce(
     tensor: Any,
     op: Any = None,
+    group: Any = None,
     *,
     timeout: timedelta | None = None,
     on_failure: OnFailure = "raise",
     restore: bool = False,
     confirm: bool = False,
 ) -> CollectiveFailed | None:
-    """Reduce in place over all ranks until the deadline.  Collective: every rank of the default group calls it.
+    """Reduce in place over all ranks until the deadline.  Collective: every rank of the group calls it.
 
     Returns when the operation has ended, on a GPU also: not merely when the stream has been given it, as torch does.
     So the deadline also covers what the current stream had to do before.
@@ -43,6 +45,7 @@ def safe_all_reduce(
     Args:
         tensor: on a device that the backend takes; any shape, dtype and strides that it can reduce.
         op: as in torch; by default the sum.
+        group: made inside of `subgroups`; its ranks call.  By default the default group.
         timeout: until the deadline; by default that of the phase.
         on_failure: "return" gives the failure instead of raising it.
         restore: on failure the tensor has its old content (see `CollectiveFailed.is_restored`); without it its content
@@ -57,32 +60,34 @@ def safe_all_reduce(
 
     chosen = dist.ReduceOp.SUM if op is None else op
     return _in_place(
-        "all_reduce", tensor, lambda t, later: dist.all_reduce(t, chosen, async_op=later), timeout, on_failure, restore,
-        confirm,
+        "all_reduce", tensor, lambda t, later: dist.all_reduce(t, chosen, group, async_op=later), timeout, on_failure,
+        restore, confirm, group,
     )  # fmt: skip
 
 
 def safe_broadcast(
     tensor: Any,
     src: int = 0,
+    group: Any = None,
     *,
     timeout: timedelta | None = None,
     on_failure: OnFailure = "raise",
     restore: bool = False,
     confirm: bool = False,
 ) -> CollectiveFailed | None:
-    """Send the tensor of rank `src` (its number in the present group) to all; otherwise like `safe_all_reduce`."""
+    """Send the tensor of rank `src` (its number in the default group) to all; otherwise like `safe_all_reduce`."""
     import torch.distributed as dist
 
     return _in_place(
-        "broadcast", tensor, lambda t, later: dist.broadcast(t, src, async_op=later), timeout, on_failure, restore,
-        confirm,
+        "broadcast", tensor, lambda t, later: dist.broadcast(t, src, group, async_op=later), timeout, on_failure,
+        restore, confirm, group,
     )  # fmt: skip
 
 
 def safe_all_gather(
     tensors: list[Any],
     tensor: Any,
+    group: Any = None,
     *,
     timeout: timedelta | None = None,
     on_failure: OnFailure = "raise",
@@ -97,8 +102,8 @@ def safe_all_gather(
     own = tensor.contiguous()
     failure = _run(
         _Call(
-            "all_gather", lambda later: dist.all_gather(dense, own, async_op=later), timeout, on_failure, confirm,
-            is_on_device=tensor.is_cuda,
+            "all_gather", lambda later: dist.all_gather(dense, own, group, async_op=later), timeout, on_failure,
+            confirm, _ranks_of(group), is_on_device=tensor.is_cuda,
         )
     )  # fmt: skip
     if failure is None:
@@ -108,7 +113,9 @@ def safe_all_gather(
     return failure
 
 
-def safe_barrier(*, timeout: timedelta | None = None, on_failure: OnFailure = "raise") -> CollectiveFailed | None:
+def safe_barrier(
+    group: Any = None, *, timeout: timedelta | None = None, on_failure: OnFailure = "raise"
+) -> CollectiveFailed | None:
     """Wait until every rank has come, over the hub and not over the group.  Collective.
 
     With NCCL a rank has come when its GPU has done all that the current stream was given, so plain collectives before
@@ -120,7 +127,7 @@ def safe_barrier(*, timeout: timedelta | None = None, on_failure: OnFailure = "r
         CollectiveFailed: on every surviving rank; the group is gone until `recover`.
     """
     has_gpu = "cuda" in current().group.devices
-    return _run(_Call("barrier", lambda _: None, timeout, on_failure, True, is_on_device=has_gpu))
+    return _run(_Call("barrier", lambda _: None, timeout, on_failure, True, _ranks_of(group), is_on_device=has_gpu))
 
 
 def _in_place(
@@ -131,6 +138,7 @@ def _in_place(
     on_failure: OnFailure,
     restore: bool,
     confirm: bool,
+    group: Any,
 ) -> CollectiveFailed | None:
     _check(tensor)
     is_dense = tensor.is_contiguous()
@@ -141,13 +149,17 @@ def _in_place(
         undo = (lambda: None) if before is None else (lambda: tensor.copy_(before))
     failure = _run(
         _Call(
-            operation, lambda later: start(dense, later), timeout, on_failure, confirm, is_on_device=tensor.is_cuda,
-            undo=undo,
+            operation, lambda later: start(dense, later), timeout, on_failure, confirm, _ranks_of(group),
+            is_on_device=tensor.is_cuda, undo=undo,
         )
     )  # fmt: skip
     if failure is None and not is_dense:
         tensor.copy_(dense)
     return failure
+
+
+def _ranks_of(group: Any) -> Ranks:
+    return () if group is None else current().group.ranks_of(group)
 
 
 def _check(tensor: Any) -> None:
@@ -161,7 +173,8 @@ def _check(tensor: Any) -> None:
 class _Call:
     """What one call does.
 
-    `start` is told whether to give the operation back unfinished; `undo` gives the tensor its old content.
+    `start` is told whether to give the operation back unfinished.  `group`: the ranks of a subgroup.  `undo` gives the
+    tensor its old content.
     """
 
     operation: str
@@ -169,6 +182,7 @@ class _Call:
     timeout: timedelta | None
     on_failure: OnFailure
     confirm: bool
+    group: Ranks
     is_on_device: bool = False
     undo: Callable[[], object] | None = None
 
@@ -185,9 +199,9 @@ def _run_alone(session: Session, call: _Call) -> CollectiveFailed | None:
     work = None
     try:
         with session.lock:
-            is_open = session.member.enter(call.operation, begin_s)
+            is_open = session.member.enter(call.operation, begin_s, call.group)
         if not is_open:
-            session.refuse(call.operation)
+            session.refuse(call.operation, call.group)
         limit_s = session.timeout_s if call.timeout is None else call.timeout.total_seconds()
         try:
             if call.is_on_device:
@@ -198,14 +212,14 @@ def _run_alone(session: Session, call: _Call) -> CollectiveFailed | None:
                 work = call.start(True)
                 _finish(work, begin_s, limit_s)
         except _Late:
-            session.fail(FailureCause.DEADLINE, operation=call.operation)
+            session.fail(FailureCause.DEADLINE, operation=call.operation, group=call.group)
         if call.confirm:
-            _confirm(session, call.operation, begin_s + limit_s)
+            _confirm(session, call, begin_s + limit_s)
             return None
         with session.lock:
-            is_open = session.member.complete()
+            is_open = session.member.complete(call.group)
         if not is_open:
-            session.refuse(call.operation)
+            session.refuse(call.operation, call.group)
     except CollectiveFailed as failure:
         failure.is_restored = _settle(session, work, call)
         if call.on_failure == "raise":
@@ -254,25 +268,25 @@ def _finish(work: Any, begin_s: float, limit_s: float) -> None:
     work.wait()
 
 
-def _confirm(session: Session, operation: str, until_s: float) -> None:
-    """Return when every rank has come to this point, by the hub's decision."""
+def _confirm(session: Session, call: _Call, until_s: float) -> None:
+    """Return when every rank of the group has come to this point, by the hub's decision."""
     with session.lock:
-        vote = session.member.vote() if session.member.is_open else None
+        calls = session.member.of(call.group)
+        vote = session.member.vote(call.group) if session.member.is_open else None
     if vote is None:
-        raise session.await_failure(operation)
+        raise session.await_failure(call.operation, call.group)
     session.send(vote)
     session.wait(
-        lambda: session.member.passed >= vote.number or session.member.failure is not None,
-        max(0.0, until_s - time.monotonic()),
+        lambda: calls.passed >= vote.number or session.member.failure is not None, max(0.0, until_s - time.monotonic())
     )
-    if session.member.passed < vote.number:
-        session.fail(FailureCause.DEADLINE, operation=operation, vote=vote.number)
+    if calls.passed < vote.number:
+        session.fail(FailureCause.DEADLINE, operation=call.operation, vote=vote.number, group=call.group)
 
 
 def _translate(session: Session, call: _Call, error: BaseException, work: Any) -> CollectiveFailed | None:
     """The agreed failure that follows from an error of torch or of the arguments; None: an interruption."""
     if isinstance(error, Exception) and not session.member.is_open:
-        return session.await_failure(call.operation)  # the error follows from the failure
+        return session.await_failure(call.operation, call.group)  # the error follows from the failure
     import torch.distributed as dist
 
     is_backends = work is not None or isinstance(error, dist.DistBackendError)
@@ -281,12 +295,12 @@ def _translate(session: Session, call: _Call, error: BaseException, work: Any) -
     if not isinstance(error, Exception):
         from allready.runtime.messages import Fail
 
-        session.send(Fail(epoch=session.member.epoch, cause=FailureCause.RAISED, error=text[:500]))
+        session.send(Fail(epoch=session.member.epoch, cause=FailureCause.RAISED, error=text[:500], group=call.group))
         if not call.is_on_device:
             session.group.note_unfinished(work)
         return None
     try:
-        session.fail(cause, error=text, operation=call.operation)
+        session.fail(cause, error=text, operation=call.operation, group=call.group)
     except CollectiveFailed as failure:
         return failure
     return None

@@ -12,11 +12,12 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from allready.errors import UsageError
 from allready.runtime import nccl
 
 BACKENDS = {"gloo": ("cpu",), "nccl": ("cuda",), "cpu:gloo,cuda:nccl": ("cpu", "cuda")}
@@ -33,14 +34,14 @@ def can_reconfigure() -> bool:
     return has_flag and hasattr(dist, "_reconfigure") and hasattr(dist, "_get_reconfigure_handle")
 
 
-def _set_timeout(timeout: timedelta) -> None:
-    """Of the default group's plain collectives: by torch's public means where it has them (2.14)."""
+def _set_timeout(timeout: timedelta, group: Any) -> None:
+    """Of a group's plain collectives: by torch's public means where it has them (2.14)."""
     import torch.distributed as dist
 
     if hasattr(dist, "set_timeout"):
-        dist.set_timeout(timeout)
+        dist.set_timeout(timeout, group)
     else:
-        dist.distributed_c10d._set_pg_timeout(timeout)  # noqa: SLF001 - before 2.14 there is no other way
+        dist.distributed_c10d._set_pg_timeout(timeout, group)  # noqa: SLF001 - before 2.14 there is no other way
 
 
 class Group:
@@ -72,6 +73,11 @@ class Group:
         self._lock = threading.Lock()
         self._is_cut = False
         self._unfinished: list[Any] = []
+        self._subgroups: dict[Any, tuple[int, ...]] = {}
+        self._num_makings = 0
+        self._epoch = 0
+        self._members: tuple[int, ...] = (rank,)
+        self._sockets_before: dict[int, tuple[int, int]] | None = None
 
     def note_unfinished(self, work: Any) -> None:
         """An operation that had not ended when its call failed: Gloo does not always notice that a connection ended."""
@@ -80,6 +86,10 @@ class Group:
     def has_unfinished(self) -> bool:
         """Whether a thread of torch's is still inside an operation; it stays there until the operation's time-out."""
         return any(not w.is_completed() for w in self._unfinished)
+
+    def is_spoilt(self) -> bool:
+        """Whether it cannot form again in place: a thread is stuck in it, or subgroups came from it."""
+        return self.has_unfinished() or self._num_makings > 0
 
     def needs_store(self, members: Iterable[int]) -> bool:
         """Whether the store's process is not among these ranks: it may be dead or stand still."""
@@ -115,7 +125,8 @@ class Group:
         if not dist.is_initialized():
             return
         if "cuda" not in self.devices:
-            _set_timeout(timeout)
+            for group in (dist.group.WORLD, *self._subgroups):
+                _set_timeout(timeout, group)
         elif "cpu" in self.devices:
             dist.group.WORLD._get_backend(torch.device("cpu"))._set_default_timeout(timeout)  # noqa: SLF001
 
@@ -130,6 +141,8 @@ class Group:
         before = _sockets()
         with self._lock:
             self._is_cut = False
+            self._sockets = {}
+        self._epoch, self._members = epoch, members
         place, size = members.index(self._rank), len(members)
         store = dist.PrefixStore(f"allready/{self.attempt}/{epoch}", self._store)
         self.is_same = not anew and self._can_reconfigure and self._is_on_this_store and dist.is_initialized()
@@ -169,7 +182,7 @@ class Group:
         told = _exchange(store, "ports", ",".join(map(str, sorted(self._own_ports))), place, size)
         others = {int(port) for text in told for port in text.split(",") if port}
         with self._lock:
-            self._sockets = {
+            self._sockets |= {
                 fd: identity
                 for fd, identity in new.items()
                 if ends[fd][1] and (ends[fd][0] in self._own_ports or ends[fd][1] in others)
@@ -182,11 +195,51 @@ class Group:
         """End every operation of the group, here and at the other ends; from any thread, any number of times."""
         with self._lock:
             self._is_cut = True
-            for fd, identity in self._sockets.items():
+            for fd, identity in (self._sockets | self._made_now()).items():
                 _shut(fd, identity)
             self._sockets = {}
             if self._communicator is not None:
                 self._communicator.abort()
+
+    def _made_now(self) -> dict[int, tuple[int, int]]:
+        """Connections of groups that are just being made: whose they are is not known before they are all there."""
+        if self._sockets_before is None:
+            return {}
+        before = self._sockets_before
+        return {fd: identity for fd, identity in _sockets().items() if before.get(fd) != identity and _ends(fd)[1]}
+
+    @contextlib.contextmanager
+    def making(self) -> Iterator[None]:
+        """Around the making of subgroups, by torch, on all ranks: what fails then ends them too."""
+        import torch.distributed as dist
+
+        groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way names all groups
+        known, before = set(groups), _sockets()
+        self._num_makings += 1
+        with self._lock:
+            self._sockets_before = before
+        try:
+            yield
+            made = [g for g in groups if g not in known]
+            store = dist.PrefixStore(f"allready/{self.attempt}/{self._epoch}/{self._num_makings}", self._store)
+            self._remember(store, self._members.index(self._rank), len(self._members), before)
+        finally:
+            with self._lock:
+                self._sockets_before = None
+        for group in made:
+            ranks = dist.get_process_group_ranks(group)
+            self._subgroups[group] = tuple(sorted(self._members[r] for r in ranks))
+        self.set_timeout(self.timeout)
+
+    def ranks_of(self, group: Any) -> tuple[int, ...]:
+        """The numbers at the start of a subgroup's ranks; empty: it is the default group."""
+        import torch.distributed as dist
+
+        if group is dist.group.WORLD:
+            return ()
+        if group not in self._subgroups:
+            raise UsageError("this group is not of this rank, or was not made inside of allready.subgroups()")
+        return self._subgroups[group]
 
     def is_gone(self) -> bool:
         """Whether nothing of the group that was cut runs on a GPU any more."""
@@ -210,8 +263,9 @@ class Group:
             return
         if self.has_unfinished():
             # The group's destructor would wait for that thread; with one reference too many it never runs.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
-        self._unfinished = []
+            for group in (dist.group.WORLD, *self._subgroups):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+        self._unfinished, self._subgroups, self._num_makings = [], {}, 0
         dist.destroy_process_group()
 
 

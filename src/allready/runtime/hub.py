@@ -28,7 +28,7 @@ from allready.runtime import messages as m
 from allready.runtime.agreement import Agreement, Out
 
 MAX_FRAME_BYTES = 64 * 1024
-"""Of what a rank sends.  The hub's records say something of every rank, see `max_record_bytes`."""
+"""Of a greeting.  Later ones may say something of every rank, see `max_record_bytes`."""
 GREET_S = 10.0
 MAX_STRANGERS = 64
 """Connections, beside one for every rank, that have not said yet who they are; the oldest has to go."""
@@ -40,7 +40,7 @@ _BACKLOG = 4096
 
 
 def max_record_bytes(num_ranks: int) -> int:
-    """Of what the hub sends to a rank of a job of that size: an error of 500 letters, escaped, for every rank."""
+    """Of what the hub and ranks of a job of that size say: an error of 500 letters, escaped, for every rank."""
     return MAX_FRAME_BYTES + 4096 * num_ranks
 
 
@@ -138,7 +138,7 @@ class Hub:
 
     async def _listen(self, rank: int, reader: asyncio.StreamReader) -> None:
         while True:
-            kind, body = await read_frame(reader, limit_bytes=MAX_FRAME_BYTES)
+            kind, body = await read_frame(reader, limit_bytes=max_record_bytes(self._plan.num_ranks))
             if kind not in m.FROM_RANK:
                 raise ExchangeError(f"no such message: {kind}")
             self._send(self._agreement.take(rank, convert(body, m.FROM_RANK[kind]), time.monotonic()))

@@ -174,6 +174,20 @@ def phase(name: str, timeout: timedelta | None = None) -> Iterator[None]:
         _apply(session, timedelta(seconds=before_s))
 
 
+@contextlib.contextmanager
+def subgroups() -> Iterator[None]:
+    """Groups that are made inside, by `dist.new_group` or a device mesh, may be given to the safe calls.
+
+    Collective: all ranks of the job enter and leave it, also those that are in none of the groups.  A failure in one
+    of them is a failure of the job: all ranks get it, all groups are gone, and are to be made again after `recover`.
+    """
+    session = current()
+    if "cuda" in session.group.devices:
+        raise UsageError("the runtime library takes subgroups of Gloo in this release, not of NCCL")
+    with session.group.making():
+        yield
+
+
 def _cause_of(error: BaseException | None) -> FailureCause:
     """Whether an error is the script's own, or what a collective of torch's raised because of another rank."""
     trace = None if error is None else error.__traceback__
@@ -217,7 +231,7 @@ def _join(
         epoch = member.ask()
     limit_s = max(0.0, until_s - time.monotonic())
     session.send(
-        m.Ready(epoch=epoch, timeout_s=limit_s, min_ranks=min_ranks, step=step, anew=session.group.has_unfinished())
+        m.Ready(epoch=epoch, timeout_s=limit_s, min_ranks=min_ranks, step=step, anew=session.group.is_spoilt())
     )
     session.wait(lambda: member.epoch > epoch or member.refused is not None, limit_s + FREEZE_S + MARGIN_S)
     with session.lock:
@@ -268,8 +282,9 @@ def _confirm_formed(session: Session) -> None:
     if vote is None:
         raise session.await_failure("recover")
     session.send(vote)
-    session.wait(lambda: session.member.passed >= 0 or session.member.failure is not None, FORM.total_seconds())
-    if session.member.passed < 0:
+    world = session.member.world
+    session.wait(lambda: world.passed >= 0 or session.member.failure is not None, FORM.total_seconds())
+    if world.passed < 0:
         session.fail(FailureCause.FORMING, operation="recover", vote=0)
 
 

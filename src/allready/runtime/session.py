@@ -12,7 +12,7 @@ from typing import NoReturn
 from allready.errors import UsageError
 from allready.model import FailureCause
 from allready.runtime import messages as m
-from allready.runtime.agreement import FREEZE_S
+from allready.runtime.agreement import FREEZE_S, Ranks
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded
 from allready.runtime.group import Group
 from allready.runtime.hub import max_record_bytes
@@ -104,36 +104,39 @@ class Session:
 
     # in the main thread
 
-    def fail(self, cause: FailureCause, *, error: str = "", operation: str = "", vote: int | None = None) -> bool:
+    def fail(
+        self, cause: FailureCause, *, error: str = "", operation: str = "", vote: int | None = None, group: Ranks = ()
+    ) -> bool:
         """Ask for the failure of this epoch and wait for the decision; True: the vote had passed before.
 
         Raises:
             CollectiveFailed: the epoch has failed, or this rank cannot know.
         """
         epoch = self.member.epoch
-        self.send(m.Fail(epoch=epoch, cause=cause, error=error[:500], number=vote))
+        self.send(m.Fail(epoch=epoch, cause=cause, error=error[:500], number=vote, group=group))
+        calls = self.member.of(group)
         self.wait(
-            lambda: self.member.failure is not None or (vote is not None and self.member.passed >= vote),
+            lambda: self.member.failure is not None or (vote is not None and calls.passed >= vote),
             self._answer_s + FREEZE_S + MARGIN_S,
         )
         with self.lock:
-            if vote is not None and self.member.passed >= vote:
+            if vote is not None and calls.passed >= vote:
                 return True
-        raise self.failure(operation)
+        raise self.failure(operation, group)
 
-    def await_failure(self, operation: str) -> CollectiveFailed:
+    def await_failure(self, operation: str, group: Ranks = ()) -> CollectiveFailed:
         """What to raise in a rank whose epoch is over; waits for the decision."""
         self.wait(lambda: self.member.failure is not None, self._answer_s + FREEZE_S + MARGIN_S)
-        return self.failure(operation)
+        return self.failure(operation, group)
 
-    def refuse(self, operation: str) -> NoReturn:
+    def refuse(self, operation: str, group: Ranks = ()) -> NoReturn:
         """Raise it."""
-        raise self.await_failure(operation)
+        raise self.await_failure(operation, group)
 
-    def failure(self, operation: str) -> CollectiveFailed:
+    def failure(self, operation: str, group: Ranks = ()) -> CollectiveFailed:
         """The agreed failure, or why there is none; without a decision this rank leaves the job."""
         with self.lock:
-            found, excluded, number = self.member.failure, self.member.excluded, self.member.entered
+            found, excluded, number = self.member.failure, self.member.excluded, self.member.of(group).entered
         if found is not None:
             return CollectiveFailed(found, operation=operation, number=number)
         if excluded is not None:
@@ -143,7 +146,7 @@ class Session:
     def lose(self, operation: str, *, why: str = "") -> HubLost:
         """Out of the job: by default because the hub has not answered in time."""
         with self.lock:
-            why, number = why or self._why_lost, self.member.entered
+            why, number = why or self._why_lost, self.member.world.entered
         self._end(None)
         self.group.cut()
         text = f"no decision of the hub ({why or 'no answer in time'}): what the other ranks decided is not known here"
