@@ -74,8 +74,8 @@ def test_two_faults_one_after_the_other(tmp_path: Path) -> None:
 
 def test_two_subgroups_fail_at_the_same_time(tmp_path: Path) -> None:
     """Rows 0, 1 and 2, 3 of a mesh; a rank of each is late at the same step: one failure, for all."""
-    faults = [fault(1, "sleep", 8, s=4.0), fault(2, "sleep", 8, s=4.0)]
-    with Job(tmp_path, 4, faults=faults, steps=14, mesh=True) as job:
+    faults = [fault(1, "sleep", 8, s=2.0), fault(2, "sleep", 8, s=2.0)]
+    with Job(tmp_path, 4, faults=faults, steps=14, timeout_s=0.8, mesh=True) as job:
         job.wait([0, 1, 2, 3])
         found = agreed(job, [0, 1, 2, 3])
         assert (found["code"], found["members"]) == ("RTM005", [0, 1, 2, 3])

@@ -100,7 +100,7 @@ async def strangers_beside(place: Place) -> tuple[int, str]:
     try:
         said = await answer(place, encode("Hello", m.Hello(rank=1, secret="right")))
         ended = [asyncio.ensure_future(reader.read(1)) for reader, _ in many]
-        done, waiting = await asyncio.wait(ended, timeout=3)
+        done, waiting = await asyncio.wait(ended, timeout=1)
         for one in waiting:
             one.cancel()
         for one in done:

@@ -44,7 +44,7 @@ def prepare() -> None:
     release = tuple(int(part) for part in torch.__version__.split(".")[:2])
     is_other = release >= _TOO_NEW or os.environ.get("TORCH_DIST_USE_NCCL2") == "1"
     if is_other or release < _OLDEST:
-        raise UsageError("the runtime library takes NCCL with torch 2.6 to 2.14, not with the one of {at}", at=release)
+        raise UsageError("the runtime library takes NCCL with torch 2.6 to 2.14, not with {at}", at=torch.__version__)
     if not (torch.cuda.is_available() and dist.is_nccl_available() and hasattr(dist.ProcessGroupNCCL, "abort")):
         raise UsageError("no GPU here, or a torch without NCCL")
     for name, value in REQUIRED.items():
