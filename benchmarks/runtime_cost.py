@@ -1,11 +1,15 @@
 """What safe_all_reduce costs beside dist.all_reduce, four Gloo ranks: .venv/bin/python benchmarks/runtime_cost.py
 
+With `--device cuda` over NCCL, all ranks on one GPU.  There dist.all_reduce returns when the stream has its orders and
+safe_all_reduce when the GPU has the result; so each is timed with the device's end after every block ("plain",
+"safe"), and the plain call also with its own end after every call ("waited").
 Both calls in alternating blocks of one job; the median over the blocks of each block's mean, of the slowest rank.
 """
 
 import argparse
 import functools
 import json
+import os
 import socket
 import statistics
 import subprocess
@@ -13,13 +17,15 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
-SIZES = {"4 B": 1, "1 KiB": 256, "1 MiB": 2**18, "256 MiB": 2**26}
+SIZES = {"4 B": 1, "1 KiB": 256, "1 MiB": 2**18, "4 M": 4_000_000, "256 MiB": 2**26, "467 M": 467_019_003}
+"""Name -> number of float32."""
 RANKS = 4
 LONG = timedelta(seconds=120)
 
 
-def rank_main(rank: int, port: int, blocks: int, names: list[str]) -> None:
+def rank_main(rank: int, port: int, blocks: int, names: list[str], device: str) -> None:
     """One rank; rank 0 prints the results."""
     import torch
     import torch.distributed as dist
@@ -27,50 +33,73 @@ def rank_main(rank: int, port: int, blocks: int, names: list[str]) -> None:
     import allready
 
     torch.set_num_threads(1)
-    allready.init_process_group(init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS, timeout=LONG)
-    found = {}
+    backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+    allready.init_process_group(
+        backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS, timeout=LONG
+    )
+    found: dict[str, dict[str, float]] = {}
     for name in names:
-        tensor = torch.zeros(SIZES[name])
+        tensor = torch.zeros(SIZES[name], device=device)
         calls = max(1, min(1000, 2**24 // (4 * SIZES[name])))
-        took_us: dict[str, list[float]] = {"plain": [], "safe": [], "restore": [], "confirm": []}
         ways: dict[str, Callable[[], object]] = {
             "plain": functools.partial(dist.all_reduce, tensor),
             "safe": functools.partial(allready.safe_all_reduce, tensor),
             "restore": functools.partial(allready.safe_all_reduce, tensor, restore=True),
             "confirm": functools.partial(allready.safe_all_reduce, tensor, confirm=True),
         }
+        if device == "cuda":
+            ways["waited"] = functools.partial(waited, tensor)
+        took_us: dict[str, list[float]] = {way: [] for way in ways}
         for block in range(blocks + 1):
             for way, call in ways.items():
                 allready.safe_barrier(timeout=LONG)
                 begin_s = time.perf_counter()
                 for _ in range(calls if way != "confirm" else max(1, calls // 10)):
                     call()
+                if device == "cuda":
+                    torch.cuda.synchronize()
                 mean_s = (time.perf_counter() - begin_s) / (calls if way != "confirm" else max(1, calls // 10))
                 slowest = torch.tensor([mean_s])
                 dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
                 if block:
                     took_us[way].append(slowest.item() * 1e6)
         found[name] = {way: round(statistics.median(all_us), 2) for way, all_us in took_us.items()}
+        if device == "cuda":
+            found[name]["peak_bytes"] = torch.cuda.max_memory_allocated()
     if rank == 0:
         print(json.dumps({"torch": torch.__version__, "median_us": found}, indent=1))
     allready.destroy_process_group()
+
+
+def waited(tensor: Any) -> None:
+    """The plain call until the GPU has the result."""
+    import torch
+    import torch.distributed as dist
+
+    dist.all_reduce(tensor)
+    torch.cuda.current_stream().synchronize()
 
 
 def main() -> int:
     """Start the ranks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, default=15)
-    parser.add_argument("--sizes", nargs="*", default=list(SIZES))
+    parser.add_argument("--sizes", nargs="*", default=["4 B", "1 KiB", "1 MiB", "256 MiB"], choices=SIZES)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--rank", type=int, default=-1, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank >= 0:
-        rank_main(given.rank, given.port, given.blocks, given.sizes)
+        rank_main(given.rank, given.port, given.blocks, given.sizes, given.device)
         return 0
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, *sys.argv, "--port", str(port), "--rank"]
-    ranks = [subprocess.Popen([*command, str(rank)]) for rank in range(RANKS)]
+    apart = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}  # each rank is a host to NCCL: they share a GPU
+    ranks = [
+        subprocess.Popen([*command, str(rank)], env={**os.environ, **apart, "NCCL_HOSTID": f"host{rank}"})
+        for rank in range(RANKS)
+    ]
     try:
         return max(abs(rank.wait(900)) for rank in ranks)
     finally:

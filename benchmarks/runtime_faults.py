@@ -23,6 +23,8 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--faults", type=int, default=20, help="exceptions and late ranks per job")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no job after so long")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: NCCL, all ranks on one GPU")
+    parser.add_argument("--mesh", action="store_true", help="collectives over the rows and columns of a mesh of 2x2")
     given = parser.parse_args()
     begin_s = time.monotonic()
     faults = jobs = bad = 0
@@ -30,7 +32,7 @@ def main() -> int:
         if time.monotonic() - begin_s > given.minutes * 60:
             break
         with tempfile.TemporaryDirectory() as folder:
-            struck, problems = run(Path(folder), seed, given.faults)
+            struck, problems = run(Path(folder), seed, given.faults, device=given.device, mesh=given.mesh)
         jobs, faults, bad = jobs + 1, faults + struck, bad + bool(problems)
         for problem in problems:
             print(f"seed {seed}: {problem}")

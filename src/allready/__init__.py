@@ -24,6 +24,7 @@ _RUNTIME = {
     "safe_all_reduce": "calls",
     "safe_barrier": "calls",
     "safe_broadcast": "calls",
+    "subgroups": "recovery",
 }
 """Name -> module of `allready.runtime` that has it."""
 

@@ -34,6 +34,8 @@ class Job:
         for rank, path in enumerate(self._files):
             given = json.dumps({"rank": rank, "size": num_ranks, "port": port, **plan})
             command = [sys.executable, str(Path(__file__).with_name(script)), given]
+            if plan.get("device") == "cuda":  # NCCL takes ranks of one GPU only as hosts of their own
+                environment |= {"NCCL_HOSTID": f"host{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
             with path.open("w") as out, path.with_suffix(".err").open("w") as err:
                 self.processes.append(
                     subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True, env=environment)

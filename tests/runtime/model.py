@@ -8,14 +8,19 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from allready.model import FailureCause
+from allready.model import FailureCause, RuntimeFailure
 from allready.runtime import messages as m
-from allready.runtime.agreement import Agreement, Out, Phase
-from allready.runtime.member import Member
+from allready.runtime.agreement import Agreement, Out, Phase, Ranks
+from allready.runtime.member import Calls, Member
 
 ANSWER_S = 1.0
 LONG_S = 10.0
-SLOTS = tuple(str(name) for name in vars(Member)["__slots__"])
+SLOTS = tuple(str(name) for name in vars(Member)["__slots__"] if name not in {"world", "subgroups"})
+COUNTS = tuple(str(name) for name in vars(Calls)["__slots__"] if name != "entered_s")
+
+
+def calls_of(member: Member) -> list[tuple[Ranks, Calls]]:
+    return [((), member.world), *sorted(member.subgroups.items())]
 
 
 @dataclass
@@ -33,7 +38,17 @@ class Rank:
 class Job:
     """All of it; `choices` are the possible next events, `do` makes one happen."""
 
-    def __init__(self, num_ranks: int, *, deaths: int = 1, stops: int = 0, fails: int = 1, min_ranks: int = 1) -> None:
+    def __init__(
+        self,
+        num_ranks: int,
+        *,
+        deaths: int = 1,
+        stops: int = 0,
+        fails: int = 1,
+        min_ranks: int = 1,
+        groups: tuple[Ranks, ...] = (),
+    ) -> None:
+        self.group_of: dict[int, Ranks] = {r: g for g in groups for r in g}
         self.ranks = [Rank() for _ in range(num_ranks)]
         self.hub = Agreement(range(num_ranks), answer_s=ANSWER_S)
         self.up: list[list[m.FromRank | None]] = [[] for _ in self.ranks]
@@ -42,7 +57,7 @@ class Job:
         self.left = {"die": deaths, "stop": stops, "fail": fails}
         self.min_ranks = min_ranks
         self.epochs = 1
-        self.decided: dict[int, object] = {}
+        self.decided: dict[int, RuntimeFailure] = {}
 
     def key(self) -> bytes:
         """The same for states that go on alike."""
@@ -53,14 +68,16 @@ class Job:
         return msgspec.msgpack.encode(
             [
                 [
-                    [getattr(r.member, n) for n in SLOTS if n != "entered_s"]
+                    [getattr(r.member, n) for n in SLOTS]
+                    + [[g, [getattr(c, n) for n in COUNTS]] for g, c in calls_of(r.member)]
                     + [r.at, r.is_stopped, r.has_asked, sorted(r.outcomes.items())]
                     for r in self.ranks
                 ],
                 [
                     hub.epoch, hub.phase, hub.members, sorted(hub._gone.items()), sorted(hub._silent),
-                    sorted(age.items()),
-                    sorted(ready.items()), sorted(hub._votes.items()), hub._passed, frozen, hub._cause, hub._reporter,
+                    sorted(age.items()), sorted(ready.items()),
+                    sorted([g, sorted(v)] for g, v in hub._votes.items()), sorted(hub._passed.items()), hub._group,
+                    frozen, hub._cause, hub._reporter,
                     sorted(hub._reported.items()), sorted(hub._positions.items()),
                 ],
                 [[[type(x).__name__, x] for x in c] for c in self.up],
@@ -103,8 +120,9 @@ class Job:
     def _may_complete(self, rank: Rank) -> bool:
         """Data of every member has been sent: as in an all_reduce."""
         assert rank.member.formed is not None
-        others = [self.ranks[r].member for r in rank.member.formed.members]
-        return not rank.has_asked and all(o.epoch == rank.member.epoch and o.entered >= 1 for o in others)
+        group = self.group_of.get(self.ranks.index(rank), ())
+        others = [self.ranks[r].member for r in group or rank.member.formed.members]
+        return not rank.has_asked and all(o.epoch == rank.member.epoch and o.of(group).entered >= 1 for o in others)
 
     def do(self, action: str, number: int) -> None:
         if action == "time":
@@ -140,36 +158,39 @@ class Job:
     def _ask(self, number: int, cause: FailureCause) -> None:
         rank = self.ranks[number]
         rank.has_asked = True
-        vote = rank.member.voted if rank.at == "voting" else None
-        self.up[number].append(m.Fail(epoch=rank.member.epoch, cause=cause, number=vote))
+        group = self.group_of.get(number, ())
+        vote = rank.member.of(group).voted if rank.at == "voting" else None
+        self.up[number].append(m.Fail(epoch=rank.member.epoch, cause=cause, number=vote, group=group))
 
     def _step(self, number: int) -> None:
         rank = self.ranks[number]
         member = rank.member
+        group = self.group_of.get(number, ())
         if rank.at in {"start", "failed"}:
             least = len(self.ranks) if rank.at == "start" else self.min_ranks
             rank.at = "gather"
             self.up[number].append(m.Ready(epoch=member.epoch, timeout_s=LONG_S, min_ranks=least))
         elif rank.at == "idle":
-            if member.enter("all_reduce", self.now_s):
+            if member.enter("all_reduce", self.now_s, group):
                 rank.at = "in_call"
         elif rank.at == "in_call":
-            if member.complete():
+            if member.complete(group):
                 rank.at = "called"
         elif rank.at == "called" and member.is_open:
             rank.at = "voting"
-            self.up[number].append(member.vote())
+            self.up[number].append(member.vote(group))
 
     def _look(self, number: int) -> None:
         """What the main thread sees once the control thread has read."""
         rank, member = self.ranks[number], self.ranks[number].member
+        calls = member.of(self.group_of.get(number, ()))
         if rank.at == "gather" and member.is_open:
             rank.at, rank.has_asked = "idle", False
         elif member.excluded is not None:
             rank.at = "excluded"
         elif rank.at == "gather" and member.refused is not None:
             rank.at = "refused"
-        elif rank.at == "voting" and member.passed >= member.voted:
+        elif rank.at == "voting" and calls.passed >= calls.voted:
             rank.at = "passed"
             rank.outcomes[member.epoch] = "passed"
         elif rank.at not in {"gather", "start", "passed"} and member.failure is not None:
@@ -192,17 +213,25 @@ class Job:
     def check(self) -> None:
         """What must hold in every state."""
         for epoch in {e for r in self.ranks for e in r.outcomes}:
-            found = {r.outcomes[epoch] for r in self.ranks if epoch in r.outcomes}
-            assert len(found) == 1, f"epoch {epoch}: {found}"
-            if found != {"passed"}:
-                failure = self.decided[epoch]
-                for r in self.ranks:
-                    is_in = r.member.epoch == epoch and r.at != "dead" and r.member.failure is not None
-                    if is_in and self.ranks.index(r) in failure.survivors:  # type: ignore[attr-defined]
-                        assert r.member.completed >= failure.first_void - 1  # type: ignore[attr-defined]
-                        assert not r.member.is_open
+            found: dict[Ranks, set[object]] = {}
+            for number, r in enumerate(self.ranks):
+                if epoch in r.outcomes:
+                    found.setdefault(self.group_of.get(number, ()), set()).add(r.outcomes[epoch])
+            assert all(len(outcomes) == 1 for outcomes in found.values()), f"epoch {epoch}: {found}"
+            if any(outcomes != {"passed"} for outcomes in found.values()):
+                self._check_failed(epoch)
         open_epochs = {r.member.epoch for r in self.ranks if r.at in {"idle", "in_call", "called", "voting"}}
         assert all(abs(a - b) <= 1 for a in open_epochs for b in open_epochs)
+
+    def _check_failed(self, epoch: int) -> None:
+        failure = self.decided[epoch]
+        voids = {v.group: v.first_void for v in failure.voids}
+        for number, r in enumerate(self.ranks):
+            is_in = r.member.epoch == epoch and r.at != "dead" and r.member.failure is not None
+            if is_in and number in failure.survivors:
+                group = self.group_of.get(number, ())
+                assert r.member.of(group).completed >= voids.get(group, 1) - 1
+                assert not r.member.is_open
 
     def check_end(self) -> None:
         """Nothing can happen any more: nobody alive waits."""

@@ -10,6 +10,7 @@ TIMEOUT_S = 0.6
 ANSWER_S = 1.0
 STEPS = 60
 SIZE = 4
+AGREED = {"CollectiveFailed", "HubLost", "RankExcluded", "RecoveryRefused"}
 
 
 def faults_of(seed: int, num_soft: int) -> list[dict[str, Any]]:
@@ -27,11 +28,12 @@ def faults_of(seed: int, num_soft: int) -> list[dict[str, Any]]:
     return found
 
 
-def run(folder: Path, seed: int, num_soft: int, elements: int = 1000) -> tuple[int, list[str]]:
+def run(folder: Path, seed: int, num_soft: int, *, device: str = "cpu", mesh: bool = False) -> tuple[int, list[str]]:
     """One job: how many faults struck, and all that was wrong."""
     faults = faults_of(seed, num_soft)
     hard = {f["rank"]: f["kind"] for f in faults if f["kind"] in {"kill", "stop", "crash"}}
-    plan: dict[str, Any] = {"steps": STEPS, "timeout_s": TIMEOUT_S, "answer_s": ANSWER_S, "elements": elements}
+    plan: dict[str, Any] = {"steps": STEPS, "timeout_s": TIMEOUT_S, "answer_s": ANSWER_S}
+    plan |= {"device": device, "mesh": mesh}
     with Job(folder, SIZE, faults=faults, confirm=bool(seed % 2), **plan) as job:
         others = [r for r in range(SIZE) if r not in hard]
         problems = []
@@ -54,7 +56,7 @@ def _problems(job: Job, others: list[int]) -> list[str]:
         events = job.events(rank)
         found += [f"rank {rank}: a wrong sum: {e}" for e in events if e["event"] == "wrong"]
         for event in events:
-            if event["event"] == "failed" and event["blocked_s"] > TIMEOUT_S + 2.0 and event["error"] != "ValueError":
+            if event["event"] == "failed" and event["blocked_s"] > TIMEOUT_S + 2.0 and event["error"] in AGREED:
                 found.append(f"rank {rank}: blocked for {event['blocked_s']:.2f} s: {event}")
             if event["event"] == "recovered":
                 by_epoch.setdefault(event["epoch"], {})[rank] = event

@@ -37,14 +37,45 @@ def strike(fault: dict[str, Any]) -> None:
         raise SystemError("made by the test, not caught")
 
 
+def teams_of(size: int) -> list[list[list[int]]]:
+    """The rows and columns of a mesh that is two wide; with three ranks it has a hole."""
+    rows = [[r for r in range(size) if r // 2 == k] for k in (0, 1)]
+    return [rows, [[r for r in range(size) if r % 2 == k] for k in (0, 1)]]
+
+
+def make_teams(members: tuple[int, ...]) -> list[tuple[Any, list[int]]]:
+    """Groups of which this rank is one, each with the numbers of its members; by a device mesh where that is whole."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    import allready
+
+    if not plan.get("mesh") or len(members) < 2:
+        return [(None, list(members))]
+    own = members.index(ME)
+    with allready.subgroups():
+        if len(members) == 4:
+            mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("row", "column"))
+            made = [[mesh.get_group("column")], [mesh.get_group("row")]]  # along a row only the column changes
+            chosen = [next(t for t in teams if own in t) for teams in teams_of(4)]
+            return [(groups[0], [members[r] for r in team]) for groups, team in zip(made, chosen, strict=True)]
+        teams = [team for both in teams_of(len(members)) for team in both if team]
+        groups_of = [(dist.new_group(team), team) for team in teams]
+    return [(group, [members[r] for r in team]) for group, team in groups_of if own in team]
+
+
 def main() -> None:
     import torch
 
     import allready
 
     torch.set_num_threads(1)
+    device = plan.get("device", "cpu")
+    if device == "cuda":
+        torch.cuda.set_device(ME % torch.cuda.device_count())
     timeout = timedelta(seconds=float(plan.get("timeout_s", 2.0)))
     allready.init_process_group(
+        "nccl" if device == "cuda" else "gloo",
         init_method=f"tcp://127.0.0.1:{plan['port']}",
         rank=ME,
         world_size=SIZE,
@@ -53,27 +84,35 @@ def main() -> None:
     )
     say("started")
     members = tuple(range(SIZE))
+    teams = make_teams(members)
     faults = [f for f in plan.get("faults", []) if f["rank"] == ME]
-    step, called_s = 0, time.monotonic()
+    step, called_s, has_recovered = 0, time.monotonic(), False
     while step < int(plan.get("steps", 30)):
         try:
             for fault in [f for f in faults if f["step"] == step]:
                 faults.remove(fault)
                 strike(fault)
-            called_s = time.monotonic()
-            values = torch.full((int(plan.get("elements", 1000)),), float(step * SIZE + ME))
-            allready.safe_all_reduce(values, timeout=timeout, confirm=bool(plan.get("confirm")))
-            expected = float(sum(step * SIZE + m for m in members))
-            if values[0].item() != expected or values[-1].item() != expected:
-                say("wrong", step=step, got=values[0].item(), expected=expected, members=members)
-                os._exit(9)
+            if not teams:
+                called_s = time.monotonic()
+                teams = make_teams(members)
+            for group, team in teams:
+                called_s = time.monotonic()
+                values = torch.full((int(plan.get("elements", 1000)),), float(step * SIZE + ME), device=device)
+                allready.safe_all_reduce(values, group=group, timeout=timeout, confirm=bool(plan.get("confirm")))
+                expected = float(sum(step * SIZE + m for m in team))
+                if values[0].item() != expected or values[-1].item() != expected:
+                    say("wrong", step=step, got=values[0].item(), expected=expected, members=members, team=team)
+                    os._exit(9)
+            if has_recovered:
+                has_recovered = False
+                say("good", step=step)
             if step % 7 == 3:
                 called_s = time.monotonic()
                 allready.safe_barrier(timeout=timeout)
             if plan.get("pace_s"):
                 time.sleep(float(plan["pace_s"]))
             step += 1
-        except (allready.CollectiveFailed, ValueError) as error:
+        except (allready.CollectiveFailed, ValueError, RuntimeError) as error:
             failure = getattr(error, "failure", None)
             verdict = getattr(error, "verdict", None)
             say(
@@ -87,7 +126,7 @@ def main() -> None:
                 error, step=step, min_ranks=int(plan.get("min_ranks", 1)),
                 timeout=timedelta(seconds=float(plan.get("recover_s", 20.0))),
             )  # fmt: skip
-            members = recovery.members
+            members, has_recovered, teams = recovery.members, True, []
             step = max(recovery.steps)
             agreed = recovery.failure
             say(

@@ -1,6 +1,7 @@
 """The agreement under every order of arrivals, deadlines and deaths, for two to four ranks, and random ones beyond."""
 
 import pickle
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -38,7 +39,7 @@ def explore(job: Job, *, is_prompt: bool = False, limit: int = 100_000) -> int:
     return len(seen)
 
 
-def running(num_ranks: int, **faults: int) -> Job:
+def running(num_ranks: int, **faults: Any) -> Job:
     """A job whose group is formed."""
     job = Job(num_ranks, **faults)
     job.epochs = 0  # what follows the first failure is tried with fewer ranks
@@ -64,12 +65,15 @@ def running(num_ranks: int, **faults: int) -> Job:
         (3, {"deaths": 1, "stops": 1, "fails": 1}, True),
         (4, {"deaths": 1, "fails": 1}, True),
         (4, {"deaths": 0, "stops": 1, "fails": 1}, True),
+        (3, {"deaths": 1, "fails": 1, "groups": ((0, 1),)}, True),
+        (4, {"deaths": 0, "fails": 2, "groups": ((0, 1), (2, 3))}, True),
+        (4, {"deaths": 1, "fails": 1, "groups": ((0, 2), (1, 3))}, True),
     ],
     parts=8,
 )
 @pytest.mark.thorough
 def test_no_order_of_events_parts_the_ranks_or_leaves_one_waiting(
-    num_ranks: int, faults: dict[str, int], is_prompt: bool
+    num_ranks: int, faults: dict[str, Any], is_prompt: bool
 ) -> None:
     assert explore(running(num_ranks, **faults), is_prompt=is_prompt) > 100
 

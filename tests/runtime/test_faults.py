@@ -72,6 +72,17 @@ def test_two_faults_one_after_the_other(tmp_path: Path) -> None:
         assert agreed(job, [0, 2, 3])["members"] == [0, 2, 3]
 
 
+def test_two_subgroups_fail_at_the_same_time(tmp_path: Path) -> None:
+    """Rows 0, 1 and 2, 3 of a mesh; a rank of each is late at the same step: one failure, for all."""
+    faults = [fault(1, "sleep", 8, s=2.0), fault(2, "sleep", 8, s=2.0)]
+    with Job(tmp_path, 4, faults=faults, steps=14, timeout_s=0.8, mesh=True) as job:
+        job.wait([0, 1, 2, 3])
+        found = agreed(job, [0, 1, 2, 3])
+        assert (found["code"], found["members"]) == ("RTM005", [0, 1, 2, 3])
+        assert found["culprits"] in ([1], [2])
+        assert all(job.last(r, "done")["steps"] == 14 for r in range(4))
+
+
 def test_too_few_ranks_are_no_job(tmp_path: Path) -> None:
     with Job(tmp_path, 3, faults=[fault(1, "kill")], min_ranks=3) as job:
         job.wait([0, 2])

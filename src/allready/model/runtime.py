@@ -35,7 +35,7 @@ class CallPosition(Struct, frozen=True, kw_only=True):
 
 
 class RankAtFailure(Struct, frozen=True, kw_only=True):
-    """One rank; `call` where it answered.  `rank` is the number that it had at the start."""
+    """One rank; `call` where it answered, in the group that failed.  `rank` is the number that it had at the start."""
 
     rank: int
     state: MemberState
@@ -44,11 +44,20 @@ class RankAtFailure(Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
+class GroupVoid(Struct, frozen=True, kw_only=True):
+    """Of a group, by its ranks, none for the default group: the first call that counts on none of them."""
+
+    group: tuple[int, ...]
+    first_void: int
+
+
 class RuntimeFailure(Struct, frozen=True, kw_only=True):
     """One failure, the same on every rank that survives it.
 
-    `first_void`: the first call whose result counts on no rank, although single ranks may have completed it; None where
-    nobody answered.  `ranks`: all members, by rank.  `time`: by the hub's clock, ISO-8601.
+    `group`: the subgroup whose call failed, by its ranks; empty: the default group, or no call.
+    `first_void`: the first call of that group whose result counts on no rank, although single ranks may have completed
+    it; None where nobody answered.  `voids`: the same for every group.  `ranks`: all members, by rank.  `time`: by
+    the hub's clock, ISO-8601.
     """
 
     epoch: int
@@ -56,6 +65,8 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
     reporter: int | None
     ranks: tuple[RankAtFailure, ...]
     first_void: int | None = None
+    group: tuple[int, ...] = ()
+    voids: tuple[GroupVoid, ...] = ()
     time: str = ""
     after_s: float = 0.0  # from the first report to the decision
 

@@ -8,7 +8,7 @@ decided, once, and the members gather for the next epoch.  What is decided is ne
 from collections.abc import Iterable
 from enum import StrEnum
 
-from allready.model import FailureCause, MemberState, RankAtFailure, RuntimeFailure
+from allready.model import CallPosition, FailureCause, GroupVoid, MemberState, RankAtFailure, RuntimeFailure
 from allready.runtime import messages as m
 
 FREEZE_S = 0.1
@@ -24,6 +24,8 @@ class Phase(StrEnum):
 
 
 Out = list[tuple[int, m.ToRank]]
+Ranks = tuple[int, ...]
+"""Of a subgroup; empty: all members."""
 
 
 class Agreement:
@@ -44,10 +46,11 @@ class Agreement:
         self._silent: set[int] = set()
         self._heard_s: dict[int, float] = {}
         self._ready: dict[int, tuple[float, m.Ready]] = {}
-        self._votes: dict[int, int] = {}
-        self._passed = -1
+        self._votes: dict[Ranks, set[int]] = {}
+        self._passed: dict[Ranks, int] = {}
         self._frozen_s = 0.0
         self._cause, self._reporter = FailureCause.DIED, -1
+        self._group: Ranks = ()
         self._reported: dict[int, m.Fail] = {}
         self._positions: dict[int, m.Position] = {}
 
@@ -131,7 +134,7 @@ class Agreement:
         self.epoch += 1
         self.members = tuple(ready)
         self.phase = Phase.RUNNING
-        self._ready, self._votes, self._passed, self._silent = {}, {}, -1, set()
+        self._ready, self._votes, self._passed, self._silent = {}, {}, {}, set()
         self._reported, self._positions = {}, {}
         formed = m.Formed(
             epoch=self.epoch,
@@ -144,24 +147,31 @@ class Agreement:
     # running
 
     def _on_vote(self, rank: int, message: m.Vote, now_s: float) -> Out:
-        if message.epoch != self.epoch or self.phase is not Phase.RUNNING or message.number != self._passed + 1:
+        group = message.group
+        of = group or self.members
+        if message.epoch != self.epoch or self.phase is not Phase.RUNNING or rank not in of:
             return []
-        self._votes[rank] = message.number
-        left = next((r for r in self.members if r in self._gone), None)
+        if message.number != self._passed.get(group, -1) + 1 or not set(of) <= set(self.members):
+            return []
+        votes = self._votes.setdefault(group, set())
+        votes.add(rank)
+        left = next((r for r in of if r in self._gone), None)
         if left is not None:
-            return self._freeze(FailureCause.LEFT, left, now_s)
-        if len(self._votes) < len(self.members):
+            return self._freeze(FailureCause.LEFT, left, now_s, group)
+        if len(votes) < len(of):
             return []
-        self._passed, self._votes = message.number, {}
-        return self._to_members(m.Passed(epoch=self.epoch, number=message.number))
+        self._passed[group] = message.number
+        del self._votes[group]
+        passed = m.Passed(epoch=self.epoch, number=message.number, group=group)
+        return [(r, passed) for r in of]
 
     def _on_fail(self, rank: int, message: m.Fail, now_s: float) -> Out:
         if message.epoch != self.epoch or self.phase is Phase.GATHERING:
             return []
-        if message.number is not None and message.number <= self._passed:
+        if message.number is not None and message.number <= self._passed.get(message.group, -1):
             return []  # `Passed` is on its way to this rank
         self._reported.setdefault(rank, message)
-        return self._freeze(message.cause, rank, now_s)
+        return self._freeze(message.cause, rank, now_s, message.group)
 
     def _lose(self, rank: int, state: MemberState, now_s: float) -> Out:
         self._gone[rank] = state
@@ -171,14 +181,16 @@ class Agreement:
             return []
         if state is MemberState.DIED:
             return self._freeze(FailureCause.DIED, rank, now_s)
-        return self._freeze(FailureCause.LEFT, rank, now_s) if self._votes else []
+        waiting = [group for group, votes in self._votes.items() if votes and rank in (group or self.members)]
+        return self._freeze(FailureCause.LEFT, rank, now_s, waiting[0]) if waiting else []
 
     # freezing
 
-    def _freeze(self, cause: FailureCause, reporter: int, now_s: float) -> Out:
+    def _freeze(self, cause: FailureCause, reporter: int, now_s: float, group: Ranks = ()) -> Out:
         if self.phase is not Phase.RUNNING:
             return []
         self.phase = Phase.FREEZING
+        self._group = group
         self._frozen_s, self._cause, self._reporter = now_s, cause, reporter
         return self._to_members(m.Freeze(epoch=self.epoch))
 
@@ -203,6 +215,8 @@ class Agreement:
             reporter=self._reporter,
             ranks=ranks,
             first_void=min((1 + r.call.completed for r in ranks if r.call is not None), default=None),
+            group=self._group,
+            voids=self._voids(),
             after_s=round(now_s - self._frozen_s, 3),
         )
         self.phase = Phase.GATHERING
@@ -215,10 +229,23 @@ class Agreement:
         return RankAtFailure(
             rank=rank,
             state=state,
-            call=None if position is None else position.call,
+            call=None if position is None else self._call_of(position),
             cause=None if own is None else own.cause,
             error="" if own is None else own.error,
         )
+
+    def _call_of(self, position: m.Position) -> CallPosition | None:
+        """In the group that failed."""
+        if not self._group:
+            return position.call
+        return next((s.call for s in position.subgroups if s.group == self._group), None)
+
+    def _voids(self) -> tuple[GroupVoid, ...]:
+        first: dict[Ranks, int] = {}
+        for position in self._positions.values():
+            for group, call in (((), position.call), *((s.group, s.call) for s in position.subgroups)):
+                first[group] = min(call.completed + 1, first.get(group, call.completed + 1))
+        return tuple(GroupVoid(group=g, first_void=void) for g, void in sorted(first.items()))
 
     def _to_members(self, message: m.ToRank) -> Out:
         return [(r, message) for r in self.members if r not in self._gone]

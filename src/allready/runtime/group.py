@@ -1,8 +1,8 @@
 """Makes torch's default group what was agreed: formed, gone, formed again.
 
-Gone means that this rank's sockets of the group are shut down: every operation in it, also one in which a thread
-blocks, raises within milliseconds on both ends, with every release of torch.  Gloo's own `abort` releases nobody, and
-`_reconfigure` only those whose peers' connections it happens to close.
+For Gloo, gone means that this rank's sockets of the group are shut down: every operation in it, also one in which a
+thread blocks, raises within milliseconds on both ends, with every release of torch.  Gloo's own `abort` releases
+nobody, and `_reconfigure` only those whose peers' connections it happens to close.  NCCL's part: see `nccl`.
 """
 
 import contextlib
@@ -12,11 +12,16 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from allready.errors import UsageError
+from allready.runtime import nccl
+
+BACKENDS = {"gloo": ("cpu",), "nccl": ("cuda",), "cpu:gloo,cuda:nccl": ("cpu", "cuda")}
+"""Those that are taken, and the devices whose tensors each takes."""
 FORM = timedelta(seconds=10)
 """Longest time that each step of forming a group takes once its members are known."""
 
@@ -29,14 +34,14 @@ def can_reconfigure() -> bool:
     return has_flag and hasattr(dist, "_reconfigure") and hasattr(dist, "_get_reconfigure_handle")
 
 
-def set_timeout(timeout: timedelta) -> None:
-    """Of the default group's plain collectives: by torch's public means where it has them (2.14)."""
+def _set_timeout(timeout: timedelta, group: Any) -> None:
+    """Of a group's plain collectives: by torch's public means where it has them (2.14)."""
     import torch.distributed as dist
 
     if hasattr(dist, "set_timeout"):
-        dist.set_timeout(timeout)
+        dist.set_timeout(timeout, group)
     else:
-        dist.distributed_c10d._set_pg_timeout(timeout)  # noqa: SLF001 - before 2.14 there is no other way
+        dist.distributed_c10d._set_pg_timeout(timeout, group)  # noqa: SLF001 - before 2.14 there is no other way
 
 
 class Group:
@@ -53,24 +58,38 @@ class Group:
         self.timeout = timeout
         self.is_same = False
         """Whether the last forming kept the group object."""
+        self.attempt = ""
+        """Tells this start of the job from others in the same store."""
+        self.devices = BACKENDS[backend]
+        """Whose tensors it takes."""
         self._backend = backend
+        self._communicator: nccl.Communicator | None = None
         self._rank = rank
         self._store, self._store_rank = store, store_rank
-        self._can_reconfigure = can_reconfigure()
+        self._can_reconfigure = "cuda" not in self.devices and can_reconfigure()
         self._is_on_this_store = False
         self._own_ports: set[int] = set()
         self._sockets: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
         self._is_cut = False
         self._unfinished: list[Any] = []
+        self._subgroups: dict[Any, tuple[int, ...]] = {}
+        self._num_makings = 0
+        self._epoch = 0
+        self._members: tuple[int, ...] = (rank,)
+        self._sockets_before: dict[int, tuple[int, int]] | None = None
 
     def note_unfinished(self, work: Any) -> None:
         """An operation that had not ended when its call failed: Gloo does not always notice that a connection ended."""
-        self._unfinished = [w for w in [*self._unfinished, work] if not w.is_completed()]
+        self._unfinished = [w for w in [*self._unfinished, work] if w is not None and not w.is_completed()]
 
     def has_unfinished(self) -> bool:
         """Whether a thread of torch's is still inside an operation; it stays there until the operation's time-out."""
         return any(not w.is_completed() for w in self._unfinished)
+
+    def is_spoilt(self) -> bool:
+        """Whether it cannot form again in place: a thread is stuck in it, or subgroups came from it."""
+        return self.has_unfinished() or self._num_makings > 0
 
     def needs_store(self, members: Iterable[int]) -> bool:
         """Whether the store's process is not among these ranks: it may be dead or stand still."""
@@ -97,28 +116,55 @@ class Group:
         )
         self._is_on_this_store = False
 
-    def form(self, epoch: int, members: tuple[int, ...], *, anew: bool) -> None:
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Of plain collectives over Gloo; torch's time-out for NCCL ends the process, so it is not used."""
+        import torch
+        import torch.distributed as dist
+
+        self.timeout = timeout
+        if not dist.is_initialized():
+            return
+        if "cuda" not in self.devices:
+            for group in (dist.group.WORLD, *self._subgroups):
+                _set_timeout(timeout, group)
+        elif "cpu" in self.devices:
+            dist.group.WORLD._get_backend(torch.device("cpu"))._set_default_timeout(timeout)  # noqa: SLF001
+
+    def form(self, epoch: int, members: tuple[int, ...], *, anew: bool, is_over: Callable[[], bool]) -> None:
         """Form the group of these ranks; returns when all are connected, raises what torch raises.
 
-        `anew`: the same on all of them; without it the group object is kept where torch can.
+        `anew`: the same on all of them; without it the group object is kept where torch can.  `is_over`: nobody needs
+        it any more.
         """
         import torch.distributed as dist
 
         before = _sockets()
         with self._lock:
             self._is_cut = False
+            self._sockets = {}
+        self._epoch, self._members = epoch, members
         place, size = members.index(self._rank), len(members)
-        store = dist.PrefixStore(f"allready/{epoch}", self._store)
+        store = dist.PrefixStore(f"allready/{self.attempt}/{epoch}", self._store)
         self.is_same = not anew and self._can_reconfigure and self._is_on_this_store and dist.is_initialized()
         if not self.is_same:
             self.leave()
             more = {"enable_reconfigure": True} if self._can_reconfigure else {}
-            dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=FORM, **more)
+            limit = nccl.UNLIMITED if "cuda" in self.devices else FORM
+            dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=limit, **more)
             self._is_on_this_store = True
         if self._can_reconfigure:
             self._reconfigure(store, epoch, place, size)
-        set_timeout(self.timeout)
-        self._remember(store, place, size, before)
+        self.set_timeout(self.timeout)
+        if "cuda" in self.devices:
+            self._connect(is_over)
+        if "cpu" in self.devices:
+            self._remember(store, place, size, before)
+
+    def _connect(self, is_over: Callable[[], bool]) -> None:
+        communicator = nccl.Communicator()
+        with self._lock:
+            self._communicator = communicator
+        communicator.connect(FORM.total_seconds(), is_over)
 
     def _reconfigure(self, store: Any, epoch: int, place: int, size: int) -> None:
         import torch.distributed as dist
@@ -136,7 +182,7 @@ class Group:
         told = _exchange(store, "ports", ",".join(map(str, sorted(self._own_ports))), place, size)
         others = {int(port) for text in told for port in text.split(",") if port}
         with self._lock:
-            self._sockets = {
+            self._sockets |= {
                 fd: identity
                 for fd, identity in new.items()
                 if ends[fd][1] and (ends[fd][0] in self._own_ports or ends[fd][1] in others)
@@ -149,20 +195,77 @@ class Group:
         """End every operation of the group, here and at the other ends; from any thread, any number of times."""
         with self._lock:
             self._is_cut = True
-            for fd, identity in self._sockets.items():
+            for fd, identity in (self._sockets | self._made_now()).items():
                 _shut(fd, identity)
             self._sockets = {}
+            if self._communicator is not None:
+                self._communicator.abort()
+
+    def _made_now(self) -> dict[int, tuple[int, int]]:
+        """Connections of groups that are just being made: whose they are is not known before they are all there."""
+        if self._sockets_before is None:
+            return {}
+        before = self._sockets_before
+        return {fd: identity for fd, identity in _sockets().items() if before.get(fd) != identity and _ends(fd)[1]}
+
+    @contextlib.contextmanager
+    def making(self) -> Iterator[None]:
+        """Around the making of subgroups, by torch, on all ranks: what fails then ends them too."""
+        import torch.distributed as dist
+
+        groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way names all groups
+        known, before = set(groups), _sockets()
+        self._num_makings += 1
+        with self._lock:
+            self._sockets_before = before
+        try:
+            yield
+            made = [g for g in groups if g not in known]
+            store = dist.PrefixStore(f"allready/{self.attempt}/{self._epoch}/{self._num_makings}", self._store)
+            self._remember(store, self._members.index(self._rank), len(self._members), before)
+        finally:
+            with self._lock:
+                self._sockets_before = None
+        for group in made:
+            ranks = dist.get_process_group_ranks(group)
+            self._subgroups[group] = tuple(sorted(self._members[r] for r in ranks))
+        self.set_timeout(self.timeout)
+
+    def ranks_of(self, group: Any) -> tuple[int, ...]:
+        """The numbers at the start of a subgroup's ranks; empty: it is the default group."""
+        import torch.distributed as dist
+
+        if group is dist.group.WORLD:
+            return ()
+        if group not in self._subgroups:
+            raise UsageError("this group is not of this rank, or was not made inside of allready.subgroups()")
+        return self._subgroups[group]
+
+    def is_gone(self) -> bool:
+        """Whether nothing of the group that was cut runs on a GPU any more."""
+        return self._communicator is None or self._communicator.is_gone()
+
+    def release(self) -> bool:
+        """After `cut`: make room for the next group; False: it does not end, and this process cannot have another."""
+        with self._lock:
+            communicator, self._communicator = self._communicator, None
+        return communicator is None or communicator.release()
 
     def leave(self) -> None:
         """Give the group back to torch."""
         import torch.distributed as dist
 
+        communicator, self._communicator = self._communicator, None
         if not dist.is_initialized():
+            return
+        if communicator is not None:
+            communicator.leave()
             return
         if self.has_unfinished():
             # The group's destructor would wait for that thread; with one reference too many it never runs.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(dist.group.WORLD))
-        self._unfinished = []
+            for group in (dist.group.WORLD, *self._subgroups):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+        self._unfinished, self._subgroups, self._num_makings = [], {}, 0
         dist.destroy_process_group()
 
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import hmac
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -19,25 +20,47 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import ExchangeError
+from allready.messaging.any_port import any_port
 from allready.messaging.channel import convert
+from allready.messaging.sockets import family_of, is_address
 from allready.messaging.wire import encode, read_frame
 from allready.runtime import messages as m
 from allready.runtime.agreement import Agreement, Out
 
 MAX_FRAME_BYTES = 64 * 1024
+"""Of a greeting.  Later ones may say something of every rank, see `max_record_bytes`."""
 GREET_S = 10.0
+MAX_STRANGERS = 64
+"""Connections, beside one for every rank, that have not said yet who they are; the oldest has to go."""
 UNUSED_S = 120.0
 LINGER_S = 2.0
 START_S = 30.0
 _MAX_PENDING_BYTES = 2**20
+_BACKLOG = 4096
+
+
+def max_record_bytes(num_ranks: int) -> int:
+    """Of what the hub and ranks of a job of that size say: an error of 500 letters, escaped, for every rank."""
+    return MAX_FRAME_BYTES + 4096 * num_ranks
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What the hub is told by who starts it."""
+    """What the hub is told by who starts it.
+
+    `host`: where ranks reach this machine; if it is an address of this machine, the hub listens there only.
+    """
 
     num_ranks: int
     secret: str
     answer_s: float
+    host: str = ""
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where a hub listens; no host: on every address of its machine."""
+
+    port: int
+    host: str = ""
 
 
 class Hub:
@@ -48,6 +71,7 @@ class Hub:
         self._agreement = Agreement(range(plan.num_ranks), answer_s=plan.answer_s)
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._seen: set[int] = set()
+        self._strangers: dict[asyncio.StreamWriter, None] = {}  # oldest first
         self._changed = asyncio.Event()
 
     async def serve(self, listener: socket.socket) -> None:
@@ -78,9 +102,17 @@ class Hub:
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         rank = None
+        self._strangers[writer] = None
+        if len(self._strangers) > self._plan.num_ranks + MAX_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.transport.abort()
         try:
-            async with asyncio.timeout(GREET_S):
-                rank = self._greet(await read_frame(reader, limit_bytes=MAX_FRAME_BYTES), writer)
+            try:
+                async with asyncio.timeout(GREET_S):
+                    rank = self._greet(await read_frame(reader, limit_bytes=MAX_FRAME_BYTES), writer)
+            finally:
+                self._strangers.pop(writer, None)
             if rank is not None:
                 await self._listen(rank, reader)
         except (ExchangeError, OSError, TimeoutError):
@@ -97,6 +129,8 @@ class Hub:
         is_ours = hmac.compare_digest(hello.secret.encode(), self._plan.secret.encode())
         if frame[0] != "Hello" or not is_ours or not 0 <= hello.rank < self._plan.num_ranks or hello.rank in self._seen:
             return None
+        if self._agreement.epoch == 0 and len(self._writers) < len(self._seen):
+            return None  # a rank is lost and the first group cannot form; this one belongs to the next attempt
         self._seen.add(hello.rank)
         self._writers[hello.rank] = writer
         writer.write(encode("Hello", None))
@@ -104,28 +138,35 @@ class Hub:
 
     async def _listen(self, rank: int, reader: asyncio.StreamReader) -> None:
         while True:
-            kind, body = await read_frame(reader, limit_bytes=MAX_FRAME_BYTES)
+            kind, body = await read_frame(reader, limit_bytes=max_record_bytes(self._plan.num_ranks))
             if kind not in m.FROM_RANK:
                 raise ExchangeError(f"no such message: {kind}")
             self._send(self._agreement.take(rank, convert(body, m.FROM_RANK[kind]), time.monotonic()))
             self._changed.set()
 
     def _send(self, out: Out) -> None:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        frames: dict[int, bytes] = {}  # a record that goes to thousands of ranks is encoded once
         for rank, message in out:
             writer = self._writers.get(rank)
             if writer is None:
                 continue
-            if isinstance(message, m.Failed):
-                message = m.Failed(failure=replace(message.failure, time=now))
+            if id(message) not in frames:
+                frames[id(message)] = _frame(message)
             if writer.transport.get_write_buffer_size() > _MAX_PENDING_BYTES:
                 writer.transport.abort()
             else:
-                writer.write(encode(type(message).__name__, message))
+                writer.write(frames[id(message)])
 
 
-def start(plan: Plan) -> int:
-    """Start the hub's process; its port.  It is nobody's child: it ends by itself.
+def _frame(message: m.ToRank) -> bytes:
+    if isinstance(message, m.Failed):
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        message = m.Failed(failure=replace(message.failure, time=now))
+    return encode(type(message).__name__, message)
+
+
+def start(plan: Plan) -> Place:
+    """Start the hub's process.  It is nobody's child: it ends by itself.
 
     Raises:
         ExchangeError: it did not start in time.
@@ -139,9 +180,29 @@ def start(plan: Plan) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
             answer = b""
-    if not answer.strip().isdigit():
-        raise ExchangeError(f"the hub of the runtime library did not start: {' '.join(command)}")
-    return int(answer)
+    try:
+        return msgspec.json.decode(answer, type=Place)
+    except msgspec.DecodeError as error:
+        raise ExchangeError(f"the hub of the runtime library did not start: {' '.join(command)}") from error
+
+
+def listen(host: str) -> tuple[socket.socket, Place]:
+    """Where ranks come and, if that can be known, nowhere else."""
+    only = "127.0.0.1" if host == "localhost" else host
+    if is_address(only):
+        with contextlib.suppress(OSError):  # not of this machine: a router's, a container host's
+            found = socket.create_server((only, 0), family=family_of(only), backlog=_BACKLOG)
+            return found, Place(port=found.getsockname()[1], host=only)
+    found = any_port(backlog=_BACKLOG)
+    return found, Place(port=found.getsockname()[1])
+
+
+def _allow_descriptors(num: int) -> None:
+    """One connection per rank: the usual soft limit is 1024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = num if hard == resource.RLIM_INFINITY else min(num, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _environment() -> dict[str, str]:
@@ -153,11 +214,11 @@ def _environment() -> dict[str, str]:
 
 
 def main() -> None:
-    """Read the plan, say the port, and serve in a process without parent."""
+    """Read the plan, say the place, and serve in a process without parent."""
     plan = msgspec.json.decode(sys.stdin.buffer.read(4096), type=Plan)
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-    listener = socket.create_server(("", 0), family=family, backlog=4096, dualstack_ipv6=family == socket.AF_INET6)
-    sys.stdout.write(f"{listener.getsockname()[1]}\n")
+    _allow_descriptors(2 * plan.num_ranks + 2 * MAX_STRANGERS)
+    listener, place = listen(plan.host)
+    sys.stdout.buffer.write(msgspec.json.encode(place))
     sys.stdout.flush()
     if os.fork():
         os._exit(0)

@@ -6,14 +6,12 @@ import logging
 import os
 import stat
 import threading
-import time
 from collections.abc import Callable
 
 from allready.errors import ExchangeError
 from allready.messaging.channel import convert
 from allready.messaging.wire import encode, read_frame
 from allready.runtime import messages as m
-from allready.runtime.hub import MAX_FRAME_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +25,8 @@ class Link:
     Args:
         addresses: where the hub may be, (host, port).
         take: gets every message, in the thread; what it returns is sent.
-        lost: called once in the thread when the connection ends, unless it was closed here.
+        lost: called once in the thread when a connection that was there ends, unless it was closed here.
+        limit_bytes: of one message of the hub.
     """
 
     def __init__(
@@ -38,10 +37,12 @@ class Link:
         take: Callable[[m.ToRank], m.FromRank | None],
         lost: Callable[[str], None],
         beat_s: float,
+        limit_bytes: int,
     ) -> None:
         self._addresses, self._hello = addresses, hello
         self._take, self._lost = take, lost
         self._beat_s = beat_s
+        self._limit_bytes = limit_bytes
         self._loop = asyncio.new_event_loop()
         self._writer: asyncio.StreamWriter | None = None
         self._answered = threading.Event()
@@ -98,7 +99,7 @@ class Link:
                 self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
             self._answered.set()
-            if not self._is_closing:
+            if self._writer is not None and not self._is_closing:
                 self._lost(why)
 
     async def _live(self) -> None:
@@ -109,7 +110,7 @@ class Link:
         beats = asyncio.ensure_future(self._beat())
         try:
             while True:
-                kind, body = await read_frame(reader, limit_bytes=MAX_FRAME_BYTES)
+                kind, body = await read_frame(reader, limit_bytes=self._limit_bytes)
                 if kind not in m.TO_RANK:
                     raise ExchangeError(f"no such message: {kind}")
                 answer = self._take(convert(body, m.TO_RANK[kind]))
@@ -129,23 +130,20 @@ class Link:
             await asyncio.sleep(self._beat_s)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        begin_s = time.monotonic()
         last: Exception = ExchangeError("no address")
-        while time.monotonic() - begin_s < CONNECT_S * 2:
-            for host, port in self._addresses:
-                try:
-                    async with asyncio.timeout(CONNECT_S):
-                        return await self._greet(host, port)
-                except (ExchangeError, OSError, TimeoutError) as error:
-                    last = error
-            await asyncio.sleep(0.1)
+        for host, port in self._addresses:
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    return await self._greet(host, port)
+            except (ExchangeError, OSError, TimeoutError) as error:
+                last = error
         raise ExchangeError(f"no way to the hub of the runtime library: {last}")
 
     async def _greet(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection(host, port)
         try:
             writer.write(encode("Hello", self._hello))
-            kind, _ = await read_frame(reader, limit_bytes=MAX_FRAME_BYTES)
+            kind, _ = await read_frame(reader, limit_bytes=self._limit_bytes)
         except BaseException:
             writer.close()
             raise

@@ -2,60 +2,22 @@
 
 from allready.model import CallPosition, RuntimeFailure
 from allready.runtime import messages as m
+from allready.runtime.agreement import Ranks
 
 
-class Member:
-    """The state of one rank.  Not safe for threads: `session` locks it.
+class Calls:
+    """How far this rank is in one group."""
 
-    A call is numbered when it is entered; it counts only if `complete` says so.
-    """
-
-    __slots__ = (
-        "completed", "entered", "entered_s", "epoch", "excluded", "failure", "formed", "is_open", "operation", "passed",
-        "refused", "told", "voted",
-    )  # fmt: skip
+    __slots__ = ("completed", "entered", "entered_s", "operation", "passed", "voted")
 
     def __init__(self) -> None:
-        self.epoch = 0
-        self.is_open = False
         self.entered = self.completed = 0
         self.entered_s = 0.0
         self.operation = ""
         self.voted = self.passed = -1
-        self.failure: RuntimeFailure | None = None
-        self.formed: m.Formed | None = None
-        self.refused: m.Refused | None = None
-        self.excluded: int | None = None
-        self.told: str | None = None
-
-    def enter(self, operation: str, now_s: float) -> bool:
-        """Begin the next call; False: the epoch is over."""
-        if not self.is_open:
-            return False
-        self.entered += 1
-        self.operation = operation
-        self.entered_s = now_s
-        return True
-
-    def complete(self) -> bool:
-        """End the call that was entered last; False: the epoch was over before, and the call failed."""
-        if not self.is_open:
-            return False
-        self.completed = self.entered
-        return True
-
-    def vote(self) -> m.Vote:
-        """For the next agreed point."""
-        self.voted = self.passed + 1
-        return m.Vote(epoch=self.epoch, number=self.voted)
-
-    def ask(self) -> int:
-        """Before asking for the next group; the epoch that it follows."""
-        self.refused = None
-        return self.epoch
 
     def position(self, now_s: float) -> CallPosition:
-        """How far this rank is."""
+        """To tell the others."""
         is_inside = self.entered > self.completed
         return CallPosition(
             entered=self.entered,
@@ -63,6 +25,67 @@ class Member:
             operation=self.operation,
             waited_s=round(max(0.0, now_s - self.entered_s), 3) if is_inside else None,
         )
+
+
+class Member:
+    """The state of one rank.  Not safe for threads: `session` locks it.
+
+    A call is numbered when it is entered; it counts only if `complete` says so.  `world` counts the calls of the
+    default group, `subgroups` those of others, by their ranks.
+    """
+
+    __slots__ = ("epoch", "excluded", "failure", "formed", "is_open", "refused", "subgroups", "told", "world")
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.is_open = False
+        self.world = Calls()
+        self.subgroups: dict[Ranks, Calls] = {}
+        self.failure: RuntimeFailure | None = None
+        self.formed: m.Formed | None = None
+        self.refused: m.Refused | None = None
+        self.excluded: int | None = None
+        self.told: str | None = None
+
+    def of(self, group: Ranks) -> Calls:
+        """The calls of a group; empty: the default one."""
+        if not group:
+            return self.world
+        return self.subgroups.setdefault(group, Calls())
+
+    def enter(self, operation: str, now_s: float, group: Ranks = ()) -> bool:
+        """Begin the next call; False: the epoch is over."""
+        if not self.is_open:
+            return False
+        calls = self.of(group)
+        calls.entered += 1
+        calls.operation = operation
+        calls.entered_s = now_s
+        return True
+
+    def complete(self, group: Ranks = ()) -> bool:
+        """End the call that was entered last; False: the epoch was over before, and the call failed."""
+        if not self.is_open:
+            return False
+        calls = self.of(group)
+        calls.completed = calls.entered
+        return True
+
+    def vote(self, group: Ranks = ()) -> m.Vote:
+        """For the next agreed point."""
+        calls = self.of(group)
+        calls.voted = calls.passed + 1
+        return m.Vote(epoch=self.epoch, number=calls.voted, group=group)
+
+    def ask(self) -> int:
+        """Before asking for the next group; the epoch that it follows."""
+        self.refused = None
+        return self.epoch
+
+    def position(self, now_s: float) -> m.Position:
+        """How far this rank is."""
+        subgroups = [m.InGroup(group=g, call=c.position(now_s)) for g, c in sorted(self.subgroups.items())]
+        return m.Position(epoch=self.epoch, call=self.world.position(now_s), subgroups=tuple(subgroups))
 
     def take(self, message: m.ToRank, now_s: float) -> m.FromRank | None:
         """A message of the hub; what to answer."""
@@ -78,20 +101,19 @@ class Member:
                 self.is_open = False
                 self.failure = message.failure
             case m.Passed() if message.epoch == self.epoch:
-                self.passed = message.number
-                self.completed = self.entered  # an agreed point is the last thing that a call does
+                calls = self.of(message.group)
+                calls.passed = message.number
+                calls.completed = calls.entered  # an agreed point is the last thing that a call does
             case m.Tell() if message.epoch == self.epoch:
                 self.told = message.text
             case m.Freeze() if message.epoch == self.epoch:
                 self.is_open = False
-                return m.Position(epoch=self.epoch, call=self.position(now_s))
+                return self.position(now_s)
         return None
 
     def _begin(self, formed: m.Formed) -> None:
         self.epoch = formed.epoch
         self.formed = formed
         self.is_open = True
-        self.entered = self.completed = 0
-        self.operation = ""
-        self.voted = self.passed = -1
+        self.world, self.subgroups = Calls(), {}
         self.failure = self.refused = self.told = None

@@ -29,19 +29,34 @@ class Ready(Struct, frozen=True, kw_only=True):
 
 
 class Vote(Struct, frozen=True, kw_only=True):
-    """This rank has arrived at the agreed point `number` of the epoch, counted from 1; 0: the group is formed."""
+    """This rank has arrived at the agreed point `number` of the epoch, counted from 1; 0: the group is formed.
+
+    `group`: the ranks of a subgroup, which has points of its own; empty: all members.
+    """
 
     epoch: int
     number: int
+    group: tuple[int, ...] = ()
 
 
 class Fail(Struct, frozen=True, kw_only=True):
-    """The epoch is to fail.  `number`: of the vote that this rank waits in, which may have passed meanwhile."""
+    """The epoch is to fail.
+
+    `number`: of the vote that this rank waits in, which may have passed meanwhile.  `group`: of that vote or call.
+    """
 
     epoch: int
     cause: FailureCause
     error: str = ""
     number: int | None = None
+    group: tuple[int, ...] = ()
+
+
+class InGroup(Struct, frozen=True, kw_only=True):
+    """How far a rank came in a subgroup."""
+
+    group: tuple[int, ...]
+    call: CallPosition
 
 
 class Position(Struct, frozen=True, kw_only=True):
@@ -49,6 +64,7 @@ class Position(Struct, frozen=True, kw_only=True):
 
     epoch: int
     call: CallPosition
+    subgroups: tuple[InGroup, ...] = ()
 
 
 class Tell(Struct, frozen=True, kw_only=True):
@@ -69,10 +85,11 @@ class Freeze(Struct, frozen=True, kw_only=True):
 
 
 class Passed(Struct, frozen=True, kw_only=True):
-    """All members voted."""
+    """All members, or all of the subgroup, voted."""
 
     epoch: int
     number: int
+    group: tuple[int, ...] = ()
 
 
 class Failed(Struct, frozen=True, kw_only=True):

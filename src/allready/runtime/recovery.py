@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
-from allready.errors import UsageError
+from allready.errors import ExchangeError, UsageError
 from allready.model import FailureCause
 from allready.runtime import messages as m
+from allready.runtime import nccl
 from allready.runtime.agreement import FREEZE_S
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
-from allready.runtime.group import FORM, Group, set_timeout
+from allready.runtime.group import BACKENDS, FORM, Group
 from allready.runtime.hub import Plan, start
 from allready.runtime.session import MARGIN_S, Session, begin, current, end
 
@@ -27,6 +28,10 @@ PHASES = {
 START = timedelta(minutes=10)
 RECOVER = timedelta(seconds=60)
 _KEY = "allready/hub"
+_NAME_LETTERS = 8
+"""Of the secret's 32; they tell attempts apart and open nothing."""
+_CONNECT_S = 15.0
+_LOOK_AGAIN_S = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +67,7 @@ def init_process_group(
     """Form torch's default group, so that it can fail on all ranks alike and form again.  Collective.
 
     Args:
-        backend: "gloo"; others are refused in this release.
+        backend: "gloo", "nccl", or "cpu:gloo,cuda:nccl".  For NCCL choose the GPU first (`torch.cuda.set_device`).
         init_method, world_size, rank, store: as in torch; by default from the environment.
         timeout: of calls, safe and plain ones; by default that of the phase "training".
         start_timeout: within it all ranks must come.
@@ -76,10 +81,13 @@ def init_process_group(
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
-    if backend != "gloo":
-        raise UsageError("the runtime library takes the backend gloo in this release, not {backend}", backend=backend)
+    if backend not in BACKENDS:
+        names = ", ".join(BACKENDS)
+        raise UsageError("the runtime library takes the backends {names}, not {backend}", names=names, backend=backend)
     if dist.is_initialized():
         raise UsageError("the default process group exists; call allready.init_process_group in its place")
+    if "cuda" in BACKENDS[backend]:
+        nccl.prepare()
     until_s = time.monotonic() + start_timeout.total_seconds()
     store_rank = None
     if store is None:
@@ -94,13 +102,14 @@ def init_process_group(
     session = Session(rank, group, answer_s=answer_within.total_seconds(), timeout_s=limit.total_seconds())
     begin(session)
     try:
-        addresses, secret = _meet(store, rank, world_size, answer_within, until_s - time.monotonic())
-        session.connect(addresses, secret, timeout_s=max(1.0, until_s - time.monotonic()))
+        group.attempt = _meet(session, store, world_size, answer_within, until_s)
         store.set_timeout(FORM)
         _join(session, min_ranks=world_size, step=0, until_s=until_s)
     except BaseException:
         session.close()
         end()
+        with contextlib.suppress(Exception):  # torch's, of many classes; the first error counts
+            group.leave()
         raise
 
 
@@ -125,16 +134,17 @@ def recover(
     """
     session = current()
     until_s = time.monotonic() + timeout.total_seconds()
-    failure = _agree(session, _cause_of(error), error)
-    while True:
-        try:
-            return _join(session, min_ranks=min_ranks, step=step, until_s=until_s, failure=failure)
-        except (HubLost, RankExcluded, RecoveryRefused):
-            raise
-        except CollectiveFailed as again:
-            if time.monotonic() >= until_s:
+    with session.alone():
+        failure = _agree(session, _cause_of(error), error)
+        while True:
+            try:
+                return _join(session, min_ranks=min_ranks, step=step, until_s=until_s, failure=failure)
+            except (HubLost, RankExcluded, RecoveryRefused):
                 raise
-            failure = again
+            except CollectiveFailed as again:
+                if time.monotonic() >= until_s:
+                    raise
+                failure = again
 
 
 def destroy_process_group() -> None:
@@ -164,6 +174,20 @@ def phase(name: str, timeout: timedelta | None = None) -> Iterator[None]:
         _apply(session, timedelta(seconds=before_s))
 
 
+@contextlib.contextmanager
+def subgroups() -> Iterator[None]:
+    """Groups that are made inside, by `dist.new_group` or a device mesh, may be given to the safe calls.
+
+    Collective: all ranks of the job enter and leave it, also those that are in none of the groups.  A failure in one
+    of them is a failure of the job: all ranks get it, all groups are gone, and are to be made again after `recover`.
+    """
+    session = current()
+    if "cuda" in session.group.devices:
+        raise UsageError("the runtime library takes subgroups of Gloo in this release, not of NCCL")
+    with session.group.making():
+        yield
+
+
 def _cause_of(error: BaseException | None) -> FailureCause:
     """Whether an error is the script's own, or what a collective of torch's raised because of another rank."""
     trace = None if error is None else error.__traceback__
@@ -178,7 +202,7 @@ def _apply(session: Session, timeout: timedelta) -> None:
     session.timeout_s = timeout.total_seconds()
     session.group.timeout = timeout
     if session.member.is_open:
-        set_timeout(timeout)
+        session.group.set_timeout(timeout)
 
 
 def _agree(session: Session, cause: FailureCause, error: BaseException | None) -> CollectiveFailed:
@@ -201,11 +225,13 @@ def _join(
 ) -> Recovery:
     """Gather for the next epoch and form its group, until the hub knows that all members have it."""
     member = session.member
+    if not session.group.release():
+        raise session.lose("recover", why="NCCL does not end here, so this process cannot form another group")
     with session.lock:
         epoch = member.ask()
     limit_s = max(0.0, until_s - time.monotonic())
     session.send(
-        m.Ready(epoch=epoch, timeout_s=limit_s, min_ranks=min_ranks, step=step, anew=session.group.has_unfinished())
+        m.Ready(epoch=epoch, timeout_s=limit_s, min_ranks=min_ranks, step=step, anew=session.group.is_spoilt())
     )
     session.wait(lambda: member.epoch > epoch or member.refused is not None, limit_s + FREEZE_S + MARGIN_S)
     with session.lock:
@@ -247,7 +273,7 @@ def _form(session: Session, formed: m.Formed) -> None:
         if told is None:
             raise TimeoutError("no rank has opened a new store")
         session.group.use_store(told)
-    session.group.form(formed.epoch, formed.members, anew=formed.anew)
+    session.group.form(formed.epoch, formed.members, anew=formed.anew, is_over=lambda: not session.member.is_open)
 
 
 def _confirm_formed(session: Session) -> None:
@@ -256,24 +282,40 @@ def _confirm_formed(session: Session) -> None:
     if vote is None:
         raise session.await_failure("recover")
     session.send(vote)
-    session.wait(lambda: session.member.passed >= 0 or session.member.failure is not None, FORM.total_seconds())
-    if session.member.passed < 0:
+    world = session.member.world
+    session.wait(lambda: world.passed >= 0 or session.member.failure is not None, FORM.total_seconds())
+    if world.passed < 0:
         session.fail(FailureCause.FORMING, operation="recover", vote=0)
 
 
-def _meet(
-    store: Any, rank: int, world_size: int, answer_within: timedelta, limit_s: float
-) -> tuple[list[tuple[str, int]], str]:
-    """Where the hub is, and the secret that only ranks of this job know; rank 0 starts it."""
-    if rank == 0:
+def _meet(session: Session, store: Any, num_ranks: int, answer_within: timedelta, until_s: float) -> str:
+    """Connect to the hub, which rank 0 starts; a name for this attempt that no other one in the same store has.
+
+    A launcher that starts ranks again may keep its store: what is there may be the hub of the attempt before, which
+    answers nobody any more.
+    """
+    if session.rank == 0:
         secret = secrets.token_hex(16)
-        port = start(Plan(num_ranks=world_size, secret=secret, answer_s=answer_within.total_seconds()))
-        hosts = list(dict.fromkeys(filter(None, [_host_of(store), socket.gethostname(), "127.0.0.1"])))
-        store.set(_KEY, msgspec.json.encode([[[host, port] for host in hosts], secret]).decode())
-    else:
-        store.wait([_KEY], timedelta(seconds=max(1.0, limit_s)))
-    addresses, secret = msgspec.json.decode(store.get(_KEY), type=tuple[list[tuple[str, int]], str])
-    return addresses, secret
+        host = _host_of(store)
+        plan = Plan(num_ranks=num_ranks, secret=secret, answer_s=answer_within.total_seconds(), host=host)
+        place = start(plan)
+        hosts = [place.host] if place.host else [host, socket.gethostname(), "127.0.0.1", "::1"]
+        addresses = [(name, place.port) for name in dict.fromkeys(filter(None, hosts))]
+        session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=_CONNECT_S)
+        store.set(_KEY, msgspec.json.encode((addresses, secret)).decode())
+        return secret[:_NAME_LETTERS]
+    while True:
+        left_s = max(1.0, until_s - time.monotonic())
+        store.wait([_KEY], timedelta(seconds=left_s))
+        addresses, secret = msgspec.json.decode(store.get(_KEY), type=tuple[list[tuple[str, int]], str])
+        try:
+            session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=min(_CONNECT_S, left_s))
+        except ExchangeError:
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(_LOOK_AGAIN_S)
+        else:
+            return secret[:_NAME_LETTERS]
 
 
 def _host_of(store: Any) -> str:

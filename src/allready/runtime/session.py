@@ -1,19 +1,21 @@
 """One rank's part in the job: its member state, its link to the hub, its group; what all calls go through."""
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from allready.errors import UsageError
 from allready.model import FailureCause
 from allready.runtime import messages as m
-from allready.runtime.agreement import FREEZE_S
+from allready.runtime.agreement import FREEZE_S, Ranks
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded
 from allready.runtime.group import Group
+from allready.runtime.hub import max_record_bytes
 from allready.runtime.link import Link
 from allready.runtime.member import Member
 
@@ -34,18 +36,39 @@ class Session:
         self._link: Link | None = None
         self._why_lost = ""
         self._answer_s = answer_s
-        self._pid = os.getpid()
+        self._in_call = threading.Lock()
 
-    def connect(self, addresses: list[tuple[str, int]], secret: str, *, timeout_s: float) -> None:
-        """Meet the hub.
+    def connect(self, addresses: list[tuple[str, int]], secret: str, *, num_ranks: int, timeout_s: float) -> None:
+        """Meet the hub; may be tried again.
 
         Raises:
             ExchangeError: there is no way to it.
         """
-        hello = m.Hello(rank=self.rank, secret=secret)
-        self._link = Link(addresses, hello, take=self._take, lost=self._lose, beat_s=self._answer_s / 4)
-        self._link.start(timeout_s)
+        link = Link(
+            addresses,
+            m.Hello(rank=self.rank, secret=secret),
+            take=self._take,
+            lost=self._lose,
+            beat_s=self._answer_s / 4,
+            limit_bytes=max_record_bytes(num_ranks),
+        )
+        link.start(timeout_s)
+        self._link = link
         atexit.register(self._at_exit)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Around a call.  Two at a time could be in another order on another rank, and then give wrong sums.
+
+        Raises:
+            UsageError: another thread, or this one below a signal handler, is inside.
+        """
+        if not self._in_call.acquire(blocking=False):
+            raise UsageError("another call of the runtime library is running in this process; let one thread call")
+        try:
+            yield
+        finally:
+            self._in_call.release()
 
     def send(self, message: m.FromRank) -> None:
         """To the hub."""
@@ -81,46 +104,49 @@ class Session:
 
     # in the main thread
 
-    def fail(self, cause: FailureCause, *, error: str = "", operation: str = "", vote: int | None = None) -> bool:
+    def fail(
+        self, cause: FailureCause, *, error: str = "", operation: str = "", vote: int | None = None, group: Ranks = ()
+    ) -> bool:
         """Ask for the failure of this epoch and wait for the decision; True: the vote had passed before.
 
         Raises:
             CollectiveFailed: the epoch has failed, or this rank cannot know.
         """
         epoch = self.member.epoch
-        self.send(m.Fail(epoch=epoch, cause=cause, error=error[:500], number=vote))
+        self.send(m.Fail(epoch=epoch, cause=cause, error=error[:500], number=vote, group=group))
+        calls = self.member.of(group)
         self.wait(
-            lambda: self.member.failure is not None or (vote is not None and self.member.passed >= vote),
+            lambda: self.member.failure is not None or (vote is not None and calls.passed >= vote),
             self._answer_s + FREEZE_S + MARGIN_S,
         )
         with self.lock:
-            if vote is not None and self.member.passed >= vote:
+            if vote is not None and calls.passed >= vote:
                 return True
-        raise self.failure(operation)
+        raise self.failure(operation, group)
 
-    def await_failure(self, operation: str) -> CollectiveFailed:
+    def await_failure(self, operation: str, group: Ranks = ()) -> CollectiveFailed:
         """What to raise in a rank whose epoch is over; waits for the decision."""
         self.wait(lambda: self.member.failure is not None, self._answer_s + FREEZE_S + MARGIN_S)
-        return self.failure(operation)
+        return self.failure(operation, group)
 
-    def refuse(self, operation: str) -> NoReturn:
+    def refuse(self, operation: str, group: Ranks = ()) -> NoReturn:
         """Raise it."""
-        raise self.await_failure(operation)
+        raise self.await_failure(operation, group)
 
-    def failure(self, operation: str) -> CollectiveFailed:
+    def failure(self, operation: str, group: Ranks = ()) -> CollectiveFailed:
         """The agreed failure, or why there is none; without a decision this rank leaves the job."""
         with self.lock:
-            found, excluded, number = self.member.failure, self.member.excluded, self.member.entered
+            found, excluded, number = self.member.failure, self.member.excluded, self.member.of(group).entered
         if found is not None:
             return CollectiveFailed(found, operation=operation, number=number)
         if excluded is not None:
             return RankExcluded(None, operation=operation, text="the other ranks went on without this one")
         return self.lose(operation)
 
-    def lose(self, operation: str) -> HubLost:
-        """Out of the job: the hub has not answered in time."""
+    def lose(self, operation: str, *, why: str = "") -> HubLost:
+        """Out of the job: by default because the hub has not answered in time."""
         with self.lock:
-            why, number = self._why_lost, self.member.entered
+            why, number = why or self._why_lost, self.member.world.entered
         self._end(None)
         self.group.cut()
         text = f"no decision of the hub ({why or 'no answer in time'}): what the other ranks decided is not known here"
@@ -144,8 +170,8 @@ class Session:
 
     def _at_exit(self) -> None:
         """An exception that ends the process is told to the others at once; a normal end is a goodbye."""
-        if os.getpid() != self._pid:
-            return
+        if self not in _current:
+            return  # a forked child's end
         error = getattr(sys, "last_value", None)
         if error is not None and not isinstance(error, SystemExit):
             self._end(m.Fail(epoch=self.member.epoch, cause=FailureCause.RAISED, error=_name(error)))
@@ -158,6 +184,8 @@ def _name(error: BaseException) -> str:
 
 
 _current: list[Session] = []
+_of_parent: list[Session] = []
+"""Kept in a forked child: destructors of torch's would wait for threads that only the parent has."""
 
 
 def current() -> Session:
@@ -167,8 +195,19 @@ def current() -> Session:
         UsageError: there is none.
     """
     if not _current:
+        if _of_parent:
+            raise UsageError("a forked process is no rank of the job: call this in the process that joined it")
         raise UsageError("call allready.init_process_group first: it starts what agrees on failures")
     return _current[0]
+
+
+def _forget_in_child() -> None:
+    """A forked child (a worker of a DataLoader) has neither the threads nor the place in the job of its parent."""
+    _of_parent.extend(_current)
+    _current.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def begin(session: Session) -> None:

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from allready.preflight.collectives.rank_side import RankSide, WrongResultError, any_port
+from allready.messaging.any_port import any_port
+from allready.preflight.collectives.rank_side import RankSide, WrongResultError
 
 Note = Callable[[str], None]
 

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NoReturn
 
-from allready.preflight.collectives.rank_side import RankSide, StoreUnreachableError, WrongResultError, any_port
+from allready.messaging.any_port import any_port
+from allready.preflight.collectives.rank_side import RankSide, StoreUnreachableError, WrongResultError
 from allready.preflight.collectives.sweep import Pattern, Sweep
 
 _WITHOUT_SWEEP_BYTES = 64 * 2**20

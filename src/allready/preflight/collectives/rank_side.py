@@ -8,7 +8,6 @@ import faulthandler
 import json
 import os
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -108,13 +107,6 @@ class RankSide:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
-
-
-def any_port() -> socket.socket:
-    """A listening socket on a free port, for IPv4 and, where the machine has it, IPv6; the caller closes it."""
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", 0))
 
 
 def last_line(error: BaseException) -> str:

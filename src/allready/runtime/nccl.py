@@ -1,0 +1,177 @@
+"""NCCL's part of a group: what torch must not do by itself, and how its communicator begins and ends.
+
+An operation on a GPU cannot be interrupted; ending its communicator (`abort`) makes the kernel leave.  What such an
+operation was to write is then undefined, and no error says so: only the agreement does.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from allready.errors import UsageError
+
+log = logging.getLogger(__name__)
+
+REQUIRED = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",  # else torch's watchdog ends the process when a peer is gone
+    "TORCH_NCCL_ENABLE_MONITORING": "0",  # else its monitor ends the process when the watchdog stands in an abort
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",  # else an error of one rank makes the monitors of all end their processes
+    "TORCH_NCCL_BLOCKING_WAIT": "0",  # else a wait of torch's ends the communicator on this rank alone
+}
+"""Set before the group is made, where they are not set; for the whole process."""
+UNLIMITED = timedelta(days=30)
+"""torch's own time-out, which ends processes; the deadlines of the runtime library are no business of torch's."""
+GONE_S = 5.0
+"""Longest time that the end of a communicator takes."""
+_OLDEST, _TOO_NEW = (2, 6), (2, 15)
+_SPIN_S, _SHORT_S, _SHORT_NAP_S, _NAP_S = 0.0003, 0.1, 0.00002, 0.0002
+
+
+def prepare() -> None:
+    """Before the group is made.
+
+    Raises:
+        UsageError: this torch or its settings would not do.
+    """
+    import torch
+    import torch.distributed as dist
+
+    release = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    is_other = release >= _TOO_NEW or os.environ.get("TORCH_DIST_USE_NCCL2") == "1"
+    if is_other or release < _OLDEST:
+        raise UsageError("the runtime library takes NCCL with torch 2.6 to 2.14, not with {at}", at=torch.__version__)
+    if not (torch.cuda.is_available() and dist.is_nccl_available() and hasattr(dist.ProcessGroupNCCL, "abort")):
+        raise UsageError("no GPU here, or a torch without NCCL")
+    for name, value in REQUIRED.items():
+        for alias in (name, name.removeprefix("TORCH_")):
+            if os.environ.get(alias, value) != value:
+                raise UsageError("unset {name}: with it torch ends the process that should recover", name=alias)
+        os.environ[name] = value
+
+
+def await_device(work: Any, until_s: float, is_over: Callable[[], bool]) -> bool:
+    """Until the operation has ended on the device; False: it had not when the time or the epoch was over.
+
+    Asks for this operation's end and for nothing else of the device.
+    """
+    begin_s = time.monotonic()
+    while not work.is_completed():
+        now_s = time.monotonic()
+        if now_s >= until_s or is_over():
+            return False
+        if now_s - begin_s > _SPIN_S:
+            time.sleep(_SHORT_NAP_S if now_s - begin_s < _SHORT_S else _NAP_S)
+    return True
+
+
+class StreamEnd:
+    """The end of all that the current stream has been given; waited for like an operation."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._event = torch.cuda.Event()
+        self._event.record()
+
+    def is_completed(self) -> bool:
+        """Whether the device has done it."""
+        return bool(self._event.query())
+
+
+class Communicator:
+    """The one of the default group's NCCL backend, and of all groups beside it."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._device = torch.device("cuda", torch.cuda.current_device())
+        self._abort: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def connect(self, limit_s: float, is_over: Callable[[], bool]) -> None:
+        """Make it now: torch does so in the first operation, which then has no deadline.
+
+        Raises:
+            TimeoutError: not in time, or the epoch is over; a thread of this process may stand in NCCL from now on.
+        """
+        made: list[Any] = []
+        thread = threading.Thread(target=self._make, args=(made,), name="allready-nccl", daemon=True)
+        thread.start()
+        until_s = time.monotonic() + limit_s
+        while thread.is_alive() and time.monotonic() < until_s and not is_over():
+            thread.join(0.01)
+        if not made:
+            raise TimeoutError("NCCL did not connect")
+        if isinstance(made[0], BaseException):
+            raise made[0]
+        if not await_device(made[0], until_s, is_over):
+            raise TimeoutError("the first operation of NCCL did not end")
+        made[0].wait()
+
+    def _make(self, made: list[Any]) -> None:
+        import torch
+        import torch.distributed as dist
+
+        try:
+            torch.cuda.set_device(self._device)
+            made.append(dist.all_reduce(torch.zeros(1, device=self._device), async_op=True))
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that waits
+            made.append(error)
+
+    def abort(self) -> None:
+        """Begin to end it; from any thread, any number of times."""
+        with self._lock:
+            if self._abort is not None:
+                return
+            self._abort = threading.Thread(target=_abort_all, name="allready-abort", daemon=True)
+            self._abort.start()
+
+    def is_gone(self) -> bool:
+        """Whether it was ended, and nothing of it runs on the device any more."""
+        return self._abort is not None and not self._abort.is_alive()
+
+    def release(self) -> bool:
+        """Give the ended groups back to torch; False: they do not end, and no other can be made in this process."""
+        self.abort()
+        assert self._abort is not None
+        self._abort.join(GONE_S)
+        return not self._abort.is_alive() and not _destroy().is_alive()
+
+    def leave(self) -> None:
+        """Give the groups back; those that were not ended wait for what the other ranks still have to do with them."""
+        if self._abort is not None:
+            self.release()
+            return
+        thread = _destroy()
+        if thread.is_alive():
+            self.abort()
+            thread.join(GONE_S)
+
+
+def _destroy() -> threading.Thread:
+    """In a thread, because torch gives no limit."""
+    import torch.distributed as dist
+
+    thread = threading.Thread(target=dist.destroy_process_group, name="allready-release", daemon=True)
+    thread.start()
+    thread.join(GONE_S)
+    return thread
+
+
+def _abort_all() -> None:
+    import torch
+    import torch.distributed as dist
+
+    for group in list(dist.distributed_c10d._world.pg_map):  # noqa: SLF001 - all of them: no public way names them
+        with contextlib.suppress(RuntimeError):  # a group without a backend for GPUs
+            backend = group._get_backend(torch.device("cuda"))  # noqa: SLF001
+            if isinstance(backend, dist.ProcessGroupNCCL):
+                try:
+                    backend.abort()
+                except RuntimeError:
+                    log.exception("NCCL's communicator did not end in good order")

@@ -1,0 +1,127 @@
+"""What scripts and launchers do beside calling: forks, threads, interrupts, IPv6, a store that is used again."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from allready.errors import ExchangeError
+from allready.messaging.wire import encode, read_frame
+from allready.model import CallPosition, FailureCause, MemberState, RankAtFailure, RuntimeFailure
+from allready.runtime import messages as m
+from allready.runtime.hub import MAX_FRAME_BYTES, MAX_STRANGERS, Place, Plan, listen, max_record_bytes, start
+from tests.runtime.job import Job
+
+
+@pytest.mark.torch
+@pytest.mark.newest
+@pytest.mark.jobs
+def test_children_threads_interrupts_and_orphans_over_ipv6(tmp_path: Path) -> None:
+    host = "[::1]" if socket.has_ipv6 else "127.0.0.1"
+    child_s = 60.0
+    with Job(tmp_path, 3, script="hostile_rank.py", what="all", host=host, child_s=child_s) as job:
+        job.wait([0, 1])
+        for rank in range(3):
+            assert job.last(rank, "children") == {"event": "children", "code": 7, "total": 6.0}
+            assert job.last(rank, "threads") == {"event": "threads", "total": 6.0, "refused": int(rank == 0)}
+            found = job.last(rank, "interrupt")
+            assert (found["code"], found["culprits"], found["total"]) == ("RTM002", [1], 6.0)
+        for rank in range(2):
+            found = job.last(rank, "orphan")
+            assert (found["code"], found["total"]) == ("RTM001", 3.0)
+            assert found["took_s"] < child_s / 3
+            assert job.has(rank, "done")
+
+
+@pytest.mark.torch
+@pytest.mark.jobs
+def test_a_second_attempt_in_the_same_store(tmp_path: Path) -> None:
+    with Job(tmp_path, 3, script="hostile_rank.py", what="again") as job:
+        job.wait([0, 1, 2])
+        for rank in range(3):
+            found = job.last(rank, "joined")
+            assert (found["attempt"], found["total"]) == (1, 6.0), job.errors(rank)
+
+
+@pytest.mark.parametrize(
+    ("host", "wanted"), [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("192.0.2.7", "")]
+)
+def test_the_hub_listens_where_ranks_come_and_nowhere_else(host: str, wanted: str) -> None:
+    found, place = listen(host)
+    with found:
+        assert place == Place(port=found.getsockname()[1], host=wanted)
+        assert (found.getsockname()[0] == wanted) is bool(wanted)
+
+
+def test_a_failure_of_thousands_of_ranks_fits_a_message() -> None:
+    ranks = tuple(
+        RankAtFailure(
+            rank=r,
+            state=MemberState.ANSWERED,
+            call=CallPosition(entered=10**9, completed=10**9, operation="reduce_scatter", waited_s=123.456),
+            cause=FailureCause.RAISED,
+            error="\x01" * 500,
+        )
+        for r in range(4096)
+    )
+    failed = m.Failed(failure=RuntimeFailure(epoch=1, cause=FailureCause.DIED, reporter=1, ranks=ranks))
+    assert len(msgspec.json.encode(("Failed", failed))) < max_record_bytes(len(ranks))
+
+
+@contextmanager
+def a_hub() -> Iterator[Place]:
+    """With a rank that keeps it alive, which leaves at the end."""
+    place = start(Plan(num_ranks=2, secret="right", answer_s=1.0, host="127.0.0.1"))
+    with socket.create_connection((place.host, place.port), 10) as rank:
+        rank.sendall(encode("Hello", m.Hello(rank=0, secret="right")))
+        assert rank.recv(100)
+        yield place
+
+
+async def answer(place: Place, frame: bytes) -> str:
+    reader, writer = await asyncio.open_connection(place.host, place.port)
+    try:
+        writer.write(frame)
+        async with asyncio.timeout(20):
+            return (await read_frame(reader))[0]
+    except (ExchangeError, OSError) as error:
+        return type(error).__name__
+    finally:
+        writer.close()
+
+
+async def strangers_beside(place: Place) -> tuple[int, str]:
+    """How many of far too many silent connections the hub keeps, and what a rank gets meanwhile."""
+    many = [await asyncio.open_connection(place.host, place.port) for _ in range(3 * MAX_STRANGERS)]
+    try:
+        said = await answer(place, encode("Hello", m.Hello(rank=1, secret="right")))
+        ended = [asyncio.ensure_future(reader.read(1)) for reader, _ in many]
+        done, waiting = await asyncio.wait(ended, timeout=1)
+        for one in waiting:
+            one.cancel()
+        for one in done:
+            one.exception()
+        return len(waiting), said
+    finally:
+        for _, writer in many:
+            writer.close()
+
+
+def test_strangers_at_the_hub_get_nothing_and_keep_nobody_out() -> None:
+    with a_hub() as place:
+        for frame in (
+            encode("Hello", m.Hello(rank=1, secret="wrong")),
+            encode("Hello", m.Hello(rank=0, secret="right")),  # there already
+            encode("Hello", m.Hello(rank=2, secret="right")),
+            encode("Vote", m.Vote(epoch=0, number=0)),
+            (MAX_FRAME_BYTES * 2).to_bytes(4, "big") + b"\0" + b"x" * 100,
+            b"GET / HTTP/1.1\r\n\r\n",
+        ):
+            assert asyncio.run(answer(place, frame)) in {"ExchangeError", "ConnectionResetError"}, frame[:40]
+        kept, said = asyncio.run(strangers_beside(place))
+        assert said == "Hello"
+        assert kept <= MAX_STRANGERS + 2
