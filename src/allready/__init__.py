@@ -12,14 +12,17 @@ if TYPE_CHECKING:
 
 _RUNTIME = {
     "CollectiveFailed": "failures",
+    "Evaluation": "evaluation",
     "HubLost": "failures",
     "RankExcluded": "failures",
     "Recovery": "recovery",
     "RecoveryRefused": "failures",
     "destroy_process_group": "recovery",
+    "finish": "finish",
     "init_process_group": "recovery",
     "phase": "recovery",
     "recover": "recovery",
+    "resilient_evaluation": "evaluation",
     "safe_all_gather": "calls",
     "safe_all_reduce": "calls",
     "safe_barrier": "calls",
