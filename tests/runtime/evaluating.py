@@ -4,6 +4,7 @@ As a program: a plan per line on standard input, what became of the job per line
 once; each rank is a fork of it.
 """
 
+import faulthandler
 import json
 import os
 import random
@@ -61,7 +62,7 @@ class Trainer:
         import torch
 
         self.plan, self.rank = plan, rank
-        self.faults = [f for f in plan["faults"] if f["rank"] == rank]
+        self.faults: list[dict[str, Any]] = [f for f in plan["faults"] if f["rank"] == rank]
         generator = torch.Generator().manual_seed(plan["seed"])
         self.inputs = torch.randn(STEPS, SIZE, SAMPLES, 4, generator=generator)
         self.targets = self.inputs.sum(-1, keepdim=True) + 0.1 * torch.randn(
@@ -187,6 +188,64 @@ def train(plan: dict[str, Any], rank: int) -> None:
     trainer.say(done=True, last=None if verdict is None else [verdict.code, list(verdict.culprits.ranks)])
 
 
+def train_in_loop(plan: dict[str, Any], rank: int) -> None:
+    """A rank whose training is a `TrainLoop`."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    import allready
+
+    trainer = Trainer(plan, rank)
+    allready.init_process_group(
+        init_method=f"tcp://127.0.0.1:{plan['port']}", rank=rank, world_size=SIZE,
+        timeout=timedelta(seconds=60), answer_within=timedelta(seconds=2),
+    )  # fmt: skip
+    model = DistributedDataParallel(made_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    def train_step(step: int) -> None:
+        trainer.step = step
+        if trainer.due("crash", step=step):
+            raise ValueError("made by the test")
+        if trainer.due("kill", step=step):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if trainer.due("signal", step=step):
+            os.kill(os.getpid(), signal.SIGTERM)
+        if trainer.due("two-signals", step=step):
+            for after_s in (0.1, 0.4):
+                threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT)).start()
+        if trainer.due("sleep", step=step):
+            time.sleep(3.0)
+        if trainer.due("fork", step=step):
+            loader = torch.utils.data.DataLoader(torch.arange(4), num_workers=2)
+            trainer.say(loaded=len([batch for batch in loader]))  # noqa: C416 - its workers are ended by signals
+        trainer.train_step(model, optimizer)
+
+    def take_over(recovery: allready.Recovery, step: int) -> None:
+        nonlocal model
+        if not recovery.is_same_group:
+            model = DistributedDataParallel(model.module)
+        for parameter in model.parameters():
+            dist.broadcast(parameter.data, recovery.source)
+        trainer.say(recovered=recovery.rank, size=recovery.world_size, step=step)
+
+    def after_step(step: int) -> None:
+        if step % EVERY == 0:
+            trainer.step = step
+            found = loop.evaluate(lambda batch: trainer.evaluate_batch(model.module, batch), trainer.batches())
+            trainer.outcomes.append({"step": found.step, **found.records()})
+
+    def save(step: int) -> None:
+        trainer.say(saved=True, step=step, losses=trainer.losses, outcomes=trainer.outcomes, records=[])
+
+    loop = allready.TrainLoop(STEPS, on_recovery=take_over, after_step=after_step, min_ranks=2, save=save)
+    end = loop.run(train_step)
+    allready.finish(timeout=timedelta(seconds=LONG_S))
+    trainer.say(done=True, last=None)
+    sys.exit(end.exit_code)
+
+
 def train_plain(plan: dict[str, Any], rank: int) -> None:
     """The same without the library."""
     import torch
@@ -257,9 +316,12 @@ def _fork(plan: dict[str, Any], rank: int, errors: int) -> int:
     code = 1
     os.dup2(errors, 2)
     os.dup2(errors, 1)
+    faulthandler.enable()
     try:
-        (train_plain if plan["plain"] else train)(plan, rank)
+        (train_in_loop if plan.get("loop") else train_plain if plan["plain"] else train)(plan, rank)
         code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
     except BaseException:  # noqa: BLE001 - shown as the interpreter would
         sys.excepthook(*sys.exc_info())
         sys.last_value = sys.exc_info()[1]  # as the interpreter does before it ends
@@ -280,6 +342,8 @@ def _wait(ranks: list[int], which: list[int], limit_s: float) -> dict[int, int |
                 if pid:
                     ends[rank] = os.waitstatus_to_exitcode(status)
                 elif time.monotonic() > until_s:
+                    os.kill(ranks[rank], signal.SIGABRT)  # its threads' stacks are shown
+                    time.sleep(1.0)
                     os.kill(ranks[rank], signal.SIGKILL)
                     os.waitpid(ranks[rank], 0)
                     ends[rank] = None

@@ -8,7 +8,7 @@ import pytest
 from allready.errors import UsageError
 from allready.runtime import batches, tally
 from tests.cases import cases
-from tests.runtime.evaluating import fault_of, finishes, jobs, problems
+from tests.runtime.evaluating import SIZE, STEPS, Jobs, fault_of, finishes, jobs, oracle, problems
 
 Pair = collections.namedtuple("Pair", ["x", "y"])  # noqa: PYI024 - as loaders make them
 
@@ -63,32 +63,75 @@ def at(kind: str, seed: int, step: int, **more: Any) -> dict[str, Any]:
 @pytest.mark.newest
 @pytest.mark.jobs
 @pytest.mark.timeout(300)
-def test_training_goes_on_whatever_happens_in_an_evaluation() -> None:
+def test_training_goes_on_whatever_happens_in_an_evaluation_and_in_a_loop() -> None:
+    """Two jobs, one after the other in one program, which imports torch once."""
+    with jobs() as runner:
+        check_evaluations(runner)
+        check_loop(runner)
+
+
+def check_evaluations(runner: Jobs) -> None:
     faults = [at("skip", 1, 6), at("skip-collective", 4, 12), at("raise", 3, 18), at("die", 2, 0)]
-    local = [at("poison", 2, 6), at("raise", 5, 12, again=True)]
-    with jobs() as runner:
-        wrong = problems(runner.run(seed=1, faults=faults))
-        wrong += problems(runner.run(seed=2, faults=local, alone=True))
-    assert wrong == []
+    assert problems(runner.run(seed=1, faults=faults)) == []
 
 
-@pytest.mark.torch
-@pytest.mark.jobs
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@cases("kind", ["skip", "raise", "stop", "die"])
-def test_each_fault_at_several_places(kind: str) -> None:
-    with jobs() as runner:
-        for seed in range(50, 54):
-            found = runner.run(seed=seed, faults=[fault_of(kind, seed)])
-            assert problems(found) == []
-        assert not finishes(runner.run(seed=60, faults=[fault_of(kind, 60)], plain=True)), "plain torch survives it too"
+def check_loop(runner: Jobs) -> None:
+    """An exception, workers of a loader, then a death, then a signal to one rank."""
+    faults = [struck("crash", 1, 3), struck("fork", 0, 4), struck("kill", 2, 8), struck("signal", 3, 13)]
+    found = runner.run(seed=1, loop=True, faults=faults)
+    assert found["ends"] == [143, 143, -9, 143], found
+    assert {e["step"] for e in of(found, "saved").values()} == {14}
+    recovered = {(e["recovered"], e["size"], e["step"]) for e in of(found, "recovered").values() if e["rank"] != 2}
+    assert recovered == {(0, 3, 8), (1, 3, 8), (2, 3, 8)}
+    assert of(found, "loaded")[0]["loaded"] == 4
+    losses, results = oracle(1)
+    for rank, event in of(found, "saved").items():
+        first = [event["losses"][str(n)] for n in range(8)]
+        assert first == pytest.approx([losses[n][rank] for n in range(8)], 1e-3)
+        assert [o["step"] for o in event["outcomes"]] == [6, 12]
+        assert event["outcomes"][0]["eval/loss"] == pytest.approx(results[6], 1e-3)
 
 
-@pytest.mark.torch
-@pytest.mark.jobs
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_what_was_evaluated_counts_where_a_batch_always_fails_and_a_rank_is_lost() -> None:
-    with jobs() as runner:
-        assert problems(runner.run(seed=3, faults=[at("poison", 1, 6, batch=2), at("stop", 7, 12)])) == []
+def of(found: dict[str, Any], key: str) -> dict[int, dict[str, Any]]:
+    """The last event of each rank that has this key."""
+    return {event["rank"]: event for event in found["said"] if key in event}
+
+
+def struck(kind: str, rank: int, step: int) -> dict[str, Any]:
+    return {"kind": kind, "rank": rank, "step": step}
+
+
+SLOW = [pytest.mark.torch, pytest.mark.jobs, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+class TestLonger:
+    """What CI has no time for."""
+
+    pytestmark = SLOW
+
+    @cases("kind", ["skip", "raise", "stop", "die"])
+    def test_each_fault_at_several_places(self, kind: str) -> None:
+        with jobs() as runner:
+            for seed in range(50, 54):
+                assert problems(runner.run(seed=seed, faults=[fault_of(kind, seed)])) == []
+
+    @cases("kind", ["skip", "raise", "stop"])
+    def test_plain_torch_does_not_survive_it(self, kind: str) -> None:
+        with jobs() as runner:
+            assert not finishes(runner.run(seed=60, faults=[fault_of(kind, 60)], plain=True))
+
+    def test_what_was_evaluated_counts_where_a_batch_always_fails_and_a_rank_is_lost(self) -> None:
+        with jobs() as runner:
+            assert problems(runner.run(seed=3, faults=[at("poison", 1, 6, batch=2), at("stop", 7, 12)])) == []
+
+    def test_an_exception_stays_on_its_rank_where_the_function_does_not_communicate(self) -> None:
+        with jobs() as runner:
+            faults = [at("poison", 2, 6), at("raise", 5, 12, again=True)]
+            assert problems(runner.run(seed=2, faults=faults, alone=True)) == []
+
+    def test_a_second_signal_ends_a_rank_that_blocks_and_the_others_go_on(self) -> None:
+        with jobs() as runner:
+            found = runner.run(seed=2, loop=True, faults=[struck("two-signals", 1, 4), struck("sleep", 3, 4)])
+        assert found["ends"] == [0, 130, 0, 0], found
+        assert [e["step"] for e in of(found, "saved").values()] == [STEPS] * (SIZE - 1)
+        assert {e["step"] for e in of(found, "recovered").values()} == {4}

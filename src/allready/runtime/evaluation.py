@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, overload
 
 from allready.errors import UsageError
-from allready.model import Verdict
+from allready.model import RankAtFailure, RuntimeFailure, Verdict
 from allready.runtime import batches as cut
 from allready.runtime.calls import safe_barrier
 from allready.runtime.exchange import tell_all
@@ -147,7 +147,7 @@ def _evaluate(fn: Callable[[Any], Any], batches: Batches, step: int, options: Op
             "an iterator can be gone through only once: give the evaluation a list, a loader or a function"
         )
     found = _Run(fn, batches, step, options).run()
-    if options.record is not None and found.is_on_first_rank:
+    if options.record is not None and found.is_recorder:
         try:
             options.record(found.evaluation.records(options.prefix), step)
         except Exception:
@@ -158,7 +158,7 @@ def _evaluate(fn: Callable[[Any], Any], batches: Batches, step: int, options: Op
 @dataclass(frozen=True)
 class _Found:
     evaluation: Evaluation
-    is_on_first_rank: bool
+    is_recorder: bool
 
 
 class _Run:
@@ -177,18 +177,24 @@ class _Run:
         options = self._options
         with phase("evaluation", options.timeout):
             try:
-                safe_barrier(timeout=options.sync_timeout or PHASES["small"])
+                shares = self._meet(options.sync_timeout or PHASES["small"])
             except _OUT:
                 raise
             except CollectiveFailed as failure:
                 self._recover(failure)
                 return self._found(has_failed=True, attempts=0)
-            self._expected = dict.fromkeys(_members(self._session))
-            return self._after_meeting()
+            return self._after_meeting(shares)
 
-    def _after_meeting(self) -> _Found:
+    def _meet(self, timeout: timedelta) -> list[Share]:
+        """All ranks come here, or none is here: the second call is agreed, and only ranks in here can take part in it."""
+        with phase("meeting", timeout):
+            safe_barrier()
+            return self._tell()
+
+    def _after_meeting(self, shares: list[Share]) -> _Found:
         """All ranks are in this evaluation now, so what they decide by the epoch's number they decide alike."""
         first = self._session.member.epoch
+        self._expected = {share.rank: share.expected for share in shares}
         while True:
             attempt = self._session.member.epoch - first
             if attempt > self._options.retries + _LAST_PASSES:
@@ -336,7 +342,21 @@ class _Run:
             failures=tuple(self._failures),
             errors=dict(errors or {}),
         )
-        return _Found(found, _members(self._session)[0] == self._session.rank)
+        return _Found(found, self._first_rank() == self._session.rank)
+
+    def _first_rank(self) -> int:
+        """The lowest rank of those that are in this evaluation: where it was skipped, the one that skipped it is not."""
+        members = _members(self._session)
+        failure = self._failures[0].failure if self._failures and not self._expected else None
+        here = [] if failure is None else [r.rank for r in waiting(failure)]
+        return min((rank for rank in members if rank in here), default=members[0])
+
+
+def waiting(failure: RuntimeFailure) -> list[RankAtFailure]:
+    """Ranks that waited in the call that the furthest rank had entered."""
+    inside = [r for r in failure.ranks if r.call is not None and r.call.waited_s is not None]
+    furthest = max((r.call.entered for r in inside if r.call is not None), default=0)
+    return [r for r in inside if r.call is not None and r.call.entered == furthest]
 
 
 def _members(session: Session) -> tuple[int, ...]:
