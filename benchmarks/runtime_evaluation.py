@@ -1,4 +1,6 @@
-"""Faults in evaluations and in the last barrier, with and without allready: .venv/bin/python benchmarks/runtime_evaluation.py
+"""Faults in evaluations and in the last barrier, with and without allready.
+
+.venv/bin/python benchmarks/runtime_evaluation.py --seeds 25
 
 Four Gloo ranks train with DDP and evaluate every six steps.  Per fault and seed one job under the runtime library and
 one with plain torch; the fault strikes another rank, evaluation and batch with every seed.  A job finishes if every
@@ -45,7 +47,8 @@ def main() -> int:
                 if number < given.plain_seeds:
                     count[3] += 1
                     count[4] += finishes(runner.run(seed=seed, faults=faults, plain=True))
-            print(f"seed {number + 1} after {time.monotonic() - begin_s:.0f} s: {counts}", file=sys.stderr, flush=True)
+            passed_s = time.monotonic() - begin_s
+            print(f"seed {number + 1} after {passed_s:.0f} s: {counts}", file=sys.stderr, flush=True)
     import torch
 
     print(

@@ -188,6 +188,26 @@ def train(plan: dict[str, Any], rank: int) -> None:
     trainer.say(done=True, last=None if verdict is None else [verdict.code, list(verdict.culprits.ranks)])
 
 
+def strike_in_step(trainer: Trainer) -> None:
+    """The faults of a loop."""
+    import torch
+
+    if trainer.due("crash", step=trainer.step):
+        raise ValueError("made by the test")
+    if trainer.due("kill", step=trainer.step):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if trainer.due("signal", step=trainer.step):
+        os.kill(os.getpid(), signal.SIGTERM)
+    if trainer.due("two-signals", step=trainer.step):
+        for after_s in (0.1, 0.4):
+            threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT)).start()
+    if trainer.due("sleep", step=trainer.step):
+        time.sleep(3.0)
+    if trainer.due("fork", step=trainer.step):
+        loader = torch.utils.data.DataLoader(torch.arange(4), num_workers=2)
+        trainer.say(loaded=len([batch for batch in loader]))  # noqa: C416 - its workers are ended by signals
+
+
 def train_in_loop(plan: dict[str, Any], rank: int) -> None:
     """A rank whose training is a `TrainLoop`."""
     import torch
@@ -206,20 +226,7 @@ def train_in_loop(plan: dict[str, Any], rank: int) -> None:
 
     def train_step(step: int) -> None:
         trainer.step = step
-        if trainer.due("crash", step=step):
-            raise ValueError("made by the test")
-        if trainer.due("kill", step=step):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if trainer.due("signal", step=step):
-            os.kill(os.getpid(), signal.SIGTERM)
-        if trainer.due("two-signals", step=step):
-            for after_s in (0.1, 0.4):
-                threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT)).start()
-        if trainer.due("sleep", step=step):
-            time.sleep(3.0)
-        if trainer.due("fork", step=step):
-            loader = torch.utils.data.DataLoader(torch.arange(4), num_workers=2)
-            trainer.say(loaded=len([batch for batch in loader]))  # noqa: C416 - its workers are ended by signals
+        strike_in_step(trainer)
         trainer.train_step(model, optimizer)
 
     def take_over(recovery: allready.Recovery, step: int) -> None:
@@ -284,10 +291,10 @@ def run_job(plan: dict[str, Any], limit_s: float) -> dict[str, Any]:
         os.close(write_end)
         reader = _Reader(read_end)
         stopped = [f["rank"] for f in plan["faults"] if f["kind"] == "stop"]
-        ends = _wait(ranks, [r for r in range(SIZE) if r not in stopped], limit_s)
+        ends = wait_for(ranks, [r for r in range(SIZE) if r not in stopped], limit_s)
         for rank in stopped:
             os.kill(ranks[rank], signal.SIGCONT)
-        ends |= _wait(ranks, stopped, limit_s)
+        ends |= wait_for(ranks, stopped, limit_s)
         said = reader.end()
         errors.seek(0)
         text = errors.read().decode(errors="replace")
@@ -332,7 +339,8 @@ def _fork(plan: dict[str, Any], rank: int, errors: int) -> int:
         os._exit(code)
 
 
-def _wait(ranks: list[int], which: list[int], limit_s: float) -> dict[int, int | None]:
+def wait_for(ranks: list[int], which: list[int], limit_s: float) -> dict[int, int | None]:
+    """How each of these processes ended; None: it had to be killed."""
     ends: dict[int, int | None] = {}
     until_s = time.monotonic() + limit_s
     while len(ends) < len(which):

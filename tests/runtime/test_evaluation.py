@@ -1,6 +1,9 @@
 """Evaluations under the runtime library: the parts that are pure, and faults in real jobs over Gloo."""
 
 import collections
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,6 +117,15 @@ class TestLonger:
         with jobs() as runner:
             for seed in range(50, 54):
                 assert problems(runner.run(seed=seed, faults=[fault_of(kind, seed)])) == []
+
+    def test_the_smallest_example_survives_what_the_same_script_without_it_does_not(self) -> None:
+        root = Path(__file__).resolve().parents[2]
+        command = [sys.executable, str(root / "benchmarks/ddp_min_table.py"), "--faults", "killed", "raises"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+        killed, raised = [row.split(" | ") for row in done.stdout.splitlines()]
+        assert killed[1].startswith("3 ranks did all 60 steps, 3 ended with 0;"), done
+        assert raised[1].startswith("4 ranks did all 60 steps, 4 ended with 0;"), done
+        assert killed[2].startswith("lost") and raised[2].startswith("lost"), done
 
     @cases("kind", ["skip", "raise", "stop"])
     def test_plain_torch_does_not_survive_it(self, kind: str) -> None:

@@ -186,7 +186,7 @@ class _Run:
             return self._after_meeting(shares)
 
     def _meet(self, timeout: timedelta) -> list[Share]:
-        """All ranks come here, or none is here: the second call is agreed, and only ranks in here can take part in it."""
+        """Until it is agreed that all ranks are here: only they can take part in the second call."""
         with phase("meeting", timeout):
             safe_barrier()
             return self._tell()
@@ -345,7 +345,7 @@ class _Run:
         return _Found(found, self._first_rank() == self._session.rank)
 
     def _first_rank(self) -> int:
-        """The lowest rank of those that are in this evaluation: where it was skipped, the one that skipped it is not."""
+        """The lowest rank that is in this evaluation; where it was skipped, the rank that did not come is not."""
         members = _members(self._session)
         failure = self._failures[0].failure if self._failures and not self._expected else None
         here = [] if failure is None else [r.rank for r in waiting(failure)]

@@ -23,7 +23,7 @@ def _forget_in_child() -> None:
     """A forked child (a worker of a DataLoader) ends by a signal as usual, and tells its parent nothing of it."""
     for active in _active:
         signal.set_wakeup_fd(-1)
-        active._restore()
+        active.restore()
     _active.clear()
 
 
@@ -67,13 +67,14 @@ class StopSignals:
         _active.append(self)
         return self
 
-    def _restore(self) -> None:
+    def restore(self) -> None:
+        """Handle the signals as before."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def __exit__(self, *_: object) -> None:
         _active.remove(self)
-        self._restore()
+        self.restore()
         if self._watch is not None:
             self._watch.end()
 
