@@ -51,9 +51,8 @@ def main() -> int:
             print(f"seed {number + 1} after {passed_s:.0f} s: {counts}", file=sys.stderr, flush=True)
     import torch
 
-    print(
-        f"torch {torch.__version__}\n\n| fault | jobs | finished | and all as it must be | plain torch: jobs | finished |"
-    )
+    print(f"torch {torch.__version__}\n")
+    print("| fault | jobs | finished | and all as it must be | plain torch: jobs | finished |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for kind, count in counts.items():
         print(f"| {TITLES[kind]} | {' | '.join(map(str, count))} |")
