@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from allready.errors import UsageError
 from allready.runtime.calls import safe_all_reduce
+from allready.runtime.exchange import small_device
 
 _END = 0
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -47,7 +48,7 @@ class StopSignals:
         """
         import torch
 
-        found = torch.tensor([self.received])
+        found = torch.tensor([self.received], device=small_device())
         safe_all_reduce(found, torch.distributed.ReduceOp.MAX, confirm=True)
         return int(found.item())
 
