@@ -58,6 +58,18 @@ def test_an_iterator_is_refused_because_it_cannot_be_gone_through_again() -> Non
         evaluate(iter([1, 2]), step=3)
 
 
+def test_a_loader_is_not_started_before_the_ranks_have_met() -> None:
+    """Its workers would be processes for nothing."""
+    from allready.runtime.evaluation import resilient_evaluation
+
+    class Loader:
+        def __iter__(self) -> Any:
+            raise AssertionError("started")
+
+    with pytest.raises(UsageError, match="init_process_group"):
+        resilient_evaluation(lambda batch: {}, Loader(), step=0)
+
+
 def at(kind: str, seed: int, step: int, **more: Any) -> dict[str, Any]:
     return {**fault_of(kind, seed), "kind": kind, "step": step, **more}
 

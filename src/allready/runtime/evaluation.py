@@ -1,8 +1,9 @@
 """Evaluations that training survives, with one outcome on all ranks."""
 
 import functools
+import gc
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, overload
@@ -142,7 +143,7 @@ def _decorated(fn: Callable[[Any], Any], options: Options) -> Callable[..., Eval
 
 
 def _evaluate(fn: Callable[[Any], Any], batches: Batches, step: int, options: Options) -> Evaluation:
-    if not callable(batches) and iter(batches) is batches:
+    if isinstance(batches, Iterator):
         raise UsageError(
             "an iterator can be gone through only once: give the evaluation a list, a loader or a function"
         )
@@ -196,6 +197,9 @@ class _Run:
         first = self._session.member.epoch
         self._expected = {share.rank: share.expected for share in shares}
         while True:
+            if self._failures:
+                # What is left of the old group in cycles must go here: in a forked worker its end is a crash.
+                gc.collect()
             attempt = self._session.member.epoch - first
             if attempt > self._options.retries + _LAST_PASSES:
                 return self._found(has_failed=True, attempts=self._options.retries + 1)
@@ -298,7 +302,7 @@ class _Run:
         for trial in range(options.retries + 1):
             recovery = recover(error, step=self._step, min_ranks=options.min_ranks, timeout=options.recover_timeout)
             if recovery.failure is not None:
-                self._failures.append(recovery.failure)
+                self._failures.append(recovery.failure.with_traceback(None))
             if options.on_recovery is None:
                 return
             try:
