@@ -3,6 +3,7 @@
 import collections
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,46 +117,56 @@ def struck(kind: str, rank: int, step: int) -> dict[str, Any]:
     return {"kind": kind, "rank": rank, "step": step}
 
 
-SLOW = [pytest.mark.torch, pytest.mark.jobs, pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-class TestLonger:
+def longer(test: Callable[..., None]) -> Callable[..., None]:
     """What CI has no time for."""
+    for mark in (pytest.mark.torch, pytest.mark.jobs, pytest.mark.slow, pytest.mark.timeout(600)):
+        test = mark(test)
+    return test
 
-    pytestmark = SLOW
 
-    @cases("kind", ["skip", "raise", "stop", "die"])
-    def test_each_fault_at_several_places(self, kind: str) -> None:
-        with jobs() as runner:
-            for seed in range(50, 54):
-                assert problems(runner.run(seed=seed, faults=[fault_of(kind, seed)])) == []
+@longer
+@cases("kind", ["skip", "raise", "stop", "die"])
+def test_each_fault_at_several_places(kind: str) -> None:
+    with jobs() as runner:
+        for seed in range(50, 54):
+            assert problems(runner.run(seed=seed, faults=[fault_of(kind, seed)])) == []
 
-    def test_the_smallest_example_survives_what_the_same_script_without_it_does_not(self) -> None:
-        root = Path(__file__).resolve().parents[2]
-        command = [sys.executable, str(root / "benchmarks/ddp_min_table.py"), "--faults", "killed", "raises"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-        killed, raised = [row.split(" | ") for row in done.stdout.splitlines()]
-        assert killed[1].startswith("3 ranks did all 60 steps, 3 ended with 0;"), done
-        assert raised[1].startswith("4 ranks did all 60 steps, 4 ended with 0;"), done
-        assert [row[2][:4] for row in (killed, raised)] == ["lost", "lost"], done
 
-    @cases("kind", ["skip", "raise", "stop"])
-    def test_plain_torch_does_not_survive_it(self, kind: str) -> None:
-        with jobs() as runner:
-            assert not finishes(runner.run(seed=60, faults=[fault_of(kind, 60)], plain=True))
+@longer
+def test_the_smallest_example_survives_what_the_same_script_without_it_does_not() -> None:
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, str(root / "benchmarks/ddp_min_table.py"), "--faults", "killed", "raises"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    killed, raised = [row.split(" | ") for row in done.stdout.splitlines()]
+    assert killed[1].startswith("3 ranks did all 60 steps, 3 ended with 0;"), done
+    assert raised[1].startswith("4 ranks did all 60 steps, 4 ended with 0;"), done
+    assert [row[2][:4] for row in (killed, raised)] == ["lost", "lost"], done
 
-    def test_what_was_evaluated_counts_where_a_batch_always_fails_and_a_rank_is_lost(self) -> None:
-        with jobs() as runner:
-            assert problems(runner.run(seed=3, faults=[at("poison", 1, 6, batch=2), at("stop", 7, 12)])) == []
 
-    def test_an_exception_stays_on_its_rank_where_the_function_does_not_communicate(self) -> None:
-        with jobs() as runner:
-            faults = [at("poison", 2, 6), at("raise", 5, 12, again=True)]
-            assert problems(runner.run(seed=2, faults=faults, alone=True)) == []
+@longer
+@cases("kind", ["skip", "raise", "stop"])
+def test_plain_torch_does_not_survive_it(kind: str) -> None:
+    with jobs() as runner:
+        assert not finishes(runner.run(seed=60, faults=[fault_of(kind, 60)], plain=True))
 
-    def test_a_second_signal_ends_a_rank_that_blocks_and_the_others_go_on(self) -> None:
-        with jobs() as runner:
-            found = runner.run(seed=2, loop=True, faults=[struck("two-signals", 1, 4), struck("sleep", 3, 4)])
-        assert found["ends"] == [0, 130, 0, 0], found
-        assert [e["step"] for e in of(found, "saved").values()] == [STEPS] * (SIZE - 1)
-        assert {e["step"] for e in of(found, "recovered").values()} == {4}
+
+@longer
+def test_what_was_evaluated_counts_where_a_batch_always_fails_and_a_rank_is_lost() -> None:
+    with jobs() as runner:
+        assert problems(runner.run(seed=3, faults=[at("poison", 1, 6, batch=2), at("stop", 7, 12)])) == []
+
+
+@longer
+def test_an_exception_stays_on_its_rank_where_the_function_does_not_communicate() -> None:
+    with jobs() as runner:
+        faults = [at("poison", 2, 6), at("raise", 5, 12, again=True)]
+        assert problems(runner.run(seed=2, faults=faults, alone=True)) == []
+
+
+@longer
+def test_a_second_signal_ends_a_rank_that_blocks_and_the_others_go_on() -> None:
+    with jobs() as runner:
+        found = runner.run(seed=2, loop=True, faults=[struck("two-signals", 1, 4), struck("sleep", 3, 4)])
+    assert found["ends"] == [0, 130, 0, 0], found
+    assert [e["step"] for e in of(found, "saved").values()] == [STEPS] * (SIZE - 1)
+    assert {e["step"] for e in of(found, "recovered").values()} == {4}
