@@ -5,13 +5,15 @@ from typing import Any
 from allready.model import CallPosition, FailureCause, Fleet, MemberState, RankAtFailure, RuntimeFailure
 from tests.fleets import fleet
 
-CODES = ["RTM001", "RTM002", "RTM003", "RTM004", "RTM005", "RTM006"]
+CODES = ["RTM001", "RTM002", "RTM003", "RTM004", "RTM005", "RTM006", "RTM007"]
 
 
-def rank(number: int, entered: int = 7, completed: int = 6, **more: Any) -> RankAtFailure:
+def rank(
+    number: int, entered: int = 7, completed: int = 6, operation: str = "all_reduce", **more: Any
+) -> RankAtFailure:
     """One that answered, by default inside its 7th call."""
     waited_s = 2.0 if entered > completed else None
-    call = CallPosition(entered=entered, completed=completed, operation="all_reduce", waited_s=waited_s)
+    call = CallPosition(entered=entered, completed=completed, operation=operation, waited_s=waited_s)
     return RankAtFailure(**{"rank": number, "state": MemberState.ANSWERED, "call": call, **more})
 
 

@@ -26,19 +26,35 @@ def behind(failure: RuntimeFailure) -> list[RankAtFailure]:
     return [r for r in failure.ranks if r.call is not None and r.call.entered < last]
 
 
+def inside_last(failure: RuntimeFailure) -> list[RankAtFailure]:
+    """Ranks that wait in the last call that any rank entered."""
+    last = furthest(failure)
+    return [r for r in failure.ranks if r.call is not None and r.call.waited_s is not None and r.call.entered == last]
+
+
+def calls_differ(failure: RuntimeFailure) -> bool:
+    """Whether the ranks that wait in the last call wait in different operations."""
+    return len({r.call.operation for r in inside_last(failure) if r.call is not None}) > 1
+
+
 def is_lone_failure(failure: RuntimeFailure) -> bool:
     """Whether no rank died, left, raised or is silent."""
     return all(r.state is MemberState.ANSWERED and r.cause is not FailureCause.RAISED for r in failure.ranks)
 
 
 def hit_of(
-    failure: RuntimeFailure, culprits: Iterable[RankAtFailure], *, confidence: Confidence = Confidence.CERTAIN
+    failure: RuntimeFailure,
+    culprits: Iterable[RankAtFailure],
+    *,
+    confidence: Confidence = Confidence.CERTAIN,
+    operation: str = "",
+    **values: str,
 ) -> Hit:
-    """With what every rule of this area says."""
+    """With what every rule of this area says.  `operation`: the one to name, by default that of the first who waits."""
     ranks = tuple(r.rank for r in culprits)
     last = furthest(failure)
-    inside = [r for r in failure.ranks if r.call is not None and r.call.waited_s is not None and r.call.entered == last]
-    operation = next((r.call.operation for r in inside if r.call is not None and r.call.operation), "")
+    inside = inside_last(failure)
+    operation = operation or next((r.call.operation for r in inside if r.call is not None and r.call.operation), "")
     errors = [r.error for r in failure.ranks if r.rank in ranks and r.error]
     return Hit(
         culprits=Culprits(ranks=ranks),
@@ -49,6 +65,7 @@ def hit_of(
             "call": f"{operation} #{last}" if operation else "?",
             "waiting": ", ".join(str(r.rank) for r in inside if r.rank not in ranks) or "?",
             "error": errors[0] if errors else "?",
+            **values,
         },
         evidence=tuple(Evidence(source=f"rank {r.rank}", text=_text(r)) for r in failure.ranks),
     )

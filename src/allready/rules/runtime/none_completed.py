@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FailureCause, FaultClass, Hit, RuntimeFailure, Severity
-from allready.rules.runtime._seen import behind, furthest, hit_of, is_lone_failure
+from allready.rules.runtime._seen import behind, calls_differ, furthest, hit_of, is_lone_failure
 
 
 @Rule(
@@ -27,5 +27,6 @@ def none_completed(runtime: RuntimeFailure) -> Iterator[Hit]:
     When the deadline was shorter than the transfer takes.
     """
     is_call = runtime.cause in {FailureCause.DEADLINE, FailureCause.BACKEND, FailureCause.FORMING}
-    if is_call and furthest(runtime) and is_lone_failure(runtime) and not behind(runtime):
+    is_one_call = not behind(runtime) and not calls_differ(runtime)
+    if is_call and furthest(runtime) and is_lone_failure(runtime) and is_one_call:
         yield hit_of(runtime, (), confidence=Confidence.POSSIBLE)

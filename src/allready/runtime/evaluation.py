@@ -1,0 +1,369 @@
+"""Evaluations that training survives, with one outcome on all ranks."""
+
+import functools
+import gc
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, overload
+
+from allready.errors import UsageError
+from allready.model import RankAtFailure, RuntimeFailure, Verdict
+from allready.runtime import batches as cut
+from allready.runtime.calls import safe_barrier
+from allready.runtime.exchange import tell_all
+from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
+from allready.runtime.recovery import PHASES, RECOVER, Recovery, phase, recover
+from allready.runtime.session import Session, current
+from allready.runtime.tally import Share, Sums, coverage, means, total, weighed
+
+log = logging.getLogger(__name__)
+
+Batches = Iterable[Any] | Callable[[], Iterable[Any]]
+Record = Callable[[dict[str, Any], int], object]
+
+_LAST_PASSES = 2
+"""How often the ranks try to gather what was evaluated once nothing more is evaluated."""
+_OUT = (HubLost, RankExcluded, RecoveryRefused)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The outcome of one evaluation, the same on every rank.
+
+    `metrics`: means over all samples that were evaluated, weighted by their number; empty where it failed.
+    `coverage`: the part of all batches that they stand for; None where a loader does not say how many it has.
+    `attempts`: 0 where the ranks did not even meet.  `failures`: what went wrong on the way.  `errors`: the last
+    exception of the evaluation function on each rank, by its number at the start of the job.
+    """
+
+    step: int
+    metrics: dict[str, float]
+    coverage: float | None
+    has_failed: bool
+    attempts: int
+    failures: tuple[CollectiveFailed, ...] = ()
+    errors: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether batches are missing from the metrics."""
+        return not self.has_failed and self.coverage is not None and self.coverage < 1
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """On the last failure."""
+        return self.failures[-1].verdict if self.failures else None
+
+    def records(self, prefix: str = "eval") -> dict[str, Any]:
+        """What a logger of metrics takes: the metrics, the coverage, whether it failed and the verdict."""
+        found: dict[str, Any] = {f"{prefix}/{name}": value for name, value in self.metrics.items()}
+        found[f"{prefix}/evaluation_failed"] = float(self.has_failed)
+        found[f"{prefix}/attempts"] = self.attempts
+        if self.coverage is not None:
+            found[f"{prefix}/coverage"] = self.coverage
+        if self.verdict is not None:
+            found[f"{prefix}/verdict"] = f"{self.verdict.code}: {self.verdict.sentence}"
+            found[f"{prefix}/culprits"] = ",".join(map(str, self.verdict.culprits.ranks))
+        if self.errors:
+            found[f"{prefix}/errors"] = "; ".join(f"rank {rank}: {text}" for rank, text in self.errors.items())
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Of `resilient_evaluation`, where they are explained."""
+
+    communicates: bool = True
+    retries: int = 3
+    min_coverage: float = 0.0
+    timeout: timedelta | None = None
+    sync_timeout: timedelta | None = None
+    min_ranks: int = 1
+    recover_timeout: timedelta = RECOVER
+    on_recovery: Callable[[Recovery], object] | None = None
+    record: Record | None = None
+    prefix: str = "eval"
+    split: Callable[[Any, int], list[Any]] = cut.split
+    weigh: Callable[[Any], float] = cut.num_samples
+
+
+@overload
+def resilient_evaluation(fn: Callable[[Any], Any], batches: Batches, *, step: int, **options: Any) -> Evaluation: ...
+@overload
+def resilient_evaluation(fn: Callable[[Any], Any]) -> Callable[..., Evaluation]: ...
+@overload
+def resilient_evaluation(**options: Any) -> Callable[[Callable[[Any], Any]], Callable[..., Evaluation]]: ...
+def resilient_evaluation(
+    fn: Callable[[Any], Any] | None = None, batches: Batches | None = None, *, step: int = 0, **options: Any
+) -> Any:
+    """Evaluate on all ranks; whatever goes wrong, training goes on, and every rank gets the same `Evaluation`.
+
+    As a function, `resilient_evaluation(fn, batches, step=...)`; as a decorator of `fn`, with or without options, whose
+    result is called with `(batches, step=...)`.  Collective.
+
+    First all ranks meet.  If one does not come, the evaluation is skipped, since nobody knows where that rank is.
+    Otherwise each evaluates its batches; after a failure the group forms again, and they go on where they were with
+    batches of half the size, up to `retries` times.  Then what was evaluated counts, with its coverage.
+
+    Args:
+        fn: evaluates one batch; returns metrics by name, means over the batch.
+        batches: of this rank; a loader, a list or a function that gives one.  It is gone through again after a failure.
+        step: how far training is, given to `recover` and `record`.
+        communicates: whether `fn` calls collectives.  If so, an exception of `fn` on one rank is a failure on all, and
+            they try again together.  If not, the rank alone tries the batch again in smaller parts, and leaves it out
+            when that fails too: the group is not touched.
+        retries: 3 by default.
+        min_coverage: below it the evaluation counts as failed.
+        timeout: of each wait, by default that of the phase "evaluation" (30 min).
+        sync_timeout: for all ranks to meet, by default that of the phase "small" (5 min).
+        min_ranks, recover_timeout: for `recover`.
+        on_recovery: called after the group was formed again, with the `Recovery`, as where training recovers.
+        record: called on rank 0 with `Evaluation.records()` and the step; an exception of it is logged.
+        prefix: of the names of records.
+        split: (batch, parts) -> smaller batches; by default arrays are cut along their first dimension.
+        weigh: the weight of a batch in the means; by default its number of samples.
+
+    Raises:
+        HubLost, RankExcluded, RecoveryRefused: this rank is out of the job, or it has too few.
+    """
+    given = Options(**options)
+    if fn is None:
+        return lambda found: _decorated(found, given)
+    return _decorated(fn, given) if batches is None else _evaluate(fn, batches, step, given)
+
+
+def _decorated(fn: Callable[[Any], Any], options: Options) -> Callable[..., Evaluation]:
+    @functools.wraps(fn)
+    def evaluate(batches: Batches, *, step: int = 0) -> Evaluation:
+        return _evaluate(fn, batches, step, options)
+
+    return evaluate
+
+
+def _evaluate(fn: Callable[[Any], Any], batches: Batches, step: int, options: Options) -> Evaluation:
+    if isinstance(batches, Iterator):
+        raise UsageError(
+            "an iterator can be gone through only once: give the evaluation a list, a loader or a function"
+        )
+    found = _Run(fn, batches, step, options).run()
+    if options.record is not None and found.is_recorder:
+        try:
+            options.record(found.evaluation.records(options.prefix), step)
+        except Exception:
+            log.exception("the record of an evaluation was not written")
+    return found.evaluation
+
+
+@dataclass(frozen=True)
+class _Found:
+    evaluation: Evaluation
+    is_recorder: bool
+
+
+class _Run:
+    """One evaluation on this rank."""
+
+    def __init__(self, fn: Callable[[Any], Any], batches: Batches, step: int, options: Options) -> None:
+        self._fn, self._batches, self._step, self._options = fn, batches, step, options
+        self._session = current()
+        self._done: list[Sums | None] = []  # by batch; None: left out
+        self._num_found: int | None = None
+        self._error = ""
+        self._failures: list[CollectiveFailed] = []
+        self._expected: dict[int, int | None] = {}
+
+    def run(self) -> _Found:
+        options = self._options
+        with phase("evaluation", options.timeout):
+            try:
+                shares = self._meet(options.sync_timeout or PHASES["small"])
+            except _OUT:
+                raise
+            except CollectiveFailed as failure:
+                self._recover(failure)
+                return self._found(has_failed=True, attempts=0)
+            return self._after_meeting(shares)
+
+    def _meet(self, timeout: timedelta) -> list[Share]:
+        """Until it is agreed that all ranks are here: only they can take part in the second call."""
+        with phase("meeting", timeout):
+            safe_barrier()
+            return self._tell()
+
+    def _after_meeting(self, shares: list[Share]) -> _Found:
+        """All ranks are in this evaluation now, so what they decide by the epoch's number they decide alike."""
+        first = self._session.member.epoch
+        self._expected = {share.rank: share.expected for share in shares}
+        while True:
+            if self._failures:
+                # What is left of the old group in cycles must go here: in a forked worker its end is a crash.
+                gc.collect()
+            attempt = self._session.member.epoch - first
+            if attempt > self._options.retries + _LAST_PASSES:
+                return self._found(has_failed=True, attempts=self._options.retries + 1)
+            try:
+                shares = self._attempt(attempt)
+            except _OUT:
+                raise
+            except Exception as error:  # noqa: BLE001 - the script's own, and all that follows from another rank's
+                self._recover(error)
+                continue
+            return self._decided(shares, min(attempt, self._options.retries) + 1)
+
+    def _attempt(self, attempt: int) -> list[Share]:
+        shares = self._tell()
+        self._expected |= {share.rank: share.expected for share in shares}
+        if attempt <= self._options.retries:
+            if self._options.communicates:
+                del self._done[min(share.at for share in shares) :]
+                self._together(2**attempt)
+            else:
+                self._alone()
+        safe_barrier()  # a rank that is still in a collective of the function must not meet another one
+        return self._tell()
+
+    def _tell(self) -> list[Share]:
+        evaluated = [sums for sums in self._done if sums is not None]
+        return tell_all(
+            Share(
+                rank=self._session.rank,
+                at=len(self._done),
+                done=len(evaluated),
+                expected=self._num_batches(),
+                sums=total(evaluated),
+                error=self._error,
+            ),
+            Share,
+            len(_members(self._session)),
+        )
+
+    def _num_batches(self) -> int | None:
+        if self._num_found is not None:
+            return self._num_found
+        try:
+            return len(self._batches)  # type: ignore[arg-type]  # where it has none, it says so
+        except TypeError:
+            return None
+
+    def _together(self, parts: int) -> None:
+        """Evaluate from the first batch on that one of the ranks has not done; an exception is the group's."""
+        for batch in self._rest():
+            try:
+                self._done.append(self._one(batch, parts))
+            except CollectiveFailed:
+                raise
+            except Exception as error:
+                self._note(error)
+                raise
+
+    def _alone(self) -> None:
+        """Evaluate the rest; an exception stays here, and costs this batch at most."""
+        try:
+            for batch in self._rest():
+                self._done.append(self._one_in_parts(batch))
+        except CollectiveFailed:
+            raise
+        except Exception as error:  # noqa: BLE001 - of the loader: what it gave before counts
+            self._note(error)
+
+    def _one_in_parts(self, batch: Any) -> Sums | None:
+        for trial in range(self._options.retries + 1):
+            try:
+                return self._one(batch, 2**trial)
+            except CollectiveFailed:
+                raise
+            except Exception as error:  # noqa: BLE001 - recorded, and tried again
+                self._note(error)
+        return None
+
+    def _rest(self) -> Iterable[Any]:
+        done, number = len(self._done), -1
+        batches = self._batches() if callable(self._batches) else self._batches
+        for number, batch in enumerate(batches):
+            if not self._session.member.is_open:
+                self._session.refuse("evaluation")
+            if number >= done:
+                yield batch
+        self._num_found = number + 1
+
+    def _one(self, batch: Any, parts: int) -> Sums:
+        cuts = self._options.split(batch, parts) if parts > 1 else [batch]
+        return total([weighed(self._fn(part), float(self._options.weigh(part))) for part in cuts])
+
+    def _note(self, error: Exception) -> None:
+        self._error = f"{type(error).__name__}: {error}"[:500]
+        log.warning("evaluation at step %d, batch %d: %s", self._step, len(self._done), self._error)
+
+    def _recover(self, error: BaseException) -> None:
+        """Until all ranks have a group and the script has taken it over."""
+        options = self._options
+        for trial in range(options.retries + 1):
+            recovery = recover(error, step=self._step, min_ranks=options.min_ranks, timeout=options.recover_timeout)
+            if recovery.failure is not None:
+                self._failures.append(recovery.failure.with_traceback(None))
+            if options.on_recovery is None:
+                return
+            try:
+                options.on_recovery(recovery)
+            except _OUT:
+                raise
+            except Exception as again:
+                if trial == options.retries:
+                    raise
+                error = again
+            else:
+                return
+
+    def _decided(self, shares: list[Share], attempts: int) -> _Found:
+        part = coverage(sum(share.done for share in shares), self._expected)
+        is_enough = (part is None or part >= self._options.min_coverage) and any(share.done for share in shares)
+        is_empty = part == 1.0
+        return self._found(
+            has_failed=not (is_enough or is_empty),
+            attempts=attempts,
+            metrics=means(total(share.sums for share in shares)),
+            part=part,
+            errors={share.rank: share.error for share in shares if share.error},
+        )
+
+    def _found(
+        self,
+        *,
+        has_failed: bool,
+        attempts: int,
+        metrics: Mapping[str, float] | None = None,
+        part: float | None = 0.0,
+        errors: Mapping[int, str] | None = None,
+    ) -> _Found:
+        found = Evaluation(
+            step=self._step,
+            metrics={} if has_failed else dict(metrics or {}),
+            coverage=part,
+            has_failed=has_failed,
+            attempts=attempts,
+            failures=tuple(self._failures),
+            errors=dict(errors or {}),
+        )
+        return _Found(found, self._first_rank() == self._session.rank)
+
+    def _first_rank(self) -> int:
+        """The lowest rank that is in this evaluation; where it was skipped, the rank that did not come is not."""
+        members = _members(self._session)
+        failure = self._failures[0].failure if self._failures and not self._expected else None
+        here = [] if failure is None else [r.rank for r in waiting(failure)]
+        return min((rank for rank in members if rank in here), default=members[0])
+
+
+def waiting(failure: RuntimeFailure) -> list[RankAtFailure]:
+    """Ranks that waited in the call that the furthest rank had entered."""
+    inside = [r for r in failure.ranks if r.call is not None and r.call.waited_s is not None]
+    furthest = max((r.call.entered for r in inside if r.call is not None), default=0)
+    return [r for r in inside if r.call is not None and r.call.entered == furthest]
+
+
+def _members(session: Session) -> tuple[int, ...]:
+    formed = session.member.formed
+    assert formed is not None
+    return formed.members

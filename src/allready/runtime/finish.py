@@ -1,0 +1,29 @@
+"""The end of a job whose work is done."""
+
+import logging
+from datetime import timedelta
+
+from allready.runtime.calls import safe_barrier
+from allready.runtime.failures import CollectiveFailed
+from allready.runtime.recovery import PHASES, destroy_process_group
+
+log = logging.getLogger(__name__)
+
+
+def finish(*, timeout: timedelta | None = None) -> CollectiveFailed | None:
+    """Wait for the other ranks a last time and leave the job; call it once all work is saved.  Collective.
+
+    A rank that dies, raises or does not come here any more costs the others nothing: the failure is logged and
+    returned, never raised, and this process ends as one that succeeded.
+
+    Args:
+        timeout: for all ranks to come, by default that of the phase "small" (5 min).
+    """
+    failure = safe_barrier(timeout=timeout or PHASES["small"], on_failure="return")
+    if failure is not None:
+        log.warning("not all ranks came to the end of the job, whose work is done here: %s", failure)
+    try:
+        destroy_process_group()
+    except Exception:
+        log.exception("torch's group was not given back")
+    return failure

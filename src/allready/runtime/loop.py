@@ -1,0 +1,123 @@
+"""A training loop that recovers, evaluates and stops on all ranks alike."""
+
+import gc
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from allready.runtime.evaluation import Batches, Evaluation, resilient_evaluation
+from allready.runtime.failures import HubLost, RankExcluded, RecoveryRefused
+from allready.runtime.recovery import RECOVER, Recovery, recover
+from allready.runtime.stopping import StopSignals
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopEnd:
+    """How a loop ended, the same on every rank: at which step, and by which signal (0: all steps are done)."""
+
+    step: int
+    signal: int
+
+    @property
+    def exit_code(self) -> int:
+        """0 when all steps are done, else 128 + the signal: 143 after SIGTERM, 130 after SIGINT."""
+        return 128 + self.signal if self.signal else 0
+
+
+class TrainLoop:
+    """Runs steps; after a failure it agrees with the other ranks, forms the group again and goes on.
+
+    Args:
+        num_steps: to be done in all.
+        step: to begin with, for example of a checkpoint; the same on all ranks.
+        on_recovery: called with the `Recovery` (new rank, number of ranks, `source`, `is_same_group`) and the step to
+            go on from: takes the state of `source`, makes DDP anew where the group is another one.
+        save: called with the step on every rank when the loop ends, all steps done or stopped by a signal.
+        after_step: called with the number of steps done, after each that all ranks have done; the place of `evaluate`.
+            Left out once a signal has come.
+        min_ranks, recover_timeout: for `recover`.
+        max_failures: so many failures one after the other without a step in between end the loop with the last error.
+    """
+
+    def __init__(
+        self,
+        num_steps: int,
+        *,
+        on_recovery: Callable[[Recovery, int], object],
+        step: int = 0,
+        save: Callable[[int], object] | None = None,
+        after_step: Callable[[int], object] | None = None,
+        min_ranks: int = 1,
+        recover_timeout: timedelta = RECOVER,
+        max_failures: int = 5,
+    ) -> None:
+        self.num_steps, self.step = num_steps, step
+        self._on_recovery, self._save, self._after_step = on_recovery, save, after_step
+        self._min_ranks, self._recover_timeout = min_ranks, recover_timeout
+        self._max_failures, self._num_failures = max_failures, 0
+        self._agreed = step
+        self._signals = StopSignals()
+
+    def run(self, train_step: Callable[[int], object]) -> LoopEnd:
+        """Call `train_step` with each step's number until all are done or a signal came to any rank.
+
+        SIGTERM and SIGINT let all ranks finish the same step; then `save` is called.  A second one ends the process at
+        once.
+
+        Raises:
+            HubLost, RankExcluded, RecoveryRefused: this rank is out of the job, or it has too few.
+            Exception: what failed last, after `max_failures`.
+        """
+        found = 0
+        with self._signals:
+            while self.step < self.num_steps and not found:
+                try:
+                    found = self._one(train_step)
+                except (HubLost, RankExcluded, RecoveryRefused):
+                    raise
+                except Exception as error:  # noqa: BLE001 - the script's own, and what follows from other ranks'
+                    self._recover(error)
+                    error.__traceback__ = None
+                    # What is left of the old group in cycles must go here: in a forked worker its end is a crash.
+                    gc.collect()
+            if self._save is not None:
+                self._save(self.step)
+        return LoopEnd(step=self.step, signal=found if self.step < self.num_steps else 0)
+
+    def evaluate(self, fn: Callable[[Any], Any], batches: Batches, **options: Any) -> Evaluation:
+        """`resilient_evaluation` at this step, with what this loop does after a failure; call it in `after_step`."""
+        options = {"min_ranks": self._min_ranks, "recover_timeout": self._recover_timeout, **options}
+        return resilient_evaluation(fn, batches, step=self.step, on_recovery=self._take_over, **options)
+
+    def _one(self, train_step: Callable[[int], object]) -> int:
+        """A step, the agreement that all ranks have done it, and what follows it; the signal to stop for."""
+        if self.step == self._agreed:
+            train_step(self.step)
+            self.step += 1  # this rank's state is that far; if the agreement fails, the others may take it
+        found = self._signals.agreed()
+        self._agreed = self.step
+        self._num_failures = 0
+        if self._after_step is not None and not found:
+            self._after_step(self.step)
+        return found
+
+    def _recover(self, error: BaseException) -> None:
+        self._num_failures += 1
+        if self._num_failures > self._max_failures:
+            raise error
+        log.warning("step %d failed: %s", self.step, error)
+        recovery = recover(error, step=self.step, min_ranks=self._min_ranks, timeout=self._recover_timeout)
+        try:
+            self._take_over(recovery)
+        except (HubLost, RankExcluded, RecoveryRefused):
+            raise
+        except Exception as again:  # noqa: BLE001 - bounded by max_failures
+            self._recover(again)
+
+    def _take_over(self, recovery: Recovery) -> None:
+        self.step = max(recovery.steps)
+        self._on_recovery(recovery, self.step)

@@ -1,0 +1,60 @@
+"""Metrics of batches, and what they come to over all ranks.  Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+Sums = dict[str, tuple[float, float]]
+"""Metric -> the sum of value times weight, and the sum of the weights."""
+
+
+class Share(Struct, frozen=True, kw_only=True):
+    """What one rank tells the others of its part.
+
+    `rank`: its number at the start of the job.  `at`: batches that it has gone through, of which `done` were evaluated.
+    `expected`: batches that it has; None: its loader does not say.
+    """
+
+    rank: int
+    at: int
+    done: int
+    expected: int | None = None
+    sums: Sums = {}
+    error: str = ""
+
+
+def weighed(metrics: Any, weight: float) -> Sums:
+    """The metrics of one batch as sums.
+
+    Raises:
+        TypeError: they are not a mapping of names to numbers.
+    """
+    if metrics is None:
+        return {}
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"the evaluation function must return a mapping of names to numbers, not {type(metrics)}")
+    return {str(name): (float(value) * weight, weight) for name, value in metrics.items()}
+
+
+def total(parts: Iterable[Sums]) -> Sums:
+    """The sum of several."""
+    found: Sums = {}
+    for part in parts:
+        for name, (value, weight) in part.items():
+            before = found.get(name, (0.0, 0.0))
+            found[name] = (before[0] + value, before[1] + weight)
+    return found
+
+
+def means(sums: Sums) -> dict[str, float]:
+    """Weighted means; a metric without weight has none."""
+    return {name: value / weight for name, (value, weight) in sorted(sums.items()) if weight}
+
+
+def coverage(done: int, expected: Mapping[int, int | None]) -> float | None:
+    """The part of all batches that was evaluated; None where a rank did not say how many it has."""
+    counts = [count for count in expected.values() if count is not None]
+    if len(counts) < len(expected):
+        return None
+    return min(1.0, done / sum(counts)) if sum(counts) else 1.0
