@@ -42,6 +42,7 @@ MAY_IMPORT = {
         "proc",
     },
     "live": {"model", "errors", "text", "judging", "rules", "facts", "evidence", "report", "messaging", "proc"},
+    "bench": {"model", "errors", "json_bounds"},
     "agent": {
         "model", "errors", "garbage", "text", "judging", "rules", "facts", "evidence", "report", "messaging", "launch",
         "preflight", "live", "proc",
@@ -51,6 +52,7 @@ MAY_IMPORT = {
     "cli": {
         "model", "errors", "garbage", "json_bounds", "text", "signatures", "judging", "rules", "facts", "evidence",
         "report", "launch", "messaging", "preflight", "live", "agent", "lab", "docs", "variables",
+        "bench",
     },
     "run": {"cli"},
     "__main__": {"cli"},

@@ -216,8 +216,18 @@ class StageResult(Struct, frozen=True, kw_only=True):
     culprits: tuple[int, ...] = ()  # ranks that stopped it, first causes first; (): none can be singled out
 
 
+class BenchSpread(Struct, frozen=True, kw_only=True):
+    """How the single iterations of one size differ, in seconds."""
+
+    min_s: float
+    median_s: float
+    p99_s: float
+    max_s: float
+    cv: float  # standard deviation / mean
+
+
 class BenchPoint(Struct, frozen=True, kw_only=True):
-    """One row of the sweep: algbw = size / time, busbw = algbw * 2(n-1)/n (nccl-tests, doc/PERFORMANCE.md)."""
+    """One row of a sweep: algbw = size / time, busbw = algbw * the operation's factor (nccl-tests, doc/PERFORMANCE.md)."""
 
     size_bytes: int
     time_s: float  # mean over iterations, slowest rank
@@ -225,6 +235,10 @@ class BenchPoint(Struct, frozen=True, kw_only=True):
     busbw_gb_per_s: float
     num_errors: int
     num_iterations: int
+    operation: str = "all_reduce"
+    dtype: str = "float32"
+    spread: BenchSpread | None = None  # of the rank with the greatest median
+    slowest_rank: int | None = None  # the rank whose iterations took longer than those of the others, if one does
 
 
 class CollectiveRun(Struct, frozen=True, kw_only=True):
@@ -235,6 +249,7 @@ class CollectiveRun(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     stages: tuple[StageResult, ...]
     points: tuple[BenchPoint, ...] = ()
+    speeds: dict[int, dict[str, float]] = {}  # rank -> its own copies (h2d, d2h, d2d, memory, work) -> GB/s
     extra_env: dict[str, str] = {}
     sizes_left: tuple[int, ...] = ()  # of the sweep, not measured for want of time
     left_s: float | None = None  # how long one operation of the first of them would take, by those before
@@ -250,3 +265,6 @@ class Collectives(Struct, frozen=True, kw_only=True):
     """All runs of the staged collectives, in order; the first one is the job as asked for."""
 
     runs: tuple[CollectiveRun, ...]
+    baseline: tuple[BenchPoint, ...] = ()  # of a benchmark that was made before
+    baseline_source: str = ""
+    overlays: dict[str, tuple[BenchPoint, ...]] = {}  # name -> curves of another run

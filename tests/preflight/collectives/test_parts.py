@@ -86,7 +86,7 @@ def test_an_impossible_plan_is_refused_with_what_is_valid(given: dict[str, Any],
 @pytest.mark.torch
 def test_the_pattern_is_exact_and_shows_a_missing_or_doubled_rank(world_size: int) -> None:
     torch = pytest.importorskip("torch")
-    from allready.preflight.collectives.sweep import Pattern
+    from allready.preflight.collectives.operations import Pattern
 
     shares = []
     for rank in range(world_size):
@@ -109,10 +109,10 @@ def test_the_pattern_is_exact_and_shows_a_missing_or_doubled_rank(world_size: in
 @pytest.mark.torch
 def test_the_pattern_stays_below_what_float32_counts_exactly(world_size: int) -> None:
     torch = pytest.importorskip("torch")
-    from allready.preflight.collectives.sweep import Pattern
+    from allready.preflight.collectives.operations import Pattern
 
     pattern = Pattern(torch, world_size - 1, world_size, "cpu")
-    assert float(pattern._base.max()) * pattern._sum < 2**24
+    assert float(pattern._base.max()) * pattern.sum < 2**24
     assert float(pattern._base.max()) >= 2
 
 
@@ -124,6 +124,7 @@ def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(
     one_s: float, num_marks: int, entered: list[int]
 ) -> None:
     torch = pytest.importorskip("torch")
+    from allready.preflight.collectives.operations import Buffers
     from allready.preflight.collectives.sweep import Sweep
 
     log: list[str] = []
@@ -149,12 +150,13 @@ def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(
 
     fake: Any = SimpleNamespace(cuda=SimpleNamespace(Event=Event))
     dist: Any = SimpleNamespace(all_reduce=lambda view, group: log.append("op"))
-    orders = SimpleNamespace(rank=0, world_size=2)
+    orders = SimpleNamespace(rank=0, world_size=2, dtype="float32", sizes=(4,), is_bench=False)
     side: Any = SimpleNamespace(orders=orders, mark=lambda *position: written.append(position))
-    sweep = Sweep(torch, dist, side, torch.zeros(1), None)
+    buffers = Buffers(torch, torch.device("cpu"), "float32", 4, needs_two=False)
+    sweep = Sweep(torch, dist, side, buffers, None, "sweep")
+    sweep._start = sweep._operation.bind(buffers, 4)
     sweep._torch = fake
-    view = torch.zeros(1)
-    assert sweep._timed_on_gpu(view, 4, 1, 1, 10, one_s) == pytest.approx(2e-3)
+    assert sweep._timed_on_gpu(4, 1, 1, 10, one_s) == pytest.approx(2e-3)
     begin, end = (i for i, name in enumerate(log) if name == "clock")
     assert log[:begin] == ["op"]
     assert log[begin + 1] == "op"
@@ -171,7 +173,7 @@ def test_a_cell_shows_the_last_thing_written() -> None:
     assert reader.read() is None
     writer = CellWriter(fd)
     assert reader.read() == b""
-    for position in ((2**40, 3, -1), (0, -1, -1)):
+    for position in ((6, 2**40, 3, -1), (0, 0, -1, -1)):
         writer.write(POSITION.pack(*position))
         assert POSITION.unpack(reader.read() or b"") == position
     reader.close()
