@@ -174,7 +174,7 @@ def _curves(body: Any, name: str) -> Curves:
             raise ValueError("nothing was measured")
         return Curves(name=name, points=runs[0].points, num_ranks=len(runs[0].ranks))
     if not isinstance(body, dict) or not isinstance(body.get("results"), list):
-        raise ValueError("no results")
+        raise TypeError("no results")
     operation = _operation_of(body)
     points = [p for result in body["results"] for p in _points(result, operation)]
     if not points:

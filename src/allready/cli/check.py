@@ -163,7 +163,8 @@ def _run(
     notes = _share_bindings(layout)
     if not layout.acts:
         sys.stderr.write(
-            f"allready {command}: local rank {layout.local_rank}: local rank 0 checks for node {layout.launch.node_rank}\n"
+            f"allready {command}: local rank {layout.local_rank}: "
+            f"local rank 0 checks for node {layout.launch.node_rank}\n"
         )
         return EXIT_HEALTHY
     configure_logging(args.verbose)

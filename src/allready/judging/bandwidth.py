@@ -3,14 +3,20 @@
 from collections.abc import Mapping
 from statistics import median
 
+from allready.model import BenchSpread
+
 SLOWER = 1.05
-"""Ratio to the median of the others from which a rank counts as slower."""
+"""Ratio to the slowest of the others from which a rank counts as slower."""
 
 
-def straggler(medians_s: Mapping[int, float]) -> int | None:
-    """The rank whose operations took longer than those of the others; None where no rank stands out, or of two."""
-    if len(medians_s) < 3:
+def straggler(spreads: Mapping[int, BenchSpread]) -> int | None:
+    """The rank whose operations took longer than those of the others, by more than they vary; None where none did.
+
+    Of two ranks none can be told from the other.
+    """
+    if len(spreads) < 3:
         return None
-    slowest = max(medians_s, key=lambda r: medians_s[r])
-    others = median(s for r, s in medians_s.items() if r != slowest)
-    return slowest if medians_s[slowest] > SLOWER * others else None
+    slowest = max(spreads, key=lambda r: spreads[r].median_s)
+    others = [s for r, s in spreads.items() if r != slowest]
+    limit_s = max(SLOWER * max(s.median_s for s in others), median(s.p99_s for s in others))
+    return slowest if spreads[slowest].median_s > limit_s else None

@@ -227,7 +227,7 @@ class BenchSpread(Struct, frozen=True, kw_only=True):
 
 
 class BenchPoint(Struct, frozen=True, kw_only=True):
-    """One row of a sweep: algbw = size / time, busbw = algbw * the operation's factor (nccl-tests, doc/PERFORMANCE.md)."""
+    """One row of a sweep: algbw = size / time, busbw = algbw * the factor of the operation (`model.operations`)."""
 
     size_bytes: int
     time_s: float  # mean over iterations, slowest rank

@@ -1,6 +1,6 @@
 """The operations that a sweep measures, with sizes and bus-bandwidth factors as nccl-tests defines them.
 
-The factors are those of nccl-tests' doc/PERFORMANCE.md (2.19): busbw = algbw * factor, so that the busbw of any operation
+The factors are those of nccl-tests' doc/PERFORMANCE.md (2.19): busbw = algbw * factor; the busbw of any operation
 and number of ranks can be compared with the rate of the hardware.
 """
 

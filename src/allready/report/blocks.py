@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from allready.model import Culprits, Finding, Remedy, Report, Severity, Status
 from allready.report import run_blocks, units
+from allready.report.bench import tables
 from allready.report.course import course_lines
 from allready.report.matrix import LETTERS, matrix
 from allready.report.pieces import Block, Gap, Piece, dim, grid, line
@@ -233,18 +234,17 @@ def _bandwidth(report: Report, language: str, verbose: int) -> Iterator[Block]:
             continue
         yield Gap()
         yield line(run_name(run, language), lead=t("bandwidth", language), style="bold")
-        rows = (
-            (
-                units.size(p.size_bytes),
-                units.time(p.time_s),
-                units.bandwidth(p.algbw_gb_per_s),
-                units.bandwidth(p.busbw_gb_per_s),
-                Piece(str(p.num_errors), "bad" if p.num_errors else ""),
+        for table in tables(run):
+            if table.title:
+                yield line(table.title, indent=2)
+            rows = (
+                [
+                    Piece(cell, "bad" if name == "bench_errors" and p.num_errors else "")
+                    for (name, _), cell in zip(table.columns, table.cells(p), strict=True)
+                ]
+                for p in table.points
             )
-            for p in run.points
-        )
-        names = ("bench_size", "bench_time", "bench_algbw", "bench_busbw", "bench_errors")
-        yield grid([t(n, language) for n in names], rows, right=range(5))
+            yield grid([t(name, language) for name, _ in table.columns], rows, right=range(len(table.columns)))
 
 
 def _not_checked(report: Report, language: str, verbose: int) -> Iterator[Block]:

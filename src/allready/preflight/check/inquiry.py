@@ -137,7 +137,7 @@ def _without_traffic(collectives: Collectives | None) -> Collectives | None:
     """For the report: what is seen in the connections stands in the findings, and there are very many."""
     if collectives is None:
         return None
-    return Collectives(runs=tuple(replace(run, traffic=None) for run in collectives.runs))
+    return replace(collectives, runs=tuple(replace(run, traffic=None) for run in collectives.runs))
 
 
 def _sizes_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:

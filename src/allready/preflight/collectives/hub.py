@@ -334,7 +334,8 @@ class _Run:
                 **common,
             )
         elif waiting.waited_s >= _SAY_WAITING_AFTER_S and waiting.num_finished:
-            self._narrator.say(f"collectives.waiting_{waiting.stage}", **self._who(waiting.ranks), **common)
+            key = "sweep" if waiting.stage in SWEEPS else waiting.stage
+            self._narrator.say(f"collectives.waiting_{key}", **self._who(waiting.ranks), **common)
         else:
             self._narrator.say("collectives.stage", num_finished=waiting.num_finished, **common)
 

@@ -48,7 +48,7 @@ def _timed_copy(torch: Any, target: Any, source: Any) -> float:
         end.synchronize()
         if number:
             times_ms.append(begin.elapsed_time(end))
-    return float(source.numel()) / statistics.median(times_ms) / 1e6
+    return float(source.numel() / statistics.median(times_ms) / 1e6)
 
 
 def _of_cpu(torch: Any) -> dict[str, float]:

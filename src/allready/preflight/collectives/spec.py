@@ -195,7 +195,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
 
     def sizes_asked(self) -> tuple[int, ...]:
         """Sizes of the sweeps in bytes, before an operation rounds them down to what it can have."""
-        size, found = self.min_bytes, []
+        found: list[int] = []
+        size = self.min_bytes
         while size <= self.max_bytes and len(found) <= MAX_SIZES:
             found.append(size)
             size = size + self.step_bytes if self.step_bytes else size * self.factor

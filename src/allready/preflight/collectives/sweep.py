@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from allready.preflight.collectives.budget import SweepBudget
 from allready.model.operations import SWEEPS
+from allready.preflight.collectives.budget import SweepBudget
 from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
 from allready.preflight.collectives.rank_side import RankSide
 

@@ -211,7 +211,7 @@ class StageTracker:
                     operation=operation.name,
                     dtype=self._spec.dtype,
                     spread=spreads[slowest] if slowest is not None else None,
-                    slowest_rank=straggler({r: s.median_s for r, s in spreads.items()}),
+                    slowest_rank=straggler(spreads),
                 )
             )
         return tuple(rows)

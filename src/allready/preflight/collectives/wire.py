@@ -67,7 +67,7 @@ class RunMessage(Struct, frozen=True, kw_only=True):
 class RankLine(Struct, frozen=True, kw_only=True):
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
-    event: entered, finished, error, wrong, local, point, left (the sweep's sizes from `size_bytes` on do not fit into its
+    event: entered, finished, error, wrong, local, point, left (the sizes from `size_bytes` on do not fit into the
     time; one operation would take `time_s`), port, done.
     """
 
