@@ -86,7 +86,8 @@ class RankSide:
         """Do the ordered stages; report how it ends; end the process.  Never returns."""
         name = ""
         try:
-            for self._stage, name in enumerate(self.orders.stages):
+            for number, name in enumerate(self.orders.stages):
+                self._stage = number
                 with self.stage(name) as note:
                     stages[name](note)
         except WrongResultError as error:

@@ -446,7 +446,7 @@ class StageTracker:
         return self._spec.operation_deadline_s(size_bytes, took_s * max(1.0, size_bytes / known))
 
     def _operation(self) -> tuple[int, int, int] | None:
-        """The operation (stage, size, iteration) that the ranks wait in: the earliest that one entered and did not complete.
+        """The operation (stage, size, iteration) that the ranks wait in: the earliest entered by one and not completed.
 
         A rank that is stopped or gone cannot report what its GPU completed since, so the others are asked first.
         When every rank is between two operations it is the last one entered.
