@@ -16,12 +16,16 @@ if TYPE_CHECKING:
     from allready.bench.files import Curves
 
 ALL = "all"
+SEARCH_STAGES = ("roll", "facts", "collectives")  # a blocked path is for the search to find
+SEARCHES = ("pairs", "bisect")
 
 EPILOG = """\
 Run the same command on every node, in any order, with torchrun's flags, as allready check:
   allready bench                              all_reduce on this machine
   allready bench all --max-bytes 16M          all operations
   srun allready bench all_reduce all_gather   on all nodes of a Slurm job
+  srun allready bench pairs                   every two nodes: which node or link is slow
+  srun allready bench bisect                  the same for slow nodes, in log2 rounds
   allready bench --html run.html --overlay yesterday/report.json --overlay nccl_tests.json
   allready bench --save-baseline good.json    and later:   allready bench --compare good.json
 Columns and bus bandwidth are those of nccl-tests (doc/PERFORMANCE.md).
@@ -32,7 +36,10 @@ Exit codes: 0 healthy, 1 fault, 2 usage, 3 something necessary could not be chec
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench`."""
     parser.add_argument(
-        "what", nargs="*", metavar="OPERATION", help=f"{', '.join(OPERATIONS)} (default: all_reduce), or {ALL}"
+        "what",
+        nargs="*",
+        metavar="OPERATION",
+        help=f"{', '.join(OPERATIONS)} (default: all_reduce), or {ALL}; or a search: {', '.join(SEARCHES)}",
     )
     check.add_job(parser)
     sizes = parser.add_argument_group("what to measure")
@@ -92,14 +99,19 @@ def request_of(
 ) -> CheckRequest:
     """What `bench` was asked to do."""
     check.check_sizes(args)
-    unknown = [name for name in args.what if name not in OPERATIONS and name != ALL]
+    search = args.what[0] if args.what[:1] and args.what[0] in SEARCHES else ""
+    if search and len(args.what) > 1:
+        raise UsageError("{search} takes no operations", search=search)
+    unknown = [name for name in args.what if name not in OPERATIONS and name != ALL and not search]
     if unknown:
-        raise UsageError("no operation {name!r}; valid: {known}", name=unknown[0], known=", ".join((*OPERATIONS, ALL)))
-    asked = set(OPERATIONS) if ALL in args.what else set(args.what or ["all_reduce"])
+        raise UsageError(
+            "no operation {name!r}; valid: {known}", name=unknown[0], known=", ".join((*OPERATIONS, ALL, *SEARCHES))
+        )
+    asked = set(OPERATIONS) if ALL in args.what else set(args.what or ["all_reduce"]) & set(OPERATIONS)
     return CheckRequest(
         launch=layout.launch,
         wait_s=args.wait,
-        stages=STAGES,
+        stages=SEARCH_STAGES if search else STAGES,
         backend=args.backend,
         min_bytes=args.min_bytes,
         max_bytes=args.max_bytes,
@@ -107,6 +119,7 @@ def request_of(
         num_warmup=args.warmup,
         stage_deadline_s=args.stage_timeout,
         bench=BenchRequest(
+            search=search,
             operations=tuple(name for name in OPERATIONS if name in asked),
             dtype=args.dtype,
             factor=args.factor,

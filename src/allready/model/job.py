@@ -241,6 +241,28 @@ class BenchPoint(Struct, frozen=True, kw_only=True):
     slowest_rank: int | None = None  # the rank whose iterations took longer than those of the others, if one does
 
 
+class PairPoint(Struct, frozen=True, kw_only=True):
+    """What one rank sent to another, while other pairs did the same."""
+
+    sender: int
+    receiver: int
+    size_bytes: int
+    gb_per_s: float | None  # None: it failed
+    latency_s: float | None = None  # there and back of a few bytes, halved
+    error: str = ""
+
+
+class GroupPoint(Struct, frozen=True, kw_only=True):
+    """all_reduce in a group of ranks, while other groups did the same; `round` counts from 0."""
+
+    round: int
+    members: tuple[int, ...]
+    size_bytes: int
+    gb_per_s: float | None  # busbw; None: it failed
+    noise: float = 0.0  # quartiles of its repetitions, apart, as a share of the median
+    error: str = ""
+
+
 class CollectiveRun(Struct, frozen=True, kw_only=True):
     """One run of the staged collectives: all ranks, or fewer (`--grow`), or with one transport off (`--isolate`)."""
 
@@ -250,6 +272,8 @@ class CollectiveRun(Struct, frozen=True, kw_only=True):
     stages: tuple[StageResult, ...]
     points: tuple[BenchPoint, ...] = ()
     speeds: dict[int, dict[str, float]] = {}  # rank -> its own copies (h2d, d2h, d2d, memory, work) -> GB/s
+    pairs: tuple[PairPoint, ...] = ()  # of `bench pairs`
+    groups: tuple[GroupPoint, ...] = ()  # of `bench bisect`
     extra_env: dict[str, str] = {}
     sizes_left: tuple[int, ...] = ()  # of the sweep, not measured for want of time
     left_s: float | None = None  # how long one operation of the first of them would take, by those before

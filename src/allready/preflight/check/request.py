@@ -11,6 +11,7 @@ COLLECTIVE_STAGES = ("import", "device", "allocate", "store", "gloo_barrier", "n
 class BenchRequest(Struct, frozen=True, kw_only=True):
     """What a benchmark measures instead of a check's sweep; `CheckRequest` has sizes and repetitions."""
 
+    search: str = ""  # "pairs" or "bisect": instead of the operations
     operations: tuple[str, ...] = ("all_reduce",)
     dtype: str = "float32"
     factor: int = 2

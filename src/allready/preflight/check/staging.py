@@ -89,6 +89,8 @@ def plan(
 
 def _bench_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> RunSpec:
     """The run of a benchmark: the stages of its operations, and as much time as it has."""
+    if bench.search:
+        return _search_spec(spec, request, bench)
     wanted = {OPERATIONS[name].stage for name in bench.operations}
     low, high = (KIB, 64 * MIB if spec.backend == "gloo" else GIB)
     least = DTYPE_BYTES[bench.dtype] * spec.world_size  # the smallest size that every operation can have
@@ -102,6 +104,21 @@ def _bench_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> Ru
         min_bytes=max(least, min_bytes),
         max_bytes=max(least, min_bytes, request.max_bytes if request.max_bytes is not None else high),
         sweep_budget_s=bench.budget_s,
+        is_bench=True,
+        is_faulty=False,
+    )
+
+
+def _search_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> RunSpec:
+    """The run of a search: between nodes one rank of each, so that nothing else shares its NICs; else all ranks."""
+    firsts = tuple(ranks[0] for ranks in spec.ranks_of.values())
+    size_bytes = request.max_bytes or (MIB if spec.backend == "gloo" else 64 * MIB)
+    return replace(
+        spec,
+        stages=("import", "device", "local", "store", bench.search),
+        members=firsts if len(firsts) > 1 else tuple(range(spec.world_size)),
+        min_bytes=size_bytes,
+        max_bytes=size_bytes,
         is_bench=True,
         is_faulty=False,
     )

@@ -16,7 +16,7 @@ from allready.messaging.channel import LOST, HubSide, Narrator, convert
 from allready.model import CollectiveRun, Live, ProcessState, RankState, StageResult, World, WorldNode, ranges
 from allready.model.operations import SWEEPS
 from allready.preflight.collectives import wire
-from allready.preflight.collectives.spec import RunSpec
+from allready.preflight.collectives.spec import SEARCHES, RunSpec
 from allready.preflight.collectives.tracker import Ending, StageTracker
 from allready.report import units
 
@@ -159,8 +159,9 @@ class _Run:
             world_size=spec.world_size,
             num_nodes=len(spec.nproc),
             master_addr=spec.master_addr,
-            sizes=spec.sizes_asked() if SWEEPS.keys() & set(spec.stages) else (),
+            sizes=spec.sizes_asked() if (SWEEPS.keys() | SEARCHES) & set(spec.stages) else (),
             dtype=spec.dtype,
+            members=spec.members,
             is_bench=spec.is_bench,
             iters=spec.iters,
             warmup=spec.warmup,
@@ -388,6 +389,8 @@ class _Run:
             points=tracker.points(),
             extra_env=dict(spec.extra_env),
             speeds=tracker.speeds(),
+            pairs=tuple(sorted(tracker.pairs, key=lambda p: (p.sender, p.receiver))),
+            groups=tuple(sorted(tracker.groups, key=lambda g: (g.round, g.members))),
             sizes_left=sizes_left,
             left_s=left_s,
             traffic=self._live,

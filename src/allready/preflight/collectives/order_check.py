@@ -52,6 +52,8 @@ def refuse_nonsense(order: StartOrder, *, most_ranks: int = MAX_RANKS) -> None:
         len(order.sizes) <= MAX_SIZES
         and all(0 < size <= _MAX_SIZE_BYTES for size in order.sizes)
         and order.dtype in DTYPE_BYTES
+        and len(order.members) <= order.world_size
+        and all(0 <= m < order.world_size for m in order.members)
         and 0 < order.iters <= _MAX_COUNT
         and 0 <= order.warmup <= _MAX_COUNT
         and all(0 < t <= _MAX_S for t in (order.size_budget_s, order.backend_timeout_s))

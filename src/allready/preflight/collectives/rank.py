@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from allready.model.operations import OPERATIONS, SWEEPS
 from allready.preflight.collectives.local import measure
+from allready.preflight.collectives.meetings import Meetings
 from allready.preflight.collectives.operations import Buffers, Pattern
 from allready.preflight.collectives.rank_side import RankSide, StoreUnreachableError, WrongResultError, any_port
 from allready.preflight.collectives.sweep import Sweep
@@ -158,6 +159,17 @@ class TorchRank:
         self.side.send("local", speeds=speeds)
         note(", ".join(f"{name} {speed:.1f} GB/s" for name, speed in speeds.items()))
 
+    def pairs(self, note: Note) -> None:
+        """All members meet pair by pair."""
+        note(f"{self._meetings().pairs()} rounds")
+
+    def bisect(self, note: Note) -> None:
+        """Halves of halves, until the members that are slow are known."""
+        note(f"{self._meetings().bisect()} rounds")
+
+    def _meetings(self) -> Meetings:
+        return Meetings(self.torch, self.dist, self.side, self.store, self.device)
+
     def sweep(self, note: Note, stage: str) -> None:
         orders = self.side.orders
         assert self.buffers is not None
@@ -199,6 +211,8 @@ def main(argv: list[str]) -> NoReturn:
             "nccl_init": rank.nccl_init,
             "nccl_small": rank.small,
             "local": rank.local,
+            "pairs": rank.pairs,
+            "bisect": rank.bisect,
             **{stage: functools.partial(rank.sweep, stage=stage) for stage in SWEEPS},
         }
     )

@@ -10,6 +10,8 @@ from allready.model.operations import DTYPE_BYTES, OPERATIONS, SWEEPS
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 MAX_SIZES = 256
+PAIR_S = 10.0
+"""How long one pair or group of a search may take, connecting included."""
 
 STAGES: Mapping[str, tuple[str, ...]] = {
     "gloo": ("import", "device", "allocate", "store", "gloo_barrier", "gloo_small", "sweep"),
@@ -18,6 +20,8 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 }
 """Stages of each backend's check, in their order."""
 
+SEARCHES = frozenset({"pairs", "bisect"})
+"""Stages in which ranks meet in small groups of their own, instead of all."""
 _OPERATION_STAGES = tuple(stage for stage in SWEEPS if stage != "sweep")
 BENCH_STAGES: Mapping[str, tuple[str, ...]] = {
     "gloo": ("import", "device", "allocate", "local", "store", "gloo_barrier", "sweep", *_OPERATION_STAGES),
@@ -36,7 +40,8 @@ BENCH_STAGES: Mapping[str, tuple[str, ...]] = {
 """Stages of a benchmark, in their order."""
 
 ALL_STAGES: Mapping[str, frozenset[str]] = {
-    backend: frozenset(stages) | frozenset(BENCH_STAGES.get(backend, ())) for backend, stages in STAGES.items()
+    backend: frozenset(stages) | frozenset(BENCH_STAGES.get(backend, ())) | (SEARCHES if backend != "jax" else set())
+    for backend, stages in STAGES.items()
 }
 
 STAGE_DEADLINE_S: Mapping[str, float] = {
@@ -50,6 +55,8 @@ STAGE_DEADLINE_S: Mapping[str, float] = {
     "nccl_small": 20.0,
     "sweep": 20.0,  # for one operation, and a second more for every 50 MB of it
     "local": 30.0,
+    "pairs": 60.0,  # and as long as all rounds may take
+    "bisect": 60.0,
     "jax_import": 120.0,
     "jax_init": 60.0,
     "jax_psum": 60.0,
@@ -108,6 +115,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     dtype: str = "float32"
     step_bytes: int = 0  # from one size to the next; 0: each is `factor` times the one before
     factor: int = 2
+    members: tuple[int, ...] = ()  # ranks that a search pairs, or groups
     is_bench: bool = False  # measures more per size, and expects each to be about as fast as those before
     is_faulty: bool = False  # a fault is known already: no stage is broken off before its deadline
 
@@ -167,9 +175,16 @@ class RunSpec(Struct, frozen=True, kw_only=True):
 
     def whole_deadline_s(self, stage: str) -> float:
         """How long a stage that works may take: of the sweep all operations, each within its own deadline."""
+        if stage in SEARCHES:
+            return self.deadline_s(stage) + self.search_s
         if stage not in SWEEPS:
             return self.deadline_s(stage)
         return self.sweep_budget_s + self.operation_deadline_s(self.max_bytes)
+
+    @property
+    def search_s(self) -> float:
+        """How long the rounds of a search may take, if in every one of them something is blocked."""
+        return (len(self.members) + 2) * (PAIR_S + 2.0)
 
     def operation_deadline_s(self, size_bytes: int, expected_s: float | None = None) -> float:
         """How long one operation of the sweep may take.

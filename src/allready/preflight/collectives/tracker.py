@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from allready.judging.bandwidth import straggler
 from allready.judging.majority import is_minority
-from allready.model import BenchPoint
+from allready.model import BenchPoint, GroupPoint, PairPoint
 from allready.model.operations import OPERATIONS, SWEEPS
 from allready.preflight.collectives.spec import RunSpec
 from allready.preflight.collectives.wire import Position, Progress, RankEvent
@@ -108,6 +108,8 @@ class StageTracker:
         self._points: dict[tuple[int, int], dict[int, RankEvent]] = {}  # (stage, size in bytes) -> rank -> its row
         self._left: dict[int, RankEvent] = {}  # stage -> the first size that had no room
         self._speeds: dict[int, dict[str, float]] = {}
+        self.pairs: list[PairPoint] = []
+        self.groups: list[GroupPoint] = []
 
     @property
     def current(self) -> int:
@@ -243,8 +245,9 @@ class StageTracker:
                 self._moved = max(self._moved, at)
             case "point" | "left" if event.stage in self._stages and event.stage in SWEEPS:
                 self._take_size(rank, event)
-            case "local":
-                self._speeds[rank.rank] = dict(event.speeds)
+            case "local" | "pair" | "group":
+                self._take_own(rank, event)
+                self._moved = max(self._moved, at)
             case "wrong":
                 rank.is_wrong, rank.error = True, event.text
                 rank.failed_stage = rank.entered
@@ -264,6 +267,15 @@ class StageTracker:
                 rank.done = True
             case _:
                 pass
+
+    def _take_own(self, rank: Rank, event: RankEvent) -> None:
+        """What a rank measured alone, or as the reporter of a pair or group."""
+        if event.event == "local":
+            self._speeds[rank.rank] = dict(event.speeds)
+        elif event.pair is not None and event.pair.sender == rank.rank:
+            self.pairs.append(event.pair)
+        elif event.group is not None and event.group.members[:1] == (rank.rank,):
+            self.groups.append(event.group)
 
     def _take_size(self, rank: Rank, event: RankEvent) -> None:
         """A size of the sweep was measured, or left out."""
@@ -381,7 +393,7 @@ class StageTracker:
             )
             deadline_s, since = self._operation_deadline_s(stage, size_bytes), max(self._moved, self._began[stage])
         else:
-            deadline_s, since = self._spec.deadline_s(self._stages[stage]), self._began[stage]
+            deadline_s, since = self._spec.whole_deadline_s(self._stages[stage]), self._began[stage]
         if now - since < deadline_s:
             return None
         return self._ending("hung", stage)

@@ -4,7 +4,7 @@ import struct
 
 from msgspec import Struct
 
-from allready.model import BenchSpread, NodeEvidence, NodeStatus, RankState
+from allready.model import BenchSpread, GroupPoint, NodeEvidence, NodeStatus, PairPoint, RankState
 
 START = "collectives.start"
 PORT = "collectives.port"
@@ -32,6 +32,7 @@ class RankOrders(Struct, frozen=True, kw_only=True):
     master_addr: str
     sizes: tuple[int, ...] = ()
     dtype: str = "float32"
+    members: tuple[int, ...] = ()  # ranks that are paired, or grouped
     is_bench: bool = False
     iters: int = 1
     warmup: int = 0
@@ -67,8 +68,8 @@ class RunMessage(Struct, frozen=True, kw_only=True):
 class RankLine(Struct, frozen=True, kw_only=True):
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
-    event: entered, finished, error, wrong, local, point, left (the sizes from `size_bytes` on do not fit into the
-    time; one operation would take `time_s`), port, done.
+    event: entered, finished, error, wrong, local, pair, group, point, left (the sizes from `size_bytes` on do not fit
+    into the time; one operation would take `time_s`), port, done.
     """
 
     event: str
@@ -82,6 +83,8 @@ class RankLine(Struct, frozen=True, kw_only=True):
     iterations: int = 0
     num_errors: int = 0
     spread: BenchSpread | None = None
+    pair: PairPoint | None = None
+    group: GroupPoint | None = None
     speeds: dict[str, float] = {}  # a rank's own copies: name -> GB/s
     is_store_unreachable: bool = False  # an error: it gets no connection to rank 0's store
 

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 from statistics import median
 
+from allready.judging.bandwidth import slow_alone
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import rank_labels
 from allready.model import (
@@ -15,10 +16,6 @@ from allready.model import (
     Severity,
     World,
 )
-
-SHARES = {"work": 0.4, "h2d": 0.8, "d2h": 0.8, "d2d": 0.85}
-"""Of the median of the others, below which a rank is slow; CPUs of healthy machines differ more, by what else runs."""
-LEAST = 3
 
 
 @Rule(
@@ -43,8 +40,8 @@ def rank_slow_alone(collectives: Collectives, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Before the ranks are connected each measures its own copies: between memory and GPU (h2d, d2h), within the GPU
-    (d2d), and additions on the CPU where there is no GPU (work).  A rank far below the median of the others, on at least three
-    ranks, is slow by itself.
+    (d2d), and additions on the CPU where there is no GPU (work).  A rank far below the median of the others, on at least
+    three ranks, is slow by itself.
     ## Why it matters
     All others wait for it in every collective; it looks like a slow network, and no network setting helps.
     ## Check by hand
@@ -53,25 +50,18 @@ def rank_slow_alone(collectives: Collectives, world: World) -> Iterator[Hit]:
     When something else runs on that node for a moment: run it again.
     """
     run = collectives.runs[0] if collectives.runs else None
-    if run is None or len(run.speeds) < LEAST:
+    if run is None:
         return
-    for what, share in SHARES.items():
+    for what, slow in slow_alone(run.speeds).items():
         speeds = {rank: each[what] for rank, each in run.speeds.items() if what in each}
-        if len(speeds) < LEAST:
-            continue
-        usual = median(speeds.values())
-        slow = tuple(rank for rank, speed in speeds.items() if speed < share * usual)
-        if not slow or 2 * len(slow) >= len(speeds):
-            continue
+        nodes = {n for r in slow if (n := world.node_of(r)) is not None}
         yield Hit(
-            culprits=Culprits(
-                ranks=slow, nodes=tuple(sorted({n for r in slow if (n := world.node_of(r)) is not None}))
-            ),
+            culprits=Culprits(ranks=tuple(slow), nodes=tuple(sorted(nodes))),
             values={
                 "ranks": rank_labels(world, [_state(world, r) for r in slow]),
                 "what": what,
                 "speed": f"{min(speeds[r] for r in slow):.3g}",
-                "others": f"{usual:.3g}",
+                "others": f"{median(speeds.values()):.3g}",
             },
             evidence=tuple(Evidence(source=f"rank {r}", text=f"{what} {speeds[r]:.3g} GB/s") for r in slow[:8]),
         )
