@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     for option, name in (("--csv", args.csv), ("--nccl-json", args.nccl_json), ("--save-baseline", args.save_baseline)):
         if name:
             check_writable(option, Path(name))
-    args.rdzv_backend = args.framework = None
+    args.framework = "torch"
     overlays = tuple(read_curves(Path(name)) for name in args.overlay)
     baseline = read_curves(Path(args.compare)) if args.compare else None
 

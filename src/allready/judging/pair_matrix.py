@@ -73,8 +73,11 @@ def _slow_members(scores: Mapping[int, float], cells: Cells) -> tuple[dict[int, 
         names = sorted({m for pair in left for m in pair})
         rates = {m: median(rate for pair, rate in left.items() if m in pair) for m in names}
         sides = {m: max(_side(left, m, 0, typical), _side(left, m, 1, typical)) for m in names}
-        limit = min(SLOW_MEMBER, 1 - SURE * _noise(left, typical) / (2 * max(1, len(names) - 1)) ** 0.5) * typical
-        slow = [m for m in names if rates[m] < limit and sides[m] < SLOW_MEMBER * typical]
+        slow = [
+            m
+            for m in names
+            if max(rates[m], sides[m]) < min(SLOW_MEMBER, _sure(left, {m}, 2 * (len(names) - 1), typical)) * typical
+        ]
         if not slow:
             return found, left
         worst = min(slow, key=lambda m: rates[m])
@@ -92,24 +95,31 @@ def _side(cells: Cells, member: int, side: int, default: float) -> float:
 def _slow_side(cells: Cells, side: int, typical: float) -> dict[int, float]:
     names = {pair[side] for pair in cells}
     rates = {m: _side(cells, m, side, typical) / typical for m in sorted(names)}
-    limit = min(SLOW_SIDE, 1 - SURE * _noise(cells, typical) / max(1, len(names) - 1) ** 0.5)
-    slow = {m: share for m, share in rates.items() if share < limit}
+    others = {m: {pair: rate for pair, rate in cells.items() if pair[side] != m} for m in rates}
+    slow = {
+        m: share
+        for m, share in rates.items()
+        if share < min(SLOW_SIDE, _sure(others[m], set(), len(names) - 1, typical))
+    }
     return slow if 2 * len(slow) < len(names) else {}
 
 
 def _slow_links(cells: Cells, accused: set[int], typical: float) -> dict[tuple[int, int], float]:
     found = {}
-    limit = min(SLOW_LINK, 1 - SURE * _noise(cells, typical) / 2**0.5)
     for (a, b), rate in cells.items():
         if a < b and (b, a) in cells and not {a, b} & accused:
             share = (rate + cells[b, a]) / 2 / typical
-            if share < limit:
+            if share < min(SLOW_LINK, _sure({p: r for p, r in cells.items() if {*p} != {a, b}}, set(), 2, typical)):
                 found[a, b] = share
     return found
 
 
-def _noise(cells: Cells, typical: float) -> float:
-    """Standard deviation of the cells, as a share of the typical rate, that a few slow ones do not move."""
-    rates = list(cells.values())
-    middle = median(rates) if rates else typical
-    return 1.4826 * median(abs(rate - middle) for rate in rates) / typical if rates else 0.0
+def _sure(cells: Cells, without: set[int], num_cells: int, typical: float) -> float:
+    """Below which share of the typical rate so many cells are no accident, by how much those of the others differ."""
+    rates = [rate for pair, rate in cells.items() if not without & {*pair}]
+    if not rates:
+        return 0.0
+    middle = median(rates)
+    deviation = 1.4826 * median(abs(rate - middle) for rate in rates)
+    errors = SURE * (1 + 4 / len(rates))  # a deviation from few cells is itself uncertain
+    return 1 - errors * deviation / typical / max(1, num_cells) ** 0.5

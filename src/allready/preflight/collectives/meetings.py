@@ -23,7 +23,8 @@ _REPEATS = 5, 200
 _ENOUGH_S = 0.15  # of one direction of a pair: longer than what a scheduler does to a process
 _SMALL_REPEATS = 7
 _POLL_S = 0.005
-_SYNC_S = 6 * PAIR_S
+_CONNECT_S = 3.0  # Gloo tries several times for so long each
+_SYNC_S = 9 * PAIR_S
 _MAX_ERROR = 300
 
 
@@ -159,12 +160,12 @@ class Meetings:
         dist = self._dist
         store = dist.PrefixStore(key, self._store)
         store.set_timeout(timedelta(seconds=PAIR_S))
-        place, limit = members.index(self._rank), timedelta(seconds=PAIR_S)
+        place, limit = members.index(self._rank), timedelta(seconds=_CONNECT_S)
         if self._device.type != "cuda":
             group = dist.ProcessGroupGloo(store, place, len(members), limit)
         else:
             options = dist.ProcessGroupNCCL.Options()
-            options._timeout = limit  # noqa: SLF001 - torch has no public name for it
+            options._timeout = timedelta(seconds=PAIR_S)  # noqa: SLF001 - torch has no public name for it
             group = dist.ProcessGroupNCCL(store, place, len(members), options)
         self._kept.append(group)
         return group

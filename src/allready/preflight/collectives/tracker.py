@@ -13,7 +13,7 @@ from allready.judging.bandwidth import straggler
 from allready.judging.majority import is_minority
 from allready.model import BenchPoint, GroupPoint, PairPoint
 from allready.model.operations import OPERATIONS, SWEEPS
-from allready.preflight.collectives.spec import RunSpec
+from allready.preflight.collectives.spec import SEARCHES, RunSpec
 from allready.preflight.collectives.wire import Position, Progress, RankEvent
 
 STOPPED_FOR_S = 2.0
@@ -21,6 +21,7 @@ SETTLE_S = 0.3
 SETTLE_MAX_S = 1.5
 CAUSE_WAIT_S = 2.5
 _ON_ITS_OWN = frozenset({"import", "device", "allocate", "local", "jax_import"})  # here no rank needs another
+_APART = _ON_ITS_OWN | SEARCHES  # a pair that is blocked is a result of a search, and the others go on
 _LOST_PEER = re.compile(
     r"connection (?:closed|reset|refused by peer|aborted)|closed by (?:remote )?peer|reset by peer|broken pipe|"
     r"remote process exited|ncclRemoteError|connection was likely closed|Socket Timeout|recvValue failed|"
@@ -142,14 +143,14 @@ class StageTracker:
 
     def still_s(self, now: float) -> float:
         """For how long no rank has moved, in a stage in which ranks need each other; 0 elsewhere."""
-        if self.current >= len(self._stages) or self._stages[self.current] in _ON_ITS_OWN:
+        if self.current >= len(self._stages) or self._stages[self.current] in _APART:
             return 0.0
         return max(0.0, now - max(self._moved, self._began[self.current]))
 
     def is_together(self, ending: Ending) -> bool:
         """Whether the run ended in or after a stage in which ranks are connected with each other."""
         stage = len(self._stages) - 1 if ending.outcome == "done" else ending.stage
-        return self._stages[stage] not in _ON_ITS_OWN
+        return self._stages[stage] not in _APART
 
     def break_off(self, why: str) -> Ending:
         """The present stage will not end in time: something else than its deadline shows it."""

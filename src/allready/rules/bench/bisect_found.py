@@ -12,9 +12,9 @@ from allready.model import Collectives, Confidence, Culprits, Evidence, FaultCla
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PACE,
     title="Halving the job found who spoils its bandwidth",
-    message="rank {ranks} of node {nodes}: {percent} % of the {good} GB/s of good pairs, found in {num_rounds} rounds",
-    remedy="look for errors and the rate of the link on the node that is named: ip -s link; ibstat; nvidia-smi nvlink -e; "
-    "leave it out until it is mended",
+    message="rank {ranks} of node {nodes}: {percent} % of the {good} GB/s of good pairs; found in {num_rounds} rounds",
+    remedy="look for errors and the rate of the link on the node that is named: ip -s link; ibstat; nvidia-smi nvlink "
+    "-e; leave it out until it is mended",
 )
 def bisect_found(collectives: Collectives, world: World) -> Iterator[Hit]:
     """

@@ -44,8 +44,8 @@ def busbw_expected(
     ## What it checks
     The bus bandwidth of the largest all_reduce that has a published value for the same GPUs, nodes and algorithm,
     beside the lowest of these values (sources differ with NCCL's version).  From 90 % on it is information, from 75 %
-    on a warning, below an error.  Where nothing is published there is no verdict.  What the vendor promises for the link
-    and the line at 80 % of it are shown and decide nothing: healthy A100 and B200 machines are below the line, and
+    on a warning, below an error.  Where nothing is published there is no verdict.  What the vendor promises for the
+    link and the line at 80 % of it are shown and decide nothing: healthy A100 and B200 machines are below the line, and
     with NVLink SHARP an H100 is above the link itself.
     ## Why it matters
     A job that waits for all_reduce is slower by the same share, on every step, and reports no error.

@@ -40,8 +40,8 @@ def rank_slow_alone(collectives: Collectives, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Before the ranks are connected each measures its own copies: between memory and GPU (h2d, d2h), within the GPU
-    (d2d), and additions on the CPU where there is no GPU (work).  A rank far below the median of the others, on at least
-    three ranks, is slow by itself.
+    (d2d), and additions on the CPU where there is no GPU (work).  A rank far below the median of the others, on at
+    least three ranks, is slow by itself.
     ## Why it matters
     All others wait for it in every collective; it looks like a slow network, and no network setting helps.
     ## Check by hand
