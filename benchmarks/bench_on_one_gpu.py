@@ -1,4 +1,4 @@
-"""`allready bench` beside a plain event-timed loop: several NCCL ranks that share one GPU, in one communicator, in turn.
+"""`allready bench` beside a plain event-timed loop, in turn: NCCL ranks that share one GPU, in one communicator.
 
     python benchmarks/bench_on_one_gpu.py OUT.json [--ranks 2] [--seconds 150]
 

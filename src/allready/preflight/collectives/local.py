@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 _COPY_BYTES = 256 * 2**20
+_WITHIN_BYTES = 2**30  # of a copy within a GPU, which takes well under a millisecond
 _CPU_COPY_BYTES = 16 * 2**20
 _REPEATS = 7
 _WORK_ELEMENTS = 2**18
@@ -26,14 +27,16 @@ def measure(torch: Any, device: Any) -> dict[str, float]:
 
 def _of_gpu(torch: Any, device: Any) -> dict[str, float]:
     free_bytes, _ = torch.cuda.mem_get_info(device)
-    count = min(_COPY_BYTES, free_bytes // 8)
-    here = torch.empty(count, dtype=torch.uint8, device=device)
-    there = torch.empty(count, dtype=torch.uint8, device=device)
+    within = min(_WITHIN_BYTES, free_bytes // 8)
+    count = min(_COPY_BYTES, within)
+    large = torch.empty(within, dtype=torch.uint8, device=device)
+    there = torch.empty_like(large)
+    here = large[:count]
     host = torch.empty(count, dtype=torch.uint8, pin_memory=True)
     found = {
         "h2d": _timed_copy(torch, here, host),
         "d2h": _timed_copy(torch, host, here),
-        "d2d": _timed_copy(torch, there, here),
+        "d2d": _timed_copy(torch, there, large),
     }
     return found | {"memory": 2 * found["d2d"]}
 
