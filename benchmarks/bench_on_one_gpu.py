@@ -34,7 +34,9 @@ def rank_main(out: str, seconds: float) -> None:
     rows: list[dict[str, Any]] = []
     for size_bytes in SIZES:
         iters, warmup = (20, 100) if size_bytes <= SMALL_BYTES else (6, 2)
-        plain, ours, medians = [], [], []
+        plain: list[float] = []
+        ours: list[float] = []
+        medians: list[float] = []
         began = loops.slowest(time.perf_counter())
         number = 0
         while loops.slowest(time.perf_counter()) - began < seconds / len(SIZES) or number < 4:

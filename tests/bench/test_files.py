@@ -74,7 +74,8 @@ def test_of_two_forms_of_nccl_tests_the_faster_counts(tmp_path: Path) -> None:
     path = tmp_path / "n.json"
     path.write_text(json.dumps({"version": 3, "args": ["./build/all_gather_perf", "-J", "x"], "results": [result]}))
     [point] = read_curves(path).points
-    assert (point.operation, point.busbw_gb_per_s, point.time_s) == ("all_gather", 7.0, pytest.approx(1e-5))
+    assert (point.operation, point.busbw_gb_per_s) == ("all_gather", 7.0)
+    assert point.time_s == pytest.approx(1e-5)
 
 
 def test_files_of_other_kinds_are_refused(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """`allready bench pairs` and `bisect` on nodes whose links have a rate: slow links, a throttled CPU, a blocked pair."""
 
 import os
-import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +10,7 @@ import pytest
 
 from allready.lab import Lab
 from allready.lab.faults import Fault, OneWayDrop, SlowLink
+from tests.clock import until
 from tests.lab.checks import Seen, check
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
@@ -68,32 +67,37 @@ def test_a_blocked_pair_does_not_stop_the_rest(make_lab: Callable[..., Lab], tmp
 
 
 @contextmanager
-def throttled(rank: int, share: float) -> Iterator[None]:
-    """This rank's process runs only a share of every tenth of a second."""
+def throttled(rank: int, percent: int) -> Iterator[None]:
+    """This rank's process gets so many percent of one CPU, by the quota of a control group of its own."""
+    root = Path("/sys/fs/cgroup")
+    is_unified = (root / "cgroup.controllers").exists()
+    group = (root if is_unified else root / "cpu") / f"allready-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        if is_unified:
+            (group / "cpu.max").write_text(f"{percent * 1000} 100000")
+        else:
+            (group / "cpu.cfs_period_us").write_text("100000")
+            (group / "cpu.cfs_quota_us").write_text(str(percent * 1000))
+    except OSError as error:
+        pytest.skip(f"no control group with a quota can be made here: {error}")
     over = threading.Event()
 
-    def pulse() -> None:
-        pid = 0
-        while not over.is_set():
-            pid = pid or _pid_of(rank)
-            if not pid:
-                over.wait(0.05)
-                continue
-            try:
-                os.kill(pid, signal.SIGSTOP)
-                time.sleep(0.1 * (1 - share))
-                os.kill(pid, signal.SIGCONT)
-            except ProcessLookupError:
-                return
-            time.sleep(0.1 * share)
+    def catch() -> None:
+        while not over.is_set() and not (pid := _pid_of(rank)):
+            over.wait(0.05)
+        if not over.is_set():
+            (group / "cgroup.procs").write_text(str(pid))
 
-    thread = threading.Thread(target=pulse)
+    thread = threading.Thread(target=catch)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
+        until(lambda: not (group / "cgroup.procs").read_text().strip(), 10)
+        group.rmdir()
 
 
 def _pid_of(rank: int) -> int:
@@ -112,7 +116,7 @@ def _pid_of(rank: int) -> int:
 
 @pytest.mark.slow
 def test_a_throttled_cpu_is_a_slow_rank_and_no_slow_link(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
-    with throttled(1, 0.1):
+    with throttled(1, 15):
         seen = bench(make_lab(4), tmp_path, "pairs", 4, rates={})
     codes = {f["code"]: f["culprits"]["ranks"] for f in seen.report["findings"] if f["code"].startswith("BEN")}
     assert codes == {"BEN003": [1]}, seen.output

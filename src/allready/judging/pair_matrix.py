@@ -3,6 +3,7 @@
 Both a row and a column are a member.  What differs by no more than the cells differ anyway is not named.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from statistics import median
 
@@ -122,4 +123,4 @@ def _sure(cells: Cells, without: set[int], num_cells: int, typical: float) -> fl
     middle = median(rates)
     deviation = 1.4826 * median(abs(rate - middle) for rate in rates)
     errors = SURE * (1 + 4 / len(rates))  # a deviation from few cells is itself uncertain
-    return 1 - errors * deviation / typical / max(1, num_cells) ** 0.5
+    return 1 - errors * deviation / typical / math.sqrt(max(1, num_cells))

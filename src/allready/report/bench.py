@@ -1,6 +1,7 @@
 """What a sweep measured, as tables and as named curves."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
 
 from msgspec import Struct
 
@@ -8,6 +9,10 @@ from allready.model import BenchPoint, CollectiveRun, Collectives
 from allready.model.operations import OPERATIONS
 from allready.report import units
 from allready.report.safe import plain
+
+LEVELS = (0.95, 0.88, 0.7, 0.4)
+"""Shares of the typical rate at which a cell of the matrix gets another colour."""
+MAX_MATRIX = 32
 
 Cell = Callable[[BenchPoint], str]
 PLAIN: Sequence[tuple[str, Cell]] = (
@@ -39,6 +44,33 @@ class Table(Struct, frozen=True, kw_only=True):
     def cells(self, point: BenchPoint) -> tuple[str, ...]:
         """One row."""
         return tuple(cell(point) for _, cell in self.columns)
+
+
+class PairMatrix(Struct, frozen=True, kw_only=True):
+    """Rates between ranks as a table: senders down, receivers across; a cell is its text and its level, 0 is best."""
+
+    members: tuple[int, ...]
+    rows: tuple[tuple[tuple[str, int], ...], ...]
+
+
+def pair_matrix(run: CollectiveRun) -> PairMatrix | None:
+    """The matrix of `bench pairs`, as far as it can be shown; None where no pairs were measured."""
+    if not run.pairs:
+        return None
+    members = tuple(sorted({p.sender for p in run.pairs} | {p.receiver for p in run.pairs}))[:MAX_MATRIX]
+    cells = {(p.sender, p.receiver): p.gb_per_s for p in run.pairs}
+    rates = [rate for rate in cells.values() if rate is not None]
+    typical = median(rates) if rates else 1.0
+    return PairMatrix(members=members, rows=tuple(tuple(_cell(cells, a, b, typical) for b in members) for a in members))
+
+
+def _cell(cells: Mapping[tuple[int, int], float | None], a: int, b: int, typical: float) -> tuple[str, int]:
+    if a == b or (a, b) not in cells:
+        return "", 0
+    rate = cells[a, b]
+    if rate is None:
+        return "✗", len(LEVELS)
+    return units.bandwidth(rate), sum(rate < level * typical for level in LEVELS)
 
 
 def tables(run: CollectiveRun) -> tuple[Table, ...]:

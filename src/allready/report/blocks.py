@@ -6,9 +6,9 @@ Everything in a block is harmless (`safe.plain`); styles are names that `allread
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from allready.model import Culprits, Finding, Remedy, Report, Severity, Status
+from allready.model import CollectiveRun, Culprits, Finding, Remedy, Report, Severity, Status
 from allready.report import run_blocks, units
-from allready.report.bench import tables
+from allready.report.bench import pair_matrix, tables
 from allready.report.course import course_lines
 from allready.report.matrix import LETTERS, matrix
 from allready.report.pieces import Block, Gap, Piece, dim, grid, line
@@ -230,6 +230,7 @@ def _stages(report: Report, language: str, verbose: int) -> Iterator[Block]:
 def _bandwidth(report: Report, language: str, verbose: int) -> Iterator[Block]:
     # The runs after the first one (--grow, --isolate) answer another question; their numbers are in the HTML report.
     for run in (report.collectives.runs if verbose else report.collectives.runs[:1]) if report.collectives else ():
+        yield from _pairs(run, language)
         if not run.points:
             continue
         yield Gap()
@@ -245,6 +246,19 @@ def _bandwidth(report: Report, language: str, verbose: int) -> Iterator[Block]:
                 for p in table.points
             )
             yield grid([t(name, language) for name, _ in table.columns], rows, right=range(len(table.columns)))
+
+
+def _pairs(run: CollectiveRun, language: str) -> Iterator[Block]:
+    table = pair_matrix(run)
+    if table is None:
+        return
+    yield Gap()
+    yield line(t("pairs_title", language), lead=t("bandwidth", language), style="bold")
+    rows = (
+        [Piece(str(member), "bold"), *(Piece(text, "bad" if level > 1 else "") for text, level in row)]
+        for member, row in zip(table.members, table.rows, strict=True)
+    )
+    yield grid([t("pairs_from_to", language), *map(str, table.members)], rows, right=range(len(table.members) + 1))
 
 
 def _not_checked(report: Report, language: str, verbose: int) -> Iterator[Block]:

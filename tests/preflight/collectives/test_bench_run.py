@@ -17,7 +17,7 @@ BENCH: dict[str, Any] = {"is_bench": True, "stages": BENCH_STAGES["gloo"]}
 
 
 def test_three_ranks_on_two_nodes_measure_every_operation_with_right_results() -> None:
-    sizes = {"min_bytes": 100, "max_bytes": 25_600, "factor": 16, "iters": 4, "warmup": 1}
+    sizes: dict[str, Any] = {"min_bytes": 100, "max_bytes": 25_600, "factor": 16, "iters": 4, "warmup": 1}
     result = asyncio.run(run(spec({0: 2, 1: 1}, dtype="float16", **sizes, **BENCH)))
     assert [(s.name, s.outcome) for s in result.stages] == [(name, "ok") for name in BENCH_STAGES["gloo"]]
     assert set(result.speeds) == {0, 1, 2}
@@ -38,7 +38,7 @@ def test_a_rank_stopped_in_all_gather_is_named_with_stage_and_size(
 ) -> None:
     stop = "if rank == 2 and number == 5: os.kill(os.getpid(), signal.SIGSTOP)"
     hook_all_reduce(monkeypatch, tmp_path, before=stop, name="all_gather_into_tensor")
-    sizes = {"min_bytes": 3072, "max_bytes": 3072, "iters": 8, "warmup": 2}
+    sizes: dict[str, Any] = {"min_bytes": 3072, "max_bytes": 3072, "iters": 8, "warmup": 2}
     bad = asyncio.run(run(spec({0: 2, 1: 1}, **sizes, **BENCH))).bad
     assert bad is not None
     assert (bad.name, bad.outcome, bad.size_bytes, bad.culprits) == ("all_gather", "hung", 3072, (2,))
@@ -88,7 +88,7 @@ def _done(torch: Any, name: str, buffers: list[tuple[Any, Any]]) -> list[Any]:
         "reduce_scatter": lambda: list(total.chunk(n)),
         "all_to_all": lambda: [torch.cat([given.chunk(n)[rank] for given in inputs]) for rank in range(n)],
         "sendrecv": lambda: [inputs[(rank - 1) % n] for rank in range(n)],
-    }[name]()  # type: ignore[no-untyped-call]
+    }[name]()
 
 
 def test_every_operation_has_a_stage_of_its_own() -> None:

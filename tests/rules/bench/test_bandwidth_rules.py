@@ -41,7 +41,7 @@ HEALTHY = [  # gpu, GPUs, nodes, algorithm, size, busbw: measured by others on h
 
 
 def test_every_healthy_machine_passes_and_the_same_machine_at_two_thirds_does_not() -> None:
-    wrong = []
+    wrong: list[object] = []
     for gpu, gpus, nodes, algorithm, size_bytes, busbw in HEALTHY:
         hardware = Hardware(gpu=gpu, gpus=gpus, nodes=nodes, algorithm=algorithm)
         found = compare([point(size_bytes, busbw)], hardware)
