@@ -259,7 +259,7 @@ class GroupPoint(Struct, frozen=True, kw_only=True):
     members: tuple[int, ...]
     size_bytes: int
     gb_per_s: float | None  # busbw; None: it failed
-    noise: float = 0.0  # quartiles of its repetitions, apart, as a share of the median
+    noise: float = 0.0  # two standard errors of its median, as a share of it
     error: str = ""
 
 

@@ -5,6 +5,7 @@ blocked fails alone, and the rounds go on.  All members end a round together, by
 partner who is still busy does not look like a blocked path.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -20,11 +21,13 @@ from allready.preflight.collectives.spec import PAIR_S
 from allready.preflight.reach.schedule import make_schedule
 
 _REPEATS = 5, 200
+_ENOUGH_GROUP_S = 1.2
 _ENOUGH_S = 0.15  # of one direction of a pair: longer than what a scheduler does to a process
 _SMALL_REPEATS = 7
 _POLL_S = 0.005
 _CONNECT_S = 3.0  # Gloo tries several times for so long each
 _SYNC_S = 9 * PAIR_S
+_READY_S = 600.0  # long after node 0 has named the rank that is still in an earlier stage
 _MAX_ERROR = 300
 
 
@@ -49,6 +52,7 @@ class Meetings:
 
     def pairs(self) -> int:
         """Every two members measure both directions; returns the number of rounds."""
+        self._sync("pairs/ready", _READY_S)
         schedule = make_schedule(self._members, seed="pairs")
         for number, pairs in enumerate(schedule.rounds):
             self._side.mark(0, number, number - 1)
@@ -60,6 +64,7 @@ class Meetings:
 
     def bisect(self) -> int:
         """Measure groups until `judging.bisection.search` has its answer; returns the number of rounds."""
+        self._sync("bisect/ready", _READY_S)
         rounds: list[list[GroupPoint]] = []
         while groups := search(self._members, rounds).groups:
             number = len(rounds)
@@ -113,10 +118,12 @@ class Meetings:
             [longest_s] = self._timed_group(group, 1)
             shared = self._torch.tensor([longest_s], dtype=self._torch.float32, device=self._device)
             self._finish(group, group.allreduce([shared]))
-            times = self._timed_group(group, _clamped(round(_ENOUGH_S * n / max(float(shared.item()), 1e-9))))
+            times = self._timed_group(group, _clamped(round(_ENOUGH_GROUP_S / max(float(shared.item()), 1e-9))))
             took_s = statistics.median(times)
             low, _, high = statistics.quantiles(times, n=4)
-            noise = (high - low) / took_s
+            noise = (
+                3 * 0.93 * (high - low) / took_s / math.sqrt(len(times))
+            )  # a normal distribution's, by its quartiles
         except Exception as caught:  # noqa: BLE001 - as above
             error = last_line(caught)[:_MAX_ERROR]
         rate = 0.0 if error else self._size_bytes / took_s / 1e9 * 2 * (n - 1) / n
@@ -205,16 +212,16 @@ class Meetings:
         work.wait()
         self._torch.cuda.current_stream(self._device).synchronize()
 
-    def _sync(self, key: str) -> None:
+    def _sync(self, key: str, limit_s: float = _SYNC_S) -> None:
         """Until all members have ended this round.
 
         Raises:
             MeetingError: one did not, long after every meeting must be over.
         """
-        deadline = time.monotonic() + _SYNC_S
+        deadline = time.monotonic() + limit_s
         if self._rank in self._members:
             self._store.add(key, 1)
         while self._store.add(key, 0) < len(self._members):
             if time.monotonic() > deadline:
-                raise MeetingError(f"{key}: a rank did not come back within {_SYNC_S:.0f} s")
+                raise MeetingError(f"{key}: a rank did not come back within {limit_s:.0f} s")
             time.sleep(_POLL_S)

@@ -14,14 +14,14 @@ from allready.model import Collectives, Confidence, Culprits, Evidence, FaultCla
     title="Halving the job found who spoils its bandwidth",
     message="rank {ranks} of node {nodes}: {percent} % of the {good} GB/s of good pairs; found in {num_rounds} rounds",
     remedy="look for errors and the rate of the link on the node that is named: ip -s link; ibstat; nvidia-smi nvlink "
-    "-e; leave it out until it is mended",
+    "-e; leave it out until it is repaired",
 )
 def bisect_found(collectives: Collectives, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     `bench bisect` halves the members again and again, down to pairs; all groups of a round run at the same time.  The
     members of slow pairs (below 88 % of good ones) are measured once more, each with a member of a good pair; who makes
-    that slow as well is named.  Several members can be; nobody is where no pair is good.
+    that slow as well is named.  Several members can be; no rank is where no pair is good.
     ## Why it matters
     One node, NIC or GPU slows every collective of the job; of a thousand it is found in some ten rounds.
     ## Check by hand

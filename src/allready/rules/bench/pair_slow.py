@@ -31,7 +31,7 @@ MAX_ROWS = 8
             explanation="look for errors and the rate of the link on the node that is named",
             command="ip -s link; ethtool eth0 | grep -i speed; ibstat",
         ),
-        RemedyStep(explanation="leave the node out until it is mended, or swap cables between two nodes and repeat"),
+        RemedyStep(explanation="leave the node out until it is repaired, or swap cables between two nodes and repeat"),
     ),
 )
 def pair_slow(collectives: Collectives, world: World) -> Iterator[Hit]:
@@ -40,8 +40,8 @@ def pair_slow(collectives: Collectives, world: World) -> Iterator[Hit]:
     `bench pairs` measures every pair in both directions, in rounds in which no rank has two partners.  A member whose
     pairs are slow both ways is slow itself or its link is (below 88 % of the typical member); a row alone is a bad
     sender, a column alone a bad receiver (85 %); a single cell between two good members is a bad link between them
-    (70 %, mean of both directions).  Nobody is named where half of the members are slow, or of fewer than four.  A rank
-    that is also slow without a network is named by BEN003, and not here.
+    (70 %, mean of both directions).  No rank is named where half of the members are slow, or of fewer than four.
+    A rank that is also slow without a network is named by BEN003, and not here.
     ## Why it matters
     One slow link slows every collective of the job, and the collective does not say which one it is.
     ## Check by hand

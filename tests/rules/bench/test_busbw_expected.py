@@ -1,4 +1,4 @@
-"""Rules about a benchmark: published values, a baseline, and ranks that are slow by themselves."""
+"""A bandwidth beside published values."""
 
 from typing import Any
 
@@ -7,25 +7,10 @@ from msgspec.structs import replace
 from allready import model
 from allready.judging.expectation import Grade, Hardware, compare, load_table
 from tests.fleets import check, fleet, healthy_collectives, healthy_node
+from tests.rules.bench.made_up import point
 
 GIB = 2**30
 H100, H200, A100, B200 = "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA A100-SXM4-80GB", "NVIDIA B200"
-SPREAD = model.BenchSpread(min_s=1e-3, median_s=1e-3, p99_s=1e-3, max_s=1e-3, cv=0.0)
-
-
-def point(size_bytes: int, busbw: float, operation: str = "all_reduce") -> model.BenchPoint:
-    return model.BenchPoint(
-        size_bytes=size_bytes,
-        time_s=1e-3,
-        algbw_gb_per_s=busbw / 2,
-        busbw_gb_per_s=busbw,
-        num_errors=0,
-        num_iterations=20,
-        operation=operation,
-        spread=SPREAD,
-    )
-
-
 HEALTHY = [  # gpu, GPUs, nodes, algorithm, size, busbw: measured by others on healthy machines
     (A100, 8, 1, "", 16 * GIB, 234.9), (A100, 8, 1, "", 8 * GIB, 231.6), (A100, 8, 1, "", GIB, 229.0),
     (A100, 16, 2, "", 2 * GIB, 78.3), (H100, 8, 1, "", 8 * GIB, 478.9), (H100, 8, 1, "", GIB, 466.0),
@@ -131,46 +116,3 @@ def test_a_check_s_own_sweep_and_ranks_that_share_a_gpu_are_not_judged() -> None
     )
     shared = fleet(1, world=world, gpu={0: one_gpu}, collectives=model.Collectives(runs=(run,)))
     assert check("BEN001", shared).state == "clear"
-
-
-def compared(*pairs: tuple[float, float]) -> Any:
-    run = healthy_collectives(2).runs[0]
-    points = tuple(point(2**n, now) for n, (now, _) in enumerate(pairs, start=10))
-    baseline = tuple(point(2**n, before) for n, (_, before) in enumerate(pairs, start=10))
-    runs = (replace(run, points=points),)
-    return check(
-        "BEN002", fleet(1, collectives=model.Collectives(runs=runs, baseline=baseline, baseline_source="monday"))
-    )
-
-
-def test_slower_than_the_baseline_is_reported_with_the_worst_size() -> None:
-    [hit] = compared((8.0, 10.0), (7.0, 10.0), (9.9, 10.0)).hits
-    assert (hit.values["percent"], hit.values["size"], hit.values["baseline"]) == ("80", "2 KiB", "monday")
-    assert hit.severity is None
-    [much] = compared((1.0, 10.0), (2.0, 10.0)).hits
-    assert much.severity == "error"
-
-
-def test_one_slow_size_and_runs_without_a_baseline_are_clear() -> None:
-    assert compared((9.5, 10.0), (2.0, 10.0), (11.0, 10.0)).state == "clear"
-    assert check("BEN002", fleet(2)).state == "clear"
-
-
-def alone(**speeds: list[float]) -> Any:
-    ranks = range(len(next(iter(speeds.values()))))
-    each = {r: {what: values[r] for what, values in speeds.items()} for r in ranks}
-    run = replace(healthy_collectives(4).runs[0], speeds=each)
-    return check("BEN003", fleet(2, collectives=model.Collectives(runs=(run,))))
-
-
-def test_the_rank_whose_cpu_or_gpu_is_slow_is_named() -> None:
-    [hit] = alone(work=[40.0, 38.0, 6.0, 41.0]).hits
-    assert (hit.culprits.ranks, hit.culprits.nodes) == ((2,), (1,))
-    [hit] = alone(h2d=[55.0, 55.0, 55.0, 27.0], d2d=[2000.0, 2000.0, 2000.0, 1990.0]).hits
-    assert (hit.culprits.ranks, hit.values["what"]) == ((3,), "h2d")
-
-
-def test_noise_a_tie_and_two_ranks_name_nobody() -> None:
-    assert alone(work=[40.0, 38.0, 20.0, 30.0]).state == "clear"
-    assert alone(work=[40.0, 40.0, 5.0, 5.0]).state == "clear"
-    assert alone(work=[40.0, 5.0]).state == "clear"
