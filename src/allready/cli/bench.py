@@ -11,6 +11,7 @@ from allready.launch.layout import Layout
 from allready.model import Report
 from allready.model.operations import DTYPE_BYTES, OPERATIONS
 from allready.preflight.check.request import STAGES, BenchRequest, CheckRequest
+from allready.text.usage import usage_text
 
 if TYPE_CHECKING:
     from allready.bench.files import Curves
@@ -152,5 +153,5 @@ def _write_files(args: argparse.Namespace, report: Report) -> None:
 def _factor(text: str) -> int:
     value = count(text)
     if value < 2:
-        raise argparse.ArgumentTypeError("a factor is 2 or more")
+        raise argparse.ArgumentTypeError(usage_text("a factor is 2 or more"))
     return value

@@ -121,9 +121,8 @@ class Meetings:
             times = self._timed_group(group, _clamped(round(_ENOUGH_GROUP_S / max(float(shared.item()), 1e-9))))
             took_s = statistics.median(times)
             low, _, high = statistics.quantiles(times, n=4)
-            noise = (
-                3 * 0.93 * (high - low) / took_s / math.sqrt(len(times))
-            )  # a normal distribution's, by its quartiles
+            deviation = (high - low) / 1.349  # of a normal distribution with these quartiles
+            noise = 2 * 1.253 * deviation / took_s / math.sqrt(len(times))
         except Exception as caught:  # noqa: BLE001 - as above
             error = last_line(caught)[:_MAX_ERROR]
         rate = 0.0 if error else self._size_bytes / took_s / 1e9 * 2 * (n - 1) / n
