@@ -6,6 +6,7 @@ jobs, nodes or laboratories set theirs.  `pytest --fast` (`make test-fast`) runs
 
 import gc
 import importlib.util
+import os
 import signal
 from collections import Counter
 from pathlib import Path
@@ -39,6 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     cases.only = str(config.getoption("--case"))
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are CPUs: most tests wait for real jobs."""
+    del config
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -140,6 +140,23 @@ def test_where_nothing_decisive_is_found_it_is_unknown(tmp_path: Path, capsys: p
     assert any("how the run ended" in n["why"] for n in report["not_checked"])
 
 
+def test_an_end_from_outside_is_told_first_although_nobody_is_at_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = "torch/distributed/elastic"
+    lines = [
+        *(f"step {step}" for step in range(3)),
+        f"W1124 04:49:15.509000 25938 {place}/agent/server/api.py:753] Received 2 death signal, shutting down workers",
+        f"W1124 04:49:15.510000 25938 {place}/multiprocessing/api.py:1028] Sending process 25944 closing signal SIGINT",
+        "[rank0]: Traceback (most recent call last):",
+        '[rank0]:   File "/job/train.py", line 6, in <module>',
+        "[rank0]: KeyboardInterrupt",
+    ]
+    (tmp_path / "job.log").write_text("\n".join(lines) + "\n")
+    assert main(["diagnose", "-q", "--lang", "en", str(tmp_path / "job.log")]) == 3
+    assert "most likely: the run was terminated from outside (Received 2 death signal" in capsys.readouterr().out
+
+
 def test_where_nothing_can_be_read_the_reason_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "model.pt").write_bytes(b"\x7fELF" + bytes(100))
     (tmp_path / "empty").touch()

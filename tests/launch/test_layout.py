@@ -215,10 +215,13 @@ def test_lists_of_hosts_in_the_schedulers_words(kind: str, text: str, hosts: tup
 
 
 def test_a_node_list_without_end_is_refused_and_not_expanded() -> None:
-    for text in ("gpu[0-999999999999]", "gpu[5-3]", "gpu[a-b]", "gpu[1"):
+    endless = ("gpu[0-999999999999]", "gpu[" + "9" * 5000 + "]", "a[0-9999]b[0-9999]", "a[0-60000]b[0-60000]c[0-60000]")
+    for text in (*endless, "gpu[5-3]", "gpu[a-b]", "gpu[1"):
         with pytest.raises(UsageError, match="node list"):
             expand_nodelist(text)
-    assert len(expand_nodelist("a[0-9999]b[0-9999]")) <= 65_536
+    assert len(expand_nodelist("a[0-99]b[0-99]")) == 10_000
+    with pytest.raises(UsageError, match="tasks per node"):
+        tasks_on_node("9" * 5000, 0)
 
 
 @cases(("text", "node", "count"), [("2(x3),1", 2, 2), ("2(x3),1", 3, 1), ("8", 0, 8), ("1,4", 1, 4)])

@@ -270,7 +270,7 @@ from allready.launch.ssh import until_stdin_ends
 pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
 print("[rank 0] here", flush=True)
 print("[rank 0] trouble", file=sys.stderr, flush=True)
-why = asyncio.run(until_stdin_ends())
+why = asyncio.run(until_stdin_ends(pass_on=lambda name: print(f"[rank 0] {name}", flush=True)))
 pathlib.Path(sys.argv[1] + ".why").write_text(why)
 sys.exit(7)
 """
@@ -295,11 +295,13 @@ async def run(
     *,
     options: SshOptions | None = None,
     targets: tuple[Target, ...] | None = None,
+    signals: "asyncio.Queue[str] | None" = None,
 ) -> int:
     return await run_hosts(
         commands,
         targets or sshd.targets(len(commands)),
         options or sshd.options(),
+        signals=signals,
         on_line=heard.line,
         on_note=heard.notes.append,
     )
@@ -352,9 +354,12 @@ async def test_very_long_and_binary_lines_pass(sshd: Sshd) -> None:
 
 
 @asynccontextmanager
-async def two_agents(sshd: Sshd, folder: Path, heard: Heard) -> AsyncIterator[tuple["asyncio.Task[int]", list[int]]]:
+async def two_agents(
+    sshd: Sshd, folder: Path, heard: Heard, signals: "asyncio.Queue[str] | None" = None
+) -> AsyncIterator[tuple["asyncio.Task[int]", list[int]]]:
     files = [folder / f"agent{i}" for i in range(2)]
-    task = asyncio.ensure_future(run(sshd, [python(AGENT, str(file)) for file in files], heard))
+    commands = [python(AGENT, str(file)) for file in files]
+    task = asyncio.ensure_future(run(sshd, commands, heard, signals=signals))
     try:
         await until(lambda: len([1 for _, _, text in heard.lines if text == "[rank 0] here"]) == 2, 20)
         yield task, [int(file.read_text()) for file in files]
@@ -373,6 +378,16 @@ async def test_ctrl_c_ends_the_agents_everywhere(sshd: Sshd, tmp_path: Path) -> 
         assert start.s < 8
         assert not any(is_alive(pid) for pid in pids)
     assert [(tmp_path / f"agent{i}.why").read_text() for i in range(2)] == ["closed", "closed"]
+
+
+@needs_sshd
+async def test_a_schedulers_warning_reaches_the_agents_of_all_nodes(sshd: Sshd, tmp_path: Path) -> None:
+    heard, signals = Heard(), asyncio.Queue[str]()
+    async with two_agents(sshd, tmp_path, heard, signals) as (task, _pids):
+        for name in ("SIGUSR1", "SIGUSR2"):
+            signals.put_nowait(name)
+            await until(lambda name=name: {n for n, _, text in heard.lines if text == f"[rank 0] {name}"} == {0, 1})  # type: ignore[misc]
+        assert not task.done()
 
 
 @needs_sshd
@@ -533,6 +548,21 @@ async def test_an_agent_hears_that_its_input_closed_or_fell_silent() -> None:
             os.close(reading)
             if last:
                 os.close(writing)
+
+
+async def test_an_agent_hears_signals_that_come_in_pieces_and_no_other_words() -> None:
+    reading, writing = os.pipe()
+    heard: list[str] = []
+    task = asyncio.ensure_future(until_stdin_ends(reading, pass_on=heard.append))
+    try:
+        for piece in (b"\nSIG", b"USR1\n\n", b"SIGKILL\nSIGUSR2 \n" + b"x" * 100_000, b"SIGUSR1\n", b"SIGUSR2\n"):
+            os.write(writing, piece[:60_000])
+            await asyncio.sleep(0.1)
+        await until(lambda: heard == ["SIGUSR1", "SIGUSR2"])
+    finally:
+        os.close(writing)
+        assert await asyncio.wait_for(task, 5) == "closed"
+        os.close(reading)
 
 
 async def test_an_input_that_nobody_can_close_is_closed(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ async def _follow(job: "Job", interrupts: Interrupts, *, end_with_stdin: bool) -
         if not job.interrupt(interrupts.caught[-1] if interrupts.caught else "SIGTERM"):
             task.cancel()
 
-    watch = asyncio.ensure_future(_until_stdin_ends(stop)) if end_with_stdin else None
+    watch = asyncio.ensure_future(_until_stdin_ends(stop, job.pass_on)) if end_with_stdin else None
     try:
         with interrupts.cancelling(stop, job.pass_on):
             return await task
@@ -182,11 +182,11 @@ async def _follow(job: "Job", interrupts: Interrupts, *, end_with_stdin: bool) -
             watch.cancel()
 
 
-async def _until_stdin_ends(stop: Callable[[], None]) -> None:
+async def _until_stdin_ends(stop: Callable[[], None], pass_on: Callable[[str], object]) -> None:
     """For agents that were started over ssh: when that connection is gone, so is the reason to go on."""
     from allready.launch.ssh import until_stdin_ends
 
-    await until_stdin_ends()
+    await until_stdin_ends(pass_on=pass_on)
     stop()
 
 
@@ -214,10 +214,11 @@ def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
         sys.stderr.write(f"allready run: {plain(ui(note.key, language, **note.values), most=2000)}\n")
 
     async def follow() -> int:
+        signals: asyncio.Queue[str] = asyncio.Queue()
         task = asyncio.ensure_future(
-            run_hosts(commands, targets, options, secret=secret, on_line=pass_on, on_note=write)
+            run_hosts(commands, targets, options, secret=secret, signals=signals, on_line=pass_on, on_note=write)
         )
-        with interrupts.cancelling(task.cancel):
+        with interrupts.cancelling(task.cancel, signals.put_nowait):
             try:
                 return int(await task)
             except asyncio.CancelledError:

@@ -19,6 +19,7 @@ from allready.report import json_report, terminal, units
 from allready.report.course import course_lines
 from allready.report.live import LiveNarrator
 from allready.report.safe import plain
+from allready.report.spare_room import SpareRoom
 from allready.report.words import sentence, t
 from allready.text.catalog import choose_language
 from allready.text.reasons import not_checked, reason
@@ -44,6 +45,7 @@ class RunShow:
         self.narrator = LiveNarrator(language=self._language, stream=sys.stderr, quiet=args.quiet)
         self._so_far = SoFar(self.narrator, self._language)
         self._is_narrating = True
+        self._file = SpareRoom(self.report_path().with_suffix(".json"))
 
     def take(self, report: Report) -> None:
         """A report: the file is rewritten; the terminal gets a block when the verdict is another one."""
@@ -161,6 +163,7 @@ class RunShow:
     def close(self) -> None:
         """Take the live line away."""
         self.narrator.close()
+        self._file.close()
 
     def _block(self, report: Report) -> None:
         try:
@@ -177,8 +180,10 @@ class RunShow:
         return self._folder.path / self._folder.report_name()
 
     def _write_json(self, report: Report) -> None:
-        # Standard output belongs to the ranks until the end.
-        self._write_files(".json", json_report.encode(report), self._args.json if self._args.json != "-" else None)
+        data = json_report.encode(report)
+        self._file.write(data, self.report_path().with_suffix(".json"))
+        if self._args.json and self._args.json != "-":  # standard output belongs to the ranks until the end
+            write_all([Path(self._args.json)], data)
 
     def _write_files(self, ending: str, data: bytes, asked: str | None) -> None:
         write_all([self.report_path().with_suffix(ending), *([Path(asked)] if asked else [])], data)

@@ -255,6 +255,12 @@ def _read_stacks(data: bytes, label: str) -> Reading:
     return read_stacks(data, label)
 
 
+def _read_node_status(data: bytes, label: str) -> Reading:
+    from allready.evidence.node_status import read_node_status
+
+    return read_node_status(data, label)
+
+
 def _read_report(data: bytes, label: str) -> Reading:
     record = SourceRecord(path=label, kind=sniff.REPORT, num_understood=1)
     return Reading(source=record, reports=[zlib.compress(data, 1)])
@@ -321,5 +327,6 @@ _READERS: dict[str, _Reader] = {
     sniff.STACKS: _whole(_read_stacks, MAX_STACKS_BYTES),
     sniff.NCCL_TESTS: _read_table,
     sniff.INSPECTOR: _read_inspector,
+    sniff.NODE_STATUS: _whole(_read_node_status),
     sniff.REPORT: _whole(_read_report, MAX_REPORT_BYTES),
 }

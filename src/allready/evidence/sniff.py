@@ -12,15 +12,19 @@ HEAD_BYTES = 1 << 16
 
 LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR = "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector"
 REPORT, PAGE, SCRIPT, BINARY, EMPTY, ELASTIC_ERROR = "report", "page", "script", "binary", "empty", "elastic error"
+NODE_STATUS, RECORD = "node status", "record"
 
-READ = (LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR, REPORT, ELASTIC_ERROR)  # kinds that have a reader
-PASSED_OVER = (PAGE, SCRIPT, BINARY, EMPTY)
+READ = (LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR, REPORT, ELASTIC_ERROR, NODE_STATUS)  # kinds that have a reader
+PASSED_OVER = (PAGE, SCRIPT, BINARY, EMPTY, RECORD)
 
 _BINARY_MAGICS = (
     b"\x7fELF", b"\x89PNG", b"%PDF-", b"SQLite format 3\0", b"\x93NUMPY", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"OggS",
     b"\x00\x00\x00\x18ftyp", b"\x1a\x45\xdf\xa3", b"PK\x03\x04", b"PK\x05\x06", b"\xca\xfe\xba\xbe", b"!<arch>\n",
     b"LPKSHHRH", b"GGUF", b"PAR1", b"ARROW1", b"\x89HDF", b"\x28\xb5\x2f\xfd", b"\xff\xfe", b"\xfe\xff",
 )  # fmt: skip
+
+_RECORD_STARTS = (b'{"node_rank": ', b'{"attempt":')
+"""Of `sockets.json` and `attempts.jsonl`, which a run writes for people and programs: the report has what they tell."""
 
 _NOT_TEXT = bytes(c for c in range(1, 32) if c not in b"\a\b\t\n\v\f\r\x1b") + b"\x7f"
 _MAX_NOT_TEXT = 0.05
@@ -86,6 +90,8 @@ def _is(kind: str, text: bytes) -> bool:
         from allready.evidence.inspector import is_inspector as is_it
     elif kind == RAS:
         from allready.evidence.ras import is_ras as is_it
+    elif kind == NODE_STATUS:
+        from allready.evidence.node_status import is_node_status as is_it
     elif kind == STACKS:
         from allready.evidence.stacks import is_stacks as is_it
     else:
@@ -157,6 +163,10 @@ def _kind_of_json(text: bytes) -> str:
     start = text[:4096]
     if b'"allready.report/' in start and b'"schema"' in start:
         return REPORT
+    if b'"process_state"' in text and _is(NODE_STATUS, text):
+        return NODE_STATUS
+    if start.startswith(_RECORD_STARTS) and any(key in text for key in (b'"sockets": [', b'"outcome":')):
+        return RECORD
     is_perf = b'"coll_perf"' in text or b'"p2p_perf"' in text or (b'"header"' in start and b'"n_ranks"' in start)
     if is_perf and _is(INSPECTOR, text):
         return INSPECTOR

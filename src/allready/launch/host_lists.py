@@ -10,6 +10,7 @@ from allready.launch.identity import Identity
 
 MAX_FILE_BYTES = 4 << 20
 MAX_HOSTS = 65_536
+MAX_DIGITS = 18  # of a number in a list
 RESOLVE_ALL_S = 10.0
 """For resolving the names to find the own one, where no name fits; a resolver may take seconds for each."""
 
@@ -69,7 +70,9 @@ def expand_nodelist(text: str) -> tuple[str, ...]:
         names = [""]
         for prefix, inside in _PART.findall(group):
             endings = [prefix + number for number in _numbers(inside, text)] if inside else [prefix]
-            names = [name + ending for name in names for ending in endings][:MAX_HOSTS]
+            if len(names) * len(endings) > MAX_HOSTS:
+                raise UsageError("not a Slurm node list: {text!r}", text=text)
+            names = [name + ending for name in names for ending in endings]
         hosts += [name for name in names if name]
     if not hosts or len(hosts) > MAX_HOSTS:
         raise UsageError("not a Slurm node list: {text!r}", text=text)
@@ -81,7 +84,8 @@ def _numbers(inside: str, text: str) -> list[str]:
     for part in inside.split(","):
         first, _, last = part.partition("-")
         last = last or first
-        if not (first.isdecimal() and last.isdecimal() and 0 <= int(last) - int(first) < MAX_HOSTS):
+        is_short = max(len(first), len(last)) <= MAX_DIGITS
+        if not (is_short and first.isdecimal() and last.isdecimal() and 0 <= int(last) - int(first) < MAX_HOSTS):
             raise UsageError("not a Slurm node list: {text!r}", text=text)
         found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return found
@@ -91,7 +95,7 @@ def tasks_on_node(text: str, node_rank: int) -> int:
     """Slurm's tasks per node, `2(x3),1`, at place `node_rank`."""
     place = 0
     for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
+        match = re.fullmatch(rf"(\d{{1,{MAX_DIGITS}}})(?:\(x(\d{{1,{MAX_DIGITS}}})\))?", part.strip())
         if not match:
             raise UsageError("not Slurm's tasks per node: {text!r}", text=text)
         count, repeat = int(match.group(1)), int(match.group(2) or 1)

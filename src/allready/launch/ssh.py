@@ -23,9 +23,12 @@ from allready.launch.ssh_words import MARK, SshOptions, Target, remote_command, 
 BEAT_S = 5.0
 SILENCE_S = 60.0
 EXIT_NOT_STARTED = 3
+PASSED = ("SIGUSR1", "SIGUSR2")
+"""Signals that the ranks of all nodes get: as lines of the agents' standard input, since ssh has no way for them."""
 MAX_LINE_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 16
 _LAST_LINES_S = 2.0
+_MAX_NAME_BYTES = 32
 
 OnLine = Callable[[int, str, str], None]
 OnNote = Callable[[Note], None]
@@ -67,6 +70,7 @@ async def run_hosts(
     options: SshOptions,
     *,
     secret: str = "",
+    signals: "asyncio.Queue[str] | None" = None,
     on_line: OnLine,
     on_note: OnNote = lambda _note: None,
 ) -> int:
@@ -78,6 +82,7 @@ async def run_hosts(
     Args:
         commands: words for each host, of `agent_commands`; the first word is a program.
         secret: the first line of every agent's standard input: the token of the job, which no command line shows.
+        signals: names of PASSED that the agents' ranks get, whenever one is put there.
         on_line: (node rank, "stdout" or "stderr", line without its end) for whatever the commands print.
         on_note: gets what the user should know when a host fails.
     """
@@ -87,7 +92,7 @@ async def run_hosts(
         try:
             for rank, (words, target) in enumerate(zip(commands, targets, strict=True)):
                 nodes.append(await _start(rank, words, target, options, token, secret))
-            return await _attend(nodes, options, on_line, on_note)
+            return await _attend(nodes, options, signals or asyncio.Queue(), on_line, on_note)
         finally:
             await _kill(nodes)
 
@@ -109,9 +114,12 @@ async def _start(
     return _Node(rank=rank, target=target, process=process, token=token)
 
 
-async def _attend(nodes: list[_Node], options: SshOptions, on_line: OnLine, on_note: OnNote) -> int:
+async def _attend(
+    nodes: list[_Node], options: SshOptions, signals: "asyncio.Queue[str]", on_line: OnLine, on_note: OnNote
+) -> int:
     ends = [asyncio.ensure_future(_follow(node, on_line)) for node in nodes]
     heartbeats = asyncio.ensure_future(_send_heartbeats(nodes))
+    passing = asyncio.ensure_future(_pass_signals(nodes, signals))
     late = asyncio.ensure_future(_watch_start(nodes, options, on_note))
     try:
         return await _until_all_ended(nodes, ends, options, on_note)
@@ -122,9 +130,9 @@ async def _attend(nodes: list[_Node], options: SshOptions, on_line: OnLine, on_n
                 await asyncio.gather(*ends, return_exceptions=True)
         raise
     finally:
-        for task in (heartbeats, late, *ends):
+        for task in (heartbeats, passing, late, *ends):
             task.cancel()
-        await asyncio.gather(heartbeats, late, *ends, return_exceptions=True)
+        await asyncio.gather(heartbeats, passing, late, *ends, return_exceptions=True)
 
 
 async def _until_all_ended(
@@ -231,13 +239,23 @@ async def _lines(reader: asyncio.StreamReader) -> AsyncIterator[str]:
 async def _send_heartbeats(nodes: list[_Node]) -> None:
     """Show the agents that this end lives."""
     while True:
-        for node in nodes:
-            stdin = node.process.stdin
-            if stdin is None or stdin.is_closing() or node.process.returncode is not None:
-                continue
-            if stdin.transport.get_write_buffer_size() < _CHUNK_BYTES:  # else nothing reads there
-                stdin.write(b"\n")
+        _tell(nodes, b"\n")
         await asyncio.sleep(BEAT_S)
+
+
+async def _pass_signals(nodes: list[_Node], signals: "asyncio.Queue[str]") -> None:
+    while True:
+        _tell(nodes, (await signals.get()).encode() + b"\n")
+
+
+def _tell(nodes: list[_Node], line: bytes) -> None:
+    """Write one line to every agent's standard input."""
+    for node in nodes:
+        stdin = node.process.stdin
+        if stdin is None or stdin.is_closing() or node.process.returncode is not None:
+            continue
+        if stdin.transport.get_write_buffer_size() < _CHUNK_BYTES:  # else nothing reads there
+            stdin.write(line)
 
 
 async def _watch_start(nodes: list[_Node], options: SshOptions, on_note: OnNote) -> None:
@@ -322,22 +340,27 @@ def _stop_key_ignored() -> Iterator[None]:
         signal.signal(signal.SIGTSTP, before)
 
 
-async def until_stdin_ends(descriptor: int = 0, *, silence_s: float = SILENCE_S) -> str:
+async def until_stdin_ends(
+    descriptor: int = 0, *, silence_s: float = SILENCE_S, pass_on: Callable[[str], object] = lambda _: None
+) -> str:
     """Returns why this agent must end: "closed", or "silent" when signs of life came and then none for `silence_s`.
 
     For `--end-with-stdin`; started as a task by the agent, cancelled when its job is over.
+
+    Args:
+        pass_on: called with the name of a signal of PASSED that came as a line.
     """
     loop = asyncio.get_running_loop()
-    is_open: asyncio.Queue[bool] = asyncio.Queue()
+    chunks: asyncio.Queue[bytes] = asyncio.Queue()
 
     def read() -> None:
         """Called only when there is something to read, or the end: it does not block."""
         try:
-            is_open.put_nowait(bool(os.read(descriptor, _CHUNK_BYTES)))
+            chunks.put_nowait(os.read(descriptor, _CHUNK_BYTES))
         except BlockingIOError:
             return
         except OSError:
-            is_open.put_nowait(False)
+            chunks.put_nowait(b"")
 
     try:
         loop.add_reader(descriptor, read)
@@ -345,11 +368,18 @@ async def until_stdin_ends(descriptor: int = 0, *, silence_s: float = SILENCE_S)
         return "closed"
     try:
         patience_s: float | None = None  # no heartbeat is expected before the first one
+        rest = b""
         while True:
             async with asyncio.timeout(patience_s):
-                if not await is_open.get():
-                    break
+                chunk = await chunks.get()
+            if not chunk:
+                break
             patience_s = silence_s
+            *lines, rest = (rest + chunk).split(b"\n")
+            rest = rest[:_MAX_NAME_BYTES]
+            for name in PASSED:
+                if name.encode() in lines:
+                    pass_on(name)
     except TimeoutError:
         return "silent"
     finally:

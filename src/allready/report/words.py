@@ -164,9 +164,20 @@ def sentence(report: model.Report, language: str) -> str:
     if report.status is model.Status.INTERRUPTED:
         return t("sentence_interrupted", language, why=plain(report.not_checked[0].why) if report.not_checked else "-")
     if report.status is model.Status.UNKNOWN:
+        likely = _likely(report)
+        if likely is not None:
+            return t("sentence_likely", language, message=phrase(likely, "message", language))
         whys = sorted(report.not_checked, key=lambda n: n.node is not None)
         return t("sentence_unknown", language, why=why_not_checked(whys[0], language) if whys else units.UNKNOWN)
     return t("sentence_fault", language)
+
+
+def _likely(report: model.Report) -> model.Finding | None:
+    """What explains an end that `diagnose` read of, where nobody is at fault for it: a job that was cancelled."""
+    if report.command != "diagnose":
+        return None
+    ends = (f for f in report.findings if f.fault_class is model.FaultClass.DEAD)
+    return next((f for f in ends if f.confidence in {model.Confidence.LIKELY, model.Confidence.CERTAIN}), None)
 
 
 def absent(roll: model.RollCall) -> tuple[int, ...]:
