@@ -30,11 +30,14 @@ def test_each_slow_rank_is_named_with_its_node_and_the_groups_it_was_in() -> Non
     assert len(worst.evidence) == 3
 
 
-def test_no_rank_is_named_when_all_are_alike_or_slow_without_a_network() -> None:
+def test_no_rank_is_named_when_all_are_alike() -> None:
     assert bisected({}).state == "clear"
     assert bisected(dict.fromkeys(range(8), 0.3)).state == "clear"
-    assert bisected({5: 0.3}, work={r: 1.0 if r == 5 else 10.0 for r in range(8)}).state == "clear"
     assert check("BEN006", fleet(2)).state == "clear"
+
+
+def test_a_rank_that_is_slow_without_a_network_is_not_called_a_link() -> None:
+    assert bisected({5: 0.3}, work={r: 1.0 if r == 5 else 10.0 for r in range(8)}).state == "clear"
 
 
 def test_without_collectives_it_is_not_checked() -> None:

@@ -20,7 +20,14 @@ def test_the_rank_whose_cpu_or_gpu_is_slow_is_named() -> None:
     assert (hit.culprits.ranks, hit.values["what"]) == ((3,), "h2d")
 
 
-def test_noise_a_tie_and_two_ranks_name_nobody() -> None:
+def test_without_collectives_it_is_not_checked() -> None:
+    assert check("BEN003", fleet(2, collectives=None)).state == "not_checked"
+
+
+def test_cpus_that_differ_as_those_of_a_busy_machine_do_are_clear() -> None:
     assert alone(work=[40.0, 38.0, 20.0, 30.0]).state == "clear"
+
+
+def test_a_tie_and_two_ranks_name_no_rank() -> None:
     assert alone(work=[40.0, 40.0, 5.0, 5.0]).state == "clear"
     assert alone(work=[40.0, 5.0]).state == "clear"

@@ -25,6 +25,15 @@ def test_slower_than_the_baseline_is_reported_with_the_worst_size() -> None:
     assert much.severity == "error"
 
 
-def test_one_slow_size_and_runs_without_a_baseline_are_clear() -> None:
+def test_one_slow_size_among_good_ones_is_clear() -> None:
     assert compared((9.5, 10.0), (2.0, 10.0), (11.0, 10.0)).state == "clear"
+
+
+def test_a_run_without_a_baseline_or_with_one_of_other_sizes_is_clear() -> None:
     assert check("BEN002", fleet(2)).state == "clear"
+    other = model.Collectives(runs=healthy_collectives(2).runs, baseline=(point(64, 1e6),))
+    assert check("BEN002", fleet(1, collectives=other)).state == "clear"
+
+
+def test_without_collectives_it_is_not_checked() -> None:
+    assert check("BEN002", fleet(2, collectives=None)).state == "not_checked"
