@@ -311,3 +311,35 @@ def test_a_stage_can_be_broken_off_before_its_deadline() -> None:
     ending = play.tracker.break_off("data goes unacknowledged")
     assert (ending.outcome, ending.stage, ending.entered, ending.culprits) == ("hung", SWEEP, (0, 1, 2, 3), ())
     assert (ending.size_bytes, ending.iteration, ending.detail) == (1024, 0, "data goes unacknowledged")
+
+
+def test_a_benchmark_expects_each_size_to_be_about_as_fast_as_those_before() -> None:
+    def hangs_after(*, is_bench: bool) -> float:
+        play = Play(is_bench=is_bench, max_bytes=2**20)
+        play.enter(SWEEP, 0, 1, 2, 3)
+        for rank in range(4):
+            play.event(rank, "point", stage="sweep", size_bytes=2**19, time_s=0.1, iterations=20)
+            play.at(rank, 2**20, 0, -1)
+        before = play.now
+        while play.after(0.5) is None:
+            assert play.now - before < 100
+        return play.now - before
+
+    assert hangs_after(is_bench=False) == pytest.approx(20.5, abs=1)
+    assert hangs_after(is_bench=True) == pytest.approx(8 + 20 * 0.2, abs=1)
+
+
+def test_a_pair_that_is_blocked_breaks_no_search_off_before_its_deadline() -> None:
+    stages = ("import", "store", "pairs")
+    spec = RunSpec(backend="gloo", nproc={0: 2, 1: 2}, master_addr="10.0.0.1", stages=stages, members=(0, 1, 2, 3))
+    tracker, now = StageTracker(spec, 100.0), 100.0
+    for rank in range(4):
+        for stage in ("import", "store"):
+            for event in ("entered", "finished"):
+                tracker.feed(Progress(run="r", events=(RankEvent(rank=rank, event=event, stage=stage),)), now)
+        tracker.feed(Progress(run="r", events=(RankEvent(rank=rank, event="entered", stage="pairs"),)), now)
+    assert tracker.tick(now + 60) is None
+    assert tracker.still_s(now + 60) == 0.0
+    ending = tracker.tick(now + spec.whole_deadline_s("pairs") + 1)
+    assert ending is not None
+    assert ending.outcome == "hung"
