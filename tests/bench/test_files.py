@@ -12,7 +12,7 @@ from allready.errors import UsageError
 from allready.model import BenchPoint, BenchSpread, CollectiveRun, Collectives, Report, Status, World, WorldNode
 from allready.report import json_report
 
-SPREAD = BenchSpread(min_s=1e-3, median_s=2e-3, p99_s=3e-3, max_s=4e-3, cv=0.25)
+SPREAD = BenchSpread(min_s=1e-3, median_s=2e-3, p99_s=3e-3, max_s=4e-3, cv_share=0.25)
 
 
 def point(operation: str, size_bytes: int, **changes: object) -> BenchPoint:
@@ -62,7 +62,7 @@ def test_both_forms_are_read_as_they_were_written(tmp_path: Path) -> None:
             assert getattr(read, name) == getattr(written, name)
         assert read.time_s == pytest.approx(written.time_s)
         assert read.spread is not None
-        assert read.spread.cv == pytest.approx(0.25)
+        assert read.spread.cv_share == pytest.approx(0.25)
 
 
 def test_of_two_forms_of_nccl_tests_the_faster_counts(tmp_path: Path) -> None:

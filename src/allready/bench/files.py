@@ -112,7 +112,7 @@ def _result(point: BenchPoint, num_ranks: int) -> dict[str, Any]:
             "max_us": s.max_s * 1e6,
             "p50_us": s.median_s * 1e6,
             "p99_us": s.p99_s * 1e6,
-            "cv_pct": s.cv * 100,
+            "cv_pct": s.cv_share * 100,
         }
     found["actual_iterations"] = point.num_iterations
     found["experiment_name"] = _PROGRAMS[point.operation]
@@ -135,7 +135,9 @@ def csv_text(run: CollectiveRun) -> str:
     for p in run.points:
         s = p.spread
         spread = (
-            [_us(s.min_s), _us(s.median_s), _us(s.p99_s), _us(s.max_s), f"{s.cv:.4f}"] if s is not None else [""] * 5
+            [_us(s.min_s), _us(s.median_s), _us(s.p99_s), _us(s.max_s), f"{s.cv_share:.4f}"]
+            if s is not None
+            else [""] * 5
         )
         writer.writerow([
             p.operation, p.size_bytes, count_of(p, len(run.ranks)), p.dtype, _us(p.time_s), f"{p.algbw_gb_per_s:.6g}",
@@ -219,7 +221,7 @@ def _spread(per: Mapping[str, Any]) -> BenchSpread:
         median_s=float(per["p50_us"]) / 1e6,
         p99_s=float(per["p99_us"]) / 1e6,
         max_s=float(per["max_us"]) / 1e6,
-        cv=float(per["cv_pct"]) / 100,
+        cv_share=float(per["cv_pct"]) / 100,
     )
 
 

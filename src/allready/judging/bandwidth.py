@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from allready.judging.majority import is_minority
 from allready.model import BenchSpread
 
 SLOWER = 1.05
@@ -33,6 +34,6 @@ def slow_alone(speeds: Mapping[int, Mapping[str, float]]) -> dict[str, Sequence[
     for what, share in ALONE.items():
         of = {rank: each[what] for rank, each in speeds.items() if what in each}
         slow = [rank for rank, speed in of.items() if speed < share * median(of.values())]
-        if len(of) >= _LEAST and slow and 2 * len(slow) < len(of):
+        if len(of) >= _LEAST and slow and is_minority(len(slow), len(of)):
             found[what] = slow
     return found

@@ -85,4 +85,4 @@ def _good_rate(points: Sequence[GroupPoint]) -> float:
 
 
 def _is_slow(point: GroupPoint, good: float) -> bool:
-    return point.gb_per_s is None or point.gb_per_s < min(SLOW, 1.0 - point.noise) * good
+    return point.gb_per_s is None or point.gb_per_s < min(SLOW, 1.0 - point.noise_share) * good

@@ -9,6 +9,7 @@ from statistics import median
 
 from msgspec import Struct
 
+from allready.judging.majority import is_minority
 from allready.model import PairPoint
 
 SLOW_MEMBER = 0.88
@@ -84,7 +85,7 @@ def _slow_members(scores: Mapping[int, float], cells: Cells) -> tuple[dict[int, 
         worst = min(slow, key=lambda m: rates[m])
         found[worst] = rates[worst] / typical
         left = {pair: rate for pair, rate in left.items() if worst not in pair}
-        if 2 * len(found) >= len(scores):
+        if not is_minority(len(found), len(scores)):
             return {}, None
 
 
@@ -102,7 +103,7 @@ def _slow_side(cells: Cells, side: int, typical: float) -> dict[int, float]:
         for m, share in rates.items()
         if share < min(SLOW_SIDE, _sure(others[m], set(), len(names) - 1, typical))
     }
-    return slow if 2 * len(slow) < len(names) else {}
+    return slow if is_minority(len(slow), len(names)) else {}
 
 
 def _slow_links(cells: Cells, accused: set[int], typical: float) -> dict[tuple[int, int], float]:

@@ -223,7 +223,7 @@ class BenchSpread(Struct, frozen=True, kw_only=True):
     median_s: float
     p99_s: float
     max_s: float
-    cv: float  # standard deviation / mean
+    cv_share: float  # standard deviation / mean
 
 
 class BenchPoint(Struct, frozen=True, kw_only=True):
@@ -259,7 +259,7 @@ class GroupPoint(Struct, frozen=True, kw_only=True):
     members: tuple[int, ...]
     size_bytes: int
     gb_per_s: float | None  # busbw; None: it failed
-    noise: float = 0.0  # two standard errors of its median, as a share of it
+    noise_share: float = 0.0  # two standard errors of its median, as a share of it
     error: str = ""
 
 
@@ -271,7 +271,7 @@ class CollectiveRun(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     stages: tuple[StageResult, ...]
     points: tuple[BenchPoint, ...] = ()
-    speeds: dict[int, dict[str, float]] = {}  # rank -> its own copies (h2d, d2h, d2d, memory, work) -> GB/s
+    copies_gb_per_s: dict[int, dict[str, float]] = {}  # rank -> its own copies (h2d, d2h, d2d, memory, work) -> GB/s
     pairs: tuple[PairPoint, ...] = ()  # of `bench pairs`
     groups: tuple[GroupPoint, ...] = ()  # of `bench bisect`
     extra_env: dict[str, str] = {}

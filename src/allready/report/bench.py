@@ -28,7 +28,7 @@ RICH: Sequence[tuple[str, Cell]] = (
     ("bench_iterations", lambda p: str(p.num_iterations)),
     ("bench_median", lambda p: units.time(p.spread.median_s) if p.spread else ""),
     ("bench_p99", lambda p: units.time(p.spread.p99_s) if p.spread else ""),
-    ("bench_cv", lambda p: f"{p.spread.cv:.0%}" if p.spread else ""),
+    ("bench_cv", lambda p: f"{p.spread.cv_share:.0%}" if p.spread else ""),
     ("bench_slowest", lambda p: "" if p.slowest_rank is None else str(p.slowest_rank)),
 )
 """Of a benchmark, which keeps how the single iterations differ."""

@@ -20,8 +20,8 @@ def test_three_ranks_on_two_nodes_measure_every_operation_with_right_results() -
     sizes: dict[str, Any] = {"min_bytes": 100, "max_bytes": 25_600, "factor": 16, "iters": 4, "warmup": 1}
     result = asyncio.run(run(spec({0: 2, 1: 1}, dtype="float16", **sizes, **BENCH)))
     assert [(s.name, s.outcome) for s in result.stages] == [(name, "ok") for name in BENCH_STAGES["gloo"]]
-    assert set(result.speeds) == {0, 1, 2}
-    assert all(speed > 0 for speeds in result.speeds.values() for speed in speeds.values())
+    assert set(result.copies_gb_per_s) == {0, 1, 2}
+    assert all(speed > 0 for speeds in result.copies_gb_per_s.values() for speed in speeds.values())
     for operation in OPERATIONS.values():
         points = [p for p in result.points if p.operation == operation.name]
         assert [p.size_bytes for p in points] == ([96, 1596, 25_596] if operation.is_split else [100, 1600, 25_600])

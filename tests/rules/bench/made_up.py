@@ -2,7 +2,7 @@
 
 from allready import model
 
-SPREAD = model.BenchSpread(min_s=1e-3, median_s=1e-3, p99_s=1e-3, max_s=1e-3, cv=0.0)
+SPREAD = model.BenchSpread(min_s=1e-3, median_s=1e-3, p99_s=1e-3, max_s=1e-3, cv_share=0.0)
 
 
 def point(size_bytes: int, busbw: float, operation: str = "all_reduce") -> model.BenchPoint:

@@ -19,7 +19,7 @@ def bisected(shares: dict[int, float], work: Any = None) -> Any:
         ])  # fmt: skip
     speeds = {r: {"work": w} for r, w in (work or {}).items()}
     points = tuple(g for groups in rounds for g in groups)
-    run = replace(healthy_collectives(8).runs[0], groups=points, speeds=speeds)
+    run = replace(healthy_collectives(8).runs[0], groups=points, copies_gb_per_s=speeds)
     return check("BEN006", fleet(4, collectives=model.Collectives(runs=(run,))))
 
 

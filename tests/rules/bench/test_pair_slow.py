@@ -20,7 +20,7 @@ def paired(code: str, slow: dict[int, float], *, blocked: frozenset[int] = froze
         for a, b in permutations((0, 2, 4, 6), 2)
     ]
     speeds = {r: {"work": w} for r, w in (work or {}).items()}
-    run = replace(healthy_collectives(8).runs[0], pairs=tuple(points), speeds=speeds)
+    run = replace(healthy_collectives(8).runs[0], pairs=tuple(points), copies_gb_per_s=speeds)
     return check(code, fleet(4, collectives=model.Collectives(runs=(run,))))
 
 

@@ -9,7 +9,7 @@ from tests.fleets import check, fleet, healthy_collectives
 def alone(**speeds: list[float]) -> Any:
     ranks = range(len(next(iter(speeds.values()))))
     each = {r: {what: values[r] for what, values in speeds.items()} for r in ranks}
-    run = replace(healthy_collectives(4).runs[0], speeds=each)
+    run = replace(healthy_collectives(4).runs[0], copies_gb_per_s=each)
     return check("BEN003", fleet(2, collectives=model.Collectives(runs=(run,))))
 
 

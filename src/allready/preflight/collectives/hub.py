@@ -388,7 +388,7 @@ class _Run:
             stages=tuple(stages),
             points=tracker.points(),
             extra_env=dict(spec.extra_env),
-            speeds=tracker.speeds(),
+            copies_gb_per_s=tracker.speeds(),
             pairs=tuple(sorted(tracker.pairs, key=lambda p: (p.sender, p.receiver))),
             groups=tuple(sorted(tracker.groups, key=lambda g: (g.round, g.members))),
             sizes_left=sizes_left,

@@ -138,7 +138,7 @@ class Meetings:
             members=members,
             size_bytes=self._size_bytes,
             gb_per_s=rate or None,
-            noise=max(float(noise) for _, noise, _ in seen),
+            noise_share=max(float(noise) for _, noise, _ in seen),
             error=next((error for _, _, error in seen if error), ""),
         )
 

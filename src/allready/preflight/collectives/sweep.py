@@ -201,5 +201,5 @@ def spread_of(times_s: list[float]) -> dict[str, float]:
         "median_s": ordered[count // 2],
         "p99_s": ordered[min(count - 1, (count * 99 + 99) // 100 - 1)],
         "max_s": ordered[-1],
-        "cv": deviation / mean if mean else 0.0,
+        "cv_share": deviation / mean if mean else 0.0,
     }

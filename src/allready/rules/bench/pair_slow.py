@@ -53,7 +53,7 @@ def pair_slow(collectives: Collectives, world: World) -> Iterator[Hit]:
     if run is None or not run.pairs:
         return
     reading = read_matrix(run.pairs)
-    alone = {rank for ranks in slow_alone(run.speeds).values() for rank in ranks}
+    alone = {rank for ranks in slow_alone(run.copies_gb_per_s).values() for rank in ranks}
     for what, shares in (
         ("sends and receives slowly", reading.members),
         ("sends slowly", reading.senders),

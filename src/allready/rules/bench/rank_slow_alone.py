@@ -52,8 +52,8 @@ def rank_slow_alone(collectives: Collectives, world: World) -> Iterator[Hit]:
     run = collectives.runs[0] if collectives.runs else None
     if run is None:
         return
-    for what, slow in slow_alone(run.speeds).items():
-        speeds = {rank: each[what] for rank, each in run.speeds.items() if what in each}
+    for what, slow in slow_alone(run.copies_gb_per_s).items():
+        speeds = {rank: each[what] for rank, each in run.copies_gb_per_s.items() if what in each}
         nodes = {n for r in slow if (n := world.node_of(r)) is not None}
         yield Hit(
             culprits=Culprits(ranks=tuple(slow), nodes=tuple(sorted(nodes))),
