@@ -55,11 +55,18 @@ class Side:
     iters: int = 20
     size_budget_s: float = 1000.0
     sizes: tuple[int, ...] = ()
+    dtype: str = "float32"
+    is_bench: bool = False
     sent: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def orders(self) -> "Side":
+        """What the sweep is asked for."""
+        return self
 
     def mark(self, *position: int) -> None:
         """As `RankSide.mark`."""
-        self.cell.write(self.pack(*position))
+        self.cell.write(self.pack(0, *position))
 
     def send(self, event: str, **fields: Any) -> None:
         """Keep what the sweep reports."""
@@ -117,6 +124,7 @@ class Loops:
         import torch
         import torch.distributed as dist
 
+        from allready.preflight.collectives.operations import Buffers
         from allready.preflight.collectives.sweep import Sweep
         from allready.preflight.collectives.wire import POSITION
         from allready.proc.cell import CellWriter, anonymous_cell
@@ -133,9 +141,10 @@ class Loops:
             dist.init_process_group("cpu:gloo,cuda:nccl", device_id=self.device)
             self.group = dist.new_group(backend="nccl")
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        self.buffer = torch.zeros(max_bytes // 4, device=self.device)
         self.side = Side(self.rank, self.world_size, CellWriter(anonymous_cell("benchmark")), POSITION.pack)
-        self.sweep = Sweep(torch, dist, self.side, self.buffer, self.group)  # type: ignore[arg-type]
+        buffers = Buffers(torch, self.device, "float32", max_bytes, needs_two=False)
+        self.buffer = buffers.main(max_bytes)
+        self.sweep = Sweep(torch, dist, self.side, buffers, self.group, "sweep")  # type: ignore[arg-type]
         for _ in range(3):
             dist.all_reduce(self.buffer[:1024], group=self.group)
         self.finish()

@@ -50,6 +50,7 @@ MAY_IMPORT = {
         "model", "redaction", "bundle", "errors", "text", "judging", "rules", "facts", "evidence", "report",
         "messaging", "proc",
     },
+    "bench": {"model", "errors", "json_bounds"},
     "agent": {
         "model", "redaction", "errors", "garbage", "text", "judging", "rules", "facts", "evidence", "report",
         "messaging", "launch",
@@ -61,6 +62,7 @@ MAY_IMPORT = {
         "model", "redaction", "bundle", "errors", "garbage", "json_bounds", "text", "signatures", "judging", "rules",
         "facts", "evidence",
         "report", "launch", "messaging", "preflight", "live", "agent", "lab", "docs", "variables",
+        "bench",
     },
     "run": {"cli"},
     "__main__": {"cli"},

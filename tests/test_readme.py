@@ -25,6 +25,7 @@ DOCUMENTS = [path for path in WRITTEN if path.parent.parent.name != "codes"]  # 
 PAIRS = [
     ("README.md", "README.zh-CN.md"),
     ("docs/check.md", "docs/zh/check.md"),
+    ("docs/bench.md", "docs/zh/bench.md"),
     ("docs/diagnose.md", "docs/zh/diagnose.md"),
     ("docs/architecture.md", "docs/zh/architecture.md"),
     ("docs/env.md", "docs/zh/env.md"),

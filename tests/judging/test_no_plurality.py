@@ -96,6 +96,7 @@ JUDGES = ("rules/", "judging/", "live/monitor/", "evidence/", "preflight/", "age
 VOTE = "judging/majority.py"
 NO_VOTES = {
     "judging/baseline.py": "the four most frequent values are shown, nothing differs from them",
+    "judging/bisection.py": "the size of a group, which is halved",
     "judging/iterations.py": "the usual iteration is shown",
     "rules/net/unroutable_choice.py": "the routes that are shown",
     "rules/live/gpu_behind.py": "two thirds must show one share: stricter than a majority",

@@ -77,12 +77,14 @@ class _Watch:
                     self.first.setdefault(key, time.monotonic() - self.started)
 
 
-def argv(node_rank: int, num_nodes: int, folder: Path, *extra: str, master: str = "10.77.0.1") -> list[str]:
+def argv(
+    node_rank: int, num_nodes: int, folder: Path, *extra: str, master: str = "10.77.0.1", command: str = "check"
+) -> list[str]:
     return [
         sys.executable,
         "-m",
         "allready",
-        "check",
+        command,
         "--nnodes",
         str(num_nodes),
         "--node-rank",
@@ -93,7 +95,7 @@ def argv(node_rank: int, num_nodes: int, folder: Path, *extra: str, master: str 
         master,
         "--master-port",
         str(PORT),
-        "--quick",
+        *(["--quick"] if command == "check" else []),
         "--report-dir",
         str(folder),
         *extra,
@@ -111,11 +113,20 @@ def check(
     num_nodes: int = 2,
     master: str = "10.77.0.1",
     timeout_s: float = 60.0,
+    command: str = "check",
 ) -> dict[int, Seen]:
-    """One check on all nodes; `extra_of` comes last on the command line and so wins."""
+    """One check (or another `command`) on all nodes; `extra_of` comes last on the command line and so wins."""
     commands = {
         node: Command(
-            argv=argv(node, num_nodes, folder / str(node), *extra, *(extra_of or {}).get(node, ()), master=master),
+            argv=argv(
+                node,
+                num_nodes,
+                folder / str(node),
+                *extra,
+                *(extra_of or {}).get(node, ()),
+                master=master,
+                command=command,
+            ),
             env=(env_of or {}).get(node, {}),
         )
         for node in range(num_nodes)

@@ -54,32 +54,7 @@ Exit codes: 0 healthy, 1 fault, 2 usage, 3 something necessary could not be chec
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `check`."""
-    job = parser.add_argument_group("the job, as for torchrun")
-    job.add_argument("--nnodes", type=_nnodes, metavar="N", help="number of nodes")
-    add_both_spellings(job, "node-rank", type=int, metavar="R", help="rank of this node, from 0")
-    add_both_spellings(job, "nproc-per-node", metavar="N", help="ranks on this node: a number, gpu, cpu or auto")
-    add_both_spellings(job, "master-addr", metavar="HOST", help="host name or address of node 0")
-    add_both_spellings(job, "master-port", type=int, metavar="PORT", help="TCP port on node 0 (default 29500)")
-    add_both_spellings(
-        job, "rdzv-endpoint", metavar="HOST:PORT", help="master address and port, in torchrun's rendezvous form"
-    )
-    add_both_spellings(
-        job, "job-id", metavar="ID", help="job id, the same on all nodes; nodes with another id are refused"
-    )
-    add_both_spellings(job, "rdzv-id", dest="job_id", metavar="ID", help=argparse.SUPPRESS)
-    add_both_spellings(job, "rdzv-backend", metavar="NAME", help=argparse.SUPPRESS)
-    add_both_spellings(
-        job,
-        "token-file",
-        metavar="FILE",
-        help="file with a token that all nodes share; nodes without it are refused (or set ALLREADY_TOKEN)",
-    )
-    job.add_argument("--devices", metavar="0,1", help="GPUs of this node to use, one rank each")
-    job.add_argument(
-        "--backend",
-        choices=("nccl", "gloo"),
-        help="backend of the collectives (default: nccl if every node has GPUs, else gloo)",
-    )
+    job = add_job(parser)
     job.add_argument(
         "--framework",
         choices=("torch", "jax"),
@@ -125,22 +100,75 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
 
 
+def add_job(parser: argparse.ArgumentParser) -> Any:
+    """The options that say which job it is; returns their group."""
+    job = parser.add_argument_group("the job, as for torchrun")
+    job.add_argument("--nnodes", type=_nnodes, metavar="N", help="number of nodes")
+    add_both_spellings(job, "node-rank", type=int, metavar="R", help="rank of this node, from 0")
+    add_both_spellings(job, "nproc-per-node", metavar="N", help="ranks on this node: a number, gpu, cpu or auto")
+    add_both_spellings(job, "master-addr", metavar="HOST", help="host name or address of node 0")
+    add_both_spellings(job, "master-port", type=int, metavar="PORT", help="TCP port on node 0 (default 29500)")
+    add_both_spellings(
+        job, "rdzv-endpoint", metavar="HOST:PORT", help="master address and port, in torchrun's rendezvous form"
+    )
+    add_both_spellings(
+        job, "job-id", metavar="ID", help="job id, the same on all nodes; nodes with another id are refused"
+    )
+    add_both_spellings(job, "rdzv-id", dest="job_id", metavar="ID", help=argparse.SUPPRESS)
+    add_both_spellings(job, "rdzv-backend", metavar="NAME", help=argparse.SUPPRESS)
+    add_both_spellings(
+        job,
+        "token-file",
+        metavar="FILE",
+        help="file with a token that all nodes share; nodes without it are refused (or set ALLREADY_TOKEN)",
+    )
+    job.add_argument("--devices", metavar="0,1", help="GPUs of this node to use, one rank each")
+    job.add_argument(
+        "--backend",
+        choices=("nccl", "gloo"),
+        help="backend of the collectives (default: nccl if every node has GPUs, else gloo)",
+    )
+    return job
+
+
 def run(args: argparse.Namespace) -> int:
     """Check; the exit code is the contract's."""
+    return conduct(args, request_of, command="check")
+
+
+def conduct(
+    args: argparse.Namespace,
+    ask: Callable[[argparse.Namespace, Layout], CheckRequest],
+    *,
+    command: str,
+    done: Callable[[Report], None] = lambda _: None,
+) -> int:
+    """Meet the other nodes and do what `ask` makes of the arguments; returns the exit code.
+
+    Args:
+        done: is given the final report, after it was shown.
+    """
     with Interrupts(exit_code=EXIT_UNCHECKED) as interrupts:
-        return _run(args, interrupts)
+        return _run(args, interrupts, ask, command, done)
 
 
-def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
+def _run(
+    args: argparse.Namespace,
+    interrupts: Interrupts,
+    ask: Callable[[argparse.Namespace, Layout], CheckRequest],
+    command: str,
+    done: Callable[[Report], None],
+) -> int:
     layout = _layout(args)
     notes = _share_bindings(layout)
     if not layout.acts:
         sys.stderr.write(
-            f"allready check: local rank {layout.local_rank}: local rank 0 checks for node {layout.launch.node_rank}\n"
+            f"allready {command}: local rank {layout.local_rank}: "
+            f"local rank 0 checks for node {layout.launch.node_rank}\n"
         )
         return EXIT_HEALTHY
     configure_logging(args.verbose)
-    request = _request(args, layout)
+    request = ask(args, layout)
     from allready.cli.output import Output
     from allready.messaging.token import token_from
 
@@ -148,10 +176,11 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
 
     language = choose_language(args.lang)
     for note in notes:
-        sys.stderr.write(f"allready check: {plain(ui(note.key, language, **note.values), most=2000)}\n")
+        sys.stderr.write(f"allready {command}: {plain(ui(note.key, language, **note.values), most=2000)}\n")
     with Output(args) as output:
-        report, code = asyncio.run(_check(request, output, interrupts, token))
+        report, code = asyncio.run(_check(request, output, interrupts, token, command))
         output.finish(report)
+        done(report)
     # Collectors that hang (a dead name server, a sick driver) sit in daemon threads; they end with the process.
     return code
 
@@ -170,13 +199,13 @@ def _share_bindings(layout: Layout) -> list[Note]:
 
 
 async def _check(
-    request: CheckRequest, output: Any, interrupts: Interrupts, token: "Token | None"
+    request: CheckRequest, output: Any, interrupts: Interrupts, token: "Token | None", command: str
 ) -> tuple[Report, int]:
     from allready.facts.live import LiveHost
     from allready.preflight.check.inquiry import Inquiry
     from allready.preflight.check.run import check
 
-    inquiry = Inquiry()
+    inquiry = Inquiry(command=command)
     position: list[Callable[[], str]] = []
     task = asyncio.ensure_future(
         check(
@@ -196,7 +225,7 @@ async def _check(
             report = await task
     except asyncio.CancelledError:
         if not interrupts.caught:
-            return inquiry.failed("check", reason(UncheckedKind.CANCELLED)), EXIT_BUG
+            return inquiry.failed(command, reason(UncheckedKind.CANCELLED)), EXIT_BUG
         stage = position[0]() if position else "start"
         name = interrupts.caught[0]
         report = inquiry.interrupted(stage, reason(UncheckedKind.INTERRUPTED, signal=name, stage=stage))
@@ -229,19 +258,10 @@ def _layout(args: argparse.Namespace) -> Layout:
     return lay_out(flags, os.environ, count_gpus=count_gpus, backend=args.backend, framework=args.framework)
 
 
-def _request(args: argparse.Namespace, layout: Layout) -> CheckRequest:
+def request_of(args: argparse.Namespace, layout: Layout) -> CheckRequest:
+    """What `check` was asked to do."""
     stages, collective_stages = _stages(args.stages)
-    for option, value in (("--min-bytes", args.min_bytes), ("--max-bytes", args.max_bytes)):
-        if value is not None and value < FLOAT32_BYTES:
-            raise UsageError(
-                "{option} {value}: at least {least}, one float32", option=option, value=value, least=FLOAT32_BYTES
-            )
-    if args.min_bytes and args.max_bytes and args.min_bytes > args.max_bytes:
-        raise UsageError(
-            "--min-bytes {min_bytes} is above --max-bytes {max_bytes}",
-            min_bytes=args.min_bytes,
-            max_bytes=args.max_bytes,
-        )
+    check_sizes(args)
     script = args.script[0] if args.script else None
     is_missing = script is not None and not Path(script).exists()
     return CheckRequest(
@@ -255,6 +275,21 @@ def _request(args: argparse.Namespace, layout: Layout) -> CheckRequest:
         stage_deadline_s=args.stage_timeout,
         **{name: getattr(args, name) for name in SAME_IN_REQUEST},
     )
+
+
+def check_sizes(args: argparse.Namespace) -> None:
+    """Raises UsageError for sizes that make no sense together."""
+    for option, value in (("--min-bytes", args.min_bytes), ("--max-bytes", args.max_bytes)):
+        if value is not None and value < FLOAT32_BYTES:
+            raise UsageError(
+                "{option} {value}: at least {least}, one float32", option=option, value=value, least=FLOAT32_BYTES
+            )
+    if args.min_bytes and args.max_bytes and args.min_bytes > args.max_bytes:
+        raise UsageError(
+            "--min-bytes {min_bytes} is above --max-bytes {max_bytes}",
+            min_bytes=args.min_bytes,
+            max_bytes=args.max_bytes,
+        )
 
 
 def _stages(text: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

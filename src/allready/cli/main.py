@@ -15,6 +15,7 @@ EXIT_HEALTHY, EXIT_FAULT, EXIT_USAGE, EXIT_UNCHECKED, EXIT_BUG = 0, 1, 2, 3, 70
 COMMANDS = {
     "doctor": ("allready.cli.doctor", "check this machine alone, in 3 s: network, GPUs, limits, software, variables"),
     "check": ("allready.cli.check", "check nodes, network and collectives before a job: run it on every node"),
+    "bench": ("allready.cli.bench", "measure the bandwidth of the collectives, as nccl-tests does, without hanging"),
     "run": ("allready.cli.run", "start a job in place of torchrun; name the rank at fault within seconds"),
     "watch": ("allready.cli.watch", "live view of a running job, from another terminal"),
     "diagnose": ("allready.cli.diagnose", "find the cause of a failed run from its logs, dumps and stacks"),

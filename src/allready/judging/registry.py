@@ -32,7 +32,7 @@ from allready.model.fill import placeholders as placeholders
 from allready.model.fill import placeholders_of
 
 AREAS = (
-    "job", "name", "port", "net", "env", "limit", "gpu", "collective",
+    "job", "name", "port", "net", "env", "limit", "gpu", "collective", "bench",
     "process_exit", "start", "desync", "link", "hang", "live", "slow", "fabric", "runtime", "variables", "fallback",
 )  # fmt: skip
 """Folders of rules, in the order in which one area explains the next: who is here, then paths, then the rest;

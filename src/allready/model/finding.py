@@ -158,6 +158,7 @@ class UncheckedKind(StrEnum):
     SCRIPT_UNREAD = "script_unread"  # nodes
     PAIRS_UNTRIED = "pairs_untried"  # done, planned
     SIZES_LEFT = "sizes_left"  # sizes, first, seconds: sizes of the sweep that would have taken too long
+    NO_EXPECTATION = "no_expectation"  # hardware: no bandwidth is published for it
     NOT_SAVED = "not_saved"  # a part that a saved report lacks
     NODE_SILENT = "node_silent"  # age_s: no status of its agent for so long
     NODE_LOST = "node_lost"  # why: the connection to its agent broke

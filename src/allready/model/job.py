@@ -216,8 +216,18 @@ class StageResult(Struct, frozen=True, kw_only=True):
     culprits: tuple[int, ...] = ()  # ranks that stopped it, first causes first; (): none can be singled out
 
 
+class BenchSpread(Struct, frozen=True, kw_only=True):
+    """How the single iterations of one size differ, in seconds."""
+
+    min_s: float
+    median_s: float
+    p99_s: float
+    max_s: float
+    cv_share: float  # standard deviation / mean
+
+
 class BenchPoint(Struct, frozen=True, kw_only=True):
-    """One row of the sweep: algbw = size / time, busbw = algbw * 2(n-1)/n (nccl-tests, doc/PERFORMANCE.md)."""
+    """One row of a sweep: algbw = size / time, busbw = algbw * the factor of the operation (`model.operations`)."""
 
     size_bytes: int
     time_s: float  # mean over iterations, slowest rank
@@ -225,6 +235,32 @@ class BenchPoint(Struct, frozen=True, kw_only=True):
     busbw_gb_per_s: float
     num_errors: int
     num_iterations: int
+    operation: str = "all_reduce"
+    dtype: str = "float32"
+    spread: BenchSpread | None = None  # of the rank with the greatest median
+    slowest_rank: int | None = None  # the rank whose iterations took longer than those of the others, if one does
+
+
+class PairPoint(Struct, frozen=True, kw_only=True):
+    """What one rank sent to another, while other pairs did the same."""
+
+    sender: int
+    receiver: int
+    size_bytes: int
+    gb_per_s: float | None  # None: it failed
+    latency_s: float | None = None  # there and back of a few bytes, halved
+    error: str = ""
+
+
+class GroupPoint(Struct, frozen=True, kw_only=True):
+    """all_reduce in a group of ranks, while other groups did the same; `round` counts from 0."""
+
+    round: int
+    members: tuple[int, ...]
+    size_bytes: int
+    gb_per_s: float | None  # busbw; None: it failed
+    noise_share: float = 0.0  # two standard errors of its median, as a share of it
+    error: str = ""
 
 
 class CollectiveRun(Struct, frozen=True, kw_only=True):
@@ -235,6 +271,9 @@ class CollectiveRun(Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     stages: tuple[StageResult, ...]
     points: tuple[BenchPoint, ...] = ()
+    copies_gb_per_s: dict[int, dict[str, float]] = {}  # rank -> its own copies (h2d, d2h, d2d, memory, work) -> GB/s
+    pairs: tuple[PairPoint, ...] = ()  # of `bench pairs`
+    groups: tuple[GroupPoint, ...] = ()  # of `bench bisect`
     extra_env: dict[str, str] = {}
     sizes_left: tuple[int, ...] = ()  # of the sweep, not measured for want of time
     left_s: float | None = None  # how long one operation of the first of them would take, by those before
@@ -250,3 +289,6 @@ class Collectives(Struct, frozen=True, kw_only=True):
     """All runs of the staged collectives, in order; the first one is the job as asked for."""
 
     runs: tuple[CollectiveRun, ...]
+    baseline: tuple[BenchPoint, ...] = ()  # of a benchmark that was made before
+    baseline_source: str = ""
+    overlays: dict[str, tuple[BenchPoint, ...]] = {}  # name -> curves of another run

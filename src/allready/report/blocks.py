@@ -6,8 +6,9 @@ Everything in a block is harmless (`safe.plain`); styles are names that `allread
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from allready.model import Culprits, Finding, Remedy, Report, Severity, Status
+from allready.model import CollectiveRun, Culprits, Finding, Remedy, Report, Severity, Status
 from allready.report import run_blocks, units
+from allready.report.bench import pair_matrix, tables
 from allready.report.course import course_lines
 from allready.report.matrix import LETTERS, matrix
 from allready.report.pieces import Block, Gap, Piece, dim, grid, line
@@ -229,22 +230,35 @@ def _stages(report: Report, language: str, verbose: int) -> Iterator[Block]:
 def _bandwidth(report: Report, language: str, verbose: int) -> Iterator[Block]:
     # The runs after the first one (--grow, --isolate) answer another question; their numbers are in the HTML report.
     for run in (report.collectives.runs if verbose else report.collectives.runs[:1]) if report.collectives else ():
+        yield from _pairs(run, language)
         if not run.points:
             continue
         yield Gap()
         yield line(run_name(run, language), lead=t("bandwidth", language), style="bold")
-        rows = (
-            (
-                units.size(p.size_bytes),
-                units.time(p.time_s),
-                units.bandwidth(p.algbw_gb_per_s),
-                units.bandwidth(p.busbw_gb_per_s),
-                Piece(str(p.num_errors), "bad" if p.num_errors else ""),
+        for table in tables(run):
+            if table.title:
+                yield line(table.title, indent=2)
+            rows = (
+                [
+                    Piece(cell, "bad" if name == "bench_errors" and p.num_errors else "")
+                    for (name, _), cell in zip(table.columns, table.cells(p), strict=True)
+                ]
+                for p in table.points
             )
-            for p in run.points
-        )
-        names = ("bench_size", "bench_time", "bench_algbw", "bench_busbw", "bench_errors")
-        yield grid([t(n, language) for n in names], rows, right=range(5))
+            yield grid([t(name, language) for name, _ in table.columns], rows, right=range(len(table.columns)))
+
+
+def _pairs(run: CollectiveRun, language: str) -> Iterator[Block]:
+    table = pair_matrix(run)
+    if table is None:
+        return
+    yield Gap()
+    yield line(t("pairs_title", language), lead=t("bandwidth", language), style="bold")
+    rows = (
+        [Piece(str(member), "bold"), *(Piece(text, "bad" if level > 1 else "") for text, level in row)]
+        for member, row in zip(table.members, table.rows, strict=True)
+    )
+    yield grid([t("pairs_from_to", language), *map(str, table.members)], rows, right=range(len(table.members) + 1))
 
 
 def _not_checked(report: Report, language: str, verbose: int) -> Iterator[Block]:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from allready.model import BenchPoint, CollectiveRun
+from allready.model import BenchPoint
 from allready.report import units
 from allready.report.safe import plain
 
 WIDTH, HEIGHT = 600, 310
 LEFT, RIGHT, TOP, BOTTOM = 56, 24, 12, 40
-MAX_LINES = 4
+MAX_LINES = 8
 MAX_TICKS = 8
 
 
@@ -31,7 +31,7 @@ class Dot(Struct, frozen=True):
 
 
 class Line(Struct, frozen=True):
-    """One run; `number` 0 to 3 chooses dash and colour."""
+    """One run; `number` 0 to 7 chooses dash and colour."""
 
     number: int
     name: str
@@ -51,10 +51,10 @@ class Curve(Struct, frozen=True):
     y_ticks: tuple[Tick, ...]
 
 
-def curve(runs: Sequence[CollectiveRun]) -> Curve | None:
-    """Busbw over size of up to four runs; None when no run has two sizes with a busbw above 0 (one rank has none)."""
-    lines = [(run, sorted(filter(_drawable, run.points), key=lambda p: p.size_bytes)) for run in runs]
-    lines = [(run, points) for run, points in lines if len(points) > 1][:MAX_LINES]
+def curve(series: Sequence[tuple[str, Sequence[BenchPoint]]]) -> Curve | None:
+    """Busbw over size of up to eight named series; None when none has two sizes with a busbw above 0 (one rank)."""
+    lines = [(name, sorted(filter(_drawable, points), key=lambda p: p.size_bytes)) for name, points in series]
+    lines = [(name, points) for name, points in lines if len(points) > 1][:MAX_LINES]
     if not lines:
         return None
     sizes = [p.size_bytes for _, points in lines for p in points]
@@ -74,10 +74,10 @@ def curve(runs: Sequence[CollectiveRun]) -> Curve | None:
         lines=tuple(
             Line(
                 number,
-                plain(run.backend if run.label == "all" else f"{run.label} · {run.backend}", most=80),
+                plain(name, most=80),
                 tuple(Dot(x(p.size_bytes), y(p.busbw_gb_per_s), _label(p)) for p in points),
             )
-            for number, (run, points) in enumerate(lines)
+            for number, (name, points) in enumerate(lines)
         ),
         x_ticks=tuple(Tick(x(2.0**e), units.size(2**e)) for e in _exponents(x_low, x_high)),
         y_ticks=tuple(Tick(y(v), units.bandwidth(v)) for v in _decades(y_low, y_high)),

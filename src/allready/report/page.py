@@ -9,6 +9,8 @@ from markupsafe import Markup
 from allready.model import Evidence, RankRow, Remedy, Report
 from allready.report import curve as curves
 from allready.report import units, words
+from allready.report.bench import best as best_point
+from allready.report.bench import pair_matrix, series, tables
 from allready.report.code_pages import pages_of
 from allready.report.course import page_course
 from allready.report.facts_table import nodes
@@ -85,7 +87,11 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "roll": roll(report, language),
         "reach": _reach(report),
         "measured": measured,
-        "curve": curves.curve(measured),
+        "curve": curves.curve(series(report.collectives) if report.collectives else ()),
+        "tables": tables,
+        "pair_matrices": [
+            m for run in (report.collectives.runs if report.collectives else ()) if (m := pair_matrix(run))
+        ],
         "curve_size": (curves.WIDTH, curves.HEIGHT),
         "curve_title": t("bench_chart", language),
         "curve_axis": t("bench_axis_y", language),
@@ -146,7 +152,8 @@ def _tiles(report: Report) -> list[dict[str, Any]]:
     if first is not None:
         stages = [s for s in first.stages if s.outcome != "skipped"]
         share("tile_stages", sum(s.outcome == "ok" for s in stages), len(stages))
-        best = max((p.busbw_gb_per_s for p in first.points), default=0.0)
+        point = best_point(first.points)
+        best = point.busbw_gb_per_s if point is not None else 0.0
         if best > 0:
             tiles.append({"name": "tile_busbw", "text": units.bandwidth_with_unit(best), "off": False})
     return tiles

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from allready import model
 from allready.report import units
+from allready.report.bench import best as best_point
 from allready.report.matrix import Matrix
 from allready.report.run_words import ended
 from allready.report.safe import plain
@@ -265,7 +266,7 @@ def summary(report: model.Report, language: str) -> tuple[str, ...]:
         elif stages:
             ranks = count("num_ranks", len(run.ranks), language)
             texts.append(t("summary_stages", language, ok=ok, count=len(stages), ranks=ranks, backend=backend))
-        best = max(run.points, key=lambda p: p.busbw_gb_per_s, default=None)
+        best = best_point(run.points)
         if best is not None and best.busbw_gb_per_s > 0:
             busbw, size = units.bandwidth_with_unit(best.busbw_gb_per_s), units.size(best.size_bytes)
             texts.append(t("summary_busbw", language, busbw=busbw, size=size))

@@ -145,7 +145,7 @@ class Finder(importlib.abc.MetaPathFinder):
         run = found.loader.exec_module
         def exec_module(module):
             run(module)
-            module.all_reduce = around(module.all_reduce)
+            module.NAME = around(module.NAME)
         found.loader.exec_module = exec_module
         return found
 
@@ -161,12 +161,21 @@ def after(number, args):
 
 
 def hook_all_reduce(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, *, before: str = "pass", after: str = "pass"
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    *,
+    before: str = "pass",
+    after: str = "pass",
+    name: str = "all_reduce",
 ) -> None:
     """Let ranks run a line before or after each `torch.distributed.all_reduce`, which is real; `number` counts from 1.
+
+    `name`: of another function of torch.distributed, instead.
 
     Number 1 is the small all_reduce.  With one size: 2 is iteration 0 (checked), 3 and 4 are iterations 1 and 2, 5 is
     the ranks' agreement, and from 6 on iteration number - 3.
     """
-    (folder / "sitecustomize.py").write_text(_HOOK.replace("BEFORE", before).replace("AFTER", after))
+    (folder / "sitecustomize.py").write_text(
+        _HOOK.replace("NAME", name).replace("BEFORE", before).replace("AFTER", after)
+    )
     monkeypatch.setenv("PYTHONPATH", str(folder))

@@ -11,11 +11,12 @@ import pytest
 
 from allready.errors import UsageError
 from allready.model import LaunchFacts, World, WorldNode
+from allready.model.operations import SWEEPS
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.check.staging import plan
 from allready.preflight.collectives import spec
 from allready.preflight.collectives.process import exception_line, main_stack
-from allready.preflight.collectives.spec import STAGES, RunSpec, with_needed
+from allready.preflight.collectives.spec import ALL_STAGES, STAGES, RunSpec, with_needed
 from allready.preflight.collectives.wire import POSITION
 from allready.proc.cell import CellReader, CellWriter, anonymous_cell
 from allready.text.ui import table
@@ -86,7 +87,7 @@ def test_an_impossible_plan_is_refused_with_what_is_valid(given: dict[str, Any],
 @pytest.mark.torch
 def test_the_pattern_is_exact_and_shows_a_missing_or_doubled_rank(world_size: int) -> None:
     torch = pytest.importorskip("torch")
-    from allready.preflight.collectives.sweep import Pattern
+    from allready.preflight.collectives.operations import Pattern
 
     shares = []
     for rank in range(world_size):
@@ -109,10 +110,10 @@ def test_the_pattern_is_exact_and_shows_a_missing_or_doubled_rank(world_size: in
 @pytest.mark.torch
 def test_the_pattern_stays_below_what_float32_counts_exactly(world_size: int) -> None:
     torch = pytest.importorskip("torch")
-    from allready.preflight.collectives.sweep import Pattern
+    from allready.preflight.collectives.operations import Pattern
 
     pattern = Pattern(torch, world_size - 1, world_size, "cpu")
-    assert float(pattern._base.max()) * pattern._sum < 2**24
+    assert float(pattern._base.max()) * pattern.sum < 2**24
     assert float(pattern._base.max()) >= 2
 
 
@@ -124,6 +125,7 @@ def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(
     one_s: float, num_marks: int, entered: list[int]
 ) -> None:
     torch = pytest.importorskip("torch")
+    from allready.preflight.collectives.operations import Buffers
     from allready.preflight.collectives.sweep import Sweep
 
     log: list[str] = []
@@ -149,12 +151,13 @@ def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(
 
     fake: Any = SimpleNamespace(cuda=SimpleNamespace(Event=Event))
     dist: Any = SimpleNamespace(all_reduce=lambda view, group: log.append("op"))
-    orders = SimpleNamespace(rank=0, world_size=2)
+    orders = SimpleNamespace(rank=0, world_size=2, dtype="float32", sizes=(4,), is_bench=False)
     side: Any = SimpleNamespace(orders=orders, mark=lambda *position: written.append(position))
-    sweep = Sweep(torch, dist, side, torch.zeros(1), None)
+    buffers = Buffers(torch, torch.device("cpu"), "float32", 4, needs_two=False)
+    sweep = Sweep(torch, dist, side, buffers, None, "sweep")
+    sweep._start = sweep._operation.bind(buffers, 4)
     sweep._torch = fake
-    view = torch.zeros(1)
-    assert sweep._timed_on_gpu(view, 4, 1, 1, 10, one_s) == pytest.approx(2e-3)
+    assert sweep._timed_on_gpu(4, 1, 1, 10, one_s) == pytest.approx(2e-3)
     begin, end = (i for i, name in enumerate(log) if name == "clock")
     assert log[:begin] == ["op"]
     assert log[begin + 1] == "op"
@@ -171,7 +174,7 @@ def test_a_cell_shows_the_last_thing_written() -> None:
     assert reader.read() is None
     writer = CellWriter(fd)
     assert reader.read() == b""
-    for position in ((2**40, 3, -1), (0, -1, -1)):
+    for position in ((6, 2**40, 3, -1), (0, 0, -1, -1)):
         writer.write(POSITION.pack(*position))
         assert POSITION.unpack(reader.read() or b"") == position
     reader.close()
@@ -214,7 +217,7 @@ def test_every_text_that_is_used_exists_in_both_languages_with_the_same_placehol
     package = Path(spec.__file__).parent
     sources = "".join(p.read_text() for p in package.glob("*.py") if p.name != "wire.py")  # there they are messages
     used = set(re.findall(r'"collectives\.([a-z_]+)"', sources))
-    used |= {f"waiting_{s}" for stages in STAGES.values() for s in stages}
+    used |= {f"waiting_{s}" for stages in ALL_STAGES.values() for s in stages if s not in SWEEPS or s == "sweep"}
     used |= {"failed", "hung", "wrong", "failed_nobody", "hung_nobody", "wrong_nobody"}
     assert used == english.keys()
 

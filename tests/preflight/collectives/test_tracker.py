@@ -27,7 +27,7 @@ class Play:
         return self
 
     def at(self, rank: int, size_bytes: int, entered: int, done: int) -> "Play":
-        position = Position(rank=rank, size_bytes=size_bytes, entered=entered, done=done)
+        position = Position(rank=rank, stage=SWEEP, size_bytes=size_bytes, entered=entered, done=done)
         self.tracker.feed(Progress(run="r", positions=(position,)), self.now)
         return self
 
@@ -242,9 +242,9 @@ def test_any_movement_gives_an_operation_its_time_again() -> None:
 def test_a_point_is_the_slowest_ranks_and_needs_every_rank() -> None:
     play = Play().enter(SWEEP, 0, 1, 2, 3)
     for rank, time_s in enumerate((0.001, 0.002, 0.0015)):
-        play.event(rank, "point", size_bytes=10**6, time_s=time_s, iterations=20)
+        play.event(rank, "point", stage="sweep", size_bytes=10**6, time_s=time_s, iterations=20)
     assert play.tracker.points() == ()
-    [point] = play.event(3, "point", size_bytes=10**6, time_s=0.001, iterations=20).tracker.points()
+    [point] = play.event(3, "point", stage="sweep", size_bytes=10**6, time_s=0.001, iterations=20).tracker.points()
     assert (point.time_s, point.num_iterations, point.num_errors) == (0.002, 20, 0)
     assert point.algbw_gb_per_s == pytest.approx(0.5)
     assert point.busbw_gb_per_s == pytest.approx(0.75)
@@ -255,7 +255,16 @@ def test_errors_in_the_sweep_make_the_run_wrong_at_the_first_bad_size() -> None:
     for rank in range(4):
         play.enter(SWEEP, rank)
         for size_bytes, num_errors in ((1024, 0), (2048, int(rank == 2)), (4096, 1)):
-            play.event(rank, "point", size_bytes=size_bytes, time_s=1e-3, iterations=5, num_errors=num_errors, text="x")
+            play.event(
+                rank,
+                "point",
+                stage="sweep",
+                size_bytes=size_bytes,
+                time_s=1e-3,
+                iterations=5,
+                num_errors=num_errors,
+                text="x",
+            )
         play.event(rank, "finished", stage="sweep").event(rank, "done")
     ending = play.ends_after(0)
     assert (ending.outcome, ending.size_bytes, ending.culprits) == ("wrong", 2048, (2,))
@@ -280,7 +289,7 @@ def test_sizes_that_the_sweep_leaves_out_are_known_with_what_one_would_take() ->
     play = Play(min_bytes=1024, max_bytes=8192).enter(SWEEP, 0, 1, 2, 3)
     assert play.tracker.left() == ((), None)
     for rank in range(4):
-        play.event(rank, "left", size_bytes=4096, time_s=12.5)
+        play.event(rank, "left", stage="sweep", size_bytes=4096, time_s=12.5)
     assert play.tracker.left() == ((4096, 8192), 12.5)
 
 
@@ -302,3 +311,35 @@ def test_a_stage_can_be_broken_off_before_its_deadline() -> None:
     ending = play.tracker.break_off("data goes unacknowledged")
     assert (ending.outcome, ending.stage, ending.entered, ending.culprits) == ("hung", SWEEP, (0, 1, 2, 3), ())
     assert (ending.size_bytes, ending.iteration, ending.detail) == (1024, 0, "data goes unacknowledged")
+
+
+def test_a_benchmark_expects_each_size_to_be_about_as_fast_as_those_before() -> None:
+    def hangs_after(*, is_bench: bool) -> float:
+        play = Play(is_bench=is_bench, max_bytes=2**20)
+        play.enter(SWEEP, 0, 1, 2, 3)
+        for rank in range(4):
+            play.event(rank, "point", stage="sweep", size_bytes=2**19, time_s=0.1, iterations=20)
+            play.at(rank, 2**20, 0, -1)
+        before = play.now
+        while play.after(0.5) is None:
+            assert play.now - before < 100
+        return play.now - before
+
+    assert hangs_after(is_bench=False) == pytest.approx(20.5, abs=1)
+    assert hangs_after(is_bench=True) == pytest.approx(8 + 20 * 0.2, abs=1)
+
+
+def test_a_pair_that_is_blocked_breaks_no_search_off_before_its_deadline() -> None:
+    stages = ("import", "store", "pairs")
+    spec = RunSpec(backend="gloo", nproc={0: 2, 1: 2}, master_addr="10.0.0.1", stages=stages, members=(0, 1, 2, 3))
+    tracker, now = StageTracker(spec, 100.0), 100.0
+    for rank in range(4):
+        for stage in ("import", "store"):
+            for event in ("entered", "finished"):
+                tracker.feed(Progress(run="r", events=(RankEvent(rank=rank, event=event, stage=stage),)), now)
+        tracker.feed(Progress(run="r", events=(RankEvent(rank=rank, event="entered", stage="pairs"),)), now)
+    assert tracker.tick(now + 60) is None
+    assert tracker.still_s(now + 60) == 0.0
+    ending = tracker.tick(now + spec.whole_deadline_s("pairs") + 1)
+    assert ending is not None
+    assert ending.outcome == "hung"

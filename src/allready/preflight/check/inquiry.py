@@ -24,6 +24,7 @@ from allready.model import (
     Collectives,
     Finding,
     Fleet,
+    GpuFacts,
     NodeFacts,
     NotChecked,
     Reason,
@@ -38,6 +39,8 @@ from allready.model import (
 from allready.preflight.check.thinning import thin
 from allready.text.reasons import not_checked, reason
 
+EXPECTATION = "BEN001"
+"""The rule that compares a bandwidth with published values."""
 FACTS_OF_NODES_IN_REPORT = 64  # beyond this only nodes that a finding names keep their facts in the report
 
 
@@ -77,7 +80,7 @@ class Inquiry:
             status=status_of(findings, (*stages, *crashed(unchecked)), waiting=waiting),
             verdict=self._verdict,
             findings=findings,
-            not_checked=(*stages, *_sizes_left(fleet.collectives), *unchecked),
+            not_checked=(*stages, *_sizes_left(fleet.collectives), *_no_expectation(fleet, findings), *unchecked),
             roll=fleet.roll,
             reach=reach,
             collectives=_without_traffic(fleet.collectives),
@@ -137,7 +140,7 @@ def _without_traffic(collectives: Collectives | None) -> Collectives | None:
     """For the report: what is seen in the connections stands in the findings, and there are very many."""
     if collectives is None:
         return None
-    return Collectives(runs=tuple(replace(run, traffic=None) for run in collectives.runs))
+    return replace(collectives, runs=tuple(replace(run, traffic=None) for run in collectives.runs))
 
 
 def _sizes_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
@@ -153,6 +156,18 @@ def _sizes_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
         seconds=f"{run.left_s or 0.0:.1f}",
     )
     return (not_checked("sweep", why),)
+
+
+def _no_expectation(fleet: Fleet, findings: Sequence[Finding]) -> tuple[NotChecked, ...]:
+    """That nobody published what this hardware should give, where a benchmark measured it."""
+    run = fleet.collectives.runs[0] if fleet.collectives is not None and fleet.collectives.runs else None
+    is_measured = run is not None and any(p.spread is not None and p.operation == "all_reduce" for p in run.points)
+    if run is None or not is_measured or any(f.code == EXPECTATION for f in findings):
+        return ()
+    gpus = [n.gpu for n in fleet.nodes.values() if isinstance(n.gpu, GpuFacts)]
+    names = sorted({g.name for facts in gpus for g in facts.gpus if g.index in facts.visible})
+    hardware = f"{run.backend}, {len(run.ranks)} x {', '.join(names) or 'CPU'}, {fleet.world.num_nodes} nodes"
+    return (not_checked(EXPECTATION, reason(UncheckedKind.NO_EXPECTATION, hardware=hardware)),)
 
 
 def _odd(findings: Sequence[Finding]) -> dict[int, tuple[str, ...]]:

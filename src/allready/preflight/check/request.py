@@ -2,10 +2,24 @@
 
 from msgspec import Struct
 
-from allready.model import LaunchFacts
+from allready.model import BenchPoint, LaunchFacts
 
 STAGES = ("roll", "facts", "reach", "collectives")
 COLLECTIVE_STAGES = ("import", "device", "allocate", "store", "gloo_barrier", "nccl_init", "small", "sweep")
+
+
+class BenchRequest(Struct, frozen=True, kw_only=True):
+    """What a benchmark measures instead of a check's sweep; `CheckRequest` has sizes and repetitions."""
+
+    search: str = ""  # "pairs" or "bisect": instead of the operations
+    operations: tuple[str, ...] = ("all_reduce",)
+    dtype: str = "float32"
+    factor: int = 2
+    step_bytes: int = 0
+    budget_s: float = 60.0
+    baseline: tuple[BenchPoint, ...] = ()  # of an earlier run, to compare with
+    baseline_source: str = ""
+    overlays: dict[str, tuple[BenchPoint, ...]] = {}  # curves of other runs, to draw beside this one
 
 
 class CheckRequest(Struct, frozen=True, kw_only=True):
@@ -26,4 +40,5 @@ class CheckRequest(Struct, frozen=True, kw_only=True):
     quick: bool = False
     isolate: bool = False
     grow: bool = False
+    bench: BenchRequest | None = None
     stage_deadline_s: float | None = None

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from allready import model
 from allready.errors import UsageError
 from allready.messaging.channel import HubSide, Narrator
-from allready.preflight.check.request import CheckRequest
+from allready.model.operations import DTYPE_BYTES, OPERATIONS, SWEEPS
+from allready.preflight.check.request import BenchRequest, CheckRequest
 from allready.preflight.collectives import variants
 from allready.preflight.collectives.hub import conduct
-from allready.preflight.collectives.spec import DEFAULT_BYTES, KIB, MIB, STAGES, RunSpec, with_needed
+from allready.preflight.collectives.spec import BENCH_STAGES, DEFAULT_BYTES, GIB, KIB, MIB, STAGES, RunSpec, with_needed
 from allready.text.reasons import reason
 
 SWEEP_S, QUICK_SWEEP_S = 20.0, 10.0
@@ -63,7 +66,7 @@ def plan(
     min_bytes, max_bytes = request.min_bytes, request.max_bytes
     iters = 10 if quick and backend == "gloo" else 20
     low, high = DEFAULT_BYTES.get((backend, quick), (KIB, MIB))
-    return RunSpec(
+    spec = RunSpec(
         backend=backend,
         nproc={n.node_rank: len(n.ranks) for n in world.nodes},
         master_addr=request.launch.master_addr,
@@ -80,6 +83,44 @@ def plan(
         stage_deadline_s=dict.fromkeys(STAGES[backend], deadline_s) if deadline_s else {},
         quick=quick,
         is_faulty=is_faulty,
+    )
+    return spec if request.bench is None else _bench_spec(spec, request, request.bench)
+
+
+def _bench_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> RunSpec:
+    """The run of a benchmark: the stages of its operations, and as much time as it has."""
+    if bench.search:
+        return _search_spec(spec, request, bench)
+    wanted = {OPERATIONS[name].stage for name in bench.operations}
+    low, high = (KIB, 64 * MIB if spec.backend == "gloo" else GIB)
+    least = DTYPE_BYTES[bench.dtype] * spec.world_size  # the smallest size that every operation can have
+    min_bytes = request.min_bytes if request.min_bytes is not None else min(low, request.max_bytes or high)
+    return replace(
+        spec,
+        stages=tuple(s for s in BENCH_STAGES[spec.backend] if s not in SWEEPS or s in wanted),
+        dtype=bench.dtype,
+        factor=bench.factor,
+        step_bytes=bench.step_bytes,
+        min_bytes=max(least, min_bytes),
+        max_bytes=max(least, min_bytes, request.max_bytes if request.max_bytes is not None else high),
+        sweep_budget_s=bench.budget_s,
+        is_bench=True,
+        is_faulty=False,
+    )
+
+
+def _search_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> RunSpec:
+    """The run of a search: between nodes one rank of each, so that nothing else shares its NICs; else all ranks."""
+    firsts = tuple(ranks[0] for ranks in spec.ranks_of.values())
+    size_bytes = request.max_bytes or (MIB if spec.backend == "gloo" else 64 * MIB)
+    return replace(
+        spec,
+        stages=("import", "device", "local", "store", bench.search),
+        members=firsts if len(firsts) > 1 else tuple(range(spec.world_size)),
+        min_bytes=size_bytes,
+        max_bytes=size_bytes,
+        is_bench=True,
+        is_faulty=False,
     )
 
 
@@ -130,4 +171,7 @@ async def run_collectives(hub: HubSide, request: CheckRequest, spec: RunSpec, na
         runs = [await conduct(hub, spec, narrator)]
     if request.isolate and runs[0].bad is not None:
         runs += await variants.isolate(hub, spec, runs[0], narrator)
-    return model.Collectives(runs=tuple(runs))
+    bench = request.bench or BenchRequest()
+    return model.Collectives(
+        runs=tuple(runs), baseline=bench.baseline, baseline_source=bench.baseline_source, overlays=bench.overlays
+    )

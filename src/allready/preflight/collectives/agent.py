@@ -94,7 +94,7 @@ class _Part:
         self._port = 0
         self._urgent = asyncio.Event()
         self._outbox: list[tuple[str, Any]] = []
-        self._sent_positions: dict[int, tuple[int, int, int]] = {}
+        self._sent_positions: dict[int, tuple[int, int, int, int]] = {}
         self._sampled = self._positions_sent = self._narrated = 0.0
         self._positions_wanted = False
         self._shm: set[str] = set()
@@ -272,8 +272,10 @@ class _Part:
             position = process.read_position()
             if position is not None and self._sent_positions.get(process.rank) != position:
                 self._sent_positions[process.rank] = position
-                size_bytes, entered, done = position
-                moved.append(wire.Position(rank=process.rank, size_bytes=size_bytes, entered=entered, done=done))
+                stage, size_bytes, entered, done = position
+                moved.append(
+                    wire.Position(rank=process.rank, stage=stage, size_bytes=size_bytes, entered=entered, done=done)
+                )
         return tuple(moved)
 
     async def _publish(self) -> None:

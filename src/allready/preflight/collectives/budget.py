@@ -12,12 +12,12 @@ class SweepBudget:
     def __init__(self, *, total_s: float, size_s: float) -> None:
         """`total_s`: for all sizes; `size_s`: for the repetitions of one."""
         self._total_s, self._size_s = total_s, size_s
-        self._elapsed_s = 0.0
+        self.elapsed_s = 0.0
         self._last: tuple[int, float] | None = None  # size in bytes, seconds of one operation
 
     def learn(self, size_bytes: int, took_s: float, elapsed_s: float) -> None:
         """One operation of this size took so long; so much of the time is over."""
-        self._last, self._elapsed_s = (size_bytes, took_s), elapsed_s
+        self._last, self.elapsed_s = (size_bytes, took_s), elapsed_s
 
     def predicted_s(self, size_bytes: int) -> float:
         """How long one operation of this size will take; 0 when nothing is known."""
@@ -28,7 +28,7 @@ class SweepBudget:
 
     def has_room(self, size_bytes: int) -> bool:
         """Whether an operation of this size will end in time."""
-        return self._elapsed_s + self.predicted_s(size_bytes) <= self._total_s
+        return self.elapsed_s + self.predicted_s(size_bytes) <= self._total_s
 
     def is_slow(self, took_s: float) -> bool:
         """Whether one operation that takes so long is measurement enough."""
@@ -36,5 +36,5 @@ class SweepBudget:
 
     def num_operations(self, took_s: float) -> int:
         """How many more of such operations fit."""
-        left_s = max(0.0, self._total_s - self._elapsed_s)
+        left_s = max(0.0, self._total_s - self.elapsed_s)
         return max(0, int(min(self._size_s, SHARE * left_s) / took_s))

@@ -14,8 +14,9 @@ from allready.judging.link_paths import broken_in
 from allready.judging.rank_traffic import RankTraffic, link_findings
 from allready.messaging.channel import LOST, HubSide, Narrator, convert
 from allready.model import CollectiveRun, Live, ProcessState, RankState, StageResult, World, WorldNode, ranges
+from allready.model.operations import SWEEPS
 from allready.preflight.collectives import wire
-from allready.preflight.collectives.spec import RunSpec
+from allready.preflight.collectives.spec import SEARCHES, RunSpec
 from allready.preflight.collectives.tracker import Ending, StageTracker
 from allready.report import units
 
@@ -158,7 +159,10 @@ class _Run:
             world_size=spec.world_size,
             num_nodes=len(spec.nproc),
             master_addr=spec.master_addr,
-            sizes=spec.sizes() if "sweep" in spec.stages else (),
+            sizes=spec.sizes_asked() if (SWEEPS.keys() | SEARCHES) & set(spec.stages) else (),
+            dtype=spec.dtype,
+            members=spec.members,
+            is_bench=spec.is_bench,
             iters=spec.iters,
             warmup=spec.warmup,
             size_budget_s=spec.size_budget_s,
@@ -321,7 +325,7 @@ class _Run:
         if waiting is None:
             return
         common = {"stage": waiting.stage, "seconds": f"{waiting.waited_s:.0f}", "num_ranks": self._spec.world_size}
-        if waiting.stage == "sweep" and waiting.size_bytes is not None:
+        if waiting.stage in SWEEPS and waiting.size_bytes is not None:
             points = tracker.points()
             self._narrator.say(
                 "collectives.sweep",
@@ -331,7 +335,8 @@ class _Run:
                 **common,
             )
         elif waiting.waited_s >= _SAY_WAITING_AFTER_S and waiting.num_finished:
-            self._narrator.say(f"collectives.waiting_{waiting.stage}", **self._who(waiting.ranks), **common)
+            key = "sweep" if waiting.stage in SWEEPS else waiting.stage
+            self._narrator.say(f"collectives.waiting_{key}", **self._who(waiting.ranks), **common)
         else:
             self._narrator.say("collectives.stage", num_finished=waiting.num_finished, **common)
 
@@ -383,6 +388,9 @@ class _Run:
             stages=tuple(stages),
             points=tracker.points(),
             extra_env=dict(spec.extra_env),
+            copies_gb_per_s=tracker.speeds(),
+            pairs=tuple(sorted(tracker.pairs, key=lambda p: (p.sender, p.receiver))),
+            groups=tuple(sorted(tracker.groups, key=lambda g: (g.round, g.members))),
             sizes_left=sizes_left,
             left_s=left_s,
             traffic=self._live,

@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 
 from allready.errors import ExchangeError
-from allready.preflight.collectives.spec import STAGES
+from allready.model.operations import DTYPE_BYTES
+from allready.preflight.collectives.spec import ALL_STAGES, MAX_SIZES
 from allready.preflight.collectives.wire import StartOrder
 
 MAX_RANKS = 1024
@@ -16,7 +17,6 @@ NCCL_SWITCHES: Mapping[str, str] = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE":
 """Variables that switch off one of NCCL's transports each, with the only value that an order may give them."""
 
 _MAX_WORLD = 1 << 26
-_MAX_SIZES = 256
 _MAX_SIZE_BYTES = 1 << 40
 _MAX_COUNT = 1 << 30  # iterations
 _MAX_S = 1e8
@@ -43,14 +43,17 @@ def refuse_nonsense(order: StartOrder, *, most_ranks: int = MAX_RANKS) -> None:
             f"node 0 asks for ranks {order.first_rank} to {order.first_rank + order.num_ranks - 1} "
             f"of {order.world_size}"
         )
-    stages = STAGES.get(order.backend, ())
-    if not stages or not set(order.stages) <= set(stages):
+    stages = ALL_STAGES.get(order.backend, frozenset())
+    if not stages or not stages.issuperset(order.stages):
         raise ExchangeError(f"node 0 asks for stages {order.stages[:8]!a} of {order.backend[:20]!a}"[:300])
     if not _HOST.fullmatch(order.master_addr) or not all(map(_DEVICE.fullmatch, order.devices)):
         raise ExchangeError("node 0 names an address or a device that is none")
     if not (
-        len(order.sizes) <= _MAX_SIZES
+        len(order.sizes) <= MAX_SIZES
         and all(0 < size <= _MAX_SIZE_BYTES for size in order.sizes)
+        and order.dtype in DTYPE_BYTES
+        and len(order.members) <= order.world_size
+        and all(0 <= m < order.world_size for m in order.members)
         and 0 < order.iters <= _MAX_COUNT
         and 0 <= order.warmup <= _MAX_COUNT
         and all(0 < t <= _MAX_S for t in (order.size_budget_s, order.backend_timeout_s))

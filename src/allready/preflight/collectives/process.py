@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from allready.model import ProcessState, RankState
+from allready.model.operations import SWEEPS
 from allready.preflight.collectives.rank_side import STACK_SIGNAL
 from allready.preflight.collectives.wire import POSITION, RankLine, RankOrders
 from allready.proc.cell import CellReader, anonymous_cell
@@ -51,7 +52,7 @@ class RankProcess:
         self.pid: int | None = None
         self.step = "not started"
         self.error: str | None = None
-        self.position: tuple[int, int, int] | None = None
+        self.position: tuple[int, int, int, int] | None = None
         self.is_stopped = False
         self.ended = False
         self.exit_code: int | None = None
@@ -131,8 +132,8 @@ class RankProcess:
         was, self.is_stopped = self.is_stopped, stat.state in ProcessState.FROZEN
         return was != self.is_stopped
 
-    def read_position(self) -> tuple[int, int, int] | None:
-        """Where it is in the sweep: (size_bytes, entered, done), see `wire.Position`."""
+    def read_position(self) -> tuple[int, int, int, int] | None:
+        """Where it is in the sweep: (stage, size_bytes, entered, done), see `wire.Position`."""
         if self._cell is not None:
             payload = self._cell.read()
             self.position = POSITION.unpack(payload) if payload else self.position
@@ -215,7 +216,7 @@ class RankProcess:
     def last_step(self) -> str:
         """The last thing it reported, in a few English words."""
         if self._in_sweep and self.position is not None:
-            size_bytes, entered, done = self.position
+            _, size_bytes, entered, done = self.position
             ended = " done" if done >= entered else ""
             return f"size {size_bytes} iteration {entered}{ended}"
         return self.step
@@ -293,7 +294,7 @@ class RankProcess:
             return  # user code may print anywhere; only our lines count
         if line.event in {"entered", "finished"}:
             self.step = f"{line.event} {line.stage}"
-            self._in_sweep = line.stage == "sweep" and line.event == "entered"
+            self._in_sweep = line.stage in SWEEPS and line.event == "entered"
         elif line.event == "error":
             self.error, self._error_stack, self._has_failed = line.text, line.stack, True
             self._is_store_unreachable = line.is_store_unreachable

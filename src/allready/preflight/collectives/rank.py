@@ -5,6 +5,7 @@ left as the user's job would find it: Gloo and NCCL choose interfaces and transp
 """
 
 import contextlib
+import functools
 import inspect
 import os
 import socket
@@ -15,8 +16,12 @@ from datetime import timedelta
 from typing import Any, NoReturn
 
 from allready.messaging.any_port import any_port
+from allready.model.operations import OPERATIONS, SWEEPS
+from allready.preflight.collectives.local import measure
+from allready.preflight.collectives.meetings import Meetings
+from allready.preflight.collectives.operations import Buffers, Pattern
 from allready.preflight.collectives.rank_side import RankSide, StoreUnreachableError, WrongResultError
-from allready.preflight.collectives.sweep import Pattern, Sweep
+from allready.preflight.collectives.sweep import Sweep
 
 _WITHOUT_SWEEP_BYTES = 64 * 2**20
 _SMALL_BYTES = 4096
@@ -33,7 +38,8 @@ class TorchRank:
         self.torch: Any = None
         self.dist: Any = None
         self.device: Any = None
-        self.buffer: Any = None
+        self.buffers: Buffers | None = None
+        self.spent_s = 0.0  # by the sweeps so far, the same on all ranks
         self.store: Any = None
         self.nccl: Any = None
 
@@ -82,9 +88,11 @@ class TorchRank:
         note(f"cuda:{index} {torch.cuda.get_device_name(self.device)}")
 
     def allocate(self, note: Note) -> None:
-        sweeps = "sweep" in self.side.orders.stages and self.side.orders.sizes
-        size_bytes = max(self.side.orders.sizes) if sweeps else _WITHOUT_SWEEP_BYTES
-        self.buffer = self.torch.zeros(size_bytes // 4, dtype=self.torch.float32, device=self.device)
+        orders = self.side.orders
+        operations = [OPERATIONS[SWEEPS[stage]] for stage in orders.stages if stage in SWEEPS]
+        size_bytes = max(orders.sizes) if operations and orders.sizes else _WITHOUT_SWEEP_BYTES
+        needs_two = any(not operation.in_place for operation in operations)
+        self.buffers = Buffers(self.torch, self.device, orders.dtype, size_bytes, needs_two=needs_two)
         if self.device.type == "cuda":
             self.torch.cuda.synchronize(self.device)
         note(f"{size_bytes} bytes on {self.device}")
@@ -146,11 +154,31 @@ class TorchRank:
             raise WrongResultError(words)
         note(f"{_SMALL_BYTES} bytes")
 
-    def sweep(self, note: Note) -> None:
-        num_sizes, num_asked = (
-            Sweep(self.torch, self.dist, self.side, self.buffer, self.group).run(),
-            len(self.side.orders.sizes),
-        )
+    def local(self, note: Note) -> None:
+        """This rank's own copies, without the others."""
+        speeds = measure(self.torch, self.device)
+        self.side.send("local", speeds=speeds)
+        note(", ".join(f"{name} {speed:.1f} GB/s" for name, speed in speeds.items()))
+
+    def pairs(self, note: Note) -> None:
+        """All members meet pair by pair."""
+        note(f"{self._meetings().pairs()} rounds")
+
+    def bisect(self, note: Note) -> None:
+        """Halves of halves, until the members that are slow are known."""
+        note(f"{self._meetings().bisect()} rounds")
+
+    def _meetings(self) -> Meetings:
+        return Meetings(self.torch, self.dist, self.side, self.store, self.device)
+
+    def sweep(self, note: Note, stage: str) -> None:
+        orders = self.side.orders
+        assert self.buffers is not None
+        sweep = Sweep(self.torch, self.dist, self.side, self.buffers, self.group, stage)
+        num_left = sum(s in SWEEPS for s in orders.stages[orders.stages.index(stage) :])
+        num_sizes, took_s = sweep.run(max(0.0, orders.sweep_budget_s - self.spent_s) / num_left)
+        self.spent_s += took_s
+        num_asked = len(sweep.sizes)
         among = "" if num_sizes == num_asked else f" of {num_asked}"
         note("1 size" if num_asked == 1 else f"{num_sizes}{among} sizes")
 
@@ -183,7 +211,10 @@ def main(argv: list[str]) -> NoReturn:
             "gloo_small": rank.small,
             "nccl_init": rank.nccl_init,
             "nccl_small": rank.small,
-            "sweep": rank.sweep,
+            "local": rank.local,
+            "pairs": rank.pairs,
+            "bisect": rank.bisect,
+            **{stage: functools.partial(rank.sweep, stage=stage) for stage in SWEEPS},
         }
     )
 

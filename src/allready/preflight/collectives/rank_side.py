@@ -47,6 +47,7 @@ class RankSide:
         os.close(cell)
         faulthandler.register(STACK_SIGNAL, file=stack, all_threads=True, chain=False)
         self.orders = msgspec.json.decode(self._control.readline(), type=RankOrders)
+        self._stage = 0
 
     def send(self, event: str, **fields: Any) -> None:
         """Report one `wire.RankLine`."""
@@ -55,7 +56,7 @@ class RankSide:
 
     def mark(self, size_bytes: int, entered: int, done: int) -> None:
         """Show where this rank is in the sweep, see `wire.Position`; before every operation."""
-        self._cell.write(POSITION.pack(size_bytes, entered, done))
+        self._cell.write(POSITION.pack(self._stage, size_bytes, entered, done))
 
     def send_port(self, port: int) -> None:
         """Rank 0 only: report where the others find what it serves."""
@@ -84,7 +85,8 @@ class RankSide:
         """Do the ordered stages; report how it ends; end the process.  Never returns."""
         name = ""
         try:
-            for name in self.orders.stages:
+            for number, name in enumerate(self.orders.stages):
+                self._stage = number
                 with self.stage(name) as note:
                     stages[name](note)
         except WrongResultError as error:

@@ -6,15 +6,43 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import UsageError
+from allready.model.operations import DTYPE_BYTES, OPERATIONS, SWEEPS
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
+MAX_SIZES = 256
+PAIR_S = 10.0
+"""How long one pair or group of a search may take, connecting included."""
 
 STAGES: Mapping[str, tuple[str, ...]] = {
     "gloo": ("import", "device", "allocate", "store", "gloo_barrier", "gloo_small", "sweep"),
     "nccl": ("import", "device", "allocate", "store", "gloo_barrier", "nccl_init", "nccl_small", "sweep"),
     "jax": ("jax_import", "jax_init", "jax_psum"),
 }
-"""Stages of each backend, in their order."""
+"""Stages of each backend's check, in their order."""
+
+SEARCHES = frozenset({"pairs", "bisect"})
+"""Stages in which ranks meet in small groups of their own, instead of all."""
+_OPERATION_STAGES = tuple(stage for stage in SWEEPS if stage != "sweep")
+BENCH_STAGES: Mapping[str, tuple[str, ...]] = {
+    "gloo": ("import", "device", "allocate", "local", "store", "gloo_barrier", "sweep", *_OPERATION_STAGES),
+    "nccl": (
+        "import",
+        "device",
+        "allocate",
+        "local",
+        "store",
+        "gloo_barrier",
+        "nccl_init",
+        "sweep",
+        *_OPERATION_STAGES,
+    ),
+}
+"""Stages of a benchmark, in their order."""
+
+ALL_STAGES: Mapping[str, frozenset[str]] = {
+    backend: frozenset(stages) | frozenset(BENCH_STAGES.get(backend, ())) | (SEARCHES if backend != "jax" else set())
+    for backend, stages in STAGES.items()
+}
 
 STAGE_DEADLINE_S: Mapping[str, float] = {
     "import": 120.0,
@@ -26,6 +54,9 @@ STAGE_DEADLINE_S: Mapping[str, float] = {
     "nccl_init": 60.0,
     "nccl_small": 20.0,
     "sweep": 20.0,  # for one operation, and a second more for every 50 MB of it
+    "local": 30.0,
+    "pairs": 60.0,  # and as long as all rounds may take
+    "bisect": 60.0,
     "jax_import": 120.0,
     "jax_init": 60.0,
     "jax_psum": 60.0,
@@ -41,6 +72,8 @@ DEFAULT_BYTES = {  # backend, quick -> smallest and largest size
     ("nccl", True): (MIB, 256 * MIB),
     ("nccl", False): (MIB, GIB),
 }
+_FLOOR_S, _TIMES_SLOWER = 8.0, 20.0
+"""Where the bandwidth so far is known: an operation that takes so much longer than it lets expect is called hung."""
 _NEEDED = {  # a stage stands on what these make
     "sweep": ("import", "device", "allocate", "store", "gloo_barrier"),
     "nccl_small": ("import", "device", "store", "gloo_barrier", "nccl_init"),
@@ -79,6 +112,11 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     stage_deadline_s: dict[str, float] = {}  # overrides STAGE_DEADLINE_S
     extra_env: dict[str, str] = {}
     quick: bool = False
+    dtype: str = "float32"
+    step_bytes: int = 0  # from one size to the next; 0: each is `factor` times the one before
+    factor: int = 2
+    members: tuple[int, ...] = ()  # ranks that a search pairs, or groups
+    is_bench: bool = False  # measures more per size, and expects each to be about as fast as those before
     is_faulty: bool = False  # a fault is known already: no stage is broken off before its deadline
 
     def __post_init__(self) -> None:
@@ -86,7 +124,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
             raise UsageError(
                 "unknown backend {backend!r}: valid are {stages}", backend=self.backend, stages=", ".join(STAGES)
             )
-        unknown = [s for s in self.stages if s not in STAGES[self.backend]]
+        unknown = [s for s in self.stages if s not in ALL_STAGES[self.backend]]
         if unknown or not self.stages:
             raise UsageError(
                 "unknown stage {names} for {backend}: valid are {stages}",
@@ -102,6 +140,14 @@ class RunSpec(Struct, frozen=True, kw_only=True):
                 min_bytes=self.min_bytes,
                 max_bytes=self.max_bytes,
             )
+        if self.dtype not in DTYPE_BYTES:
+            raise UsageError(
+                "unknown dtype {dtype!r}: valid are {dtypes}", dtype=self.dtype, dtypes=", ".join(DTYPE_BYTES)
+            )
+        if self.factor < 2 or self.step_bytes < 0:
+            raise UsageError("sizes must grow: --factor from 2, --step from 1")
+        if len(self.sizes_asked()) > MAX_SIZES:
+            raise UsageError("more than {most} sizes: choose a larger --step", most=MAX_SIZES)
         if self.iters < 1 or self.warmup < 0:
             raise UsageError(
                 "--iters must be at least 1 and --warmup at least 0, got {iters} and {warmup}",
@@ -124,17 +170,32 @@ class RunSpec(Struct, frozen=True, kw_only=True):
 
     def deadline_s(self, stage: str) -> float:
         """How long `stage` may take (for the sweep: its operations of size 0)."""
-        return self.stage_deadline_s.get(stage, STAGE_DEADLINE_S[stage])
+        known = "sweep" if stage in SWEEPS else stage
+        return self.stage_deadline_s.get(stage, self.stage_deadline_s.get(known, STAGE_DEADLINE_S[known]))
 
     def whole_deadline_s(self, stage: str) -> float:
         """How long a stage that works may take: of the sweep all operations, each within its own deadline."""
-        if stage != "sweep":
+        if stage in SEARCHES:
+            return self.deadline_s(stage) + self.search_s
+        if stage not in SWEEPS:
             return self.deadline_s(stage)
         return self.sweep_budget_s + self.operation_deadline_s(self.max_bytes)
 
-    def operation_deadline_s(self, size_bytes: int) -> float:
-        """How long one operation of the sweep may take."""
-        return self.deadline_s("sweep") + size_bytes / SLOWEST_BYTES_PER_S
+    @property
+    def search_s(self) -> float:
+        """How long the rounds of a search may take, if in every one of them something is blocked."""
+        return (len(self.members) + 2) * (PAIR_S + 2.0)
+
+    def operation_deadline_s(self, size_bytes: int, expected_s: float | None = None) -> float:
+        """How long one operation of the sweep may take.
+
+        Args:
+            expected_s: what the sizes before let expect; only a benchmark asks for so much.
+        """
+        most_s = self.deadline_s("sweep") + size_bytes / SLOWEST_BYTES_PER_S
+        if expected_s is None or not self.is_bench or self.stage_deadline_s:
+            return most_s
+        return min(most_s, _FLOOR_S + _TIMES_SLOWER * expected_s)
 
     def up_to(self, stage: str) -> "RunSpec":
         return replace(self, stages=self.stages[: self.stages.index(stage) + 1])
@@ -147,13 +208,18 @@ class RunSpec(Struct, frozen=True, kw_only=True):
                 nproc[node_rank] = here
         return replace(self, nproc=nproc)
 
-    def sizes(self) -> tuple[int, ...]:
-        """Sizes of the sweep in bytes: whole float32 elements, doubling."""
-        size, found = self.min_bytes // 4 * 4, []
-        while size <= self.max_bytes:
+    def sizes_asked(self) -> tuple[int, ...]:
+        """Sizes of the sweeps in bytes, before an operation rounds them down to what it can have."""
+        found: list[int] = []
+        size = self.min_bytes
+        while size <= self.max_bytes and len(found) <= MAX_SIZES:
             found.append(size)
-            size *= 2
+            size = size + self.step_bytes if self.step_bytes else size * self.factor
         return tuple(found)
+
+    def sizes(self, operation: str = "all_reduce") -> tuple[int, ...]:
+        """Sizes of one operation's sweep in bytes: whole elements, doubling or as asked for."""
+        return OPERATIONS[operation].sizes(self.sizes_asked(), num_ranks=self.world_size, dtype=self.dtype)
 
 
 def with_needed(backend: str, stages: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The size sweep inside a rank: all_reduce, checked once per size, timed as nccl-tests does.
+"""The size sweep of one operation inside a rank: checked once per size, timed as nccl-tests does.
 
 Per size: iteration 0 is checked; the next (of the first size, two) tells how long one takes, and the ranks agree on how
 many follow; then the warm-ups and the timed ones, back to back.  Where already iteration 0 takes long it is the
@@ -6,118 +6,98 @@ measurement.  A size that would not end within the sweep's time is left out with
 the progress cell says which it is.
 """
 
+import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
+from allready.model.operations import SWEEPS
 from allready.preflight.collectives.budget import SweepBudget
+from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
 from allready.preflight.collectives.rank_side import RankSide
 
-_EXACT_INT = 2**24  # float32 holds whole numbers exactly up to here
-_CHUNK = 2**20  # elements; bounds the memory of a check
 # A single operation, waited for, seems to take up to ten times as long as one of many (the wait, ranks out of step), so
 # these are far above what they are meant for.  One mark within 20 operations of 40 us made them 4 % slower (4 x H200).
 _MARK_EVERY_S = 50e-3
 _WARM_UP_S = 20e-3
 _MAX_WARM_UPS = 100
+_LEAD_IN = 2  # operations that bring the GPUs into step before single ones are timed
 _POLL_S = (20e-6, 1e-3)
 
 
-class Pattern:
-    """Values that depend on the rank and the place, whose sum over the ranks is exact in float32."""
-
-    def __init__(self, torch: Any, rank: int, world_size: int, device: Any) -> None:
-        weights = [r % 127 + 1 for r in range(world_size)]
-        self._own, self._sum = weights[rank], sum(weights)
-        period = max(1, min(251, (_EXACT_INT - 1) // self._sum))
-        length = _CHUNK // period * period
-        self._base = (torch.arange(length, device=device) % period + 1).to(torch.float32)
-
-    def _chunks(self, tensor: Any) -> Iterator[tuple[int, Any, Any]]:
-        length = self._base.numel()
-        for start in range(0, tensor.numel(), length):
-            part = tensor[start : start + length]
-            yield start, part, self._base[: part.numel()]
-
-    def fill(self, tensor: Any) -> None:
-        for _, part, base in self._chunks(tensor):
-            part.copy_(base).mul_(self._own)
-
-    def check(self, tensor: Any) -> tuple[int, str]:
-        """How many elements are not the sum over all ranks, and words about the first of them."""
-        num_errors, words = 0, ""
-        for start, part, base in self._chunks(tensor):
-            wrong = part != base * self._sum
-            here = int(wrong.sum().item())
-            if here and not num_errors:
-                first = int(wrong.nonzero()[0].item())
-                words = (
-                    f"first wrong element {start + first}: {float(part[first])!r} instead of "
-                    f"{float(base[first] * self._sum)!r}"
-                )
-            num_errors += here
-        return num_errors, f"{num_errors} of {tensor.numel()} elements are wrong; {words}" if num_errors else ""
-
-
 class Sweep:
-    """One sweep.  Collective: every rank of the group runs it with the same orders."""
+    """The sweep of one operation.  Collective: every rank of the group runs it with the same orders."""
 
-    def __init__(self, torch: Any, dist: Any, side: RankSide, buffer: Any, group: Any) -> None:
-        self._torch, self._dist, self._side, self._group = torch, dist, side, group
-        self._buffer = buffer
-        self._cuda = buffer.device.type == "cuda"
-        self._pattern = Pattern(torch, side.orders.rank, side.orders.world_size, buffer.device)
+    def __init__(self, torch: Any, dist: Any, side: RankSide, buffers: Buffers, group: Any, stage: str) -> None:
+        orders = side.orders
+        self._torch, self._dist, self._side, self._stage = torch, dist, side, stage
+        self._buffers = buffers
+        self._cuda = buffers.device.type == "cuda"
+        pattern = Pattern(torch, orders.rank, orders.world_size, buffers.device, orders.dtype)
+        self._operation = RankOperation(SWEEPS[stage], dist, group, pattern, orders.rank, orders.world_size)
+        self._start: Callable[[], Any] = lambda: None
+        self.sizes = self._operation.operation.sizes(orders.sizes, num_ranks=orders.world_size, dtype=orders.dtype)
 
-    def run(self) -> int:
-        """Measure size by size; returns how many were."""
-        sizes, began = self._side.orders.sizes, time.perf_counter()
-        budget = SweepBudget(total_s=self._side.orders.sweep_budget_s, size_s=self._side.orders.size_budget_s)
-        for number, size_bytes in enumerate(sizes):
+    def run(self, total_s: float) -> tuple[int, float]:
+        """Measure size by size within `total_s`; returns how many were, and the seconds on which the ranks agree."""
+        began = time.perf_counter()
+        budget = SweepBudget(total_s=total_s, size_s=self._side.orders.size_budget_s)
+        for number, size_bytes in enumerate(self.sizes):
             if not budget.has_room(size_bytes):
-                self._side.send("left", size_bytes=size_bytes, time_s=budget.predicted_s(size_bytes))
-                return number
+                self._side.send("left", stage=self._stage, size_bytes=size_bytes, time_s=budget.predicted_s(size_bytes))
+                return number, budget.elapsed_s
             self._one_size(size_bytes, budget, began, is_first=number == 0)
-        return len(sizes)
+        return len(self.sizes), budget.elapsed_s
 
     def _one_size(self, size_bytes: int, budget: SweepBudget, began: float, *, is_first: bool) -> None:
-        view = self._buffer[: size_bytes // 4]
-        self._pattern.fill(view)
-        checked_s = self._synced(view, size_bytes, 0)
-        num_errors, words = self._pattern.check(view)
-        view.zero_()  # repeated sums of anything else would end at infinity
+        self._start = self._operation.bind(self._buffers, size_bytes)
+        self._operation.fill()
+        checked_s = self._synced(size_bytes, 0)
+        num_errors, words = self._operation.check()
+        self._operation.settle()
         checked_s, elapsed_s = self._agree(checked_s, time.perf_counter() - began)
         budget.learn(size_bytes, checked_s, elapsed_s)
-        time_s, iters = checked_s, 1
+        times_s = [checked_s]
+        time_s = checked_s
         if not budget.is_slow(checked_s):
             if is_first:
-                self._synced(view, size_bytes, 1)
-            took_s, elapsed_s = self._agree(self._synced(view, size_bytes, 1 + is_first), time.perf_counter() - began)
+                self._synced(size_bytes, 1)
+            took_s, elapsed_s = self._agree(self._synced(size_bytes, 1 + is_first), time.perf_counter() - began)
             budget.learn(size_bytes, took_s, elapsed_s)
-            time_s, iters = self._timed(view, size_bytes, 1 + is_first, took_s, budget.num_operations(took_s))
+            time_s, times_s = self._timed(size_bytes, 1 + is_first, took_s, budget.num_operations(took_s))
         self._side.send(
-            "point", size_bytes=size_bytes, time_s=time_s, iterations=iters, num_errors=num_errors, text=words
+            "point",
+            stage=self._stage,
+            size_bytes=size_bytes,
+            time_s=time_s,
+            iterations=len(times_s),
+            num_errors=num_errors,
+            text=words,
+            spread=spread_of(times_s) if self._side.orders.is_bench else None,
         )
 
-    def _timed(self, view: Any, size_bytes: int, done: int, took_s: float, fits: int) -> tuple[float, int]:
-        """Warm-ups and timed operations, as many as asked for or as fit; returns seconds of one and their number."""
+    def _timed(self, size_bytes: int, done: int, took_s: float, fits: int) -> tuple[float, list[float]]:
+        """Warm-ups and timed operations, as many as asked for or as fit; returns their mean in seconds, and each."""
+        if self._side.orders.is_bench and self._cuda:
+            fits //= 2  # they are done again, each with an event of its own
         warmup = min(self._side.orders.warmup, fits)
         iters = max(1, min(self._side.orders.iters, fits))
         if self._cuda:
             warmup = max(1, warmup, min(math.ceil(_WARM_UP_S / took_s), _MAX_WARM_UPS))
-            return self._timed_on_gpu(view, size_bytes, done, warmup, iters, took_s), iters
-        return self._timed_on_cpu(view, size_bytes, done, warmup, iters), iters
+            time_s = self._timed_on_gpu(size_bytes, done, warmup, iters, took_s)
+            if not self._side.orders.is_bench:
+                return time_s, [time_s] * iters
+            return time_s, self._each_on_gpu(size_bytes, done + warmup + iters, iters)
+        return self._timed_on_cpu(size_bytes, done, warmup, iters)
 
-    def _all_reduce(self, view: Any) -> None:
-        self._dist.all_reduce(view, group=self._group)
-
-    def _synced(self, view: Any, size_bytes: int, iteration: int) -> float:
+    def _synced(self, size_bytes: int, iteration: int) -> float:
         """One operation, waited for; returns its seconds on this rank."""
         self._wait_gpu()
         self._side.mark(size_bytes, iteration, iteration - 1)
         begin = time.perf_counter()
-        self._all_reduce(view)
+        self._start()
         self._wait_gpu()
         took_s = time.perf_counter() - begin
         self._side.mark(size_bytes, iteration, iteration)
@@ -135,21 +115,36 @@ class Sweep:
         self._dist.all_reduce(longest, op=self._dist.ReduceOp.MAX)
         return tuple(max(float(s), 1e-7) for s in longest.tolist())
 
-    def _timed_on_cpu(self, view: Any, size_bytes: int, done: int, warmup: int, iters: int) -> float:
-        write, all_reduce = self._side.mark, self._all_reduce
+    def _timed_on_cpu(self, size_bytes: int, done: int, warmup: int, iters: int) -> tuple[float, list[float]]:
+        write, start, clock = self._side.mark, self._start, time.perf_counter
         for iteration in range(done + 1, done + 1 + warmup):
             write(size_bytes, iteration, iteration - 1)
-            all_reduce(view)
+            start()
         first = done + 1 + warmup
-        begin = time.perf_counter()
+        times = [clock()]
         for iteration in range(first, first + iters):
             write(size_bytes, iteration, iteration - 1)
-            all_reduce(view)
-        took_s = time.perf_counter() - begin
+            start()
+            times.append(clock())
         write(size_bytes, first + iters - 1, first + iters - 1)
-        return took_s / iters
+        return (times[-1] - times[0]) / iters, [after - before for before, after in itertools.pairwise(times)]
 
-    def _timed_on_gpu(self, view: Any, size_bytes: int, done: int, warmup: int, iters: int, one_s: float) -> float:
+    def _each_on_gpu(self, size_bytes: int, done: int, iters: int) -> list[float]:
+        """The same operations again, each between two events; apart, because an event costs small ones 4 %."""
+        new_event, start = self._torch.cuda.Event, self._start
+        events = [new_event(enable_timing=True) for _ in range(iters + 1)]
+        self._side.mark(size_bytes, done + 1, done)
+        for _ in range(_LEAD_IN):
+            start()
+        events[0].record()
+        for event in events[1:]:
+            start()
+            event.record()
+        _wait(events[-1])
+        self._side.mark(size_bytes, done + 1, done + 1)
+        return [float(before.elapsed_time(after)) / 1e3 for before, after in itertools.pairwise(events)]
+
+    def _timed_on_gpu(self, size_bytes: int, done: int, warmup: int, iters: int, one_s: float) -> float:
         """Enqueue warm-ups and timed operations without a pause; the GPU's own clock times the latter.
 
         The warm-ups just before bring all GPUs into step.  Between the first event and the first operation nothing
@@ -158,7 +153,7 @@ class Sweep:
         earlier one.
         """
         new_event, write = self._torch.cuda.Event, self._side.mark
-        all_reduce, group = self._dist.all_reduce, self._group  # one Python call less: it would be 1 % of 40 us
+        start = self._start
         first, last = done + 1 + warmup, done + warmup + iters
         stride = max(1, math.ceil(_MARK_EVERY_S / one_s))
         unused = [new_event() for _ in range(stride, iters, stride)]
@@ -166,7 +161,7 @@ class Sweep:
         marks: deque[tuple[int, Any]] = deque()
         write(size_bytes, done + 1, done)
         for _ in range(warmup):
-            all_reduce(view, group=group)
+            start()
         write(size_bytes, first, done)
         marks.append((first - 1, begin))
         begin.record()
@@ -178,7 +173,7 @@ class Sweep:
                 marks.append((first + number - 1, unused.pop()))
                 marks[-1][1].record()
             for _ in range(min(stride, iters - number)):
-                all_reduce(view, group=group)
+                start()
         end.record()
         marks.append((last, end))
         write(size_bytes, last, done)
@@ -194,3 +189,17 @@ def _wait(event: Any) -> None:
     while not event.query():
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, _POLL_S[1])
+
+
+def spread_of(times_s: list[float]) -> dict[str, float]:
+    """`model.BenchSpread` as a rank sends it; quantiles as nccl-tests takes them."""
+    ordered, count = sorted(times_s), len(times_s)
+    mean = sum(ordered) / count
+    deviation = math.sqrt(sum((t - mean) ** 2 for t in ordered) / count)
+    return {
+        "min_s": ordered[0],
+        "median_s": ordered[count // 2],
+        "p99_s": ordered[min(count - 1, (count * 99 + 99) // 100 - 1)],
+        "max_s": ordered[-1],
+        "cv_share": deviation / mean if mean else 0.0,
+    }

@@ -9,16 +9,19 @@ import re
 
 from msgspec import Struct
 
+from allready.judging.bandwidth import straggler
 from allready.judging.majority import is_minority
-from allready.model import BenchPoint
-from allready.preflight.collectives.spec import RunSpec
+from allready.model import BenchPoint, GroupPoint, PairPoint
+from allready.model.operations import OPERATIONS, SWEEPS
+from allready.preflight.collectives.spec import SEARCHES, RunSpec
 from allready.preflight.collectives.wire import Position, Progress, RankEvent
 
 STOPPED_FOR_S = 2.0
 SETTLE_S = 0.3
 SETTLE_MAX_S = 1.5
 CAUSE_WAIT_S = 2.5
-_ON_ITS_OWN = frozenset({"import", "device", "allocate", "jax_import"})  # here no rank needs another
+_ON_ITS_OWN = frozenset({"import", "device", "allocate", "local", "jax_import"})  # here no rank needs another
+_APART = _ON_ITS_OWN | SEARCHES  # a pair that is blocked is a result of a search, and the others go on
 _LOST_PEER = re.compile(
     r"connection (?:closed|reset|refused by peer|aborted)|closed by (?:remote )?peer|reset by peer|broken pipe|"
     r"remote process exited|ncclRemoteError|connection was likely closed|Socket Timeout|recvValue failed|"
@@ -103,8 +106,11 @@ class StageTracker:
         self._began = [now] + [0.0] * (len(self._stages) - 1)  # when all were through the stage before
         self._ended: list[float] = []  # of the stages that are over
         self._moved = now  # the last sign of progress of any rank
-        self._points: dict[int, dict[int, RankEvent]] = {}
-        self._left: RankEvent | None = None
+        self._points: dict[tuple[int, int], dict[int, RankEvent]] = {}  # (stage, size in bytes) -> rank -> its row
+        self._left: dict[int, RankEvent] = {}  # stage -> the first size that had no room
+        self._speeds: dict[int, dict[str, float]] = {}
+        self.pairs: list[PairPoint] = []
+        self.groups: list[GroupPoint] = []
 
     @property
     def current(self) -> int:
@@ -137,14 +143,14 @@ class StageTracker:
 
     def still_s(self, now: float) -> float:
         """For how long no rank has moved, in a stage in which ranks need each other; 0 elsewhere."""
-        if self.current >= len(self._stages) or self._stages[self.current] in _ON_ITS_OWN:
+        if self.current >= len(self._stages) or self._stages[self.current] in _APART:
             return 0.0
         return max(0.0, now - max(self._moved, self._began[self.current]))
 
     def is_together(self, ending: Ending) -> bool:
         """Whether the run ended in or after a stage in which ranks are connected with each other."""
         stage = len(self._stages) - 1 if ending.outcome == "done" else ending.stage
-        return self._stages[stage] not in _ON_ITS_OWN
+        return self._stages[stage] not in _APART
 
     def break_off(self, why: str) -> Ending:
         """The present stage will not end in time: something else than its deadline shows it."""
@@ -156,9 +162,10 @@ class StageTracker:
         stage = self.current
         late = tuple(r.rank for r in self.ranks.values() if r.finished < stage)
         size_bytes = iteration = None
-        if self._stages[stage] == "sweep":
-            size_bytes, iteration = self._operation()
-            late = tuple(r for r in late if not self._has_entered(self.ranks[r], size_bytes, iteration)) or late
+        if self._stages[stage] in SWEEPS:
+            operation = self._operation()
+            size_bytes, iteration = operation[1:] if operation is not None else (None, None)
+            late = tuple(r for r in late if not self._has_entered(self.ranks[r], operation)) or late
         return Waiting(
             stage=self._stages[stage],
             ranks=late,
@@ -185,32 +192,44 @@ class StageTracker:
         return next((r.details[stage] for r in self.ranks.values() if r.details.get(stage)), "")
 
     def points(self) -> tuple[BenchPoint, ...]:
-        """The rows of the sweep to which every rank contributed."""
+        """The rows of the sweeps to which every rank contributed, operation by operation."""
         rows = []
         n = len(self.ranks)
-        for size_bytes, by_rank in sorted(self._points.items()):
+        for (stage, size_bytes), by_rank in sorted(self._points.items()):
             if len(by_rank) < n:
                 continue
+            operation = OPERATIONS[SWEEPS[self._stages[stage]]]
             time_s = max(max(p.time_s for p in by_rank.values()), 1e-9)
             algbw = size_bytes / time_s / 1e9
+            spreads = {r: p.spread for r, p in by_rank.items() if p.spread is not None}
+            slowest = max(spreads, key=lambda r: spreads[r].median_s, default=None)
             rows.append(
                 BenchPoint(
                     size_bytes=size_bytes,
                     time_s=time_s,
                     algbw_gb_per_s=algbw,
-                    busbw_gb_per_s=algbw * 2 * (n - 1) / n,
+                    busbw_gb_per_s=algbw * operation.bus_factor(n),
                     num_errors=sum(p.num_errors for p in by_rank.values()),
                     num_iterations=min(p.iterations for p in by_rank.values()),
+                    operation=operation.name,
+                    dtype=self._spec.dtype,
+                    spread=spreads[slowest] if slowest is not None else None,
+                    slowest_rank=straggler(spreads),
                 )
             )
         return tuple(rows)
 
+    def speeds(self) -> dict[int, dict[str, float]]:
+        """What each rank measured of its own: rank -> name of the copy -> GB/s."""
+        return dict(sorted(self._speeds.items()))
+
     def left(self) -> tuple[tuple[int, ...], float | None]:
-        """Sizes that the sweep left out for want of time, and how long one operation of the first would take."""
-        if self._left is None:
+        """Sizes that a sweep left out for want of time, and how long one operation of the first would take."""
+        if not self._left:
             return (), None
-        first = self._left.size_bytes
-        return tuple(size for size in self._spec.sizes() if size >= first), self._left.time_s
+        stage, event = min(self._left.items())
+        sizes = self._spec.sizes(SWEEPS[self._stages[stage]])
+        return tuple(size for size in sizes if size >= event.size_bytes), event.time_s
 
     # What happened.
 
@@ -225,8 +244,11 @@ class StageTracker:
                     self._finished_by[stage] += 1
                     self._advance(at)
                 self._moved = max(self._moved, at)
-            case "point" | "left":
+            case "point" | "left" if event.stage in self._stages and event.stage in SWEEPS:
                 self._take_size(rank, event)
+            case "local" | "pair" | "group":
+                self._take_own(rank, event)
+                self._moved = max(self._moved, at)
             case "wrong":
                 rank.is_wrong, rank.error = True, event.text
                 rank.failed_stage = rank.entered
@@ -247,12 +269,22 @@ class StageTracker:
             case _:
                 pass
 
+    def _take_own(self, rank: Rank, event: RankEvent) -> None:
+        """What a rank measured alone, or as the reporter of a pair or group."""
+        if event.event == "local":
+            self._speeds[rank.rank] = dict(event.speeds)
+        elif event.pair is not None and event.pair.sender == rank.rank:
+            self.pairs.append(event.pair)
+        elif event.group is not None and event.group.members[:1] == (rank.rank,):
+            self.groups.append(event.group)
+
     def _take_size(self, rank: Rank, event: RankEvent) -> None:
         """A size of the sweep was measured, or left out."""
+        stage = self._stages.index(event.stage)
         if event.event == "left":
-            self._left = self._left or event
+            self._left.setdefault(stage, event)
             return
-        self._points.setdefault(event.size_bytes, {})[rank.rank] = event
+        self._points.setdefault((stage, event.size_bytes), {})[rank.rank] = event
         if event.num_errors:
             rank.error = rank.error or f"size {event.size_bytes}: {event.text}"
 
@@ -272,10 +304,10 @@ class StageTracker:
     # What it means.
 
     def _done(self) -> Ending:
-        bad = [size for size, by_rank in sorted(self._points.items()) if any(p.num_errors for p in by_rank.values())]
+        bad = [key for key, by_rank in sorted(self._points.items()) if any(p.num_errors for p in by_rank.values())]
         if not bad:
             return Ending(outcome="done")
-        stage, by_rank = self._stages.index("sweep"), self._points[bad[0]]
+        (stage, size_bytes), by_rank = bad[0], self._points[bad[0]]
         saw = tuple(sorted(r for r, p in by_rank.items() if p.num_errors))
         all_ranks = tuple(self.ranks)
         return Ending(
@@ -284,9 +316,9 @@ class StageTracker:
             culprits=saw,
             entered=all_ranks,
             finished=all_ranks,
-            size_bytes=bad[0],
+            size_bytes=size_bytes,
             iteration=0,
-            deadline_s=self._spec.operation_deadline_s(bad[0]),
+            deadline_s=self._spec.operation_deadline_s(size_bytes),
             detail=by_rank[saw[0]].text,
         )
 
@@ -355,11 +387,14 @@ class StageTracker:
         stage = self.current
         if stage >= len(self._stages):
             return None
-        if self._stages[stage] == "sweep":
-            size_bytes = max((r.position.size_bytes for r in self.ranks.values() if r.position), default=0)
-            deadline_s, since = self._spec.operation_deadline_s(size_bytes), max(self._moved, self._began[stage])
+        if self._stages[stage] in SWEEPS:
+            size_bytes = max(
+                (r.position.size_bytes for r in self.ranks.values() if r.position and r.position.stage == stage),
+                default=0,
+            )
+            deadline_s, since = self._operation_deadline_s(stage, size_bytes), max(self._moved, self._began[stage])
         else:
-            deadline_s, since = self._spec.deadline_s(self._stages[stage]), self._began[stage]
+            deadline_s, since = self._spec.whole_deadline_s(self._stages[stage]), self._began[stage]
         if now - since < deadline_s:
             return None
         return self._ending("hung", stage)
@@ -378,11 +413,12 @@ class StageTracker:
         deadline_s = self._spec.deadline_s(name)
         entered = [r for r in self.ranks.values() if r.entered >= stage]
         finished = [r for r in self.ranks.values() if r.finished >= stage]
-        if name == "sweep" and (operation := self._operation())[0] is not None:
-            size_bytes, iteration = operation
-            deadline_s = self._spec.operation_deadline_s(size_bytes or 0)
-            entered = [r for r in self.ranks.values() if self._has_entered(r, size_bytes, iteration)]
-            finished = [r for r in self.ranks.values() if self._has_entered(r, size_bytes, iteration, done=True)]
+        operation = self._operation() if name in SWEEPS else None
+        if operation is not None and operation[0] == stage:
+            _, size_bytes, iteration = operation
+            deadline_s = self._operation_deadline_s(stage, size_bytes)
+            entered = [r for r in self.ranks.values() if self._has_entered(r, operation)]
+            finished = [r for r in self.ranks.values() if self._has_entered(r, operation, done=True)]
         if culprits is None:
             culprits = self._late(name, {r.rank for r in entered}, {r.rank for r in finished})
         return Ending(
@@ -411,26 +447,37 @@ class StageTracker:
 
     # The sweep: which operation is it about?
 
-    def _operation(self) -> tuple[int | None, int | None]:
-        """The operation that the ranks wait in: the earliest that one entered and did not complete.
+    def _operation_deadline_s(self, stage: int, size_bytes: int) -> float:
+        """Of one operation of a sweep: by the time that the last size took, where there is one."""
+        sizes = [
+            size for (of, size), by_rank in self._points.items() if of == stage and len(by_rank) == len(self.ranks)
+        ]
+        if not sizes:
+            return self._spec.operation_deadline_s(size_bytes)
+        known = max(sizes)
+        took_s = max(p.time_s for p in self._points[stage, known].values())
+        return self._spec.operation_deadline_s(size_bytes, took_s * max(1.0, size_bytes / known))
+
+    def _operation(self) -> tuple[int, int, int] | None:
+        """The operation (stage, size, iteration) that the ranks wait in: the earliest entered by one and not completed.
 
         A rank that is stopped or gone cannot report what its GPU completed since, so the others are asked first.
         When every rank is between two operations it is the last one entered.
         """
         known = [(r, r.position) for r in self.ranks.values() if r.position is not None]
-        pending = [(r, (p.size_bytes, p.done + 1)) for r, p in known if p.done < p.entered]
+        pending = [(r, (p.stage, p.size_bytes, p.done + 1)) for r, p in known if p.done < p.entered]
         able = [operation for r, operation in pending if r.stopped_since is None and not r.gone and not r.unknown]
         if pending:
             return min(able or [operation for _, operation in pending])
-        return max(((p.size_bytes, p.entered) for _, p in known), default=(None, None))
+        return max(((p.stage, p.size_bytes, p.entered) for _, p in known), default=None)
 
     @staticmethod
-    def _has_entered(rank: Rank, size_bytes: int | None, iteration: int | None, *, done: bool = False) -> bool:
+    def _has_entered(rank: Rank, operation: tuple[int, int, int] | None, *, done: bool = False) -> bool:
         """Whether a rank has begun this operation; `done`: has completed it."""
         p = rank.position
-        if p is None or size_bytes is None or iteration is None:
+        if p is None or operation is None:
             return False
-        return (p.size_bytes, p.done if done else p.entered) >= (size_bytes, iteration)
+        return (p.stage, p.size_bytes, p.done if done else p.entered) >= operation
 
 
 def _when(rank: Rank) -> float:

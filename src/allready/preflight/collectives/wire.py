@@ -4,7 +4,7 @@ import struct
 
 from msgspec import Struct
 
-from allready.model import NodeEvidence, NodeStatus, RankState
+from allready.model import BenchSpread, GroupPoint, NodeEvidence, NodeStatus, PairPoint, RankState
 
 START = "collectives.start"
 PORT = "collectives.port"
@@ -31,6 +31,9 @@ class RankOrders(Struct, frozen=True, kw_only=True):
     world_size: int
     master_addr: str
     sizes: tuple[int, ...] = ()
+    dtype: str = "float32"
+    members: tuple[int, ...] = ()  # ranks that are paired, or grouped
+    is_bench: bool = False
     iters: int = 1
     warmup: int = 0
     size_budget_s: float = 1.0
@@ -65,8 +68,8 @@ class RunMessage(Struct, frozen=True, kw_only=True):
 class RankLine(Struct, frozen=True, kw_only=True):
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
-    event: entered, finished, error, wrong, point, left (the sweep's sizes from `size_bytes` on do not fit into its
-    time; one operation would take `time_s`), port, done.
+    event: entered, finished, error, wrong, local, pair, group, point, left (the sizes from `size_bytes` on do not fit
+    into the time; one operation would take `time_s`), port, done.
     """
 
     event: str
@@ -79,6 +82,10 @@ class RankLine(Struct, frozen=True, kw_only=True):
     time_s: float = 0.0
     iterations: int = 0
     num_errors: int = 0
+    spread: BenchSpread | None = None
+    pair: PairPoint | None = None
+    group: GroupPoint | None = None
+    speeds: dict[str, float] = {}  # a rank's own copies: name -> GB/s
     is_store_unreachable: bool = False  # an error: it gets no connection to rank 0's store
 
 
@@ -94,18 +101,19 @@ class RankEvent(RankLine, frozen=True, kw_only=True, omit_defaults=True):
     signal: str | None = None
 
 
-POSITION = struct.Struct("<qqq")
-"""Payload of a rank's cell: size_bytes, entered and done of a `Position`."""
+POSITION = struct.Struct("<qqqq")
+"""Payload of a rank's cell: stage, size_bytes, entered and done of a `Position`."""
 
 
 class Position(Struct, frozen=True, kw_only=True):
-    """Where a rank is in the sweep.
+    """Where a rank is in a sweep; `stage` is the index of the sweep's stage in the run.
 
     `entered` is the last iteration of `size_bytes` that it began, `done` the last one known to be complete; -1: none.
     Iteration 0 is the checked operation, then come the warm-ups, then the timed ones.
     """
 
     rank: int
+    stage: int
     size_bytes: int
     entered: int
     done: int

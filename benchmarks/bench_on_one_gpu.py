@@ -1,0 +1,111 @@
+"""`allready bench` beside a plain event-timed loop, in turn: NCCL ranks that share one GPU, in one communicator.
+
+    python benchmarks/bench_on_one_gpu.py OUT.json [--ranks 2] [--seconds 150]
+
+NCCL takes two ranks of one GPU for ranks of two hosts when each has an `NCCL_HOSTID` of its own; they then talk over
+sockets.  Start `nvidia-cuda-mps-control -d` first, or the GPU is shared in time slices and small sizes take
+milliseconds.  For every size from 1 KiB to 1 GiB the two loops run alternately, with the same number of operations and
+warm-ups; the medians of both, and the median of their ratios, are printed.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+SIZES = [1024 * 4**n for n in range(11)]
+MAX_BYTES = SIZES[-1]
+SMALL_BYTES = 16 * 2**20
+
+
+def rank_main(out: str, seconds: float) -> None:
+    """One rank."""
+    from sweep_against_plain_loop import Loops
+
+    loops = Loops(is_cpu=False, max_bytes=MAX_BYTES)
+    loops.side.is_bench = True
+    rows: list[dict[str, Any]] = []
+    for size_bytes in SIZES:
+        iters, warmup = (20, 100) if size_bytes <= SMALL_BYTES else (6, 2)
+        plain: list[float] = []
+        ours: list[float] = []
+        medians: list[float] = []
+        began = loops.slowest(time.perf_counter())
+        number = 0
+        while loops.slowest(time.perf_counter()) - began < seconds / len(SIZES) or number < 4:
+            for name in ("plain", "ours") if number % 2 else ("ours", "plain"):
+                run = loops.plain if name == "plain" else loops.ours
+                took_s = loops.slowest(run(size_bytes, iters, warmup))
+                (plain if name == "plain" else ours).append(took_s)
+                if name == "ours":
+                    medians.append(loops.slowest(loops.side.sent[-1]["spread"]["median_s"]))
+            number += 1
+        ratio = statistics.median(o / p for o, p in zip(ours, plain, strict=True))
+        row = {
+            "size_bytes": size_bytes,
+            "turns": number,
+            "plain_median_s": statistics.median(plain),
+            "ours_median_s": statistics.median(ours),
+            "single_median_s": statistics.median(medians),
+            "ratio_of_medians": statistics.median(ours) / statistics.median(plain),
+            "median_of_ratios": ratio,
+        }
+        rows.append(row)
+        if loops.rank == 0:
+            print(
+                f"{size_bytes:>11} B  {number:>4} turns  plain {row['plain_median_s'] * 1e6:10.1f} us  "
+                f"ours {row['ours_median_s'] * 1e6:10.1f} us  single {row['single_median_s'] * 1e6:10.1f} us  "
+                f"ratio {row['ratio_of_medians']:.4f}  {ratio:.4f}",
+                flush=True,
+            )
+    if loops.rank == 0:
+        Path(out).write_text(json.dumps({"versions": loops.versions(), "rows": rows}, indent=1) + "\n")
+    loops.dist.barrier()
+    os._exit(0)
+
+
+def main() -> int:
+    """Start the ranks and wait for them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=150.0)
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.rank is not None:
+        rank_main(args.out, args.seconds)
+        return 0
+    limit_s = 2 * args.seconds + 120
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, __file__, args.out, "--seconds", str(args.seconds), "--rank", str(rank)],
+            env={
+                **os.environ,
+                "RANK": str(rank),
+                "LOCAL_RANK": "0",
+                "WORLD_SIZE": str(args.ranks),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": "29777",
+                "NCCL_HOSTID": f"host{rank}",
+                "NCCL_SOCKET_IFNAME": "lo",
+            },
+        )
+        for rank in range(args.ranks)
+    ]
+    try:
+        return max(abs(process.wait(timeout=limit_s)) for process in ranks)
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

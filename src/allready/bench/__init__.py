@@ -1,0 +1,1 @@
+"""What `allready bench` does with numbers: files in the forms of others, and curves of several runs."""

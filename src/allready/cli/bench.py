@@ -1,0 +1,157 @@
+"""`allready bench`: bandwidth of the collectives, compared with what this hardware should give."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from allready.cli import check
+from allready.cli.options import add_both_spellings, add_common, count, positive_s, size_bytes
+from allready.errors import UsageError
+from allready.launch.layout import Layout
+from allready.model import Report
+from allready.model.operations import DTYPE_BYTES, OPERATIONS
+from allready.preflight.check.request import STAGES, BenchRequest, CheckRequest
+from allready.text.usage import usage_text
+
+if TYPE_CHECKING:
+    from allready.bench.files import Curves
+
+ALL = "all"
+SEARCH_STAGES = ("roll", "facts", "collectives")  # a blocked path is for the search to find
+SEARCHES = ("pairs", "bisect")
+
+EPILOG = """\
+Run the same command on every node, in any order, with torchrun's flags, as allready check:
+  allready bench                              all_reduce on this machine
+  allready bench all --max-bytes 16M          all operations
+  srun allready bench all_reduce all_gather   on all nodes of a Slurm job
+  srun allready bench pairs                   every two nodes: which node or link is slow
+  srun allready bench bisect                  the same for slow nodes, in log2 rounds
+  allready bench --html run.html --overlay yesterday/report.json --overlay nccl_tests.json
+  allready bench --save-baseline good.json    and later:   allready bench --compare good.json
+Columns and bus bandwidth are those of nccl-tests (doc/PERFORMANCE.md).
+Exit codes: 0 healthy, 1 fault, 2 usage, 3 something necessary could not be checked.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `bench`."""
+    parser.add_argument(
+        "what",
+        nargs="*",
+        metavar="OPERATION",
+        help=f"{', '.join(OPERATIONS)} (default: all_reduce), or {ALL}; or a search: {', '.join(SEARCHES)}",
+    )
+    check.add_job(parser)
+    sizes = parser.add_argument_group("what to measure")
+    for name, text in (("min", "smallest message (default 1 KiB)"), ("max", "largest message (gloo 64M, nccl 1G)")):
+        sizes.add_argument(
+            f"--{name}-bytes", f"--{name}_bytes", f"--{name}", type=size_bytes, metavar="SIZE", help=text
+        )
+    sizes.add_argument("--factor", type=_factor, default=2, metavar="N", help="each size is N times the one before (2)")
+    sizes.add_argument("--step", type=size_bytes, default=0, metavar="SIZE", help="sizes grow by SIZE instead")
+    sizes.add_argument("--dtype", choices=tuple(DTYPE_BYTES), default="float32", help="type of the elements")
+    sizes.add_argument("--iters", type=count, metavar="N", help="timed iterations per size (default 20)")
+    sizes.add_argument("--warmup", "--warmup-iters", type=count, metavar="N", help="warm-up iterations per size")
+    sizes.add_argument(
+        "--budget", type=positive_s, default=60.0, metavar="S", help="time of all sweeps together (default 60 s)"
+    )
+    sizes.add_argument(
+        "--wait", type=positive_s, default=60.0, metavar="S", help="timeout for late nodes (default 60 s)"
+    )
+    add_both_spellings(
+        sizes, "stage-timeout", type=positive_s, metavar="S", help="timeout of each stage of the collectives"
+    )
+    compare = parser.add_argument_group("files of curves")
+    compare.add_argument("--csv", metavar="FILE", help="write the table as CSV to FILE")
+    add_both_spellings(compare, "nccl-json", metavar="FILE", help="write the table as nccl-tests' JSON to FILE")
+    compare.add_argument(
+        "--overlay",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="also draw the curves of FILE (report.json or nccl-tests' JSON) in the HTML report; can be repeated",
+    )
+    add_both_spellings(compare, "save-baseline", metavar="FILE", help="keep this run in FILE, for --compare")
+    compare.add_argument("--compare", metavar="FILE", help="report sizes that are slower than in FILE")
+    add_common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure; the exit code is the contract's."""
+    from allready.bench.files import read_curves
+    from allready.cli.output import check_writable
+
+    for option, name in (("--csv", args.csv), ("--nccl-json", args.nccl_json), ("--save-baseline", args.save_baseline)):
+        if name:
+            check_writable(option, Path(name))
+    args.framework = "torch"
+    overlays = tuple(read_curves(Path(name)) for name in args.overlay)
+    baseline = read_curves(Path(args.compare)) if args.compare else None
+
+    def ask(args: argparse.Namespace, layout: Layout) -> CheckRequest:
+        return request_of(args, layout, baseline, overlays)
+
+    return check.conduct(args, ask, command="bench", done=lambda report: _write_files(args, report))
+
+
+def request_of(
+    args: argparse.Namespace, layout: Layout, baseline: "Curves | None" = None, overlays: "tuple[Curves, ...]" = ()
+) -> CheckRequest:
+    """What `bench` was asked to do."""
+    check.check_sizes(args)
+    search = args.what[0] if args.what[:1] and args.what[0] in SEARCHES else ""
+    if search and len(args.what) > 1:
+        raise UsageError("{search} takes no operations", search=search)
+    unknown = [name for name in args.what if name not in OPERATIONS and name != ALL and not search]
+    if unknown:
+        raise UsageError(
+            "no operation {name!r}; valid: {known}", name=unknown[0], known=", ".join((*OPERATIONS, ALL, *SEARCHES))
+        )
+    asked = set(OPERATIONS) if ALL in args.what else set(args.what or ["all_reduce"]) & set(OPERATIONS)
+    return CheckRequest(
+        launch=layout.launch,
+        wait_s=args.wait,
+        stages=SEARCH_STAGES if search else STAGES,
+        backend=args.backend,
+        min_bytes=args.min_bytes,
+        max_bytes=args.max_bytes,
+        num_iterations=args.iters,
+        num_warmup=args.warmup,
+        stage_deadline_s=args.stage_timeout,
+        bench=BenchRequest(
+            search=search,
+            operations=tuple(name for name in OPERATIONS if name in asked),
+            dtype=args.dtype,
+            factor=args.factor,
+            step_bytes=args.step,
+            budget_s=args.budget,
+            baseline=baseline.points if baseline is not None else (),
+            baseline_source=baseline.name if baseline is not None else "",
+            overlays={curves.name: curves.points for curves in overlays},
+        ),
+    )
+
+
+def _write_files(args: argparse.Namespace, report: Report) -> None:
+    """CSV, nccl-tests' JSON and the baseline, where the run got as far as numbers."""
+    from allready.bench.files import csv_text, json_text, nccl_json
+    from allready.cli.output import write_all
+    from allready.report import json_report
+
+    runs = report.collectives.runs if report.collectives is not None else ()
+    if not runs or not runs[0].points:
+        return
+    if args.csv:
+        write_all([Path(args.csv)], csv_text(runs[0]).encode())
+    if args.nccl_json:
+        write_all([Path(args.nccl_json)], json_text(nccl_json(report, ["allready", "bench", *args.what])).encode())
+    if args.save_baseline:
+        write_all([Path(args.save_baseline)], json_report.encode(report))
+
+
+def _factor(text: str) -> int:
+    value = count(text)
+    if value < 2:
+        raise argparse.ArgumentTypeError(usage_text("a factor is 2 or more"))
+    return value

@@ -1,0 +1,88 @@
+"""Finds the members that spoil a group's bandwidth by halving: which groups to measure next, and who it is.
+
+Every half is halved again, whether it is slow or not: groups of one round share no member, so that they run at the same
+time, and with several culprits both halves may be slow.  After log2(N) - 1 rounds the groups are pairs.  Every member
+of a slow pair is then measured with one of a good pair: the member that makes that slow as well is a culprit.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import quantiles
+
+from msgspec import Struct
+
+from allready.model import GroupPoint
+
+SLOW = 0.88
+"""Of the rate of good groups of the same size."""
+LEAST = 4
+
+Groups = tuple[tuple[int, ...], ...]
+_MAX_CONFIRMING = 4
+
+
+class Search(Struct, frozen=True, kw_only=True):
+    """How far a search is.  `groups`: to be measured next; () when it is over, and then `culprits` stand."""
+
+    groups: Groups = ()
+    culprits: dict[int, float] = {}  # member -> its share of the rate of good pairs; 0 where its group failed
+    suspects: tuple[int, ...] = ()  # members of slow pairs that could not be told from each other
+    good_gb_per_s: float = 0.0
+
+
+def halves(members: Sequence[int], number: int) -> Groups:
+    """The groups of round `number` (from 1): 2**number groups of almost the same size, none smaller than two."""
+    count = max(1, min(2**number, len(members) // 2))
+    bounds = [len(members) * i // count for i in range(count + 1)]
+    return tuple(tuple(members[a:b]) for a, b in pairwise(bounds))
+
+
+def num_levels(members: Sequence[int]) -> int:
+    """Rounds until the groups have two or three members."""
+    number = 1
+    while 2**number < len(members) // 2:
+        number += 1
+    return number
+
+
+def search(members: Sequence[int], rounds: Sequence[Sequence[GroupPoint]]) -> Search:
+    """What follows from the rounds so far.  Pure: the same on every rank."""
+    if len(members) < LEAST:
+        return Search()
+    levels = num_levels(members)
+    if len(rounds) < levels:
+        return Search(groups=halves(members, len(rounds) + 1))
+    pairs = rounds[levels - 1]
+    good = _good_rate(pairs)
+    slow = [p for p in pairs if _is_slow(p, good)]
+    suspects = [m for p in slow for m in p.members]
+    sound = [m for p in pairs if p not in slow for m in p.members]
+    if not slow:
+        return Search(good_gb_per_s=good)
+    if not sound:
+        return Search(suspects=tuple(suspects), good_gb_per_s=good)
+    confirming = rounds[levels:]
+    found: dict[int, float] = {}
+    cleared: set[int] = set()
+    for point in (p for points in confirming for p in points):
+        [suspect] = [m for m in point.members if m in suspects][:1] or [-1]
+        if _is_slow(point, good):
+            found[suspect] = (point.gb_per_s or 0.0) / good if good else 0.0
+        else:
+            cleared.add(suspect)
+    open_ = [m for m in suspects if m not in found and m not in cleared]
+    if not open_ or len(confirming) >= _MAX_CONFIRMING:
+        return Search(culprits=found, suspects=tuple(open_), good_gb_per_s=good)
+    return Search(groups=tuple((min(a, b), max(a, b)) for a, b in zip(open_, sound, strict=False)), good_gb_per_s=good)
+
+
+def _good_rate(points: Sequence[GroupPoint]) -> float:
+    """What good groups reach: the upper quarter, so that it holds with culprits in most of them."""
+    rates = sorted(p.gb_per_s for p in points if p.gb_per_s is not None)
+    if len(rates) < 2:
+        return rates[0] if rates else 0.0
+    return quantiles(rates, n=4, method="inclusive")[2]
+
+
+def _is_slow(point: GroupPoint, good: float) -> bool:
+    return point.gb_per_s is None or point.gb_per_s < min(SLOW, 1.0 - point.noise_share) * good

@@ -1,0 +1,149 @@
+"""What bus bandwidth this hardware should give, where somebody published it: the table `busbw.toml`."""
+
+import functools
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from importlib import resources
+
+import msgspec
+from msgspec import Struct
+
+from allready.model import BenchPoint
+
+GOOD, POOR = 0.9, 0.75
+"""Share of the published value from which a machine is as it should be, and below which it is not."""
+ADVERTISED = 0.8
+"""The line that many draw, of what the vendor promises for the link; healthy machines are on both sides of it."""
+
+
+class Value(Struct, frozen=True, kw_only=True):
+    """One published value."""
+
+    gpu: str
+    gpus: int
+    nodes: int
+    algorithm: str
+    size_bytes: int
+    busbw: float
+    kind: str
+    source: str
+
+
+class LinkSpec(Struct, frozen=True, kw_only=True):
+    """What a vendor promises for the link between the GPUs of a node, in one direction."""
+
+    gpu: str
+    name: str
+    advertised: float
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """Where a value was published."""
+
+    id: str
+    text: str
+
+
+class Table(Struct, frozen=True, kw_only=True):
+    """The file."""
+
+    source: tuple[Source, ...]
+    link: tuple[LinkSpec, ...]
+    value: tuple[Value, ...]
+
+
+class Grade(StrEnum):
+    """How a measurement compares with a published value."""
+
+    GOOD = "good"
+    FAIR = "fair"
+    POOR = "poor"
+
+
+class Hardware(Struct, frozen=True, kw_only=True):
+    """What was measured on.  algorithm: nvls, ring; "" where nothing says so, and NCCL takes what it can."""
+
+    gpu: str
+    gpus: int
+    nodes: int
+    algorithm: str = ""
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """A measured point beside a published value."""
+
+    point: BenchPoint
+    value: Value
+    source: str
+    link: LinkSpec | None  # of a single node
+
+    @property
+    def share(self) -> float:
+        """Of the published value."""
+        return self.point.busbw_gb_per_s / self.value.busbw
+
+    @property
+    def grade(self) -> Grade:
+        """Good, fair or poor."""
+        return Grade.GOOD if self.share >= GOOD else Grade.FAIR if self.share >= POOR else Grade.POOR
+
+
+@functools.cache
+def load_table() -> Table:
+    """The published values."""
+    text = (resources.files("allready.judging") / "busbw.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), Table)
+
+
+def algorithm_of(variables: Mapping[str, str]) -> str:
+    """Which algorithm these variables leave to NCCL: ring without NVLS; "" where they say nothing."""
+    if variables.get("NCCL_NVLS_ENABLE", "") == "0":
+        return "ring"
+    names = variables.get("NCCL_ALGO", "").lower()
+    if not names:
+        return ""
+    return "ring" if "ring" in names and "nvls" not in names and not names.startswith("^") else ""
+
+
+def compare(points: Iterable[BenchPoint], hardware: Hardware) -> Comparison | None:
+    """The largest all_reduce for which a value is published, beside the lowest of those; None where there is none.
+
+    Sources differ with NCCL's version: a machine that reaches the lowest of them is healthy.
+    """
+    table = load_table()
+    values = [v for v in table.value if _is_of(v, hardware)]
+    for point in sorted(points, key=lambda p: -p.size_bytes):
+        if point.operation != "all_reduce":
+            continue
+        # A larger message is not slower: the value of the next smaller size holds as well.
+        sizes = [v.size_bytes for v in values if v.size_bytes <= point.size_bytes]
+        if not sizes or (point.size_bytes > max(sizes) and max(sizes) < min(_PLATEAU, point.size_bytes)):
+            continue
+        value = min((v for v in values if v.size_bytes == max(sizes)), key=lambda v: v.busbw)
+        source = next((s.text for s in table.source if s.id == value.source), value.source)
+        return Comparison(point=point, value=value, source=source, link=link_of(hardware))
+    return None
+
+
+_PLATEAU = 2**30
+"""From here on the bandwidth hardly grows; below it only equal sizes are compared."""
+
+
+def link_of(hardware: Hardware) -> LinkSpec | None:
+    """The link between the GPUs of one node."""
+    if hardware.nodes != 1:
+        return None
+    return next((link for link in load_table().link if re.search(link.gpu, hardware.gpu)), None)
+
+
+def _is_of(value: Value, hardware: Hardware) -> bool:
+    if not re.search(value.gpu, hardware.gpu) or (value.gpus, value.nodes) != (hardware.gpus, hardware.nodes):
+        return False
+    # NCCL takes NVLS where it can, from 5 GPUs on; IB SHARP only where it is set up.
+    wanted = hardware.algorithm or ("nvls" if hardware.nodes == 1 and hardware.gpus > _RING_UP_TO else "ring")
+    return value.algorithm in {"", wanted}
+
+
+_RING_UP_TO = 4

@@ -1,0 +1,58 @@
+"""The operations that a sweep measures, with sizes and bus-bandwidth factors as nccl-tests defines them.
+
+The factors are those of nccl-tests' doc/PERFORMANCE.md (2.19): busbw = algbw * factor; the busbw of any operation
+and number of ranks can be compared with the rate of the hardware.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+DTYPE_BYTES: Mapping[str, int] = {
+    "float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int32": 4, "int64": 8,
+}  # fmt: skip
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """One operation.
+
+    stage: the stage of the collectives that measures it.
+    is_split: its buffers are one part per rank, and a size counts the parts of all ranks.
+    parts: busbw / algbw for n ranks is `factor * (n - 1) / n` with parts, else `factor`.
+    """
+
+    name: str
+    stage: str
+    factor: float = 1.0
+    parts: bool = False
+    is_split: bool = False
+    reduces: bool = False
+    has_root: bool = False
+    in_place: bool = False  # torch has one buffer for it
+
+    def bus_factor(self, num_ranks: int) -> float:
+        """busbw / algbw."""
+        return self.factor * (num_ranks - 1) / num_ranks if self.parts else self.factor
+
+    def sizes(self, wanted: Iterable[int], *, num_ranks: int, dtype: str) -> tuple[int, ...]:
+        """`wanted` sizes in bytes, rounded down to whole elements (of each rank, where it is split); never zero."""
+        unit = DTYPE_BYTES[dtype] * (num_ranks if self.is_split else 1)
+        return tuple(dict.fromkeys(s for size in wanted if (s := size // unit * unit)))
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    op.name: op
+    for op in (
+        Operation(name="all_reduce", stage="sweep", factor=2.0, parts=True, reduces=True, in_place=True),
+        Operation(name="all_gather", stage="all_gather", parts=True, is_split=True),
+        Operation(name="reduce_scatter", stage="reduce_scatter", parts=True, is_split=True, reduces=True),
+        Operation(name="all_to_all", stage="all_to_all", parts=True, is_split=True),
+        Operation(name="broadcast", stage="broadcast", has_root=True, in_place=True),
+        Operation(name="reduce", stage="reduce", reduces=True, has_root=True, in_place=True),
+        Operation(name="sendrecv", stage="sendrecv"),
+    )
+}
+"""all_reduce first: it is what training waits for, and its stage is that of a check."""
+
+SWEEPS: Mapping[str, str] = {op.stage: op.name for op in OPERATIONS.values()}
+"""Stage -> the operation that it measures at all sizes."""

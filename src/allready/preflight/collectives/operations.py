@@ -1,0 +1,166 @@
+"""The operations of a sweep inside a rank: their buffers, how they are started, and what they must give."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from allready.model.operations import OPERATIONS, Operation
+
+_CHUNK = 2**20  # elements; bounds the memory of a check
+_ROOT = 0
+_EXACT = {  # up to here every whole number is one of the type
+    "float32": 2**24, "float64": 2**53, "float16": 2**11, "bfloat16": 2**8, "int8": 2**7 - 1, "uint8": 2**8 - 1,
+    "int32": 2**31 - 1, "int64": 2**63 - 1,
+}  # fmt: skip
+
+
+class Pattern:
+    """Values that depend on the rank and the place, whose sum over the ranks is exact in the type."""
+
+    def __init__(self, torch: Any, rank: int, world_size: int, device: Any, dtype: str = "float32") -> None:
+        limit = _EXACT[dtype]
+        weights = [r % 127 + 1 for r in range(world_size)]
+        if sum(weights) > limit:  # of small types: as many ranks as fit contribute
+            every = -(-world_size // limit)
+            weights = [int(r % every == 0) for r in range(world_size)]
+        self.own, self.sum, self.weights = weights[rank], sum(weights), weights
+        self._period = max(1, min(251, (limit - 1) // self.sum))
+        self._length = _CHUNK // self._period * self._period
+        base = torch.arange(self._length + self._period, device=device) % self._period + 1
+        self._base = base.to(getattr(torch, dtype))
+
+    def _chunks(self, tensor: Any, first: int) -> Iterator[tuple[int, Any, Any]]:
+        phase = first % self._period
+        for start in range(0, tensor.numel(), self._length):
+            part = tensor[start : start + self._length]
+            yield start, part, self._base[phase : phase + part.numel()]
+
+    def fill(self, tensor: Any, weight: int | None = None, first: int = 0) -> None:
+        """Write the values of a rank with this weight (of this rank), from place `first` on."""
+        for _, part, base in self._chunks(tensor, first):
+            part.copy_(base).mul_(self.own if weight is None else weight)
+
+    def check(self, tensor: Any, weight: int | None = None, first: int = 0) -> tuple[int, str]:
+        """How many elements are not `weight` (the sum over all ranks) times the values, and words about the first."""
+        num_errors, words = 0, ""
+        weight = self.sum if weight is None else weight
+        for start, part, base in self._chunks(tensor, first):
+            expected = base * weight
+            wrong = part != expected
+            here = int(wrong.sum().item())
+            if here and not num_errors:
+                at = int(wrong.nonzero()[0].item())
+                words = f"first wrong element {start + at}: {part[at].item()!r} instead of {expected[at].item()!r}"
+            num_errors += here
+        return num_errors, f"{num_errors} of {tensor.numel()} elements are wrong; {words}" if num_errors else ""
+
+
+class Buffers:
+    """The memory of all operations: one buffer, and another where one has separate input and output."""
+
+    def __init__(self, torch: Any, device: Any, dtype: str, size_bytes: int, *, needs_two: bool) -> None:
+        self.dtype = getattr(torch, dtype)
+        self._item_bytes = self.dtype.itemsize
+        count = max(1, size_bytes // self._item_bytes)
+        self._all = [torch.zeros(count, dtype=self.dtype, device=device) for _ in range(1 + needs_two)]
+        self.device = device
+
+    def main(self, size_bytes: int) -> Any:
+        """The buffer of an operation that has one; the output of one that has two."""
+        return self._all[0][: size_bytes // self._item_bytes]
+
+    def other(self, size_bytes: int) -> Any:
+        """The input of an operation that has two."""
+        return self._all[-1][: size_bytes // self._item_bytes]
+
+
+class RankOperation:
+    """One operation at one size: `fill`, `start` and `check`.  Collective: every rank does the same."""
+
+    def __init__(self, name: str, dist: Any, group: Any, pattern: Pattern, rank: int, world_size: int) -> None:
+        self.operation: Operation = OPERATIONS[name]
+        self._dist, self._group, self._pattern = dist, group, pattern
+        self._rank, self._world_size = rank, world_size
+
+    def bind(self, buffers: Buffers, size_bytes: int) -> Callable[[], Any]:
+        """Choose the buffers of this size; returns what starts the operation."""
+        part_bytes = size_bytes // self._world_size
+        name = self.operation.name
+        self._out = buffers.main(part_bytes if name == "reduce_scatter" else size_bytes)
+        self._in = self._out
+        if not self.operation.in_place:
+            self._in = buffers.other(part_bytes if name == "all_gather" else size_bytes)
+        starter: Callable[[], Any] = getattr(self, f"_{name}")()
+        return starter
+
+    def fill(self) -> None:
+        """Values whose result is known; what must be received is wiped before."""
+        self._out.zero_()
+        if self.operation.name != "broadcast" or self._rank == _ROOT:
+            self._pattern.fill(self._in)
+
+    def check(self) -> tuple[int, str]:
+        """How many elements of the result are wrong, and words about the first."""
+        pattern, rank, n = self._pattern, self._rank, self._world_size
+        match self.operation.name:
+            case "all_reduce":
+                return pattern.check(self._out)
+            case "reduce":
+                return pattern.check(self._out) if rank == _ROOT else (0, "")
+            case "broadcast":
+                return pattern.check(self._out, pattern.weights[_ROOT])
+            case "reduce_scatter":
+                return pattern.check(self._out, first=rank * self._out.numel())
+            case "sendrecv":
+                return pattern.check(self._out, pattern.weights[(rank - 1) % n])
+        count = self._out.numel() // n
+        first = rank * count if self.operation.name == "all_to_all" else 0
+        parts = (
+            pattern.check(self._out[r * count : (r + 1) * count], pattern.weights[r], first=first) for r in range(n)
+        )
+        found = [part for part in parts if part[0]]
+        return sum(errors for errors, _ in found), found[0][1] if found else ""
+
+    def settle(self) -> None:
+        """Before repetitions: repeated sums in one buffer would end at infinity."""
+        if self.operation.in_place:
+            self._out.zero_()
+
+    # Each returns a function without arguments, with everything looked up: a Python call more is 1 % of 40 us.
+
+    def _all_reduce(self) -> Callable[[], Any]:
+        all_reduce, out, group = self._dist.all_reduce, self._out, self._group
+        return lambda: all_reduce(out, group=group)
+
+    def _all_gather(self) -> Callable[[], Any]:
+        gather, out, own, group = self._dist.all_gather_into_tensor, self._out, self._in, self._group
+        return lambda: gather(out, own, group=group)
+
+    def _reduce_scatter(self) -> Callable[[], Any]:
+        scatter, out, own, group = self._dist.reduce_scatter_tensor, self._out, self._in, self._group
+        return lambda: scatter(out, own, group=group)
+
+    def _all_to_all(self) -> Callable[[], Any]:
+        exchange, out, own, group = self._dist.all_to_all_single, self._out, self._in, self._group
+        return lambda: exchange(out, own, group=group)
+
+    def _broadcast(self) -> Callable[[], Any]:
+        broadcast, out, group = self._dist.broadcast, self._out, self._group
+        return lambda: broadcast(out, src=_ROOT, group=group)
+
+    def _reduce(self) -> Callable[[], Any]:
+        reduce, out, group = self._dist.reduce, self._out, self._group
+        return lambda: reduce(out, dst=_ROOT, group=group)
+
+    def _sendrecv(self) -> Callable[[], Any]:
+        """To the next rank, from the one before, at once."""
+        dist, n = self._dist, self._world_size
+        calls = [
+            dist.P2POp(dist.isend, self._in, (self._rank + 1) % n, group=self._group),
+            dist.P2POp(dist.irecv, self._out, (self._rank - 1) % n, group=self._group),
+        ]
+
+        def exchange() -> None:
+            for work in dist.batch_isend_irecv(calls):
+                work.wait()
+
+        return exchange

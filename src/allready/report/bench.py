@@ -1,0 +1,124 @@
+"""What a sweep measured, as tables and as named curves."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+
+from msgspec import Struct
+
+from allready.model import BenchPoint, CollectiveRun, Collectives
+from allready.model.operations import OPERATIONS
+from allready.report import units
+from allready.report.safe import plain
+
+LEVELS = (0.95, 0.88, 0.7, 0.4)
+"""Shares of the typical rate at which a cell of the matrix gets another colour."""
+MAX_MATRIX = 32
+
+Cell = Callable[[BenchPoint], str]
+PLAIN: Sequence[tuple[str, Cell]] = (
+    ("bench_size", lambda p: units.size(p.size_bytes)),
+    ("bench_time", lambda p: units.time(p.time_s)),
+    ("bench_algbw", lambda p: units.bandwidth(p.algbw_gb_per_s)),
+    ("bench_busbw", lambda p: units.bandwidth(p.busbw_gb_per_s)),
+    ("bench_errors", lambda p: str(p.num_errors)),
+)
+"""Key of the title, and the cell of a row."""
+RICH: Sequence[tuple[str, Cell]] = (
+    *PLAIN,
+    ("bench_iterations", lambda p: str(p.num_iterations)),
+    ("bench_median", lambda p: units.time(p.spread.median_s) if p.spread else ""),
+    ("bench_p99", lambda p: units.time(p.spread.p99_s) if p.spread else ""),
+    ("bench_cv", lambda p: f"{p.spread.cv_share:.0%}" if p.spread else ""),
+    ("bench_slowest", lambda p: "" if p.slowest_rank is None else str(p.slowest_rank)),
+)
+"""Of a benchmark, which keeps how the single iterations differ."""
+
+
+class Table(Struct, frozen=True, kw_only=True):
+    """The rows of one operation; `title` is empty where there is only all_reduce, as in a check."""
+
+    title: str
+    points: tuple[BenchPoint, ...]
+    columns: Sequence[tuple[str, Cell]]
+
+    def cells(self, point: BenchPoint) -> tuple[str, ...]:
+        """One row."""
+        return tuple(cell(point) for _, cell in self.columns)
+
+
+class PairMatrix(Struct, frozen=True, kw_only=True):
+    """Rates between ranks as a table: senders down, receivers across; a cell is its text and its level, 0 is best."""
+
+    members: tuple[int, ...]
+    rows: tuple[tuple[tuple[str, int], ...], ...]
+
+
+def pair_matrix(run: CollectiveRun) -> PairMatrix | None:
+    """The matrix of `bench pairs`, as far as it can be shown; None where no pairs were measured."""
+    if not run.pairs:
+        return None
+    members = tuple(sorted({p.sender for p in run.pairs} | {p.receiver for p in run.pairs}))[:MAX_MATRIX]
+    cells = {(p.sender, p.receiver): p.gb_per_s for p in run.pairs}
+    rates = [rate for rate in cells.values() if rate is not None]
+    typical = median(rates) if rates else 1.0
+    return PairMatrix(members=members, rows=tuple(tuple(_cell(cells, a, b, typical) for b in members) for a in members))
+
+
+def _cell(cells: Mapping[tuple[int, int], float | None], a: int, b: int, typical: float) -> tuple[str, int]:
+    if a == b or (a, b) not in cells:
+        return "", 0
+    rate = cells[a, b]
+    if rate is None:
+        return "✗", len(LEVELS)
+    return units.bandwidth(rate), sum(rate < level * typical for level in LEVELS)
+
+
+def tables(run: CollectiveRun) -> tuple[Table, ...]:
+    """The tables of a run, operation by operation."""
+    found = []
+    for operation in dict.fromkeys(p.operation for p in run.points):
+        points = tuple(p for p in run.points if p.operation == operation)
+        is_rich = any(p.spread is not None for p in points)
+        title = f"{plain(operation, most=40)} · {plain(points[0].dtype, most=20)}" if is_rich else ""
+        columns = RICH if is_rich else PLAIN
+        if all(p.slowest_rank is None for p in points):
+            columns = [c for c in columns if c[0] != "bench_slowest"]
+        found.append(Table(title=title, points=points, columns=columns))
+    return tuple(found)
+
+
+def best(points: Iterable[BenchPoint]) -> BenchPoint | None:
+    """The point with the highest busbw of the first operation, which is all_reduce where it was measured."""
+    points = list(points)
+    if not points:
+        return None
+    first = [p for p in points if p.operation == points[0].operation]
+    return max(first, key=lambda p: p.busbw_gb_per_s, default=None)
+
+
+def series(collectives: Collectives) -> list[tuple[str, tuple[BenchPoint, ...]]]:
+    """Named curves: every operation of every run, then the baseline and the runs to draw beside it."""
+    runs = [r for r in collectives.runs if r.points]
+    found: list[tuple[str, tuple[BenchPoint, ...]]] = []
+    measured: set[str] = set()
+    for run in runs:
+        name = run.backend if run.label == "all" else f"{run.label} · {run.backend}"
+        found += _by_operation(name, run.points)
+        measured.update(p.operation for p in run.points)
+    others = dict(collectives.overlays)
+    if collectives.baseline:
+        others = {collectives.baseline_source or "baseline": collectives.baseline} | others
+    for name, points in others.items():
+        found += _by_operation(name, [p for p in points if p.operation in measured], always=True)
+    return found
+
+
+def _by_operation(
+    name: str, points: Sequence[BenchPoint], *, always: bool = False
+) -> list[tuple[str, tuple[BenchPoint, ...]]]:
+    operations = [o for o in OPERATIONS if any(p.operation == o for p in points)]
+    is_named = always or len(operations) > 1 or any(p.spread is not None for p in points)
+    return [
+        (plain(f"{o} · {name}" if is_named else name, most=80), tuple(p for p in points if p.operation == o))
+        for o in operations
+    ]

@@ -1,0 +1,94 @@
+from collections.abc import Iterator
+
+from allready.judging.expectation import ADVERTISED, Comparison, Grade, Hardware, algorithm_of, compare
+from allready.judging.registry import Layer, Rule
+from allready.judging.values import size
+from allready.model import (
+    Collectives,
+    Confidence,
+    Culprits,
+    EnvFacts,
+    Evidence,
+    FaultClass,
+    GpuFacts,
+    Hit,
+    PerNode,
+    RemedyStep,
+    Severity,
+    World,
+)
+
+SWITCHES = {"NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
+SEVERITY = {Grade.GOOD: Severity.INFO, Grade.FAIR: Severity.WARNING, Grade.POOR: Severity.ERROR}
+
+
+@Rule(
+    code="BEN001",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.SLOW_COMM,
+    layer=Layer.PACE,
+    title="Bandwidth beside what this hardware should give",
+    message="all_reduce of {size} on {gpus} x {gpu}, {nodes} nodes: busbw {busbw} GB/s is {percent} % of the "
+    "{expected} GB/s that healthy machines reach at {expected_size} (off: {off}; link: {link})",
+    remedy=(
+        RemedyStep(explanation="below 90 %: check the links between the GPUs", command="nvidia-smi nvlink -s"),
+        RemedyStep(explanation="see which paths and algorithms NCCL takes", command="export NCCL_DEBUG=INFO "
+        "NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING"),
+        RemedyStep(explanation="find the slow node, link or GPU", command="allready bench pairs"),
+    ),
+)  # fmt: skip
+def busbw_expected(
+    collectives: Collectives, gpu: PerNode[GpuFacts], world: World, env: PerNode[EnvFacts] | None = None
+) -> Iterator[Hit]:
+    """
+    ## What it checks
+    The bus bandwidth of the largest all_reduce that has a published value for the same GPUs, nodes and algorithm,
+    beside the lowest of these values (sources differ with NCCL's version).  From 90 % on it is information, from 75 %
+    on a warning, below an error.  Where nothing is published there is no verdict.  What the vendor promises for the
+    link and the line at 80 % of it are shown and decide nothing: healthy A100 and B200 machines are below the line, and
+    with NVLink SHARP an H100 is above the link itself.
+    ## Why it matters
+    A job that waits for all_reduce is slower by the same share, on every step, and reports no error.
+    ## Check by hand
+    `all_reduce_perf -b 1G -e 16G -f 2 -g 8` of nccl-tests, and the source that the evidence names.
+    ## When it is harmless
+    Where other jobs share the network, or the machine is a part of a node (MIG, other GPUs in use).
+    """
+    run = collectives.runs[0] if collectives.runs else None
+    if run is None or run.backend != "nccl" or all(p.spread is None for p in run.points):
+        return
+    names = {g.name for facts in gpu.values() for g in facts.gpus if g.index in facts.visible}
+    if len(names) != 1 or any(len(n.ranks) > len(gpu[n.node_rank].visible) for n in world.nodes if n.node_rank in gpu):
+        return
+    variables = next(iter(env.values())).variables if env else {}
+    [name] = names
+    hardware = Hardware(gpu=name, gpus=len(run.ranks), nodes=world.num_nodes, algorithm=algorithm_of(variables))
+    found = compare(run.points, hardware)
+    if found is not None:
+        yield _hit(found, hardware, tuple(v for v, off in SWITCHES.items() if variables.get(v) == off))
+
+
+def _hit(found: Comparison, hardware: Hardware, off: tuple[str, ...]) -> Hit:
+    link, busbw = found.link, found.point.busbw_gb_per_s
+    promised = ""
+    if link is not None:
+        side = "above" if busbw >= ADVERTISED * link.advertised else "below"
+        promised = f"{link.name} {link.advertised:g} GB/s, {busbw / link.advertised:.0%} of it, {side} the 80 % line"
+    return Hit(
+        severity=SEVERITY[found.grade],
+        confidence=Confidence.LIKELY,
+        culprits=Culprits(variables=off if found.grade is not Grade.GOOD else ()),
+        values={
+            "size": size(found.point.size_bytes),
+            "gpus": hardware.gpus,
+            "gpu": hardware.gpu,
+            "nodes": hardware.nodes,
+            "busbw": f"{busbw:.1f}",
+            "percent": f"{100 * found.share:.0f}",
+            "expected": f"{found.value.busbw:g}",
+            "expected_size": size(found.value.size_bytes),
+            "off": ", ".join(off) or "-",
+            "link": promised or "-",
+        },
+        evidence=(Evidence(source=found.source, text=f"{found.value.kind}: {found.value.busbw:g} GB/s"),),
+    )

@@ -1,0 +1,96 @@
+from collections.abc import Iterator
+
+from allready.judging.bandwidth import slow_alone
+from allready.judging.pair_matrix import MatrixReading, read_matrix
+from allready.judging.registry import Layer, Rule
+from allready.model import (
+    Collectives,
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    PairPoint,
+    RemedyStep,
+    Severity,
+    World,
+)
+
+MAX_ROWS = 8
+
+
+@Rule(
+    code="BEN004",
+    severity=Severity.ERROR,
+    fault_class=FaultClass.SLOW_COMM,
+    layer=Layer.PACE,
+    title="Pairs of ranks show who is slow",
+    message="{who}: {percent} % of the {typical} GB/s that most pairs reach ({what})",
+    remedy=(
+        RemedyStep(
+            explanation="look for errors and the rate of the link on the node that is named",
+            command="ip -s link; ethtool eth0 | grep -i speed; ibstat",
+        ),
+        RemedyStep(explanation="leave the node out until it is repaired, or swap cables between two nodes and repeat"),
+    ),
+)
+def pair_slow(collectives: Collectives, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    `bench pairs` measures every pair in both directions, in rounds in which no rank has two partners.  A member whose
+    pairs are slow both ways is slow itself or its link is (below 88 % of the typical member); a row alone is a bad
+    sender, a column alone a bad receiver (85 %); a single cell between two good members is a bad link between them
+    (70 %, mean of both directions).  No rank is named where half of the members are slow, or of fewer than four.
+    A rank that is also slow without a network is named by BEN003, and not here.
+    ## Why it matters
+    One slow link slows every collective of the job, and the collective does not say which one it is.
+    ## Check by hand
+    `iperf3`, or `ib_write_bw` for RDMA, between the members that are named and others.
+    ## When it is harmless
+    When other jobs use these links at the time: repeat it.
+    """
+    run = collectives.runs[0] if collectives.runs else None
+    if run is None or not run.pairs:
+        return
+    reading = read_matrix(run.pairs)
+    alone = {rank for ranks in slow_alone(run.copies_gb_per_s).values() for rank in ranks}
+    for what, shares in (
+        ("sends and receives slowly", reading.members),
+        ("sends slowly", reading.senders),
+        ("receives slowly", reading.receivers),
+    ):
+        for rank, share in shares.items():
+            if rank not in alone:
+                yield _hit(world, reading, run.pairs, (rank,), share, what)
+    for link, share in reading.links.items():
+        if not alone & set(link):
+            yield _hit(world, reading, run.pairs, link, share, "link")
+
+
+def _hit(
+    world: World, reading: MatrixReading, pairs: tuple[PairPoint, ...], ranks: tuple[int, ...], share: float, what: str
+) -> Hit:
+    nodes = tuple(dict.fromkeys(n for r in ranks if (n := world.node_of(r)) is not None))
+    is_link = len(ranks) > 1
+    rows = [p for p in pairs if set(ranks) <= {p.sender, p.receiver} and p.gb_per_s is not None]
+    who = " - ".join(
+        f"rank {r} of node {world.label(n) if (n := world.node_of(r)) is not None else '?'}" for r in ranks
+    )
+    return Hit(
+        confidence=Confidence.LIKELY,
+        culprits=Culprits(
+            ranks=() if is_link else ranks,
+            nodes=() if is_link else nodes,
+            links=(tuple(sorted(nodes)),) if is_link and len(nodes) == 2 else (),  # type: ignore[arg-type]
+        ),
+        values={
+            "who": who,
+            "percent": f"{100 * share:.0f}",
+            "typical": f"{reading.typical_gb_per_s:.3g}",
+            "what": what,
+        },
+        evidence=tuple(
+            Evidence(source=f"{p.sender} -> {p.receiver}", text=f"{p.gb_per_s or 0.0:.3g} GB/s")
+            for p in rows[:MAX_ROWS]
+        ),
+    )

@@ -1,0 +1,73 @@
+from collections.abc import Iterator
+from statistics import median
+
+from allready.judging.bandwidth import slow_alone
+from allready.judging.registry import Layer, Rule
+from allready.judging.values import rank_labels
+from allready.model import (
+    Collectives,
+    Culprits,
+    Evidence,
+    FaultClass,
+    Hit,
+    ProcessState,
+    RankState,
+    RemedyStep,
+    Severity,
+    World,
+)
+
+
+@Rule(
+    code="BEN003",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.SLOW_COMP,
+    layer=Layer.PACE,
+    title="A rank is slow by itself",
+    message="rank {ranks} is slow without the others: {what} {speed} GB/s, the others {others} GB/s",
+    remedy=(
+        RemedyStep(
+            explanation="see what limits its CPU, and what else runs there",
+            command="cat /sys/fs/cgroup/cpu.stat; uptime; top -b -n 1 | head -20",
+        ),
+        RemedyStep(
+            explanation="of a GPU: clocks, PCIe width and what throttles it",
+            command="nvidia-smi -q -d PERFORMANCE,CLOCK,PCI",
+        ),
+    ),
+)
+def rank_slow_alone(collectives: Collectives, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    Before the ranks are connected each measures its own copies: between memory and GPU (h2d, d2h), within the GPU
+    (d2d), and additions on the CPU where there is no GPU (work).  A rank far below the median of the others, on at
+    least three ranks, is slow by itself.
+    ## Why it matters
+    All others wait for it in every collective; it looks like a slow network, and no network setting helps.
+    ## Check by hand
+    The same copies on that node alone; for GPUs `nvbandwidth`.
+    ## When it is harmless
+    When something else runs on that node for a moment: run it again.
+    """
+    run = collectives.runs[0] if collectives.runs else None
+    if run is None:
+        return
+    for what, slow in slow_alone(run.copies_gb_per_s).items():
+        speeds = {rank: each[what] for rank, each in run.copies_gb_per_s.items() if what in each}
+        nodes = {n for r in slow if (n := world.node_of(r)) is not None}
+        yield Hit(
+            culprits=Culprits(ranks=tuple(slow), nodes=tuple(sorted(nodes))),
+            values={
+                "ranks": rank_labels(world, [_state(world, r) for r in slow]),
+                "what": what,
+                "speed": f"{min(speeds[r] for r in slow):.3g}",
+                "others": f"{median(speeds.values()):.3g}",
+            },
+            evidence=tuple(Evidence(source=f"rank {r}", text=f"{what} {speeds[r]:.3g} GB/s") for r in slow[:8]),
+        )
+
+
+def _state(world: World, rank: int) -> RankState:
+    return RankState(
+        rank=rank, node_rank=world.node_of(rank) or 0, local_rank=0, pid=None, step="", state=ProcessState.UNKNOWN
+    )

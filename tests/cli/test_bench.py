@@ -1,0 +1,58 @@
+"""`allready bench` from the command line: mistakes, and a run whose table goes to every kind of file."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from allready.cli.main import main
+from tests.cases import cases
+
+
+@cases(
+    ("arguments", "words"),
+    [
+        (["all_reduces"], "no operation 'all_reduces'"),
+        (["pairs", "all_reduce"], "pairs takes no operations"),
+        (["--min", "1M", "--max", "1K"], "--min-bytes 1048576 is above --max-bytes 1024"),
+        (["--factor", "1"], "a factor is 2 or more"),
+        (["--compare", "/nowhere/x.json"], "/nowhere/x.json: No such file"),
+        (["--csv", "/nowhere/x.csv"], "/nowhere is not a folder"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_starts(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(["bench", *arguments])
+    except SystemExit as error:
+        code = int(error.code or 0)
+    assert code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.jobs
+def test_a_run_is_written_to_every_kind_of_file_and_compared_with_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["--nproc-per-node", "2", "--max", "4K", "--iters", "3", "--lang", "en"]
+    wanted = {name: str(tmp_path / name) for name in ("a.csv", "n.json", "base.json", "r.html")}
+    files = ["--csv", wanted["a.csv"], "--nccl-json", wanted["n.json"], "--save-baseline", wanted["base.json"]]
+    assert main(["bench", "all_reduce", "all_gather", *common, *files]) == 0
+    assert "all_gather · float32" in capsys.readouterr().out
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
+    results = json.loads((tmp_path / "n.json").read_text())["results"]
+    assert [r["operation"] for r in rows] == ["all_reduce"] * 3 + ["all_gather"] * 3
+    assert [int(r["size_bytes"]) for r in rows] == [r["size"] for r in results] == [1024, 2048, 4096] * 2
+    slow = json.loads((tmp_path / "base.json").read_text())
+    for point in slow["collectives"]["runs"][0]["points"]:
+        point["busbw_gb_per_s"] *= 1e4
+    (tmp_path / "faster.json").write_text(json.dumps(slow))
+    compared = ["--compare", str(tmp_path / "faster.json"), "--overlay", wanted["n.json"], "--html", wanted["r.html"]]
+    assert main(["bench", *common, *compared]) == 1
+    assert "BEN002 all_reduce: busbw is 0 % of the baseline faster" in capsys.readouterr().out
+    page = (tmp_path / "r.html").read_text()
+    assert all(name in page for name in ("all_reduce · gloo", "all_reduce · faster", "all_reduce · n<"))

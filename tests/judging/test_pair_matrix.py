@@ -1,0 +1,121 @@
+"""Hot rows, columns and cells of a matrix of pairs; and noise, which names nobody."""
+
+import random
+from collections.abc import Mapping
+from itertools import permutations
+
+from allready.judging.bisection import halves, num_levels, search
+from allready.judging.pair_matrix import MatrixReading, read_matrix
+from allready.model import GroupPoint, PairPoint
+
+
+def matrix(
+    n: int,
+    members: Mapping[int, float] = {},
+    senders: Mapping[int, float] = {},
+    receivers: Mapping[int, float] = {},
+    links: Mapping[tuple[int, int], float | None] = {},
+    noise: float = 0.0,
+    seed: int = 0,
+) -> MatrixReading:
+    chance = random.Random(seed)
+    points = []
+    for a, b in permutations(range(n), 2):
+        link = links.get((min(a, b), max(a, b)), 1.0)
+        share = min(members.get(a, 1.0), members.get(b, 1.0), senders.get(a, 1.0), receivers.get(b, 1.0))
+        rate = None if link is None else 10.0 * share * link * (1 + chance.uniform(-noise, noise))
+        points.append(PairPoint(sender=a, receiver=b, size_bytes=1, gb_per_s=rate))
+    return read_matrix(points)
+
+
+def test_a_member_at_any_loss_is_named_among_four_and_among_many_with_and_without_noise() -> None:
+    wrong = []
+    for n in (4, 8, 16):
+        for share in (0.8, 0.5, 0.1):
+            for noise, seed in ((0.0, 0), *((0.1 if n > 4 else 0.03, s) for s in range(10))):
+                found = matrix(n, members={2: share}, noise=noise, seed=seed)
+                if list(found.members) != [2] or found.senders or found.receivers or found.links:
+                    wrong.append((n, share, noise, seed, found))
+    assert wrong == []
+
+
+def test_two_slow_members_of_eight_are_both_named() -> None:
+    found = matrix(8, members={1: 0.5, 6: 0.3}, noise=0.05)
+    assert (set(found.members), found.links) == ({1, 6}, {})
+
+
+def test_a_row_is_a_sender_a_column_a_receiver_and_a_cell_a_link() -> None:
+    assert set(matrix(8, senders={3: 0.6}, noise=0.05).senders) == {3}
+    assert set(matrix(8, receivers={4: 0.6}, noise=0.05).receivers) == {4}
+    found = matrix(8, links={(2, 5): 0.4}, noise=0.1)
+    assert (set(found.links), found.members, found.senders, found.receivers) == ({(2, 5)}, {}, {}, {})
+
+
+def test_noise_of_ten_percent_names_nobody_in_two_hundred_matrices() -> None:
+    named = [(n, seed) for n in (4, 8) for seed in range(100) if not matrix(n, noise=0.1, seed=seed).is_clear]
+    assert named == []
+
+
+def test_cells_that_differ_wildly_hardly_ever_name_anybody() -> None:
+    for n, noise in ((4, 0.5), (8, 0.5), (8, 0.8)):
+        assert sum(not matrix(n, noise=noise, seed=seed).is_clear for seed in range(100)) <= 10, (n, noise)
+
+
+def test_half_of_the_members_few_members_and_nothing_name_nobody() -> None:
+    assert matrix(4, members={0: 0.5, 1: 0.5}).is_clear
+    assert matrix(3, members={0: 0.5}).is_clear
+    assert read_matrix(()).is_clear
+
+
+def test_a_blocked_pair_is_kept_and_the_others_are_read() -> None:
+    found = matrix(8, members={7: 0.5}, links={(0, 1): None}, noise=0.05)
+    assert (found.failed, set(found.members)) == (((0, 1),), {7})
+
+
+def bisected(n: int, shares: Mapping[int, float], noise: float = 0.0, seed: int = 0) -> tuple[dict[int, float], int]:
+    """Culprits and rounds of a search among `n` members; a group is as fast as its slowest member."""
+    chance = random.Random(seed)
+    rounds: list[list[GroupPoint]] = []
+    members = list(range(n))
+    while groups := search(members, rounds).groups:
+        flat = [m for g in groups for m in g]
+        assert len(flat) == len(set(flat)), "groups of a round share a member"
+        assert len(rounds) < 12
+        rounds.append([
+            GroupPoint(
+                round=len(rounds), members=g, size_bytes=1, gb_per_s=10 * min(shares.get(m, 1.0) for m in g) * (
+                    1 + chance.uniform(-noise, noise)
+                ),
+            )
+            for g in groups
+        ])  # fmt: skip
+    return search(members, rounds).culprits, len(rounds)
+
+
+def test_halving_finds_every_culprit_in_log2_rounds() -> None:
+    wrong = []
+    for n, log2 in ((4, 2), (8, 3), (16, 4), (64, 6), (1024, 10)):
+        for share in (0.8, 0.5, 0.1):
+            for culprit in (0, n // 2, n - 1):
+                found, num_rounds = bisected(n, {culprit: share})
+                if list(found) != [culprit] or num_rounds > log2:
+                    wrong.append((n, share, culprit, found, num_rounds))
+    several, num_rounds = bisected(64, {3: 0.5, 4: 0.8, 40: 0.1, 63: 0.5})
+    assert (set(several), num_rounds <= 7) == ({3, 4, 40, 63}, True)
+    assert wrong == []
+
+
+def test_halving_names_nobody_in_noise_among_few_or_when_all_are_slow() -> None:
+    named = [seed for seed in range(200) if bisected(8, {}, noise=0.05, seed=seed)[0]]
+    assert named == []
+    assert bisected(3, {0: 0.1}) == ({}, 0)
+    assert bisected(8, dict.fromkeys(range(8), 0.3))[0] == {}
+
+
+def test_halves_never_leave_a_member_alone() -> None:
+    for n in range(4, 70):
+        for level in range(1, num_levels(range(n)) + 1):
+            groups = halves(range(n), level)
+            assert [m for g in groups for m in g] == list(range(n))
+            assert min(map(len, groups)) >= 2
+        assert max(map(len, halves(range(n), num_levels(range(n))))) <= 3, n

@@ -1,0 +1,122 @@
+"""`allready bench pairs` and `bisect` on nodes whose links have a rate: slow links, a throttled CPU, a blocked pair."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from allready.lab import Lab
+from allready.lab.faults import Fault, OneWayDrop, SlowLink
+from tests.clock import until
+from tests.lab.checks import Seen, check
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(400)]
+
+RATE_MBIT_PER_S = 80.0
+SIZE = ("--max-bytes", "256K", "--backend", "gloo")
+
+
+def bench(lab: Lab, folder: Path, what: str, num_nodes: int, *faults: Fault, rates: dict[int, float]) -> Seen:
+    """What node 0 says in the end; every link has the same rate, less its loss."""
+    links = [SlowLink(node=node, rate_mbit_per_s=RATE_MBIT_PER_S * rates.get(node, 1.0)) for node in range(num_nodes)]
+    return check(
+        lab, folder, [*links, *faults], extra=(*SIZE, what), num_nodes=num_nodes, timeout_s=200.0, command="bench"
+    )[0]
+
+
+def test_the_node_behind_a_link_at_half_its_rate_is_named(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    seen = bench(make_lab(4), tmp_path, "pairs", 4, rates={2: 0.5})
+    assert (seen.verdict["code"], seen.accused["nodes"]) == ("BEN004", [2]), seen.output
+    assert seen.exit_code == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "code"), [("pairs", "BEN004"), ("bisect", "BEN006")])
+def test_a_link_that_loses_a_part_of_its_rate_is_named_among_eight(
+    make_lab: Callable[..., Lab], tmp_path: Path, what: str, code: str
+) -> None:
+    wrong = []
+    lab = make_lab(8)
+    for share, node in ((0.8, 5), (0.5, 3), (0.1, 6)):
+        seen = bench(lab, tmp_path / f"{what}{node}", what, 8, rates={node: share})
+        found = (seen.verdict["code"], seen.accused.get("nodes"))
+        run = seen.report["collectives"]["runs"][0]
+        num_rounds = 1 + max((g["round"] for g in run["groups"]), default=0)
+        if found != (code, [node]) or num_rounds > 3:
+            wrong.append((what, share, node, found, num_rounds, seen.output))
+    assert wrong == []
+
+
+@pytest.mark.slow
+def test_bisect_finds_two_slow_nodes_at_once(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    seen = bench(make_lab(8), tmp_path, "bisect", 8, rates={1: 0.5, 6: 0.3})
+    named = {n for f in seen.report["findings"] if f["code"] == "BEN006" for n in f["culprits"]["nodes"]}
+    assert named == {1, 6}, seen.output
+
+
+@pytest.mark.slow
+def test_a_blocked_pair_does_not_stop_the_rest(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    seen = bench(make_lab(4), tmp_path, "pairs", 4, OneWayDrop(source=1, target=3), rates={})
+    assert (seen.verdict["code"], seen.accused["links"]) == ("BEN005", [[1, 3]]), seen.output
+    pairs = seen.report["collectives"]["runs"][0]["pairs"]
+    assert {(p["sender"], p["receiver"]) for p in pairs if p["gb_per_s"] is None} == {(1, 3), (3, 1)}
+    assert len([p for p in pairs if p["gb_per_s"]]) == 10
+
+
+@contextmanager
+def throttled(rank: int, percent: int) -> Iterator[None]:
+    """This rank's process gets so many percent of one CPU, by the quota of a control group of its own."""
+    root = Path("/sys/fs/cgroup")
+    is_unified = (root / "cgroup.controllers").exists()
+    group = (root if is_unified else root / "cpu") / f"allready-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        if is_unified:
+            (group / "cpu.max").write_text(f"{percent * 1000} 100000")
+        else:
+            (group / "cpu.cfs_period_us").write_text("100000")
+            (group / "cpu.cfs_quota_us").write_text(str(percent * 1000))
+    except OSError as error:
+        pytest.skip(f"no control group with a quota can be made here: {error}")
+    over = threading.Event()
+
+    def catch() -> None:
+        while not over.is_set() and not (pid := _pid_of(rank)):
+            over.wait(0.05)
+        if not over.is_set():
+            (group / "cgroup.procs").write_text(str(pid))
+
+    thread = threading.Thread(target=catch)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        until(lambda: not (group / "cgroup.procs").read_text().strip(), 10)
+        group.rmdir()
+
+
+def _pid_of(rank: int) -> int:
+    for process in Path("/proc").iterdir():
+        try:
+            if (
+                process.name.isdecimal()
+                and b"collectives.rank" in (process / "cmdline").read_bytes()
+                and f"\0RANK={rank}\0".encode() in b"\0" + (process / "environ").read_bytes()
+            ):
+                return int(process.name)
+        except OSError:
+            continue
+    return 0
+
+
+@pytest.mark.slow
+def test_a_throttled_cpu_is_a_slow_rank_and_no_slow_link(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    with throttled(1, 15):
+        seen = bench(make_lab(4), tmp_path, "pairs", 4, rates={})
+    codes = {f["code"]: f["culprits"]["ranks"] for f in seen.report["findings"] if f["code"].startswith("BEN")}
+    assert codes == {"BEN003": [1]}, seen.output
