@@ -148,6 +148,7 @@ class Absence(StrEnum):
 
     NO_DUMP = "no dump"
     TRUNCATED = "truncated dump"
+    OUTDATED = "outdated dump"  # others completed an operation that it had not entered yet and must have entered since
     NO_ENTRY = "no entry in its dump"
     UNRESPONSIVE = "unresponsive"  # RAS got no answer of its node
     DEAD = "considered dead"  # by RAS

@@ -637,7 +637,7 @@ def test_a_dump_without_members_joins_the_group_that_others_describe() -> None:
 
 @pytest.mark.thorough
 def test_many_ranks_with_rings_that_begin_anywhere_are_compared_quickly() -> None:
-    template = ops(300)
+    template = ops(300, pending=10)
     dumps: list[FlightDump] = []
     for rank in range(120):
         made = dump(template[rank:] if rank != 77 else template[:290], members=range(120))
@@ -645,3 +645,21 @@ def test_many_ranks_with_rings_that_begin_anywhere_are_compared_quickly() -> Non
     found = joined_dumps(dumps)
     assert found.mismatches == []
     assert found.progress[0].positions[77].enqueued == 290
+
+
+def test_a_dump_from_before_an_operation_that_others_completed_shows_no_rank_behind() -> None:
+    dumps = {0: dump(ops(40, pending=2)), 1: dump(ops(40, pending=2)), 2: dump(ops(30)), 3: dump(ops(38))}
+    (group,) = joined(dumps).progress
+    assert group.absent == {2: "outdated dump"}
+    assert sorted(group.positions) == [0, 1, 3]
+    assert joined(dumps).roots == (2, 3)
+
+
+def test_a_broadcast_that_others_completed_does_not_make_a_dump_outdated() -> None:
+    def broadcasts(number: int, pending: int = 0) -> list[dict[str, Any]]:
+        made = ops(number, pending=pending)
+        return [*made[:20], *({**e, "profiling_name": "nccl:broadcast"} for e in made[20:])]
+
+    found = joined({0: dump(broadcasts(40, 2)), 1: dump(broadcasts(40, 2)), 2: dump(broadcasts(30))})
+    assert 2 in found.progress[0].positions
+    assert found.roots == (2,)

@@ -29,6 +29,9 @@ def progress_of(group: Group, tracks: Mapping[int, Track]) -> GroupProgress | No
         return None
     if any(t.dump.completes_by_retirement for t in tracks.values()):
         _deny(group, positions, tracks)
+    for rank in _outdated(positions, tracks):
+        del positions[rank]
+        absent[rank] = Absence.OUTDATED
     expected = group.members or (range(max(group.dumps)) if group.is_world and max(group.dumps) < MAX_RANKS else ())
     absent.update({r: Absence.NO_DUMP for r in expected if r not in group.dumps})
     return GroupProgress(
@@ -104,3 +107,20 @@ def _deny(group: Group, positions: dict[int, Position], tracks: Mapping[int, Tra
                 failed = replace(_at(group, track, seq - track.lo), state="scheduled")
                 positions[rank] = replace(position, stuck=failed, completed=seq - 1)
             break
+
+
+def _outdated(positions: Mapping[int, Position], tracks: Mapping[int, Track]) -> list[int]:
+    """Ranks whose dumps are older than what the others' show: somebody completed an operation that needs every member
+    and that they had not entered yet.  Who gave up waiting stands where its dump says.
+    """
+    through = max((_through(p, tracks[r]) for r, p in positions.items() if r in tracks), default=0)
+    return [r for r, p in positions.items() if p.enqueued < through and p.error is None]
+
+
+def _through(position: Position, track: Track) -> int:
+    """The last operation that this rank completed and that no rank leaves before all have entered; 0 when none is."""
+    for seq in range(min(position.completed or 0, track.hi), track.lo - 1, -1):
+        entry = track.first[seq - track.lo]
+        if entry >= 0 and track.dump.shapes[track.ring.shape[entry]].name in SYNCHRONISING:
+            return seq
+    return 0
