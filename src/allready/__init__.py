@@ -28,8 +28,10 @@ _RUNTIME = {
     "resilient_evaluation": "evaluation",
     "safe_all_gather": "calls",
     "safe_all_reduce": "calls",
+    "safe_all_to_all": "calls",
     "safe_barrier": "calls",
     "safe_broadcast": "calls",
+    "safe_reduce_scatter": "calls",
     "subgroups": "recovery",
 }
 """Name -> module of `allready.runtime` that has it."""

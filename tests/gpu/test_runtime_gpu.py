@@ -19,6 +19,8 @@ def test_when_calls_return_and_what_their_deadline_covers(tmp_path: Path) -> Non
             healthy = job.last(rank, "healthy")
             assert (healthy["on_cpu"], healthy["total"], healthy["rows"]) == (10.0, 10.0, [0.0, 1.0, 2.0, 3.0])
             assert (healthy["column"], healthy["beside"]) == ([1.0] * 4, float(rank))
+            assert healthy["part"] == [4.0 * 2 * rank + 6, 4.0 * (2 * rank + 1) + 6]
+            assert (healthy["got"], healthy["parts"]) == ([0.0, 1.0, 2.0, 3.0], [10.0])
             assert job.last(rank, "returns") == {
                 "event": "returns", "is_done": True, "is_busy_beside": True, "total": 10.0,
             }  # fmt: skip

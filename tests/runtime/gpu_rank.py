@@ -98,8 +98,15 @@ def main() -> None:
     allready.safe_broadcast(wide[:, 1], 1, timeout=LONG)
     rows = [torch.zeros(3, device="cuda") for _ in range(SIZE)]
     allready.safe_all_gather(rows, torch.full((3,), float(ME), device="cuda"), timeout=LONG, confirm=True)
+    part = torch.zeros(2, device="cuda")
+    allready.safe_reduce_scatter(part, torch.arange(2.0 * SIZE, device="cuda") + ME, timeout=LONG)
+    got = torch.zeros(SIZE, device="cuda")
+    allready.safe_all_to_all(got, torch.full((SIZE,), float(ME), device="cuda"), timeout=LONG)
+    parts = torch.full((1001,), float(ME + 1), device="cuda")
+    allready.safe_all_reduce(parts, timeout=LONG, chunk_bytes=400)
     say("healthy", on_cpu=on_cpu[0].item(), total=total(), column=wide[:, 1].tolist(), beside=wide[0, 0].item(),
-        rows=[r[0].item() for r in rows])  # fmt: skip
+        rows=[r[0].item() for r in rows], part=part.tolist(), got=got.tolist(),
+        parts=parts.unique().tolist())  # fmt: skip
     returns()
     fails("device_is_late", device_is_late)
     fails("plain_hangs", plain_hangs)

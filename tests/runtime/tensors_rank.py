@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +14,89 @@ ME, SIZE = int(plan["rank"]), int(plan["size"])
 def say(event: str, **values: Any) -> None:
     sys.stdout.write(json.dumps({"event": event, **values}) + "\n")
     sys.stdout.flush()
+
+
+def make_team() -> Any:
+    import torch.distributed as dist
+
+    import allready
+
+    with allready.subgroups():
+        return dist.new_group([0, 2])
+
+
+def others() -> None:
+    """Scattered, exchanged and chunked, also in a subgroup."""
+    import torch
+    import torch.distributed as dist
+
+    import allready
+
+    team = make_team()
+    teams: list[tuple[Any, int, int]] = [(None, SIZE, ME)]
+    if ME != 1:
+        teams.append((team, 2, ME // 2))
+    found: dict[str, list[Any]] = {"scattered": [], "highest": [], "exchanged": [], "uneven": [], "chunks": []}
+    for group, size, place in teams:
+        rows = torch.arange(float(2 * size * 3)).view(2 * size, 3) + ME
+        part = torch.zeros(3, 2).t()
+        allready.safe_reduce_scatter(part, rows, group=group, confirm=True)
+        found["scattered"].append(part.tolist())
+        highest = torch.zeros(3, dtype=torch.int64)
+        allready.safe_reduce_scatter(highest, torch.full((3 * size,), ME), dist.ReduceOp.MAX, group)
+        found["highest"].append(highest.tolist())
+        got = torch.zeros(2, size).t()
+        allready.safe_all_to_all(got, torch.full((size, 2), float(ME)) + torch.arange(size)[:, None] * 10, group=group)
+        found["exchanged"].append(got.tolist())
+        mine = torch.full((size * (size + 1) // 2,), float(ME))
+        got = torch.zeros(size * (place + 1))
+        allready.safe_all_to_all(got, mine, [place + 1] * size, list(range(1, size + 1)), group)
+        found["uneven"].append(got.tolist())
+        for chunk_bytes in (1, 16, 10**9):
+            wide = torch.arange(3001.0)[::3] + ME
+            allready.safe_all_reduce(wide, group=group, chunk_bytes=chunk_bytes)
+            found["chunks"].append(bool((wide == torch.arange(3001.0)[::3] * size + (3 if size == 3 else 2)).all()))
+    empty = torch.zeros(0)
+    allready.safe_reduce_scatter(empty, torch.zeros(0))
+    allready.safe_all_reduce(empty, chunk_bytes=4)
+    say("others", **found)
+
+
+def overdue() -> None:
+    """One rank comes late to each of these; all go on."""
+    import torch
+
+    import allready
+
+    short = timedelta(seconds=0.7)
+    kept = torch.full((2,), 5.0)
+    source = torch.ones(1_000_001)
+    calls: dict[str, Callable[[Any], object]] = {
+        "scatter": lambda _: allready.safe_reduce_scatter(kept, torch.ones(2 * SIZE), timeout=short),
+        "exchange": lambda _: allready.safe_all_to_all(torch.ones(SIZE), torch.ones(SIZE), timeout=short),
+        "in_team": lambda team: allready.safe_reduce_scatter(kept, torch.ones(4), group=team, timeout=short),
+        "chunked": lambda _: allready.safe_all_reduce(source, timeout=short, restore=True, chunk_bytes=4096),
+    }
+    for name, call in calls.items():
+        team = make_team() if name == "in_team" else None
+        try:
+            if ME == 2:
+                time.sleep(1.5)
+            if team is None or ME != 1:
+                call(team)
+            allready.safe_barrier()
+        except allready.CollectiveFailed as failure:
+            verdict, agreed = failure.verdict, failure.failure
+            assert agreed is not None
+            say(
+                "overdue", name=name, code=verdict and verdict.code, culprits=verdict and verdict.culprits.ranks,
+                team=agreed.group, kept=kept.tolist(), source=source.unique().tolist(),
+                is_restored=failure.is_restored,
+            )  # fmt: skip
+            allready.recover(failure)
+        again = torch.ones(1)
+        allready.safe_all_reduce(again, confirm=True)
+        say("after", name=name, total=again.item())
 
 
 def main() -> None:
@@ -45,21 +129,24 @@ def main() -> None:
         rows=[r.unique().tolist() for r in rows],
     )  # fmt: skip
 
-    with allready.phase("short", timedelta(seconds=0.7)):
-        if ME == SIZE - 1:
-            time.sleep(1.5)
-        wide = torch.full((2_000_000,), float(ME))[::2] if plan["strided"] else torch.full((1_000_000,), float(ME))
-        failure = allready.safe_all_reduce(wide, on_failure="return", restore=True)
-    assert failure is not None
-    verdict = failure.verdict
-    say(
-        "late", code=verdict and verdict.code, culprits=verdict and verdict.culprits.ranks,
-        is_restored=failure.is_restored, content=wide.unique().tolist(),
-    )  # fmt: skip
-    recovery = allready.recover(failure)
-    again = torch.ones(1)
-    allready.safe_all_reduce(again)
-    say("again", members=recovery.members, total=again.item())
+    for is_strided in (False, True):
+        with allready.phase("short", timedelta(seconds=0.7)):
+            if ME == SIZE - 1:
+                time.sleep(1.5)
+            wide = torch.full((2_000_000,), float(ME))[::2] if is_strided else torch.full((1_000_000,), float(ME))
+            failure = allready.safe_all_reduce(wide, on_failure="return", restore=True)
+        assert failure is not None
+        verdict = failure.verdict
+        say(
+            "late", code=verdict and verdict.code, culprits=verdict and verdict.culprits.ranks,
+            is_restored=failure.is_restored, content=wide.unique().tolist(),
+        )  # fmt: skip
+        recovery = allready.recover(failure)
+        again = torch.ones(1)
+        allready.safe_all_reduce(again, confirm=True)
+        say("again", members=recovery.members, total=again.item())
+    others()
+    overdue()
     allready.safe_barrier()
     allready.destroy_process_group()
 

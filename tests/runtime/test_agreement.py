@@ -132,6 +132,20 @@ def test_two_deadlines_at_different_moments_are_one_failure() -> None:
     assert hub.take(1, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 1.2) == []
 
 
+def test_a_rank_that_has_not_called_in_a_subgroup_yet_is_counted_as_at_its_start() -> None:
+    hub = formed(3)
+    hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE, group=(0, 2)), 1.0)
+    call = CallPosition(entered=1, completed=1, operation="broadcast")
+    inside = m.InGroup(group=(0, 2), call=call)
+    hub.take(0, m.Position(epoch=1, call=CallPosition(entered=4, completed=4), subgroups=(inside,)), 1.0)
+    hub.take(1, position(4, 4), 1.0)
+    failed = decided(hub.take(2, position(4, 4), 1.0))
+    assert failed is not None
+    assert [r.call for r in failed.failure.ranks] == [call, None, CallPosition()]
+    assert {v.group: v.first_void for v in failed.failure.voids} == {(): 5, (0, 2): 1}
+    assert failed.failure.first_void == 1
+
+
 def test_a_silent_rank_is_waited_for_no_longer_than_the_limit() -> None:
     hub = formed(3)
     for rank in (0, 1, 2):

@@ -9,19 +9,50 @@ from tests.runtime.job import Job
 pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
 
 
-@pytest.mark.parametrize("strided", [False, True])
-def test_dtypes_views_and_the_content_after_a_failure(strided: bool, tmp_path: Path) -> None:
-    with Job(tmp_path, 3, script="tensors_rank.py", strided=strided) as job:
+def test_values_views_the_content_after_a_failure_subgroups_and_a_late_rank_in_each_operation(tmp_path: Path) -> None:
+    with Job(tmp_path, 3, script="tensors_rank.py") as job:
         job.wait([0, 1, 2])
         for rank in range(3):
-            sums = job.last(rank, "dtypes")["sums"]
-            assert len(sums) == 6
-            assert all(values == [6] for values in sums.values())
-            views = job.last(rank, "views")
-            assert (views["column"], views["beside"]) == ([2.0] * 4, [float(rank)] * 4)
-            assert (views["said"], views["rows"]) == ([1.0], [[0.0], [1.0], [2.0]])
-            late = job.last(rank, "late")
-            assert (late["code"], late["culprits"]) == ("RTM005", [2])
-            assert (late["is_restored"], late["content"]) == (True, [float(rank)])
-            again = job.last(rank, "again")
-            assert (again["members"], again["total"]) == ([0, 1, 2], 3.0)
+            _is_right(job, rank)
+            _is_right_beyond_reduction(job, rank)
+
+
+def _is_right(job: Job, rank: int) -> None:
+    sums = job.last(rank, "dtypes")["sums"]
+    assert len(sums) == 6
+    assert all(values == [6] for values in sums.values())
+    views = job.last(rank, "views")
+    assert (views["column"], views["beside"]) == ([2.0] * 4, [float(rank)] * 4)
+    assert (views["said"], views["rows"]) == ([1.0], [[0.0], [1.0], [2.0]])
+    late = [{k: v for k, v in e.items() if k != "event"} for e in job.events(rank) if e["event"] == "late"]
+    assert late == [{"code": "RTM005", "culprits": [2], "is_restored": True, "content": [float(rank)]}] * 2
+    again = [(e["members"], e["total"]) for e in job.events(rank) if e["event"] == "again"]
+    assert again == [([0, 1, 2], 3.0)] * 2
+
+
+def _is_right_beyond_reduction(job: Job, rank: int) -> None:
+    of_rank = {0: [(3, 0), (2, 0)], 1: [(3, 1)], 2: [(3, 2), (2, 1)]}[rank]
+    found = job.last(rank, "others")
+    ranks = [range(3) if size == 3 else (0, 2) for size, _ in of_rank]
+    assert found["scattered"] == [
+        [[size * (6 * place + 3 * row + c) + sum(members) for c in range(3)] for row in range(2)]
+        for (size, place), members in zip(of_rank, ranks, strict=True)
+    ]
+    assert found["highest"] == [[2, 2, 2]] * len(of_rank)
+    assert found["exchanged"] == [
+        [[10 * place + m] * 2 for m in members] for (_, place), members in zip(of_rank, ranks, strict=True)
+    ]
+    assert found["uneven"] == [
+        [m for m in members for _ in range(place + 1)] for (_, place), members in zip(of_rank, ranks, strict=True)
+    ]
+    assert found["chunks"] == [True] * 3 * len(of_rank)
+    overdue = {e["name"]: e for e in job.events(rank) if e["event"] == "overdue"}
+    assert {name: (e["code"], e["culprits"], e["team"]) for name, e in overdue.items()} == {
+        "scatter": ("RTM005", [2], []),
+        "exchange": ("RTM005", [2], []),
+        "in_team": ("RTM005", [2], [0, 2]),
+        "chunked": ("RTM005", [2], []),
+    }
+    assert all(e["kept"] == [5.0, 5.0] and e["source"] == [1.0] for e in overdue.values())
+    assert overdue["chunked"]["is_restored"]
+    assert [e["total"] for e in job.events(rank) if e["event"] == "after"] == [3.0] * 4

@@ -229,23 +229,33 @@ class Agreement:
         return RankAtFailure(
             rank=rank,
             state=state,
-            call=None if position is None else self._call_of(position),
+            call=None if position is None else self._call_of(rank, position),
             cause=None if own is None else own.cause,
             error="" if own is None else own.error,
         )
 
-    def _call_of(self, position: m.Position) -> CallPosition | None:
-        """In the group that failed."""
-        if not self._group:
-            return position.call
-        return next((s.call for s in position.subgroups if s.group == self._group), None)
+    def _call_of(self, rank: int, position: m.Position) -> CallPosition | None:
+        """In the group that failed; None where the rank is not in it."""
+        return _in_group(position, self._group) if not self._group or rank in self._group else None
 
     def _voids(self) -> tuple[GroupVoid, ...]:
-        first: dict[Ranks, int] = {}
-        for position in self._positions.values():
-            for group, call in (((), position.call), *((s.group, s.call) for s in position.subgroups)):
-                first[group] = min(call.completed + 1, first.get(group, call.completed + 1))
-        return tuple(GroupVoid(group=g, first_void=void) for g, void in sorted(first.items()))
+        groups = {(), *(s.group for position in self._positions.values() for s in position.subgroups)}
+        return tuple(
+            GroupVoid(
+                group=group,
+                first_void=1
+                + min(_in_group(p, group).completed for r, p in self._positions.items() if not group or r in group),
+            )
+            for group in sorted(groups)
+            if self._positions
+        )
 
     def _to_members(self, message: m.ToRank) -> Out:
         return [(r, message) for r in self.members if r not in self._gone]
+
+
+def _in_group(position: m.Position, group: Ranks) -> CallPosition:
+    """A rank that does not name the group has not called in it yet."""
+    if not group:
+        return position.call
+    return next((s.call for s in position.subgroups if s.group == group), CallPosition())

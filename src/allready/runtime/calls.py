@@ -1,30 +1,16 @@
 """Collectives with a deadline that fail on all ranks or on none."""
 
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from allready.errors import UsageError
-from allready.model import FailureCause
 from allready.runtime.agreement import Ranks
+from allready.runtime.calling import Call, OnFailure, Works, run
 from allready.runtime.failures import CollectiveFailed
-from allready.runtime.nccl import StreamEnd, await_device
-from allready.runtime.session import Session, current
+from allready.runtime.session import current
 
-SLICE_S = 0.1
-LEAST_S = 0.002
-"""torch takes a wait of less than a millisecond for one without a limit."""
-_SLICE = timedelta(seconds=SLICE_S)
-RESTORE_S = 2.0
-SETTLE_S = 0.1
-
-OnFailure = Literal["raise", "return"]
-
-
-class _Late(Exception):  # noqa: N818 - an outcome
-    """The deadline passed."""
+MAX_CHUNKS = 1024
 
 
 def safe_all_reduce(
@@ -36,6 +22,7 @@ def safe_all_reduce(
     on_failure: OnFailure = "raise",
     restore: bool = False,
     confirm: bool = False,
+    chunk_bytes: int | None = None,
 ) -> CollectiveFailed | None:
     """Reduce in place over all ranks until the deadline.  Collective: every rank of the group calls it.
 
@@ -52,6 +39,9 @@ def safe_all_reduce(
             is undefined.
         confirm: return only when all ranks have the result; one message to the hub and back.  Without it a success may
             be taken back by the next call: the failure's `first_void` says from which call on.
+        chunk_bytes: reduce in parts of this size, the same on all ranks: all are in flight at once, and they are one
+            call with one outcome.  For networks that handle very long operations badly; over Gloo on one machine it
+            saves neither time nor memory.  At most 1,024 parts.
 
     Raises:
         CollectiveFailed: on every surviving rank; the group is gone until `recover`.
@@ -59,10 +49,17 @@ def safe_all_reduce(
     import torch.distributed as dist
 
     chosen = dist.ReduceOp.SUM if op is None else op
-    return _in_place(
-        "all_reduce", tensor, lambda t, later: dist.all_reduce(t, chosen, group, async_op=later), timeout, on_failure,
-        restore, confirm, group,
-    )  # fmt: skip
+    if chunk_bytes is not None and chunk_bytes < 1:
+        raise UsageError("chunk_bytes must be at least 1")
+
+    def start(dense: Any, later: bool) -> Any:
+        if chunk_bytes is None:
+            return dist.all_reduce(dense, chosen, group, async_op=later)
+        parts = _parts_of(dense, chunk_bytes)
+        works = [dist.all_reduce(part, chosen, group, async_op=later) for part in parts]
+        return Works(works) if later else None
+
+    return _in_place("all_reduce", tensor, start, timeout, on_failure, restore, confirm, group)
 
 
 def safe_broadcast(
@@ -96,21 +93,111 @@ def safe_all_gather(
     """Gather the tensor of every rank into `tensors`; otherwise like `safe_all_reduce`."""
     import torch.distributed as dist
 
-    for one in (*tensors, tensor):
-        _check(one)
+    _check(*tensors, tensor)
     dense = [t if t.is_contiguous() else t.contiguous() for t in tensors]
     own = tensor.contiguous()
-    failure = _run(
-        _Call(
-            "all_gather", lambda later: dist.all_gather(dense, own, group, async_op=later), timeout, on_failure,
-            confirm, _ranks_of(group), is_on_device=tensor.is_cuda,
-        )
-    )  # fmt: skip
-    if failure is None:
+
+    def take() -> None:
         for given, filled in zip(tensors, dense, strict=True):
             if filled is not given:
                 given.copy_(filled)
-    return failure
+
+    return run(
+        Call(
+            operation="all_gather",
+            start=lambda later: dist.all_gather(dense, own, group, async_op=later),
+            timeout=timeout,
+            on_failure=on_failure,
+            confirm=confirm,
+            group=_ranks_of(group),
+            is_on_device=tensor.is_cuda,
+            take=take,
+        )
+    )
+
+
+def safe_reduce_scatter(
+    output: Any,
+    tensor: Any,
+    op: Any = None,
+    group: Any = None,
+    *,
+    timeout: timedelta | None = None,
+    on_failure: OnFailure = "raise",
+    confirm: bool = False,
+) -> CollectiveFailed | None:
+    """Reduce `tensor` over all ranks, and give each its part of it in `output`; otherwise like `safe_all_reduce`.
+
+    As torch's `reduce_scatter_tensor`: `tensor` has as many times the elements of `output` as the group has ranks.  On
+    failure `output` on a CPU keeps its content.
+    """
+    import torch.distributed as dist
+
+    _check(output, tensor)
+    size = dist.get_world_size(group)
+    if tensor.numel() != size * output.numel() or tensor.dtype != output.dtype:
+        raise UsageError(
+            "reduce_scatter over {size} ranks: output has {own} elements of {kind}, so tensor must have {needed} of "
+            "the same, and has {given} of {other}",
+            size=size, own=output.numel(), kind=str(output.dtype), needed=size * output.numel(),
+            given=tensor.numel(), other=str(tensor.dtype),
+        )  # fmt: skip
+    chosen = dist.ReduceOp.SUM if op is None else op
+    if tensor.is_cuda:
+        source, part = tensor.contiguous(), output if output.is_contiguous() else output.contiguous()
+        start = lambda _: dist.reduce_scatter_tensor(part, source, chosen, group)  # noqa: E731
+    else:
+        # What torch's Gloo does too; but its operation neither takes a limit nor tells when it has ended.
+        source = tensor.contiguous().clone()
+        part = source.view(-1).chunk(size)[dist.get_rank(group)] if source.numel() else source
+        start = lambda later: dist.all_reduce(source, chosen, group, async_op=later)  # noqa: E731
+    return run(
+        Call(
+            operation="reduce_scatter",
+            start=start,
+            timeout=timeout,
+            on_failure=on_failure,
+            confirm=confirm,
+            group=_ranks_of(group),
+            is_on_device=tensor.is_cuda,
+            take=lambda: None if part is output else output.copy_(part.view(output.shape)),
+        )
+    )
+
+
+def safe_all_to_all(
+    output: Any,
+    tensor: Any,
+    output_split_sizes: list[int] | None = None,
+    input_split_sizes: list[int] | None = None,
+    group: Any = None,
+    *,
+    timeout: timedelta | None = None,
+    on_failure: OnFailure = "raise",
+    confirm: bool = False,
+) -> CollectiveFailed | None:
+    """Send each rank its part of `tensor`, and get one of each in `output`; otherwise like `safe_all_reduce`.
+
+    As torch's `all_to_all_single`; the sizes count rows of the first dimension, by default all parts are equal.
+    """
+    import torch.distributed as dist
+
+    _check(output, tensor)
+    source, filled = tensor.contiguous(), output if output.is_contiguous() else output.contiguous()
+    return run(
+        Call(
+            operation="all_to_all",
+            start=lambda later: dist.all_to_all_single(
+                filled, source, output_split_sizes, input_split_sizes, group, async_op=later
+            ),
+            timeout=timeout,
+            on_failure=on_failure,
+            confirm=confirm,
+            group=_ranks_of(group),
+            is_on_device=tensor.is_cuda,
+            take=lambda: None if filled is output else output.copy_(filled),
+        )
+    )
 
 
 def safe_barrier(
@@ -126,8 +213,17 @@ def safe_barrier(
     Raises:
         CollectiveFailed: on every surviving rank; the group is gone until `recover`.
     """
-    has_gpu = "cuda" in current().group.devices
-    return _run(_Call("barrier", lambda _: None, timeout, on_failure, True, _ranks_of(group), is_on_device=has_gpu))
+    return run(
+        Call(
+            operation="barrier",
+            start=lambda _: None,
+            timeout=timeout,
+            on_failure=on_failure,
+            confirm=True,
+            group=_ranks_of(group),
+            is_on_device="cuda" in current().group.devices,
+        )
+    )
 
 
 def _in_place(
@@ -147,186 +243,36 @@ def _in_place(
     if restore:
         before = tensor.clone() if is_dense else None
         undo = (lambda: None) if before is None else (lambda: tensor.copy_(before))
-    failure = _run(
-        _Call(
-            operation, lambda later: start(dense, later), timeout, on_failure, confirm, _ranks_of(group),
-            is_on_device=tensor.is_cuda, undo=undo,
+    return run(
+        Call(
+            operation=operation,
+            start=lambda later: start(dense, later),
+            timeout=timeout,
+            on_failure=on_failure,
+            confirm=confirm,
+            group=_ranks_of(group),
+            is_on_device=tensor.is_cuda,
+            undo=undo,
+            take=None if is_dense else lambda: tensor.copy_(dense),
         )
-    )  # fmt: skip
-    if failure is None and not is_dense:
-        tensor.copy_(dense)
-    return failure
+    )
+
+
+def _parts_of(dense: Any, chunk_bytes: int) -> tuple[Any, ...]:
+    """Consecutive parts of about that size, at least one."""
+    flat = dense.view(-1)
+    least = -(-flat.numel() // MAX_CHUNKS)
+    parts: tuple[Any, ...] = flat.split(max(1, least, chunk_bytes // flat.element_size()))
+    return parts
 
 
 def _ranks_of(group: Any) -> Ranks:
     return () if group is None else current().group.ranks_of(group)
 
 
-def _check(tensor: Any) -> None:
+def _check(*tensors: Any) -> None:
     taken = current().group.devices
-    if tensor.device.type not in taken:
-        on, where = str(tensor.device), " and ".join(taken)
-        raise UsageError("the group takes tensors on {where}, not on {on}", where=where, on=on)
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """What one call does.
-
-    `start` is told whether to give the operation back unfinished.  `group`: the ranks of a subgroup.  `undo` gives the
-    tensor its old content.
-    """
-
-    operation: str
-    start: Callable[[bool], Any]
-    timeout: timedelta | None
-    on_failure: OnFailure
-    confirm: bool
-    group: Ranks
-    is_on_device: bool = False
-    undo: Callable[[], object] | None = None
-
-
-def _run(call: _Call) -> CollectiveFailed | None:
-    """One call from its entry to its outcome."""
-    session = current()
-    with session.alone():
-        return _run_alone(session, call)
-
-
-def _run_alone(session: Session, call: _Call) -> CollectiveFailed | None:
-    begin_s = time.monotonic()
-    work = None
-    try:
-        with session.lock:
-            is_open = session.member.enter(call.operation, begin_s, call.group)
-        if not is_open:
-            session.refuse(call.operation, call.group)
-        limit_s = session.timeout_s if call.timeout is None else call.timeout.total_seconds()
-        try:
-            if call.is_on_device:
-                call.start(False)
-                work = StreamEnd()
-                _finish_on_device(session, work, begin_s + limit_s)
-            else:
-                work = call.start(True)
-                _finish(work, begin_s, limit_s)
-        except _Late:
-            session.fail(FailureCause.DEADLINE, operation=call.operation, group=call.group)
-        if call.confirm:
-            _confirm(session, call, begin_s + limit_s)
-            return None
-        with session.lock:
-            is_open = session.member.complete(call.group)
-        if not is_open:
-            session.refuse(call.operation, call.group)
-    except CollectiveFailed as failure:
-        failure.is_restored = _settle(session, work, call)
-        if call.on_failure == "raise":
-            raise
-        return failure
-    except BaseException as error:
-        found = _translate(session, call, error, work)
-        if found is None:
-            raise
-        found.is_restored = _settle(session, work, call)
-        if call.on_failure == "raise":
-            raise found from error
-        return found
-    return None
-
-
-def _finish_on_device(session: Session, end: StreamEnd, until_s: float) -> None:
-    """Wait for the end on the GPU: torch returns once the current stream has, or waits for, the operation."""
-    if not await_device(end, until_s, lambda: not session.member.is_open) and session.member.is_open:
-        raise _Late
-
-
-def _finish(work: Any, begin_s: float, limit_s: float) -> None:
-    """Wait in slices: a wait of torch's cannot be interrupted, and with most backends does not look at other ranks."""
-    if work is None:
-        return
-    try:
-        work.wait(_SLICE if limit_s > SLICE_S else timedelta(seconds=max(LEAST_S, limit_s)))
-    except RuntimeError:
-        if work.is_completed():
-            work.wait()  # raises what the operation did, or it came right now
-            return
-    else:
-        return
-    while not work.is_completed():
-        left_s = begin_s + limit_s - time.monotonic()
-        if left_s <= 0:
-            raise _Late
-        try:
-            work.wait(timedelta(seconds=max(LEAST_S, min(SLICE_S, left_s))))
-        except RuntimeError:
-            if not work.is_completed():
-                continue
-            raise
-        return
-    work.wait()
-
-
-def _confirm(session: Session, call: _Call, until_s: float) -> None:
-    """Return when every rank of the group has come to this point, by the hub's decision."""
-    with session.lock:
-        calls = session.member.of(call.group)
-        vote = session.member.vote(call.group) if session.member.is_open else None
-    if vote is None:
-        raise session.await_failure(call.operation, call.group)
-    session.send(vote)
-    session.wait(
-        lambda: calls.passed >= vote.number or session.member.failure is not None, max(0.0, until_s - time.monotonic())
-    )
-    if calls.passed < vote.number:
-        session.fail(FailureCause.DEADLINE, operation=call.operation, vote=vote.number, group=call.group)
-
-
-def _translate(session: Session, call: _Call, error: BaseException, work: Any) -> CollectiveFailed | None:
-    """The agreed failure that follows from an error of torch or of the arguments; None: an interruption."""
-    if isinstance(error, Exception) and not session.member.is_open:
-        return session.await_failure(call.operation, call.group)  # the error follows from the failure
-    import torch.distributed as dist
-
-    is_backends = work is not None or isinstance(error, dist.DistBackendError)
-    cause = FailureCause.BACKEND if is_backends else FailureCause.RAISED
-    text = f"{type(error).__name__}: {error}"
-    if not isinstance(error, Exception):
-        from allready.runtime.messages import Fail
-
-        session.send(Fail(epoch=session.member.epoch, cause=FailureCause.RAISED, error=text[:500], group=call.group))
-        if not call.is_on_device:
-            session.group.note_unfinished(work)
-        return None
-    try:
-        session.fail(cause, error=text, operation=call.operation, group=call.group)
-    except CollectiveFailed as failure:
-        return failure
-    return None
-
-
-def _settle(session: Session, work: Any, call: _Call) -> bool | None:
-    """After a failure: once the operation no longer writes to its tensor, give that its old content back.
-
-    Returns: whether it has it; None where nobody asked.
-    """
-    undo = call.undo
-    until_s = time.monotonic() + (SETTLE_S if undo is None else RESTORE_S)
-    try:
-        while not (is_over := _is_over(session, work, call)) and time.monotonic() < until_s:
-            time.sleep(0.002)
-    finally:  # also where Ctrl+C ends the wait
-        if not call.is_on_device:
-            session.group.note_unfinished(work)
-    if not is_over:
-        return None if undo is None else False
-    if undo is None:
-        return None
-    undo()
-    return True
-
-
-def _is_over(session: Session, work: Any, call: _Call) -> bool:
-    """Whether it writes no more; a GPU's operation may say so by its error while its kernel still runs."""
-    return work is None or (bool(work.is_completed()) and (not call.is_on_device or session.group.is_gone()))
+    for tensor in tensors:
+        if tensor.device.type not in taken:
+            on, where = str(tensor.device), " and ".join(taken)
+            raise UsageError("the group takes tensors on {where}, not on {on}", where=where, on=on)

@@ -1,0 +1,228 @@
+"""One safe call from its entry to its outcome, whatever the operation is."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from allready.model import FailureCause
+from allready.runtime.agreement import Ranks
+from allready.runtime.failures import CollectiveFailed
+from allready.runtime.nccl import StreamEnd, await_device
+from allready.runtime.session import Session, current
+
+SLICE_S = 0.1
+LEAST_S = 0.002
+"""torch takes a wait of less than a millisecond for one without a limit."""
+_SLICE = timedelta(seconds=SLICE_S)
+RESTORE_S = 2.0
+SETTLE_S = 0.1
+
+OnFailure = Literal["raise", "return"]
+
+
+class _Late(Exception):  # noqa: N818 - an outcome
+    """The deadline passed."""
+
+
+class _PartFailed(Exception):  # noqa: N818 - an outcome
+    """One of several operations ended with an error, while others may still run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What one call does.
+
+    `start` is told whether to give the operation back unfinished.  `group`: the ranks of a subgroup.  `undo` gives the
+    tensor its old content; `take` puts the result where the caller wants it.
+    """
+
+    operation: str
+    start: Callable[[bool], Any]
+    timeout: timedelta | None
+    on_failure: OnFailure
+    group: Ranks
+    confirm: bool = False
+    is_on_device: bool = False
+    undo: Callable[[], object] | None = None
+    take: Callable[[], object] | None = None
+
+
+class Works:
+    """Several operations of one call, which is over when all of them are."""
+
+    def __init__(self, works: list[Any]) -> None:
+        self._works = works
+
+    def is_completed(self) -> bool:
+        """Whether none runs any more."""
+        return all(work.is_completed() for work in self._works)
+
+    def wait(self, timeout: timedelta | None = None) -> None:
+        """Like torch's: raises where the time is over."""
+        until_s = None if timeout is None else time.monotonic() + timeout.total_seconds()
+        for work in self._works:
+            try:
+                if until_s is None:
+                    work.wait()
+                else:
+                    work.wait(timedelta(seconds=max(LEAST_S, until_s - time.monotonic())))
+            except RuntimeError:
+                if not work.is_completed():
+                    raise
+                self._see(work)
+
+    def _see(self, work: Any) -> None:
+        """It may have come right when the time was over."""
+        try:
+            work.wait()
+        except RuntimeError as error:
+            raise _PartFailed(str(error)) from error
+
+
+def run(call: Call) -> CollectiveFailed | None:
+    """One call from its entry to its outcome."""
+    session = current()
+    with session.alone():
+        return _run_alone(session, call)
+
+
+def _run_alone(session: Session, call: Call) -> CollectiveFailed | None:
+    begin_s = time.monotonic()
+    work = None
+    try:
+        with session.lock:
+            is_open = session.member.enter(call.operation, begin_s, call.group)
+        if not is_open:
+            session.refuse(call.operation, call.group)
+        limit_s = session.timeout_s if call.timeout is None else call.timeout.total_seconds()
+        try:
+            if call.is_on_device:
+                call.start(False)
+                work = StreamEnd()
+                _finish_on_device(session, work, begin_s + limit_s)
+            else:
+                work = call.start(True)
+                _finish(work, begin_s, limit_s)
+        except _Late:
+            session.fail(FailureCause.DEADLINE, operation=call.operation, group=call.group)
+        if call.confirm:
+            _confirm(session, call, begin_s + limit_s)
+        else:
+            with session.lock:
+                is_open = session.member.complete(call.group)
+            if not is_open:
+                session.refuse(call.operation, call.group)
+    except CollectiveFailed as failure:
+        failure.is_restored = _settle(session, work, call)
+        if call.on_failure == "raise":
+            raise
+        return failure
+    except BaseException as error:
+        found = _translate(session, call, error, work)
+        if found is None:
+            raise
+        found.is_restored = _settle(session, work, call)
+        if call.on_failure == "raise":
+            raise found from error
+        return found
+    if call.take is not None:
+        call.take()
+    return None
+
+
+def _finish_on_device(session: Session, end: StreamEnd, until_s: float) -> None:
+    """Wait for the end on the GPU: torch returns once the current stream has, or waits for, the operation."""
+    if not await_device(end, until_s, lambda: not session.member.is_open) and session.member.is_open:
+        raise _Late
+
+
+def _finish(work: Any, begin_s: float, limit_s: float) -> None:
+    """Wait in slices: a wait of torch's cannot be interrupted, and with most backends does not look at other ranks."""
+    if work is None:
+        return
+    try:
+        work.wait(_SLICE if limit_s > SLICE_S else timedelta(seconds=max(LEAST_S, limit_s)))
+    except RuntimeError:
+        if work.is_completed():
+            work.wait()  # raises what the operation did, or it came right now
+            return
+    else:
+        return
+    while not work.is_completed():
+        left_s = begin_s + limit_s - time.monotonic()
+        if left_s <= 0:
+            raise _Late
+        try:
+            work.wait(timedelta(seconds=max(LEAST_S, min(SLICE_S, left_s))))
+        except RuntimeError:
+            if not work.is_completed():
+                continue
+            raise
+        return
+    work.wait()
+
+
+def _confirm(session: Session, call: Call, until_s: float) -> None:
+    """Return when every rank of the group has come to this point, by the hub's decision."""
+    with session.lock:
+        calls = session.member.of(call.group)
+        vote = session.member.vote(call.group) if session.member.is_open else None
+    if vote is None:
+        raise session.await_failure(call.operation, call.group)
+    session.send(vote)
+    session.wait(
+        lambda: calls.passed >= vote.number or session.member.failure is not None, max(0.0, until_s - time.monotonic())
+    )
+    if calls.passed < vote.number:
+        session.fail(FailureCause.DEADLINE, operation=call.operation, vote=vote.number, group=call.group)
+
+
+def _translate(session: Session, call: Call, error: BaseException, work: Any) -> CollectiveFailed | None:
+    """The agreed failure that follows from an error of torch or of the arguments; None: an interruption."""
+    if isinstance(error, Exception) and not session.member.is_open:
+        return session.await_failure(call.operation, call.group)  # the error follows from the failure
+    import torch.distributed as dist
+
+    is_backends = work is not None or isinstance(error, dist.DistBackendError)
+    cause = FailureCause.BACKEND if is_backends else FailureCause.RAISED
+    text = f"{type(error).__name__}: {error}"
+    if not isinstance(error, Exception):
+        from allready.runtime.messages import Fail
+
+        session.send(Fail(epoch=session.member.epoch, cause=FailureCause.RAISED, error=text[:500], group=call.group))
+        if not call.is_on_device:
+            session.group.note_unfinished(work)
+        return None
+    try:
+        session.fail(cause, error=text, operation=call.operation, group=call.group)
+    except CollectiveFailed as failure:
+        return failure
+    return None
+
+
+def _settle(session: Session, work: Any, call: Call) -> bool | None:
+    """After a failure: once the operation no longer writes to its tensor, give that its old content back.
+
+    Returns: whether it has it; None where nobody asked.
+    """
+    undo = call.undo
+    until_s = time.monotonic() + (SETTLE_S if undo is None else RESTORE_S)
+    try:
+        while not (is_over := _is_over(session, work, call)) and time.monotonic() < until_s:
+            time.sleep(0.002)
+    finally:  # also where Ctrl+C ends the wait
+        if not call.is_on_device:
+            session.group.note_unfinished(work)
+    if not is_over:
+        return None if undo is None else False
+    if undo is None:
+        return None
+    undo()
+    return True
+
+
+def _is_over(session: Session, work: Any, call: Call) -> bool:
+    """Whether it writes no more; a GPU's operation may say so by its error while its kernel still runs."""
+    return work is None or (bool(work.is_completed()) and (not call.is_on_device or session.group.is_gone()))
