@@ -11,8 +11,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 _RUNTIME = {
+    "AdaptiveTimeout": "pace",
     "CollectiveFailed": "failures",
+    "EffectiveTimeouts": "timeouts",
     "Evaluation": "evaluation",
+    "GroupTimeouts": "timeouts",
     "HubLost": "failures",
     "LoopEnd": "loop",
     "RankExcluded": "failures",
@@ -21,6 +24,7 @@ _RUNTIME = {
     "StopSignals": "stopping",
     "TrainLoop": "loop",
     "destroy_process_group": "recovery",
+    "effective_timeouts": "timeouts",
     "finish": "finish",
     "init_process_group": "recovery",
     "phase": "recovery",

@@ -56,10 +56,24 @@ def others() -> None:
             wide = torch.arange(3001.0)[::3] + ME
             allready.safe_all_reduce(wide, group=group, chunk_bytes=chunk_bytes)
             found["chunks"].append(bool((wide == torch.arange(3001.0)[::3] * size + (3 if size == 3 else 2)).all()))
+    dist.new_group([0, 1], timeout=timedelta(seconds=77))
+    with allready.phase("short", timedelta(seconds=33)):
+        limits = allready.effective_timeouts()
+    say("limits", text=str(limits), of={",".join(map(str, g.ranks)): [g.plain and g.plain.total_seconds(),
+        g.calls and g.calls.total_seconds()] for g in limits})  # fmt: skip
     empty = torch.zeros(0)
     allready.safe_reduce_scatter(empty, torch.zeros(0))
     allready.safe_all_reduce(empty, chunk_bytes=4)
     say("others", **found)
+
+
+def late() -> None:
+    """Until the others have given up."""
+    from allready.runtime.session import current
+
+    member, until_s = current().member, time.monotonic() + 60.0
+    while member.is_open and time.monotonic() < until_s:
+        time.sleep(0.01)
 
 
 def overdue() -> None:
@@ -71,17 +85,24 @@ def overdue() -> None:
     short = timedelta(seconds=0.7)
     kept = torch.full((2,), 5.0)
     source = torch.ones(1_000_001)
+    adaptive = allready.AdaptiveTimeout(least=timedelta(seconds=1), after=3)
+    with allready.phase("learned", adaptive):
+        for _ in range(4):
+            allready.safe_all_reduce(torch.ones(1000))
+        learned = allready.effective_timeouts()[0]
+    say("learned", limits={k: v.total_seconds() for k, v in learned.learned.items()}, text=str(learned))
     calls: dict[str, Callable[[Any], object]] = {
         "scatter": lambda _: allready.safe_reduce_scatter(kept, torch.ones(2 * SIZE), timeout=short),
         "exchange": lambda _: allready.safe_all_to_all(torch.ones(SIZE), torch.ones(SIZE), timeout=short),
         "in_team": lambda team: allready.safe_reduce_scatter(kept, torch.ones(4), group=team, timeout=short),
         "chunked": lambda _: allready.safe_all_reduce(source, timeout=short, restore=True, chunk_bytes=4096),
+        "learned": lambda _: allready.safe_all_reduce(torch.ones(999), timeout=adaptive),
     }
     for name, call in calls.items():
         team = make_team() if name == "in_team" else None
         try:
             if ME == 2:
-                time.sleep(1.5)
+                late()
             if team is None or ME != 1:
                 call(team)
             allready.safe_barrier()
@@ -132,7 +153,7 @@ def main() -> None:
     for is_strided in (False, True):
         with allready.phase("short", timedelta(seconds=0.7)):
             if ME == SIZE - 1:
-                time.sleep(1.5)
+                late()
             wide = torch.full((2_000_000,), float(ME))[::2] if is_strided else torch.full((1_000_000,), float(ME))
             failure = allready.safe_all_reduce(wide, on_failure="return", restore=True)
         assert failure is not None

@@ -15,6 +15,7 @@ def test_values_views_the_content_after_a_failure_subgroups_and_a_late_rank_in_e
         for rank in range(3):
             _is_right(job, rank)
             _is_right_beyond_reduction(job, rank)
+            _timeouts_are_right(job, rank)
 
 
 def _is_right(job: Job, rank: int) -> None:
@@ -52,7 +53,19 @@ def _is_right_beyond_reduction(job: Job, rank: int) -> None:
         "exchange": ("RTM005", [2], []),
         "in_team": ("RTM005", [2], [0, 2]),
         "chunked": ("RTM005", [2], []),
+        "learned": ("RTM005", [2], []),
     }
     assert all(e["kept"] == [5.0, 5.0] and e["source"] == [1.0] for e in overdue.values())
     assert overdue["chunked"]["is_restored"]
-    assert [e["total"] for e in job.events(rank) if e["event"] == "after"] == [3.0] * 4
+    assert [e["total"] for e in job.events(rank) if e["event"] == "after"] == [3.0] * 5
+
+
+def _timeouts_are_right(job: Job, rank: int) -> None:
+    limits = job.last(rank, "limits")
+    plain = {"0,1": [77.0, None]} if rank != 2 else {}
+    team = {"0,2": [33.0, 33.0]} if rank != 1 else {}
+    assert limits["of"] == {"0,1,2": [33.0, 33.0], **team, **plain}
+    assert "group default (ranks 0, 1, 2): plain collectives: 33.0 s; safe calls: 33.0 s\n" in limits["text"] + "\n"
+    learned = job.last(rank, "learned")
+    assert 1.0 <= learned["limits"]["all_reduce"] < 600.0
+    assert "safe calls: 600.0 s; " in learned["text"]

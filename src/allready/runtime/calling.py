@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from allready.model import FailureCause
 from allready.runtime.agreement import Ranks
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.nccl import StreamEnd, await_device
+from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.session import Session, current
 
 SLICE_S = 0.1
@@ -20,6 +21,7 @@ RESTORE_S = 2.0
 SETTLE_S = 0.1
 
 OnFailure = Literal["raise", "return"]
+Timeout: TypeAlias = timedelta | AdaptiveTimeout | None
 
 
 class _Late(Exception):  # noqa: N818 - an outcome
@@ -40,9 +42,10 @@ class Call:
 
     operation: str
     start: Callable[[bool], Any]
-    timeout: timedelta | None
+    timeout: Timeout
     on_failure: OnFailure
     group: Ranks
+    num_bytes: int = 0
     confirm: bool = False
     is_on_device: bool = False
     undo: Callable[[], object] | None = None
@@ -96,7 +99,7 @@ def _run_alone(session: Session, call: Call) -> CollectiveFailed | None:
             is_open = session.member.enter(call.operation, begin_s, call.group)
         if not is_open:
             session.refuse(call.operation, call.group)
-        limit_s = session.timeout_s if call.timeout is None else call.timeout.total_seconds()
+        limit_s = session.limit_s(call.timeout, call.operation, call.group, call.num_bytes)
         try:
             if call.is_on_device:
                 call.start(False)
@@ -127,6 +130,8 @@ def _run_alone(session: Session, call: Call) -> CollectiveFailed | None:
         if call.on_failure == "raise":
             raise found from error
         return found
+    pace = session.paces.of(call.group, call.operation)
+    pace.note(call.num_bytes, time.monotonic() - begin_s, session.num_ranks(call.group))
     if call.take is not None:
         call.take()
     return None

@@ -1,12 +1,11 @@
 """Collectives with a deadline that fail on all ranks or on none."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from allready.errors import UsageError
 from allready.runtime.agreement import Ranks
-from allready.runtime.calling import Call, OnFailure, Works, run
+from allready.runtime.calling import Call, OnFailure, Timeout, Works, run
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.session import current
 
@@ -18,7 +17,7 @@ def safe_all_reduce(
     op: Any = None,
     group: Any = None,
     *,
-    timeout: timedelta | None = None,
+    timeout: Timeout = None,
     on_failure: OnFailure = "raise",
     restore: bool = False,
     confirm: bool = False,
@@ -33,7 +32,7 @@ def safe_all_reduce(
         tensor: on a device that the backend takes; any shape, dtype and strides that it can reduce.
         op: as in torch; by default the sum.
         group: made inside of `subgroups`; its ranks call.  By default the default group.
-        timeout: until the deadline; by default that of the phase.
+        timeout: until the deadline, or an `AdaptiveTimeout`; by default that of the phase.
         on_failure: "return" gives the failure instead of raising it.
         restore: on failure the tensor has its old content (see `CollectiveFailed.is_restored`); without it its content
             is undefined.
@@ -67,7 +66,7 @@ def safe_broadcast(
     src: int = 0,
     group: Any = None,
     *,
-    timeout: timedelta | None = None,
+    timeout: Timeout = None,
     on_failure: OnFailure = "raise",
     restore: bool = False,
     confirm: bool = False,
@@ -86,7 +85,7 @@ def safe_all_gather(
     tensor: Any,
     group: Any = None,
     *,
-    timeout: timedelta | None = None,
+    timeout: Timeout = None,
     on_failure: OnFailure = "raise",
     confirm: bool = False,
 ) -> CollectiveFailed | None:
@@ -105,6 +104,7 @@ def safe_all_gather(
     return run(
         Call(
             operation="all_gather",
+            num_bytes=len(tensors) * _bytes_of(tensor),
             start=lambda later: dist.all_gather(dense, own, group, async_op=later),
             timeout=timeout,
             on_failure=on_failure,
@@ -122,7 +122,7 @@ def safe_reduce_scatter(
     op: Any = None,
     group: Any = None,
     *,
-    timeout: timedelta | None = None,
+    timeout: Timeout = None,
     on_failure: OnFailure = "raise",
     confirm: bool = False,
 ) -> CollectiveFailed | None:
@@ -154,6 +154,7 @@ def safe_reduce_scatter(
     return run(
         Call(
             operation="reduce_scatter",
+            num_bytes=_bytes_of(tensor),
             start=start,
             timeout=timeout,
             on_failure=on_failure,
@@ -172,7 +173,7 @@ def safe_all_to_all(
     input_split_sizes: list[int] | None = None,
     group: Any = None,
     *,
-    timeout: timedelta | None = None,
+    timeout: Timeout = None,
     on_failure: OnFailure = "raise",
     confirm: bool = False,
 ) -> CollectiveFailed | None:
@@ -187,6 +188,7 @@ def safe_all_to_all(
     return run(
         Call(
             operation="all_to_all",
+            num_bytes=_bytes_of(tensor),
             start=lambda later: dist.all_to_all_single(
                 filled, source, output_split_sizes, input_split_sizes, group, async_op=later
             ),
@@ -201,7 +203,7 @@ def safe_all_to_all(
 
 
 def safe_barrier(
-    group: Any = None, *, timeout: timedelta | None = None, on_failure: OnFailure = "raise"
+    group: Any = None, *, timeout: Timeout = None, on_failure: OnFailure = "raise"
 ) -> CollectiveFailed | None:
     """Wait until every rank has come, over the hub and not over the group.  Collective.
 
@@ -230,7 +232,7 @@ def _in_place(
     operation: str,
     tensor: Any,
     start: Callable[[Any, bool], Any],
-    timeout: timedelta | None,
+    timeout: Timeout,
     on_failure: OnFailure,
     restore: bool,
     confirm: bool,
@@ -246,6 +248,7 @@ def _in_place(
     return run(
         Call(
             operation=operation,
+            num_bytes=_bytes_of(tensor),
             start=lambda later: start(dense, later),
             timeout=timeout,
             on_failure=on_failure,
@@ -264,6 +267,10 @@ def _parts_of(dense: Any, chunk_bytes: int) -> tuple[Any, ...]:
     least = -(-flat.numel() // MAX_CHUNKS)
     parts: tuple[Any, ...] = flat.split(max(1, least, chunk_bytes // flat.element_size()))
     return parts
+
+
+def _bytes_of(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
 
 
 def _ranks_of(group: Any) -> Ranks:

@@ -241,6 +241,10 @@ class Group:
             raise UsageError("this group is not of this rank, or was not made inside of allready.subgroups()")
         return self._subgroups[group]
 
+    def is_subgroup(self, group: Any) -> bool:
+        """Whether it was made inside of `making` and this rank is in it."""
+        return group in self._subgroups
+
     def is_gone(self) -> bool:
         """Whether nothing of the group that was cut runs on a GPU any more."""
         return self._communicator is None or self._communicator.is_gone()

@@ -20,6 +20,7 @@ from allready.runtime.agreement import FREEZE_S
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
 from allready.runtime.group import BACKENDS, FORM, Group
 from allready.runtime.hub import Plan, start
+from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.session import MARGIN_S, Session, begin, current, end
 
 PHASES = {
@@ -60,7 +61,7 @@ def init_process_group(
     world_size: int = -1,
     rank: int = -1,
     store: Any = None,
-    timeout: timedelta | None = None,
+    timeout: timedelta | AdaptiveTimeout | None = None,
     start_timeout: timedelta = START,
     answer_within: timedelta = timedelta(seconds=1),
 ) -> None:
@@ -69,7 +70,8 @@ def init_process_group(
     Args:
         backend: "gloo", "nccl", or "cpu:gloo,cuda:nccl".  For NCCL choose the GPU first (`torch.cuda.set_device`).
         init_method, world_size, rank, store: as in torch; by default from the environment.
-        timeout: of calls, safe and plain ones; by default that of the phase "training".
+        timeout: of calls, safe and plain ones; by default that of the phase "training".  With an `AdaptiveTimeout`
+            plain ones have its `most`.
         start_timeout: within it all ranks must come.
         answer_within: a rank from which no sign of life came for so long when a call fails is counted as silent, and
             the others go on without it.
@@ -97,9 +99,10 @@ def init_process_group(
         store_rank = 0 if is_tcp and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" else None
     if rank < 0 or world_size < 1:
         raise UsageError("with store=, rank and world_size must be given")
-    limit = PHASES["training"] if timeout is None else timeout
+    limit, adaptive = _parts(timeout, PHASES["training"])
     group = Group(backend, store, rank=rank, store_rank=store_rank, timeout=limit)
     session = Session(rank, group, answer_s=answer_within.total_seconds(), timeout_s=limit.total_seconds())
+    session.adaptive = adaptive
     begin(session)
     try:
         group.attempt = _meet(session, store, world_size, answer_within, until_s)
@@ -156,22 +159,22 @@ def destroy_process_group() -> None:
 
 
 @contextlib.contextmanager
-def phase(name: str, timeout: timedelta | None = None) -> Iterator[None]:
+def phase(name: str, timeout: timedelta | AdaptiveTimeout | None = None) -> Iterator[None]:
     """Calls inside have the timeout of this phase, safe ones and the plain ones of the default group.
 
     Args:
         name: "training" (10 min), "evaluation" (30 min), "small" (5 min), or any other with a timeout.
-        timeout: instead of the phase's own.
+        timeout: instead of the phase's own; with an `AdaptiveTimeout` plain collectives have its `most`.
     """
     session = current()
     if timeout is None and name not in PHASES:
         raise UsageError("no phase {name}; give a timeout, or one of {names}", name=name, names=", ".join(PHASES))
-    before_s = session.timeout_s
-    _apply(session, PHASES[name] if timeout is None else timeout)
+    before_s, adaptive_before = session.timeout_s, session.adaptive
+    _apply(session, *_parts(timeout, PHASES.get(name, PHASES["training"])))
     try:
         yield
     finally:
-        _apply(session, timedelta(seconds=before_s))
+        _apply(session, timedelta(seconds=before_s), adaptive_before)
 
 
 @contextlib.contextmanager
@@ -198,7 +201,15 @@ def _cause_of(error: BaseException | None) -> FailureCause:
     return FailureCause.BACKEND if is_torchs else FailureCause.RAISED
 
 
-def _apply(session: Session, timeout: timedelta) -> None:
+def _parts(timeout: timedelta | AdaptiveTimeout | None, usual: timedelta) -> tuple[timedelta, AdaptiveTimeout | None]:
+    """What holds for every call, and what may shorten it for a safe one."""
+    if isinstance(timeout, AdaptiveTimeout):
+        return usual if timeout.most is None else timeout.most, timeout
+    return usual if timeout is None else timeout, None
+
+
+def _apply(session: Session, timeout: timedelta, adaptive: AdaptiveTimeout | None) -> None:
+    session.adaptive = adaptive
     session.timeout_s = timeout.total_seconds()
     session.group.timeout = timeout
     if session.member.is_open:

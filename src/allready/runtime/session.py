@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import NoReturn
 
 from allready.errors import UsageError
@@ -18,6 +19,7 @@ from allready.runtime.group import Group
 from allready.runtime.hub import max_record_bytes
 from allready.runtime.link import Link
 from allready.runtime.member import Member
+from allready.runtime.pace import AdaptiveTimeout, Paces
 
 MARGIN_S = 2.0
 """For the hub's answer on its way, beside the time that the protocol itself takes."""
@@ -33,6 +35,9 @@ class Session:
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self.timeout_s = timeout_s
+        self.adaptive: AdaptiveTimeout | None = None
+        """Of calls that bring no timeout of their own; `timeout_s` then is its most."""
+        self.paces = Paces()
         self._link: Link | None = None
         self._why_lost = ""
         self._answer_s = answer_s
@@ -69,6 +74,24 @@ class Session:
             yield
         finally:
             self._in_call.release()
+
+    def limit_s(
+        self, timeout: timedelta | AdaptiveTimeout | None, operation: str, group: Ranks, num_bytes: int
+    ) -> float:
+        """How long a call of this size may take; without a `timeout` that of the phase counts."""
+        if isinstance(timeout, timedelta):
+            return timeout.total_seconds()
+        adaptive = self.adaptive if timeout is None else timeout
+        if adaptive is None:
+            return self.timeout_s
+        most_s = self.timeout_s if adaptive.most is None else adaptive.most.total_seconds()
+        pace = self.paces.of(group, operation)
+        return adaptive.limit_s(pace.expected_s(num_bytes, self.num_ranks(group), after=adaptive.after), most_s)
+
+    def num_ranks(self, group: Ranks) -> int:
+        """Of a subgroup, or of the default group."""
+        formed = self.member.formed
+        return len(group) if group or formed is None else len(formed.members)
 
     def send(self, message: m.FromRank) -> None:
         """To the hub."""

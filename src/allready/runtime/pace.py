@@ -1,0 +1,112 @@
+"""How long calls have taken so far, and the deadline that follows from it.  Pure: no clock, no torch."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from allready.errors import UsageError
+from allready.runtime.agreement import Ranks
+
+HALF_LIFE = 1000
+"""Calls of one size after which a long one counts half: a rare slow call is remembered, but not for ever."""
+MAX_KINDS = 1024
+_DECAY: float = 0.5 ** (1 / HALF_LIFE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveTimeout:
+    """A timeout learned from how long the same operation took in the same group; for `timeout=` of all safe calls.
+
+    The deadline is `margin` times the longest such call, waiting for slow ranks included, scaled to this one's size and
+    number of ranks, and between `least` and `most`.  Until `after` calls of a size near this one, or one that bounds
+    it, have succeeded on this rank, it is `most`.
+
+    Attributes:
+        most: by default the timeout of the phase.
+    """
+
+    most: timedelta | None = None
+    least: timedelta = timedelta(seconds=30)
+    margin: float = 5.0
+    after: int = 20
+
+    def __post_init__(self) -> None:
+        if self.margin < 1 or self.after < 1 or self.least < timedelta(0):
+            raise UsageError("AdaptiveTimeout: margin and after must be at least 1, least not below 0")
+
+    def limit_s(self, expected_s: float | None, most_s: float) -> float:
+        """The deadline of a call that is expected to take no longer than `expected_s`; None: nothing was learned."""
+        if expected_s is None:
+            return most_s
+        return min(most_s, max(self.least.total_seconds(), self.margin * expected_s))
+
+
+class _Sizes:
+    """Calls of about one size: within a factor of two."""
+
+    __slots__ = ("least_bytes", "num_calls", "num_ranks", "worst_s")
+
+    def __init__(self, num_bytes: int) -> None:
+        self.least_bytes = num_bytes
+        self.num_calls = self.num_ranks = 0
+        self.worst_s = 0.0
+
+
+class Pace:
+    """Of one operation in one group."""
+
+    __slots__ = ("_sizes",)
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, _Sizes] = {}
+
+    def note(self, num_bytes: int, took_s: float, num_ranks: int) -> None:
+        """A call has succeeded."""
+        of = num_bytes.bit_length()
+        sizes = self._sizes.get(of)
+        if sizes is None:
+            sizes = self._sizes[of] = _Sizes(num_bytes)
+        sizes.num_calls += 1
+        sizes.num_ranks = max(sizes.num_ranks, num_ranks)
+        sizes.least_bytes = min(sizes.least_bytes, num_bytes)
+        sizes.worst_s = max(sizes.worst_s * _DECAY, took_s)
+
+    def expected_s(self, num_bytes: int, num_ranks: int, *, after: int) -> float | None:
+        """The longest that a call of this size should take; None: too few were seen.
+
+        A longer message takes longer, and at most in proportion; so does a group of more ranks.  So every size seen
+        bounds every other one, and its own bounds it best.
+        """
+        own = self._sizes.get(num_bytes.bit_length())
+        if own is not None and own.num_calls >= after:
+            return _bound(own, num_bytes, num_ranks)
+        known = [sizes for sizes in self._sizes.values() if sizes.num_calls >= after and sizes.least_bytes > 0]
+        return min((_bound(sizes, num_bytes, num_ranks) for sizes in known), default=None)
+
+    def largest_bytes(self, *, after: int) -> int | None:
+        """Of the sizes seen often enough."""
+        return max((s.least_bytes for s in self._sizes.values() if s.num_calls >= after), default=None)
+
+
+def _bound(sizes: _Sizes, num_bytes: int, num_ranks: int) -> float:
+    longer = num_bytes / sizes.least_bytes if sizes.least_bytes else 1.0
+    return sizes.worst_s * max(1.0, longer) * max(1.0, num_ranks / sizes.num_ranks)
+
+
+class Paces:
+    """Of all operations and groups of a rank; the memory is bounded."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[Ranks, str], Pace] = {}
+
+    def of(self, group: Ranks, operation: str) -> Pace:
+        """The one of this operation in this group; kept when the group forms again."""
+        found = self._of.get((group, operation))
+        if found is None:
+            if len(self._of) >= MAX_KINDS:
+                del self._of[next(iter(self._of))]
+            found = self._of[group, operation] = Pace()
+        return found
+
+    def learned(self, group: Ranks) -> dict[str, Pace]:
+        """By operation."""
+        return {operation: pace for (ranks, operation), pace in self._of.items() if ranks == group}

@@ -1,0 +1,94 @@
+"""Which time-outs apply now."""
+
+import contextlib
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from allready.runtime.session import Session, current
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupTimeouts:
+    """Of one group of torch's; `ranks` by their numbers at the start of the job.
+
+    `plain`: of plain collectives, by torch; None: they have no deadline (NCCL).  `calls`: of safe calls; None: they do
+    not take this group.  `learned`: with an `AdaptiveTimeout`, by operation, for the largest size it has learned.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    plain: timedelta | None
+    calls: timedelta | None
+    learned: dict[str, timedelta] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        calls = "are not taken" if self.calls is None else f"{_seconds(self.calls)}"
+        plain = "no deadline" if self.plain is None else _seconds(self.plain)
+        adapted = "".join(f"; {name}: {_seconds(limit)} by what was measured" for name, limit in self.learned.items())
+        ranks = ", ".join(map(str, self.ranks))
+        return f"group {self.name} (ranks {ranks}): plain collectives: {plain}; safe calls: {calls}{adapted}"
+
+
+class EffectiveTimeouts(tuple[GroupTimeouts, ...]):
+    """Printed as a line for every group."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+
+def effective_timeouts() -> EffectiveTimeouts:
+    """Of all groups of this rank, as they are in force now: the default group first."""
+    import torch.distributed as dist
+
+    session = current()
+    formed = session.member.formed
+    members = () if formed is None else formed.members
+    found = []
+    world = dist.group.WORLD
+    groups = dist.distributed_c10d._world.pg_names  # noqa: SLF001 - no public way names all groups
+    for group, name in sorted(groups.items(), key=lambda item: item[0] is not world):
+        ranks = tuple(members[r] for r in dist.get_process_group_ranks(group))
+        is_safe = group is world or session.group.is_subgroup(group)
+        found.append(
+            GroupTimeouts(
+                name="default" if group is world else str(name),
+                ranks=ranks,
+                plain=_plain(group, session.group.devices),
+                calls=timedelta(seconds=session.timeout_s) if is_safe else None,
+                learned=_learned(session, () if group is world else tuple(sorted(ranks))) if is_safe else {},
+            )
+        )
+    return EffectiveTimeouts(found)
+
+
+def _learned(session: Session, group: tuple[int, ...]) -> dict[str, timedelta]:
+    adaptive = session.adaptive
+    if adaptive is None:
+        return {}
+    found = {}
+    for operation, pace in session.paces.learned(group).items():
+        largest = pace.largest_bytes(after=adaptive.after)
+        if largest is not None:
+            limit_s = session.limit_s(None, operation, group, largest)
+            found[operation] = timedelta(seconds=limit_s)
+    return found
+
+
+def _plain(group: Any, devices: tuple[str, ...]) -> timedelta | None:
+    """The shortest of its backends that torch says; NCCL's is out of use, see `nccl`."""
+    import torch
+
+    found = []
+    for device in devices:
+        if device == "cuda":
+            continue
+        with contextlib.suppress(RuntimeError, AttributeError):  # no such backend, or one that does not say
+            found.append(group._get_backend(torch.device(device)).options._timeout)  # noqa: SLF001 - no public way
+    return min(found, default=None)
+
+
+def _seconds(limit: timedelta) -> str:
+    return f"{limit.total_seconds():,.1f} s"

@@ -1,0 +1,91 @@
+"""The learned deadline: made-up series of calls, healthy ones with noise and hung ones."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allready.errors import UsageError
+from allready.runtime.pace import HALF_LIFE, MAX_KINDS, AdaptiveTimeout, Pace, Paces
+
+NOISE = 3.0
+MOST_S = 600.0
+STRICT = AdaptiveTimeout(least=timedelta(0))
+"""Without the floor: only what was learned counts."""
+
+
+def limit_s(pace: Pace, num_bytes: int, *, num_ranks: int = 4, adaptive: AdaptiveTimeout = STRICT) -> float:
+    return adaptive.limit_s(pace.expected_s(num_bytes, num_ranks, after=adaptive.after), MOST_S)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    latency_s=st.floats(1e-6, 5.0),
+    bytes_per_s=st.floats(1e5, 1e11),
+    sizes=st.lists(st.integers(0, 10**7), min_size=1, max_size=4),
+    calls=st.lists(st.tuples(st.integers(0, 3), st.floats(1.0, NOISE), st.integers(2, 8)), max_size=200),
+)
+def test_a_healthy_slow_rank_with_threefold_noise_is_never_late(
+    latency_s: float, bytes_per_s: float, sizes: list[int], calls: list[tuple[int, float, int]]
+) -> None:
+    """Whatever the sizes and their order; the time grows with the number of ranks too."""
+    pace = Pace()
+    for which, noise, num_ranks in [*((0, 1.0, 2) for _ in range(STRICT.after)), *calls]:
+        num_bytes = sizes[which % len(sizes)]
+        took_s = noise * (latency_s + num_bytes / bytes_per_s) * num_ranks / 8
+        if took_s < MOST_S:
+            assert took_s <= limit_s(pace, num_bytes, num_ranks=num_ranks)
+            pace.note(num_bytes, took_s, num_ranks)
+
+
+@given(
+    seen=st.lists(st.tuples(st.integers(0, 10**9), st.floats(0, 1e4), st.integers(1, 64)), max_size=60),
+    num_bytes=st.integers(0, 10**10),
+    least_s=st.floats(0, 500),
+)
+def test_the_limit_is_between_its_bounds_and_generous_before_enough_was_seen(
+    seen: list[tuple[int, float, int]], num_bytes: int, least_s: float
+) -> None:
+    adaptive = AdaptiveTimeout(least=timedelta(seconds=least_s))
+    pace = Pace()
+    for one in seen:
+        pace.note(*one)
+    found_s = limit_s(pace, num_bytes, adaptive=adaptive)
+    assert adaptive.least.total_seconds() <= found_s <= MOST_S
+    if len(seen) < adaptive.after:
+        assert found_s == MOST_S
+
+
+def test_a_hang_is_noticed_long_before_the_time_out_of_the_phase() -> None:
+    pace = Pace()
+    for _ in range(50):
+        pace.note(4_000_000, 0.2, 4)
+    assert limit_s(pace, 4_000_000) == pytest.approx(1.0, rel=0.1)
+    assert limit_s(pace, 40_000_000) == pytest.approx(10.0, rel=0.1)  # in proportion, though never seen
+    assert limit_s(pace, 1000) == pytest.approx(1.0, rel=0.1)  # a shorter one takes no longer
+    assert limit_s(pace, 4_000_000, num_ranks=8) == pytest.approx(2.0, rel=0.1)
+    assert limit_s(pace, 4_000_000, adaptive=AdaptiveTimeout()) == 30.0
+
+
+def test_a_rare_slow_call_is_remembered_for_a_while_and_then_forgotten() -> None:
+    pace = Pace()
+    for number in range(100):
+        pace.note(1000, 60.0 if number == 50 else 0.01, 4)
+    assert limit_s(pace, 1000) > 250.0
+    for _ in range(15 * HALF_LIFE):
+        pace.note(1000, 0.01, 4)
+    assert limit_s(pace, 1000) < 0.1
+
+
+def test_the_memory_is_bounded() -> None:
+    paces = Paces()
+    for number in range(2 * MAX_KINDS):
+        paces.of((number,), "all_reduce")
+    assert sum(len(paces.learned((number,))) for number in range(2 * MAX_KINDS)) == MAX_KINDS
+
+
+@pytest.mark.parametrize("wrong", [{"margin": 0.5}, {"after": 0}, {"least": timedelta(seconds=-1)}])
+def test_what_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        AdaptiveTimeout(**wrong)  # type: ignore[arg-type]
