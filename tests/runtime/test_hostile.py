@@ -30,6 +30,8 @@ def test_children_threads_interrupts_and_orphans_over_ipv6(tmp_path: Path) -> No
             assert job.last(rank, "threads") == {"event": "threads", "total": 6.0, "refused": int(rank == 0)}
             found = job.last(rank, "interrupt")
             assert (found["code"], found["culprits"], found["total"]) == ("RTM002", [1], 6.0)
+            assert found["child"][0] > 0
+            assert found["child"][1] == 0, "a forked child died of, or hung in, what was left of the old group"
         for rank in range(2):
             found = job.last(rank, "orphan")
             assert (found["code"], found["total"]) == ("RTM001", 3.0)

@@ -36,8 +36,8 @@ class _PartFailed(Exception):  # noqa: N818 - an outcome
 class Call:
     """What one call does.
 
-    `start` is told whether to give the operation back unfinished.  `group`: the ranks of a subgroup.  `undo` gives the
-    tensor its old content; `take` puts the result where the caller wants it.
+    `start` is told whether to give the operation back unfinished.  `group`: the ranks of a subgroup.  `device`: a GPU,
+    where it runs on one.  `undo` gives the tensor its old content; `take` puts the result where the caller wants it.
     """
 
     operation: str
@@ -47,7 +47,7 @@ class Call:
     group: Ranks
     num_bytes: int = 0
     confirm: bool = False
-    is_on_device: bool = False
+    device: str | None = None
     undo: Callable[[], object] | None = None
     take: Callable[[], object] | None = None
 
@@ -101,9 +101,9 @@ def _run_alone(session: Session, call: Call) -> CollectiveFailed | None:
             session.refuse(call.operation, call.group)
         limit_s = session.limit_s(call.timeout, call.operation, call.group, call.num_bytes)
         try:
-            if call.is_on_device:
+            if call.device is not None:
                 call.start(False)
-                work = StreamEnd()
+                work = StreamEnd(call.device)
                 _finish_on_device(session, work, begin_s + limit_s)
             else:
                 work = call.start(True)
@@ -197,7 +197,7 @@ def _translate(session: Session, call: Call, error: BaseException, work: Any) ->
         from allready.runtime.messages import Fail
 
         session.send(Fail(epoch=session.member.epoch, cause=FailureCause.RAISED, error=text[:500], group=call.group))
-        if not call.is_on_device:
+        if call.device is None:
             session.group.note_unfinished(work)
         return None
     try:
@@ -218,7 +218,7 @@ def _settle(session: Session, work: Any, call: Call) -> bool | None:
         while not (is_over := _is_over(session, work, call)) and time.monotonic() < until_s:
             time.sleep(0.002)
     finally:  # also where Ctrl+C ends the wait
-        if not call.is_on_device:
+        if call.device is None:
             session.group.note_unfinished(work)
     if not is_over:
         return None if undo is None else False
@@ -230,4 +230,4 @@ def _settle(session: Session, work: Any, call: Call) -> bool | None:
 
 def _is_over(session: Session, work: Any, call: Call) -> bool:
     """Whether it writes no more; a GPU's operation may say so by its error while its kernel still runs."""
-    return work is None or (bool(work.is_completed()) and (not call.is_on_device or session.group.is_gone()))
+    return work is None or (bool(work.is_completed()) and (call.device is None or session.group.is_gone()))

@@ -110,7 +110,7 @@ def safe_all_gather(
             on_failure=on_failure,
             confirm=confirm,
             group=_ranks_of(group),
-            is_on_device=tensor.is_cuda,
+            device=_gpu_of(tensor),
             take=take,
         )
     )
@@ -160,7 +160,7 @@ def safe_reduce_scatter(
             on_failure=on_failure,
             confirm=confirm,
             group=_ranks_of(group),
-            is_on_device=tensor.is_cuda,
+            device=_gpu_of(tensor),
             take=lambda: None if part is output else output.copy_(part.view(output.shape)),
         )
     )
@@ -196,7 +196,7 @@ def safe_all_to_all(
             on_failure=on_failure,
             confirm=confirm,
             group=_ranks_of(group),
-            is_on_device=tensor.is_cuda,
+            device=_gpu_of(tensor),
             take=lambda: None if filled is output else output.copy_(filled),
         )
     )
@@ -223,7 +223,7 @@ def safe_barrier(
             on_failure=on_failure,
             confirm=True,
             group=_ranks_of(group),
-            is_on_device="cuda" in current().group.devices,
+            device=current().group.gpu(),
         )
     )
 
@@ -254,7 +254,7 @@ def _in_place(
             on_failure=on_failure,
             confirm=confirm,
             group=_ranks_of(group),
-            is_on_device=tensor.is_cuda,
+            device=_gpu_of(tensor),
             undo=undo,
             take=None if is_dense else lambda: tensor.copy_(dense),
         )
@@ -267,6 +267,10 @@ def _parts_of(dense: Any, chunk_bytes: int) -> tuple[Any, ...]:
     least = -(-flat.numel() // MAX_CHUNKS)
     parts: tuple[Any, ...] = flat.split(max(1, least, chunk_bytes // flat.element_size()))
     return parts
+
+
+def _gpu_of(tensor: Any) -> str | None:
+    return str(tensor.device) if tensor.is_cuda else None
 
 
 def _bytes_of(tensor: Any) -> int:

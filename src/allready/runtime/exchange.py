@@ -5,13 +5,12 @@ from typing import Any
 import msgspec
 
 from allready.runtime.calls import safe_all_gather
+from allready.runtime.session import current
 
 
 def small_device() -> str:
-    """Where the default group takes small tensors of ours: on the CPU, or on the GPU where it has nothing else."""
-    import torch.distributed as dist
-
-    return "cuda" if dist.get_backend() == "nccl" else "cpu"
+    """Where the default group takes small tensors of ours: on the CPU, or on its GPU where it has nothing else."""
+    return current().group.small_device()
 
 
 def tell_all(own: Any, kind: type, world_size: int) -> list[Any]:

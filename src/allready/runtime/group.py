@@ -241,6 +241,17 @@ class Group:
             raise UsageError("this group is not of this rank, or was not made inside of allready.subgroups()")
         return self._subgroups[group]
 
+    def gpu(self) -> str | None:
+        """The communicator's GPU, whichever the caller has chosen meanwhile; None: without NCCL."""
+        if "cuda" not in self.devices:
+            return None
+        communicator = self._communicator
+        return "cuda" if communicator is None else communicator.device
+
+    def small_device(self) -> str:
+        """Where small tensors of ours go."""
+        return "cpu" if "cpu" in self.devices else self.gpu() or "cpu"
+
     def is_subgroup(self, group: Any) -> bool:
         """Whether it was made inside of `making` and this rank is in it."""
         return group in self._subgroups

@@ -70,13 +70,13 @@ def await_device(work: Any, until_s: float, is_over: Callable[[], bool]) -> bool
 
 
 class StreamEnd:
-    """The end of all that the current stream has been given; waited for like an operation."""
+    """The end of all that a GPU's current stream has been given; waited for like an operation."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Any) -> None:
         import torch
 
         self._event = torch.cuda.Event()
-        self._event.record()
+        self._event.record(torch.cuda.current_stream(device))
 
     def is_completed(self) -> bool:
         """Whether the device has done it."""
@@ -92,6 +92,11 @@ class Communicator:
         self._device = torch.device("cuda", torch.cuda.current_device())
         self._abort: threading.Thread | None = None
         self._lock = threading.Lock()
+
+    @property
+    def device(self) -> str:
+        """Its GPU, as torch names it."""
+        return str(self._device)
 
     def connect(self, limit_s: float, is_over: Callable[[], bool]) -> None:
         """Make it now: torch does so in the first operation, which then has no deadline.

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import gc
 import os
 import sys
 import threading
@@ -228,9 +229,27 @@ def _forget_in_child() -> None:
     """A forked child (a worker of a DataLoader) has neither the threads nor the place in the job of its parent."""
     _of_parent.extend(_current)
     _current.clear()
+    if _of_parent:
+        # An old group in a cycle of objects must not be collected here: its end waits for threads that are not.
+        gc.freeze()
+    is_on = any(_collects)
+    _collects.clear()  # also those of threads that only the parent has
+    if is_on:
+        gc.enable()
 
 
-os.register_at_fork(after_in_child=_forget_in_child)
+def _collect_not() -> None:
+    _collects.append(gc.isenabled())
+    gc.disable()
+
+
+def _collect_again() -> None:
+    if _collects.pop():
+        gc.enable()
+
+
+_collects: list[bool] = []
+os.register_at_fork(before=_collect_not, after_in_parent=_collect_again, after_in_child=_forget_in_child)
 
 
 def begin(session: Session) -> None:
