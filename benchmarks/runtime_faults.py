@@ -25,6 +25,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no job after so long")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: NCCL, all ranks on one GPU")
     parser.add_argument("--mesh", action="store_true", help="collectives over the rows and columns of a mesh of 2x2")
+    parser.add_argument("--in-flight", action="store_true", help="two asynchronous calls at a time")
     given = parser.parse_args()
     begin_s = time.monotonic()
     faults = jobs = bad = 0
@@ -32,7 +33,9 @@ def main() -> int:
         if time.monotonic() - begin_s > given.minutes * 60:
             break
         with tempfile.TemporaryDirectory() as folder:
-            struck, problems = run(Path(folder), seed, given.faults, device=given.device, mesh=given.mesh)
+            struck, problems = run(
+                Path(folder), seed, given.faults, device=given.device, mesh=given.mesh, in_flight=given.in_flight
+            )
         jobs, faults, bad = jobs + 1, faults + struck, bad + bool(problems)
         for problem in problems:
             print(f"seed {seed}: {problem}")

@@ -16,6 +16,7 @@ _RUNTIME = {
     "EffectiveTimeouts": "timeouts",
     "Evaluation": "evaluation",
     "GroupTimeouts": "timeouts",
+    "Handle": "calling",
     "HubLost": "failures",
     "LoopEnd": "loop",
     "RankExcluded": "failures",

@@ -28,12 +28,14 @@ def faults_of(seed: int, num_soft: int) -> list[dict[str, Any]]:
     return found
 
 
-def run(folder: Path, seed: int, num_soft: int, *, device: str = "cpu", mesh: bool = False) -> tuple[int, list[str]]:
+def run(
+    folder: Path, seed: int, num_soft: int, *, device: str = "cpu", mesh: bool = False, in_flight: bool = False
+) -> tuple[int, list[str]]:
     """One job: how many faults struck, and all that was wrong."""
     faults = faults_of(seed, num_soft)
     hard = {f["rank"]: f["kind"] for f in faults if f["kind"] in {"kill", "stop", "crash"}}
     plan: dict[str, Any] = {"steps": STEPS, "timeout_s": TIMEOUT_S, "answer_s": ANSWER_S}
-    plan |= {"device": device, "mesh": mesh}
+    plan |= {"device": device, "mesh": mesh, "in_flight": in_flight}
     with Job(folder, SIZE, faults=faults, confirm=bool(seed % 2), **plan) as job:
         others = [r for r in range(SIZE) if r not in hard]
         problems = []

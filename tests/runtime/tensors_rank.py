@@ -67,6 +67,70 @@ def others() -> None:
     say("others", **found)
 
 
+def in_flight() -> None:
+    """Several calls begun and not yet waited for; then one rank begins fewer of them, and another one does not wait."""
+    import torch
+
+    import allready
+    from allready.errors import UsageError
+
+    team = make_team()
+    begun = [allready.safe_all_reduce(torch.full((3,), ME + n), async_op=True) for n in range(3)]
+    backwards = [handle.wait() for handle in reversed(begun)]
+    column = torch.full((4, 6), float(ME))[:, 2]
+    tensors = [torch.full((5,), ME + 10), torch.full((5,), ME + 20)]
+    orders = [(tensors[0], None), (tensors[1], team)]
+    for tensor, group in orders if ME == 0 else reversed(orders):  # the order between groups is each rank's own
+        if group is None or ME != 1:
+            allready.safe_all_reduce(tensor, group=group, async_op=True)
+    handle = allready.safe_all_reduce(column, async_op=True)
+    got = torch.zeros(SIZE)
+    other = allready.safe_all_to_all(got, torch.full((SIZE,), float(ME)), async_op=True)
+    allready.safe_barrier()  # completes what was begun before it in its group
+    is_done = [handle.is_completed(), handle.wait(), other.wait(), handle.wait()]
+    if ME != 1:
+        allready.safe_barrier(team)
+    refused = 0
+    try:
+        allready.safe_all_reduce(torch.ones(1), async_op=True, confirm=True)
+    except UsageError:
+        refused = 1
+    say("begun", backwards=backwards, column=column.tolist(), got=got.tolist(), is_done=is_done, refused=refused,
+        tensors=[t[0].item() for t in tensors])  # fmt: skip
+
+    sources = [torch.full((100_000,), float(10 * ME + n)) for n in range(3)]
+    handles = []
+    try:
+        for n, source in enumerate(sources[: 1 if ME == 2 else 3]):
+            handles.append(
+                allready.safe_all_reduce(
+                    source, async_op=True, restore=n > 0, timeout=timedelta(seconds=0.7),
+                    on_failure="return" if n == 1 else "raise",
+                )
+            )  # fmt: skip
+        if ME == 0:
+            handles[0].wait()
+            failure = handles[1].wait()
+            assert failure is not None
+        else:
+            late()
+        allready.safe_barrier()
+    except allready.CollectiveFailed as error:
+        if ME == 0:
+            failure = handles[1].wait()  # once more
+        allready.recover(error)
+    outcomes = []
+    for handle in handles[1:]:
+        try:
+            failure = handle.wait()
+        except allready.CollectiveFailed as error:
+            failure = error
+        outcomes.append([failure.verdict.code, failure.verdict.culprits.ranks, failure.is_restored])
+    again = torch.ones(1)
+    allready.safe_all_reduce(again, confirm=True)
+    say("abandoned", outcomes=outcomes, content=[s.unique().tolist() for s in sources], total=again.item())
+
+
 def late() -> None:
     """Until the others have given up."""
     from allready.runtime.session import current
@@ -167,6 +231,7 @@ def main() -> None:
         allready.safe_all_reduce(again, confirm=True)
         say("again", members=recovery.members, total=again.item())
     others()
+    in_flight()
     overdue()
     allready.safe_barrier()
     allready.destroy_process_group()

@@ -10,10 +10,10 @@ from tests.runtime.random_faults import run
 pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
 
 
-@cases("seed, mesh", [(2, False), (3, True)], parts=2)
+@cases("seed, mesh, in_flight", [(2, False, False), (3, True, True)], parts=2)
 def test_no_split_no_wrong_sum_and_no_rank_that_is_blocked_beyond_its_bound(
-    seed: int, mesh: bool, tmp_path: Path
+    seed: int, mesh: bool, in_flight: bool, tmp_path: Path
 ) -> None:
-    struck, problems = run(tmp_path, seed, num_soft=5, mesh=mesh)
+    struck, problems = run(tmp_path, seed, num_soft=5, mesh=mesh, in_flight=in_flight)
     assert not problems, "\n".join(problems)
     assert struck >= 5

@@ -16,6 +16,7 @@ def test_values_views_the_content_after_a_failure_subgroups_and_a_late_rank_in_e
             _is_right(job, rank)
             _is_right_beyond_reduction(job, rank)
             _timeouts_are_right(job, rank)
+            _calls_in_flight_are_right(job, rank)
 
 
 def _is_right(job: Job, rank: int) -> None:
@@ -58,6 +59,19 @@ def _is_right_beyond_reduction(job: Job, rank: int) -> None:
     assert all(e["kept"] == [5.0, 5.0] and e["source"] == [1.0] for e in overdue.values())
     assert overdue["chunked"]["is_restored"]
     assert [e["total"] for e in job.events(rank) if e["event"] == "after"] == [3.0] * 5
+
+
+def _calls_in_flight_are_right(job: Job, rank: int) -> None:
+    begun = job.last(rank, "begun")
+    assert begun["backwards"] == [None] * 3
+    assert (begun["column"], begun["got"]) == ([3.0] * 4, [0.0, 1.0, 2.0])
+    assert begun["tensors"] == [33, 42 if rank != 1 else 21]
+    assert (begun["is_done"], begun["refused"]) == ([True, None, None, None], 1)
+    abandoned = job.last(rank, "abandoned")
+    missing = ["RTM005", [2], True]  # and not rank 1, which had begun them all and did not wait
+    assert abandoned["outcomes"] == ([missing] * 2 if rank != 2 else [])
+    assert abandoned["content"][1:] == [[10.0 * rank + 1], [10.0 * rank + 2]]
+    assert abandoned["total"] == 3.0
 
 
 def _timeouts_are_right(job: Job, rank: int) -> None:

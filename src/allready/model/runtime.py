@@ -26,12 +26,20 @@ class MemberState(StrEnum):
 
 
 class CallPosition(Struct, frozen=True, kw_only=True):
-    """How far a rank had come in an epoch; calls are numbered from 1 in the order of each rank."""
+    """How far a rank had come in an epoch; calls are numbered from 1 in the order of each rank.
+
+    A rank may have entered several calls that it has not completed, and wait for the first of them, or do other things.
+    """
 
     entered: int = 0
     completed: int = 0
-    operation: str = ""  # of the last call that was entered
-    waited_s: float | None = None  # in that call, where it had not completed
+    operation: str = ""  # of the call after the last completed one, or else of the last
+    waited_s: float | None = None  # in that call, where the rank waits for it
+
+    @property
+    def reached(self) -> int:
+        """The call that it waits in, or the last that it has completed."""
+        return self.completed + (self.waited_s is not None)
 
 
 class RankAtFailure(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
+from allready.errors import UsageError
 from allready.model import FailureCause
 from allready.runtime.agreement import Ranks
 from allready.runtime.failures import CollectiveFailed
@@ -84,57 +85,160 @@ class Works:
             raise _PartFailed(str(error)) from error
 
 
-def run(call: Call) -> CollectiveFailed | None:
-    """One call from its entry to its outcome."""
-    session = current()
-    with session.alone():
-        return _run_alone(session, call)
+class Handle:
+    """A call in flight.  Calls of a group are completed in the order in which they were begun, by whoever waits."""
 
+    __slots__ = ("_call", "_failure", "_is_over", "_session", "_work")
 
-def _run_alone(session: Session, call: Call) -> CollectiveFailed | None:
-    begin_s = time.monotonic()
-    work = None
-    try:
-        with session.lock:
-            is_open = session.member.enter(call.operation, begin_s, call.group)
-        if not is_open:
-            session.refuse(call.operation, call.group)
-        limit_s = session.limit_s(call.timeout, call.operation, call.group, call.num_bytes)
+    def __init__(self, session: Session, call: Call) -> None:
+        self._session, self._call = session, call
+        self._work: Any = None
+        self._failure: CollectiveFailed | None = None
+        self._is_over = False
+
+    def is_completed(self) -> bool:
+        """Whether `wait` would return, or raise, at once as far as this call is concerned."""
+        is_running = self._session.member.is_open and self._work is not None
+        return self._is_over or not is_running or bool(self._work.is_completed())
+
+    def wait(self) -> CollectiveFailed | None:
+        """Until the call has its outcome, which is that of the synchronous form; its deadline counts from here.
+
+        Raises:
+            CollectiveFailed: the epoch has failed, in this call or in another one.
+        """
+        with self._session.alone():
+            return self.end(time.monotonic())
+
+    def start(self, begin_s: float, *, waits: bool) -> None:
+        """Enter the call."""
+        session, call = self._session, self._call
         try:
+            with session.lock:
+                is_open = session.member.enter(call.operation, begin_s, call.group, waits=waits)
+            if not is_open:
+                session.refuse(call.operation, call.group)
             if call.device is not None:
                 call.start(False)
-                work = StreamEnd(call.device)
-                _finish_on_device(session, work, begin_s + limit_s)
+                self._work = StreamEnd(call.device)
             else:
-                work = call.start(True)
-                _finish(work, begin_s, limit_s)
+                self._work = call.start(True)
+        except BaseException as error:  # noqa: BLE001 - raised there if it is no failure
+            self._fail(error)
+
+    def end(self, begin_s: float) -> CollectiveFailed | None:
+        """Its outcome, after all calls before it in this group."""
+        call = self._call
+        if not self._is_over:
+            limit_s = self._limit_s()
+            for earlier in [*self._session.pending.get(call.group, ())]:
+                if earlier is self:
+                    break
+                earlier.finish(begin_s, limit_s)
+            self.finish(begin_s, limit_s)
+        failure = self._failure
+        if failure is None or call.on_failure == "return":
+            return failure
+        try:
+            raise failure
+        finally:
+            del failure
+
+    def abandon(self) -> None:
+        """Its epoch has failed, so it has."""
+        if not self._is_over:
+            self._fail(self._session.failure(self._call.operation, self._call.group))
+
+    def _limit_s(self) -> float:
+        call = self._call
+        return self._session.limit_s(call.timeout, call.operation, call.group, call.num_bytes)
+
+    def finish(self, begin_s: float, limit_s: float) -> None:
+        """Until it has its outcome; not longer than the call that has to wait for it may wait."""
+        if self._is_over:
+            return
+        session, call = self._session, self._call
+        try:
+            self._await(begin_s, min(limit_s, self._limit_s()))
+        except BaseException as error:  # noqa: BLE001 - raised there if it is no failure
+            self._fail(error)
+            return
+        self._leave()
+        pace = session.paces.of(call.group, call.operation)
+        pace.note(call.num_bytes, time.monotonic() - begin_s, session.num_ranks(call.group))
+        if call.take is not None:
+            call.take()
+
+    def _await(self, begin_s: float, limit_s: float) -> None:
+        session, call = self._session, self._call
+        with session.lock:
+            is_open = session.member.wait(begin_s, call.group)
+        if not is_open:
+            session.refuse(call.operation, call.group)
+        try:
+            if call.device is not None:
+                _finish_on_device(session, self._work, begin_s + limit_s)
+            else:
+                _finish(self._work, begin_s, limit_s)
         except _Late:
             session.fail(FailureCause.DEADLINE, operation=call.operation, group=call.group)
         if call.confirm:
             _confirm(session, call, begin_s + limit_s)
+            return
+        with session.lock:
+            is_open = session.member.complete(call.group)
+        if not is_open:
+            session.refuse(call.operation, call.group)
+
+    def _fail(self, error: BaseException) -> None:
+        """Raises what is no failure: an interruption."""
+        session, call = self._session, self._call
+        if isinstance(error, CollectiveFailed):
+            failure = error
         else:
-            with session.lock:
-                is_open = session.member.complete(call.group)
-            if not is_open:
-                session.refuse(call.operation, call.group)
-    except CollectiveFailed as failure:
-        failure.is_restored = _settle(session, work, call)
-        if call.on_failure == "raise":
-            raise
-        return failure
-    except BaseException as error:
-        found = _translate(session, call, error, work)
-        if found is None:
-            raise
-        found.is_restored = _settle(session, work, call)
-        if call.on_failure == "raise":
-            raise found from error
-        return found
-    pace = session.paces.of(call.group, call.operation)
-    pace.note(call.num_bytes, time.monotonic() - begin_s, session.num_ranks(call.group))
-    if call.take is not None:
-        call.take()
-    return None
+            found = _translate(session, call, error, self._work)
+            if found is None:
+                raise error
+            failure, failure.__cause__ = found, error
+        failure.is_restored = _settle(session, self._work, call)
+        self._leave()
+        self._failure = failure
+
+    def _leave(self) -> None:
+        self._is_over = True
+        self._work = None
+        pending = self._session.pending.get(self._call.group)
+        if pending and self in pending:
+            pending.remove(self)
+
+
+def run(call: Call) -> CollectiveFailed | None:
+    """One call from its entry to its outcome."""
+    session = current()
+    with session.alone():
+        begin_s = time.monotonic()
+        handle = Handle(session, call)
+        handle.start(begin_s, waits=True)
+        return handle.end(begin_s)
+
+
+def begin(call: Call) -> Handle:
+    """Only its entry."""
+    session = current()
+    if call.device is not None:
+        raise UsageError("async_op=True takes tensors on the CPU in this release")
+    if call.confirm:
+        raise UsageError("async_op=True goes without confirm=True: call safe_barrier after wait()")
+    with session.alone():
+        handle = Handle(session, call)
+        session.pending.setdefault(call.group, []).append(handle)
+        handle.start(time.monotonic(), waits=False)
+    return handle
+
+
+def run_or_begin(call: Call, async_op: bool) -> Any:
+    """A `Handle` of it with `async_op`, otherwise the failure or None."""
+    return begin(call) if async_op else run(call)
 
 
 def _finish_on_device(session: Session, end: StreamEnd, until_s: float) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from allready.errors import UsageError
 from allready.runtime.agreement import Ranks
-from allready.runtime.calling import Call, OnFailure, Timeout, Works, run
+from allready.runtime.calling import Call, OnFailure, Timeout, Works, run, run_or_begin
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.session import current
 
@@ -22,7 +22,8 @@ def safe_all_reduce(
     restore: bool = False,
     confirm: bool = False,
     chunk_bytes: int | None = None,
-) -> CollectiveFailed | None:
+    async_op: bool = False,
+) -> Any:
     """Reduce in place over all ranks until the deadline.  Collective: every rank of the group calls it.
 
     Returns when the operation has ended, on a GPU also: not merely when the stream has been given it, as torch does.
@@ -41,6 +42,8 @@ def safe_all_reduce(
         chunk_bytes: reduce in parts of this size, the same on all ranks: all are in flight at once, and they are one
             call with one outcome.  For networks that handle very long operations badly; over Gloo on one machine it
             saves neither time nor memory.  At most 1,024 parts.
+        async_op: return a `Handle` at once, with `wait()`, which gives or raises what this form would, and
+            `is_completed()`.  Tensors on a CPU only, without `confirm`.
 
     Raises:
         CollectiveFailed: on every surviving rank; the group is gone until `recover`.
@@ -58,7 +61,7 @@ def safe_all_reduce(
         works = [dist.all_reduce(part, chosen, group, async_op=later) for part in parts]
         return Works(works) if later else None
 
-    return _in_place("all_reduce", tensor, start, timeout, on_failure, restore, confirm, group)
+    return _in_place("all_reduce", tensor, start, timeout, on_failure, restore, confirm, group, async_op)
 
 
 def safe_broadcast(
@@ -70,13 +73,14 @@ def safe_broadcast(
     on_failure: OnFailure = "raise",
     restore: bool = False,
     confirm: bool = False,
-) -> CollectiveFailed | None:
+    async_op: bool = False,
+) -> Any:
     """Send the tensor of rank `src` (its number in the default group) to all; otherwise like `safe_all_reduce`."""
     import torch.distributed as dist
 
     return _in_place(
         "broadcast", tensor, lambda t, later: dist.broadcast(t, src, group, async_op=later), timeout, on_failure,
-        restore, confirm, group,
+        restore, confirm, group, async_op,
     )  # fmt: skip
 
 
@@ -88,7 +92,8 @@ def safe_all_gather(
     timeout: Timeout = None,
     on_failure: OnFailure = "raise",
     confirm: bool = False,
-) -> CollectiveFailed | None:
+    async_op: bool = False,
+) -> Any:
     """Gather the tensor of every rank into `tensors`; otherwise like `safe_all_reduce`."""
     import torch.distributed as dist
 
@@ -101,7 +106,7 @@ def safe_all_gather(
             if filled is not given:
                 given.copy_(filled)
 
-    return run(
+    return run_or_begin(
         Call(
             operation="all_gather",
             num_bytes=len(tensors) * _bytes_of(tensor),
@@ -112,7 +117,8 @@ def safe_all_gather(
             group=_ranks_of(group),
             device=_gpu_of(tensor),
             take=take,
-        )
+        ),
+        async_op,
     )
 
 
@@ -125,7 +131,8 @@ def safe_reduce_scatter(
     timeout: Timeout = None,
     on_failure: OnFailure = "raise",
     confirm: bool = False,
-) -> CollectiveFailed | None:
+    async_op: bool = False,
+) -> Any:
     """Reduce `tensor` over all ranks, and give each its part of it in `output`; otherwise like `safe_all_reduce`.
 
     As torch's `reduce_scatter_tensor`: `tensor` has as many times the elements of `output` as the group has ranks.  On
@@ -151,7 +158,7 @@ def safe_reduce_scatter(
         source = tensor.contiguous().clone()
         part = source.view(-1).chunk(size)[dist.get_rank(group)] if source.numel() else source
         start = lambda later: dist.all_reduce(source, chosen, group, async_op=later)  # noqa: E731
-    return run(
+    return run_or_begin(
         Call(
             operation="reduce_scatter",
             num_bytes=_bytes_of(tensor),
@@ -162,7 +169,8 @@ def safe_reduce_scatter(
             group=_ranks_of(group),
             device=_gpu_of(tensor),
             take=lambda: None if part is output else output.copy_(part.view(output.shape)),
-        )
+        ),
+        async_op,
     )
 
 
@@ -176,7 +184,8 @@ def safe_all_to_all(
     timeout: Timeout = None,
     on_failure: OnFailure = "raise",
     confirm: bool = False,
-) -> CollectiveFailed | None:
+    async_op: bool = False,
+) -> Any:
     """Send each rank its part of `tensor`, and get one of each in `output`; otherwise like `safe_all_reduce`.
 
     As torch's `all_to_all_single`; the sizes count rows of the first dimension, by default all parts are equal.
@@ -185,7 +194,7 @@ def safe_all_to_all(
 
     _check(output, tensor)
     source, filled = tensor.contiguous(), output if output.is_contiguous() else output.contiguous()
-    return run(
+    return run_or_begin(
         Call(
             operation="all_to_all",
             num_bytes=_bytes_of(tensor),
@@ -198,7 +207,8 @@ def safe_all_to_all(
             group=_ranks_of(group),
             device=_gpu_of(tensor),
             take=lambda: None if filled is output else output.copy_(filled),
-        )
+        ),
+        async_op,
     )
 
 
@@ -237,7 +247,8 @@ def _in_place(
     restore: bool,
     confirm: bool,
     group: Any,
-) -> CollectiveFailed | None:
+    async_op: bool,
+) -> Any:
     _check(tensor)
     is_dense = tensor.is_contiguous()
     dense = tensor if is_dense else tensor.contiguous()
@@ -245,7 +256,7 @@ def _in_place(
     if restore:
         before = tensor.clone() if is_dense else None
         undo = (lambda: None) if before is None else (lambda: tensor.copy_(before))
-    return run(
+    return run_or_begin(
         Call(
             operation=operation,
             num_bytes=_bytes_of(tensor),
@@ -257,7 +268,8 @@ def _in_place(
             device=_gpu_of(tensor),
             undo=undo,
             take=None if is_dense else lambda: tensor.copy_(dense),
-        )
+        ),
+        async_op,
     )
 
 

@@ -357,10 +357,10 @@ class _Run:
 
 
 def waiting(failure: RuntimeFailure) -> list[RankAtFailure]:
-    """Ranks that waited in the call that the furthest rank had entered."""
+    """Ranks that waited in the call that the furthest rank had come to."""
     inside = [r for r in failure.ranks if r.call is not None and r.call.waited_s is not None]
-    furthest = max((r.call.entered for r in inside if r.call is not None), default=0)
-    return [r for r in inside if r.call is not None and r.call.entered == furthest]
+    furthest = max((r.call.reached for r in inside if r.call is not None), default=0)
+    return [r for r in inside if r.call is not None and r.call.reached == furthest]
 
 
 def _members(session: Session) -> tuple[int, ...]:

@@ -6,25 +6,41 @@ from allready.runtime.agreement import Ranks
 
 
 class Calls:
-    """How far this rank is in one group."""
+    """How far this rank is in one group; `operations` that it has entered and not completed, the oldest first."""
 
-    __slots__ = ("completed", "entered", "entered_s", "operation", "passed", "voted")
+    __slots__ = ("completed", "entered", "entered_s", "is_waiting", "last", "operations", "passed", "voted")
 
     def __init__(self) -> None:
         self.entered = self.completed = 0
         self.entered_s = 0.0
-        self.operation = ""
+        self.is_waiting = False
+        self.last = ""
+        self.operations: tuple[str, ...] = ()
         self.voted = self.passed = -1
 
     def position(self, now_s: float) -> CallPosition:
         """To tell the others."""
-        is_inside = self.entered > self.completed
         return CallPosition(
             entered=self.entered,
             completed=self.completed,
-            operation=self.operation,
-            waited_s=round(max(0.0, now_s - self.entered_s), 3) if is_inside else None,
+            operation=self.operations[0] if self.operations else self.last,
+            waited_s=round(max(0.0, now_s - self.entered_s), 3) if self.is_waiting else None,
         )
+
+    def enter(self, operation: str, now_s: float, *, waits: bool) -> None:
+        """Begin the next one."""
+        self.entered += 1
+        self.operations += (operation,)
+        if waits:
+            self.is_waiting, self.entered_s = True, now_s
+
+    def complete(self) -> None:
+        """End the oldest one."""
+        if self.operations:
+            self.last, *_ = self.operations
+            self.operations = self.operations[1:]
+            self.completed += 1
+        self.is_waiting = False
 
 
 class Member:
@@ -53,23 +69,24 @@ class Member:
             return self.world
         return self.subgroups.setdefault(group, Calls())
 
-    def enter(self, operation: str, now_s: float, group: Ranks = ()) -> bool:
-        """Begin the next call; False: the epoch is over."""
-        if not self.is_open:
-            return False
-        calls = self.of(group)
-        calls.entered += 1
-        calls.operation = operation
-        calls.entered_s = now_s
-        return True
+    def enter(self, operation: str, now_s: float, group: Ranks = (), *, waits: bool = True) -> bool:
+        """Begin the next call, to `wait` for it at once or later; False: the epoch is over."""
+        if self.is_open:
+            self.of(group).enter(operation, now_s, waits=waits)
+        return self.is_open
+
+    def wait(self, now_s: float, group: Ranks) -> bool:
+        """From now on for the oldest call that was not completed; False: the epoch is over."""
+        if self.is_open:
+            calls = self.of(group)
+            calls.is_waiting, calls.entered_s = True, now_s
+        return self.is_open
 
     def complete(self, group: Ranks = ()) -> bool:
-        """End the call that was entered last; False: the epoch was over before, and the call failed."""
-        if not self.is_open:
-            return False
-        calls = self.of(group)
-        calls.completed = calls.entered
-        return True
+        """End the oldest call; False: the epoch was over before, and the call failed."""
+        if self.is_open:
+            self.of(group).complete()
+        return self.is_open
 
     def vote(self, group: Ranks = ()) -> m.Vote:
         """For the next agreed point."""
@@ -103,7 +120,7 @@ class Member:
             case m.Passed() if message.epoch == self.epoch:
                 calls = self.of(message.group)
                 calls.passed = message.number
-                calls.completed = calls.entered  # an agreed point is the last thing that a call does
+                calls.complete()  # an agreed point is the last thing that a call does
             case m.Tell() if message.epoch == self.epoch:
                 self.told = message.text
             case m.Freeze() if message.epoch == self.epoch:

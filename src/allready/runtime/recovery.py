@@ -139,6 +139,7 @@ def recover(
     until_s = time.monotonic() + timeout.total_seconds()
     with session.alone():
         failure = _agree(session, _cause_of(error), error)
+        session.abandon_pending()
         while True:
             try:
                 return _join(session, min_ranks=min_ranks, step=step, until_s=until_s, failure=failure)

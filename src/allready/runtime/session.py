@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from allready.errors import UsageError
 from allready.model import FailureCause
@@ -26,6 +26,16 @@ MARGIN_S = 2.0
 """For the hub's answer on its way, beside the time that the protocol itself takes."""
 
 
+class Pending(Protocol):
+    """A call in flight."""
+
+    def finish(self, begin_s: float, limit_s: float) -> None:
+        """Until it has its outcome."""
+
+    def abandon(self) -> None:
+        """Its epoch has failed, so it has."""
+
+
 class Session:
     """State that the main thread and the link's thread share; `changed` guards it."""
 
@@ -39,6 +49,8 @@ class Session:
         self.adaptive: AdaptiveTimeout | None = None
         """Of calls that bring no timeout of their own; `timeout_s` then is its most."""
         self.paces = Paces()
+        self.pending: dict[Ranks, list[Pending]] = {}
+        """Calls in flight that nobody has waited for yet, by group, the oldest first."""
         self._link: Link | None = None
         self._why_lost = ""
         self._answer_s = answer_s
@@ -88,6 +100,12 @@ class Session:
         most_s = self.timeout_s if adaptive.most is None else adaptive.most.total_seconds()
         pace = self.paces.of(group, operation)
         return adaptive.limit_s(pace.expected_s(num_bytes, self.num_ranks(group), after=adaptive.after), most_s)
+
+    def abandon_pending(self) -> None:
+        """Once the failure of this epoch is known."""
+        pending, self.pending = self.pending, {}
+        for call in [call for calls in pending.values() for call in calls]:
+            call.abandon()
 
     def num_ranks(self, group: Ranks) -> int:
         """Of a subgroup, or of the default group."""

@@ -16,20 +16,20 @@ def in_state(failure: RuntimeFailure, state: MemberState) -> list[RankAtFailure]
 
 
 def furthest(failure: RuntimeFailure) -> int:
-    """The last call that any rank entered; 0 where none did."""
-    return max((r.call.entered for r in failure.ranks if r.call is not None), default=0)
+    """The last call that any rank waits in or has completed; 0 where there is none."""
+    return max((r.call.reached for r in failure.ranks if r.call is not None), default=0)
 
 
 def behind(failure: RuntimeFailure) -> list[RankAtFailure]:
-    """Ranks that answered, and have not entered the call that others entered."""
+    """Ranks that answered, and have not entered the call that others wait in."""
     last = furthest(failure)
     return [r for r in failure.ranks if r.call is not None and r.call.entered < last]
 
 
 def inside_last(failure: RuntimeFailure) -> list[RankAtFailure]:
-    """Ranks that wait in the last call that any rank entered."""
+    """Ranks that wait in the last call that any rank has come to."""
     last = furthest(failure)
-    return [r for r in failure.ranks if r.call is not None and r.call.waited_s is not None and r.call.entered == last]
+    return [r for r in failure.ranks if r.call is not None and r.call.waited_s is not None and r.call.reached == last]
 
 
 def calls_differ(failure: RuntimeFailure) -> bool:
