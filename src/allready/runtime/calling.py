@@ -33,7 +33,7 @@ class _PartFailed(Exception):  # noqa: N818 - an outcome
     """One of several operations ended with an error, while others may still run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # frozen would cost a microsecond
 class Call:
     """What one call does.
 
@@ -88,13 +88,13 @@ class Works:
 class Handle:
     """A call in flight.  Calls of a group are completed in the order in which they were begun, by whoever waits."""
 
-    __slots__ = ("_call", "_failure", "_is_over", "_session", "_work")
+    __slots__ = ("_call", "_failure", "_is_over", "_session", "_waits", "_work")
 
     def __init__(self, session: Session, call: Call) -> None:
         self._session, self._call = session, call
         self._work: Any = None
         self._failure: CollectiveFailed | None = None
-        self._is_over = False
+        self._is_over = self._waits = False
 
     def is_completed(self) -> bool:
         """Whether `wait` would return, or raise, at once as far as this call is concerned."""
@@ -113,6 +113,7 @@ class Handle:
     def start(self, begin_s: float, *, waits: bool) -> None:
         """Enter the call."""
         session, call = self._session, self._call
+        self._waits = waits
         try:
             with session.lock:
                 is_open = session.member.enter(call.operation, begin_s, call.group, waits=waits)
@@ -130,11 +131,12 @@ class Handle:
         """Its outcome, after all calls before it in this group."""
         call = self._call
         if not self._is_over:
-            limit_s = self._limit_s()
-            for earlier in [*self._session.pending.get(call.group, ())]:
+            limit_s = self.limit_s()
+            for earlier in (*self._session.pending.get(call.group, ()),):
                 if earlier is self:
                     break
-                earlier.finish(begin_s, limit_s)
+                self._waits = False  # but for that one
+                earlier.finish(begin_s, min(limit_s, earlier.limit_s()))
             self.finish(begin_s, limit_s)
         failure = self._failure
         if failure is None or call.on_failure == "return":
@@ -149,17 +151,16 @@ class Handle:
         if not self._is_over:
             self._fail(self._session.failure(self._call.operation, self._call.group))
 
-    def _limit_s(self) -> float:
+    def limit_s(self) -> float:
+        """How long it may take, from when it is waited for."""
         call = self._call
         return self._session.limit_s(call.timeout, call.operation, call.group, call.num_bytes)
 
     def finish(self, begin_s: float, limit_s: float) -> None:
-        """Until it has its outcome; not longer than the call that has to wait for it may wait."""
-        if self._is_over:
-            return
+        """Until it has its outcome."""
         session, call = self._session, self._call
         try:
-            self._await(begin_s, min(limit_s, self._limit_s()))
+            self._await(begin_s, limit_s)
         except BaseException as error:  # noqa: BLE001 - raised there if it is no failure
             self._fail(error)
             return
@@ -171,10 +172,11 @@ class Handle:
 
     def _await(self, begin_s: float, limit_s: float) -> None:
         session, call = self._session, self._call
-        with session.lock:
-            is_open = session.member.wait(begin_s, call.group)
-        if not is_open:
-            session.refuse(call.operation, call.group)
+        if not self._waits:
+            with session.lock:
+                is_open = session.member.wait(begin_s, call.group)
+            if not is_open:
+                session.refuse(call.operation, call.group)
         try:
             if call.device is not None:
                 _finish_on_device(session, self._work, begin_s + limit_s)

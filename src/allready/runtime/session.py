@@ -29,6 +29,9 @@ MARGIN_S = 2.0
 class Pending(Protocol):
     """A call in flight."""
 
+    def limit_s(self) -> float:
+        """How long it may take."""
+
     def finish(self, begin_s: float, limit_s: float) -> None:
         """Until it has its outcome."""
 
