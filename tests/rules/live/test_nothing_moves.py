@@ -1,13 +1,16 @@
 """LIV014."""
 
+from typing import Any
+
 import pytest
 
+from allready.model import RankStatus
 from tests.rules.live.made import NOW, ask, behind, ended, mark, waiting
 
 LONG = NOW - 45.0
 
 
-def idle(rank: int, **changes: object) -> object:
+def idle(rank: int, **changes: Any) -> RankStatus:
     return behind(rank, groups=(mark(63, pending=False, moved_s=LONG),), site_since_s=LONG, **changes)
 
 
@@ -42,7 +45,7 @@ def test_processes_of_jax_have_no_count_of_operations() -> None:
         {"num_operations": 0},  # it has not begun
     ],
 )
-def test_one_rank_that_gets_on_is_enough(other: dict[str, object]) -> None:
+def test_one_rank_that_gets_on_is_enough(other: dict[str, Any]) -> None:
     ranks = [idle(r) for r in range(3)]
     last = {"groups": (mark(63, pending=False, moved_s=LONG),), "site_since_s": LONG} | other
     assert ask("LIV014", *ranks, behind(3, **last)).state == "clear"
