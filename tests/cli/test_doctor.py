@@ -17,8 +17,10 @@ from msgspec.structs import replace
 from allready.cli.doctor_files import load, save
 from allready.cli.main import main
 from allready.errors import UsageError
+from allready.facts.exchange import from_json
 from allready.facts.usage import INITS
-from allready.model import FactMissing, HostFacts, LimitFacts, NodeFacts, UsageFacts
+from allready.model import FactMissing, HostFacts, LimitFacts, NodeFacts, Severity, UsageFacts
+from allready.preflight.doctor.examine import judge, placed
 from allready.proc.process import all_pids, environ_of
 from tests.cases import cases
 from tests.cli.processes import PROGRAM, plain_environment
@@ -341,3 +343,16 @@ def test_the_facts_of_a_machine_with_a_gpu_have_no_finding() -> None:
     facts = Path(__file__).parents[1] / "fixtures" / "doctor" / "h200.json"
     report = doctor("--from", str(facts))
     assert (report["status"], codes_of(report)) == ("healthy", set())
+
+
+def test_a_process_that_ended_and_holds_the_gpu_is_named() -> None:
+    """The same machine while the first thread of a process with a CUDA context had ended and another one ran on."""
+    saved = json.loads((Path(__file__).parents[1] / "fixtures" / "doctor" / "h200_zombie.json").read_text())
+    facts = from_json(saved["facts"])
+    assert isinstance(facts.host, HostFacts)
+    bare = replace(facts, host=replace(facts.host, container=None))  # in a container pids may be those of the host
+    found = {f.code: f for f in judge([placed(bare)], None).findings}
+    assert set(found) == {"GPU020", "ENV019"}
+    assert found["GPU020"].values["processes"] == "pid 824 [python3]"
+    assert found["ENV019"].severity is Severity.INFO
+    assert judge([placed(facts)], None).findings == ()
