@@ -123,6 +123,9 @@ class RdmaFacts(Struct, frozen=True, kw_only=True):
     """InfiniBand and RoCE ports; empty when the machine has none."""
 
     ports: tuple[RdmaPort, ...]
+    # None: there are no ports, or it is not known.
+    has_library: bool | None = None  # libibverbs, which NCCL loads to use them
+    has_device_files: bool | None = None  # /dev/infiniband/uverbs*; a container has them only if they are passed in
 
 
 class GpuProcess(Struct, frozen=True, kw_only=True):
