@@ -1,5 +1,6 @@
 """GPU019."""
 
+import shlex
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
@@ -71,7 +72,7 @@ def acs_redirects(bus: PerNode[BusFacts], gpu: PerNode[GpuFacts], world: World) 
                 "node": world.label(node),
                 "count": len(facts.redirecting),
                 "bridges": listed(list(facts.redirecting), 3),
-                "first": facts.redirecting[0],
+                "first": shlex.quote(facts.redirecting[0]),
                 "iommu": facts.iommu or "?",
             },
             evidence=seen("/sys/bus/pci", {node: f"ReqRedir+ on {', '.join(facts.redirecting[:16])}"}),
