@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from allready.errors import UsageError
 from allready.model import FailureCause
 from allready.runtime.agreement import Ranks
+from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.nccl import StreamEnd, await_device
 from allready.runtime.pace import AdaptiveTimeout
@@ -22,7 +23,7 @@ RESTORE_S = 2.0
 SETTLE_S = 0.1
 
 OnFailure = Literal["raise", "return"]
-Timeout: TypeAlias = timedelta | AdaptiveTimeout | None
+Timeout: TypeAlias = Duration | AdaptiveTimeout | None
 
 
 class _Late(Exception):  # noqa: N818 - an outcome
@@ -51,6 +52,10 @@ class Call:
     device: str | None = None
     undo: Callable[[], object] | None = None
     take: Callable[[], object] | None = None
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not isinstance(self.timeout, AdaptiveTimeout):
+            self.timeout = duration(self.timeout)
 
 
 class Works:

@@ -5,13 +5,13 @@ import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, overload
 
 from allready.errors import UsageError
 from allready.model import RankAtFailure, RuntimeFailure, Verdict
 from allready.runtime import batches as cut
 from allready.runtime.calls import safe_barrier
+from allready.runtime.durations import Duration
 from allready.runtime.exchange import tell_all
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
 from allready.runtime.recovery import PHASES, RECOVER, Recovery, phase, recover
@@ -78,10 +78,10 @@ class Options:
     communicates: bool = True
     retries: int = 3
     min_coverage: float = 0.0
-    timeout: timedelta | None = None
-    sync_timeout: timedelta | None = None
+    timeout: Duration | None = None
+    sync_timeout: Duration | None = None
     min_ranks: int = 1
-    recover_timeout: timedelta = RECOVER
+    recover_timeout: Duration = RECOVER
     on_recovery: Callable[[Recovery], object] | None = None
     record: Record | None = None
     prefix: str = "eval"
@@ -186,7 +186,7 @@ class _Run:
                 return self._found(has_failed=True, attempts=0)
             return self._after_meeting(shares)
 
-    def _meet(self, timeout: timedelta) -> list[Share]:
+    def _meet(self, timeout: Duration) -> list[Share]:
         """Until it is agreed that all ranks are here: only they can take part in the second call."""
         with phase("meeting", timeout):
             safe_barrier()

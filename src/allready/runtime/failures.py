@@ -44,6 +44,9 @@ class CollectiveFailed(AllreadyError):  # noqa: N818 - an outcome
         """The first call that counts on no rank; this rank may have been told that it succeeded."""
         return None if self.failure is None else self.failure.first_void
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
     def __str__(self) -> str:
         verdict = self.verdict
         if verdict is not None:

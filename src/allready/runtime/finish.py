@@ -1,16 +1,16 @@
 """The end of a job whose work is done."""
 
 import logging
-from datetime import timedelta
 
 from allready.runtime.calls import safe_barrier
+from allready.runtime.durations import Duration
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.recovery import PHASES, destroy_process_group
 
 log = logging.getLogger(__name__)
 
 
-def finish(*, timeout: timedelta | None = None) -> CollectiveFailed | None:
+def finish(*, timeout: Duration | None = None) -> CollectiveFailed | None:
     """Wait for the other ranks a last time and leave the job; call it once all work is saved.  Collective.
 
     A rank that dies, raises or does not come here any more costs the others nothing: the failure is logged and

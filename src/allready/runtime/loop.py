@@ -4,9 +4,9 @@ import gc
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
+from allready.runtime.durations import Duration
 from allready.runtime.evaluation import Batches, Evaluation, resilient_evaluation
 from allready.runtime.failures import HubLost, RankExcluded, RecoveryRefused
 from allready.runtime.recovery import RECOVER, Recovery, recover
@@ -52,7 +52,7 @@ class TrainLoop:
         save: Callable[[int], object] | None = None,
         after_step: Callable[[int], object] | None = None,
         min_ranks: int = 1,
-        recover_timeout: timedelta = RECOVER,
+        recover_timeout: Duration = RECOVER,
         max_failures: int = 5,
     ) -> None:
         self.num_steps, self.step = num_steps, step

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from allready.errors import UsageError
 from allready.runtime.agreement import Ranks
+from allready.runtime.durations import Duration, duration
 
 HALF_LIFE = 1000
 """Calls of one size after which a long one counts half: a rare slow call is remembered, but not for ever."""
@@ -24,20 +25,32 @@ class AdaptiveTimeout:
         most: by default the timeout of the phase.
     """
 
-    most: timedelta | None = None
-    least: timedelta = timedelta(seconds=30)
+    most: Duration | None = None
+    least: Duration = timedelta(seconds=30)
     margin: float = 5.0
     after: int = 20
 
     def __post_init__(self) -> None:
-        if self.margin < 1 or self.after < 1 or self.least < timedelta(0):
-            raise UsageError("AdaptiveTimeout: margin and after must be at least 1, least not below 0")
+        if self.margin < 1 or self.after < 1:
+            raise UsageError("AdaptiveTimeout: margin and after must be at least 1")
+        duration(self.least, "least")
+        if self.most is not None:
+            duration(self.most, "most")
+
+    @property
+    def least_s(self) -> float:
+        return duration(self.least).total_seconds()
+
+    @property
+    def most_s(self) -> float | None:
+        """None: the timeout of the phase."""
+        return None if self.most is None else duration(self.most).total_seconds()
 
     def limit_s(self, expected_s: float | None, most_s: float) -> float:
         """The deadline of a call that is expected to take no longer than `expected_s`; None: nothing was learned."""
         if expected_s is None:
             return most_s
-        return min(most_s, max(self.least.total_seconds(), self.margin * expected_s))
+        return min(most_s, max(self.least_s, self.margin * expected_s))
 
 
 class _Sizes:

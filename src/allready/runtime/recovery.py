@@ -17,6 +17,7 @@ from allready.model import FailureCause
 from allready.runtime import messages as m
 from allready.runtime import nccl
 from allready.runtime.agreement import FREEZE_S
+from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
 from allready.runtime.group import BACKENDS, FORM, Group
 from allready.runtime.hub import Plan, start
@@ -61,9 +62,9 @@ def init_process_group(
     world_size: int = -1,
     rank: int = -1,
     store: Any = None,
-    timeout: timedelta | AdaptiveTimeout | None = None,
-    start_timeout: timedelta = START,
-    answer_within: timedelta = timedelta(seconds=1),
+    timeout: Duration | AdaptiveTimeout | None = None,
+    start_timeout: Duration = START,
+    answer_within: Duration = timedelta(seconds=1),
 ) -> None:
     """Form torch's default group, so that it can fail on all ranks alike and form again.  Collective.
 
@@ -90,6 +91,8 @@ def init_process_group(
         raise UsageError("the default process group exists; call allready.init_process_group in its place")
     if "cuda" in BACKENDS[backend]:
         nccl.prepare()
+    start_timeout, answer_within = duration(start_timeout, "start_timeout"), duration(answer_within, "answer_within")
+    limit, adaptive = _parts(timeout, PHASES["training"])
     until_s = time.monotonic() + start_timeout.total_seconds()
     store_rank = None
     if store is None:
@@ -99,7 +102,6 @@ def init_process_group(
         store_rank = 0 if is_tcp and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" else None
     if rank < 0 or world_size < 1:
         raise UsageError("with store=, rank and world_size must be given")
-    limit, adaptive = _parts(timeout, PHASES["training"])
     group = Group(backend, store, rank=rank, store_rank=store_rank, timeout=limit)
     session = Session(rank, group, answer_s=answer_within.total_seconds(), timeout_s=limit.total_seconds())
     session.adaptive = adaptive
@@ -117,7 +119,7 @@ def init_process_group(
 
 
 def recover(
-    error: BaseException | None = None, *, step: int = 0, min_ranks: int = 1, timeout: timedelta = RECOVER
+    error: BaseException | None = None, *, step: int = 0, min_ranks: int = 1, timeout: Duration = RECOVER
 ) -> Recovery:
     """After a failure: form the group again, of all ranks that come in time.  Collective among the survivors.
 
@@ -136,7 +138,7 @@ def recover(
         HubLost: this rank cannot know what the others do.
     """
     session = current()
-    until_s = time.monotonic() + timeout.total_seconds()
+    until_s = time.monotonic() + duration(timeout).total_seconds()
     with session.alone():
         failure = _agree(session, _cause_of(error), error)
         session.abandon_pending()
@@ -160,7 +162,7 @@ def destroy_process_group() -> None:
 
 
 @contextlib.contextmanager
-def phase(name: str, timeout: timedelta | AdaptiveTimeout | None = None) -> Iterator[None]:
+def phase(name: str, timeout: Duration | AdaptiveTimeout | None = None) -> Iterator[None]:
     """Calls inside have the timeout of this phase, safe ones and the plain ones of the default group.
 
     Args:
@@ -202,11 +204,11 @@ def _cause_of(error: BaseException | None) -> FailureCause:
     return FailureCause.BACKEND if is_torchs else FailureCause.RAISED
 
 
-def _parts(timeout: timedelta | AdaptiveTimeout | None, usual: timedelta) -> tuple[timedelta, AdaptiveTimeout | None]:
+def _parts(timeout: Duration | AdaptiveTimeout | None, usual: timedelta) -> tuple[timedelta, AdaptiveTimeout | None]:
     """What holds for every call, and what may shorten it for a safe one."""
     if isinstance(timeout, AdaptiveTimeout):
-        return usual if timeout.most is None else timeout.most, timeout
-    return usual if timeout is None else timeout, None
+        return usual if timeout.most is None else duration(timeout.most, "most"), timeout
+    return usual if timeout is None else duration(timeout), None
 
 
 def _apply(session: Session, timeout: timedelta, adaptive: AdaptiveTimeout | None) -> None:

@@ -8,13 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import NoReturn, Protocol
 
 from allready.errors import UsageError
 from allready.model import FailureCause
 from allready.runtime import messages as m
 from allready.runtime.agreement import FREEZE_S, Ranks
+from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded
 from allready.runtime.group import Group
 from allready.runtime.hub import max_record_bytes
@@ -92,15 +92,15 @@ class Session:
             self._in_call.release()
 
     def limit_s(
-        self, timeout: timedelta | AdaptiveTimeout | None, operation: str, group: Ranks, num_bytes: int
+        self, timeout: Duration | AdaptiveTimeout | None, operation: str, group: Ranks, num_bytes: int
     ) -> float:
         """How long a call of this size may take; without a `timeout` that of the phase counts."""
-        if isinstance(timeout, timedelta):
-            return timeout.total_seconds()
+        if timeout is not None and not isinstance(timeout, AdaptiveTimeout):
+            return duration(timeout).total_seconds()
         adaptive = self.adaptive if timeout is None else timeout
         if adaptive is None:
             return self.timeout_s
-        most_s = self.timeout_s if adaptive.most is None else adaptive.most.total_seconds()
+        most_s = self.timeout_s if adaptive.most_s is None else adaptive.most_s
         pace = self.paces.of(group, operation)
         return adaptive.limit_s(pace.expected_s(num_bytes, self.num_ranks(group), after=adaptive.after), most_s)
 

@@ -1,0 +1,32 @@
+"""Timeouts may be given in seconds."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from allready.errors import UsageError
+from allready.runtime.calling import Call
+from allready.runtime.durations import duration
+from allready.runtime.pace import AdaptiveTimeout
+
+
+def call(timeout: Any) -> Call:
+    return Call(operation="all_reduce", start=lambda _: None, timeout=timeout, on_failure="raise", group=())
+
+
+def test_seconds_and_timedelta_are_the_same() -> None:
+    assert duration(3) == duration(3.0) == duration(timedelta(seconds=3)) == timedelta(seconds=3)
+    assert call(2.5).timeout == timedelta(seconds=2.5)
+    assert call(None).timeout is None
+    adaptive = AdaptiveTimeout(most=60, least=0.5)
+    assert (adaptive.most_s, adaptive.least_s) == (60.0, 0.5)
+    assert call(adaptive).timeout is adaptive
+
+
+@pytest.mark.parametrize("wrong", ["3", True, float("nan"), float("inf"), -1, timedelta(seconds=-1), [3]])
+def test_anything_else_is_a_usage_error_before_the_call_begins(wrong: Any) -> None:
+    with pytest.raises(UsageError):
+        call(wrong)
+    with pytest.raises(UsageError):
+        AdaptiveTimeout(least=wrong)
