@@ -11,6 +11,7 @@ from allready.model import FailureCause
 from allready.runtime.agreement import Ranks
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.nccl import StreamEnd, await_device
+from allready.runtime.recording import recorded
 from allready.runtime.session import Session, current
 
 SLICE_S = 0.1
@@ -191,7 +192,7 @@ def _run(call: _Call) -> CollectiveFailed | None:
     """One call from its entry to its outcome."""
     session = current()
     with session.alone():
-        return _run_alone(session, call)
+        return recorded(call.operation, call.group, lambda: _run_alone(session, call))
 
 
 def _run_alone(session: Session, call: _Call) -> CollectiveFailed | None:

@@ -12,6 +12,7 @@ from typing import NoReturn
 from allready.errors import UsageError
 from allready.model import FailureCause
 from allready.runtime import messages as m
+from allready.runtime import recording
 from allready.runtime.agreement import FREEZE_S, Ranks
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded
 from allready.runtime.group import Group
@@ -177,6 +178,7 @@ class Session:
             self._end(m.Fail(epoch=self.member.epoch, cause=FailureCause.RAISED, error=_name(error)))
         else:
             self._end(m.Leave())
+        recording.left()  # after the others were told
 
 
 def _name(error: BaseException) -> str:
