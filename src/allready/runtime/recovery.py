@@ -141,7 +141,8 @@ def recover(
             recording.failed(failure)
             try:
                 found = _join(session, min_ranks=min_ranks, step=step, until_s=until_s, failure=failure)
-            except (HubLost, RankExcluded, RecoveryRefused):
+            except (HubLost, RankExcluded, RecoveryRefused) as out:
+                recording.failed(out)
                 raise
             except CollectiveFailed as again:
                 if time.monotonic() >= until_s:

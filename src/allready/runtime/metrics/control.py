@@ -1,5 +1,6 @@
 """What users call: begin to count, ask, compare, end."""
 
+import contextlib
 import os
 import socket
 import time
@@ -83,8 +84,11 @@ def start(
         host=socket.gethostname(),
         pid=os.getpid(),
     )
-    for sink in sinks:
-        sink.open(begin)
+    with contextlib.ExitStack() as opened:
+        for sink in sinks:
+            sink.open(begin)
+            opened.callback(sink.close)
+        opened.pop_all()  # from now on their threads close them
     receivers: list[Receiver] = []
     if folder is not None:
         file = EventFile(Path(folder), begin, max_bytes=max_bytes)

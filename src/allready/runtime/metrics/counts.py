@@ -35,7 +35,7 @@ class Latencies:
             if count and before + count >= wanted:
                 low = BOUNDS_S[place - 1] if place else 0.0
                 high = min(self.longest_s, BOUNDS_S[place]) if place < len(BOUNDS_S) else self.longest_s
-                return low + max(0.0, high - low) * (wanted - before) / count
+                return min(self.longest_s, low + max(0.0, high - low) * (wanted - before) / count)
             before += count
         return self.longest_s
 
@@ -87,7 +87,7 @@ class Waits:
     def add(self, number: int, took_s: float) -> int:
         """One call; how many are untold."""
         self._numbers.append(number)
-        self._waits_us.append(int(took_s * 1e6))
+        self._waits_us.append(int(took_s * 1e6 + 0.5))
         if len(self._numbers) >= 2 * self._most:
             dropped = len(self._numbers) - self._most
             del self._numbers[:dropped], self._waits_us[:dropped]

@@ -105,7 +105,7 @@ class WandB:
 
     def close(self) -> None:
         if self._is_own:
-            self._run.finish(quiet=True)
+            self._run.finish()
 
 
 class OpenTelemetry:
