@@ -61,6 +61,7 @@ MAY_IMPORT = {
         "model", "errors", "text", "redaction", "exposition", "evidence", "judging", "rules", "messaging",
     },
     "metrics": {"model", "runtime"},
+    "integrations": {"errors", "runtime"},
     "lab": {"model", "errors", "text", "rules", "facts", "evidence", "report", "proc"},
     "cli": {
         "model", "redaction", "bundle", "errors", "garbage", "json_bounds", "text", "signatures", "judging", "rules",

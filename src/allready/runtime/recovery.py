@@ -153,6 +153,19 @@ def recover(
                 return found
 
 
+def agreed_failure(error: BaseException) -> CollectiveFailed:
+    """The failure that all ranks agree upon because of what this rank caught; `recover` may follow.
+
+    Raises:
+        HubLost, RankExcluded: there is no agreement for this rank.
+    """
+    session = current()
+    with session.alone():
+        failure = _agree(session, _cause_of(error), error)
+    recording.failed(failure)
+    return failure
+
+
 def destroy_process_group() -> None:
     """Leave the job in good order: the others are not disturbed unless they still wait for this rank."""
     session = current()
