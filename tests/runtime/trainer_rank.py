@@ -37,7 +37,7 @@ def hugging_face() -> int:
 
     from allready.integrations import hugging_face_callback
 
-    class Model(torch.nn.Module):
+    class Model(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.linear = torch.nn.Linear(4, 1)
@@ -66,7 +66,7 @@ def lightning() -> int:
 
     from allready.integrations import lightning_callback
 
-    class Module(pl.LightningModule):
+    class Module(pl.LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.linear = torch.nn.Linear(4, 1)

@@ -19,6 +19,7 @@ from allready.model import EventLog, Fleet, Lag, LogBegin, Origin, RunEvidence, 
 from allready.runtime import recording
 from allready.runtime.agreement import Ranks
 from allready.runtime.exchange import tell_all
+from allready.runtime.messages import Formed
 from allready.runtime.metrics.alerts import MAX_WAITING, Hook, Teller
 from allready.runtime.metrics.courier import Courier
 from allready.runtime.metrics.event_file import MAX_BYTES, EventFile
@@ -31,6 +32,7 @@ ALWAYS_LAST = "SLW001"
 """The rule about a rank for which all others wait."""
 
 _active: list[Recorder] = []
+os.register_at_fork(after_in_child=_active.clear)  # its threads are the parent's
 
 
 class Lateness(Struct, frozen=True, kw_only=True):
@@ -79,7 +81,7 @@ def start(
     begin = LogBegin(
         attempt=session.group.attempt,
         rank=session.rank,
-        world_size=len(session.member.formed.members) if session.member.formed is not None else 1,
+        world_size=_size_at_start(session.member.formed),
         time_s=time.time(),
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -101,6 +103,11 @@ def start(
     _active[:] = [recorder]
     recorder.start()
     recording.listen(recorder)
+
+
+def _size_at_start(formed: Formed | None) -> int:
+    """As far as it is known: ranks may have been lost before."""
+    return 1 if formed is None else max(formed.members) + 1
 
 
 def stop(timeout: timedelta = STOP) -> None:
