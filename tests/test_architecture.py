@@ -48,7 +48,7 @@ MAY_IMPORT = {
     },
     "live": {
         "model", "redaction", "bundle", "errors", "text", "judging", "rules", "facts", "evidence", "report",
-        "messaging", "proc",
+        "messaging", "proc", "exposition",
     },
     "bench": {"model", "errors", "json_bounds"},
     "agent": {
@@ -56,7 +56,12 @@ MAY_IMPORT = {
         "messaging", "launch",
         "preflight", "live", "proc",
     },
-    "runtime": {"model", "errors", "text", "judging", "rules", "messaging"},
+    "exposition": set(),
+    "runtime": {
+        "model", "errors", "text", "redaction", "exposition", "evidence", "judging", "rules", "messaging",
+    },
+    "metrics": {"model", "runtime"},
+    "integrations": {"errors", "runtime"},
     "lab": {"model", "errors", "text", "rules", "facts", "evidence", "report", "proc"},
     "cli": {
         "model", "redaction", "bundle", "errors", "garbage", "json_bounds", "text", "signatures", "judging", "rules",

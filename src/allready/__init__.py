@@ -43,6 +43,10 @@ _RUNTIME = {
 
 
 def __getattr__(name: str) -> "Any":
+    if name == "metrics":
+        import importlib
+
+        return importlib.import_module("allready.metrics")
     if name not in _RUNTIME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
@@ -51,4 +55,4 @@ def __getattr__(name: str) -> "Any":
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_RUNTIME])
+    return sorted({*globals(), *_RUNTIME, "metrics"})

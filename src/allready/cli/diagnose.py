@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from allready.evidence.read import Progress, ReaderPool
     from allready.evidence.reading import Reading
 
-KINDS = ("log", "flight", "ras", "stacks", "nccl-tests", "inspector", "error", "report")
-_KIND_NAMES = {"flight": "flight recorder", "error": "elastic error"}
+KINDS = ("log", "flight", "ras", "stacks", "nccl-tests", "inspector", "error", "report", "events")
+_KIND_NAMES = {"flight": "flight recorder", "error": "elastic error", "events": "event log"}
 
 _SHOW_S = 0.1  # thousands of files tell of themselves each second
 _QUIET_S = 1.0

@@ -215,11 +215,12 @@ def fleet_of(run_evidence: RunEvidence, checked: Report | None) -> Fleet:
     from allready.facts.exchange import fleet_from_report
     from allready.judging.assemble import world_of
 
+    agreed = run_evidence.runtime[-1] if run_evidence.runtime else None
     if checked is None:
-        return Fleet(world=world_of(run_evidence), run_evidence=run_evidence, inapplicable=INAPPLICABLE)
+        return Fleet(world=world_of(run_evidence), run_evidence=run_evidence, runtime=agreed, inapplicable=INAPPLICABLE)
     world = world_of(run_evidence)
     world = world if any(n.ranks for n in world.nodes) else checked.world
-    return replace(fleet_from_report(checked), world=world, run_evidence=run_evidence)
+    return replace(fleet_from_report(checked), world=world, run_evidence=run_evidence, runtime=agreed)
 
 
 def undecided(run_evidence: RunEvidence, readings: Sequence[Reading], saved: Saved) -> tuple[NotChecked, ...]:

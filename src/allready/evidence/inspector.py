@@ -4,11 +4,11 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
 from typing import Any, BinaryIO
 
 from allready.evidence.reading import InspectorSummary, Reading, Tally
 from allready.evidence.untyped import as_dict, as_int, as_text
+from allready.evidence.waits import lag_of
 from allready.model import Lag, Origin
 
 LONGEST_OBJECT = 1 << 20
@@ -16,7 +16,6 @@ MAX_KEPT = 1_000
 """Operations kept of one rank in one communicator, the last ones: 1,024 ranks fit in memory together."""
 MAX_SUMMARIES = 256
 MIN_COMMON = 5  # operations that all ranks must have recorded before a rank is called late
-NOISE_S = 100e-6
 
 _CODES = {
     name: code
@@ -199,9 +198,7 @@ class _Reader:
 def inspector_lags(summaries: Sequence[InspectorSummary]) -> list[Lag]:
     """How late every rank entered the collectives that all ranks recorded.
 
-    A rank that comes last finds the others waiting: its operation is short and theirs are long.  All leave together, so
-    the longest time minus a rank's own is how late it came behind the first.  Each kind of collective is taken by
-    itself: of several in one step of a loop, only the first finds anybody waiting.
+    Each kind of collective is taken by itself: of several in one step of a loop, only the first finds anybody waiting.
 
     Ranks are global ones: those of the largest communicator.  A smaller one counts only if the processes of all its
     ranks are in the largest, too.
@@ -225,7 +222,8 @@ def inspector_lags(summaries: Sequence[InspectorSummary]) -> list[Lag]:
         for name in _SYNCHRONISING:
             common = sorted(n for n in shared if n % 16 == _CODES[name])
             if len(common) >= MIN_COMMON:
-                lags.append(_lag(f"{group} {name}", known_ranks, common))
+                times_s = {rank: summary.durations_s for rank, summary in known_ranks.items()}
+                lags.append(lag_of(f"{group} {name}", "inspector", times_s, common))
     return lags
 
 
@@ -234,30 +232,6 @@ def _world_ranks(summaries: Sequence[InspectorSummary]) -> dict[tuple[str | None
     rank_of = {(s.host, s.pid): s.rank for s in summaries}
     is_whole = len(set(rank_of.values())) == len(rank_of) == len({(s.host, s.pid, s.rank) for s in summaries})
     return rank_of if is_whole else {}
-
-
-def _lag(group: str, by_rank: Mapping[int, InspectorSummary], common: Sequence[int]) -> Lag:
-    ranks = sorted(by_rank)
-    typical = median(median(by_rank[r].durations_s[n] for r in ranks) for n in common)
-    noise_s = max(NOISE_S, 0.1 * typical)
-    late: dict[int, list[float]] = {r: [] for r in ranks}
-    last: dict[int, int] = dict.fromkeys(ranks, 0)
-    for number in common:
-        times = {r: by_rank[r].durations_s[number] for r in ranks}
-        longest = max(times.values())
-        for rank in ranks:
-            late[rank].append(longest - times[rank])
-        shortest, second = sorted(times.values())[:2]
-        if second - shortest > noise_s:
-            last[min(times, key=times.__getitem__)] += 1
-    return Lag(
-        group=group,
-        source="inspector",
-        num_operations=len(common),
-        median_late_s={r: median(values) for r, values in late.items()},
-        last_share={r: count / len(common) for r, count in last.items()},
-        noise_s=noise_s,
-    )
 
 
 def _add_bandwidth(summary: InspectorSummary, gb_per_s: float) -> None:

@@ -296,6 +296,12 @@ def _read_inspector(stream: BinaryIO, source: Source, _: ReaderContext) -> Readi
     return read_inspector(stream, source.label)
 
 
+def _read_event_log(stream: BinaryIO, source: Source, _: ReaderContext) -> Reading:
+    from allready.evidence.event_log import read_event_log
+
+    return read_event_log(stream, source.label)
+
+
 def _read_table(stream: BinaryIO, source: Source, context: ReaderContext) -> Reading:
     """nccl-tests prints its tables among NCCL's own lines: both readers get them."""
     data = stream.read(MAX_WHOLE_BYTES)
@@ -334,6 +340,7 @@ _READERS: dict[str, _Reader] = {
     sniff.NCCL_TESTS: _read_table,
     sniff.INSPECTOR: _read_inspector,
     sniff.NODE_STATUS: _whole(_read_node_status),
+    sniff.EVENT_LOG: _read_event_log,
     sniff.ATTEMPTS: _whole(_read_attempts),
     sniff.REPORT: _whole(_read_report, MAX_REPORT_BYTES),
 }

@@ -194,4 +194,5 @@ class Reading(Struct, kw_only=True):
     stacks: list[model.ProcessStack] = []
     benches: list[model.BenchRun] = []
     inspections: list[InspectorSummary] = []
+    event_logs: list[model.EventLog] = []
     reports: list[bytes] = []  # report.json files of other commands, compressed (zlib)

@@ -12,9 +12,9 @@ HEAD_BYTES = 1 << 16
 
 LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR = "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector"
 REPORT, PAGE, SCRIPT, BINARY, EMPTY, ELASTIC_ERROR = "report", "page", "script", "binary", "empty", "elastic error"
-NODE_STATUS, ATTEMPTS, RECORD = "node status", "attempts", "record"
+NODE_STATUS, ATTEMPTS, RECORD, EVENT_LOG = "node status", "attempts", "record", "event log"
 
-READ = (LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR, REPORT, ELASTIC_ERROR, NODE_STATUS, ATTEMPTS)
+READ = (LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR, REPORT, ELASTIC_ERROR, NODE_STATUS, ATTEMPTS, EVENT_LOG)
 """Kinds that have a reader."""
 PASSED_OVER = (PAGE, SCRIPT, BINARY, EMPTY, RECORD)
 
@@ -97,6 +97,8 @@ def _is(kind: str, text: bytes) -> bool:
         from allready.evidence.ras import is_ras as is_it
     elif kind == NODE_STATUS:
         from allready.evidence.node_status import is_node_status as is_it
+    elif kind == EVENT_LOG:
+        from allready.evidence.event_log import is_event_log as is_it
     elif kind == STACKS:
         from allready.evidence.stacks import is_stacks as is_it
     else:
@@ -170,6 +172,8 @@ def _kind_of_json(text: bytes) -> str:
         return REPORT
     if _RECORD.match(start):
         return RECORD
+    if start.startswith(b'{"event":"begin"') and _is(EVENT_LOG, text):
+        return EVENT_LOG
     if b'"process_state"' in text and _is(NODE_STATUS, text):
         return NODE_STATUS
     if start.startswith(_SOCKETS_START) and b'"sockets": [' in text:

@@ -18,6 +18,7 @@ from allready.judging.attempts import Attempts, find_attempts, settle_attempts, 
 from allready.judging.calls import compare_dumps, compare_operations
 from allready.judging.closings import job_closing, overruled
 from allready.judging.ends import ended_well, merge_deaths
+from allready.judging.event_logs import join_event_logs
 from allready.judging.last_calls import with_last_calls
 from allready.judging.roles import settle
 from allready.judging.turns import kept_turns
@@ -75,6 +76,9 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         benches if is_only_bench else (),
         has_output=_has_output(readings),
     )
+    told = join_event_logs([log for r in readings for log in r.event_logs])
+    identities.world_size = identities.world_size or told.world_size
+    well |= told.ended_well - {d.rank for d in deaths}
     expected = identities.world_size
     if closing is not None:
         well |= frozenset(range(expected))
@@ -92,12 +96,13 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         mismatches=(*in_dumps.mismatches, *in_logs.mismatches, *watchdog_mismatches(spoken, settled)),
         deaths=deaths,
         stacks=tuple(_described(s, identities) for r in readings for s in r.stacks),
-        lags=(*in_dumps.lags, *in_logs.lags, *inspector_lags([i for r in readings for i in r.inspections])),
+        lags=(*in_dumps.lags, *in_logs.lags, *inspector_lags([i for r in readings for i in r.inspections]), *told.lags),
         clocks=clock_offsets(dumps, identities.processes, identities.node_key_of_rank, identities.node_numbers),
         iterations=in_logs.iterations,
         turns=kept_turns(flight.groups),
         benches=benches,
-        notes=tuple(flight.notes),
+        runtime=told.failures,
+        notes=(*flight.notes, *told.notes),
         expected_ranks=expected,
         node_of_rank=identities.node_of_rank,
         node_numbers=identities.node_numbers,

@@ -19,6 +19,7 @@ class Sign(StrEnum):
     WAIT = "wait"  # who waits for whom says why the job hangs
     HANG = "hang"  # the same, or ranks are seen inside an operation
     ALL_WELL = "all well"  # every rank ended well
+    AGREED = "agreed"  # the runtime library's ranks agreed upon a failure of theirs
     LINTED = "linted"  # the settings are judged one by one, with where they stand
 
 
@@ -34,6 +35,7 @@ SIGNS: Mapping[Sign, Callable[[Analysis], bool]] = {
     Sign.POSITIONS: lambda case: bool(case.run.progress),
     Sign.WAIT: _is_wait,
     Sign.HANG: lambda case: bool(case.of(blame_hang).kind),
+    Sign.AGREED: lambda case: bool(case.run.runtime),
     Sign.LINTED: lambda case: case.is_linted,
     Sign.ALL_WELL: lambda case: (
         case.run.closing is not None

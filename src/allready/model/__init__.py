@@ -17,4 +17,5 @@ from allready.model.report import *
 from allready.model.run_evidence import *
 from allready.model.run_summary import *
 from allready.model.runtime import *
+from allready.model.runtime_log import *
 from allready.model.settings import *

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from allready.model.events import Event, Origin, SourceRecord
+from allready.model.runtime import RuntimeFailure
 
 
 class CommRecord(Struct, frozen=True, kw_only=True):
@@ -328,7 +329,7 @@ class Lag(Struct, frozen=True, kw_only=True):
     `waited_share`: share of the time in which most others had entered and the rank had not, without its two longest
     waits (compiling, a checkpoint); `num_waits`: how many were longer than a tenth of the period.  Both are empty when
     not reckoned.
-    `source`: "flight recorder", "coll log", "inspector".
+    `source`: "flight recorder", "coll log", "inspector", "event log".
     """
 
     group: str
@@ -398,7 +399,8 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     `ended_well`: ranks that say so themselves (communicators destroyed in order, launcher finished successfully) and
     have no death.  `closings`: how logs end; `closing`: that of the job, where it came to its own end and nothing that
     was read contradicts it.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.  `turns`:
-    rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.
+    rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.  `runtime`:
+    failures that the runtime library's ranks agreed upon, the last one last.
     """
 
     sources: tuple[SourceRecord, ...] = ()
@@ -413,6 +415,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     iterations: Iterations | None = None
     turns: Mapping[int, bool] = {}
     benches: tuple[BenchRun, ...] = ()
+    runtime: tuple[RuntimeFailure, ...] = ()
     expected_ranks: int = 0
     node_of_rank: Mapping[int, int] = {}
     node_numbers: Mapping[str, int] = {}  # host name or node hint -> node rank

@@ -13,6 +13,7 @@ from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.nccl import StreamEnd, await_device
 from allready.runtime.pace import AdaptiveTimeout
+from allready.runtime.recording import recorded
 from allready.runtime.session import Session, current
 
 SLICE_S = 0.1
@@ -112,8 +113,9 @@ class Handle:
         Raises:
             CollectiveFailed: the epoch has failed, in this call or in another one.
         """
-        with self._session.alone():
-            return self.end(time.monotonic())
+        call = self._call
+        with self._session.alone():  # by another name: how long it waits says not who came last
+            return recorded(f"{call.operation}_async", call.group, lambda: self.end(time.monotonic()))
 
     def start(self, begin_s: float, *, waits: bool) -> None:
         """Enter the call."""
@@ -223,10 +225,14 @@ def run(call: Call) -> CollectiveFailed | None:
     """One call from its entry to its outcome."""
     session = current()
     with session.alone():
-        begin_s = time.monotonic()
-        handle = Handle(session, call)
-        handle.start(begin_s, waits=True)
-        return handle.end(begin_s)
+        return recorded(call.operation, call.group, lambda: _run_alone(session, call))
+
+
+def _run_alone(session: Session, call: Call) -> CollectiveFailed | None:
+    begin_s = time.monotonic()
+    handle = Handle(session, call)
+    handle.start(begin_s, waits=True)
+    return handle.end(begin_s)
 
 
 def begin(call: Call) -> Handle:

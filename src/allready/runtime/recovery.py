@@ -15,7 +15,7 @@ import msgspec
 from allready.errors import ExchangeError, UsageError
 from allready.model import FailureCause
 from allready.runtime import messages as m
-from allready.runtime import nccl
+from allready.runtime import nccl, recording
 from allready.runtime.agreement import FREEZE_S
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
@@ -138,25 +138,45 @@ def recover(
         HubLost: this rank cannot know what the others do.
     """
     session = current()
-    until_s = time.monotonic() + duration(timeout).total_seconds()
+    begin_s = time.monotonic()
+    until_s = begin_s + duration(timeout).total_seconds()
     with session.alone():
         failure = _agree(session, _cause_of(error), error)
         session.abandon_pending()
         while True:
+            recording.failed(failure)
             try:
-                return _join(session, min_ranks=min_ranks, step=step, until_s=until_s, failure=failure)
-            except (HubLost, RankExcluded, RecoveryRefused):
+                found = _join(session, min_ranks=min_ranks, step=step, until_s=until_s, failure=failure)
+            except (HubLost, RankExcluded, RecoveryRefused) as out:
+                recording.failed(out)
                 raise
             except CollectiveFailed as again:
                 if time.monotonic() >= until_s:
                     raise
                 failure = again
+            else:
+                recording.recovered(found.members, found.steps, time.monotonic() - begin_s)
+                return found
+
+
+def agreed_failure(error: BaseException) -> CollectiveFailed:
+    """The failure that all ranks agree upon because of what this rank caught; `recover` may follow.
+
+    Raises:
+        HubLost, RankExcluded: there is no agreement for this rank.
+    """
+    session = current()
+    with session.alone():
+        failure = _agree(session, _cause_of(error), error)
+    recording.failed(failure)
+    return failure
 
 
 def destroy_process_group() -> None:
     """Leave the job in good order: the others are not disturbed unless they still wait for this rank."""
     session = current()
     session.close()
+    recording.left()
     end()
     session.group.leave()
 

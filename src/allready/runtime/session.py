@@ -13,6 +13,7 @@ from typing import NoReturn, Protocol
 from allready.errors import UsageError
 from allready.model import FailureCause
 from allready.runtime import messages as m
+from allready.runtime import recording
 from allready.runtime.agreement import FREEZE_S, Ranks
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded
@@ -222,6 +223,7 @@ class Session:
             self._end(m.Fail(epoch=self.member.epoch, cause=FailureCause.RAISED, error=_name(error)))
         else:
             self._end(m.Leave())
+        recording.left()  # after the others were told
 
 
 def _name(error: BaseException) -> str:

@@ -49,6 +49,7 @@ _ENTRANCES = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap", "_wr
 
 _COLLECTIVE_TYPES = re.compile(
     r"(?:^|\.)(?:Dist(?:Backend|Store|Network|Queue)?Error|Rendezvous\w*Error|C10dError|NCCLError|NcclError)$"
+    r"|^allready\.runtime\."
 )
 _COLLECTIVE = re.compile(
     r"NCCL error|NCCL operation|nccl(?:Unhandled|System|Internal|Remote|InvalidUsage|Invalid)\w*|NCCL communicator|"

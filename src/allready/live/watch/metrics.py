@@ -7,10 +7,11 @@ otherwise, answers GET /metrics and nothing else, and gives the newest state: it
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from allready.exposition import escape, metric
 from allready.live.watch.state import WatchState, ages_s
 from allready.model import RankStatus, Report, Status, ranges
 
@@ -43,23 +44,23 @@ def exposition(state: WatchState, *, is_answering: bool = True) -> str:
 
 
 def _lines(state: WatchState, is_answering: bool) -> Iterator[str]:
-    job = f'job_id="{_escape(state.job.job_id)}"'  # Prometheus has a label "job" of its own
-    yield from _metric("up", "Whether the job could be sampled", [(job, int(is_answering))])
-    yield from _metric("look_timestamp_seconds", "When the job was last seen", [(job, repr(state.now_s))])
+    job = f'job_id="{escape(state.job.job_id)}"'  # Prometheus has a label "job" of its own
+    yield from metric("up", "Whether the job could be sampled", [(job, int(is_answering))])
+    yield from metric("look_timestamp_seconds", "When the job was last seen", [(job, repr(state.now_s))])
     if not is_answering:
         return
     ranks = [(f'{job},node="{s.node_rank}",rank="{r.rank}"', r) for s in state.statuses for r in s.ranks]
     for name, about, value_of in _GAUGES:
         rows = [(labels, repr(value)) for labels, r in ranks if (value := value_of(r)) is not None]
-        yield from _metric(f"rank_{name}", about, rows)
+        yield from metric(f"rank_{name}", about, rows)
     counted = [(labels, r.num_operations) for labels, r in ranks if r.groups]  # of others it is not known
-    yield from _metric("rank_operations_total", "Collective operations enqueued, all groups", counted, kind="counter")
-    info = [(f'{labels},state="{_escape(r.process_state)}",phase="{_escape(r.phase)}"', 1) for labels, r in ranks]
-    yield from _metric("rank_info", "State and phase of a rank; always 1", info)
+    yield from metric("rank_operations_total", "Collective operations enqueued, all groups", counted, kind="counter")
+    info = [(f'{labels},state="{escape(r.process_state)}",phase="{escape(r.phase)}"', 1) for labels, r in ranks]
+    yield from metric("rank_info", "State and phase of a rank; always 1", info)
     ages = [
         (f'{job},node="{node}"', repr(age_s)) for node, age_s in sorted(ages_s(state.statuses, state.now_s).items())
     ]
-    yield from _metric("node_status_age_seconds", "Age of a node's newest status", ages)
+    yield from metric("node_status_age_seconds", "Age of a node's newest status", ages)
     if state.report is not None:
         yield from _verdict(state.report, job, {r.rank: s.node_rank for s in state.statuses for r in s.ranks})
 
@@ -68,31 +69,19 @@ def _verdict(report: Report, job: str, node_of: Mapping[int, int]) -> Iterator[s
     """Whether there is a fault and who is at fault; one row each for alerts that name the rank."""
     verdict, is_fault = report.verdict, report.status is Status.FAULT
     if verdict is None:
-        yield from _metric("fault", "Whether the verdict is a fault", [(job, int(is_fault))])
+        yield from metric("fault", "Whether the verdict is a fault", [(job, int(is_fault))])
         return
-    kind = f'{job},code="{_escape(verdict.code)}",class="{_escape(str(verdict.fault_class))}"'
+    kind = f'{job},code="{escape(verdict.code)}",class="{escape(str(verdict.fault_class))}"'
     nodes_of = {rank: node.node_rank for node in report.world.nodes for rank in node.ranks} | dict(node_of)
     ranks, nodes = verdict.culprits.ranks, verdict.culprits.nodes
     nodes = nodes or tuple(sorted({nodes_of[rank] for rank in ranks if rank in nodes_of}))
     labels = f'{kind},confidence="{verdict.confidence}",nodes="{ranges(nodes)}",ranks="{ranges(ranks)}"'
-    yield from _metric("fault", "Whether the verdict is a fault", [(labels, int(is_fault))])
+    yield from metric("fault", "Whether the verdict is a fault", [(labels, int(is_fault))])
     if is_fault:
         rows = [(f'{kind},node="{nodes_of.get(rank, "")}",rank="{rank}"', 1) for rank in ranks[:MAX_CULPRITS]]
         if not ranks:
             rows = [(f'{kind},node="{node}",rank=""', 1) for node in nodes[:MAX_CULPRITS]]
-        yield from _metric("culprit", "A rank, or a whole node, at fault; always 1", rows)
-
-
-def _metric(name: str, about: str, rows: Sequence[tuple[str, object]], *, kind: str = "gauge") -> Iterator[str]:
-    """One metric with the rows that it has: labels and value."""
-    if rows:
-        yield f"# HELP allready_{name} {about}"
-        yield f"# TYPE allready_{name} {kind}"
-        yield from (f"allready_{name}{{{labels}}} {value}" for labels, value in rows)
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        yield from metric("culprit", "A rank, or a whole node, at fault; always 1", rows)
 
 
 class _Server(ThreadingHTTPServer):

@@ -45,7 +45,8 @@ def always_last(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     When each rank entered each operation (creation times in flight-recorder dumps, times of NCCL's COLL lines,
-    durations in Inspector files), after the clocks of the ranks were aligned by operations that completed together.
+    durations in Inspector files and event logs of the runtime library), after the clocks of the ranks were aligned by
+    operations that completed together.
     ## Why it matters
     Collectives run at the pace of the slowest rank; every other rank looks busy in communication and only waits.
     ## Check by hand

@@ -1,0 +1,133 @@
+"""Hugging Face's Trainer and Lightning's, each with its own callback class around the same three steps."""
+
+import contextlib
+import importlib
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from allready.errors import UsageError
+from allready.runtime.failures import CollectiveFailed
+from allready.runtime.recovery import agreed_failure
+from allready.runtime.session import current
+from allready.runtime.stopping import StopSignals
+
+log = logging.getLogger(__name__)
+
+
+class Steps:
+    """What a callback does around the steps of any trainer.
+
+    Args:
+        every: after so many steps the ranks agree.
+    """
+
+    def __init__(self, every: int) -> None:
+        if every < 1:
+            raise UsageError("every must be at least 1 step")
+        self._every = every
+        self._num_steps = 0
+        self._signals: StopSignals | None = None
+
+    def begin(self) -> None:
+        """Take the signals, if this process has joined by `allready.init_process_group`."""
+        current()
+        if self._signals is None:
+            self._signals = StopSignals()
+            self._signals.__enter__()
+
+    def done(self) -> int:
+        """A step is done here; the signal to stop for that came to any rank, 0 without one.
+
+        Raises:
+            CollectiveFailed: on every surviving rank, with the verdict.
+        """
+        self._num_steps += 1
+        if self._signals is None or self._num_steps % self._every:
+            return 0
+        found = self._signals.agreed()
+        if found:
+            log.warning("signal %d: all ranks stop after this step", found)
+        return found
+
+    def end(self) -> None:
+        """Handle signals as before."""
+        signals, self._signals = self._signals, None
+        if signals is not None:
+            signals.__exit__(None, None, None)
+
+
+def _base(module: str, name: str) -> Any:
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise UsageError("{module} is not installed", module=module) from error
+
+
+@contextlib.contextmanager
+def agreed_failures() -> Iterator[None]:
+    """Around `trainer.train()` or `trainer.fit(...)`: every exception becomes the failure that all ranks agree upon.
+
+    What torch raises in DDP's backward when another rank died then names that rank; the other ranks learn of an
+    exception of this one at once.
+
+    Raises:
+        CollectiveFailed: in place of any other exception, which is its cause.
+    """
+    try:
+        yield
+    except CollectiveFailed:
+        raise
+    except Exception as error:
+        raise agreed_failure(error) from error
+
+
+def hugging_face_callback(*, every: int = 1) -> Any:
+    """A `transformers.TrainerCallback`; call `allready.init_process_group` before `TrainingArguments` are made.
+
+    A rank that does not come makes `trainer.train()` raise `CollectiveFailed` on all others, with the verdict.  After
+    SIGTERM or SIGINT to any rank all ranks stop after the same step, with a checkpoint.
+
+    Args:
+        every: after so many steps the ranks agree.
+    """
+    base = _base("transformers", "TrainerCallback")
+    steps = Steps(every)
+
+    def on_train_begin(*_: Any, **__: Any) -> None:
+        steps.begin()
+
+    def on_step_end(_: Any, __: Any, ___: Any, control: Any, **____: Any) -> None:
+        if steps.done():
+            control.should_save = control.should_training_stop = True
+
+    def on_train_end(*_: Any, **__: Any) -> None:
+        steps.end()
+
+    hooks = {"on_train_begin": on_train_begin, "on_step_end": on_step_end, "on_train_end": on_train_end}
+    return type("AllreadyCallback", (base,), hooks)()
+
+
+def lightning_callback(*, every: int = 1) -> Any:
+    """A `lightning.pytorch.Callback`; call `allready.init_process_group` before `trainer.fit`.
+
+    As `hugging_face_callback`; `trainer.should_stop` is set after a signal, and checkpoints are Lightning's own.
+
+    Args:
+        every: after so many batches the ranks agree.
+    """
+    base = _base("lightning.pytorch", "Callback")
+    steps = Steps(every)
+
+    def begin(*_: Any) -> None:
+        steps.begin()
+
+    def done(_: Any, trainer: Any, *__: Any) -> None:
+        if steps.done():
+            trainer.should_stop = True
+
+    def end(*_: Any) -> None:
+        steps.end()
+
+    hooks = {"on_train_start": begin, "on_train_batch_end": done, "on_train_end": end, "on_exception": end}
+    return type("AllreadyCallback", (base,), hooks)()

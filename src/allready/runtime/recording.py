@@ -1,0 +1,89 @@
+"""Where the calls of the runtime library tell what became of them; nothing listens unless `metrics` was started."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from allready.runtime.agreement import Ranks
+from allready.runtime.failures import CollectiveFailed
+
+log = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """Takes what happens, in the thread that calls; must not wait and must not raise."""
+
+    def called(self, operation: str, group: Ranks, took_s: float, error: BaseException | None) -> None:
+        """A call has ended; `error`: the failure, raised or returned."""
+
+    def failed(self, failure: CollectiveFailed, operation: str) -> None:
+        """This rank learned of a failure."""
+
+    def recovered(self, members: Ranks, steps: tuple[int, ...], took_s: float) -> None:
+        """The group formed again."""
+
+    def left(self) -> None:
+        """This rank leaves the job."""
+
+
+_listeners: list[Listener] = []
+
+
+def listen(listener: Listener | None) -> None:
+    """From now on tell this one; None: nobody."""
+    _listeners[:] = [] if listener is None else [listener]
+
+
+def listener() -> Listener | None:
+    """The one that is told."""
+    return _listeners[0] if _listeners else None
+
+
+def recorded(operation: str, group: Ranks, run: Callable[[], CollectiveFailed | None]) -> CollectiveFailed | None:
+    """Run a call, and tell what became of it."""
+    if not _listeners:
+        return run()
+    begin_s = time.perf_counter()
+    try:
+        failure = run()
+    except BaseException as error:
+        ended = error
+        _guarded(lambda told: told.called(operation, group, time.perf_counter() - begin_s, ended))
+        raise
+    took_s = time.perf_counter() - begin_s
+    _guarded(lambda told: told.called(operation, group, took_s, failure))
+    return failure
+
+
+def failed(failure: CollectiveFailed) -> None:
+    """This rank learned of a failure outside of a call of its own."""
+    if _listeners:
+        _guarded(lambda told: told.failed(failure, "recover"))
+
+
+def recovered(members: Ranks, steps: tuple[int, ...], took_s: float) -> None:
+    """The group formed again."""
+    if _listeners:
+        _guarded(lambda told: told.recovered(members, steps, took_s))
+
+
+def left() -> None:
+    """This rank leaves the job."""
+    if _listeners:
+        _guarded(lambda told: told.left())
+        _listeners.clear()
+
+
+def _guarded(tell: Callable[[Listener], None]) -> None:
+    try:
+        for told in _listeners:
+            tell(told)
+    except Exception:
+        _listeners.clear()
+        log.exception("what the calls do is not counted any more")
+
+
+os.register_at_fork(after_in_child=_listeners.clear)
+"""A forked child (a worker of a DataLoader) is no rank, and has no thread to write."""
