@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from allready.model import CollectiveRun, Culprits, Finding, Remedy, Report, Severity, Status
-from allready.report import run_blocks, units
+from allready.report import prediction, run_blocks, units
 from allready.report.bench import pair_matrix, tables
 from allready.report.course import course_lines
 from allready.report.matrix import LETTERS, matrix
@@ -65,6 +65,8 @@ def compose(
     yield from _reach(report, language, verbose)
     yield from _stages(report, language, verbose)
     yield from _bandwidth(report, language, verbose)
+    if report.collectives is not None and report.collectives.prediction is not None:
+        yield from prediction.compose(report.collectives.prediction, language)
     yield from _not_checked(report, language, verbose)
     if report.notes and verbose:
         yield Gap()

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from allready import model
 from allready.errors import UsageError
+from allready.judging.prediction import predict
 from allready.messaging.channel import HubSide, Narrator
 from allready.model.operations import DTYPE_BYTES, OPERATIONS, SWEEPS
 from allready.preflight.check.request import BenchRequest, CheckRequest
@@ -89,6 +90,8 @@ def plan(
 
 def _bench_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> RunSpec:
     """The run of a benchmark: the stages of its operations, and as much time as it has."""
+    if bench.question is not None and spec.world_size < 2:
+        raise UsageError("one rank has no collectives to measure: --nproc-per-node from 2")
     if bench.search:
         return _search_spec(spec, request, bench)
     wanted = {OPERATIONS[name].stage for name in bench.operations}
@@ -173,5 +176,16 @@ async def run_collectives(hub: HubSide, request: CheckRequest, spec: RunSpec, na
         runs += await variants.isolate(hub, spec, runs[0], narrator)
     bench = request.bench or BenchRequest()
     return model.Collectives(
-        runs=tuple(runs), baseline=bench.baseline, baseline_source=bench.baseline_source, overlays=bench.overlays
+        runs=tuple(runs),
+        baseline=bench.baseline,
+        baseline_source=bench.baseline_source,
+        overlays=bench.overlays,
+        prediction=_prediction(runs[0], bench),
     )
+
+
+def _prediction(run: model.CollectiveRun, bench: BenchRequest) -> model.Prediction | None:
+    """What was asked for, unless the run broke off before its curves."""
+    if bench.question is None or run.bad is not None:
+        return None
+    return predict(run.points, len(run.ranks), bench.question)
