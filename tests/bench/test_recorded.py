@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allready.judging.bandwidth import slow_alone
 from allready.judging.bisection import search
 from allready.judging.pair_matrix import read_matrix
-from allready.model import BenchPoint, GroupPoint, PairPoint
+from allready.model import BenchPoint, CollectiveRun, GroupPoint, PairPoint
 from allready.model.operations import OPERATIONS
+from allready.report.bench import pair_matrices
 
 FILE = Path(__file__).parents[1] / "fixtures" / "bench" / "h200_shared.json"
 
@@ -51,3 +53,20 @@ def test_healthy_pairs_groups_and_copies_name_no_rank() -> None:
     groups = msgspec.convert(body["groups"], list[GroupPoint])
     assert search(range(4), [groups]).culprits == {}
     assert slow_alone({int(rank): each for rank, each in body["speeds"].items()}) == {}
+
+
+def test_the_matrices_show_bandwidth_and_latency_and_mark_what_is_slow() -> None:
+    pairs = msgspec.convert(recorded()["pairs"], tuple[PairPoint, ...])
+    run = CollectiveRun(label="all", backend="nccl", ranks=(0, 1, 2, 3), stages=(), pairs=pairs)
+    tables = pair_matrices(run)
+    assert [table.title for table in tables] == ["pairs_title", "latency_title"]
+    assert all(level == 0 for table in tables for row in table.rows for text, level in row if text == "")
+    slow, dead = pairs[0], pairs[-1]
+    changed = (replace(slow, latency_s=0.25), *pairs[1:-1], replace(dead, gb_per_s=None, latency_s=None))
+    rates, times = pair_matrices(replace(run, pairs=changed))
+    assert times.rows[slow.sender][slow.receiver] == ("250 ms", 4)
+    assert rates.rows[dead.sender][dead.receiver] == times.rows[dead.sender][dead.receiver] == ("\u2717", 4)
+    assert rates.rows[slow.sender][slow.receiver] == tables[0].rows[slow.sender][slow.receiver]
+    bare = tuple(replace(p, latency_s=None) for p in pairs)
+    assert len(pair_matrices(replace(run, pairs=bare))) == 1
+    assert pair_matrices(replace(run, pairs=())) == ()

@@ -12,7 +12,7 @@ from allready.errors import UsageError
 from allready.judging.prediction import STRATEGIES, Question, predict
 from allready.launch.layout import Layout
 from allready.model import Report
-from allready.model.operations import DTYPE_BYTES, OPERATIONS
+from allready.model.operations import DTYPE_BYTES, JAX_OPERATIONS, OPERATIONS
 from allready.preflight.check.request import STAGES, BenchRequest, CheckRequest
 from allready.text.usage import usage_text
 
@@ -51,7 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{', '.join(OPERATIONS)} (default: all_reduce), or {ALL}; or a search: {', '.join(SEARCHES)}; "
         f"or {PREDICT}",
     )
-    check.add_job(parser)
+    job = check.add_job(parser)
+    job.add_argument(
+        "--framework",
+        choices=("torch", "jax"),
+        default="torch",
+        help="framework whose collectives are run (default: torch)",
+    )
     sizes = parser.add_argument_group("what to measure")
     for name, text in (("min", "smallest message (default 1 KiB)"), ("max", "largest message (gloo 64M, nccl 1G)")):
         sizes.add_argument(
@@ -118,7 +124,6 @@ def run(args: argparse.Namespace) -> int:
     for option, name in (("--csv", args.csv), ("--nccl-json", args.nccl_json), ("--save-baseline", args.save_baseline)):
         if name:
             check_writable(option, Path(name))
-    args.framework = "torch"
     question = question_of(args)
     if question is not None and args.curve:
         return _predict_from_file(args, question)
@@ -140,6 +145,12 @@ def request_of(
     search = args.what[0] if args.what[:1] and args.what[0] in SEARCHES else ""
     if search and len(args.what) > 1:
         raise UsageError("{search} takes no operations", search=search)
+    if (
+        question is not None
+        and args.framework == "jax"
+        and not set(JAX_OPERATIONS).issuperset(STRATEGIES[question.strategy])
+    ):
+        raise UsageError("{strategy} needs operations that are not measured with JAX", strategy=question.strategy)
     if question is not None:
         return _request(args, layout, baseline, overlays, operations=STRATEGIES[question.strategy], question=question)
     unknown = [name for name in args.what if name not in OPERATIONS and name != ALL and not search]
@@ -149,7 +160,14 @@ def request_of(
             name=unknown[0],
             known=", ".join((*OPERATIONS, ALL, *SEARCHES, PREDICT)),
         )
-    asked = set(OPERATIONS) if ALL in args.what else set(args.what or ["all_reduce"]) & set(OPERATIONS)
+    known = JAX_OPERATIONS if args.framework == "jax" else tuple(OPERATIONS)
+    asked = set(known) if ALL in args.what else set(args.what or ["all_reduce"]) & set(OPERATIONS)
+    if search and args.framework == "jax":
+        raise UsageError("{search} is measured with torch only", search=search)
+    if asked - set(known):
+        raise UsageError(
+            "{name} is not measured with JAX; valid: {known}", name=min(asked - set(known)), known=", ".join(known)
+        )
     operations = tuple(name for name in OPERATIONS if name in asked)
     return _request(args, layout, baseline, overlays, operations=operations, search=search)
 
@@ -169,6 +187,7 @@ def _request(
         wait_s=args.wait,
         stages=SEARCH_STAGES if search else STAGES,
         backend=args.backend,
+        framework=args.framework,
         min_bytes=args.min_bytes,
         max_bytes=args.max_bytes,
         num_iterations=args.iters,

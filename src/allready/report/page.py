@@ -10,7 +10,7 @@ from allready.model import Evidence, RankRow, Remedy, Report
 from allready.report import curve as curves
 from allready.report import prediction, units, words
 from allready.report.bench import best as best_point
-from allready.report.bench import pair_matrix, series, tables
+from allready.report.bench import pair_matrices, series, tables
 from allready.report.code_pages import pages_of
 from allready.report.course import page_course
 from allready.report.facts_table import nodes
@@ -90,7 +90,7 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "curve": curves.curve(series(report.collectives) if report.collectives else ()),
         "tables": tables,
         "pair_matrices": [
-            m for run in (report.collectives.runs if report.collectives else ()) if (m := pair_matrix(run))
+            m for run in (report.collectives.runs if report.collectives else ()) for m in pair_matrices(run)
         ],
         "curve_size": (curves.WIDTH, curves.HEIGHT),
         "curve_title": t("bench_chart", language),

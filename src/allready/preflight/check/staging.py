@@ -95,12 +95,15 @@ def _bench_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> Ru
     if bench.search:
         return _search_spec(spec, request, bench)
     wanted = {OPERATIONS[name].stage for name in bench.operations}
-    low, high = (KIB, 64 * MIB if spec.backend == "gloo" else GIB)
+    low, high = (KIB, GIB if spec.backend == "nccl" else 64 * MIB)
     least = DTYPE_BYTES[bench.dtype] * spec.world_size  # the smallest size that every operation can have
     min_bytes = request.min_bytes if request.min_bytes is not None else min(low, request.max_bytes or high)
     return replace(
         spec,
         stages=tuple(s for s in BENCH_STAGES[spec.backend] if s not in SWEEPS or s in wanted),
+        stage_deadline_s=dict.fromkeys(BENCH_STAGES[spec.backend], request.stage_deadline_s)
+        if request.stage_deadline_s
+        else {},
         dtype=bench.dtype,
         factor=bench.factor,
         step_bytes=bench.step_bytes,
