@@ -51,7 +51,7 @@ def rank_main(out: str, seconds: float, sizes: list[int]) -> None:
             number += 1
         plain, ours, control = times["plain"], times["ours"], times["control"]
         ratio = statistics.median(o / p for o, p in zip(ours, plain, strict=True))
-        row = {
+        row: dict[str, Any] = {
             "size_bytes": size_bytes,
             "turns": number,
             "plain_median_s": statistics.median(plain),
