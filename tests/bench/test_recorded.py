@@ -29,6 +29,17 @@ def test_our_loop_takes_as_long_as_a_plain_one() -> None:
     assert 0.95 < apart[4 * 2**20] < 1.0
 
 
+def test_at_4_mib_that_was_noise_by_a_second_run_with_a_control() -> None:
+    """A plain loop beside itself differs as much as ours does from it."""
+    rows = {row["size_bytes"]: row for row in recorded()["loops_again"]}
+    assert sorted(rows) == [2**20, 4 * 2**20, 16 * 2**20]
+    for row in rows.values():
+        assert abs(row["ratio_of_medians"] - 1) < 0.01
+        assert abs(row["median_of_ratios"] - row["control_median_of_ratios"]) < 0.01
+    low, _, high = rows[4 * 2**20]["plain_quartiles_s"]
+    assert high / low - 1 > 0.05
+
+
 def test_every_operation_was_right_at_every_size_and_has_its_factor() -> None:
     points = msgspec.convert(recorded()["points"], tuple[BenchPoint, ...])
     assert {p.operation for p in points} == set(OPERATIONS)
