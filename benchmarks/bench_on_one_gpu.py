@@ -1,11 +1,12 @@
 """`allready bench` beside a plain event-timed loop, in turn: NCCL ranks that share one GPU, in one communicator.
 
-    python benchmarks/bench_on_one_gpu.py OUT.json [--ranks 2] [--seconds 150]
+    python benchmarks/bench_on_one_gpu.py OUT.json [--ranks 2] [--seconds 150] [--sizes 1048576,4194304]
 
 NCCL takes two ranks of one GPU for ranks of two hosts when each has an `NCCL_HOSTID` of its own; they then talk over
 sockets.  Start `nvidia-cuda-mps-control -d` first, or the GPU is shared in time slices and small sizes take
-milliseconds.  For every size from 1 KiB to 1 GiB the two loops run alternately, with the same number of operations and
-warm-ups; the medians of both, and the median of their ratios, are printed.
+milliseconds.  For every size from 1 KiB to 1 GiB the loops run alternately, with the same number of operations and
+warm-ups; the medians, and the medians of their ratios to the plain one, are printed.  `control` is the plain loop once
+more, but waits by polling, as ours does: what it differs by is the wait's, or noise.
 """
 
 import argparse
@@ -25,30 +26,32 @@ MAX_BYTES = SIZES[-1]
 SMALL_BYTES = 16 * 2**20
 
 
-def rank_main(out: str, seconds: float) -> None:
+def rank_main(out: str, seconds: float, sizes: list[int]) -> None:
     """One rank."""
     from sweep_against_plain_loop import Loops
 
     loops = Loops(is_cpu=False, max_bytes=MAX_BYTES)
     loops.side.is_bench = True
     rows: list[dict[str, Any]] = []
-    for size_bytes in SIZES:
+    for size_bytes in sizes:
         iters, warmup = (20, 100) if size_bytes <= SMALL_BYTES else (6, 2)
-        plain: list[float] = []
-        ours: list[float] = []
+        times: dict[str, list[float]] = {"plain": [], "ours": [], "control": []}
         medians: list[float] = []
         began = loops.slowest(time.perf_counter())
         number = 0
-        while loops.slowest(time.perf_counter()) - began < seconds / len(SIZES) or number < 4:
-            for name in ("plain", "ours") if number % 2 else ("ours", "plain"):
-                run = loops.plain if name == "plain" else loops.ours
-                took_s = loops.slowest(run(size_bytes, iters, warmup))
-                (plain if name == "plain" else ours).append(took_s)
+        while loops.slowest(time.perf_counter()) - began < seconds / len(sizes) or number < 4:
+            for name in list(times)[number % 3 :] + list(times)[: number % 3]:
+                if name == "ours":
+                    took_s = loops.ours(size_bytes, iters, warmup)
+                else:
+                    took_s = loops.plain(size_bytes, iters, warmup, poll=name == "control")
+                times[name].append(loops.slowest(took_s))
                 if name == "ours":
                     medians.append(loops.slowest(loops.side.sent[-1]["spread"]["median_s"]))
             number += 1
+        plain, ours, control = times["plain"], times["ours"], times["control"]
         ratio = statistics.median(o / p for o, p in zip(ours, plain, strict=True))
-        row = {
+        row: dict[str, Any] = {
             "size_bytes": size_bytes,
             "turns": number,
             "plain_median_s": statistics.median(plain),
@@ -56,13 +59,15 @@ def rank_main(out: str, seconds: float) -> None:
             "single_median_s": statistics.median(medians),
             "ratio_of_medians": statistics.median(ours) / statistics.median(plain),
             "median_of_ratios": ratio,
+            "control_median_of_ratios": statistics.median(c / p for c, p in zip(control, plain, strict=True)),
+            "plain_quartiles_s": statistics.quantiles(plain, n=4),
         }
         rows.append(row)
         if loops.rank == 0:
             print(
                 f"{size_bytes:>11} B  {number:>4} turns  plain {row['plain_median_s'] * 1e6:10.1f} us  "
                 f"ours {row['ours_median_s'] * 1e6:10.1f} us  single {row['single_median_s'] * 1e6:10.1f} us  "
-                f"ratio {row['ratio_of_medians']:.4f}  {ratio:.4f}",
+                f"ratio {row['ratio_of_medians']:.4f}  {ratio:.4f}  control {row['control_median_of_ratios']:.4f}",
                 flush=True,
             )
     if loops.rank == 0:
@@ -77,15 +82,26 @@ def main() -> int:
     parser.add_argument("out")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=150.0)
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes, separated by commas")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.rank is not None:
-        rank_main(args.out, args.seconds)
+        rank_main(args.out, args.seconds, [int(size) for size in args.sizes.split(",")])
         return 0
     limit_s = 2 * args.seconds + 120
     ranks = [
         subprocess.Popen(
-            [sys.executable, __file__, args.out, "--seconds", str(args.seconds), "--rank", str(rank)],
+            [
+                sys.executable,
+                __file__,
+                args.out,
+                "--seconds",
+                str(args.seconds),
+                "--sizes",
+                args.sizes,
+                "--rank",
+                str(rank),
+            ],
             env={
                 **os.environ,
                 "RANK": str(rank),

@@ -124,7 +124,7 @@ class Loops:
         import torch
         import torch.distributed as dist
 
-        from allready.preflight.collectives.operations import Buffers
+        from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
         from allready.preflight.collectives.sweep import Sweep
         from allready.preflight.collectives.wire import POSITION
         from allready.proc.cell import CellWriter, anonymous_cell
@@ -144,7 +144,10 @@ class Loops:
         self.side = Side(self.rank, self.world_size, CellWriter(anonymous_cell("benchmark")), POSITION.pack)
         buffers = Buffers(torch, self.device, "float32", max_bytes, needs_two=False)
         self.buffer = buffers.main(max_bytes)
-        self.sweep = Sweep(torch, dist, self.side, buffers, self.group, "sweep")  # type: ignore[arg-type]
+        pattern = Pattern(torch, self.rank, self.world_size, self.device)
+        one = RankOperation("all_reduce", dist, self.group, pattern, self.rank, self.world_size, buffers)
+        cuda = None if is_cpu else torch.cuda
+        self.sweep = Sweep(self.side, "sweep", one, self.greatest, cuda)  # type: ignore[arg-type]
         for _ in range(3):
             dist.all_reduce(self.buffer[:1024], group=self.group)
         self.finish()
@@ -203,6 +206,10 @@ class Loops:
         longest = self.torch.tensor([value], dtype=self.torch.float64)
         self.dist.all_reduce(longest, op=self.dist.ReduceOp.MAX)
         return float(longest.item())
+
+    def greatest(self, values: Sequence[float]) -> list[float]:
+        """The largest of each of all ranks."""
+        return [self.slowest(value) for value in values]
 
     def turn(self, size_bytes: int, iters: int, warmup: int, *, forward: bool) -> dict[str, float]:
         """Each loop once; the slowest rank counts."""

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from allready.bench.files import csv_text, nccl_json, read_curves
 from allready.errors import UsageError
@@ -49,6 +50,13 @@ def test_the_json_has_the_shape_of_nccl_tests() -> None:
     assert exchange["out_of_place"]["nwrong"] == 3
     assert body["out_of_bounds"] == {"count": 3, "okay": "false"}
     assert [d["hostname"] for d in body["devices"]] == ["gpu01"] * 3
+
+
+def test_what_jax_measures_is_out_of_place() -> None:
+    report = replace(REPORT, collectives=Collectives(runs=(replace(RUN, backend="jax"),)))
+    reduce = nccl_json(report, [])["results"][0]
+    assert reduce["in_place"] is None
+    assert reduce["out_of_place"]["time"] == 2000.0
 
 
 def test_both_forms_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allready.judging.bandwidth import slow_alone
 from allready.judging.bisection import search
 from allready.judging.pair_matrix import read_matrix
-from allready.model import BenchPoint, GroupPoint, PairPoint
+from allready.model import BenchPoint, CollectiveRun, GroupPoint, PairPoint
 from allready.model.operations import OPERATIONS
+from allready.report.bench import pair_matrices
 
 FILE = Path(__file__).parents[1] / "fixtures" / "bench" / "h200_shared.json"
 
@@ -25,6 +27,17 @@ def test_our_loop_takes_as_long_as_a_plain_one() -> None:
     apart = {size: ratio for size, ratio in ratios.items() if abs(ratio - 1) > 0.02}
     assert list(apart) == [4 * 2**20]  # 0.961 with 27 rounds; the median of the ratios of neighbours is 0.973
     assert 0.95 < apart[4 * 2**20] < 1.0
+
+
+def test_at_4_mib_that_was_noise_by_a_second_run_with_a_control() -> None:
+    """A plain loop beside itself differs as much as ours does from it."""
+    rows = {row["size_bytes"]: row for row in recorded()["loops_again"]}
+    assert sorted(rows) == [2**20, 4 * 2**20, 16 * 2**20]
+    for row in rows.values():
+        assert abs(row["ratio_of_medians"] - 1) < 0.01
+        assert abs(row["median_of_ratios"] - row["control_median_of_ratios"]) < 0.01
+    low, _, high = rows[4 * 2**20]["plain_quartiles_s"]
+    assert high / low - 1 > 0.05
 
 
 def test_every_operation_was_right_at_every_size_and_has_its_factor() -> None:
@@ -51,3 +64,20 @@ def test_healthy_pairs_groups_and_copies_name_no_rank() -> None:
     groups = msgspec.convert(body["groups"], list[GroupPoint])
     assert search(range(4), [groups]).culprits == {}
     assert slow_alone({int(rank): each for rank, each in body["speeds"].items()}) == {}
+
+
+def test_the_matrices_show_bandwidth_and_latency_and_mark_what_is_slow() -> None:
+    pairs = msgspec.convert(recorded()["pairs"], tuple[PairPoint, ...])
+    run = CollectiveRun(label="all", backend="nccl", ranks=(0, 1, 2, 3), stages=(), pairs=pairs)
+    tables = pair_matrices(run)
+    assert [table.title for table in tables] == ["pairs_title", "latency_title"]
+    assert all(level == 0 for table in tables for row in table.rows for text, level in row if text == "")
+    slow, dead = pairs[0], pairs[-1]
+    changed = (replace(slow, latency_s=0.25), *pairs[1:-1], replace(dead, gb_per_s=None, latency_s=None))
+    rates, times = pair_matrices(replace(run, pairs=changed))
+    assert times.rows[slow.sender][slow.receiver] == ("250 ms", 4)
+    assert rates.rows[dead.sender][dead.receiver] == times.rows[dead.sender][dead.receiver] == ("\u2717", 4)
+    assert rates.rows[slow.sender][slow.receiver] == tables[0].rows[slow.sender][slow.receiver]
+    bare = tuple(replace(p, latency_s=None) for p in pairs)
+    assert len(pair_matrices(replace(run, pairs=bare))) == 1
+    assert pair_matrices(replace(run, pairs=())) == ()

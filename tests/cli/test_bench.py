@@ -56,3 +56,24 @@ def test_a_run_is_written_to_every_kind_of_file_and_compared_with_itself(
     assert "BEN002 all_reduce: busbw is 0 % of the baseline faster" in capsys.readouterr().out
     page = (tmp_path / "r.html").read_text()
     assert all(name in page for name in ("all_reduce · gloo", "all_reduce · faster", "all_reduce · n<"))
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.jobs
+def test_a_prediction_stands_on_the_curve_that_was_just_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ["predict", "--params", "50K", "--dtype", "bf16", "--strategy", "fsdp", "--bucket-bytes", "8K"]
+    job = ["--nproc-per-node", "2", "--max", "32K", "--iters", "3", "--lang", "en"]
+    assert main(["bench", *model, *job, "--json", str(tmp_path / "r.json")]) == 0
+    assert "Prediction: FSDP, 5e+04 parameters of bfloat16, 2 ranks" in capsys.readouterr().out
+    body = json.loads((tmp_path / "r.json").read_text())["collectives"]
+    times = {(p["operation"], p["size_bytes"]): p["time_s"] for p in body["runs"][0]["points"]}
+    assert set(times) == {(o, 1024 << n) for o in ("all_gather", "reduce_scatter") for n in range(6)}
+    whole = [c for c in body["prediction"]["collectives"] if c["size_bytes"] == 8192]
+    assert {(c["operation"], c["count"]) for c in whole} == {("all_gather", 24), ("reduce_scatter", 12)}
+    assert all(c["time_s"] == pytest.approx(times[c["operation"], 8192]) for c in whole)
+    assert body["prediction"]["step_s"] > 0
+    assert main(["bench", *model, "--nproc-per-node", "1"]) == 2
+    assert "one rank has no collectives to measure" in capsys.readouterr().err

@@ -79,14 +79,15 @@ def nccl_json(report: Report, args: Iterable[str]) -> dict[str, Any]:
             {"rank": r, "group": 0, "pid": 0, "hostname": names.get(r, ("", 0))[0], "device": names.get(r, ("", 0))[1]}
             for r in ranks
         ],
-        "results": [_result(p, len(ranks)) for p in points],
+        "results": [_result(p, len(ranks), in_place=run is None or run.backend != "jax") for p in points],
         "out_of_bounds": {"count": wrong, "okay": "true" if wrong == 0 else "false"},
         "average_bus_bandwidth": {"bandwidth": sum(busbw) / len(busbw) if busbw else 0.0},
         "end_time": report.started,
     }
 
 
-def _result(point: BenchPoint, num_ranks: int) -> dict[str, Any]:
+def _result(point: BenchPoint, num_ranks: int, *, in_place: bool) -> dict[str, Any]:
+    """A row; `in_place`: the framework has one buffer for the operations that can do with one, as torch has."""
     operation = OPERATIONS[point.operation]
     body = {
         "time": point.time_s * 1e6,
@@ -94,7 +95,7 @@ def _result(point: BenchPoint, num_ranks: int) -> dict[str, Any]:
         "bus_bw": point.busbw_gb_per_s,
         "nwrong": float(point.num_errors),
     }
-    place, other = ("in_place", "out_of_place") if operation.in_place else ("out_of_place", "in_place")
+    place, other = ("in_place", "out_of_place") if operation.in_place and in_place else ("out_of_place", "in_place")
     found: dict[str, Any] = {
         "size": point.size_bytes,
         "count": count_of(point, num_ranks),

@@ -1,15 +1,18 @@
 """`allready bench`: bandwidth of the collectives, compared with what this hardware should give."""
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allready.cli import check
+from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.options import add_both_spellings, add_common, count, positive_s, size_bytes
 from allready.errors import UsageError
+from allready.judging.prediction import STRATEGIES, Question, predict
 from allready.launch.layout import Layout
 from allready.model import Report
-from allready.model.operations import DTYPE_BYTES, OPERATIONS
+from allready.model.operations import DTYPE_BYTES, JAX_OPERATIONS, OPERATIONS
 from allready.preflight.check.request import STAGES, BenchRequest, CheckRequest
 from allready.text.usage import usage_text
 
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
 ALL = "all"
 SEARCH_STAGES = ("roll", "facts", "collectives")  # a blocked path is for the search to find
 SEARCHES = ("pairs", "bisect")
+PREDICT = "predict"
+DTYPE_NAMES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}
+"""Short names of types, as trainers write them."""
+MOST_PARAMS = 1e15
 
 EPILOG = """\
 Run the same command on every node, in any order, with torchrun's flags, as allready check:
@@ -27,6 +34,7 @@ Run the same command on every node, in any order, with torchrun's flags, as allr
   srun allready bench all_reduce all_gather   on all nodes of a Slurm job
   srun allready bench pairs                   every two nodes: which node or link is slow
   srun allready bench bisect                  the same for slow nodes, in log2 rounds
+  allready bench predict --params 7e9 --dtype bf16 --strategy fsdp      a model's collectives, per step
   allready bench --html run.html --overlay yesterday/report.json --overlay nccl_tests.json
   allready bench --save-baseline good.json    and later:   allready bench --compare good.json
 Columns and bus bandwidth are those of nccl-tests (doc/PERFORMANCE.md).
@@ -40,9 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         nargs="*",
         metavar="OPERATION",
-        help=f"{', '.join(OPERATIONS)} (default: all_reduce), or {ALL}; or a search: {', '.join(SEARCHES)}",
+        help=f"{', '.join(OPERATIONS)} (default: all_reduce), or {ALL}; or a search: {', '.join(SEARCHES)}; "
+        f"or {PREDICT}",
     )
-    check.add_job(parser)
+    job = check.add_job(parser)
+    job.add_argument(
+        "--framework",
+        choices=("torch", "jax"),
+        default="torch",
+        help="framework whose collectives are run (default: torch)",
+    )
     sizes = parser.add_argument_group("what to measure")
     for name, text in (("min", "smallest message (default 1 KiB)"), ("max", "largest message (gloo 64M, nccl 1G)")):
         sizes.add_argument(
@@ -50,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     sizes.add_argument("--factor", type=_factor, default=2, metavar="N", help="each size is N times the one before (2)")
     sizes.add_argument("--step", type=size_bytes, default=0, metavar="SIZE", help="sizes grow by SIZE instead")
-    sizes.add_argument("--dtype", choices=tuple(DTYPE_BYTES), default="float32", help="type of the elements")
+    sizes.add_argument(
+        "--dtype", type=_dtype, choices=tuple(DTYPE_BYTES), default="float32", help="type of the elements"
+    )
     sizes.add_argument("--iters", type=count, metavar="N", help="timed iterations per size (default 20)")
     sizes.add_argument("--warmup", "--warmup-iters", type=count, metavar="N", help="warm-up iterations per size")
     sizes.add_argument(
@@ -74,7 +91,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_both_spellings(compare, "save-baseline", metavar="FILE", help="keep this run in FILE, for --compare")
     compare.add_argument("--compare", metavar="FILE", help="report sizes that are slower than in FILE")
+    _add_prediction(parser)
     add_common(parser)
+
+
+def _add_prediction(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("predict: a model's collectives by a measured curve")
+    group.add_argument("--params", type=_number, metavar="N", help="parameters of the model, for example 7e9")
+    group.add_argument("--strategy", choices=tuple(STRATEGIES), help="how the model is trained")
+    add_both_spellings(
+        group, "grad-accum", type=count, default=1, metavar="N", help="micro-batches of one optimizer step (1)"
+    )
+    add_both_spellings(
+        group,
+        "bucket-bytes",
+        type=size_bytes,
+        default=0,
+        metavar="SIZE",
+        help="size of a bucket of DDP (default 25M), or of the parameters of an FSDP unit (default: a 32nd of all)",
+    )
+    group.add_argument("--world", type=count, default=0, metavar="N", help="number of ranks (default: as measured)")
+    group.add_argument(
+        "--curve", metavar="FILE", help="use the curve of FILE (report.json or nccl-tests' JSON); measure nothing"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,7 +124,9 @@ def run(args: argparse.Namespace) -> int:
     for option, name in (("--csv", args.csv), ("--nccl-json", args.nccl_json), ("--save-baseline", args.save_baseline)):
         if name:
             check_writable(option, Path(name))
-    args.framework = "torch"
+    question = question_of(args)
+    if question is not None and args.curve:
+        return _predict_from_file(args, question)
     overlays = tuple(read_curves(Path(name)) for name in args.overlay)
     baseline = read_curves(Path(args.compare)) if args.compare else None
 
@@ -100,20 +141,53 @@ def request_of(
 ) -> CheckRequest:
     """What `bench` was asked to do."""
     check.check_sizes(args)
+    question = question_of(args)
     search = args.what[0] if args.what[:1] and args.what[0] in SEARCHES else ""
     if search and len(args.what) > 1:
         raise UsageError("{search} takes no operations", search=search)
+    if (
+        question is not None
+        and args.framework == "jax"
+        and not set(JAX_OPERATIONS).issuperset(STRATEGIES[question.strategy])
+    ):
+        raise UsageError("{strategy} needs operations that are not measured with JAX", strategy=question.strategy)
+    if question is not None:
+        return _request(args, layout, baseline, overlays, operations=STRATEGIES[question.strategy], question=question)
     unknown = [name for name in args.what if name not in OPERATIONS and name != ALL and not search]
     if unknown:
         raise UsageError(
-            "no operation {name!r}; valid: {known}", name=unknown[0], known=", ".join((*OPERATIONS, ALL, *SEARCHES))
+            "no operation {name!r}; valid: {known}",
+            name=unknown[0],
+            known=", ".join((*OPERATIONS, ALL, *SEARCHES, PREDICT)),
         )
-    asked = set(OPERATIONS) if ALL in args.what else set(args.what or ["all_reduce"]) & set(OPERATIONS)
+    known = JAX_OPERATIONS if args.framework == "jax" else tuple(OPERATIONS)
+    asked = set(known) if ALL in args.what else set(args.what or ["all_reduce"]) & set(OPERATIONS)
+    if search and args.framework == "jax":
+        raise UsageError("{search} is measured with torch only", search=search)
+    if asked - set(known):
+        raise UsageError(
+            "{name} is not measured with JAX; valid: {known}", name=min(asked - set(known)), known=", ".join(known)
+        )
+    operations = tuple(name for name in OPERATIONS if name in asked)
+    return _request(args, layout, baseline, overlays, operations=operations, search=search)
+
+
+def _request(
+    args: argparse.Namespace,
+    layout: Layout,
+    baseline: "Curves | None",
+    overlays: "tuple[Curves, ...]",
+    *,
+    operations: tuple[str, ...],
+    search: str = "",
+    question: Question | None = None,
+) -> CheckRequest:
     return CheckRequest(
         launch=layout.launch,
         wait_s=args.wait,
         stages=SEARCH_STAGES if search else STAGES,
         backend=args.backend,
+        framework=args.framework,
         min_bytes=args.min_bytes,
         max_bytes=args.max_bytes,
         num_iterations=args.iters,
@@ -121,7 +195,7 @@ def request_of(
         stage_deadline_s=args.stage_timeout,
         bench=BenchRequest(
             search=search,
-            operations=tuple(name for name in OPERATIONS if name in asked),
+            operations=operations,
             dtype=args.dtype,
             factor=args.factor,
             step_bytes=args.step,
@@ -129,8 +203,65 @@ def request_of(
             baseline=baseline.points if baseline is not None else (),
             baseline_source=baseline.name if baseline is not None else "",
             overlays={curves.name: curves.points for curves in overlays},
+            question=question,
         ),
     )
+
+
+def question_of(args: argparse.Namespace) -> Question | None:
+    """What `bench predict` was asked; None for another benchmark.
+
+    Raises:
+        UsageError: something is missing, or belongs to `predict` and that is not asked for.
+    """
+    if args.what[:1] != [PREDICT]:
+        for option in ("params", "strategy", "world", "curve"):
+            if getattr(args, option):
+                raise UsageError("--{option} is for bench predict", option=option)
+        return None
+    if len(args.what) > 1:
+        raise UsageError("{search} takes no operations", search=PREDICT)
+    if args.params is None or args.strategy is None:
+        raise UsageError("predict needs --params and --strategy ({strategies})", strategies=", ".join(STRATEGIES))
+    if args.world == 1:
+        raise UsageError("one rank has no collectives: --world from 2")
+    return Question(
+        strategy=args.strategy,
+        num_params=args.params,
+        dtype=args.dtype,
+        world_size=args.world,
+        grad_accum=args.grad_accum,
+        bucket_bytes=args.bucket_bytes,
+    )
+
+
+def _predict_from_file(args: argparse.Namespace, question: Question) -> int:
+    """Predict by a curve that was measured before; returns the exit code."""
+    import msgspec
+
+    from allready.bench.files import read_curves
+    from allready.cli.output import check_writable, write_all
+    from allready.report.prediction import compose
+    from allready.report.safe import safe_json
+    from allready.report.terminal import show_blocks
+    from allready.text.catalog import choose_language
+
+    curves = read_curves(Path(args.curve))
+    if args.json and args.json != "-":
+        check_writable("--json", Path(args.json))
+    if curves.num_ranks is None or curves.num_ranks < 2:
+        raise UsageError("{path}: it does not say how many ranks measured it, or it was one", path=args.curve)
+    prediction = predict(curves.points, curves.num_ranks, question)
+    if args.json:
+        body = safe_json(msgspec.json.format(msgspec.json.encode(prediction), indent=2)) + b"\n"
+        if args.json == "-":
+            sys.stdout.write(body.decode())
+        else:
+            write_all([Path(args.json)], body)
+    if args.json != "-":
+        language = choose_language(args.lang)
+        show_blocks(compose(prediction, language), sys.stdout, language)
+    return EXIT_UNCHECKED if prediction.gaps else EXIT_HEALTHY
 
 
 def _write_files(args: argparse.Namespace, report: Report) -> None:
@@ -148,6 +279,22 @@ def _write_files(args: argparse.Namespace, report: Report) -> None:
         write_all([Path(args.nccl_json)], json_text(nccl_json(report, ["allready", "bench", *args.what])).encode())
     if args.save_baseline:
         write_all([Path(args.save_baseline)], json_report.encode(report))
+
+
+def _dtype(text: str) -> str:
+    return DTYPE_NAMES.get(text, text)
+
+
+def _number(text: str) -> int:
+    """`7e9`, `7B`, `350M`, `124439808`."""
+    scale = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}.get(text[-1:].upper(), 0.0)
+    try:
+        value = float(text[:-1]) * scale if scale else float(text)
+    except ValueError:
+        value = 0.0
+    if not 1 <= value <= MOST_PARAMS:
+        raise argparse.ArgumentTypeError(usage_text("{text!r} is not a number of parameters; write 7e9", text=text))
+    return round(value)
 
 
 def _factor(text: str) -> int:

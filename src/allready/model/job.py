@@ -285,6 +285,41 @@ class CollectiveRun(Struct, frozen=True, kw_only=True):
         return next((s for s in self.stages if s.outcome in {"failed", "hung", "wrong"}), None)
 
 
+class PredictedCollective(Struct, frozen=True, kw_only=True):
+    """The collectives of one size that a training step would start."""
+
+    operation: str
+    size_bytes: int
+    count: int  # in one step
+    time_s: float  # of each
+    basis: str  # how the curve gave it: measured, between (two sizes), below (the smallest), above (the largest)
+
+
+class CurveGap(Struct, frozen=True, kw_only=True):
+    """An operation whose curve says nothing of a size that is needed."""
+
+    operation: str
+    size_bytes: int
+    largest_bytes: int | None  # that was measured; None: the operation was not measured at all
+
+
+class Prediction(Struct, frozen=True, kw_only=True):
+    """What a model's collectives should take, by a measured curve; `gaps` are why it could not be said."""
+
+    strategy: str  # ddp, fsdp
+    num_params: int
+    dtype: str
+    world_size: int
+    measured_ranks: int
+    measured_dtype: str
+    grad_accum: int
+    bucket_bytes: int
+    collectives: tuple[PredictedCollective, ...] = ()
+    step_s: float | None = None  # all of them, one after the other
+    timeout_s: float | None = None  # a time-out shorter than this may end a healthy job
+    gaps: tuple[CurveGap, ...] = ()
+
+
 class Collectives(Struct, frozen=True, kw_only=True):
     """All runs of the staged collectives, in order; the first one is the job as asked for."""
 
@@ -292,3 +327,4 @@ class Collectives(Struct, frozen=True, kw_only=True):
     baseline: tuple[BenchPoint, ...] = ()  # of a benchmark that was made before
     baseline_source: str = ""
     overlays: dict[str, tuple[BenchPoint, ...]] = {}  # name -> curves of another run
+    prediction: Prediction | None = None  # of `bench predict`

@@ -54,5 +54,8 @@ OPERATIONS: Mapping[str, Operation] = {
 }
 """all_reduce first: it is what training waits for, and its stage is that of a check."""
 
+JAX_OPERATIONS = ("all_reduce", "all_gather")
+"""Those that are measured with JAX: psum and all_gather."""
+
 SWEEPS: Mapping[str, str] = {op.stage: op.name for op in OPERATIONS.values()}
 """Stage -> the operation that it measures at all sizes."""

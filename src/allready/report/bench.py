@@ -47,30 +47,53 @@ class Table(Struct, frozen=True, kw_only=True):
 
 
 class PairMatrix(Struct, frozen=True, kw_only=True):
-    """Rates between ranks as a table: senders down, receivers across; a cell is its text and its level, 0 is best."""
+    """Pairs of ranks as a table: senders down, receivers across; a cell is its text and its level, 0 is best.
 
+    title, note: keys of what it is called, and of how it is read.
+    """
+
+    title: str
+    note: str
     members: tuple[int, ...]
     rows: tuple[tuple[tuple[str, int], ...], ...]
 
 
-def pair_matrix(run: CollectiveRun) -> PairMatrix | None:
-    """The matrix of `bench pairs`, as far as it can be shown; None where no pairs were measured."""
+def pair_matrices(run: CollectiveRun) -> tuple[PairMatrix, ...]:
+    """The matrices of `bench pairs`, as far as they can be shown: bandwidth, then latency where it was measured."""
     if not run.pairs:
-        return None
+        return ()
     members = tuple(sorted({p.sender for p in run.pairs} | {p.receiver for p in run.pairs}))[:MAX_MATRIX]
-    cells = {(p.sender, p.receiver): p.gb_per_s for p in run.pairs}
-    rates = [rate for rate in cells.values() if rate is not None]
-    typical = median(rates) if rates else 1.0
-    return PairMatrix(members=members, rows=tuple(tuple(_cell(cells, a, b, typical) for b in members) for a in members))
+    rates = {(p.sender, p.receiver): p.gb_per_s for p in run.pairs}
+    found = [_matrix("pairs_title", "pairs_note", members, rates, units.bandwidth, is_rate=True)]
+    times = {(p.sender, p.receiver): p.latency_s for p in run.pairs}
+    if any(time_s is not None for time_s in times.values()):
+        found.append(_matrix("latency_title", "latency_note", members, times, units.time, is_rate=False))
+    return tuple(found)
 
 
-def _cell(cells: Mapping[tuple[int, int], float | None], a: int, b: int, typical: float) -> tuple[str, int]:
-    if a == b or (a, b) not in cells:
-        return "", 0
-    rate = cells[a, b]
-    if rate is None:
-        return "✗", len(LEVELS)
-    return units.bandwidth(rate), sum(rate < level * typical for level in LEVELS)
+def _matrix(
+    title: str,
+    note: str,
+    members: Sequence[int],
+    values: Mapping[tuple[int, int], float | None],
+    show: Callable[[float], str],
+    *,
+    is_rate: bool,
+) -> PairMatrix:
+    known = [value for value in values.values() if value]
+    typical = median(known) if known else 1.0
+
+    def cell(a: int, b: int) -> tuple[str, int]:
+        if a == b or (a, b) not in values:
+            return "", 0
+        value = values[a, b]
+        if value is None:
+            return "✗", len(LEVELS)
+        share = value / typical if is_rate else typical / max(value, 1e-9)
+        return show(value), sum(share < level for level in LEVELS)
+
+    rows = tuple(tuple(cell(a, b) for b in members) for a in members)
+    return PairMatrix(title=title, note=note, members=tuple(members), rows=rows)
 
 
 def tables(run: CollectiveRun) -> tuple[Table, ...]:

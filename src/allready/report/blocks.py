@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from allready.model import CollectiveRun, Culprits, Finding, Remedy, Report, Severity, Status
-from allready.report import run_blocks, units
-from allready.report.bench import pair_matrix, tables
+from allready.report import prediction, run_blocks, units
+from allready.report.bench import pair_matrices, tables
 from allready.report.course import course_lines
 from allready.report.matrix import LETTERS, matrix
 from allready.report.pieces import Block, Gap, Piece, dim, grid, line
@@ -65,6 +65,8 @@ def compose(
     yield from _reach(report, language, verbose)
     yield from _stages(report, language, verbose)
     yield from _bandwidth(report, language, verbose)
+    if report.collectives is not None and report.collectives.prediction is not None:
+        yield from prediction.compose(report.collectives.prediction, language)
     yield from _not_checked(report, language, verbose)
     if report.notes and verbose:
         yield Gap()
@@ -249,16 +251,14 @@ def _bandwidth(report: Report, language: str, verbose: int) -> Iterator[Block]:
 
 
 def _pairs(run: CollectiveRun, language: str) -> Iterator[Block]:
-    table = pair_matrix(run)
-    if table is None:
-        return
-    yield Gap()
-    yield line(t("pairs_title", language), lead=t("bandwidth", language), style="bold")
-    rows = (
-        [Piece(str(member), "bold"), *(Piece(text, "bad" if level > 1 else "") for text, level in row)]
-        for member, row in zip(table.members, table.rows, strict=True)
-    )
-    yield grid([t("pairs_from_to", language), *map(str, table.members)], rows, right=range(len(table.members) + 1))
+    for table in pair_matrices(run):
+        yield Gap()
+        yield line(Piece(t(table.title, language), "bold"))
+        rows = (
+            [Piece(str(member), "bold"), *(Piece(text, "bad" if level > 1 else "") for text, level in row)]
+            for member, row in zip(table.members, table.rows, strict=True)
+        )
+        yield grid([t("pairs_from_to", language), *map(str, table.members)], rows, right=range(len(table.members) + 1))
 
 
 def _not_checked(report: Report, language: str, verbose: int) -> Iterator[Block]:

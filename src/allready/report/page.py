@@ -8,9 +8,9 @@ from markupsafe import Markup
 
 from allready.model import Evidence, RankRow, Remedy, Report
 from allready.report import curve as curves
-from allready.report import units, words
+from allready.report import prediction, units, words
 from allready.report.bench import best as best_point
-from allready.report.bench import pair_matrix, series, tables
+from allready.report.bench import pair_matrices, series, tables
 from allready.report.code_pages import pages_of
 from allready.report.course import page_course
 from allready.report.facts_table import nodes
@@ -90,13 +90,27 @@ def page(report: Report, language: str) -> dict[str, Any]:
         "curve": curves.curve(series(report.collectives) if report.collectives else ()),
         "tables": tables,
         "pair_matrices": [
-            m for run in (report.collectives.runs if report.collectives else ()) if (m := pair_matrix(run))
+            m for run in (report.collectives.runs if report.collectives else ()) for m in pair_matrices(run)
         ],
         "curve_size": (curves.WIDTH, curves.HEIGHT),
         "curve_title": t("bench_chart", language),
         "curve_axis": t("bench_axis_y", language),
+        "prediction": _prediction(report),
         "nodes": nodes(report, codes),
         "not_checked": words.not_checked_groups(report),
+    }
+
+
+def _prediction(report: Report) -> dict[str, Any] | None:
+    found = report.collectives.prediction if report.collectives is not None else None
+    if found is None:
+        return None
+    pairs = zip(prediction.rows(found, "en"), prediction.rows(found, "zh"), strict=True)
+    return {
+        "head": both(prediction.head, found),
+        "columns": prediction.COLUMNS,
+        "rows": [list(map(_joint, english, chinese)) for english, chinese in pairs],
+        "lines": both_of_each(prediction.lines, found),
     }
 
 

@@ -58,8 +58,8 @@ def test_every_operation_accepts_its_own_result_and_no_other() -> None:
                 pattern = Pattern(torch, rank, n, device, dtype)
                 buffers = Buffers(torch, device, dtype, size_bytes, needs_two=not operation.in_place)
                 one = RankOperation(name, SimpleNamespace(P2POp=lambda *_a, **_k: None, isend=0, irecv=0,
-                                    **dict.fromkeys(_CALLS)), None, pattern, rank, n)  # fmt: skip
-                one.bind(buffers, size_bytes)
+                                    **dict.fromkeys(_CALLS)), None, pattern, rank, n, buffers)  # fmt: skip
+                one.bind(size_bytes)
                 one.fill()
                 ranks.append(one)
             results = _done(torch, name, [(r._in.clone(), r._out.clone()) for r in ranks])

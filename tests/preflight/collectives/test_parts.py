@@ -126,7 +126,7 @@ def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(
     one_s: float, num_marks: int, entered: list[int]
 ) -> None:
     torch = pytest.importorskip("torch")
-    from allready.preflight.collectives.operations import Buffers
+    from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
     from allready.preflight.collectives.sweep import Sweep
 
     log: list[str] = []
@@ -150,14 +150,15 @@ def test_nothing_comes_between_the_clock_and_the_operations_that_it_times(
 
     written: list[tuple[int, int, int]] = []
 
-    fake: Any = SimpleNamespace(cuda=SimpleNamespace(Event=Event))
+    fake: Any = SimpleNamespace(Event=Event)
     dist: Any = SimpleNamespace(all_reduce=lambda view, group: log.append("op"))
     orders = SimpleNamespace(rank=0, world_size=2, dtype="float32", sizes=(4,), is_bench=False)
     side: Any = SimpleNamespace(orders=orders, mark=lambda *position: written.append(position))
-    buffers = Buffers(torch, torch.device("cpu"), "float32", 4, needs_two=False)
-    sweep = Sweep(torch, dist, side, buffers, None, "sweep")
-    sweep._start = sweep._operation.bind(buffers, 4)
-    sweep._torch = fake
+    cpu = torch.device("cpu")
+    buffers = Buffers(torch, cpu, "float32", 4, needs_two=False)
+    one = RankOperation("all_reduce", dist, None, Pattern(torch, 0, 2, cpu), 0, 2, buffers)
+    sweep = Sweep(side, "sweep", one, list, fake)
+    sweep._start = one.bind(4)
     assert sweep._timed_on_gpu(4, 1, 1, 10, one_s) == pytest.approx(2e-3)
     begin, end = (i for i, name in enumerate(log) if name == "clock")
     assert log[:begin] == ["op"]

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from allready.judging.prediction import Question
 from allready.model import BenchPoint, LaunchFacts
 
 STAGES = ("roll", "facts", "reach", "collectives")
@@ -20,6 +21,7 @@ class BenchRequest(Struct, frozen=True, kw_only=True):
     baseline: tuple[BenchPoint, ...] = ()  # of an earlier run, to compare with
     baseline_source: str = ""
     overlays: dict[str, tuple[BenchPoint, ...]] = {}  # curves of other runs, to draw beside this one
+    question: Question | None = None  # what to predict from the measured curves
 
 
 class CheckRequest(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from allready import model
 from allready.errors import UsageError
+from allready.judging.prediction import predict
 from allready.messaging.channel import HubSide, Narrator
 from allready.model.operations import DTYPE_BYTES, OPERATIONS, SWEEPS
 from allready.preflight.check.request import BenchRequest, CheckRequest
@@ -89,15 +90,20 @@ def plan(
 
 def _bench_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> RunSpec:
     """The run of a benchmark: the stages of its operations, and as much time as it has."""
+    if bench.question is not None and spec.world_size < 2:
+        raise UsageError("one rank has no collectives to measure: --nproc-per-node from 2")
     if bench.search:
         return _search_spec(spec, request, bench)
     wanted = {OPERATIONS[name].stage for name in bench.operations}
-    low, high = (KIB, 64 * MIB if spec.backend == "gloo" else GIB)
+    low, high = (KIB, GIB if spec.backend == "nccl" else 64 * MIB)
     least = DTYPE_BYTES[bench.dtype] * spec.world_size  # the smallest size that every operation can have
     min_bytes = request.min_bytes if request.min_bytes is not None else min(low, request.max_bytes or high)
     return replace(
         spec,
         stages=tuple(s for s in BENCH_STAGES[spec.backend] if s not in SWEEPS or s in wanted),
+        stage_deadline_s=dict.fromkeys(BENCH_STAGES[spec.backend], request.stage_deadline_s)
+        if request.stage_deadline_s
+        else {},
         dtype=bench.dtype,
         factor=bench.factor,
         step_bytes=bench.step_bytes,
@@ -173,5 +179,16 @@ async def run_collectives(hub: HubSide, request: CheckRequest, spec: RunSpec, na
         runs += await variants.isolate(hub, spec, runs[0], narrator)
     bench = request.bench or BenchRequest()
     return model.Collectives(
-        runs=tuple(runs), baseline=bench.baseline, baseline_source=bench.baseline_source, overlays=bench.overlays
+        runs=tuple(runs),
+        baseline=bench.baseline,
+        baseline_source=bench.baseline_source,
+        overlays=bench.overlays,
+        prediction=_prediction(runs[0], bench),
     )
+
+
+def _prediction(run: model.CollectiveRun, bench: BenchRequest) -> model.Prediction | None:
+    """What was asked for, unless the run broke off before its curves."""
+    if bench.question is None or run.bad is not None:
+        return None
+    return predict(run.points, len(run.ranks), bench.question)

@@ -1,12 +1,18 @@
 """A JAX rank of the staged collectives: `python -m allready.preflight.collectives.jax_rank FDS`, by its agent only."""
 
 import contextlib
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 from allready.messaging.any_port import any_port
+from allready.model.operations import SWEEPS
+from allready.preflight.collectives.jax_operations import JaxDevices, JaxOperation, shard_map
 from allready.preflight.collectives.rank_side import RankSide, WrongResultError
+from allready.preflight.collectives.sweep import Sweep
+
+WIDE = frozenset({"float64", "int64"})
 
 Note = Callable[[str], None]
 
@@ -17,6 +23,8 @@ class JaxRank:
     def __init__(self, side: RankSide) -> None:
         self.side = side
         self.jax: Any = None
+        self.devices: JaxDevices | None = None
+        self.spent_s = 0.0  # by the sweeps so far, the same on all ranks
 
     def import_(self, note: Note) -> None:
         import jax
@@ -29,6 +37,8 @@ class JaxRank:
         jax, side = self.jax, self.side
         with contextlib.suppress(AttributeError, ValueError):  # only CPU devices read it; newer versions default to it
             jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        if side.orders.dtype in WIDE:  # JAX makes 32 bits of them otherwise
+            jax.config.update("jax_enable_x64", True)
         if side.orders.rank == 0:
             with any_port() as listener:
                 port = listener.getsockname()[1]
@@ -57,14 +67,8 @@ class JaxRank:
         values = np.arange(1, len(devices) + 1, dtype=np.float32)
         sharding = NamedSharding(mesh, PartitionSpec("all"))
         array = jax.make_array_from_callback(values.shape, sharding, lambda index: values[index])
-        if hasattr(jax, "shard_map"):
-            per_device = jax.shard_map
-        else:  # before 0.6
-            import jax.experimental.shard_map as older
-
-            per_device = older.shard_map
         summed = jax.jit(
-            per_device(
+            shard_map(jax)(
                 lambda x: jax.lax.psum(x, "all"), mesh=mesh, in_specs=PartitionSpec("all"), out_specs=PartitionSpec()
             )
         )(array)
@@ -75,6 +79,20 @@ class JaxRank:
                 raise WrongResultError(f"psum over {len(devices)} devices gave {got!r} instead of {expected!r}")
         note(f"{len(devices)} devices")
 
+    def sweep(self, note: Note, stage: str) -> None:
+        """One operation at all sizes; timed by this process's clock, from the call until the result is there."""
+        orders = self.side.orders
+        if self.devices is None:
+            self.devices = JaxDevices(self.jax)
+            if self.devices.count != orders.world_size:
+                raise RuntimeError(f"{self.devices.count} devices in {orders.world_size} processes: one each is needed")
+        one = JaxOperation(SWEEPS[stage], self.devices, orders.rank, orders.dtype)
+        sweep = Sweep(self.side, stage, one, self.devices.greatest)
+        num_left = sum(s in SWEEPS for s in orders.stages[orders.stages.index(stage) :])
+        num_sizes, took_s = sweep.run(max(0.0, orders.sweep_budget_s - self.spent_s) / num_left)
+        self.spent_s += took_s
+        note(sweep.words(num_sizes))
+
 
 def _joined(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
@@ -84,7 +102,14 @@ def main(argv: list[str]) -> NoReturn:
     """Never returns: the process ends when its agent says so, or by an error."""
     side = RankSide(argv)
     rank = JaxRank(side)
-    side.run({"jax_import": rank.import_, "jax_init": rank.init, "jax_psum": rank.psum})
+    side.run(
+        {
+            "jax_import": rank.import_,
+            "jax_init": rank.init,
+            "jax_psum": rank.psum,
+            **{stage: functools.partial(rank.sweep, stage=stage) for stage in SWEEPS},
+        }
+    )
 
 
 if __name__ == "__main__":

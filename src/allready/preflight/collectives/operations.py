@@ -13,17 +13,26 @@ _EXACT = {  # up to here every whole number is one of the type
 }  # fmt: skip
 
 
-class Pattern:
-    """Values that depend on the rank and the place, whose sum over the ranks is exact in the type."""
+class Weights:
+    """What each rank's values are multiplied with, and after how many elements they repeat: sums stay exact."""
 
-    def __init__(self, torch: Any, rank: int, world_size: int, device: Any, dtype: str = "float32") -> None:
+    def __init__(self, rank: int, world_size: int, dtype: str) -> None:
         limit = _EXACT[dtype]
         weights = [r % 127 + 1 for r in range(world_size)]
         if sum(weights) > limit:  # of small types: as many ranks as fit contribute
             every = -(-world_size // limit)
             weights = [int(r % every == 0) for r in range(world_size)]
-        self.own, self.sum, self.weights = weights[rank], sum(weights), weights
-        self._period = max(1, min(251, (limit - 1) // self.sum))
+        self.own, self.sum, self.each = weights[rank], sum(weights), weights
+        self.period = max(1, min(251, (limit - 1) // self.sum))
+
+
+class Pattern:
+    """Values that depend on the rank and the place, whose sum over the ranks is exact in the type."""
+
+    def __init__(self, torch: Any, rank: int, world_size: int, device: Any, dtype: str = "float32") -> None:
+        weights = Weights(rank, world_size, dtype)
+        self.own, self.sum, self.weights = weights.own, weights.sum, weights.each
+        self._period = weights.period
         self._length = _CHUNK // self._period * self._period
         base = torch.arange(self._length + self._period, device=device) % self._period + 1
         self._base = base.to(getattr(torch, dtype))
@@ -76,13 +85,16 @@ class Buffers:
 class RankOperation:
     """One operation at one size: `fill`, `start` and `check`.  Collective: every rank does the same."""
 
-    def __init__(self, name: str, dist: Any, group: Any, pattern: Pattern, rank: int, world_size: int) -> None:
+    def __init__(
+        self, name: str, dist: Any, group: Any, pattern: Pattern, rank: int, world_size: int, buffers: Buffers
+    ) -> None:
         self.operation: Operation = OPERATIONS[name]
-        self._dist, self._group, self._pattern = dist, group, pattern
+        self._dist, self._group, self._pattern, self._buffers = dist, group, pattern, buffers
         self._rank, self._world_size = rank, world_size
 
-    def bind(self, buffers: Buffers, size_bytes: int) -> Callable[[], Any]:
+    def bind(self, size_bytes: int) -> Callable[[], Any]:
         """Choose the buffers of this size; returns what starts the operation."""
+        buffers = self._buffers
         part_bytes = size_bytes // self._world_size
         name = self.operation.name
         self._out = buffers.main(part_bytes if name == "reduce_scatter" else size_bytes)

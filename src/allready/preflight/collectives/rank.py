@@ -11,7 +11,7 @@ import os
 import socket
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -19,7 +19,7 @@ from allready.messaging.any_port import any_port
 from allready.model.operations import OPERATIONS, SWEEPS
 from allready.preflight.collectives.local import measure
 from allready.preflight.collectives.meetings import Meetings
-from allready.preflight.collectives.operations import Buffers, Pattern
+from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
 from allready.preflight.collectives.rank_side import RankSide, StoreUnreachableError, WrongResultError
 from allready.preflight.collectives.sweep import Sweep
 
@@ -174,13 +174,22 @@ class TorchRank:
     def sweep(self, note: Note, stage: str) -> None:
         orders = self.side.orders
         assert self.buffers is not None
-        sweep = Sweep(self.torch, self.dist, self.side, self.buffers, self.group, stage)
+        rank, world_size = orders.rank, orders.world_size
+        pattern = Pattern(self.torch, rank, world_size, self.device, orders.dtype)
+        one = RankOperation(SWEEPS[stage], self.dist, self.group, pattern, rank, world_size, self.buffers)
+        cuda = self.torch.cuda if self.device.type == "cuda" else None
+        sweep = Sweep(self.side, stage, one, self._greatest, cuda)
         num_left = sum(s in SWEEPS for s in orders.stages[orders.stages.index(stage) :])
         num_sizes, took_s = sweep.run(max(0.0, orders.sweep_budget_s - self.spent_s) / num_left)
         self.spent_s += took_s
-        num_asked = len(sweep.sizes)
-        among = "" if num_sizes == num_asked else f" of {num_asked}"
-        note("1 size" if num_asked == 1 else f"{num_sizes}{among} sizes")
+        note(sweep.words(num_sizes))
+
+    def _greatest(self, values: Sequence[float]) -> list[float]:
+        """The greatest of each over all ranks; goes over Gloo."""
+        greatest = self.torch.tensor(values, dtype=self.torch.float64)
+        self.dist.all_reduce(greatest, op=self.dist.ReduceOp.MAX)
+        found: list[float] = greatest.tolist()
+        return found
 
 
 def _reach(address: str, port: int) -> None:

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.errors import UsageError
-from allready.model.operations import DTYPE_BYTES, OPERATIONS, SWEEPS
+from allready.model.operations import DTYPE_BYTES, JAX_OPERATIONS, OPERATIONS, SWEEPS
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 MAX_SIZES = 256
@@ -36,6 +36,7 @@ BENCH_STAGES: Mapping[str, tuple[str, ...]] = {
         "sweep",
         *_OPERATION_STAGES,
     ),
+    "jax": ("jax_import", "jax_init", *(OPERATIONS[name].stage for name in JAX_OPERATIONS)),
 }
 """Stages of a benchmark, in their order."""
 

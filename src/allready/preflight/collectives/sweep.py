@@ -10,12 +10,11 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from allready.model.operations import SWEEPS
+from allready.model.operations import Operation
 from allready.preflight.collectives.budget import SweepBudget
-from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
 from allready.preflight.collectives.rank_side import RankSide
 
 # A single operation, waited for, seems to take up to ten times as long as one of many (the wait, ranks out of step), so
@@ -27,16 +26,44 @@ _LEAD_IN = 2  # operations that bring the GPUs into step before single ones are 
 _POLL_S = (20e-6, 1e-3)
 
 
+class Measured(Protocol):
+    """One operation of a framework, at one size after the other."""
+
+    operation: Operation
+
+    def bind(self, size_bytes: int) -> Callable[[], Any]:
+        """Choose the buffers of this size; returns what starts the operation (and waits for it, without CUDA)."""
+
+    def fill(self) -> None:
+        """Values whose result is known."""
+
+    def check(self) -> tuple[int, str]:
+        """How many elements of the result are wrong, and words about the first."""
+
+    def settle(self) -> None:
+        """Before repetitions."""
+
+
 class Sweep:
     """The sweep of one operation.  Collective: every rank of the group runs it with the same orders."""
 
-    def __init__(self, torch: Any, dist: Any, side: RankSide, buffers: Buffers, group: Any, stage: str) -> None:
+    def __init__(
+        self,
+        side: RankSide,
+        stage: str,
+        operation: Measured,
+        greatest: Callable[[Sequence[float]], Sequence[float]],
+        cuda: Any = None,
+    ) -> None:
+        """Prepare; nothing is started.
+
+        Args:
+            greatest: gives the greatest of each number over all ranks, the same on all of them.
+            cuda: torch.cuda, where operations are only enqueued.
+        """
         orders = side.orders
-        self._torch, self._dist, self._side, self._stage = torch, dist, side, stage
-        self._buffers = buffers
-        self._cuda = buffers.device.type == "cuda"
-        pattern = Pattern(torch, orders.rank, orders.world_size, buffers.device, orders.dtype)
-        self._operation = RankOperation(SWEEPS[stage], dist, group, pattern, orders.rank, orders.world_size)
+        self._side, self._stage, self._operation = side, stage, operation
+        self._greatest, self._cuda = greatest, cuda
         self._start: Callable[[], Any] = lambda: None
         self.sizes = self._operation.operation.sizes(orders.sizes, num_ranks=orders.world_size, dtype=orders.dtype)
 
@@ -51,8 +78,14 @@ class Sweep:
             self._one_size(size_bytes, budget, began, is_first=number == 0)
         return len(self.sizes), budget.elapsed_s
 
+    def words(self, num_sizes: int) -> str:
+        """How much of it was done, for the stage's note."""
+        num_asked = len(self.sizes)
+        among = "" if num_sizes == num_asked else f" of {num_asked}"
+        return "1 size" if num_asked == 1 else f"{num_sizes}{among} sizes"
+
     def _one_size(self, size_bytes: int, budget: SweepBudget, began: float, *, is_first: bool) -> None:
-        self._start = self._operation.bind(self._buffers, size_bytes)
+        self._start = self._operation.bind(size_bytes)
         self._operation.fill()
         checked_s = self._synced(size_bytes, 0)
         num_errors, words = self._operation.check()
@@ -80,11 +113,11 @@ class Sweep:
 
     def _timed(self, size_bytes: int, done: int, took_s: float, fits: int) -> tuple[float, list[float]]:
         """Warm-ups and timed operations, as many as asked for or as fit; returns their mean in seconds, and each."""
-        if self._side.orders.is_bench and self._cuda:
+        if self._side.orders.is_bench and self._cuda is not None:
             fits //= 2  # they are done again, each with an event of its own
         warmup = min(self._side.orders.warmup, fits)
         iters = max(1, min(self._side.orders.iters, fits))
-        if self._cuda:
+        if self._cuda is not None:
             warmup = max(1, warmup, min(math.ceil(_WARM_UP_S / took_s), _MAX_WARM_UPS))
             time_s = self._timed_on_gpu(size_bytes, done, warmup, iters, took_s)
             if not self._side.orders.is_bench:
@@ -104,16 +137,14 @@ class Sweep:
         return took_s
 
     def _wait_gpu(self) -> None:
-        if self._cuda:
-            event = self._torch.cuda.Event()
+        if self._cuda is not None:
+            event = self._cuda.Event()
             event.record()
             _wait(event)
 
     def _agree(self, *seconds: float) -> tuple[float, ...]:
-        """The greatest of each over all ranks, the same on all of them; goes over Gloo."""
-        longest = self._torch.tensor(seconds, dtype=self._torch.float64)
-        self._dist.all_reduce(longest, op=self._dist.ReduceOp.MAX)
-        return tuple(max(float(s), 1e-7) for s in longest.tolist())
+        """The greatest of each over all ranks, the same on all of them."""
+        return tuple(max(float(s), 1e-7) for s in self._greatest(seconds))
 
     def _timed_on_cpu(self, size_bytes: int, done: int, warmup: int, iters: int) -> tuple[float, list[float]]:
         write, start, clock = self._side.mark, self._start, time.perf_counter
@@ -131,7 +162,7 @@ class Sweep:
 
     def _each_on_gpu(self, size_bytes: int, done: int, iters: int) -> list[float]:
         """The same operations again, each between two events; apart, because an event costs small ones 4 %."""
-        new_event, start = self._torch.cuda.Event, self._start
+        new_event, start = self._cuda.Event, self._start
         events = [new_event(enable_timing=True) for _ in range(iters + 1)]
         self._side.mark(size_bytes, done + 1, done)
         for _ in range(_LEAD_IN):
@@ -152,7 +183,7 @@ class Sweep:
         50 ms at most, so that they cost nothing) tell how far this GPU came; a hang between two marks is located to the
         earlier one.
         """
-        new_event, write = self._torch.cuda.Event, self._side.mark
+        new_event, write = self._cuda.Event, self._side.mark
         start = self._start
         first, last = done + 1 + warmup, done + warmup + iters
         stride = max(1, math.ceil(_MARK_EVERY_S / one_s))
