@@ -29,8 +29,8 @@ from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer as Layer
 from allready.judging.signs import Sign
 from allready.model.fill import placeholders as placeholders
-from allready.text.steps import resolved
 from allready.model.fill import placeholders_of
+from allready.text.steps import resolved
 
 AREAS = (
     "job", "name", "port", "net", "env", "limit", "gpu", "collective", "bench",

@@ -95,14 +95,22 @@ def processes_of(fleet: model.Fleet, ranks: Sequence[int]) -> tuple[dict[str, st
     """Values of a remedy's step that is there for each of these ranks, as far as known (`model.PROCESSES`)."""
     living = fleet.live.ranks() if fleet.live is not None else {}
     left = {p.rank: p for p in fleet.run_evidence.processes} if fleet.run_evidence is not None else {}
+    checked = _pids_of_a_check(fleet)
     names = {rank: node.name for node in fleet.world.nodes for rank in node.ranks}
     found = []
     for rank in ranks[:MAX_COMMANDS]:
         pid = (living[rank].pid if rank in living else None) or (left[rank].pid if rank in left else None)
+        pid = pid or checked.get(rank)
         host = names.get(rank) or (left[rank].host if rank in left else None)
         known = {"rank": str(rank), "pid": str(pid or "?"), "on": host or "?"}
         found.append(known | {"find": "" if pid else PIDS_OF.format(rank=rank)})
     return tuple(found) or ({"rank": "?", "pid": "?", "on": "?", "find": ALL_PIDS},)
+
+
+def _pids_of_a_check(fleet: model.Fleet) -> dict[int, int]:
+    runs = fleet.collectives.runs if fleet.collectives is not None else ()
+    states = (state for run in runs for stage in run.stages for state in stage.ranks)
+    return {state.rank: state.pid for state in states if state.pid is not None}
 
 
 PIDS_OF = "grep -lzE '^(RANK|SLURM_PROCID|OMPI_COMM_WORLD_RANK)={rank}$' /proc/[0-9]*/environ 2>/dev/null"

@@ -87,7 +87,7 @@ def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:
         return english
 
 
-def _said(remedy: Remedy, steps: tuple[RemedyStep, ...], values: Mapping[str, str], language: str) -> Remedy:
+def _said(remedy: Remedy, steps: tuple[RemedyStep, ...], values: dict[str, str], language: str) -> Remedy:
     """One step in another language; as it is where that lacks it, or where a later version shared it."""
     if remedy.shared:
         step = written(remedy.shared, language)

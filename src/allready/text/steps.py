@@ -27,6 +27,7 @@ _OF_A_HOST = {
     "link_log": "dmesg -T | grep -iE 'mlx5|infiniband|link'",
     "pcie_log": "dmesg -T | grep -iE 'mlx5|pcie|aer'",
     "efa_log": "dmesg -T | grep -i efa",
+    "amd_log": "dmesg -T | grep -iE 'amdgpu|ras|xgmi'",
     "storage_log": "dmesg -T | grep -iE 'nfs|lustre|i/o error'",
     "crash_log": "dmesg -T | grep -i segfault",
     "iommu_log": "dmesg -T | grep -iE 'iommu|dmar'",
@@ -96,6 +97,7 @@ _ANYWHERE = {
     "job_record": "sacct -j {job} -o JobID,State,ExitCode,MaxRSS,ReqMem,Start,End,NodeList",
     "pod": "kubectl describe pod {pod}",
     "partitions": "scontrol show partition",
+    "explain_variable": "allready env explain {name}",
 }
 """Name -> the command, wherever the user is."""
 
