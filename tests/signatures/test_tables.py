@@ -163,7 +163,7 @@ def test_a_finding_has_its_form_and_accuses_whom_it_may(signature: Signature) ->
 
 def assert_the_text_uses_what_the_patterns_catch(signature: Signature) -> None:
     wanted = placeholders(signature.message) | placeholders_of(signature.steps)
-    assert wanted <= groups(signature) | {"who"} | set(hint_of(signature.id, ""))
+    assert wanted <= groups(signature) | {"who", "reporter"} | set(hint_of(signature.id, ""))
     assert placeholders(signature.title) == set()
     for template in (signature.message, *texts_of(signature.steps)):
         template.format_map(dict.fromkeys(wanted, "x"))

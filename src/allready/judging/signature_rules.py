@@ -83,6 +83,8 @@ def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, na
     culprits = accused(signature, events, run) if first.role is model.Role.ROOT or mild else model.Culprits()
     values = dict.fromkeys(names, "?") | hint_of(signature.id, first.text) | _values(events)
     values["who"] = called(run, [e for e in events if _is_alike(e, first, names)])
+    if "reporter" in names:
+        values["reporter"] = first.origin.host or first.origin.node or "?"
     confidence = model.Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, model.Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, run)} if culprits.nodes else set()
     is_whole = signature.culprit == "none"  # it is certain although it accuses no rank; whom it suggests is inferred
