@@ -265,21 +265,22 @@ def replay(folder: Path) -> Report:
 
 
 def _done(run: RunEvidence) -> set[int]:
-    """Nodes whose agent waited for the others already, when the first rank of another ended: all of theirs had ended."""
+    """Nodes whose agent already waited for the others when a rank of another ended: all of theirs had ended."""
     first_s = min((d.time_s for d in run.deaths if d.time_s is not None and not d.by_launcher), default=None)
     failed = {run.node_numbers.get(d.node or d.origin.node or "") for d in run.deaths if not d.earlier}
-    found = set()
+    found: set[int] = set()
     for event in run.events:
         number = run.node_numbers.get(event.origin.node or "")
-        if event.signature == "elastic.exit_barrier_failed" and None not in {first_s, event.time_s, number}:
-            since_s = event.time_s - float(event.values.get("elapsed", "nan"))
-            if since_s <= first_s + EXIT_SEEN_S and number not in failed:
-                found.add(number)
+        if event.signature != "elastic.exit_barrier_failed" or number is None or number in failed:
+            continue
+        since_s = (event.time_s or 0.0) - float(event.values.get("elapsed", "nan"))
+        if first_s is not None and since_s <= first_s + EXIT_SEEN_S:
+            found.add(number)
     return found
 
 
 def _world(run: RunEvidence) -> World:
-    """The job's members; a rank of which no file tells the node is on the first, a node without any has as many more."""
+    """The job's members; ranks without a known node are on the first, nodes without a rank have the next."""
     known = world_of(run)
     size = max(
         known.world_size, 1 + max(run.node_of_rank, default=-1), 1 + max((d.rank or 0 for d in run.deaths), default=0)
