@@ -22,7 +22,7 @@ from allready.model import (
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PACE,
-    title="Halving the job found who spoils its bandwidth",
+    title="Bisection found the ranks that lower the bandwidth",
     message="rank {ranks} of node {nodes}: {percent} % of the {good} GB/s of good pairs; found in {num_rounds} rounds",
     remedy=(
         RemedyStep(explanation="leave the named node out until its link is repaired"),

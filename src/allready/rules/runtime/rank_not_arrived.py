@@ -10,8 +10,8 @@ from allready.rules.runtime._seen import behind, hit_of, is_lone_failure
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_BUSY,
     layer=Layer.STALL,
-    title="A rank did not come to the collective in time",
-    message="{who} is alive and did not come to {call} in time; waiting: rank {waiting}",
+    title="A rank did not enter the collective in time",
+    message="{who} is alive and did not enter {call} in time; waiting: rank {waiting}",
     remedy=(
         RemedyStep(
             explanation="if {who} does something legitimate instead (evaluation, checkpoint), give that phase its own"

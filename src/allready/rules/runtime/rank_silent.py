@@ -10,8 +10,9 @@ from allready.rules.runtime._seen import hit_of, in_state
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
-    title="A rank gives no sign of life",
-    message="{who} gives no sign of life: stopped, without CPU time, or cut off[[; in {call} waited: rank {waiting}]]",
+    title="A rank sends no heartbeat",
+    message="{who} sends no heartbeat: stopped, without CPU time, or cut off from the network[[; rank {waiting} "
+    "waited for it in {call}]]",
     remedy=(
         RemedyStep(explanation="check that the node of {who} answers at all"),
         RemedyStep(shared="process_state"),
