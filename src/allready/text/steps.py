@@ -110,6 +110,8 @@ def written(name: str, language: str = "en") -> RemedyStep:
     Raises:
         KeyError: there is no such step.
     """
+    if name not in NAMES:
+        raise KeyError(f"no shared step {name!r}; src/allready/text/steps.py has all of them")
     text = table(language, "steps").get(name) or table("en", "steps")[name]
     if name in _OF_A_RANK:
         return RemedyStep(explanation=text, command=_OF_A_RANK[name], where="{on}", each=PROCESSES, shared=name)
