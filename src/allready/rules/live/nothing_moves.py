@@ -23,9 +23,9 @@ MAX_PLACES = 3
     message="no rank has got on for {seconds} s: {places}",
     remedy=(
         RemedyStep(
-            explanation="compare their stacks in the report folder with new ones: frames that change are work; GPUs that "
-            "compute show it in nvidia-smi. If a long step is intentional (saving, evaluation, a first batch), nothing "
-            "is wrong"
+            explanation="compare their stacks in the report folder with new ones: frames that change are work; GPUs "
+            "that compute show it in nvidia-smi. If a long step is intentional (saving, evaluation, a first batch), "
+            "nothing is wrong"
         ),
         RemedyStep(shared="stack"),
     ),
