@@ -18,6 +18,7 @@ from allready.judging.registry import AREAS, Rule, load
 from allready.model import RemedyStep
 from allready.model.fill import plain, steps_of
 from allready.text import catalog
+from allready.text.steps import written
 from allready.text.ui import FOLDERS, areas, entries, table, ui
 
 LANGUAGES = ("en", "zh")
@@ -82,7 +83,7 @@ def untranslated(language: str = "zh") -> Iterator[str]:
     """What `language` lacks and shows in English: file, code or label, and the slots of a code."""
     for rule in load().values():
         slots = [s for s in SLOTS if catalog.translated(language, rule.area, rule.code, s) is None]
-        if len(steps_of(entries(language, rule.area).get(rule.code, {}))) < len(rule.steps):
+        if len(steps_of(entries(language, rule.area).get(rule.code, {}))) < len(own_steps(rule)):
             slots.append("remedy")
         if slots:
             yield f"{FOLDERS[language]}/{rule.area}.toml: {rule.code}: {', '.join(slots)}"
@@ -142,13 +143,19 @@ def _t(name: str, language: str) -> str:
     return ui(f"explain.{name}", language)
 
 
+def own_steps(rule: Rule) -> tuple[RemedyStep, ...]:
+    """The steps of a rule's remedy that are written in the rule itself."""
+    return tuple(step for step in rule.steps if not step.shared)
+
+
 def steps(rule: Rule, language: str) -> tuple[RemedyStep, ...]:
     """The steps of a rule's remedy with their placeholders; a step that `language` lacks stays English."""
-    translated = steps_of(entries(language, rule.area).get(rule.code, {}))
-    return tuple(
-        replace(step, explanation=translated[n].explanation, where=translated[n].where) if n < len(translated) else step
-        for n, step in enumerate(rule.steps)
-    )
+    translated = iter(steps_of(entries(language, rule.area).get(rule.code, {})))
+    found = []
+    for step in rule.steps:
+        text = written(step.shared, language) if step.shared else next(translated, step)
+        found.append(replace(step, explanation=text.explanation, where=text.where))
+    return tuple(found)
 
 
 def _cell(text: str) -> str:

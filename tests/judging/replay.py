@@ -51,6 +51,8 @@ STANDS_S = 12.0
 """For so long the feed shows a job that stands; the monitor knows its verdict by then."""
 HANG_AFTER_S = 8.0
 AFTER_ENDS_S = 8.0
+EXIT_SEEN_S = 2.0
+"""Agents look at their workers ten times a second, and clocks of nodes differ."""
 NUM_BEFORE = 50
 """Operations that all ranks made alike before one that differs."""
 LAST_LINES = 60
@@ -65,6 +67,8 @@ WRITER = re.compile(r"^\s*(?:\d+:\s?)?\[(?:default|rank)?(\d+)\]:?\s?(?:\[rank\d
 """What launchers put before the lines of a rank."""
 NCCL_LOG = re.compile(r"/nccl\.[^/]+\.log$")
 """A file that NCCL_DEBUG_FILE named for one process."""
+FAILED = re.compile(r"distributed/elastic/.*failed \(exitcode: ")
+"""The launcher's first word on a failed rank; what follows without a rank's mark is the launcher's own."""
 LAUNCHERS = re.compile(r"distributed/elastic/|Sending process \d+ closing signal|\.launch(?:er)?:|slurmstepd|srun:")
 
 
@@ -238,7 +242,13 @@ def replay(folder: Path) -> Report:
     own = [d for d in run.deaths if d.rank is not None and not d.by_launcher and not d.earlier]
     first = [d for d in own if not d.is_collective_error and (not given_up_s or (d.time_s or 0.0) < min(given_up_s))]
     if not all_well:
-        gone = (r for n in feed.world.nodes for r in n.ranks if r in run.ended_well or left_early(run, r) is not None)
+        done = _done(run)
+        gone = (
+            r
+            for n in feed.world.nodes
+            for r in n.ranks
+            if r in run.ended_well or left_early(run, r) is not None or n.node_rank in done
+        )
         feed.end(dict.fromkeys(gone))
     if not first and not all_well:
         feed.play(STANDS_S)
@@ -254,8 +264,23 @@ def replay(folder: Path) -> Report:
     return feed.judge.finish(feed.now, feed.wall_s + feed.now)
 
 
+def _done(run: RunEvidence) -> set[int]:
+    """Nodes whose agent already waited for the others when a rank of another ended: all of theirs had ended."""
+    first_s = min((d.time_s for d in run.deaths if d.time_s is not None and not d.by_launcher), default=None)
+    failed = {run.node_numbers.get(d.node or d.origin.node or "") for d in run.deaths if not d.earlier}
+    found: set[int] = set()
+    for event in run.events:
+        number = run.node_numbers.get(event.origin.node or "")
+        if event.signature != "elastic.exit_barrier_failed" or number is None or number in failed:
+            continue
+        since_s = (event.time_s or 0.0) - float(event.values.get("elapsed", "nan"))
+        if first_s is not None and since_s <= first_s + EXIT_SEEN_S:
+            found.add(number)
+    return found
+
+
 def _world(run: RunEvidence) -> World:
-    """The job's members; a rank of which no file tells the node is on the first."""
+    """The job's members; ranks without a known node are on the first, nodes without a rank have the next."""
     known = world_of(run)
     size = max(
         known.world_size, 1 + max(run.node_of_rank, default=-1), 1 + max((d.rank or 0 for d in run.deaths), default=0)
@@ -263,6 +288,11 @@ def _world(run: RunEvidence) -> World:
     placed = {r for n in known.nodes for r in n.ranks}
     rest = tuple(r for r in range(size) if r not in placed)
     nodes = [(n.node_rank, n.name or f"node{n.node_rank}", n.ranks) for n in known.nodes] or [(0, "node0", ())]
+    per_node = max(len(ranks) for _, _, ranks in nodes)
+    for at, (number, name, ranks) in enumerate(nodes):
+        if not ranks and not rest and at > 0:
+            nodes[at] = (number, name, tuple(range(size, size + per_node)))
+            size += per_node
     return World(
         num_nodes=len(nodes),
         world_size=size,
@@ -346,10 +376,12 @@ def _last_words(death: Death | None, rank: int) -> str:
     if death is None or death.origin.line is None:
         return death.text if death is not None else ""
     lines = _text(death.origin.source).splitlines()[: death.origin.line + LAST_LINES]
-    lines = [line for line in lines if not LAUNCHERS.search(line)]
+    report = next((n for n, line in enumerate(lines) if FAILED.search(line)), len(lines))
+    lines = [line for n, line in enumerate(lines) if not LAUNCHERS.search(line) and (n < report or WRITER.match(line))]
     marks = [WRITER.match(line) for line in lines]
-    if any(m is not None and int(m[1]) == rank for m in marks):
-        is_abort = death.signal == "SIGABRT"
+    writers = {int(m[1]) for m in marks if m is not None}
+    if rank in writers:
+        is_abort = death.signal == "SIGABRT" or writers == {rank}
         of_rank = [is_abort if m is None else int(m[1]) == rank for m in marks]
         lines = [line[m.end() if m else 0 :] for line, m, own in zip(lines, marks, of_rank, strict=True) if own]
     return "\n".join(lines[-3 * LAST_LINES :]) + "\n"
@@ -359,7 +391,10 @@ def _text(path: str | None) -> str:
     return Path(path).read_text(encoding="utf-8", errors="replace") if path and Path(path).is_file() else ""
 
 
-def outcome(report: Report) -> tuple[str, tuple[int, ...]]:
-    """Class and ranks of its verdict."""
+def outcome(report: Report, world: World) -> tuple[str, tuple[int, ...]]:
+    """Class and ranks of its verdict; where it names nodes alone, the ranks of these."""
     verdict = report.verdict
-    return ("HEALTHY", ()) if verdict is None else (str(verdict.fault_class), verdict.culprits.ranks)
+    if verdict is None:
+        return "HEALTHY", ()
+    of_nodes = (r for n in world.nodes if n.node_rank in verdict.culprits.nodes for r in n.ranks)
+    return str(verdict.fault_class), verdict.culprits.ranks or tuple(sorted(of_nodes))

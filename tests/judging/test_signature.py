@@ -206,7 +206,7 @@ def test_the_hint_fits_the_words_of_the_line() -> None:
         return str(hit.values["hint"])
 
     assert "munge" in hint("Job credential expired")
-    assert "--mem=0" in hint("Memory required by task is not available")
+    assert "scontrol show node" in hint("Memory required by task is not available")
     assert "partition" in hint("More processors requested than permitted")
 
 

@@ -2,7 +2,10 @@
 
 import re
 
-from allready.signatures import load
+import msgspec
+import pytest
+
+from allready.signatures import load, table
 from allready.signatures.table import LinePattern
 from tests.cases import cases
 
@@ -30,3 +33,10 @@ def test_blind_expressions_know_their_examples_with_any_digits() -> None:
             again = line.pattern.search(re.sub(r"\d", digit, line.example))
             assert again is not None
             assert again.span() == line.pattern.search(line.example).span()  # type: ignore[union-attr]
+
+
+def test_a_wrong_entry_is_named() -> None:
+    """Of four hundred, to whom has added one."""
+    for wrong in ({"culprit": "nobody"}, {"remedies": [{"comand": "ls"}]}, {"remedies": [{"command": "ls"}]}):
+        with pytest.raises((msgspec.ValidationError, TypeError), match=r"launcher\.mine: "):
+            table._signature("launcher", {"name": "mine", "role": "root", **wrong})

@@ -15,6 +15,7 @@ from allready.signatures import load, of_line
 from allready.signatures.case import Case
 from allready.signatures.conditions import hint_of
 from allready.signatures.table import FAMILIES, LinePattern, Signature, anchors
+from allready.text.steps import resolved
 from tests.cases import cases
 from tests.clock import cpu_s
 
@@ -162,7 +163,7 @@ def test_a_finding_has_its_form_and_accuses_whom_it_may(signature: Signature) ->
 
 def assert_the_text_uses_what_the_patterns_catch(signature: Signature) -> None:
     wanted = placeholders(signature.message) | placeholders_of(signature.steps)
-    assert wanted <= groups(signature) | {"who"} | set(hint_of(signature.id, ""))
+    assert wanted <= groups(signature) | {"who", "reporter"} | set(hint_of(signature.id, ""))
     assert placeholders(signature.title) == set()
     for template in (signature.message, *texts_of(signature.steps)):
         template.format_map(dict.fromkeys(wanted, "x"))
@@ -175,7 +176,7 @@ def assert_title_message_and_remedy_have_their_form(signature: Signature) -> Non
     first = re.sub(r"^\W+", "", signature.message)[:1]
     assert first.islower() or not re.match(r"[A-Z][a-z]+ ", signature.message) or _starts_with_a_name(signature.message)
     assert signature.steps
-    assert all(step.explanation for step in signature.steps)
+    assert all(step.explanation for step in resolved(signature.steps))
 
 
 def texts_of(steps: Sequence[RemedyStep]) -> list[str]:

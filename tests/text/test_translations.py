@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from allready.docs import page_of, untranslated
+from allready.docs import own_steps, page_of, untranslated
 from allready.judging.registry import Rule, load, placeholders
 from allready.model.fill import UNKNOWN, fill, plain, steps_of
 from allready.text import catalog
@@ -58,8 +58,8 @@ def test_a_chinese_text_fits_the_english_one(rule: Rule) -> None:
     for slot in {"title", "message"} & set(texts):
         assert_it_fits(str(getattr(rule, slot)), texts[slot])
     steps = steps_of(entries("zh", rule.area).get(rule.code, {}))
-    assert len(steps) <= len(rule.steps), "steps that the English text lacks"
-    for english, step in zip(rule.steps, steps, strict=False):
+    assert len(steps) <= len(own_steps(rule)), "steps that the English text lacks"
+    for english, step in zip(own_steps(rule), steps, strict=False):
         assert_it_fits(english.explanation, step.explanation)
         assert_it_fits(english.where, step.where)
         assert not step.command, "a command is the same in every language"

@@ -13,7 +13,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.arbiter import in_order
 from allready.judging.registry import JOB_PARTS, Applies, Rule, load
 from allready.judging.signs import SIGNS
-from allready.judging.values import PROCESSES, processes_of
+from allready.judging.values import hosts_of, processes_of
 from allready.model.fill import fill, fill_steps
 from allready.text.catalog import remedy_text
 from allready.text.reasons import not_checked, reason
@@ -97,10 +97,14 @@ def run(rule: Rule, fleet: model.Fleet, case: Analysis | None = None) -> Outcome
 
 
 def _with_processes(rule: Rule, hit: model.Hit, fleet: model.Fleet) -> model.Hit:
-    """The hit with the processes of its culprits, where a step of the remedy is for each of them."""
-    if all(step.each != PROCESSES for step in rule.steps):
-        return hit
-    return replace(hit, values={**hit.values, PROCESSES: processes_of(fleet, hit.culprits.ranks)})
+    """The hit with the processes and hosts of its culprits, where a step of the remedy is for each of them."""
+    asked = {step.each for step in rule.steps}
+    values: dict[str, object] = {}
+    if model.PROCESSES in asked:
+        values[model.PROCESSES] = processes_of(fleet, hit.culprits.ranks)
+    if model.HOSTS in asked:
+        values[model.HOSTS] = hosts_of(fleet, hit.culprits)
+    return replace(hit, values={**values, **hit.values}) if values else hit
 
 
 def _is_asked(rule: Rule, case: Analysis) -> bool:

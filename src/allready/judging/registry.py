@@ -30,6 +30,7 @@ from allready.judging.layers import Layer as Layer
 from allready.judging.signs import Sign
 from allready.model.fill import placeholders as placeholders
 from allready.model.fill import placeholders_of
+from allready.text.steps import resolved
 
 AREAS = (
     "job", "name", "port", "net", "env", "limit", "gpu", "collective", "bench",
@@ -120,10 +121,10 @@ class Rule(Struct, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> tuple[model.RemedyStep, ...]:
-        """The steps of the remedy; a plain sentence is one step without a command."""
+        """The steps of the remedy, those that are shared written out; a plain sentence is one without a command."""
         if isinstance(self.remedy, str):
             return (model.RemedyStep(explanation=self.remedy),)
-        return self.remedy if isinstance(self.remedy, tuple) else (self.remedy,)
+        return resolved(self.remedy if isinstance(self.remedy, tuple) else (self.remedy,))
 
     @property
     def name(self) -> str:

@@ -20,6 +20,7 @@ from allready.judging.run_signs import LAUNCHERS, TIME_TO_SPEAK_S, by_signature,
 from allready.model.fill import NOBODY, placeholders_of
 from allready.signatures import Signature, load
 from allready.signatures.conditions import CULPRITS, hint_of
+from allready.text.steps import resolved
 
 MAX_EVIDENCE = 8
 MAX_LINES_OF_A_MESSAGE = 12
@@ -62,7 +63,7 @@ def _body(signature: Signature) -> Callable[..., Iterator[model.Hit]]:
         if not events:  # true of nearly all of hundreds, so everything else waits
             return
         roots = [e for e in events if e.role in {model.Role.ROOT, model.Role.RECORD}]
-        needed = placeholders(signature.message) | placeholders_of(signature.steps)
+        needed = placeholders(signature.message) | placeholders_of(resolved(signature.steps))
         groups = {name for line in signature.lines for name in line.groups}
         yield _hit(signature, roots or events, case, needed | groups)
 
@@ -82,6 +83,8 @@ def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, na
     culprits = accused(signature, events, run) if first.role is model.Role.ROOT or mild else model.Culprits()
     values = dict.fromkeys(names, "?") | hint_of(signature.id, first.text) | _values(events)
     values["who"] = called(run, [e for e in events if _is_alike(e, first, names)])
+    if "reporter" in names:
+        values["reporter"] = first.origin.host or first.origin.node or "?"
     confidence = model.Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, model.Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, run)} if culprits.nodes else set()
     is_whole = signature.culprit == "none"  # it is certain although it accuses no rank; whom it suggests is inferred

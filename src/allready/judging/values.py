@@ -86,34 +86,45 @@ NodeCommand = tuple[str, tuple[int, ...]]
 MAX_COMMANDS = 4
 
 
-PROCESSES = "processes"
-"""Value of a hit that the engine adds for a remedy's step with `each="processes"`: `processes_of` its culprits."""
-
-PROCESS_STATE = model.RemedyStep(
-    each=PROCESSES,
-    where="{host}",
-    command="ps -o pid,stat,wchan,lstart -p {pid}",
-    explanation="check that rank {rank} runs (state T: stopped, D: waits for storage)",
-)
-KILLED_BY = model.RemedyStep(
-    each=PROCESSES,
-    where="{host}",
-    command="dmesg -T | tail -50",
-    explanation="check whether the kernel killed rank {rank}",
-)
+PROCESS_STATE = model.RemedyStep(shared="process_state")
+KILLED_BY = model.RemedyStep(shared="killed_by")
+STACK = model.RemedyStep(shared="stack")
 
 
 def processes_of(fleet: model.Fleet, ranks: Sequence[int]) -> tuple[dict[str, str], ...]:
-    """Values `rank`, `pid` and `host` of a remedy's step that is there for each of these ranks, as far as known."""
+    """Values of a remedy's step that is there for each of these ranks, as far as known (`model.PROCESSES`)."""
     living = fleet.live.ranks() if fleet.live is not None else {}
     left = {p.rank: p for p in fleet.run_evidence.processes} if fleet.run_evidence is not None else {}
+    checked = _pids_of_a_check(fleet)
     names = {rank: node.name for node in fleet.world.nodes for rank in node.ranks}
     found = []
     for rank in ranks[:MAX_COMMANDS]:
         pid = (living[rank].pid if rank in living else None) or (left[rank].pid if rank in left else None)
+        pid = pid or checked.get(rank)
         host = names.get(rank) or (left[rank].host if rank in left else None)
-        found.append({"rank": str(rank), "pid": str(pid or "?"), "host": host or "?"})
-    return tuple(found) or ({"rank": "?", "pid": "?", "host": "?"},)
+        known = {"rank": str(rank), "pid": str(pid or "?"), "on": host or "?"}
+        found.append(known | {"find": "" if pid else PIDS_OF.format(rank=rank)})
+    return tuple(found) or ({"rank": "?", "pid": "?", "on": "?", "find": ALL_PIDS},)
+
+
+def _pids_of_a_check(fleet: model.Fleet) -> dict[int, int]:
+    runs = fleet.collectives.runs if fleet.collectives is not None else ()
+    states = (state for run in runs for stage in run.stages for state in stage.ranks)
+    return {state.rank: state.pid for state in states if state.pid is not None}
+
+
+PIDS_OF = "grep -lzE '^(RANK|SLURM_PROCID|OMPI_COMM_WORLD_RANK)={rank}$' /proc/[0-9]*/environ 2>/dev/null"
+ALL_PIDS = "pgrep -af python"
+
+
+def hosts_of(fleet: model.Fleet, culprits: model.Culprits) -> tuple[dict[str, str], ...]:
+    """Value `on` of a remedy's step that is there for each host of the accused (`model.HOSTS`)."""
+    left = {p.rank: p.host for p in fleet.run_evidence.processes} if fleet.run_evidence is not None else {}
+    of_node = {node.node_rank: node.name or f"node {node.node_rank}" for node in fleet.world.nodes}
+    of_rank = {rank: of_node[node.node_rank] for node in fleet.world.nodes for rank in node.ranks}
+    named = [of_node.get(node, f"node {node}") for node in culprits.nodes]
+    named += [host for rank in culprits.ranks if (host := of_rank.get(rank) or left.get(rank))]
+    return tuple({"on": host} for host in list(dict.fromkeys(named))[:MAX_COMMANDS]) or ({"on": "?"},)
 
 
 def commands(world: model.World, of_nodes: Iterable[NodeCommand]) -> tuple[dict[str, str], ...]:

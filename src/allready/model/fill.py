@@ -89,7 +89,10 @@ def fill(
 def steps_of(entry: Mapping[str, Any]) -> tuple[RemedyStep, ...]:
     """The steps that an entry of a table has: `remedy`, a plain sentence, or `remedies`, tables of one step each."""
     if "remedies" in entry:
-        return tuple(RemedyStep(**step) for step in entry["remedies"])
+        steps = tuple(RemedyStep(**step) for step in entry["remedies"])
+        if not all(bool(step.explanation) != bool(step.shared) for step in steps):
+            raise TypeError("a step has an explanation of its own or is a shared one")
+        return steps
     return (RemedyStep(explanation=str(entry["remedy"]).strip()),) if entry.get("remedy") else ()
 
 
@@ -108,24 +111,29 @@ def fill_steps(steps: Sequence[RemedyStep], values: Mapping[str, object]) -> tup
     that is one placeholder was made whole by the rule, and stands as it is.
     """
     found: list[Remedy] = []
-    for number, step in enumerate(steps):
+    number = 0
+    for step in steps:
         rows = values[step.each] if step.each else ({},)
         assert isinstance(rows, Sequence)
         found += [made for row in rows if (made := _filled(step, number, values, row)) is not None]
+        number += not step.shared
     return tuple(found)
 
 
 def _filled(step: RemedyStep, number: int, values: Mapping[str, object], row: Mapping[str, object]) -> Remedy | None:
     filled = {name: str(value) for name, value in (*values.items(), *row.items())}
+    if step.shared:  # its command has places for what some rules know
+        filled = dict.fromkeys(placeholders(step.command), UNKNOWN) | filled
     if not all(filled[name] for name in placeholders(step.command) | placeholders(step.where)):
         return None
     is_whole = _WHOLE.fullmatch(step.command)
     safe = {n: v if is_whole or _SAFE.fullmatch(v) else UNKNOWN for n, v in filled.items()}
     return Remedy(
-        where=fill_place(step.where, filled),
+        where=fill_place(step.where, filled) or step.elsewhere,
         command=fill(step.command, safe, is_command=True),
         explanation=fill(step.explanation, filled, is_command=True),
-        step=number,
+        step=0 if step.shared else number,
+        shared=step.shared,
         values={name: str(value) for name, value in row.items()},
     )
 

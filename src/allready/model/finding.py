@@ -99,25 +99,36 @@ class RemedyStep(Struct, frozen=True, kw_only=True):
     `where`: the machine that it is done on ("node {node}", "every node"); empty where that does not matter.
     `command`: one line to paste into a shell there; empty where there is none.
     `each`: a value of the hit that is a sequence of mappings: the step is there once for each, with its values besides.
+    `shared`: one of the steps of `text/steps.py`, which has all the rest.  `elsewhere`: the place where `where` is not
+    known.
     """
 
-    explanation: str
+    explanation: str = ""
     command: str = ""
     where: str = ""
     each: str = ""
+    shared: str = ""
+    elsewhere: str = ""
+
+
+PROCESSES = "processes"
+"""`each` of a step that is there for each accused rank: values `rank`, `pid`, `on`, and how to `find` the pid."""
+HOSTS = "hosts"
+"""`each` of a step that is there for each host with an accused rank: value `on`."""
 
 
 class Remedy(Struct, frozen=True, kw_only=True):
     """A step towards the fix with everything known filled in.
 
-    `step`: which of the rule's steps it is, from 0, and `values` what it has besides the finding's own: by these the
-    same step is written in another language.
+    `step`: which of the rule's own steps it is, from 0; `shared`: which of those that many rules have; `values`: what
+    it has besides the finding's own.  By these the same step is written in another language.
     """
 
     where: str = ""
     command: str = ""
     explanation: str
     step: int = 0
+    shared: str = ""
     values: dict[str, str] = {}
 
 

@@ -105,8 +105,8 @@ CULPRITS: Mapping[str, Callable[[Sequence[Event]], set[int]]] = {
 _HINTS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "launcher.slurm_launch_failed": (
         ("[Cc]redential", "date; chronyc tracking; munge -n | ssh NODE unmunge"),
-        ("[Mm]emory", "srun --mem=0 --overlap ...; scontrol show node NODE | grep -i mem"),
-        ("execve", "srun -w NODE which PROGRAM; module list; mount"),
+        ("[Mm]emory", "scontrol show node NODE | grep -i mem"),
+        ("execve", "srun -w NODE which PROGRAM"),
         (
             "[Cc]ommunication|[Cc]onnection|[Cc]ontact|timed out|route|unreachable",
             "scontrol ping; ssh NODE systemctl status slurmd",

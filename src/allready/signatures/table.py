@@ -18,7 +18,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, convert, field
+from msgspec import Meta, Struct, ValidationError, convert, field
 from msgspec.structs import replace
 
 from allready.model import Confidence, Event, FaultClass, RemedyStep, Role, Severity
@@ -167,7 +167,10 @@ def _signature(family: str, entry: Mapping[str, Any]) -> Signature:
     name = f"{family}.{entry['name']}"
     row = {key: value for key, value in entry.items() if key not in {"name", "remedy", "remedies"}}
     texts = {slot: entry[slot].strip() for slot in ("title", "message", "page") if slot in entry}
-    return replace(convert({**row, **texts, "id": name, "family": family}, Signature), steps=steps_of(entry))
+    try:
+        return replace(convert({**row, **texts, "id": name, "family": family}, Signature), steps=steps_of(entry))
+    except (ValidationError, TypeError) as error:
+        raise type(error)(f"{name}: {error}") from None
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from allready.model import Finding, Remedy, RemedyStep
 from allready.model.fill import fill, fill_place, steps_of
+from allready.text.steps import written
 from allready.text.ui import FOLDERS, entries, ui
 from allready.text.usage import choose_language as choose_language
 
@@ -81,19 +82,26 @@ def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:
     steps = steps_of(_codes(language).get(finding.code, {}))
     english = finding.remedies or (Remedy(explanation=finding.remedy),)
     try:
-        return tuple(
-            _translated(remedy, steps[remedy.step], finding.values | remedy.values, language)
-            if remedy.step < len(steps)
-            else remedy
-            for remedy in english
-        )
+        return tuple(_said(remedy, steps, finding.values, language) for remedy in english)
     except (KeyError, ValueError, IndexError):
         return english
 
 
+def _said(remedy: Remedy, steps: tuple[RemedyStep, ...], values: dict[str, str], language: str) -> Remedy:
+    """One step in another language; as it is where that lacks it, or where a later version shared it."""
+    if remedy.shared:
+        step = written(remedy.shared, language)
+    elif remedy.step < len(steps):
+        step = steps[remedy.step]
+    else:
+        return remedy
+    return _translated(remedy, step, values | remedy.values, language)
+
+
 def _translated(remedy: Remedy, step: RemedyStep, values: Mapping[str, str], language: str) -> Remedy:
     explanation = _fill(step.explanation, values, language, is_command=True)
-    return replace(remedy, explanation=explanation, where=fill_place(step.where, values) if remedy.where else "")
+    where = (fill_place(step.where, values) or step.elsewhere) if remedy.where else ""
+    return replace(remedy, explanation=explanation, where=where)
 
 
 def place_text(where: str, language: str) -> str:

@@ -4,6 +4,8 @@ import base64
 import json
 import pickle
 
+from msgspec.structs import replace
+
 from allready.live.monitor.readings import readings_of
 from allready.model import NodeEvidence, NodeStatus, ProcessState, RankEvidence, RankStatus
 from tests.live.monitor.made import CLOSED, IN_ALL_REDUCE, STACK, entry, traceback
@@ -56,6 +58,20 @@ def test_the_line_that_explains_an_end_is_found_also_where_the_library_ends_it_w
     words = traceback("RuntimeError: DataLoader worker (pid 1295) is killed by signal: Killed. ")
     [reading] = readings_of(answer(RankEvidence(rank=3, status=DEAD, log_tail=words)))
     assert [event.signature for event in reading.events] == ["python.loader_worker_died"]
+
+
+def test_the_very_last_line_of_a_process_that_crashed_is_why() -> None:
+    """As JAX's coordinator ends whose port is taken: one line of gRPC, then SIGSEGV."""
+    line = (
+        "E1123 03:05:44.852276     664 add_port.cc:83] Failed to add port to server: No address added out of total 1 "
+        "resolved for '[::]:52279' (Failed to add any wildcard listeners: UNKNOWN:bind: Address already in use)\n"
+    )
+    crashed, killed = (replace(DEAD, exit_code=None, signal=signal) for signal in ("SIGSEGV", "SIGKILL"))
+    [reading] = readings_of(answer(RankEvidence(rank=3, status=crashed, log_tail=line)))
+    assert [event.signature for event in reading.events] == ["jax.cannot_listen"]
+    for status, tail in ((killed, line), (crashed, line + "step 1\n")):
+        [reading] = readings_of(answer(RankEvidence(rank=3, status=status, log_tail=tail)))
+        assert reading.events == [], f"{status.signal}: another one ended it, or it went on after the line"
 
 
 def test_a_lost_connection_is_known_as_one() -> None:

@@ -37,8 +37,9 @@ def test_the_remedy_has_its_host_and_its_process() -> None:
 
 def test_what_is_not_known_of_its_process_is_a_word_in_capitals() -> None:
     [hit] = ask("HNG002", progress=(silent(1),)).hits
-    state, *_ = fill_steps(load()["HNG002"].steps, hit.values)
+    find, state, *_ = fill_steps(load()["HNG002"].steps, hit.values)
     assert (state.where, state.command) == ("", "ps -o pid,stat,wchan,lstart -p PID")
+    assert find.explanation == "find the process of rank 1"
 
 
 def test_several_silent_ranks_are_named_without_being_sure_of_the_class() -> None:

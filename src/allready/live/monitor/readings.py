@@ -137,7 +137,13 @@ def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> 
     own = own[-1:] or []
     if own and not one.status.is_gone and not _is_at_the_end(own[0], one.log_tail):
         own = []  # an exception that it got over
-    events = [_event(e, one, whose) for e in reading.events if _is_last(e, own[0] if own else None)]
+    num_lines = _cut(one.log_tail).rstrip().count("\n") + 1
+    last_line = num_lines if not own and one.status.signal in CRASHES else None
+    events = [
+        _event(e, one, whose)
+        for e in reading.events
+        if _is_last(e, own[0] if own else None) or (e.role is Role.ROOT and e.origin.line == last_line is not None)
+    ]
     return replace(reading, deaths=own, events=events, processes=[], op_streams=[])
 
 
@@ -171,6 +177,10 @@ def _owned(death: Death, one: RankEvidence, whose: Whose) -> Death:
         origin=origin,
         time_s=ending_s,
     )
+
+
+CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
+"""By these a process ends through its own doing: what its very last line says is why."""
 
 
 def _is_last(event: Event, death: Death | None) -> bool:

@@ -3,7 +3,18 @@ from collections.abc import Iterator
 from allready.judging.bandwidth import slow_alone
 from allready.judging.bisection import search
 from allready.judging.registry import Layer, Rule
-from allready.model import Collectives, Confidence, Culprits, Evidence, FaultClass, GroupPoint, Hit, Severity, World
+from allready.model import (
+    Collectives,
+    Confidence,
+    Culprits,
+    Evidence,
+    FaultClass,
+    GroupPoint,
+    Hit,
+    RemedyStep,
+    Severity,
+    World,
+)
 
 
 @Rule(
@@ -11,10 +22,14 @@ from allready.model import Collectives, Confidence, Culprits, Evidence, FaultCla
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PACE,
-    title="Halving the job found who spoils its bandwidth",
+    title="Bisection found the ranks that lower the bandwidth",
     message="rank {ranks} of node {nodes}: {percent} % of the {good} GB/s of good pairs; found in {num_rounds} rounds",
-    remedy="look for errors and the rate of the link on the node that is named: ip -s link; ibstat; nvidia-smi nvlink "
-    "-e; leave it out until it is repaired",
+    remedy=(
+        RemedyStep(explanation="leave the named node out until its link is repaired"),
+        RemedyStep(shared="link_errors"),
+        RemedyStep(shared="adapters"),
+        RemedyStep(shared="nvlink_errors"),
+    ),
 )
 def bisect_found(collectives: Collectives, world: World) -> Iterator[Hit]:
     """

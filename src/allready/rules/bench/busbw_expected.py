@@ -27,12 +27,12 @@ SEVERITY = {Grade.GOOD: Severity.INFO, Grade.FAIR: Severity.WARNING, Grade.POOR:
     severity=Severity.ERROR,
     fault_class=FaultClass.SLOW_COMM,
     layer=Layer.PACE,
-    title="Bandwidth beside what this hardware should give",
+    title="Bandwidth compared with what this hardware should reach",
     message="all_reduce of {size} on {gpus} x {gpu}, {nodes} nodes: busbw {busbw} GB/s is {percent} % of the "
-    "{expected} GB/s that healthy machines reach at {expected_size} (off: {off}; link: {link})",
+    "{expected} GB/s that healthy machines reach at {expected_size} (switched off: {off}; link: {link})",
     remedy=(
         RemedyStep(explanation="below 90 %: check the links between the GPUs", command="nvidia-smi nvlink -s"),
-        RemedyStep(explanation="see which paths and algorithms NCCL takes", command="export NCCL_DEBUG=INFO "
+        RemedyStep(explanation="let NCCL log its paths and algorithms", command="export NCCL_DEBUG=INFO "
         "NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING"),
         RemedyStep(explanation="find the slow node, link or GPU", command="allready bench pairs"),
     ),

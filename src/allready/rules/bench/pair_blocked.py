@@ -19,7 +19,7 @@ MAX_ROWS = 8
             explanation="test the paths between these nodes on random ports, both ways", command="allready check "
             "--stages reach"
         ),
-        RemedyStep(explanation="look for a packet filter or a route on both", command="nft list ruleset; ip route"),
+        RemedyStep(explanation="check packet filter and routes on both nodes", command="nft list ruleset; ip route"),
     ),
 )  # fmt: skip
 def pair_blocked(collectives: Collectives, world: World) -> Iterator[Hit]:

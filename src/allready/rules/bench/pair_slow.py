@@ -27,10 +27,7 @@ MAX_ROWS = 8
     title="Pairs of ranks show who is slow",
     message="{who}: {percent} % of the {typical} GB/s that most pairs reach ({what})",
     remedy=(
-        RemedyStep(
-            explanation="look for errors and the rate of the link on the node that is named",
-            command="ip -s link; ethtool eth0 | grep -i speed; ibstat",
-        ),
+        RemedyStep(explanation="check link errors and link rate on the named node", command="ip -s link; ibstat"),
         RemedyStep(explanation="leave the node out until it is repaired, or swap cables between two nodes and repeat"),
     ),
 )

@@ -31,7 +31,7 @@ from allready.model import (
             command="cat /sys/fs/cgroup/cpu.stat; uptime; top -b -n 1 | head -20",
         ),
         RemedyStep(
-            explanation="of a GPU: clocks, PCIe width and what throttles it",
+            explanation="for a GPU: read clocks, PCIe width and throttle reasons",
             command="nvidia-smi -q -d PERFORMANCE,CLOCK,PCI",
         ),
     ),

@@ -2,7 +2,7 @@ import re
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import Collectives, FaultClass, Hit, Severity, World
+from allready.model import Collectives, FaultClass, Hit, RemedyStep, Severity, World
 from allready.rules.collective._blame import BROKEN_DEVICE, Kind, blame_first_run, hit_of
 
 
@@ -13,8 +13,15 @@ from allready.rules.collective._blame import BROKEN_DEVICE, Kind, blame_first_ru
     layer=Layer.STAGE,
     title="A rank cannot use its GPU",
     message="stage {stage}: rank {ranks} cannot use its GPU: {error}",
-    remedy="on node {nodes}: nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES; dmesg | grep -iE 'xid|nvrm'; in a container: "
-    "docker run --gpus all; after a driver update: reboot or reload the modules",
+    remedy=(
+        RemedyStep(
+            explanation="where GPUs are missing on node {nodes}: in a container, docker run --gpus all; after a "
+            "driver update, reboot or reload the modules"
+        ),
+        RemedyStep(shared="gpus"),
+        RemedyStep(shared="visible_gpus"),
+        RemedyStep(shared="xids"),
+    ),
 )
 def device_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     """

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import Collectives, FaultClass, Hit, Severity, World
+from allready.model import Collectives, FaultClass, Hit, RemedyStep, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hit_of
 
 
@@ -12,8 +12,19 @@ from allready.rules.collective._blame import Kind, blame_first_run, hit_of
     layer=Layer.STAGE,
     title="The framework cannot be imported on a rank",
     message="rank {ranks} cannot import what it needs: {error}",
-    remedy="on node {nodes}, with the same Python as the job: python -c 'import torch' (or jax); then which python; "
-    "python -m pip check; echo $LD_LIBRARY_PATH $LD_PRELOAD",
+    remedy=(
+        RemedyStep(
+            explanation="import the library with the same Python as the job (JAX: import jax)",
+            command="python -c 'import torch'",
+            where="node {nodes}",
+        ),
+        RemedyStep(
+            explanation="check that this is the Python and the packages that you mean",
+            command="which python; python -m pip check",
+            where="node {nodes}",
+        ),
+        RemedyStep(shared="library_path"),
+    ),
 )
 def import_failed(collectives: Collectives, world: World) -> Iterator[Hit]:
     """

@@ -19,9 +19,18 @@ _TRANSPORTS = {"NCCL_P2P_DISABLE": "P2P", "NCCL_SHM_DISABLE": "SHM", "NCCL_IB_DI
     layer=Layer.STAGE,
     title="One transport of NCCL makes the stage fail",
     message="stage {stage} fails as asked for and passes with {passes}: the transport {transports} matters",
-    remedy="P2P: look for ACS and the IOMMU (lspci -vvv | grep ACSCtl, dmesg | grep -iE 'iommu|dmar'), switch them "
-    "off for the GPUs' bridges; SHM: df -h /dev/shm, docker --shm-size=1g; IB: ibstat, the ports' state, ulimit -l, "
-    "the GID index. {passes} lets the job run meanwhile, several times slower",
+    remedy=(
+        model.RemedyStep(
+            explanation="P2P: switch ACS and the IOMMU off for the GPUs' bridges; SHM: enlarge /dev/shm (docker "
+            "--shm-size=1g); IB: port state, locked memory, GID index. {passes} lets the job run "
+            "meanwhile, several times slower"
+        ),
+        model.RemedyStep(shared="acs"),
+        model.RemedyStep(shared="iommu_log"),
+        model.RemedyStep(shared="shm"),
+        model.RemedyStep(shared="adapters"),
+        model.RemedyStep(shared="memlock"),
+    ),
 )
 def isolate_names_transport(collectives: model.Collectives, world: model.World) -> Iterator[model.Hit]:
     """

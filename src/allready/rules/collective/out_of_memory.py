@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import Collectives, FaultClass, Hit, Severity, World
+from allready.model import Collectives, FaultClass, Hit, RemedyStep, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hit_of
 
 
@@ -12,7 +12,11 @@ from allready.rules.collective._blame import Kind, blame_first_run, hit_of
     layer=Layer.STAGE,
     title="A rank ran out of memory",
     message="stage {stage}: rank {ranks} ran out of memory: {error}",
-    remedy="on node {nodes}: nvidia-smi (who holds the memory?), free -h; try a smaller sweep: --max-bytes 64M",
+    remedy=(
+        RemedyStep(explanation="end what holds the memory on node {nodes}, or try a smaller sweep: --max-bytes 64M"),
+        RemedyStep(shared="gpu_use"),
+        RemedyStep(shared="memory"),
+    ),
 )
 def out_of_memory(collectives: Collectives, world: World) -> Iterator[Hit]:
     """

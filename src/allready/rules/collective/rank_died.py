@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import Collectives, FaultClass, Hit, RankState, Severity, World
+from allready.model import Collectives, FaultClass, Hit, RankState, RemedyStep, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hit_of
 
 
@@ -12,9 +12,14 @@ from allready.rules.collective._blame import Kind, blame_first_run, hit_of
     layer=Layer.STAGE,
     title="A rank's process died",
     message="stage {stage}: the process of rank {ranks} ended ({how}); what the other ranks print is only its echo",
-    remedy="on node {nodes}: SIGKILL is mostly the kernel's out-of-memory killer (dmesg -T | grep -i 'killed process') "
-    "or the batch system; SIGBUS mostly a full /dev/shm (df -h /dev/shm); SIGSEGV or SIGABRT: the last lines of that "
-    "rank's log",
+    remedy=(
+        RemedyStep(
+            explanation="SIGKILL is mostly the kernel's OOM killer or the batch system; SIGBUS mostly a full "
+            "/dev/shm; SIGSEGV or SIGABRT: the last lines of that rank's log on node {nodes}"
+        ),
+        RemedyStep(shared="oom_kills"),
+        RemedyStep(shared="shm"),
+    ),
 )
 def rank_died(collectives: Collectives, world: World) -> Iterator[Hit]:
     """

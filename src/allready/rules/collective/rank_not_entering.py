@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import Collectives, FaultClass, Hit, Severity, World, ranges
+from allready.model import Collectives, FaultClass, Hit, RemedyStep, Severity, World, ranges
 from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
 
 
@@ -12,9 +12,14 @@ from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
     layer=Layer.STAGE,
     title="A rank did not enter a stage that others wait in",
     message="stage {stage}: rank {ranks} did not enter within {deadline_s} s ({doing}); rank {entered} did and wait",
-    remedy="the evidence has its stack; to look again on node {nodes} while the others wait: py-spy dump --pid {pids}; "
-    "cat /proc/{pids}/wchan; top -H -p {pids}. Busy means it is still working, D means storage, S means it waits for "
-    "something else than the others",
+    remedy=(
+        RemedyStep(
+            explanation="the evidence has its stack; look again on node {nodes} while the others wait: state R means "
+            "it is still working, D that it waits for storage, S for something else than the others"
+        ),
+        RemedyStep(shared="stack"),
+        RemedyStep(shared="process_state"),
+    ),
 )
 def rank_not_entering(collectives: Collectives, world: World) -> Iterator[Hit]:
     """

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import Collectives, FaultClass, Hit, Severity, World
+from allready.model import Collectives, FaultClass, Hit, RemedyStep, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
 
 
@@ -13,9 +13,20 @@ from allready.rules.collective._blame import Kind, blame_first_run, hits_of_late
     title="A rank did not finish a step of its own",
     message="stage {stage}: rank {ranks} did not finish within {deadline_s} s ({doing}); this stage waits for no "
     "other rank",
-    remedy="on node {nodes}: time python -c 'import torch' (state D or a stack in file reading: the storage that the "
-    "environment lies on is slow); timeout 10 nvidia-smi (no answer: the GPU driver hangs); while it hangs: py-spy "
-    "dump --pid {pids}",
+    remedy=(
+        RemedyStep(
+            explanation="time the import: state D, or a stack in file reading, means that the storage of the "
+            "environment is slow",
+            command="time python -c 'import torch'",
+            where="node {nodes}",
+        ),
+        RemedyStep(
+            explanation="ask the GPU driver: no answer means that it hangs",
+            command="timeout 10 nvidia-smi",
+            where="node {nodes}",
+        ),
+        RemedyStep(shared="stack"),
+    ),
 )
 def rank_slow_alone(collectives: Collectives, world: World) -> Iterator[Hit]:
     """

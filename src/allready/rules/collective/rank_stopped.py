@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import Collectives, FaultClass, Hit, Severity, World
+from allready.model import Collectives, FaultClass, Hit, RemedyStep, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hit_of, pids
 
 
@@ -12,9 +12,14 @@ from allready.rules.collective._blame import Kind, blame_first_run, hit_of, pids
     layer=Layer.STAGE,
     title="A rank's process is stopped",
     message="stage {stage}: the process of rank {ranks} is stopped (state T); the other ranks wait for it",
-    remedy="on node {nodes}: kill -CONT {pids} while it is there (the check ends its own processes); what stopped it "
-    "will stop the job too: a debugger (grep TracerPid /proc/PID/status), Ctrl-Z in a shell, a batch system that "
-    "suspends jobs, a frozen cgroup",
+    remedy=(
+        RemedyStep(
+            explanation="the check ends its own processes, but what stopped it on node {nodes} will stop the job too:"
+            " a debugger (grep TracerPid /proc/PID/status), Ctrl-Z in a shell, a batch system that "
+            "suspends jobs, a frozen cgroup"
+        ),
+        RemedyStep(shared="let_go_on"),
+    ),
 )
 def rank_stopped(collectives: Collectives, world: World) -> Iterator[Hit]:
     """

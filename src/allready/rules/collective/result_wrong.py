@@ -14,9 +14,14 @@ from allready.rules.collective._blame import evidence
     layer=Layer.STAGE,
     title="A collective gave a wrong result",
     message="stage {stage}: the result is wrong at {sizes} (rank {ranks}), and no error was reported",
-    remedy="repeat it; if it comes back: the same command with --isolate says whether P2P, SHM or IB matters; "
-    "nvidia-smi -q -d ECC and dmesg | grep -i xid on the nodes involved; compare NCCL versions and NCCL_* variables "
-    "between the ranks",
+    remedy=(
+        model.RemedyStep(
+            explanation="repeat it; if it comes back, the same command with --isolate says whether P2P, SHM or IB "
+            "matters; compare NCCL versions and NCCL_* variables between the ranks"
+        ),
+        model.RemedyStep(shared="gpu_ecc"),
+        model.RemedyStep(shared="xids"),
+    ),
 )
 def result_wrong(collectives: model.Collectives, world: model.World) -> Iterator[model.Hit]:
     """

@@ -20,7 +20,7 @@ PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
     "computes on the CPU",
     remedy=(
         RemedyStep(
-            explanation="install both in one release",
+            explanation="install the same release of both",
             where="node {node}",
             command="python -m pip install -U 'jax[{extra}]=={jax}'",
         ),

@@ -16,11 +16,11 @@ NOBODY, ADMINISTRATORS = 3, 2
     since="0.2",
     layer=Layer.READINESS,
     title="Stacks of running ranks cannot be read",
-    message="node {node}: the kernel forbids to read the memory of other processes (ptrace_scope={scope}), so the "
+    message="node {node}: the kernel forbids reading the memory of other processes (ptrace_scope={scope}), so the "
     "stack of a rank that hangs cannot be shown",
     remedy=(
         RemedyStep(
-            explanation="allow it for processes that one started oneself",
+            explanation="allow it for child processes",
             where="node {node}",
             command="sudo sysctl -w kernel.yama.ptrace_scope=1",
         ),

@@ -28,11 +28,11 @@ TOO_MANY = 2
     since="0.2",
     layer=Layer.READINESS,
     title="More OpenMP threads than CPUs",
-    message="node {node}: OMP_NUM_THREADS={threads} for each of {nproc} ranks is more than the {cpus} CPUs that "
-    "may be used",
+    message="node {node}: {nproc} ranks with OMP_NUM_THREADS={threads} each have more threads than the {cpus} "
+    "available CPUs",
     remedy=(
         RemedyStep(
-            explanation="give each rank its share", where="node {node}", command="export OMP_NUM_THREADS={share}"
+            explanation="divide the CPUs among the ranks", where="node {node}", command="export OMP_NUM_THREADS={share}"
         ),
     ),
 )

@@ -4,7 +4,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
-from allready.model import FaultClass, Hit, RunEvidence, Severity
+from allready.model import FaultClass, Hit, RemedyStep, RunEvidence, Severity
 from allready.rules.fallback._victims import lost
 
 SIGNATURES = ("torch.monitored_barrier_echo",)
@@ -19,9 +19,14 @@ SIGNATURES = ("torch.monitored_barrier_echo",)
     title="A monitored barrier failed; the missing rank is not in this input",
     message="{who} entered a monitored barrier that failed; only rank 0 logs which rank was missing, and its line is "
     "not in the input",
-    remedy="look at the output of rank 0: 'failed to pass monitoredBarrier' names the missing ranks. Without such a "
-    "line rank 0 itself ended or is still busy before the barrier (tokenising, saving, compiling): the end of its "
-    "log, py-spy dump --pid PID. Then give its log to diagnose too",
+    remedy=(
+        RemedyStep(
+            explanation="look at the output of rank 0: 'failed to pass monitoredBarrier' names the missing ranks. "
+            "Without such a line rank 0 itself ended or is still busy before the barrier (tokenising, "
+            "saving, compiling): the end of its log, its stack. Then give its log to diagnose too"
+        ),
+        RemedyStep(shared="stack"),
+    ),
 )
 def barrier_failed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """

@@ -4,7 +4,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import hit_of_lines
 from allready.judging.signature_rules import called
-from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity
+from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, RunEvidence, Severity
 from allready.rules.fallback._victims import culprit_at, is_fatal, lost, named, writers
 
 SIGNATURES = ("nccl.peer_reset", "nccl.peer_closed", "nccl.ib_flushed", "nccl.ras_peer_lost", "gloo.peer_closed")
@@ -20,9 +20,15 @@ MAX_PEERS = 4
     title="Lost connections to a peer; the cause is not in this input",
     message="{who} lost the connection to {peer}: the process there closed it or exited; the reason is not in these "
     "files",
-    remedy="look at {peer} first: the end of the log of the ranks there (exception, killed, finished early), dmesg -T "
-    "of that machine. If nothing ended there: the network between (ping, ip route get, firewall, switch). Then give "
-    "its log to diagnose too",
+    remedy=(
+        RemedyStep(
+            explanation="look at {peer} first: the end of the log of the ranks there (exception, killed, finished "
+            "early) and the kernel's log of that machine. If nothing ended there: the network between "
+            "(ping, firewall, switch). Then give its log to diagnose too"
+        ),
+        RemedyStep(shared="kernel_log"),
+        RemedyStep(shared="route"),
+    ),
 )
 def peer_gone(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """

@@ -13,11 +13,11 @@ from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyS
     fault_class=FaultClass.SLOW_COMP,
     since="0.2",
     layer=Layer.MACHINE,
-    title="A GPU's clocks are lowered by heat or power",
-    message="node {node}: the clocks of GPU {gpu} are lowered now: {reasons}",
+    title="A GPU is throttled by temperature or power",
+    message="node {node}: GPU {gpu} is throttled now: {reasons}",
     remedy=(
         RemedyStep(
-            explanation="look at temperature, fans and power",
+            explanation="read temperature, fans and power",
             where="node {node}",
             command="nvidia-smi -q -i {gpu} -d PERFORMANCE,TEMPERATURE,POWER",
         ),

@@ -16,7 +16,9 @@ from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyS
     title="MIG is on and the GPU has no instance",
     message="node {node}: GPU {gpu} is in MIG mode and has no instance, so no process can use it",
     remedy=(
-        RemedyStep(explanation="make instances", where="node {node}", command="sudo nvidia-smi mig -i {gpu} -cgi 0 -C"),
+        RemedyStep(
+            explanation="create instances", where="node {node}", command="sudo nvidia-smi mig -i {gpu} -cgi 0 -C"
+        ),
         RemedyStep(
             explanation="or switch MIG off, with no process on the GPU",
             where="node {node}",

@@ -13,16 +13,16 @@ from allready.model import Culprits, FaultClass, Gpu, GpuFacts, Hit, PerNode, Re
     fault_class=FaultClass.HW_HANG,
     since="0.2",
     layer=Layer.MACHINE,
-    title="NVLinks of a GPU are down that its neighbours have",
-    message="node {node}: {up} NVLinks of GPU {gpu} are up; another {name} here has {other}",
+    title="Some NVLinks of a GPU are down",
+    message="node {node}: only {up} NVLinks of GPU {gpu} are up; another {name} of this node has {other}",
     remedy=(
         RemedyStep(
-            explanation="see which link it is, and its errors",
+            explanation="see which links are down, and their errors",
             where="node {node}",
             command="nvidia-smi nvlink -s -i {gpu}; nvidia-smi nvlink -e -i {gpu}",
         ),
         RemedyStep(
-            explanation="with no process on the machine: reset its GPUs",
+            explanation="with no process on the node, reset its GPUs",
             where="node {node}",
             command="sudo nvidia-smi --gpu-reset",
         ),

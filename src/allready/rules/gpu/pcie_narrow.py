@@ -14,10 +14,11 @@ from allready.model import Culprits, FaultClass, Gpu, GpuFacts, Hit, PerNode, Re
     since="0.2",
     layer=Layer.MACHINE,
     title="A GPU has fewer PCIe lanes than the others of its kind",
-    message="node {node}: GPU {gpu} is connected by {width} PCIe lanes of {most}; another {name} here has {other}",
+    message="node {node}: GPU {gpu} is connected by {width} PCIe lanes of {most}; another {name} of this node has"
+    " {other}",
     remedy=(
         RemedyStep(
-            explanation="reseat the GPU or its riser, and look for errors of the link",
+            explanation="reseat the GPU or its riser, and check the link for errors",
             where="node {node}",
             command="sudo lspci -vv -s {bus} | grep -E 'LnkCap|LnkSta'",
         ),

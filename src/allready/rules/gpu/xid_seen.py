@@ -20,7 +20,7 @@ RECENT_S = 24 * 3600.0
     message="node {node}: GPU {gpu} reported Xid {xid} {hours} h ago",
     remedy=(
         RemedyStep(
-            explanation="with no process on this GPU, reset it; if that fails, boot the machine",
+            explanation="with no process on this GPU, reset it; if that fails, reboot the node",
             where="node {node}",
             command="sudo nvidia-smi --gpu-reset -i {gpu}",
         ),

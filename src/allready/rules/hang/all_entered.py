@@ -6,7 +6,7 @@ from allready.judging.mismatch import described
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.model import Confidence, Evidence, FaultClass, Hit, Severity
+from allready.model import Confidence, Evidence, FaultClass, Hit, RemedyStep, Severity
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -20,8 +20,12 @@ from allready.rules.hang._hits import blamed, hit_of
     title="All ranks entered the same operation, and it never completed",
     message="{who} all entered {operation} (number {seq} of group {group}) and none completed it: the network or a "
     "GPU, not the script",
-    remedy="look for link, Xid and IB errors on every node at that time (dmesg -T, nvidia-smi -q, ip -s link), then "
-    "find the bad pair with `allready check` on the same nodes",
+    remedy=(
+        RemedyStep(explanation="find the bad pair, on the same nodes", command="allready check", where="every node"),
+        RemedyStep(shared="kernel_log"),
+        RemedyStep(shared="gpu_ecc"),
+        RemedyStep(shared="link_errors"),
+    ),
 )
 def all_entered(case: Analysis) -> Iterator[Hit]:
     """

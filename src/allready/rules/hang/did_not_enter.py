@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
 from allready.judging.registry import Applies, Layer, Rule
-from allready.model import FaultClass, Hit, Severity
+from allready.model import FaultClass, Hit, RemedyStep, Severity
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -15,8 +15,14 @@ from allready.rules.hang._hits import blamed, hit_of
     applies=Applies.OFFLINE,
     title="A rank did not enter the operation that the others wait in",
     message="{who} never entered {operation} (number {seq} of group {group}){doing}; {waiting} waited in it",
-    remedy="look at what {who} did then: {site}. A live process shows it: py-spy dump --pid PID, cat /proc/PID/status "
-    "(State T: stopped; D: waits for storage). Raising the time-out does not help a rank that never comes",
+    remedy=(
+        RemedyStep(
+            explanation="look at what {who} did then: {site}. Raising the time-out does not help a rank that never "
+            "comes"
+        ),
+        RemedyStep(shared="stack"),
+        RemedyStep(shared="process_state"),
+    ),
 )
 def did_not_enter(case: Analysis) -> Iterator[Hit]:
     """

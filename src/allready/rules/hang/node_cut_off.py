@@ -4,7 +4,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.waits import positions
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Severity, ranges
+from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, RemedyStep, Severity, ranges
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -17,8 +17,16 @@ from allready.rules.hang._hits import blamed, hit_of
     title="A whole node became unreachable",
     message="every rank of node {nodes} ({who}) became unreachable while operation {operation} (number {seq} of "
     "group {group}) was under way; no process is known to have ended",
-    remedy="look at the network of node {nodes}: ip -s link, dmesg -T | grep -i -E 'link|mlx5|eth', the switch port; "
-    "then run `allready check` between the nodes before the next start",
+    remedy=(
+        RemedyStep(
+            explanation="look at the network of node {nodes} and at its switch port, then check the paths between the"
+            " nodes before the next start",
+            command="allready check",
+            where="every node",
+        ),
+        RemedyStep(shared="link_errors"),
+        RemedyStep(shared="link_log"),
+    ),
 )
 def node_cut_off(case: Analysis) -> Iterator[Hit]:
     """

@@ -7,7 +7,7 @@ from allready.judging.majority import is_minority
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, nodes_wholly, onset, who
 from allready.judging.signs import Sign
-from allready.judging.values import PROCESSES
+from allready.judging.values import STACK
 from allready.signatures.watchdog import TIMEOUTS
 
 TIMED_OUT = TIMEOUTS | {"gloo.recv_timeout", "torch.blocking_wait_timeout", "store.wait_timeout"}
@@ -33,12 +33,7 @@ CLOSED = ("closed by peer", "connection reset", "connection closed", "remote pro
             explanation="read the output of {who} after its last iteration: was it stopped, asleep, in other work, or "
             "did it leave the loop earlier than the others?"
         ),
-        model.RemedyStep(
-            each=PROCESSES,
-            where="{host}",
-            command="py-spy dump --pid {pid}",
-            explanation="while it hangs, read the stack of rank {rank}",
-        ),
+        STACK,
     ),
 )
 def silent_beside_victims(run: model.RunEvidence) -> Iterator[model.Hit]:

@@ -3,7 +3,18 @@ from collections.abc import Iterator
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import TIME_TO_SPEAK_S, evidence, speaks_beside_its_launcher, who
 from allready.judging.signs import Sign
-from allready.model import Confidence, Culprits, Death, FaultClass, Hit, Role, RunEvidence, Severity, clock_time
+from allready.model import (
+    Confidence,
+    Culprits,
+    Death,
+    FaultClass,
+    Hit,
+    RemedyStep,
+    Role,
+    RunEvidence,
+    Severity,
+    clock_time,
+)
 from allready.rules.hang.silent_beside_victims import TIMED_OUT
 from allready.signatures import load
 
@@ -24,8 +35,11 @@ SPEAKERS = ("gloo.", "torch.", "store.", "python.", "cuda.", "jax.")
     title="The processes of one node ran on silently after all others had given up waiting",
     message="the processes of node {silent} ran on for {more} s without output after {victims} had waited in vain[[ "
     "in {site}]]",
-    remedy="look at the ranks of node {silent} while it hangs: py-spy dump --pid PID, cat /proc/PID/status (State T: "
-    "stopped; D: waits for storage); what did they print last?",
+    remedy=(
+        RemedyStep(explanation="look at the ranks of node {silent} while it hangs: what did they print last?"),
+        RemedyStep(shared="stack"),
+        RemedyStep(shared="process_state"),
+    ),
 )
 def silent_node(run: RunEvidence) -> Iterator[Hit]:
     """

@@ -6,7 +6,7 @@ from allready.judging.horovod import stall
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
-from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, RunEvidence, Severity, clock_time
 
 
 @Rule(
@@ -18,8 +18,13 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     unless=(Sign.PROCESS_END, Sign.OTHER_CALLS),
     title="Horovod waited to the end for ranks that did not submit a tensor",
     message="{missing} had not submitted {tensor}{more} to Horovod, and the other ranks waited for it to the end",
-    remedy="look at what {who} did then: ended, loading data, saving, evaluating, or on another branch of the program: "
-    "py-spy dump --pid PID. HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=600 makes Horovod end such a job",
+    remedy=(
+        RemedyStep(
+            explanation="look at what {who} did then: ended, loading data, saving, evaluating, or on another branch "
+            "of the program. HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=600 makes Horovod end such a job"
+        ),
+        RemedyStep(shared="stack"),
+    ),
 )
 def tensor_not_submitted(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """

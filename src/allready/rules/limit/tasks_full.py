@@ -16,9 +16,9 @@ LEAST = 8
     fault_class=FaultClass.ENV_LIMIT,
     since="0.2",
     layer=Layer.ENVIRONMENT,
-    title="Hardly any process or thread may be started",
-    message="node {node}: {used} of {limit} processes and threads of this container are in use, and {nproc} ranks "
-    "may need {wanted} more",
+    title="The limit of processes and threads is nearly reached",
+    message="node {node}: {used} of {limit} processes and threads of this container are in use; {nproc} ranks may"
+    " need {wanted} more",
     remedy=(
         RemedyStep(
             explanation="raise the limit: Docker: --pids-limit; Kubernetes: podPidsLimit of the kubelet; systemd: "
@@ -26,7 +26,7 @@ LEAST = 8
             where="node {node}",
         ),
         RemedyStep(
-            explanation="see what has so many threads",
+            explanation="see which programs have the most threads",
             where="node {node}",
             command="ps -eLo pid,comm | sort | uniq -c | sort -n | tail",
         ),

@@ -21,10 +21,13 @@ MAX_PLACES = 3
     layer=Layer.STALL,
     title="No rank has got on for 40 s",
     message="no rank has got on for {seconds} s: {places}",
-    remedy=RemedyStep(
-        explanation="look at what they do there: the stacks in the report folder, or py-spy dump --pid PID twice. "
-        "Frames that change are work; GPUs that compute show it in nvidia-smi. If a long step is intentional "
-        "(saving, evaluation, a first batch), nothing is wrong"
+    remedy=(
+        RemedyStep(
+            explanation="compare their stacks in the report folder with new ones: frames that change are work; GPUs "
+            "that compute show it in nvidia-smi. If a long step is intentional (saving, evaluation, a first batch), "
+            "nothing is wrong"
+        ),
+        RemedyStep(shared="stack"),
     ),
 )
 def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:

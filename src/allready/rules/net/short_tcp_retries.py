@@ -18,12 +18,10 @@ FIRST_S = 0.2  # the least time that TCP waits for an answer; it doubles each ti
     layer=Layer.ENVIRONMENT,
     title="TCP gives up after a short interruption",
     message="node {node}: the kernel ends a TCP connection after about {seconds} s without an answer "
-    "(tcp_retries2={retries}; usual is 15, about 15 min)",
+    "(tcp_retries2={retries}; default 15, about 15 min)",
     remedy=(
         RemedyStep(
-            explanation="set it to what is usual",
-            where="node {node}",
-            command="sudo sysctl -w net.ipv4.tcp_retries2=15",
+            explanation="set it to the default", where="node {node}", command="sudo sysctl -w net.ipv4.tcp_retries2=15"
         ),
     ),
 )

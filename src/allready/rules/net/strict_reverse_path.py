@@ -18,11 +18,11 @@ STRICT = 1
     since="0.2",
     layer=Layer.PATH,
     title="Strict reverse-path filtering on interfaces of one subnet",
-    message="node {node}: {interfaces} are in one subnet and the kernel drops what comes in by another than it "
-    "would answer by (rp_filter=1)",
+    message="node {node}: {interfaces} are in one subnet, and the kernel drops packets that arrive on another "
+    "interface than the reply would leave by (rp_filter=1)",
     remedy=(
         RemedyStep(
-            explanation="let the kernel take packets by any interface that has a way back",
+            explanation="let the kernel accept packets on any interface with a route back",
             where="node {node}",
             command="sudo sysctl -w {sysctls}",
         ),

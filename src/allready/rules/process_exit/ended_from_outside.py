@@ -5,7 +5,18 @@ from allready.judging.causes import is_interrupt
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.signs import Sign
-from allready.model import Confidence, Event, FaultClass, Hit, Origin, Role, RunEvidence, Severity, clock_time
+from allready.model import (
+    Confidence,
+    Event,
+    FaultClass,
+    Hit,
+    Origin,
+    RemedyStep,
+    Role,
+    RunEvidence,
+    Severity,
+    clock_time,
+)
 
 
 @Rule(
@@ -16,10 +27,15 @@ from allready.model import Confidence, Event, FaultClass, Hit, Origin, Role, Run
     unless=(Sign.PROCESS_END, Sign.ROOT_LINE, Sign.POSITIONS, Sign.OTHER_CALLS),
     title="The run was terminated from outside; the reason is not in the input",
     message="the run was terminated from outside ({text}); by whom and why is not in these files",
-    remedy="ask the scheduler (sacct -j JOB --format=JobID,State,ExitCode,Reason,End; kubectl describe pod POD; the "
-    "platform's own log) and the users who may have cancelled it. If it was stalled before, that is "
-    "the fault: give diagnose "
-    "all ranks' logs, the flight recorder's dumps, or stacks from the next time",
+    remedy=(
+        RemedyStep(
+            explanation="ask the scheduler, the platform's own log and the users who may have cancelled it. If it was"
+            " stalled before, that is the fault: give diagnose all ranks' logs, the flight recorder's "
+            "dumps, or stacks from the next time"
+        ),
+        RemedyStep(shared="job_record"),
+        RemedyStep(shared="pod"),
+    ),
 )
 def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     """

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.causes import first_causes, hit_of, is_named_by_signature
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, Death, FaultClass, Hit, RunEvidence, Severity
+from allready.model import HOSTS, Confidence, Death, FaultClass, Hit, RemedyStep, RunEvidence, Severity
 
 MAX_WORDS = 300
 HINTS = {
     "SIGKILL": "journalctl -k | grep -i -E 'out of memory|oom'",
     "SIGBUS": "df -h /dev/shm",
     "SIGSEGV": "coredumpctl info",
-    "SIGABRT": "grep -n -B 5 -i abort",
+    "SIGABRT": "coredumpctl info",
     "SIGILL": "lscpu",
     "SIGFPE": "coredumpctl info",
 }
@@ -27,9 +27,14 @@ MAX_LETTERS = 300
     layer=Layer.PROCESS_END,
     title="A rank was killed by a signal",
     message="{who} was terminated by {signal}; its last output: {words}",
-    remedy="find who sent it or why on that node: {hint}. SIGKILL without a line of the kernel's memory killer comes "
-    "from a person, a scheduler's limit or a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS "
-    "mostly from a full /dev/shm. What other ranks say afterwards (connection closed, time-outs) follows from it",
+    remedy=(
+        RemedyStep(each=HOSTS, where="{on}", command="{hint}", explanation="find who sent the signal, or why"),
+        RemedyStep(
+            explanation="SIGKILL without a line of the kernel's OOM killer comes from a person, a scheduler's limit or "
+            "a container's memory limit; SIGSEGV and SIGABRT from native code; SIGBUS mostly from a full /dev/shm. "
+            "What other ranks log afterwards (connection closed, time-outs) follows from it"
+        ),
+    ),
 )
 def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """

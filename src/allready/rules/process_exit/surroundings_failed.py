@@ -5,7 +5,19 @@ from allready.judging.causes import SAME_MOMENT_S, causes, culprits_of, first_ca
 from allready.judging.environment_errors import CLOSED, LOST, hint_of, is_of_the_program, trouble_of, words_of
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, has_grave_root
-from allready.model import Confidence, Culprits, Death, FaultClass, Hit, Live, Role, RunEvidence, Severity
+from allready.model import (
+    HOSTS,
+    Confidence,
+    Culprits,
+    Death,
+    FaultClass,
+    Hit,
+    Live,
+    RemedyStep,
+    Role,
+    RunEvidence,
+    Severity,
+)
 from allready.signatures import load, of_line
 
 
@@ -16,8 +28,18 @@ from allready.signatures import load, of_line
     layer=Layer.EXIT,
     title="A process exited because of an environment failure",
     message="{who} exited because of an environment failure (network, limit, device or launch): {error}",
-    remedy="the line of the program that the traceback names is not the reason. Look first: {hint}. A connection that "
-    "was refused or lost has its cause with the other side or on the way: give diagnose the files of all ranks",
+    remedy=(
+        RemedyStep(
+            each=HOSTS,
+            where="{on}",
+            command="{hint}",
+            explanation="the line of the program that the traceback names is not the reason; look first",
+        ),
+        RemedyStep(
+            explanation="a connection that was refused or lost has its cause with the other side or on the way: give "
+            "diagnose the files of all ranks"
+        ),
+    ),
 )
 def surroundings_failed(case: Analysis, run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """

@@ -11,7 +11,7 @@ from allready.rules.runtime._seen import hit_of, inside_last, is_lone_failure
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
     layer=Layer.DESYNC,
-    title="A rank called another operation than the others",
+    title="A rank called a different operation than the others",
     message="{who} called {other}, the others {call}: the ranks wait for each other",
     remedy="find what {who} left out or did twice before {other}: a condition on the rank, a data set of another "
     "length; all ranks must make the same calls in the same order",

@@ -10,8 +10,8 @@ from allready.rules.runtime._seen import behind, calls_differ, furthest, hit_of,
     severity=Severity.ERROR,
     fault_class=FaultClass.NET_BROKEN,
     layer=Layer.TRANSPORT,
-    title="All ranks came to the collective, and it did not complete",
-    message="all ranks are alive and came to[[ {call}]], and it did not complete[[: {error}]]",
+    title="All ranks entered the collective, and it did not complete",
+    message="all ranks entered[[ {call}]], and it did not complete[[: {error}]]",
     remedy="check the paths between the nodes (allready check), and whether the ranks call it with the same sizes and "
     "types",
 )

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import FaultClass, Hit, MemberState, RuntimeFailure, Severity
+from allready.model import FaultClass, Hit, MemberState, RemedyStep, RuntimeFailure, Severity
 from allready.rules.runtime._seen import hit_of, in_state
 
 
@@ -11,9 +11,14 @@ from allready.rules.runtime._seen import hit_of, in_state
     fault_class=FaultClass.DEAD,
     layer=Layer.PROCESS_END,
     title="A rank's process ended during collectives",
-    message="{who} ended without leaving the job[[; in {call} waited: rank {waiting}]]",
-    remedy="read the end of the log of {who}: a signal (SIGKILL of the kernel's OOM killer: dmesg), a crash, an exit; "
-    "the other ranks can go on by allready.recover",
+    message="{who} ended without leaving the job[[; rank {waiting} waited for it in {call}]]",
+    remedy=(
+        RemedyStep(
+            explanation="read the end of the log of {who}: a crash, an exit, a signal (SIGKILL is mostly the kernel's"
+            " OOM killer); the other ranks can go on by allready.recover"
+        ),
+        RemedyStep(shared="oom_kills"),
+    ),
 )
 def rank_died(runtime: RuntimeFailure) -> Iterator[Hit]:
     """

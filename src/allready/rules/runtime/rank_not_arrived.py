@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import FaultClass, Hit, RuntimeFailure, Severity
+from allready.model import FaultClass, Hit, RemedyStep, RuntimeFailure, Severity
 from allready.rules.runtime._seen import behind, hit_of, is_lone_failure
 
 
@@ -10,10 +10,15 @@ from allready.rules.runtime._seen import behind, hit_of, is_lone_failure
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_BUSY,
     layer=Layer.STALL,
-    title="A rank did not come to the collective in time",
-    message="{who} is alive and did not come to {call} in time; waiting: rank {waiting}",
-    remedy="see what {who} does instead: py-spy dump --pid PID; if the work is legitimate (evaluation, "
-    "checkpoint), give the phase its own timeout: with allready.phase(...)",
+    title="A rank did not enter the collective in time",
+    message="{who} is alive and did not enter {call} in time; waiting: rank {waiting}",
+    remedy=(
+        RemedyStep(
+            explanation="if {who} does something legitimate instead (evaluation, checkpoint), give that phase its own"
+            " timeout: with allready.phase(...)"
+        ),
+        RemedyStep(shared="stack"),
+    ),
 )
 def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
     """

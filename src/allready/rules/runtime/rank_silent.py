@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, FaultClass, Hit, MemberState, RuntimeFailure, Severity
+from allready.model import Confidence, FaultClass, Hit, MemberState, RemedyStep, RuntimeFailure, Severity
 from allready.rules.runtime._seen import hit_of, in_state
 
 
@@ -10,10 +10,14 @@ from allready.rules.runtime._seen import hit_of, in_state
     severity=Severity.ERROR,
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
-    title="A rank gives no sign of life",
-    message="{who} gives no sign of life: stopped, without CPU time, or cut off[[; in {call} waited: rank {waiting}]]",
-    remedy="on the node of {who}: grep State /proc/PID/status (T: stopped, kill -CONT PID; D: waits in the "
-    "kernel), and whether the node answers at all",
+    title="A rank sends no heartbeat",
+    message="{who} sends no heartbeat: stopped, without CPU time, or cut off from the network[[; rank {waiting} "
+    "waited for it in {call}]]",
+    remedy=(
+        RemedyStep(explanation="check that the node of {who} answers at all"),
+        RemedyStep(shared="process_state"),
+        RemedyStep(shared="let_go_on"),
+    ),
 )
 def rank_silent(runtime: RuntimeFailure) -> Iterator[Hit]:
     """

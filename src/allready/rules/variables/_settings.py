@@ -98,11 +98,12 @@ def backend(settings: Settings, software: PerNode[SoftwareFacts] | None) -> Read
     return nccl_backend(versions(software), settings.value("TORCH_DIST_USE_NCCL2"))
 
 
-def remedy(explanation: str) -> tuple[RemedyStep, ...]:
-    """What to do about an assignment: where it stands, and for this environment the command."""
+def remedy(explanation: str, *more: RemedyStep) -> tuple[RemedyStep, ...]:
+    """What to do about an assignment: where it stands, for this environment the command, and what else helps."""
     return (
         RemedyStep(explanation=explanation, where="line {line} of {file}"),
         RemedyStep(explanation="in the shell that starts the job", command="{command}"),
+        *more,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import FaultClass, Hit, Settings, Severity
+from allready.model import FaultClass, Hit, RemedyStep, Settings, Severity
 from allready.rules.variables._settings import hit, known, remedy
 from allready.variables.values import is_debug_value
 
@@ -24,7 +24,7 @@ _SLOW = frozenset({
     layer=Layer.READINESS,
     title="A setting for debugging",
     message="{name}={value} is for debugging and costs time or disk space in production",
-    remedy=remedy("remove {name} for production; allready env explain {name} says what it costs"),
+    remedy=remedy("remove {name} for production", RemedyStep(shared="explain_variable")),
 )
 def debug_left_on(settings: Settings) -> Iterator[Hit]:
     """

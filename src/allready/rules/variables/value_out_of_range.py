@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import FaultClass, Hit, Settings, Severity
+from allready.model import FaultClass, Hit, RemedyStep, Settings, Severity
 from allready.rules.variables._settings import hit, problems, remedy
 from allready.variables.values import Kind
 
@@ -16,7 +16,7 @@ from allready.variables.values import Kind
     layer=Layer.READINESS,
     title="A value outside of what the variable takes",
     message="{name}={value} is outside of {span}",
-    remedy=remedy("choose a value within {span}; allready env explain {name} says what it does"),
+    remedy=remedy("choose a value within {span}", RemedyStep(shared="explain_variable")),
 )
 def value_out_of_range(settings: Settings) -> Iterator[Hit]:
     """

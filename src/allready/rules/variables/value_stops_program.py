@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import FaultClass, Hit, Settings, Severity
+from allready.model import FaultClass, Hit, RemedyStep, Settings, Severity
 from allready.model.fill import UNKNOWN
 from allready.rules.variables._settings import hit, problems, remedy
 from allready.variables.values import Kind
@@ -17,7 +17,9 @@ from allready.variables.values import Kind
     layer=Layer.READINESS,
     title="A value with which the program ends at start",
     message="{name}={value}: the program that reads it ends with an error, because of {part}",
-    remedy=remedy("[[write {better} instead of {part}; ]]allready env explain {name} lists what is accepted"),
+    remedy=remedy(
+        "write a value that is accepted[[: {better} instead of {part}]]", RemedyStep(shared="explain_variable")
+    ),
 )
 def value_stops_program(settings: Settings) -> Iterator[Hit]:
     """
