@@ -80,3 +80,15 @@ def test_records_of_a_run_are_not_taken_for_logs(tmp_path: Path) -> None:
     main(["diagnose", "-q", "--json", str(target), str(folder)])
     assert '"lines not understood"' not in target.read_text()
     assert " not understood" not in target.read_text()
+
+
+def test_a_crash_while_the_job_is_being_ended_is_no_cause(tmp_path: Path) -> None:
+    term = rank(0, ProcessState.KILLED, signal="SIGTERM", ended_s=1_790_000_005.0)
+    crash = rank(2, ProcessState.KILLED, signal="SIGSEGV", ended_s=1_790_000_005.4)
+    folder = save(tmp_path / "run", term, rank(1, ProcessState.KILLED, signal="SIGTERM", ended_s=1_790_000_005.1))
+    save(folder, crash, rank(3, ProcessState.KILLED, signal="SIGSEGV", ended_s=1_790_000_005.5), node=1)
+    assert diagnosed(folder) == ("", "", ())
+    # The crash came first: it is the cause, and the others were ended because of it.
+    other = save(tmp_path / "other" / "run", rank(0, ProcessState.KILLED, signal="SIGSEGV", ended_s=1_790_000_004.0))
+    save(other, rank(2, ProcessState.KILLED, signal="SIGTERM", ended_s=1_790_000_005.0), node=1)
+    assert diagnosed(other) == ("DTH002", "DEAD", (0,))

@@ -5,10 +5,12 @@ from typing import Any
 
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_grave_root, who
-from allready.model import Culprits, Death, Evidence, Hit, Role, RunEvidence, clock_time
+from allready.model import CRASHES, Culprits, Death, Evidence, Hit, Role, RunEvidence, clock_time
 from allready.signatures import of_line
 from allready.signatures.watchdog import TIMEOUTS
 
+END_S = 30.0
+"""How long a job may take to end once it was ordered to: what crashes meanwhile, crashes in its teardown."""
 SAME_MOMENT_S = 2.0
 """Deaths this close to the first are told together: launchers write whole seconds."""
 
@@ -34,6 +36,7 @@ def causes(case: Analysis) -> tuple[Death, ...]:
     if run.expected_ranks and len(run.ended_well) >= run.expected_ranks:
         own = [d for d in own if not d.is_open]
     own = [d for d in own if not (_gave_up(d) and d.exit_code is not None and _is_taken_down(d, run))]
+    own = [d for d in own if not _crashed_at_the_end(d, run)]
     # `Engine core initialization failed. See root cause above.` says itself that something else failed.
     no_echoes = [d for d in own if d.kind != "exception" or not _is_of_a_victim(d.text)]
     # Horovod says for whom all waited when it ended the job.
@@ -67,6 +70,15 @@ def _is_taken_down(death: Death, run: RunEvidence) -> bool:
         and (e.time_s is None or death.time_s is None or e.time_s <= death.time_s + SAME_MOMENT_S)
         for e in run.events
     )
+
+
+def _crashed_at_the_end(death: Death, run: RunEvidence) -> bool:
+    """Another rank was ended by SIGTERM shortly before: the whole job was being ended when this one crashed."""
+    at_s = death.time_s
+    if death.signal not in CRASHES or death.first or at_s is None:
+        return False
+    orders = (d.time_s for d in run.deaths if d.signal == "SIGTERM" and d.rank != death.rank and not d.earlier)
+    return any(order_s is not None and order_s < at_s <= order_s + END_S for order_s in orders)
 
 
 def _gave_up(death: Death) -> bool:

@@ -37,6 +37,10 @@ class EndKind(StrEnum):
     EXCEPTION = "exception"  # with a code, after an exception that was not caught
 
 
+CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
+"""Signals that a process gets through its own doing."""
+
+
 class EndCause(StrEnum):
     """Why a rank, or a whole attempt, ended, as far as that decides whether to start it again."""
 

@@ -12,7 +12,7 @@ from allready.evidence.log import read_lines
 from allready.evidence.ras.read import read_ras
 from allready.evidence.reading import Reading
 from allready.evidence.stacks import read_stacks
-from allready.model import Death, Event, NodeEvidence, Origin, RankEvidence, Role, SourceRecord
+from allready.model import CRASHES, Death, Event, NodeEvidence, Origin, RankEvidence, Role, SourceRecord
 
 MAX_DUMP_BYTES = 16 << 20
 MAX_RING_BYTES = 8 << 20
@@ -177,10 +177,6 @@ def _owned(death: Death, one: RankEvidence, whose: Whose) -> Death:
         origin=origin,
         time_s=ending_s,
     )
-
-
-CRASHES = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL"})
-"""By these a process ends through its own doing: what its very last line says is why."""
 
 
 def _is_last(event: Event, death: Death | None) -> bool:
