@@ -23,6 +23,11 @@ _KERAS = re.compile(r"\s{0,8}(?P<done>\d{1,9})/(?P<total>\d{1,9})\s{1,4}(?:\[[=>
 _EPOCH = re.compile(
     r"\bepoch\b['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b(?!\s{0,8}(?:/|of\b|%\|)|\.\d)", re.IGNORECASE
 )
+_EPOCH_ENDS = re.compile(
+    r"\bend[-_ ]of[-_ ](?:the[-_ ]|train(?:ing)?[-_ ])?epoch\b|"
+    r"\bepoch\b\W{0,4}\d{1,9}\W{1,4}(?:is |has |was )?(?:done|finished|completed?|ended|over)\b",
+    re.IGNORECASE,
+)
 _MINOR = re.compile(
     r"eval|valid|test|load|download|tokeniz|\bmap|sampl|generat|sav|filter|infer|predict|extract|shard|warm|prepar|"
     r"convert|fetch|upload|resolv|writ|cach|pack|compil|group|sanity|captur|build|import",
@@ -170,6 +175,8 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
     for before, one in zip([None, *places], places, strict=False):
         if before is None or before.done != one.done:
             begins.append(one.at)
+    if _EPOCH_ENDS.search(lines[places[-1].at]) is not None:
+        return True
     ends = [*begins[1:], len(lines)]
     sizes = [sum(bool(line.strip()) for line in lines[a:b]) for a, b in zip(begins, ends, strict=True)]
     if len(sizes) > 1:
@@ -207,13 +214,13 @@ def _counts_from_zero(main: Reading, readings: Sequence[Reading], head: str) -> 
 
 def _announced(main: Reading, readings: Sequence[Reading], head: str) -> tuple[int | None, int]:
     """The number of epochs that the beginning announces, and how many are done, by numbers from 0 or from 1."""
+    begun = [one for at, text in enumerate(head.splitlines()) for one in counts(at, text) if one.is_outer]
     totals = {int(match[1]) for match in _NUM_EPOCHS.finditer(head)} - {0}
+    totals = totals or {one.total for one in begun if one.label == main.label and one.total is not None}
     if len(totals) != 1:
         return None, main.done
     total = totals.pop()
-    first = next(
-        (one.done for at, text in enumerate(head.splitlines()) for one in counts(at, text) if one.is_outer), None
-    )
+    first = next((one.done for one in begun), None)
     if first is None:
         first = min(one.done for one in readings if one.is_outer)
     done = main.done + (1 if first == 0 else 0)
