@@ -156,7 +156,7 @@ def _is_a_course(main: Reading, readings: Sequence[Reading], head: str) -> bool:
     totals = {one.total for one in same}
     if main.total is not None and len(totals) > 1 and sum(one.total == main.total for one in same) == 1:
         return False
-    num = len({one.done for one in (*begun, *same) if one.total == main.total})
+    num = len({one.done for one in (*begun, *same) if main.total is None or one.total == main.total})
     inner = {(one.label, one.done) for one in readings if not one.is_outer and one.total is not None}
     return num >= (_FEW_EPOCHS if main.is_outer else _MANY) or (main.is_outer and len(inner) >= _MANY)
 
@@ -220,7 +220,8 @@ def _announced(main: Reading, readings: Sequence[Reading], head: str) -> tuple[i
     if len(totals) != 1:
         return None, main.done
     total = totals.pop()
-    first = next((one.done for one in begun), None)
+    same = [one for one in begun if one.total is None] or begun  # `Epoch 1/3` and `epoch: 0` stand in one log
+    first = next((one.done for one in same), None)
     if first is None:
         first = min(one.done for one in readings if one.is_outer)
     done = main.done + (1 if first == 0 else 0)
