@@ -43,11 +43,11 @@ _SPAWNED = (
     r"(?:signal (?P<signal>SIG\w{2,8})|exit code (?P<exit_code>-?\d{1,6}))"
 )
 _MPI = (
-    r"(?:mpirun|prterun|mpiexec|orterun) noticed that process rank (?P<task>\d{1,7}) with PID (?P<pid>\d{1,9}) "
+    r"(?:mpirun|prterun|mpiexec|orterun) noticed that process rank (?P<task>\d{1,7}) with PID (?:(?P<pid>\d{1,9})|[xX*]{1,20}) "
     r"on node (?P<node>\S{1,255}) exited on\s{1,3}signal (?P<number>\d{1,3})"
 )
 _MPI_LEFT = (
-    r"(?:mpirun|prterun|mpiexec|orterun) has exited due to process rank (?P<task>\d{1,7}) with PID (?P<pid>\d{1,9}) on"
+    r"(?:mpirun|prterun|mpiexec|orterun) has exited due to process rank (?P<task>\d{1,7}) with PID (?:(?P<pid>\d{1,9})|[xX*]{1,20}) on"
     r"(?:\s{1,3}node (?P<node>\S{1,255}))?"
 )
 _MPI_NAME = r"Process name: +\[(?:\[\d+,\d+\],|[\w.\-]+@\d+,)(?P<task>\d{1,7})\]"
