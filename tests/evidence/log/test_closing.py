@@ -26,7 +26,7 @@ GOOD = {
     "records of what was behind it": [
         *HALF,
         '{"event_type": "INTERVAL_END", "key": "run_stop", "metadata": {"status": "success"}}',
-        '{"event_type": "POINT_IN_TIME", "key": "tracked_stats", "value": {"throughput": 7.5}, "metadata": {"step": 20}}',
+        '{"event_type": "POINT_IN_TIME", "key": "tracked_stats", "value": 7.5, "metadata": {"step": 20}}',
         '{"event_type": "INTERVAL_END", "key": "epoch_stop", "value": null, "metadata": {"epoch": 2}}',
     ],
     "a rank's last word behind it": [*HALF, "Training finished.", "INFO:root:Rank 0 done. score=23.02 @ epoch=5"],

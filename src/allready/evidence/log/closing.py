@@ -31,7 +31,8 @@ _CERTAIN = re.compile(
     r"finished|passed)\b|"
     r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
     r"\breached (?:the )?(?:max(?:imum)?|final|last|target|end)\b|\bexiting program (?:at|after)\b|"
-    r"HPCG result is VALID|\bEnd of Tests\b|\bcollective tests? concluded\b|Overall training speed|训练(?:已)?(?:完成|结束)",
+    r"HPCG result is VALID|\bEnd of Tests\b|\bcollective tests? concluded\b|Overall training speed|"
+    r"训练(?:已)?(?:完成|结束)",
     re.IGNORECASE,
 )
 """Words of an end of everything."""
@@ -45,7 +46,8 @@ _LIKELY = re.compile(
     r"(?:is|was)?\s*[:=(]|"
     r"\b(?:finished|completed|done|took)\b.{0,20}\b\d[\d.:]*\s*(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
     r"\bfinal (?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|\bresults? (?:saved|written)\b|"
-    r"\bsav(?:ed|ing) (?:the )?final\b|\brun (?:summary|stats|statistics):|wandb: Synced \d|\bearly[ _-]?stopp(?:ing|ed)\b|"
+    r"\bsav(?:ed|ing) (?:the )?final\b|\brun (?:summary|stats|statistics):|"
+    r"wandb: Synced \d|\bearly[ _-]?stopp(?:ing|ed)\b|"
     r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
     r"^\W*(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|bye|passed)[\s.!]*\W*$",
     re.IGNORECASE,
