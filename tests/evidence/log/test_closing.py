@@ -82,6 +82,26 @@ GOOD = {
 }
 
 OPEN = {
+    "the last epoch begun, the one before out of sight": [
+        "Namespace(epochs=3, lr=0.1)",
+        *(f"epoch {e} step {n} loss 2.1" for e in range(2) for n in range(900)),
+        *(f"epoch 2 step {n} loss 2.1" for n in range(450)),
+    ],
+    "the last epoch by two counts, begun": [
+        "num_train_epochs=3",
+        *(f"epoch: {e}|step: {n}|loss 2.1" for e in range(2) for n in range(900)),
+        "Beginning of Epoch 3/3",
+        *(f"epoch: 2|step: {n}|loss 2.1" for n in range(450)),
+    ],
+    "the last epoch at three fifths": [
+        "num_epochs=3",
+        *(f"epoch {e} step {n} loss 2.1" for e in (1, 2) for n in range(100)),
+        *(f"epoch 3 step {n} loss 2.1" for n in range(60)),
+    ],
+    "members that finish steps behind the words": [
+        "Training finished.",
+        *(f"worker 0 finished step {n}/40" for n in range(20)),
+    ],
     "a benchmark that begins again": [
         '{"event_type": "INTERVAL_END", "key": "run_stop", "metadata": {"status": "success"}}',
         '{"event_type": "INTERVAL_START", "key": "epoch_start", "metadata": {"epoch": 3}}',

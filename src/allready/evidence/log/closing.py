@@ -81,7 +81,8 @@ _OF_WHAT_WAS = re.compile(r"['\"]event_type['\"]\s{0,4}:\s{0,4}['\"](?:POINT_IN_
 
 _INFO = re.compile(r"\s{0,80}I\d{4} ")
 _MEMBER_DONE = re.compile(
-    r"\b(?:rank|worker|process|task)[ _]?\d{1,7}\b[\s:,]{1,4}(?:is |has |was )?(?:done|finished|completed)\b",
+    r"\b(?:rank|worker|process|task)[ _]?\d{1,7}\b[\s:,]{1,4}(?:is |has |was )?(?:done|finished|completed)\b"
+    r"(?!\W{0,3}(?:[a-z]{1,12} ){0,3}(?:\w{1,12}_)?(?:steps?|epochs?|iter\w*|batch\w*|rounds?|updates?)\b)",
     re.IGNORECASE,
 )
 """A member's last word: a count in it is the one that it reached."""

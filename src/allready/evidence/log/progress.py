@@ -42,6 +42,7 @@ _NUM_EPOCHS = re.compile(
 _MANY = 3
 _FEW_EPOCHS = 2
 _NUM_BEFORE = 5
+_ABOUT_AS_MUCH = 0.9
 
 
 class Reading(NamedTuple):
@@ -129,7 +130,7 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str) -> Pr
         return Progress(latest.at, latest.done, latest.total, is_full=False, is_midway=not full)
     total, done = main.total, main.done
     if total is None:
-        total, done = _announced(main, readings, head)
+        total, done = _announced(main, readings, lines, head)
     is_open = [
         one
         for one in last.values()
@@ -180,9 +181,9 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
     ends = [*begins[1:], len(lines)]
     sizes = [sum(bool(line.strip()) for line in lines[a:b]) for a, b in zip(begins, ends, strict=True)]
     if len(sizes) > 1:
-        return 2 * sizes[-1] > min(sizes[-1 - _NUM_BEFORE : -1])
+        return sizes[-1] >= _ABOUT_AS_MUCH * min(sizes[-1 - _NUM_BEFORE : -1])
     inner = [one for one in readings if not one.is_outer and one.total is not None and one.at >= begins[-1]]
-    return sizes[-1] > 1 or bool(inner)
+    return bool(inner)  # how long the epochs before were is not known
 
 
 def _is_nearly(one: Reading, readings: Sequence[Reading]) -> bool:
@@ -212,11 +213,12 @@ def _counts_from_zero(main: Reading, readings: Sequence[Reading], head: str) -> 
     return first is not None and first.done == 0 and main.total is not None and main.done == main.total - 1
 
 
-def _announced(main: Reading, readings: Sequence[Reading], head: str) -> tuple[int | None, int]:
+def _announced(main: Reading, readings: Sequence[Reading], lines: Sequence[str], head: str) -> tuple[int | None, int]:
     """The number of epochs that the beginning announces, and how many are done, by numbers from 0 or from 1."""
     begun = [one for at, text in enumerate(head.splitlines()) for one in counts(at, text) if one.is_outer]
     totals = {int(match[1]) for match in _NUM_EPOCHS.finditer(head)} - {0}
-    totals = totals or {one.total for one in begun if one.label == main.label and one.total is not None}
+    if not totals and _EPOCH_ENDS.search(lines[main.at]) is not None:
+        totals = {one.total for one in begun if one.label == main.label and one.total is not None}
     if len(totals) != 1:
         return None, main.done
     total = totals.pop()
