@@ -5,7 +5,7 @@ import json
 import shlex
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allready.model import SourceKind
@@ -237,6 +237,7 @@ def test_any_text_can_be_read(name: str, text: str) -> None:
 
 
 @given(st.dictionaries(st.from_regex(r"[A-Z_][A-Z0-9_]{0,20}", fullmatch=True), st.text(max_size=30), max_size=8))
+@example({"A": "\\\U0003ffff", "B": "\\\\\U0001f600\\ud83d\\ude00"})
 @settings(max_examples=200, deadline=None)
 def test_what_is_quoted_comes_back(variables: dict[str, str]) -> None:
     clean = {k: v for k, v in variables.items() if "\0" not in v and "\r" not in v and v.isprintable()}

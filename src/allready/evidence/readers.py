@@ -261,6 +261,12 @@ def _read_node_status(data: bytes, label: str) -> Reading:
     return read_node_status(data, label)
 
 
+def _read_attempts(data: bytes, label: str) -> Reading:
+    from allready.evidence.attempts import read_attempts
+
+    return read_attempts(data, label)
+
+
 def _read_report(data: bytes, label: str) -> Reading:
     record = SourceRecord(path=label, kind=sniff.REPORT, num_understood=1)
     return Reading(source=record, reports=[zlib.compress(data, 1)])
@@ -328,5 +334,6 @@ _READERS: dict[str, _Reader] = {
     sniff.NCCL_TESTS: _read_table,
     sniff.INSPECTOR: _read_inspector,
     sniff.NODE_STATUS: _whole(_read_node_status),
+    sniff.ATTEMPTS: _whole(_read_attempts),
     sniff.REPORT: _whole(_read_report, MAX_REPORT_BYTES),
 }

@@ -12,9 +12,10 @@ HEAD_BYTES = 1 << 16
 
 LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR = "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector"
 REPORT, PAGE, SCRIPT, BINARY, EMPTY, ELASTIC_ERROR = "report", "page", "script", "binary", "empty", "elastic error"
-NODE_STATUS, RECORD = "node status", "record"
+NODE_STATUS, ATTEMPTS, RECORD = "node status", "attempts", "record"
 
-READ = (LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR, REPORT, ELASTIC_ERROR, NODE_STATUS)  # kinds that have a reader
+READ = (LOG, FLIGHT, RAS, STACKS, NCCL_TESTS, INSPECTOR, REPORT, ELASTIC_ERROR, NODE_STATUS, ATTEMPTS)
+"""Kinds that have a reader."""
 PASSED_OVER = (PAGE, SCRIPT, BINARY, EMPTY, RECORD)
 
 _BINARY_MAGICS = (
@@ -23,8 +24,9 @@ _BINARY_MAGICS = (
     b"LPKSHHRH", b"GGUF", b"PAR1", b"ARROW1", b"\x89HDF", b"\x28\xb5\x2f\xfd", b"\xff\xfe", b"\xfe\xff",
 )  # fmt: skip
 
-_RECORD_STARTS = (b'{"node_rank": ', b'{"attempt":')
-"""Of `sockets.json` and `attempts.jsonl`, which a run writes for people and programs: the report has what they tell."""
+_SOCKETS_START = b'{"node_rank": '
+"""Of `sockets.json`, which a run writes for people and programs: the report has what it tells."""
+_ATTEMPTS_START = b'{"attempt":'
 
 _NOT_TEXT = bytes(c for c in range(1, 32) if c not in b"\a\b\t\n\v\f\r\x1b") + b"\x7f"
 _MAX_NOT_TEXT = 0.05
@@ -170,8 +172,10 @@ def _kind_of_json(text: bytes) -> str:
         return RECORD
     if b'"process_state"' in text and _is(NODE_STATUS, text):
         return NODE_STATUS
-    if start.startswith(_RECORD_STARTS) and any(key in text for key in (b'"sockets": [', b'"outcome":')):
+    if start.startswith(_SOCKETS_START) and b'"sockets": [' in text:
         return RECORD
+    if start.startswith(_ATTEMPTS_START) and b'"outcome":' in start:
+        return ATTEMPTS
     is_perf = b'"coll_perf"' in text or b'"p2p_perf"' in text or (b'"header"' in start and b'"n_ranks"' in start)
     if is_perf and _is(INSPECTOR, text):
         return INSPECTOR

@@ -33,8 +33,12 @@ def job_closing(
     """The end that stands for the whole job, or None.
 
     Every log must have a good end or say nothing of the job's course; every rank that has a log of its own must have
-    one there.  A death, an error or an end by a launcher that no progress followed contradicts.
+    one there.  A death, an error or an end by a launcher that no progress followed contradicts.  A launcher's record of
+    the exit codes needs no words of the ranks; only a death contradicts it.
     """
+    record = next((closing for closing in closings if closing.kind is ClosingKind.RECORD), None)
+    if record is not None and all(death.earlier for death in deaths):
+        return record
     good = [closing for closing in closings if closing.is_good]
     if not good or not _all_tell(closings) or _is_torn_down_in_part(identities.processes):
         return None

@@ -17,7 +17,7 @@ from allready.judging.report_builder import verdict_from
 from allready.model import Confidence, Finding, Severity, Verdict
 
 WAITING = Layer.STALL
-"""The layer whose warnings name a rank that is only waited for."""
+"""The layer whose warnings say who is only waited for, or that all ranks stand."""
 LASTING = {Layer.PROCESS_END, Layer.EXIT, Layer.DESYNC}
 """What cannot be undone while the job lives: ends, and operations that did not match."""
 
@@ -30,7 +30,7 @@ first report of it; later the broken path has broken other things."""
 class VerdictLatch(Struct):
     """One attempt's verdict.
 
-    `is_fault`: it says that something is wrong, not only that a rank is waited for.  `since_s`: when this very finding
+    `is_fault`: it says that something is wrong, not only that ranks wait or stand.  `since_s`: when this very finding
     was first made, `first_s`: when something was first found to be wrong; wall clock.
     """
 
@@ -96,9 +96,8 @@ class VerdictLatch(Struct):
         return self.rules[finding.code].layer
 
     def _is_wait(self, finding: Finding) -> bool:
-        """Whether it names a rank that is only waited for."""
-        is_warning = finding.severity is Severity.WARNING and bool(finding.culprits)
-        return is_warning and self._layer(finding) is WAITING
+        """Whether it says who is only waited for, or that no rank gets on."""
+        return finding.severity is Severity.WARNING and self._layer(finding) is WAITING
 
     def _gives_way_to(self, new: Finding, *, is_fault: bool) -> bool:
         old = self.finding

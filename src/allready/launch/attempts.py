@@ -10,34 +10,11 @@ from msgspec import Struct
 
 from allready.launch.outcome import Outcome
 from allready.launch.request import Backoff
-from allready.model import EndCause
+from allready.model import AttemptRecord, EndCause
 from allready.redaction import masked_all
 from allready.report.safe import safe_json
 
 RECORD = "attempts.jsonl"
-
-
-class Attempt(Struct, frozen=True, kw_only=True):
-    """One line of the record.  Times are wall clock of node 0, as ISO 8601 in UTC.
-
-    `wait_s`: until the next attempt; None: there is none, and `why_last` is why.
-    """
-
-    attempt: int
-    start: str
-    end: str
-    duration_s: float
-    outcome: EndCause
-    reason: str
-    exit_code: int
-    num_nodes: int
-    world_size: int
-    first_failed_rank: int | None
-    cause_rank: int | None
-    lost_nodes: tuple[int, ...]
-    excluded_nodes: dict[str, str]  # name or address -> why
-    wait_s: float | None
-    why_last: str
 
 
 class RestartChoice(Struct, frozen=True, kw_only=True):
@@ -60,7 +37,7 @@ class Attempts:
     ) -> None:
         self.max_restarts = max(0, max_restarts)
         self.number = 0
-        self.record: list[Attempt] = []
+        self.record: list[AttemptRecord] = []
         self.excluded: dict[str, str] = {}
         self.problem = ""
         self._backoff = backoff
@@ -80,7 +57,7 @@ class Attempts:
     ) -> RestartChoice:
         """Decide what comes after this attempt, and write it down.  With `again`, `number` is the next one's."""
         decision = self._decide(outcome)
-        attempt = Attempt(
+        attempt = AttemptRecord(
             attempt=self.number,
             start=_iso(started_s),
             end=_iso(ended_s),
@@ -114,7 +91,7 @@ class Attempts:
             return RestartChoice(again=False, why="budget")
         return RestartChoice(again=True, wait_s=self._backoff.wait_s(self.number, self._random))
 
-    def _write(self, attempt: Attempt) -> None:
+    def _write(self, attempt: AttemptRecord) -> None:
         if self._path is None:
             return
         data = safe_json(msgspec.json.encode(masked_all(attempt))) + b"\n"

@@ -129,3 +129,27 @@ def signal_number(name: str | None) -> int:
     except KeyError:
         digits = name.removeprefix("signal ")
         return int(digits) if digits.isdecimal() else 0
+
+
+class AttemptRecord(Struct, frozen=True, kw_only=True):
+    """One attempt of a job under `allready run`: a line of its `attempts.jsonl`.
+
+    Times are wall clock of node 0, as ISO 8601 in UTC.
+    `wait_s`: until the next attempt; None: there is none, and `why_last` is why.
+    """
+
+    attempt: int
+    start: str
+    end: str
+    duration_s: float
+    outcome: EndCause
+    reason: str
+    exit_code: int
+    num_nodes: int
+    world_size: int
+    first_failed_rank: int | None
+    cause_rank: int | None
+    lost_nodes: tuple[int, ...]
+    excluded_nodes: dict[str, str]  # name or address -> why
+    wait_s: float | None
+    why_last: str

@@ -254,6 +254,7 @@ class ClosingKind(StrEnum):
     PROGRESS = "progress"  # the count of epochs or steps that it announced is full
     MIDWAY = "midway"  # its last progress is `done` of `total`
     OPEN = "open"  # nothing says how
+    RECORD = "record"  # the launcher's own record says that every rank ended with code 0
 
 
 class Closing(Struct, frozen=True, kw_only=True):
@@ -277,7 +278,7 @@ class Closing(Struct, frozen=True, kw_only=True):
     @property
     def is_good(self) -> bool:
         """Whether the log says that its program came to its own end."""
-        return self.kind in {ClosingKind.WORDS, ClosingKind.PROGRESS}
+        return self.kind in {ClosingKind.WORDS, ClosingKind.PROGRESS, ClosingKind.RECORD}
 
 
 class Frame(Struct, frozen=True, kw_only=True):

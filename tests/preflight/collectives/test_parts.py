@@ -15,6 +15,7 @@ from allready.model.operations import SWEEPS
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.check.staging import plan
 from allready.preflight.collectives import spec
+from allready.preflight.collectives.meetings import without_reply_s
 from allready.preflight.collectives.process import exception_line, main_stack
 from allready.preflight.collectives.spec import ALL_STAGES, STAGES, RunSpec, with_needed
 from allready.preflight.collectives.wire import POSITION
@@ -224,3 +225,8 @@ def test_every_text_that_is_used_exists_in_both_languages_with_the_same_placehol
 
 def _placeholders(text: str) -> set[str]:
     return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+def test_a_latency_that_other_work_drove_up_makes_no_rate_without_bound() -> None:
+    assert without_reply_s(0.010, 0.002) == pytest.approx(0.008)
+    assert without_reply_s(0.010, 0.025) == pytest.approx(0.005)

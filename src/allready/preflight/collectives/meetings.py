@@ -35,6 +35,14 @@ def _clamped(repeats: int) -> int:
     return min(max(repeats, _REPEATS[0]), _REPEATS[1])
 
 
+def without_reply_s(took_s: float, latency_s: float) -> float:
+    """What a buffer took without the way of its reply.
+
+    Where other work delayed the small messages, their latency is no measure of that way: at most half is taken off.
+    """
+    return took_s - min(latency_s, took_s / 2)
+
+
 class MeetingError(Exception):
     """A pair or group did not get through in time."""
 
@@ -92,8 +100,7 @@ class Meetings:
             times = {}
             for sender in (low, high):
                 times[sender] = self._echo(group, self._buffer, repeats, is_first=self._rank == sender)
-            # The reply and its way are no part of what the buffer takes.
-            rate = self._size_bytes / max(times[self._rank] - latency_s, 1e-9) / 1e9
+            rate = self._size_bytes / without_reply_s(times[self._rank], latency_s) / 1e9
             point = PairPoint(
                 sender=self._rank, receiver=partner, size_bytes=self._size_bytes, gb_per_s=rate, latency_s=latency_s
             )

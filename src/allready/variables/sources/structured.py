@@ -20,8 +20,8 @@ KEYS = {
 """Under these keys (in lower case) stand variables."""
 
 _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_PAIRED = re.compile(r"(?<!\\)\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
-"""One character beyond 16 bits, which JSON writes as two."""
+_PAIRED = re.compile(r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\.")
+"""One character beyond 16 bits, which JSON writes as two; or another escape, of which no part begins one."""
 _TEXT = "tag:yaml.org,2002:str"
 MAX_NODES = 200_000
 MAX_DEPTH = 100
@@ -44,7 +44,7 @@ def parse_structured(text: str, found: Parsed) -> None:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     if text.lstrip()[:1] in {"{", "["}:
         text = text.replace("\t", "  ")  # JSON may be indented with tabs, YAML may not
-        text = _PAIRED.sub(lambda pair: str(json.loads(f'"{pair[0]}"')), text)
+        text = _PAIRED.sub(lambda escape: str(json.loads(f'"{escape[1]}"')) if escape[1] else escape[0], text)
     documents = []
     try:
         for document in yaml.compose_all(text, Loader=loader):

@@ -1,0 +1,39 @@
+"""`attempts.jsonl` of `allready run`: how its attempts ended -> `Reading`."""
+
+import msgspec
+
+from allready.evidence.reading import Reading
+from allready.model import AttemptRecord, Closing, ClosingKind, EndCause, Origin, SourceRecord
+
+KIND = "attempts"
+
+_decoder = msgspec.json.Decoder(AttemptRecord)
+
+
+def read_attempts(data: bytes, label: str) -> Reading:
+    """A good end where the last attempt had one; a line that is damaged or cut is counted and passed over."""
+    attempts: list[tuple[int, AttemptRecord]] = []
+    num_lines = num_damaged = 0
+    for number, line in enumerate(data.splitlines(), 1):
+        if not line.strip():
+            continue
+        num_lines += 1
+        try:
+            attempts.append((number, _decoder.decode(line)))
+        except msgspec.DecodeError:
+            num_damaged += 1
+    record = SourceRecord(
+        path=label,
+        kind=KIND,
+        num_lines=num_lines,
+        num_understood=len(attempts),
+        problem=f"{num_damaged} of {num_lines} lines are damaged" if num_damaged else None,
+    )
+    if not attempts or num_damaged:
+        return Reading(source=record)
+    number, last = attempts[-1]
+    if last.outcome is not EndCause.SUCCESS or last.exit_code != 0:
+        return Reading(source=record)
+    text = f"attempt {last.attempt}: {last.reason}"
+    origin = Origin(source=label, line=number)
+    return Reading(source=record, closing=Closing(origin=origin, kind=ClosingKind.RECORD, text=text, is_certain=True))

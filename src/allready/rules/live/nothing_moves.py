@@ -1,0 +1,66 @@
+from collections.abc import Iterator
+
+from allready.judging.analysis import Analysis
+from allready.judging.hang import HangKind, blame_hang
+from allready.judging.live_status import named, same_place_s
+from allready.judging.registry import Layer, Rule
+from allready.judging.values import grouped
+from allready.model import Evidence, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
+
+STILL_S = 40.0
+OPEN = {HangKind.NONE, HangKind.LEVEL, HangKind.INSIDE, HangKind.PARTIAL, HangKind.ALL_WAIT}
+"""Where nothing says who is missing."""
+NOT_YET = {"starting", "importing", "compiling", "ending"}
+MAX_PLACES = 3
+
+
+@Rule(
+    code="LIV014",
+    severity=Severity.WARNING,
+    fault_class=FaultClass.CPU_STUCK,
+    layer=Layer.STALL,
+    title="No rank has got on for 40 s",
+    message="no rank has got on for {seconds} s: {places}",
+    remedy=RemedyStep(
+        explanation="look at what they do there: the stacks in the report folder, or py-spy dump --pid PID twice. "
+        "Frames that change are work; GPUs that compute show it in nvidia-smi. If a long step is intentional "
+        "(saving, evaluation, a first batch), nothing is wrong"
+    ),
+)
+def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
+    """
+    ## What it checks
+    That for 40 s no rank finished an operation and none left the line of the program that it stands in, while nothing
+    shows who is missing: all ranks sleep, spin, wait for a GPU that does not answer, or are in the same call.
+    ## Why it matters
+    A job that stands on all ranks at once has no late rank that could be named, and no time-out notices it as long as
+    no rank waits in a collective.
+    ## Check by hand
+    `py-spy dump --pid PID` of any rank, twice.
+    ## When it is harmless
+    Where one line of the program takes so long on purpose.  It stays a warning, and goes when a rank gets on.
+    """
+    ranks = live.ranks()
+    living = {r: s for r, s in ranks.items() if not s.is_gone}
+    if not living or len(living) < max(live.world_size, len(ranks)) or case.of(blame_hang).kind not in OPEN:
+        return
+    if any(
+        s.phase in NOT_YET or s.is_frozen or not (s.num_operations or s.framework == "jax") for s in living.values()
+    ):
+        return
+    still_s = min(same_place_s(live, r) for r in living)
+    if still_s < STILL_S:
+        return
+    places = grouped((s.site or "?", r) for r, s in living.items())
+    shown = sorted(places.items(), key=lambda place: (-len(place[1]), place[1]))
+    texts = [f"{named(live, world, members)} @ {site}" for site, members in shown[:MAX_PLACES]]
+    yield Hit(
+        values={"seconds": f"{still_s:.0f}", "places": "; ".join(texts) + ("; …" if len(shown) > MAX_PLACES else "")},
+        evidence=tuple(
+            Evidence(
+                source=f"rank {rank}", text=f"rank {rank}: {status.phase} at {status.site or '?'}, pid {status.pid}"
+            )
+            for rank, status in sorted(living.items())[:8]
+        ),
+        fault_time=clock_time(live.now_s - still_s),
+    )

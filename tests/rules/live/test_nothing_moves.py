@@ -1,0 +1,57 @@
+"""LIV014."""
+
+from typing import Any
+
+import pytest
+
+from allready.model import RankStatus
+from tests.rules.live.made import NOW, ask, behind, ended, mark, waiting
+
+LONG = NOW - 45.0
+
+
+def idle(rank: int, **changes: Any) -> RankStatus:
+    return behind(rank, groups=(mark(63, pending=False, moved_s=LONG),), site_since_s=LONG, **changes)
+
+
+def test_ranks_that_all_stand_are_told_and_nobody_is_blamed() -> None:
+    ranks = [idle(r, site="train.py:40 sleep") for r in range(4)]
+    [hit] = ask("LIV014", *ranks).hits
+    assert not hit.culprits
+    assert hit.values["seconds"] == "45"
+    assert hit.values["places"] == "rank 0-3 (node 0, 1) @ train.py:40 sleep"
+    assert hit.severity is None  # a warning, however long it lasts
+
+
+def test_ranks_in_one_operation_whose_gpus_are_busy_or_silent_are_told() -> None:
+    in_it = (mark(64, moved_s=LONG, waiting_s=45.0),)
+    for share in (1.0, None):
+        ranks = [waiting(r, groups=in_it, site_since_s=LONG, gpu_busy_share=share) for r in range(4)]
+        [hit] = ask("LIV014", *ranks).hits
+        assert not hit.culprits
+
+
+def test_processes_of_jax_have_no_count_of_operations() -> None:
+    ranks = [idle(r, framework="jax", num_operations=0) for r in range(4)]
+    assert len(ask("LIV014", *ranks).hits) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"site_since_s": NOW - 39.0},  # another line since
+        {"groups": (mark(63, pending=False, moved_s=NOW - 5.0),)},  # an operation since
+        {"phase": "compiling"},
+        {"num_operations": 0},  # it has not begun
+    ],
+)
+def test_one_rank_that_gets_on_is_enough(other: dict[str, Any]) -> None:
+    ranks = [idle(r) for r in range(3)]
+    last = {"groups": (mark(63, pending=False, moved_s=LONG),), "site_since_s": LONG} | other
+    assert ask("LIV014", *ranks, behind(3, **last)).state == "clear"
+
+
+def test_a_rank_that_left_or_is_waited_for_is_another_matter() -> None:
+    assert ask("LIV014", *(idle(r) for r in range(3)), ended(3)).state == "clear"
+    late = [waiting(r, groups=(mark(64, moved_s=LONG, waiting_s=45.0),), site_since_s=LONG) for r in range(3)]
+    assert ask("LIV014", *late, idle(3)).state == "clear"
