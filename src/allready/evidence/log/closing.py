@@ -31,7 +31,7 @@ _CERTAIN = re.compile(
     r"finished|passed)\b|"
     r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
     r"\breached (?:the )?(?:max(?:imum)?|final|last|target|end)\b|\bexiting program (?:at|after)\b|"
-    r"HPCG result is VALID|\bEnd of Tests\b|\bcollective tests? concluded\b|Overall training speed|"
+    r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed|"
     r"训练(?:已)?(?:完成|结束)",
     re.IGNORECASE,
 )
