@@ -44,3 +44,24 @@ def test_both_languages_name_the_same() -> None:
     assert len(english) == len(chinese)
     found = [(CODE.findall(row), re.findall(r"`[^`]+`", row)) for row in english]
     assert found == [(CODE.findall(row), re.findall(r"`[^`]+`", row)) for row in chinese]
+
+
+ASKED = (
+    "ping", "telnet", "nc -zv", "29500", "netstat", "ufw", "MTU", "ibstat", "ibportstate", "NTP", "torch_extensions",
+    "Gloo", "nvidia-smi", "device_count", "pstree", "pdb", "tee", "OMP_NUM_THREADS", "ip route get", "docker0",
+    "shm-size", "memlock", "P2P", "NUMA", "Init COMPLETE", "80 %", "free -h", "num_workers", "pin_memory",
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "SeqNum", "W&B", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS",
+    "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_TIMEOUT", "NCCL_SOCKET_TIMEOUT", "NCCL_CONNECT_TIMEOUT",
+    "NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT", "NCCL_BUFFSIZE", "NCCL_NET_GDR_LEVEL", "NCCL_BLOCKING_WAIT",
+    "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_TRACE_BUFFER_SIZE", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_LAUNCH_BLOCKING",
+    "TORCH_DISTRIBUTED_DEBUG", "JAX_DEBUG_NANS", "JAX_DEBUG_INFS", "JAX_LOG_COMPILES",
+)  # fmt: skip
+"""Tools, variables and words by which guides ask for something."""
+
+
+def test_what_guides_ask_for_is_on_both_pages_and_every_row_says_what_does_it() -> None:
+    for page in PAGES:
+        items = [line.split("|")[1] for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+        assert [word for word in ASKED if not any(word in item for item in items)] == [], page.name
+        silent = [row for row in rows(page)[1:] if not re.search(r"`allready|[A-Z]{3}\d{3}|\]\(", row)]
+        assert [row for row in silent if row not in {"what does it", "由什么来做"}] == [], page.name

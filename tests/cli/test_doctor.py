@@ -1,8 +1,10 @@
 """`allready doctor` as a person uses it: on this machine, with torch that fails, on saved facts, of two machines."""
 
+import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,8 +19,10 @@ from msgspec.structs import replace
 from allready.cli.doctor_files import load, save
 from allready.cli.main import main
 from allready.errors import UsageError
+from allready.facts.exchange import from_json
 from allready.facts.usage import INITS
-from allready.model import FactMissing, HostFacts, LimitFacts, NodeFacts, UsageFacts
+from allready.model import FactMissing, HostFacts, LimitFacts, NodeFacts, Severity, UsageFacts
+from allready.preflight.doctor.examine import judge, placed
 from allready.proc.process import all_pids, environ_of
 from tests.cases import cases
 from tests.cli.processes import PROGRAM, plain_environment
@@ -66,6 +70,37 @@ def test_this_machine_has_no_fault_and_says_what_was_looked_at() -> None:
     facts = report["facts"]["0"]
     assert facts["net"]["interfaces"]
     assert facts["launch"]["nproc_per_node"] == max(1, len(facts["gpu"].get("gpus", ())))
+
+
+def test_without_root_torch_and_environment_it_works_and_finds_nothing(tmp_path: Path) -> None:
+    """The interpreter without our environment's packages, as a user who is nobody, with an empty environment."""
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "--user", "true"], timeout=20).returncode:
+        pytest.skip("unshare --user is not permitted")
+    bare = str(Path(sys._base_executable).resolve())  # type: ignore[attr-defined]
+    for name in ("allready", "msgspec", "pynvml", "psutil"):
+        if spec := importlib.util.find_spec(name):
+            origin = Path(spec.origin or "")
+            (tmp_path / (name if origin.name == "__init__.py" else origin.name)).symlink_to(
+                origin.parent if origin.name == "__init__.py" else origin
+            )
+    needed = (f"PYTHONPATH={tmp_path}", "LC_ALL=C")
+    argv = ["unshare", "--user", "env", "-i", *needed, bare]
+    shown = (
+        "import importlib.util as u, os; print(os.geteuid(), u.find_spec('torch'), u.find_spec('msgspec') is not None)"
+    )
+    who = subprocess.run([*argv, "-c", shown], capture_output=True, text=True, timeout=30, check=True)
+    if who.stdout.split()[1:] != ["None", "True"]:
+        pytest.skip("the interpreter itself has torch")
+    assert who.stdout.split()[0] != "0"
+    done = subprocess.run(
+        [*argv, "-m", "allready", "doctor", "--json", "-"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert (report["status"], codes_of(report)) == ("healthy", set())
+    facts = report["facts"]["0"]
+    assert {module["outcome"] for module in facts["imports"]["modules"]} <= {"absent"}
+    assert facts["env"]["variables"] == {}
 
 
 def test_a_torch_that_raises_or_crashes_is_a_finding(tmp_path: Path) -> None:
@@ -341,3 +376,16 @@ def test_the_facts_of_a_machine_with_a_gpu_have_no_finding() -> None:
     facts = Path(__file__).parents[1] / "fixtures" / "doctor" / "h200.json"
     report = doctor("--from", str(facts))
     assert (report["status"], codes_of(report)) == ("healthy", set())
+
+
+def test_a_process_that_ended_and_holds_the_gpu_is_named() -> None:
+    """The same machine while the first thread of a process with a CUDA context had ended and another one ran on."""
+    saved = json.loads((Path(__file__).parents[1] / "fixtures" / "doctor" / "h200_zombie.json").read_text())
+    facts = from_json(saved["facts"])
+    assert isinstance(facts.host, HostFacts)
+    bare = replace(facts, host=replace(facts.host, container=None))  # in a container pids may be those of the host
+    found = {f.code: f for f in judge([placed(bare)], None).findings}
+    assert set(found) == {"GPU020", "ENV019"}
+    assert found["GPU020"].values["processes"] == "pid 824 [python3]"
+    assert found["ENV019"].severity is Severity.INFO
+    assert judge([placed(facts)], None).findings == ()

@@ -318,3 +318,23 @@ LIMITS_TEXT = (
     "Max locked memory         unlimited            unlimited            bytes\n"
     "Max open files            1024                 4096                 files\n"
 )
+
+
+def test_what_is_needed_to_use_rdma_is_looked_for_where_the_loader_looks() -> None:
+    root = "/sys/class/infiniband"
+    dirs = {root: ["mlx5_0"], f"{root}/mlx5_0/ports": ["1"], "/dev": ["null"], "/usr/lib64": ["libc.so.6"]}
+
+    def found(files: dict[str, str] | None = None, more: dict[str, list[str]] | None = None, **environ: str) -> Any:
+        host = SavedHost({"dirs": {**dirs, **(more or {})}, "files": files or {}, "environ": environ})
+        facts = collect_rdma(host)
+        return facts.has_library, facts.has_device_files
+
+    cache = {"/etc/ld.so.cache": "glibc-ld.so.cache1.1 libibverbs.so.1 /usr/lib64/libibverbs.so.1"}
+    assert found() == (False, False)
+    assert found(cache, {"/dev/infiniband": ["rdma_cm", "uverbs0"]}) == (True, True)
+    assert found(more={"/usr/lib64": ["libibverbs.so.1.14.50.0"]}) == (True, False)
+    assert found(more={"/opt/ofed": ["libibverbs.so.1"]}, LD_LIBRARY_PATH=":/opt/ofed") == (True, False)
+    assert found(more={"/conda/lib": ["libibverbs.so.1"]}, CONDA_PREFIX="/conda") == (True, False)
+    blind = SavedHost({"dirs": {root: ["mlx5_0"], f"{root}/mlx5_0/ports": ["1"]}})
+    assert (collect_rdma(blind).has_library, collect_rdma(blind).has_device_files) == (None, None)
+    assert collect_rdma(SavedHost({})).has_library is None

@@ -1,17 +1,20 @@
 import ctypes
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from allready.errors import FactUnavailable
 from allready.facts import nvml
-from allready.facts.gpu import SMI_GPUS, SMI_PROCESSES, collect_gpu, visible_gpus
+from allready.facts.gpu import SMI_GPUS, SMI_PROCESSES, collect_gpu, parse_nvml, visible_gpus
 from allready.facts.live import LiveHost
 from allready.model import Gpu
 from tests.cases import cases
-from tests.clock import Stopwatch
+from tests.clock import Stopwatch, until
 from tests.facts.saved_host import SavedHost
 
 GIB = 2**30
@@ -237,6 +240,72 @@ def test_the_child_tells_what_nvml_says(monkeypatch: pytest.MonkeyPatch, capsys:
     clocks = {"slowdowns": ["hardware slowdown", "too hot (software)"], "is_mig": True, "num_mig": 0}
     assert (links | clocks).items() <= found["gpus"][0].items()
     assert found["gpus"][1] == {"index": 1, "error": "GPU is lost"}
+
+
+class PairedNvml(FakeNvml):
+    """Four GPUs, the last one lost: P2P from 0 to 2 is off in one direction, and 1 and 2 do not tell."""
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802 - NVML's name
+        if index > 2:
+            raise self.NVMLError("GPU is lost")
+        return index
+
+    def nvmlDeviceGetP2PStatus(self, a: int, b: int, _: int) -> int:  # noqa: N802
+        if {a, b} == {1, 2}:
+            raise self.NVMLError("Not Supported")
+        return 3 if (a, b) == (2, 0) else 0
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, a: int, b: int) -> int:  # noqa: N802
+        return 10 if {a, b} == {0, 1} else 50
+
+
+def test_pairs_of_gpus_have_a_status_and_what_is_between_them() -> None:
+    assert nvml._pairs(PairedNvml(), 4) == [
+        {"a": 0, "b": 1, "p2p": "ok", "level": "PIX"},
+        {"a": 0, "b": 2, "p2p": "topology", "level": "SYS"},
+        {"a": 1, "b": 2, "level": "SYS"},
+    ]
+    pairs = nvml._pairs(PairedNvml(), 3)
+    found = collect_gpu(saved({"gpus": {**answer(), "pairs": pairs}}), timeout_s=1).pairs
+    assert [(pair.a, pair.b, pair.p2p, pair.level) for pair in found] == [
+        (0, 1, "ok", "PIX"),
+        (0, 2, "topology", "SYS"),
+        (1, 2, None, "SYS"),
+    ]
+
+
+def test_gpus_of_amd_are_counted_and_nvml_is_not_asked() -> None:
+    root = "/sys/class/kfd/kfd/topology/nodes"
+    simds = {"0": 0, "1": 1216, "2": 1216}
+    files = {
+        f"{root}/{name}/properties": f"cpu_cores_count 0\nsimd_count {n}\nmem_banks_count 1\n"
+        for name, n in simds.items()
+    }
+    found = collect_gpu(SavedHost({"dirs": {root: list(simds)}, "files": files}), timeout_s=1)
+    assert (found.num_amd, found.gpus, found.driver_version) == (2, (), None)
+
+
+FIRST_THREAD_ENDS = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(120,)).start()
+print("ends", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_holder_whose_first_thread_has_ended_is_a_zombie() -> None:
+    """A real process: its first thread ends, another one runs on."""
+    with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ends\n"
+            stat = Path(f"/proc/{process.pid}/stat")
+            until(lambda: stat.read_text().rpartition(") ")[2][0] == "Z", 10.0, what=stat.read_text)
+            rows = [{**answer()["gpus"][0], "processes": [{"pid": process.pid, "used_bytes": 5}, {"pid": os.getpid()}]}]
+            [gpu] = parse_nvml(LiveHost(), {**answer(), "gpus": rows}, None).gpus
+            assert [(p.pid, p.is_zombie) for p in gpu.processes] == [(process.pid, True), (os.getpid(), False)]
+        finally:
+            process.kill()
 
 
 def test_errors_in_the_kernel_log_count_since_the_driver_was_loaded() -> None:

@@ -131,3 +131,47 @@ def test_two_interfaces_in_one_network_have_twin_routes() -> None:
         'print(json.dumps([[r.destination, r.interface, r.metric] for r in collect_net(LiveHost()).routes]))"'
     )
     assert [r for r in routes if r[0] == "10.9.0.0/24"] == [["10.9.0.0/24", "du0", 0], ["10.9.0.0/24", "du1", 0]]
+
+
+LEAVE_ZOMBIES = """
+import os, sys, time
+for _ in range(int(sys.argv[1])):
+    if not os.fork():
+        os._exit(0)
+print("left", flush=True)
+time.sleep(120)
+"""
+
+
+def test_children_that_are_not_reaped_are_counted_with_their_parent() -> None:
+    with subprocess.Popen([sys.executable, "-c", LEAVE_ZOMBIES, "120"], stdout=subprocess.PIPE) as parent:
+        try:
+            assert parent.stdout is not None
+            assert parent.stdout.readline() == b"left\n"
+            until(lambda: _count() >= 120, 20.0, what=_count)
+            found = collect_usage(LiveHost(), ports=None)
+            assert found.zombie_parent is not None
+            assert (found.zombie_parent.pid, found.num_parents_zombies) == (parent.pid, 120)
+        finally:
+            parent.kill()
+
+
+def _count() -> int:
+    return collect_usage(LiveHost(), ports=None).num_zombies or 0
+
+
+def test_ports_of_a_rank_that_is_left_over() -> None:
+    """A real process that listens, with the answers of a machine whose init has it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        inode = os.fstat(server.fileno()).st_ino
+        assert inode in LiveHost().probe(f"sockets:{os.getpid()}", timeout_s=5)
+        stat = "77 (python) S 1 77 77 0 -1 0 0 0 0 0 10 10 0 0 20 0 1 0 500 1000000 100 " + "0 " * 30
+        files = {
+            "/proc/1/comm": "systemd\n",
+            "/proc/77/stat": stat,
+            "/proc/77/environ": "".join(f"{name}={value}\0" for name, value in RANK.items()),
+            "/proc/net/tcp": LiveHost().read("/proc/net/tcp"),
+        }
+        host = SavedHost({"files": files, "dirs": {"/proc": ["1", "77"]}, "probes": {"sockets:77": [inode, 3]}})
+        [left] = collect_usage(host, ports=None).leftovers
+        assert left.ports == (server.getsockname()[1],)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from allready.judging.engine import judge
 from allready.judging.registry import load
-from allready.model import Settings
+from allready.model import Settings, SoftwareFacts
 from allready.variables import table
 from allready.variables.presets import NAMES
 from tests.cases import cases
-from tests.fleets import fleet
+from tests.fleets import check, fleet
 from tests.rules.variables.made import net, rdma, script, settings, software
 
 TWO_MACHINES = (
@@ -114,6 +114,22 @@ def test_the_same_in_a_guide() -> None:
     text = "# Guide\n\n```bash\n" + "\n".join(LAUNCHER) + "\n```\n"
     names = {name for code, name in found(settings(("guide.md", text))) if code == "VAR001"}
     assert names == {"NCCL_TIMEOUT"}
+
+
+def test_where_no_version_is_known_every_old_name_is_found_with_the_release_that_replaced_it() -> None:
+    """A guide is read on any machine: what this one has installed is of no account."""
+    text = "# Guide\n\n```bash\n" + "\n".join((*TWO_MACHINES, *LARGE_TENSORS, *LAUNCHER)) + "\n```\n"
+    made = settings(("guide.md", text))
+    hits = check("VAR004", fleet(1, settings=made, software={0: SoftwareFacts(versions={})})).hits
+    replaced = {hit.values["name"]: (hit.values["owner"], hit.values["version"], hit.values["instead"]) for hit in hits}
+    assert replaced == {
+        "NCCL_BLOCKING_WAIT": ("torch", "2.2.0", "TORCH_NCCL_BLOCKING_WAIT"),
+        "NCCL_ASYNC_ERROR_HANDLING": ("torch", "2.2.0", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+        "TORCH_NCCL_TRACE_BUFFER_SIZE": ("torch", "2.8.0", "TORCH_FR_BUFFER_SIZE"),
+        "PYTORCH_CUDA_ALLOC_CONF": ("torch", "2.9.0", "PYTORCH_ALLOC_CONF"),
+    }
+    old = check("VAR004", fleet(1, settings=made, software={0: software(torch="2.4.1", nccl="2.20.5")})).hits
+    assert {hit.values["name"] for hit in old} == {"NCCL_BLOCKING_WAIT", "NCCL_ASYNC_ERROR_HANDLING"}
 
 
 def test_what_is_right_in_them_is_left_alone() -> None:

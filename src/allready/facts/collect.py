@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from allready.errors import DeadlineExceeded, FactUnavailable
+from allready.facts.bus import BUS_S, collect_bus
 from allready.facts.env import collect_env, nccl_conf
 from allready.facts.exchange import from_json, to_json
 from allready.facts.firewall import collect_firewall
@@ -20,6 +21,7 @@ from allready.facts.rdma import collect_rdma
 from allready.facts.software import collect_script, collect_software
 from allready.facts.system import collect_host
 from allready.facts.tasks import Task
+from allready.facts.timekeeping import collect_time
 from allready.facts.transport import collect_transport
 from allready.facts.usage import collect_usage
 from allready.model import FactMissing, LaunchFacts, NameFacts, NodeFacts, NotApplicable
@@ -73,6 +75,8 @@ def collect(
         calls["script"] = lambda: collect_script(host, script, timeout_s=min(SCRIPT_S, inner_s))
     if also is not None:
         calls["usage"] = lambda: collect_usage(host, ports=also.ports)
+        calls["time"] = lambda: collect_time(host)
+        calls["bus"] = lambda: collect_bus(host, timeout_s=min(BUS_S, inner_s))
     if also is not None and also.imports:
         calls["imports"] = lambda: collect_imports(host, timeout_s=inner_s)
     # Beside each other, for some may block: the resolver, the GPU driver, network file systems.

@@ -11,7 +11,8 @@ from allready.errors import FactUnavailable
 from allready.facts.host import Host, names_in, number, text_of
 from allready.facts.kernel_log import kernel_lines
 from allready.facts.processes import command_of, user_of
-from allready.model import Gpu, GpuFacts, GpuProcess, Xid
+from allready.model import Gpu, GpuFacts, GpuPair, GpuProcess, ProcessState, Xid
+from allready.proc.process import parse_stat
 from allready.redaction import redact
 
 MAX_GPUS = 64
@@ -20,6 +21,7 @@ KERNEL_S = 0.5
 MAX_PROCESSES = 32
 MIB = 2**20
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,3}),")
+KFD = "/sys/class/kfd/kfd/topology/nodes"
 SMI = "nvidia-smi"
 SMI_GPUS = (
     SMI, "--query-gpu=index,uuid,name,pci.bus_id,memory.total,memory.used,driver_version",
@@ -35,11 +37,12 @@ def collect_gpu(host: Host, *, timeout_s: float) -> GpuFacts:
         FactUnavailable: there is a driver, but neither NVML nor nvidia-smi answers; the message has NVML's words.
     """
     visible_devices = host.environ.get("CUDA_VISIBLE_DEVICES")
+    amd = count_amd(host)
     if not has_driver(host):
-        return GpuFacts(gpus=(), visible_devices=visible_devices)
+        return GpuFacts(gpus=(), visible_devices=visible_devices, num_amd=amd)
     try:
         answer = host.probe("gpus", timeout_s=timeout_s * 0.7)
-        return replace(parse_nvml(host, answer, visible_devices), xids=_xids(host))
+        return replace(parse_nvml(host, answer, visible_devices), xids=_xids(host), num_amd=amd)
     except FactUnavailable as error:
         why = str(error)
     try:
@@ -47,8 +50,18 @@ def collect_gpu(host: Host, *, timeout_s: float) -> GpuFacts:
     except FactUnavailable as error:
         raise FactUnavailable(f"{why}; {error}") from error
     return GpuFacts(
-        gpus=gpus, driver_version=driver, visible=visible_gpus(visible_devices, gpus), visible_devices=visible_devices
+        gpus=gpus,
+        driver_version=driver,
+        visible=visible_gpus(visible_devices, gpus),
+        visible_devices=visible_devices,
+        num_amd=amd,
     )
+
+
+def count_amd(host: Host) -> int:
+    """GPUs among the nodes of AMD's compute driver; the processors are nodes as well, without SIMD units."""
+    texts = (text_of(host, f"{KFD}/{name}/properties") for name in names_in(host, KFD)[:MAX_GPUS])
+    return sum(bool(re.search(r"^simd_count [1-9]", text, re.MULTILINE)) for text in texts)
 
 
 def _xids(host: Host) -> tuple[Xid, ...]:
@@ -109,6 +122,7 @@ def parse_nvml(host: Host, answer: Any, visible_devices: str | None) -> GpuFacts
             cuda_version=str(answer["cuda_version"]),
             visible=visible_gpus(visible_devices, gpus, mig),
             visible_devices=visible_devices,
+            pairs=msgspec.convert(answer.get("pairs", ()), tuple[GpuPair, ...]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FactUnavailable(f"NVML's answer is not readable: {type(error).__name__}") from error
@@ -165,6 +179,9 @@ def _process(host: Host, pid: int, used_bytes: Any) -> GpuProcess:
     that has mapped the driver is named.
     """
     used = used_bytes if isinstance(used_bytes, int) and used_bytes >= 0 else None
+    stat = parse_stat(pid, text_of(host, f"/proc/{pid}/stat"))
+    if stat is not None and stat.state == ProcessState.ZOMBIE:  # it has no memory any more that would tell whose it is
+        return GpuProcess(pid=pid, user=user_of(host, pid), command=f"[{stat.name}]", used_bytes=used, is_zombie=True)
     mapped = text_of(host, f"/proc/{pid}/maps")  # "" of another user's process, of which the rest can be read
     if mapped and "nvidia" not in mapped and "libcuda" not in mapped:
         return GpuProcess(pid=pid, user=None, command=None, used_bytes=used)

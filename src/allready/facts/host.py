@@ -40,7 +40,7 @@ class Host(Protocol):
         """A JSON-able answer that needs a library or a system call: "KIND" or "KIND:ARGUMENT".
 
         Kinds: interfaces, gpus, python, import:MODULE, statvfs:PATH, digest:PATH, file_use:PATH,
-        socket_owner:INODE, user:UID, kernel_log.
+        sockets:PID, socket_owner:INODE, user:UID, kernel_log, pci, clock.
         """
         ...
 

@@ -46,6 +46,8 @@ def collect_net(host: Host, *, timeout_s: float = 2.0) -> NetFacts:
         tcp_mtu_probing=number(text_of(host, "/proc/sys/net/ipv4/tcp_mtu_probing")),
         tcp_retries2=number(text_of(host, "/proc/sys/net/ipv4/tcp_retries2")),
         rp_filter=dict(_rp_filter(host, found)),
+        somaxconn=number(text_of(host, "/proc/sys/net/core/somaxconn")),
+        reserved_ports=tuple(_reserved(text_of(host, "/proc/sys/net/ipv4/ip_local_reserved_ports"))),
     )
 
 
@@ -147,3 +149,11 @@ def _port_range(text: str) -> tuple[int, int] | None:
         case [int(low), int(high)]:
             return low, high
     return None
+
+
+def _reserved(text: str) -> Iterator[tuple[int, int]]:
+    """Ranges of "29500-29510,8080"."""
+    for part in text.strip().split(",")[:MAX_ROUTES]:
+        low, _, high = part.partition("-")
+        if (first := number(low)) is not None and (last := number(high or low)) is not None:
+            yield first, last

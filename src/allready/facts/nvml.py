@@ -5,6 +5,7 @@ A child of its own, because NVML can hang for ever on a broken GPU and cannot be
 
 import contextlib
 import ctypes
+import itertools
 import json
 import sys
 from typing import Any
@@ -34,6 +35,7 @@ def ask() -> dict[str, Any]:
             "driver_version": _text(nvml.nvmlSystemGetDriverVersion()),
             "cuda_version": f"{cuda // 1000}.{cuda % 1000 // 10}",
             "gpus": [_gpu(nvml, index) for index in range(nvml.nvmlDeviceGetCount())],
+            "pairs": _pairs(nvml, nvml.nvmlDeviceGetCount()),
         }
     except nvml.NVMLError as error:
         return {"unavailable": f"NVML: {error}"}
@@ -104,6 +106,33 @@ def _links(nvml: Any, handle: Any) -> dict[str, Any]:
         about = nvml.c_nvmlGpuFabricInfo_t()
         nvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(about))
         found["fabric_state"] = FABRIC_STATES[int(about.state)]
+    return found
+
+
+P2P_READ = 0
+P2P_STATUS = ("ok", "chipset", "gpu", "topology", "disabled by the driver's settings", "not supported")
+LEVELS = {0: "", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+MAX_PAIRED = 16
+
+
+def _pairs(nvml: Any, count: int) -> list[dict[str, Any]]:
+    """Whether the GPUs read each other's memory, and what is between them; a GPU that is lost has no pairs."""
+    found: list[dict[str, Any]] = []
+    handles: dict[int, Any] = {}
+    for index in range(min(count, MAX_PAIRED)):
+        with contextlib.suppress(nvml.NVMLError):
+            handles[index] = nvml.nvmlDeviceGetHandleByIndex(index)
+    for a, b in itertools.combinations(handles, 2):
+        row: dict[str, Any] = {"a": a, "b": b}
+        with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
+            there, back = (
+                int(nvml.nvmlDeviceGetP2PStatus(handles[x], handles[y], P2P_READ)) for x, y in ((a, b), (b, a))
+            )
+            status = there or back
+            row["p2p"] = P2P_STATUS[status] if status < len(P2P_STATUS) else "unknown"
+        with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
+            row["level"] = LEVELS.get(int(nvml.nvmlDeviceGetTopologyCommonAncestor(handles[a], handles[b])))
+        found.append(row)
     return found
 
 

@@ -1,9 +1,11 @@
 """What `LiveHost.probe` can answer: questions that need a library or a system call instead of a file."""
 
 import contextlib
+import functools
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from allready.errors import DeadlineExceeded, FactUnavailable
@@ -22,18 +24,11 @@ def answer(name: str, *, timeout_s: float) -> Any:
                 return _interfaces(timeout_s)
             case "python":
                 return _python()
-            case "statvfs":
-                return _with_deadline(lambda: _statvfs(argument), argument, timeout_s)
-            case "file_use":
-                return _with_deadline(lambda: _file_use(argument), argument, timeout_s)
-            case "digest":
-                return _with_deadline(lambda: _digest(argument), argument, timeout_s)
-            case "socket_owner":
-                return _with_deadline(lambda: _socket_owner(argument), f"socket {argument}", timeout_s)
-            case "kernel_log":
-                return _with_deadline(_kernel_log, "the kernel log", timeout_s)
-            case "user":
-                return _with_deadline(lambda: _user(argument), f"user {argument}", timeout_s)
+            case "clock":
+                return _clock()
+            case _ if kind in _MAY_HANG:
+                call, what = _MAY_HANG[kind]
+                return _with_deadline(functools.partial(call, argument), what.format(argument), timeout_s)
     except OSError as error:
         raise FactUnavailable(f"{argument or kind}: {error.strerror or error}") from error
     raise FactUnavailable(f"{name}: no such probe")
@@ -133,6 +128,31 @@ def _python() -> dict[str, Any]:
     }
 
 
+def _pci(_: str) -> Any:
+    from allready.facts.pci import gpus_and_bridges
+
+    return gpus_and_bridges()
+
+
+TIME_ERROR = 5
+STA_UNSYNC = 0x40
+TIMEX_BYTES = 512  # struct timex has 208
+STATUS_WORD = 5  # of its 64-bit words: modes, offset, freq, maxerror, esterror, status
+
+
+def _clock() -> dict[str, bool]:
+    """Whether the kernel holds the clock to be synchronized; adjtimex(2) with no change, which needs no root."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    about = (ctypes.c_int64 * (TIMEX_BYTES // 8))()
+    state = libc.adjtimex(ctypes.byref(about))
+    if state < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    status = about[STATUS_WORD] & 0xFFFFFFFF
+    return {"is_synchronized": state != TIME_ERROR and not status & STA_UNSYNC}
+
+
 def _statvfs(path: str) -> dict[str, int | bool]:
     found = os.statvfs(path)
     return {
@@ -179,6 +199,13 @@ def _socket_owner(inode: str) -> int | None:
     return next((pid for pid in all_pids() if inode in map(str, socket_inodes(pid))), None)
 
 
+def _sockets(pid: str) -> list[int]:
+    """The sockets of a process by their inodes; none where its files may not be seen."""
+    from allready.proc.process import socket_inodes
+
+    return [int(inode) for inode in socket_inodes(int(pid))] if pid.isdecimal() else []
+
+
 def _user(uid: str) -> str:
     import pwd
 
@@ -191,7 +218,7 @@ def _user(uid: str) -> str:
 MAX_KERNEL_LINES = 200_000
 
 
-def _kernel_log() -> list[tuple[float, str]]:
+def _kernel_log(_: str) -> list[tuple[float, str]]:
     """Age in seconds and text of every record that the kernel still has, oldest first."""
     import time
 
@@ -213,3 +240,16 @@ def _kernel_log() -> list[tuple[float, str]]:
     finally:
         os.close(fd)
     return found
+
+
+_MAY_HANG: dict[str, tuple[Callable[[str], Any], str]] = {
+    "statvfs": (_statvfs, "{}"),
+    "file_use": (_file_use, "{}"),
+    "digest": (_digest, "{}"),
+    "sockets": (_sockets, "process {}"),
+    "socket_owner": (_socket_owner, "socket {}"),
+    "user": (_user, "user {}"),
+    "kernel_log": (_kernel_log, "the kernel log"),
+    "pci": (_pci, "the PCI bus"),
+}
+"""What a file system, a driver or a directory service may never answer, with its name in an error."""

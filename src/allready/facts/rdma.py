@@ -8,6 +8,12 @@ from allready.facts.host import Host, names_in, number, text_of
 from allready.model import RdmaFacts, RdmaPort
 
 ROOT = "/sys/class/infiniband"
+LIBRARY = "libibverbs.so"
+LIBRARY_FOLDERS = (
+    "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64", "/usr/lib", "/usr/local/lib",
+)  # fmt: skip
+MAX_FOLDERS = 32
 MAX_DEVICES = 64
 MAX_GID_INDEX = 32  # tables of 256 exist; what NCCL uses sits at the beginning
 
@@ -24,7 +30,28 @@ def collect_rdma(host: Host) -> RdmaFacts:
         if "infiniband" in names_in(host, "/sys/class"):
             raise FactUnavailable(str(error)) from error
         return RdmaFacts(ports=())
-    return RdmaFacts(ports=tuple(port for device in devices[:MAX_DEVICES] for port in _ports(host, device)))
+    ports = tuple(port for device in devices[:MAX_DEVICES] for port in _ports(host, device))
+    if not ports:
+        return RdmaFacts(ports=())
+    return RdmaFacts(ports=ports, has_library=_has_library(host), has_device_files=_has_device_files(host))
+
+
+def _has_library(host: Host) -> bool | None:
+    """Whether the loader would find it: in its cache, in LD_LIBRARY_PATH, in usual folders or an environment's own."""
+    environ = host.environ
+    prefixes = [f"{environ[name]}/lib" for name in ("CONDA_PREFIX", "VIRTUAL_ENV") if environ.get(name)]
+    folders = [*environ.get("LD_LIBRARY_PATH", "").split(":"), *prefixes, *LIBRARY_FOLDERS]
+    cache = text_of(host, "/etc/ld.so.cache")
+    listed = [names_in(host, folder) for folder in folders[:MAX_FOLDERS] if folder.startswith("/")]
+    if LIBRARY in cache or any(name.startswith(LIBRARY) for names in listed for name in names):
+        return True
+    return False if cache or any(listed) else None
+
+
+def _has_device_files(host: Host) -> bool | None:
+    if not names_in(host, "/dev"):
+        return None
+    return any(name.startswith("uverbs") for name in names_in(host, "/dev/infiniband"))
 
 
 def parse_rate(text: str) -> float | None:

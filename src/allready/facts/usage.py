@@ -2,16 +2,17 @@
 
 import functools
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.host import Host, names_in, number, text_of
-from allready.facts.ports import LISTEN, holder_of, sockets_of
+from allready.facts.ports import LISTEN, holder_of, process_holder, sockets_of
 from allready.facts.processes import command_of, started_at, user_of
 from allready.facts.system import group_folders
 from allready.facts.tasks import Task
-from allready.model import BuildLock, Leftover, Listener, UsageFacts, Volume
+from allready.model import BuildLock, Leftover, Listener, ProcessState, UsageFacts, Volume
 from allready.proc.process import parse_environ, parse_stat
 
 TRACKED = "/proc/sys/net/netfilter/nf_conntrack"
@@ -50,6 +51,7 @@ def collect_usage(host: Host, *, ports: tuple[int, int] | None) -> UsageFacts:
         free_port=_free_port(host, ports) if ports else None,
         leftovers=tuple(_leftovers(host))[:MAX_LEFTOVERS],
         locks=_in_time(locks, VOLUME_S - (time.monotonic() - begun)),
+        **_zombies(host),
     )
 
 
@@ -129,6 +131,26 @@ def _free_port(host: Host, ports: tuple[int, int]) -> int | None:
     return next((p for p in range(ports[0], min(65535, ports[1] + MAX_PORTS_ABOVE) + 1) if p not in taken), None)
 
 
+def _zombies(host: Host) -> dict[str, Any]:
+    """How many processes have ended and were not reaped, and who should do it for most of them."""
+    pids = [int(name) for name in names_in(host, "/proc") if name.isdecimal()]
+    stats = (parse_stat(pid, text_of(host, f"/proc/{pid}/stat")) for pid in pids)
+    parents = Counter(stat.parent for stat in stats if stat is not None and stat.state == ProcessState.ZOMBIE)
+    if not pids or not parents:
+        return {"num_zombies": 0 if pids else None}
+    [(parent, count)] = parents.most_common(1)
+    return {"num_zombies": parents.total(), "zombie_parent": process_holder(host, parent), "num_parents_zombies": count}
+
+
+def _ports_of(host: Host, pid: int, listening: Mapping[str, int]) -> tuple[int, ...]:
+    """On which TCP ports a process listens, as far as its files may be seen."""
+    try:
+        inodes = host.probe(f"sockets:{pid}", timeout_s=LOCK_S)
+        return tuple(sorted({listening[str(inode)] for inode in inodes if str(inode) in listening}))[:MAX_LISTENERS]
+    except (FactUnavailable, TypeError):
+        return ()
+
+
 def _leftovers(host: Host) -> Iterator[Leftover]:
     """Ranks that torch's agent started and whose parent is init.
 
@@ -136,6 +158,7 @@ def _leftovers(host: Host) -> Iterator[Leftover]:
     """
     if text_of(host, "/proc/1/comm").strip() not in INITS:
         return  # a container whose first process may be the launcher itself
+    listening: dict[str, int] | None = None
     for name in names_in(host, "/proc"):
         if not name.isdecimal():
             continue
@@ -145,13 +168,23 @@ def _leftovers(host: Host) -> Iterator[Leftover]:
         variables = parse_environ(text_of(host, f"/proc/{name}/environ").encode())
         if "LOCAL_RANK" not in variables or "TORCHELASTIC_RUN_ID" not in variables:
             continue
+        if listening is None:
+            listening = _listening_inodes(host)
         yield Leftover(
             pid=int(name),
             rank=variables.get("RANK", "?")[:12],
             command=command_of(host, int(name)),
             user=user_of(host, int(name)),
             started=started_at(host, int(name)),
+            ports=_ports_of(host, int(name), listening),
         )
+
+
+def _listening_inodes(host: Host) -> dict[str, int]:
+    try:
+        return {row.inode: row.port for row in sockets_of(host) if row.state == LISTEN}
+    except FactUnavailable:
+        return {}
 
 
 def _locks(host: Host) -> Iterator[BuildLock]:

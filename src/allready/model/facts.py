@@ -80,6 +80,8 @@ class NetFacts(Struct, frozen=True, kw_only=True):
     tcp_mtu_probing: int | None = None
     tcp_retries2: int | None = None
     rp_filter: dict[str, int] = {}  # by interface what counts, the greater of its own and of "all": 1 is strict
+    somaxconn: int | None = None  # most connections that wait at one port to be accepted
+    reserved_ports: tuple[tuple[int, int], ...] = ()  # of `local_port_range`, not given to outgoing connections
 
     def interface(self, name: str) -> Interface | None:
         """The interface called `name`, if there is one."""
@@ -121,6 +123,9 @@ class RdmaFacts(Struct, frozen=True, kw_only=True):
     """InfiniBand and RoCE ports; empty when the machine has none."""
 
     ports: tuple[RdmaPort, ...]
+    # None: there are no ports, or it is not known.
+    has_library: bool | None = None  # libibverbs, which NCCL loads to use them
+    has_device_files: bool | None = None  # /dev/infiniband/uverbs*; a container has them only if they are passed in
 
 
 class GpuProcess(Struct, frozen=True, kw_only=True):
@@ -130,6 +135,7 @@ class GpuProcess(Struct, frozen=True, kw_only=True):
     user: str | None
     command: str | None
     used_bytes: int | None
+    is_zombie: bool = False  # it has ended, but a thread of it has not
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
@@ -156,6 +162,20 @@ class Gpu(Struct, frozen=True, kw_only=True):
     fabric_state: str | None = None  # not_supported, not_started, in_progress, completed
 
 
+class GpuPair(Struct, frozen=True, kw_only=True):
+    """Two GPUs of one machine.
+
+    p2p: "ok", or why neither reads the other's memory: "chipset", "gpu", "topology", "disabled by the driver's
+    settings", "not supported", "unknown".  level: what is between them, as in `nvidia-smi topo -m`: PIX (one switch),
+    PXB (several), PHB (a host bridge), NODE (host bridges of one NUMA node), SYS (NUMA nodes); "" on one board.
+    """
+
+    a: int
+    b: int
+    p2p: str | None = None
+    level: str | None = None
+
+
 class Xid(Struct, frozen=True, kw_only=True):
     """An error of a GPU in the kernel log."""
 
@@ -174,6 +194,28 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     visible: tuple[int, ...] = ()  # NVML indices left by CUDA_VISIBLE_DEVICES, in its order
     visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES itself; None when not set
     xids: tuple[Xid, ...] = ()  # since the driver was loaded, as far as the kernel log may be read
+    pairs: tuple[GpuPair, ...] = ()  # a < b
+    num_amd: int = 0  # GPUs of AMD that the kernel knows; NVML tells nothing of them
+
+
+class PciGpu(Struct, frozen=True, kw_only=True):
+    """Where a GPU sits on the PCI bus."""
+
+    address: str  # 0000:3b:00.0
+    numa_node: int | None = None  # None: the machine has one node, or does not tell
+    cpus: str = ""  # those beside it: 0-31,64-95
+    bridges: tuple[str, ...] = ()  # addresses of those above it, the topmost first
+
+
+class BusFacts(Struct, frozen=True, kw_only=True):
+    """The PCI bus as far as it matters for copies between GPUs and network cards."""
+
+    gpus: tuple[PciGpu, ...] = ()
+    redirecting: tuple[str, ...] = ()  # bridges above GPUs that send what is for a neighbour up to the root (ACS)
+    num_unread: int = 0  # bridges above GPUs whose ACS only root may read
+    iommu: str | None = None  # "off", "passthrough", "translated": what most devices have
+    is_virtual: bool | None = None  # a guest of a hypervisor
+    usable_cpus: str = ""  # those of this process
 
 
 class SoftwareFacts(Struct, frozen=True, kw_only=True):
@@ -240,6 +282,13 @@ class ClockFacts(Struct, frozen=True, kw_only=True):
 
     offset_s: float
     uncertainty_s: float
+
+
+class TimeFacts(Struct, frozen=True, kw_only=True):
+    """Who keeps this node's clock."""
+
+    is_synchronized: bool  # by the kernel's word
+    services: tuple[str, ...] = ()  # programs for it that run here
 
 
 class ScriptFacts(Struct, frozen=True, kw_only=True):
@@ -340,6 +389,7 @@ class Leftover(Struct, frozen=True, kw_only=True):
     command: str | None = None
     user: str | None = None
     started: str | None = None  # ISO-8601
+    ports: tuple[int, ...] = ()  # on which it listens
 
 
 class BuildLock(Struct, frozen=True, kw_only=True):
@@ -371,6 +421,9 @@ class UsageFacts(Struct, frozen=True, kw_only=True):
     free_port: int | None = None  # the lowest free one of `asked_ports`, or the next above them
     leftovers: tuple[Leftover, ...] = ()
     locks: tuple[BuildLock, ...] = ()
+    num_zombies: int | None = None  # processes that have ended and were not reaped
+    zombie_parent: PortHolder | None = None  # who should reap most of them
+    num_parents_zombies: int = 0  # how many of them are its own
 
 
 class LossReason(StrEnum):

@@ -35,6 +35,8 @@ NODE_FACTS: dict[str, type] = {
     "script": f.ScriptFacts,
     "firewall": f.FirewallFacts,
     "usage": f.UsageFacts,
+    "bus": f.BusFacts,
+    "time": f.TimeFacts,
     "master_port": f.MasterPortFacts,
     "master_contact": f.MasterContactFacts,
 }
@@ -108,6 +110,8 @@ class NodeFacts(Struct, frozen=True, kw_only=True):
     script: f.ScriptFacts | FactMissing = _NO_SCRIPT
     firewall: f.FirewallFacts | FactMissing = _NOT_READ
     usage: f.UsageFacts | FactMissing = _NOT_ASKED
+    bus: f.BusFacts | FactMissing = _NOT_ASKED
+    time: f.TimeFacts | FactMissing = _NOT_ASKED
     master_port: f.MasterPortFacts | FactMissing = _NOT_NODE_0
     master_contact: f.MasterContactFacts | FactMissing = _IS_NODE_0
 

@@ -3,6 +3,7 @@
 A row that is the node's own by nature (its host name, its addresses) marks no node as odd.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -204,6 +205,8 @@ def _net(fact: f.NetFacts) -> Iterator[Fact]:
     yield _named("default_route"), route, False
     if fact.local_port_range is not None:
         yield _named("port_range"), Shown("{}-{}".format(*fact.local_port_range)), False
+    if fact.somaxconn is not None:
+        yield _named("somaxconn"), _text(fact.somaxconn), False
 
 
 def _transport(fact: f.TransportFacts) -> Iterator[Fact]:
@@ -236,6 +239,11 @@ def _gpu(fact: f.GpuFacts) -> Iterator[Fact]:
     if fact.gpus:
         used = ", ".join(units.size(g.memory_used_bytes) for g in fact.gpus)
         yield _named("gpu_used"), Shown(used), True
+    if fact.num_amd:
+        yield _named("gpus_amd"), _text(fact.num_amd), False
+    kinds = Counter(f"{p.level or units.UNKNOWN} {p.p2p or units.UNKNOWN}" for p in fact.pairs)
+    if kinds:
+        yield _named("pairs"), Shown(", ".join(f"{n} × {kind}" for kind, n in kinds.items())), False
 
 
 def _software(fact: f.SoftwareFacts) -> Iterator[Fact]:
@@ -299,9 +307,27 @@ def _usage(fact: f.UsageFacts) -> Iterator[Fact]:
         yield _named("memory_limit"), Shown(text), True
     if fact.num_tracked is not None and fact.max_tracked:
         yield _named("tracked"), Shown(f"{fact.num_tracked} / {fact.max_tracked}"), True
+    if fact.num_zombies:
+        yield _named("zombies"), _text(fact.num_zombies), True
     if fact.asked_ports is not None:
         taken = tuple(f"{one.port} (pid {one.holder.pid or units.UNKNOWN})" for one in fact.listeners)
         yield _named("listeners", "{}-{}".format(*fact.asked_ports)), _joined(taken), True
+
+
+def _bus(fact: f.BusFacts) -> Iterator[Fact]:
+    for one in fact.gpus:
+        text = f"{len(one.bridges)} bridges" + ("" if one.numa_node is None else f" · NUMA {one.numa_node}")
+        yield Shown(one.address), Shown(text), True
+    if fact.redirecting:
+        yield _named("redirecting"), _joined(fact.redirecting), True
+    elif fact.num_unread:
+        yield _named("redirecting"), Shown(key="fact_unknown", why="only root may read it"), False
+    yield _named("iommu"), _text(fact.iommu), False
+
+
+def _time(fact: f.TimeFacts) -> Iterator[Fact]:
+    yield _named("synchronized"), Shown("yes" if fact.is_synchronized else "no"), False
+    yield _named("time_services"), _joined(fact.services), False
 
 
 def _master_port(fact: f.MasterPortFacts) -> Iterator[Fact]:
@@ -331,6 +357,8 @@ _READERS: dict[str, Callable[[Any], Iterator[Fact]]] = {
     "script": _script,
     "firewall": _firewall,
     "usage": _usage,
+    "bus": _bus,
+    "time": _time,
     "master_port": _master_port,
     "master_contact": _master_contact,
 }

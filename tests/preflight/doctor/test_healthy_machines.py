@@ -5,11 +5,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import (
+    BusFacts,
     DropRule,
     EnvFacts,
     FirewallFacts,
     Gpu,
     GpuFacts,
+    GpuPair,
     GpuProcess,
     HostFacts,
     Import,
@@ -21,6 +23,8 @@ from allready.model import (
     NameFacts,
     NetFacts,
     NodeFacts,
+    PciGpu,
+    PortHolder,
     RdmaFacts,
     RdmaPort,
     Route,
@@ -28,6 +32,7 @@ from allready.model import (
     Severity,
     SoftwareFacts,
     Status,
+    TimeFacts,
     TransportFacts,
     UsageFacts,
     Volume,
@@ -125,6 +130,13 @@ UFW = FirewallFacts(
     dropped_ports=((1, 65535),),
 )
 ETH = interface("eth0", "10.0.0.1/24")
+BUS = BusFacts(
+    gpus=tuple(PciGpu(address=f"0000:0{i}:00.0", bridges=("0000:00:01.1",)) for i in (1, 2)),
+    redirecting=("0000:00:01.1",),
+    iommu="translated",
+    is_virtual=False,
+    usable_cpus="0-63",
+)
 MACHINES: dict[str, NodeFacts] = {
     "a server with two H200": node(),
     "a DGX with eight GPUs": node(gpu=gpus(8), host=host(num_cpus=224, memory=2048 * GIB), limits=limits(None, 65536)),
@@ -209,6 +221,51 @@ MACHINES: dict[str, NodeFacts] = {
         gpu=NO_GPU,
         rdma=NO_RDMA,
         software=SoftwareFacts(versions={"python": "3.12.3", "torch": "2.13.0+rocm7.1", "torch-hip": "7.1"}),
+    ),
+    "eight GPUs of AMD, which NVML does not know": node(
+        gpu=GpuFacts(gpus=(), num_amd=8),
+        software=SoftwareFacts(versions={"python": "3.12.3", "torch": "2.13.0+rocm7.1", "torch-hip": "7.1"}),
+        bus=BusFacts(
+            gpus=tuple(PciGpu(address=f"0000:{i}3:00.0", numa_node=i // 4, cpus="0-95") for i in range(8)),
+            redirecting=("0000:00:01.1",),
+            iommu="passthrough",
+            is_virtual=False,
+            usable_cpus="0-191",
+        ),
+    ),
+    "a workstation with two cards that have no P2P, an IOMMU and ACS": node(
+        gpu=replace(gpus(2, "NVIDIA GeForce RTX 4090"), pairs=(GpuPair(a=0, b=1, p2p="gpu", level="PHB"),)),
+        bus=BUS,
+        time=TimeFacts(is_synchronized=True, services=("systemd-timesyn",)),
+    ),
+    "a guest with four GPUs, whose bus is made up and whose clock the host sets": node(
+        gpu=replace(
+            gpus(4),
+            pairs=tuple(
+                GpuPair(a=a, b=b, p2p="chipset", level="PHB")
+                for a, b in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
+            ),
+        ),
+        bus=replace(BUS, is_virtual=True),
+        time=TimeFacts(is_synchronized=False),
+    ),
+    "two processors, with GPUs beside each, a wide range of ports and chrony that tells the kernel nothing": node(
+        gpu=replace(gpus(2), pairs=(GpuPair(a=0, b=1, p2p="ok", level="SYS"),)),
+        bus=replace(
+            BUS,
+            gpus=(
+                PciGpu(address="0000:01:00.0", numa_node=0, cpus="0-31"),
+                PciGpu(address="0000:02:00.0", numa_node=1, cpus="32-63"),
+            ),
+            redirecting=(),
+            num_unread=4,
+        ),
+        net=replace(net(ETH), local_port_range=(1024, 65535), somaxconn=128),
+        time=TimeFacts(is_synchronized=False, services=("chronyd",)),
+    ),
+    "a container whose shell reaps late": cpu(
+        host=host("docker"),
+        usage=replace(USAGE, num_zombies=12, zombie_parent=PortHolder(pid=1, command="bash"), num_parents_zombies=12),
     ),
     "a machine without torch": cpu(
         software=SoftwareFacts(versions={"python": "3.11.2", "allready": "0.1.0"}), imports=ImportFacts(modules=())

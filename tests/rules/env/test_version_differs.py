@@ -49,6 +49,11 @@ def test_names_the_driver_that_differs() -> None:
     assert (hit.culprits.nodes, hit.culprits.variables, hit.severity) == ((2,), ("nvidia-driver",), Severity.WARNING)
 
 
+def test_the_same_old_versions_on_all_nodes_are_clear() -> None:
+    old = software(torch="2.4.0+cu121", torch_cuda="12.1", nccl="2.20.5", python="3.9.2", numpy=None)
+    assert check("ENV001", fleet(3, software=dict.fromkeys(range(3), old))).state == "clear"
+
+
 def test_does_not_mind_a_node_without_driver() -> None:
     assert check("ENV001", fleet(3, gpu={2: NO_GPU})).state == "clear"
 

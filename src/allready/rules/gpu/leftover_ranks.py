@@ -28,7 +28,7 @@ from allready.model import (
     layer=Layer.READINESS,
     title="Ranks whose launcher is gone still run",
     message="node {node}: ranks of an earlier job still run although their launcher is gone: {processes}"
-    "[[; they hold {taken} of GPU memory]]",
+    "[[; they hold {taken} of GPU memory]][[; they listen on {ports}]]",
     remedy=(
         RemedyStep(
             explanation="see what they are", where="node {node}", command="ps -o pid,ppid,user,lstart,args -p {pids}"
@@ -64,6 +64,7 @@ def leftover_ranks(usage: PerNode[UsageFacts], world: World, case: Analysis) -> 
                 values={
                     "node": world.label(node),
                     "processes": listed([_shown(one) for one in shown], 4),
+                    "ports": ", ".join(str(port) for one in shown for port in one.ports) or "?",
                     "taken": size(sum(held[one.pid] for one in holding)) if holding else "?",
                     "pids": ",".join(pids),
                     "spaced": " ".join(pids),

@@ -1,0 +1,56 @@
+from typing import Any
+
+from msgspec.structs import replace
+
+from allready.model import FactMissing, GpuFacts, GpuPair
+from tests.fleets import check, fleet
+from tests.rules.gpu.made_up import gpus
+
+OFF = "chipset"
+
+
+def four(*statuses: str | None, level: str | tuple[str, ...] = "PXB", **changes: Any) -> GpuFacts:
+    """Four GPUs; the status of their pairs 0-1, 0-2, 0-3, 1-2, 1-3, 2-3, the last one for all others."""
+    pairs = [(a, b) for a in range(4) for b in range(a + 1, 4)]
+    known = (*statuses, *[statuses[-1]] * 6)
+    levels = level if isinstance(level, tuple) else (level,) * 6
+    return replace(
+        gpus(num=4, **changes),
+        pairs=tuple(GpuPair(a=a, b=b, p2p=known[i], level=levels[i]) for i, (a, b) in enumerate(pairs)),
+    )
+
+
+def test_names_the_pairs_that_lack_what_their_like_have() -> None:
+    [hit] = check("GPU018", fleet(2, gpu={1: four("ok", OFF, "ok")})).hits
+    assert hit.culprits.nodes == (1,)
+    assert (hit.values["pairs"], hit.values["reason"], hit.values["level"]) == ("0-2", OFF, "PXB")
+
+
+def test_what_looks_alike_and_is_harmless_is_clear() -> None:
+    facts = four(OFF)
+    bridged = four("ok", OFF)
+    harmless = {
+        "all on": four("ok"),
+        "consumer cards, off between all": facts,
+        "a virtual machine": four("not supported"),
+        "off between processors, on below a switch": four(
+            "ok", OFF, OFF, OFF, OFF, "ok", level=("PIX", "SYS", "SYS", "SYS", "SYS", "PIX")
+        ),
+        "NVLink bridges for two": replace(bridged, gpus=tuple(replace(g, nvlinks=(True,) * 4) for g in bridged.gpus)),
+        "another model": replace(
+            four("ok", "ok", "gpu", "ok", "gpu", "gpu"),
+            gpus=tuple(replace(g, name="NVIDIA T400" if g.index == 3 else g.name) for g in facts.gpus),
+        ),
+        "not told": four(None),
+        "an older report": replace(facts, pairs=()),
+    }
+    wrong = [name for name, one in harmless.items() if check("GPU018", fleet(1, gpu={0: one})).hits]
+    assert not wrong
+
+
+def test_says_which_node_it_could_not_check() -> None:
+    assert check("GPU018", fleet(2, gpu={1: FactMissing("no NVML")})).unchecked == {1: "no NVML"}
+
+
+def test_healthy_nodes_are_clear() -> None:
+    assert check("GPU018", fleet(3)).state == "clear"
