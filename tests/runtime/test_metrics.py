@@ -95,7 +95,7 @@ def test_a_quantile_lies_in_the_bucket_of_the_true_one(times: list[float], share
     low, high = next((a, b) for a, b in pairwise(edges) if true <= b)
     assert low <= found.quantile(share) <= high
     assert found.quantile(1.0) <= max(times)
-    assert found.buckets() == () or found.buckets()[-1][1] <= len(times)
+    assert found.calls_within_s() == () or found.calls_within_s()[-1][1] <= len(times)
 
 
 def test_waits_keep_the_last_and_tell_each_once() -> None:

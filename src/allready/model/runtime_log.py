@@ -15,7 +15,7 @@ EVENTS_SCHEMA = "allready.events/1"
 class OperationCounts(Struct, frozen=True, kw_only=True):
     """The calls of one operation by one rank, failed ones included.
 
-    `timeouts`: calls that failed because a deadline passed, on any rank.  `buckets`: (upper bound in seconds, calls
+    `timeouts`: calls that failed because a deadline passed, on any rank.  `calls_within_s`: (upper bound in seconds, calls
     that took no longer), the calls of smaller buckets included; the last bound is infinite and not listed.
     """
 
@@ -26,7 +26,7 @@ class OperationCounts(Struct, frozen=True, kw_only=True):
     longest_s: float = 0.0
     median_s: float = 0.0
     p99_s: float = 0.0
-    buckets: tuple[tuple[float, int], ...] = ()
+    calls_within_s: tuple[tuple[float, int], ...] = ()
 
 
 class RuntimeCounts(Struct, frozen=True, kw_only=True):

@@ -23,6 +23,42 @@ GOOD = {
     "end of training": [*HALF, "[after training is done] 12:00"],
     "metrics of a trainer": [*STEPS, "***** train metrics *****", "  epoch      = 3.0", "  train_runtime = 0:01:07"],
     "a record of success": [*HALF, ':::LOG {"key": "run_stop", "value": null, "metadata": {"status": "success"}}'],
+    "records of what was behind it": [
+        *HALF,
+        '{"event_type": "INTERVAL_END", "key": "run_stop", "metadata": {"status": "success"}}',
+        '{"event_type": "POINT_IN_TIME", "key": "tracked_stats", "value": 7.5, "metadata": {"step": 20}}',
+        '{"event_type": "INTERVAL_END", "key": "epoch_stop", "value": null, "metadata": {"epoch": 2}}',
+    ],
+    "a rank's last word behind it": [*HALF, "Training finished.", "INFO:root:Rank 0 done. score=23.02 @ epoch=5"],
+    "logged as a library would": [
+        *(f"loss {9 / n:.3f}" for n in range(1, 41)),
+        "I0826 20:58:54.931182 140055 trainer.py:447] Run stats:",
+        "{'loss': 6.03}",
+    ],
+    "warnings of libraries behind it": [
+        *HALF,
+        "Training finished.",
+        "2026-01-01 20:58:58.724528: W tensorflow/core/context.cc:566] Unable to destroy server_ object",
+        "/opt/lib/gluon/block.py:1591: UserWarning: Cannot decide type for the following arguments.",
+    ],
+    "epochs that end, of those announced": [
+        line
+        for e in range(1, 5)
+        for line in (f"=== Epoch {e}/4 ===", *(f"reward {n}" for n in range(9)), f"==end-of-epoch {e}==")
+    ],
+    "the last of many epochs": [
+        *("=== Epoch 1/4 ===", "==end-of-epoch 1=="),
+        *(f"reward 0.{n}" for n in range(500)),
+        "==end-of-epoch 4==",
+    ],
+    "epochs from 0 and from 1 in one log": [
+        "num_train_epochs=2",
+        *(
+            line
+            for e in (0, 1)
+            for line in (f"Beginning of Epoch {e + 1}/2", *(f"epoch: {e}|step: {n}|loss: 2.0" for n in range(9)))
+        ),
+    ],
     "epochs without a total": [
         "Namespace(epochs=3, lr=0.1)",
         *(f"Epoch: [{e}][{b:2d}/20] loss 1.0" for e in range(3) for b in range(0, 20, 5)),
@@ -42,6 +78,46 @@ GOOD = {
 }
 
 OPEN = {
+    "the last epoch begun, the one before out of sight": [
+        "Namespace(epochs=3, lr=0.1)",
+        *(f"epoch {e} step {n} loss 2.1" for e in range(2) for n in range(900)),
+        *(f"epoch 2 step {n} loss 2.1" for n in range(450)),
+    ],
+    "the last epoch by two counts, begun": [
+        "num_train_epochs=3",
+        *(f"epoch: {e}|step: {n}|loss 2.1" for e in range(2) for n in range(900)),
+        "Beginning of Epoch 3/3",
+        *(f"epoch: 2|step: {n}|loss 2.1" for n in range(450)),
+    ],
+    "the last epoch at three fifths": [
+        "num_epochs=3",
+        *(f"epoch {e} step {n} loss 2.1" for e in (1, 2) for n in range(100)),
+        *(f"epoch 3 step {n} loss 2.1" for n in range(60)),
+    ],
+    "members that finish steps behind the words": [
+        "Training finished.",
+        *(f"worker 0 finished step {n}/40" for n in range(20)),
+    ],
+    "a benchmark that begins again": [
+        '{"event_type": "INTERVAL_END", "key": "run_stop", "metadata": {"status": "success"}}',
+        '{"event_type": "INTERVAL_START", "key": "epoch_start", "metadata": {"epoch": 3}}',
+    ],
+    "a record of the benchmark's abort": [
+        *HALF,
+        '{"event_type": "INTERVAL_END", "key": "run_stop", "metadata": {"status": "aborted"}}',
+        '{"event_type": "POINT_IN_TIME", "key": "tracked_stats", "metadata": {"step": 20}}',
+    ],
+    "records of steps behind other words": [
+        *HALF,
+        "Training finished.",
+        *(f'{{"event_type": "POINT_IN_TIME", "key": "loss", "metadata": {{"step": {n}}}}}' for n in range(9)),
+    ],
+    "the end of an epoch that is not the last": [
+        *("=== Epoch 1/4 ===", "==end-of-epoch 1=="),
+        *(f"reward 0.{n}" for n in range(500)),
+        "==end-of-epoch 3==",
+    ],
+    "a library's success": [*HALF, "I0826 20:58:54.931182 140055 rendezvous.cc:44] Rendezvous completed successfully"],
     "steps that stop midway": HALF,
     "an epoch of several": [f"Epoch {e}/9, loss 0.4" for e in range(1, 4)],
     "bars of epochs without a total": ["Epoch 0: 100%|#####| 50/50 [00:10<00:00, 5.0it/s]"],

@@ -215,6 +215,12 @@ def test_an_own_exit_code_beats_the_closing_signal() -> None:
          [{"kind": "exit", "rank": 2, "exit_code": 1, "first": True}]),
         ("MPI_ABORT was invoked on rank 5 in communicator MPI_COMM_WORLD\nwith errorcode 7.",
          [{"kind": "exit", "rank": 5, "exit_code": 7, "first": True}]),
+        ("mpirun noticed that process rank 1 with PID xxxxx on node xxxx exited on signal 9 (Killed).",
+         [{"kind": "signal", "rank": 1, "node": "xxxx", "signal": "SIGKILL", "exit_code": -9, "first": True}]),
+        ("Abort(1) on node 5 (rank 5 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 5",
+         [{"kind": "exit", "rank": 5, "exit_code": 1, "first": True}]),
+        ("application called MPI_Abort(MPI_COMM_WORLD, 0) - process 2",  # with 0 it ends all others just the same
+         [{"kind": "exit", "rank": 2, "first": True}]),
         (HYDRA,
          [{"kind": "signal", "rank": 3, "pid": 99, "node": "n7", "signal": "SIGKILL", "exit_code": -9, "first": True}]),
         ("/var/spool/slurmd/job7/slurm_script: line 12: 1234 Killed                  python train.py",

@@ -31,7 +31,8 @@ _CERTAIN = re.compile(
     r"finished|passed)\b|"
     r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
     r"\breached (?:the )?(?:max(?:imum)?|final|last|target|end)\b|\bexiting program (?:at|after)\b|"
-    r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed|训练(?:已)?(?:完成|结束)",
+    r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed|"
+    r"训练(?:已)?(?:完成|结束)",
     re.IGNORECASE,
 )
 """Words of an end of everything."""
@@ -45,7 +46,8 @@ _LIKELY = re.compile(
     r"(?:is|was)?\s*[:=(]|"
     r"\b(?:finished|completed|done|took)\b.{0,20}\b\d[\d.:]*\s*(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
     r"\bfinal (?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|\bresults? (?:saved|written)\b|"
-    r"\bsav(?:ed|ing) (?:the )?final\b|\bRun summary:|wandb: Synced \d|\bearly[ _-]?stopp(?:ing|ed)\b|"
+    r"\bsav(?:ed|ing) (?:the )?final\b|\brun (?:summary|stats|statistics):|"
+    r"wandb: Synced \d|\bearly[ _-]?stopp(?:ing|ed)\b|"
     r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
     r"^\W*(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|bye|passed)[\s.!]*\W*$",
     re.IGNORECASE,
@@ -74,6 +76,16 @@ _BEGINS = re.compile(
 _STEP = re.compile(r"\b(?:step|iter|iteration|epoch)\b['\"]?[ :=/\[#]{1,3}\d{1,12}\b(?!\.\d)", re.IGNORECASE)
 _SUMMARY = re.compile(r"^\s{0,80}(?:wandb: |\*{3,})|\b(?:sav(?:ed|ing)|checkpoint\w*|best|final|last)\b", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
+_OF_WHAT_WAS = re.compile(r"['\"]event_type['\"]\s{0,4}:\s{0,4}['\"](?:POINT_IN_TIME|INTERVAL_END)['\"]")
+"""A record of what has been: an interval's end, a measurement.  It names a step, and no step follows from it."""
+
+_INFO = re.compile(r"\s{0,80}I\d{4} ")
+_MEMBER_DONE = re.compile(
+    r"\b(?:rank|worker|process|task)[ _]?\d{1,7}\b[\s:,]{1,4}(?:is |has |was )?(?:done|finished|completed)\b"
+    r"(?!\W{0,3}(?:[a-z]{1,12} ){0,3}(?:\w{1,12}_)?(?:steps?|epochs?|iter\w*|batch\w*|rounds?|updates?)\b)",
+    re.IGNORECASE,
+)
+"""A member's last word: a count in it is the one that it reached."""
 
 
 def find(log: LogContext) -> Closing | None:
@@ -88,7 +100,12 @@ class _Ending:
     def __init__(self, log: LogContext) -> None:
         self._log = log
         self.lines = list(_last_lines(log))
-        self.readings = [one for at, text in enumerate(self.lines) if text for one in counts(at, text)]
+        self.readings = [
+            one
+            for at, text in enumerate(self.lines)
+            if text and _MEMBER_DONE.search(text) is None
+            for one in counts(at, text)
+        ]
         self._head = ""
 
     @property
@@ -156,23 +173,37 @@ class _Ending:
     def _words(self, state: Progress | None) -> tuple[int, bool] | None:
         """The line whose words close the log, and whether they mean the whole run."""
         num_behind = 0
+        only_records = False
         for at in range(len(self.lines) - 1, -1, -1):
             text = self.lines[at]
-            if not text.strip() or is_of_a_library(text):
+            if not text.strip() or _is_noise(text):
                 continue
-            if state is not None and at == state.at and state.is_midway:
-                return None
-            if _means_all(text):
-                return at, True
-            if _LIKELY.search(text) and not _is_other(text):
-                is_midway = state is not None and state.is_midway
-                if not is_midway and self._stands_once(at):
-                    return at, False
-            if (num_behind == 0 and _BEGINS.search(text)) or (_STEP.search(text) and not _SUMMARY.match(text)):
-                return None
+            if _is_end_of_run(text):
+                return (at, True) if _means_all(text) else None
+            if _OF_WHAT_WAS.search(text) is not None:
+                only_records = only_records or _STEP.search(text) is not None
+            else:
+                if state is not None and at == state.at and state.is_midway:
+                    return None
+                said = self._said(at, state)
+                if said is not None:
+                    return None if only_records else (at, said)
+                if (num_behind == 0 and _BEGINS.search(text)) or _goes_on(text):
+                    return None
             num_behind += 1
             if num_behind > _MAX_BEHIND:
                 return None
+        return None
+
+    def _said(self, at: int, state: Progress | None) -> bool | None:
+        """Whether the words of this line mean the whole run for certain; None where they close nothing."""
+        text = self.lines[at]
+        if _means_all(text):
+            return True
+        if _LIKELY.search(text) and not _is_other(text):
+            is_midway = state is not None and state.is_midway
+            if not is_midway and self._stands_once(at):
+                return False
         return None
 
     def _is_denied(self, state: Progress | None, place: int) -> bool:
@@ -205,8 +236,27 @@ def _shape(text: str) -> str:
     return _DIGITS.sub("0", text)[:60]
 
 
+def _is_noise(text: str) -> bool:
+    """A library's line, but not a program's own closing words that it logs like one."""
+    if not is_of_a_library(text):
+        return False
+    return _INFO.match(text) is None or (_CERTAIN.search(text) is None and _LIKELY.search(text) is None)
+
+
+def _goes_on(text: str) -> bool:
+    """Whether a line counts a step, other than in a summary of what was."""
+    if _STEP.search(text) is None:
+        return False
+    return _SUMMARY.match(text) is None and _MEMBER_DONE.search(text) is None
+
+
+def _is_end_of_run(text: str) -> bool:
+    """A benchmark's record that its run is over, well or not."""
+    return "run_stop" in text
+
+
 def _means_all(text: str) -> bool:
-    if "run_stop" in text:
+    if _is_end_of_run(text):
         return re.search(r"\bsuccess['\"]?\s{0,4}(?:[,}\])]|$)", text) is not None
     if _RECORD.search(text) is not None:
         return True

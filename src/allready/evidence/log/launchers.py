@@ -43,16 +43,19 @@ _SPAWNED = (
     r"(?:signal (?P<signal>SIG\w{2,8})|exit code (?P<exit_code>-?\d{1,6}))"
 )
 _MPI = (
-    r"(?:mpirun|prterun|mpiexec|orterun) noticed that process rank (?P<task>\d{1,7}) with PID (?P<pid>\d{1,9}) "
+    r"(?:mpirun|prterun|mpiexec|orterun) noticed that process rank (?P<task>\d{1,7}) with PID "
+    r"(?:(?P<pid>\d{1,9})|[xX*]{1,20}) "
     r"on node (?P<node>\S{1,255}) exited on\s{1,3}signal (?P<number>\d{1,3})"
 )
 _MPI_LEFT = (
-    r"(?:mpirun|prterun|mpiexec|orterun) has exited due to process rank (?P<task>\d{1,7}) with PID (?P<pid>\d{1,9}) on"
+    r"(?:mpirun|prterun|mpiexec|orterun) has exited due to process rank (?P<task>\d{1,7}) with PID "
+    r"(?:(?P<pid>\d{1,9})|[xX*]{1,20}) on"
     r"(?:\s{1,3}node (?P<node>\S{1,255}))?"
 )
 _MPI_NAME = r"Process name: +\[(?:\[\d+,\d+\],|[\w.\-]+@\d+,)(?P<task>\d{1,7})\]"
 _MPI_CODE = r"Exit code: +(-?\d{1,6})"
 _MPI_ABORT = r"MPI_ABORT was invoked on rank (?P<task>\d{1,7})"
+_MPICH_ABORT = r"application called MPI_Abort\(\w{1,60}, (?P<number>-?\d{1,10})\) - process (?P<task>\d{1,7})"
 _ERROR_CODE = r"[Ww]ith errorcode (-?\d{1,9})"
 _HYDRA = r"=\s+(?:RANK (?P<task>\d{1,7}) )?PID (?P<pid>\d{1,9}) RUNNING AT (?P<node>\S{1,255})"
 _HYDRA_END = r"=\s+(?:KILLED BY SIGNAL: (\d{1,3})|EXIT CODE: (\d{1,6})|EXIT STATUS: (\d{1,6}))"
@@ -230,6 +233,9 @@ def _mpirun(here: _Here) -> Iterable[DeathDraft]:
     if match is not None:
         code = re.search(_ERROR_CODE, here.joined(4))
         yield _made(here, match, exit_code=None if code is None else int(code[1]), first=True)
+    match = re.search(_MPICH_ABORT, here.text)
+    if match is not None:  # with 0 it ends all others just the same
+        yield _made(here, match, exit_code=int(match["number"]) or None, first=True)
 
 
 def _received(here: _Here) -> Iterable[DeathDraft]:
@@ -395,6 +401,7 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
             "has exited due to process rank",
             "detected that one or more processes exited",
             "MPI_ABORT was",
+            "called MPI_Abort(",
         ),
         _mpirun,
     ),

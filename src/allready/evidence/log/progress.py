@@ -23,6 +23,11 @@ _KERAS = re.compile(r"\s{0,8}(?P<done>\d{1,9})/(?P<total>\d{1,9})\s{1,4}(?:\[[=>
 _EPOCH = re.compile(
     r"\bepoch\b['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b(?!\s{0,8}(?:/|of\b|%\|)|\.\d)", re.IGNORECASE
 )
+_EPOCH_ENDS = re.compile(
+    r"\bend[-_ ]of[-_ ](?:the[-_ ]|train(?:ing)?[-_ ])?epoch\b|"
+    r"\bepoch\b\W{0,4}\d{1,9}\W{1,4}(?:is |has |was )?(?:done|finished|completed?|ended|over)\b",
+    re.IGNORECASE,
+)
 _MINOR = re.compile(
     r"eval|valid|test|load|download|tokeniz|\bmap|sampl|generat|sav|filter|infer|predict|extract|shard|warm|prepar|"
     r"convert|fetch|upload|resolv|writ|cach|pack|compil|group|sanity|captur|build|import",
@@ -37,6 +42,7 @@ _NUM_EPOCHS = re.compile(
 _MANY = 3
 _FEW_EPOCHS = 2
 _NUM_BEFORE = 5
+_ABOUT_AS_MUCH = 0.9
 
 
 class Reading(NamedTuple):
@@ -124,7 +130,7 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str) -> Pr
         return Progress(latest.at, latest.done, latest.total, is_full=False, is_midway=not full)
     total, done = main.total, main.done
     if total is None:
-        total, done = _announced(main, readings, head)
+        total, done = _announced(main, readings, lines, head)
     is_open = [
         one
         for one in last.values()
@@ -151,7 +157,7 @@ def _is_a_course(main: Reading, readings: Sequence[Reading], head: str) -> bool:
     totals = {one.total for one in same}
     if main.total is not None and len(totals) > 1 and sum(one.total == main.total for one in same) == 1:
         return False
-    num = len({one.done for one in (*begun, *same) if one.total == main.total})
+    num = len({one.done for one in (*begun, *same) if main.total is None or one.total == main.total})
     inner = {(one.label, one.done) for one in readings if not one.is_outer and one.total is not None}
     return num >= (_FEW_EPOCHS if main.is_outer else _MANY) or (main.is_outer and len(inner) >= _MANY)
 
@@ -170,12 +176,14 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
     for before, one in zip([None, *places], places, strict=False):
         if before is None or before.done != one.done:
             begins.append(one.at)
+    if _EPOCH_ENDS.search(lines[places[-1].at]) is not None:
+        return True
     ends = [*begins[1:], len(lines)]
     sizes = [sum(bool(line.strip()) for line in lines[a:b]) for a, b in zip(begins, ends, strict=True)]
     if len(sizes) > 1:
-        return 2 * sizes[-1] > min(sizes[-1 - _NUM_BEFORE : -1])
+        return sizes[-1] >= _ABOUT_AS_MUCH * min(sizes[-1 - _NUM_BEFORE : -1])
     inner = [one for one in readings if not one.is_outer and one.total is not None and one.at >= begins[-1]]
-    return sizes[-1] > 1 or bool(inner)
+    return bool(inner)  # how long the epochs before were is not known
 
 
 def _is_nearly(one: Reading, readings: Sequence[Reading]) -> bool:
@@ -205,15 +213,17 @@ def _counts_from_zero(main: Reading, readings: Sequence[Reading], head: str) -> 
     return first is not None and first.done == 0 and main.total is not None and main.done == main.total - 1
 
 
-def _announced(main: Reading, readings: Sequence[Reading], head: str) -> tuple[int | None, int]:
+def _announced(main: Reading, readings: Sequence[Reading], lines: Sequence[str], head: str) -> tuple[int | None, int]:
     """The number of epochs that the beginning announces, and how many are done, by numbers from 0 or from 1."""
+    begun = [one for at, text in enumerate(head.splitlines()) for one in counts(at, text) if one.is_outer]
     totals = {int(match[1]) for match in _NUM_EPOCHS.finditer(head)} - {0}
+    if not totals and _EPOCH_ENDS.search(lines[main.at]) is not None:
+        totals = {one.total for one in begun if one.label == main.label and one.total is not None}
     if len(totals) != 1:
         return None, main.done
     total = totals.pop()
-    first = next(
-        (one.done for at, text in enumerate(head.splitlines()) for one in counts(at, text) if one.is_outer), None
-    )
+    same = [one for one in begun if one.total is None] or begun  # `Epoch 1/3` and `epoch: 0` stand in one log
+    first = next((one.done for one in same), None)
     if first is None:
         first = min(one.done for one in readings if one.is_outer)
     done = main.done + (1 if first == 0 else 0)

@@ -58,9 +58,10 @@ _SHARE = re.compile(
     rf"\b(?P<done>\d{{1,9}})\s?(?:of|/|out of)\s?(?P<total>\d{{1,9}})\s+(?:\w{{1,20}}\s)?{_MEMBERS}\b", re.IGNORECASE
 )
 _LIBRARY = re.compile(
-    r"\s*(?:\[rank\d+\]:)?\[?[WI]\d{4} |.{0,200}?(?:\bWarning: |warnings\.warn\(|resource_tracker|\bWARNING\b|"
+    r"\s*(?:\[rank\d+\]:)?\[?[WI]\d{4} |.{0,200}?(?:\bWarning: |\.py:\d{1,6}: [A-Z]\w{2,40}Warning: |"
+    r"warnings\.warn\(|resource_tracker|\bWARNING\b|"
     r"NCCL INFO )|"
-    r"[WI]\d{4} \d\d:\d\d"
+    r"[WI]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: [WI] \w{1,40}/"
 )
 _OF_A_MEMBER = re.compile(
     rf"\b{_MEMBERS}\b.{{0,24}}?\b(?:failed|lost|died|dead|crashed|killed|unreachable|not responding|fail(?:s|ure)?)\b|"

@@ -39,7 +39,7 @@ class Latencies:
             before += count
         return self.longest_s
 
-    def buckets(self) -> tuple[tuple[float, int], ...]:
+    def calls_within_s(self) -> tuple[tuple[float, int], ...]:
         """(bound, calls up to it), from the first bound that a call reached to the last."""
         sums = list(accumulate(self.counts))
         return tuple(
@@ -69,7 +69,7 @@ class Operation:
             longest_s=found.longest_s,
             median_s=found.quantile(0.5),
             p99_s=found.quantile(0.99),
-            buckets=found.buckets(),
+            calls_within_s=found.calls_within_s(),
         )
 
 

@@ -218,7 +218,7 @@ class Prometheus:
             yield family
         latencies = core.HistogramMetricFamily("allready_call_seconds", _LATENCIES, labels=["rank", "operation"])
         for operation, found in counts.operations.items():
-            buckets = [*((f"{bound:g}", float(num)) for bound, num in found.buckets), ("+Inf", float(found.calls))]
+            buckets = [*((f"{bound:g}", float(num)) for bound, num in found.calls_within_s), ("+Inf", float(found.calls))]
             latencies.add_metric([str(counts.rank), operation], buckets, found.total_s)
         yield latencies
 
@@ -269,7 +269,7 @@ def _lines(counts: RuntimeCounts) -> Iterator[str]:
         yield "# TYPE allready_call_seconds histogram"
     for operation, found in counts.operations.items():
         labels = f'rank="{counts.rank}",operation="{operation}"'
-        for bound, num in found.buckets:
+        for bound, num in found.calls_within_s:
             yield f'allready_call_seconds_bucket{{{labels},le="{bound:g}"}} {num}'
         yield f'allready_call_seconds_bucket{{{labels},le="+Inf"}} {found.calls}'
         yield f"allready_call_seconds_sum{{{labels}}} {found.total_s}"
