@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 
 from allready.errors import FactUnavailable
 from allready.facts.collect import collect_names
-from allready.facts.limits import collect_limits, parse_limits
+from allready.facts.limits import collect_limits, parse_limits, place_of_cores
 from allready.facts.live import LiveHost
 from allready.facts.processes import command_of, started_at
 from allready.facts.rdma import collect_rdma, parse_rate
 from allready.facts.software import collect_script, collect_software, literals, soname_version
 from allready.facts.system import collect_host, container, usable_cpus, usable_memory_bytes
+from allready.model import StackLimit
 from tests.cases import cases
 from tests.facts.saved_host import SavedHost
 
@@ -318,6 +320,56 @@ LIMITS_TEXT = (
     "Max locked memory         unlimited            unlimited            bytes\n"
     "Max open files            1024                 4096                 files\n"
 )
+
+
+def test_says_where_a_core_dump_would_land_and_how_large_a_stack_may_grow() -> None:
+    rows = "Max stack size            8388608              unlimited            bytes\n"
+    unlimited, off = "unlimited            unlimited", "0                    unlimited"
+    kernel = "/proc/sys/kernel/core_pattern"
+
+    def found(pattern: str, limit: str, **more: str) -> Any:
+        text = f"{LIMITS_TEXT}{rows}Max core file size        {limit}            bytes\n"
+        return collect_limits(SavedHost({"files": {"/proc/self/limits": text, kernel: pattern, **more}}))
+
+    handler = "|/usr/lib/systemd/systemd-coredump %P %u\n"
+    expected = {
+        (handler, unlimited): ("program", "/usr/lib/systemd/systemd-coredump"),
+        (handler, off): ("program", "/usr/lib/systemd/systemd-coredump"),  # the kernel does not look at the limit
+        (handler, off.replace("0 ", "1 ", 1)): ("nowhere", ""),
+        ("@/run/cores.socket\n", off): ("socket", "/run/cores.socket"),
+        ("core\n", off): ("nowhere", ""),
+        ("core\n", unlimited): ("working_folder", ""),
+        ("/var/cores/core.%e\n", unlimited): ("folder", "/var/cores"),
+        ("/core\n", unlimited): ("folder", "/"),
+        ("\n", unlimited): ("nowhere", ""),
+    }
+    wrong = {
+        case: cores
+        for case, place in expected.items()
+        if ((cores := found(*case).cores).place, cores.target) != place or cores.limit_bytes not in {None, 0, 1}
+    }
+    assert not wrong
+    assert found("core\n", off).stack == StackLimit(soft_bytes=8388608, hard_bytes=None)
+    bare = collect_limits(SavedHost({"files": {"/proc/self/limits": LIMITS_TEXT}}))
+    assert (bare.stack, bare.cores) == (None, None)
+
+
+@pytest.mark.parametrize("limit", ["0", "unlimited"])
+def test_a_real_crash_leaves_its_core_where_the_facts_say(tmp_path: Path, limit: str) -> None:
+    cores = collect_limits(LiveHost()).cores
+    assert cores is not None
+    if cores.pattern.startswith(("|", "@", "/")) or not cores.pattern:
+        pytest.skip("the kernel hands core dumps to a program, or writes them elsewhere")
+    place, _ = place_of_cores(cores.pattern, 0 if limit == "0" else None)
+    subprocess.run(["bash", "-c", f"ulimit -c {limit} && kill -SEGV $$"], cwd=tmp_path, check=False, timeout=30)
+    assert [place] * bool(list(tmp_path.rglob("*core*"))) == ([] if limit == "0" else ["working_folder"])
+
+
+def test_swap_is_read() -> None:
+    more = {"/proc/meminfo": "MemTotal: 9 kB\nSwapTotal:       2000 kB\nSwapFree:  500 kB\n"}
+    found = collect_host(files(more))
+    assert (found.swap_total_bytes, found.swap_free_bytes) == (2048000, 512000)
+    assert collect_host(files({})).swap_total_bytes is None
 
 
 def test_what_is_needed_to_use_rdma_is_looked_for_where_the_loader_looks() -> None:

@@ -128,7 +128,7 @@ def _shown(report: Report, different: Sequence[Row]) -> list[int]:
 
 
 def _row(group: str, label: Shown, values: dict[int, Shown], *, own: bool) -> Row:
-    present = {n: v.key or v.text for n, v in values.items() if not v.missing}
+    present = {n: f"{v.key} {v.text}" for n, v in values.items() if not v.missing}
     split = Split.by(present)
     same = len(split) <= 1 and len({v.why for v in values.values()}) <= 1 and len(present) in {0, len(values)}
     return Row(group, label, values, own, frozenset() if own else frozenset(split.outliers()), same)
@@ -172,6 +172,11 @@ def _host(fact: f.HostFacts) -> Iterator[Fact]:
     yield _named("container"), _text(fact.container), False
     yield _named("cpus"), _text(fact.num_cpus), False
     yield _named("memory"), Shown(units.size(fact.memory_bytes)), False
+    if fact.swap_total_bytes is not None:
+        yield _named("swap"), Shown(units.size(fact.swap_total_bytes)) if fact.swap_total_bytes else NONE, False
+        if fact.swap_total_bytes and fact.swap_free_bytes is not None:
+            used = fact.swap_total_bytes - fact.swap_free_bytes
+            yield _named("swap_used"), Shown(units.size(used)), True
 
 
 def _launch(fact: f.LaunchFacts) -> Iterator[Fact]:
@@ -272,6 +277,11 @@ def _limits(fact: f.LimitFacts) -> Iterator[Fact]:
     missing = Shown(key="fact_missing_dir")
     yield _named("shm"), missing if fact.shm_total_bytes is None else _size(fact.shm_total_bytes), False
     yield _named("shm_free"), missing if fact.shm_free_bytes is None else _size(fact.shm_free_bytes), True
+    if fact.stack is not None:
+        soft, hard = ("∞" if n is None else units.size(n) for n in (fact.stack.soft_bytes, fact.stack.hard_bytes))
+        yield _named("stack"), Shown(f"{soft} / {hard}"), False
+    if fact.cores is not None:
+        yield _named("cores"), _named(f"cores_{fact.cores.place}", fact.cores.target), False
 
 
 def _size(num_bytes: int) -> Shown:
