@@ -67,6 +67,14 @@ def test_both_names_are_resolved_and_say_why_not() -> None:
     found = collect_names(host, "head", timeout_s=1)
     assert (found.own_name, found.own_addresses, found.own_error) == ("gpu01", ("127.0.1.1",), None)
     assert (found.master_addresses, found.master_error) == ((), "Name or service not known")
+    assert found.own_lines == ()
+
+
+def test_says_which_line_of_hosts_names_this_node() -> None:
+    hosts = "::1 gpu011\n\n127.0.1.1 gpu01.example.org GPU01 # gpu02\n#10.0.0.1 gpu01\n10.0.0.7\tgpu01\n"
+    host = files({"/etc/hosts": hosts})
+    found = [(one.line, one.address) for one in collect_names(host, "head", timeout_s=1).own_lines]
+    assert found == [(3, "127.0.1.1"), (5, "10.0.0.7")]
 
 
 @cases(
@@ -265,6 +273,61 @@ def test_reads_infiniband_and_roce_ports() -> None:
         "0 IB/RoCE v1 fe80:0000:0000:0000:0000:0000:0000:0001",
         "10 RoCE v2 0000:0000:0000:0000:0000:ffff:0a00:0001",
     )
+
+
+class Counting(SavedHost):
+    """Its files named here hold another text from the second reading on; one of None is there only once."""
+
+    def __init__(self, answers: dict[str, Any], later: dict[str, str]) -> None:
+        super().__init__(answers)
+        self.later, self.seen = later, set[str]()
+
+    def read(self, path: str) -> str:
+        if path in self.seen and path in self.later:
+            return self.later[path]
+        self.seen.add(path)
+        return super().read(path)
+
+
+def test_firmware_lanes_and_errors_that_grow_meanwhile() -> None:
+    first = {
+        "counters/symbol_error": "7\n", "counters/link_downed": "2\n", "counters/port_rcv_errors": "90\n",
+        "counters/link_error_recovery": "0\n", "hw_counters/out_of_sequence": "10\n",
+        "hw_counters/rnr_nak_retry_err": "not available\n", "rate": "25 Gb/sec (1X EDR)\n",
+    }  # fmt: skip
+    later = {"counters/symbol_error": "12\n", "counters/port_rcv_errors": "1\n", "hw_counters/out_of_sequence": "11\n"}
+    answers: dict[str, Any] = {
+        "dirs": {IB: ["mlx5_0"], f"{IB}/mlx5_0/ports": ["1"]},
+        "files": {f"{IB}/mlx5_0/fw_ver": "28.39.1002\n", **{f"{PORT}/{name}": text for name, text in first.items()}},
+    }
+    found = collect_rdma(Counting(answers, {f"{PORT}/{name}": text for name, text in later.items()}), watch_s=0.05)
+    [port] = found.ports
+    assert (port.firmware, port.num_lanes, port.rate_gbit_per_s) == ("28.39.1002", 1, 25.0)
+    assert port.growth == {"symbol_error": 5, "out_of_sequence": 1}  # port_rcv_errors was set back
+    assert port.counts == {"symbol_error": 12, "link_downed": 2, "port_rcv_errors": 1, "out_of_sequence": 11}
+    assert found.watched_s is not None
+    assert found.watched_s >= 0.05
+    unwatched = collect_rdma(SavedHost(answers))
+    assert (unwatched.watched_s, unwatched.ports[0].counts, unwatched.ports[0].growth) == (None, {}, {})
+
+
+def test_the_bond_of_a_card_and_the_states_of_its_interfaces() -> None:
+    net = "/sys/class/net"
+    dirs = {
+        IB: ["mlx5_bond_0", "mlx5_2"], f"{IB}/mlx5_bond_0/ports": ["1"], f"{IB}/mlx5_2/ports": ["1"],
+        f"{IB}/mlx5_bond_0/device/net": ["ens1f0", "ens1f1"], f"{IB}/mlx5_2/device/net": ["ens2"],
+        f"{net}/ens1f0/bonding_slave": ["state"], f"{net}/ens1f1/bonding_slave": ["state"],
+    }  # fmt: skip
+    files = {
+        f"{net}/ens1f0/master/uevent": "DEVTYPE=bond\nINTERFACE=bond0\nIFINDEX=7\n",
+        f"{net}/ens1f1/master/uevent": "DEVTYPE=bond\nINTERFACE=bond0\nIFINDEX=7\n",
+        f"{net}/ens1f0/operstate": "up\n",
+        f"{net}/ens1f1/operstate": "down\n",
+        f"{net}/ens2/master/uevent": "DEVTYPE=bridge\nINTERFACE=br0\n",  # in a bridge, which is no bond
+    }
+    bonded, alone = collect_rdma(SavedHost({"dirs": dirs, "files": files})).ports
+    assert (bonded.bond, bonded.bonded) == ("bond0", {"ens1f0": "up", "ens1f1": "down"})
+    assert (alone.bond, alone.bonded) == (None, {})
 
 
 def test_a_machine_without_infiniband_has_no_ports() -> None:

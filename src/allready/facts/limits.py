@@ -63,7 +63,7 @@ def place_of_cores(pattern: str, limit_bytes: int | None, *, with_pid: str = "0"
         return ("nowhere", "") if limit_bytes == 1 else ("program", pattern[1:].strip().partition(" ")[0])
     if pattern.startswith("@"):
         return "socket", pattern.lstrip("@")
-    if limit_bytes is not None and limit_bytes < PAGE_BYTES or not pattern and with_pid != "1":
+    if (limit_bytes is not None and limit_bytes < PAGE_BYTES) or (not pattern and with_pid != "1"):
         return "nowhere", ""
     folder = pattern.rpartition("/")[0]
     if pattern.startswith("/"):

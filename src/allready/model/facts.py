@@ -39,6 +39,13 @@ class HostFacts(Struct, frozen=True, kw_only=True):
     swap_free_bytes: int | None = None
 
 
+class HostsLine(Struct, frozen=True, kw_only=True):
+    """A line of /etc/hosts that names this node."""
+
+    line: int
+    address: str
+
+
 class NameFacts(Struct, frozen=True, kw_only=True):
     """What names mean on this node."""
 
@@ -48,6 +55,7 @@ class NameFacts(Struct, frozen=True, kw_only=True):
     master_addresses: tuple[str, ...]  # what MASTER_ADDR resolves to here; () when it does not
     own_error: str | None = None
     master_error: str | None = None  # the resolver's words
+    own_lines: tuple[HostsLine, ...] = ()  # of /etc/hosts
 
 
 class Interface(Struct, frozen=True, kw_only=True):
@@ -84,6 +92,7 @@ class NetFacts(Struct, frozen=True, kw_only=True):
     rp_filter: dict[str, int] = {}  # by interface what counts, the greater of its own and of "all": 1 is strict
     somaxconn: int | None = None  # most connections that wait at one port to be accepted
     reserved_ports: tuple[tuple[int, int], ...] = ()  # of `local_port_range`, not given to outgoing connections
+    routing_rules: tuple[str, ...] = ()  # those beside the kernel's own, as `ip rule` prints them: more tables count
 
     def interface(self, name: str) -> Interface | None:
         """The interface called `name`, if there is one."""

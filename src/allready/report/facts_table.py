@@ -191,6 +191,9 @@ def _launch(fact: f.LaunchFacts) -> Iterator[Fact]:
 def _names(fact: f.NameFacts) -> Iterator[Fact]:
     own = _joined(fact.own_addresses) if fact.own_addresses else Shown(key="fact_unresolved")
     yield _named("own_addresses"), own, True
+    if fact.own_lines:
+        lines = tuple(f"{one.line}: {one.address}" for one in fact.own_lines)
+        yield _named("own_lines"), _joined(lines), True
     master = _joined(fact.master_addresses) if fact.master_addresses else Shown(key="fact_unresolved")
     yield _named("master_addresses", fact.master_name), master, False
 
@@ -208,6 +211,8 @@ def _net(fact: f.NetFacts) -> Iterator[Fact]:
     default = next((r for r in fact.routes if r.destination == "0.0.0.0/0"), None)
     route = NONE if default is None else Shown(f"{default.gateway or ''} dev {default.interface}".strip())
     yield _named("default_route"), route, False
+    if fact.routing_rules:
+        yield _named("routing_rules"), _joined(fact.routing_rules), False
     if fact.local_port_range is not None:
         yield _named("port_range"), Shown("{}-{}".format(*fact.local_port_range)), False
     if fact.somaxconn is not None:
@@ -226,8 +231,21 @@ def _rdma(fact: f.RdmaFacts) -> Iterator[Fact]:
         yield Shown(key="group_rdma"), Shown(key="fact_rdma_none"), False
     for port in fact.ports:
         rate = f" · {units.digits(port.rate_gbit_per_s)} Gbit/s" if port.rate_gbit_per_s else ""
+        rate += f" · {port.num_lanes}X" if port.num_lanes else ""
+        rate += f" · {port.bond}: {', '.join(f'{k} {v}' for k, v in port.bonded.items())}" if port.bond else ""
         text = f"{port.state} · {port.physical_state} · {port.link_layer}{rate}"
-        yield Shown(f"{port.device}/{port.port}"), Shown(text), False
+        name = f"{port.device}/{port.port}"
+        yield Shown(name), Shown(text), False
+        if port.firmware:
+            yield _named("firmware", name), _text(port.firmware), False
+        if port.counts:
+            yield _named("errors_counted", name), _counts(port.counts), True
+        if port.growth:
+            yield _named("errors_now", name), _counts(port.growth), True
+
+
+def _counts(counts: Mapping[str, int]) -> Shown:
+    return Shown(", ".join(f"{name} {count}" for name, count in counts.items()))
 
 
 def _gpu(fact: f.GpuFacts) -> Iterator[Fact]:
@@ -246,6 +264,17 @@ def _gpu(fact: f.GpuFacts) -> Iterator[Fact]:
         yield _named("gpu_used"), Shown(used), True
     if fact.num_amd:
         yield _named("gpus_amd"), _text(fact.num_amd), False
+    generations = Counter(
+        f"{g.max_pcie_generation} / {g.own_pcie_generation}" for g in fact.gpus if g.max_pcie_generation
+    )
+    if generations:
+        yield _named("pcie_generation"), Shown(", ".join(f"{n} × {kind}" for kind, n in generations.items())), False
+    persistent = Counter("on" if g.is_persistent else "off" for g in fact.gpus if g.is_persistent is not None)
+    if persistent:
+        yield _named("persistence"), Shown(", ".join(f"{n} × {word}" for word, n in persistent.items())), False
+    for gpu in fact.gpus:
+        if gpu.nvlink_errors:
+            yield _named("nvlink_errors", str(gpu.index)), _counts(gpu.nvlink_errors), True
     kinds = Counter(f"{p.level or units.UNKNOWN} {p.p2p or units.UNKNOWN}" for p in fact.pairs)
     if kinds:
         yield _named("pairs"), Shown(", ".join(f"{n} × {kind}" for kind, n in kinds.items())), False
