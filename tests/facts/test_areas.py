@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from allready.errors import FactUnavailable
-from allready.facts.collect import collect_names
+from allready.facts.collect import Also, collect, collect_names
 from allready.facts.limits import collect_limits, parse_limits, place_of_cores
 from allready.facts.live import LiveHost
 from allready.facts.processes import command_of, started_at
 from allready.facts.rdma import collect_rdma, parse_rate
 from allready.facts.software import collect_script, collect_software, literals, soname_version
 from allready.facts.system import collect_host, container, usable_cpus, usable_memory_bytes
-from allready.model import StackLimit
+from allready.model import RdmaFacts, StackLimit
+from allready.preflight.doctor.request import alone
 from tests.cases import cases
 from tests.facts.saved_host import SavedHost
 
@@ -309,6 +310,17 @@ def test_firmware_lanes_and_errors_that_grow_meanwhile() -> None:
     assert found.watched_s >= 0.05
     unwatched = collect_rdma(SavedHost(answers))
     assert (unwatched.watched_s, unwatched.ports[0].counts, unwatched.ports[0].growth) == (None, {}, {})
+
+
+def test_only_doctor_takes_the_time_to_watch_errors() -> None:
+    dirs = {IB: ["mlx5_0"], f"{IB}/mlx5_0/ports": ["1"]}
+    host = SavedHost({"dirs": dirs, "files": {f"{PORT}/counters/symbol_error": "7\n"}})
+    watched = {}
+    for also in (None, Also(imports=False)):
+        rdma = collect(host, alone(), script=None, deadline_s=3.0, also=also).rdma
+        assert isinstance(rdma, RdmaFacts)
+        watched[also is not None] = rdma.watched_s is not None
+    assert watched == {False: False, True: True}
 
 
 def test_the_bond_of_a_card_and_the_states_of_its_interfaces() -> None:
