@@ -171,8 +171,8 @@ print(json.dumps(msgspec.to_builtins(collect_net(LiveHost()))))'
     assert not by_name["veth8"]["is_up"]  # switched on, with an address, but its other end is down: no carrier
     assert not by_name["peer8"]["is_up"]
     assert found["routing_rules"] == [
-        "90: from all oif veth7 fwmark 0x10 lookup main",
-        "100: from 10.7.0.0/24 lookup 42",
-        "80: from all to fd00::/8 lookup 300",
+        {"text": "90: from all oif veth7 fwmark 0x10 lookup main", "source": None, "is_marked": True},
+        {"text": "100: from 10.7.0.0/24 lookup 42", "source": "10.7.0.0/24", "is_marked": False},
+        {"text": "80: from all to fd00::/8 lookup 300", "source": None, "is_marked": False},
     ]
     assert {"destination": "10.99.0.0/16", "interface": "veth7", "gateway": "10.7.0.2", "metric": 50} in found["routes"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from allready.errors import FactUnavailable
 from allready.facts.host import Host, number, text_of
-from allready.model import Interface, NetFacts, Route
+from allready.model import Interface, NetFacts, Route, RoutingRule
 
 MAX_INTERFACES = 96  # a Kubernetes node has a veth per pod; those with addresses are kept first
 MAX_ROUTES = 128
@@ -57,10 +57,10 @@ KERNEL_RULES = {(0, 255), (32766, 254), (32767, 253)}
 MAX_RULES = 64
 
 
-def _routing_rules(host: Host, timeout_s: float) -> Iterator[str]:
+def _routing_rules(host: Host, timeout_s: float) -> Iterator[RoutingRule]:
     try:
         rows = host.probe("routing_rules", timeout_s=timeout_s)
-        yield from dict.fromkeys(map(_rule_text, filter(_is_own, rows[:MAX_RULES])))
+        yield from dict.fromkeys(map(_rule, filter(_is_own, rows[:MAX_RULES])))
     except (FactUnavailable, KeyError, TypeError, ValueError, AttributeError):
         return
 
@@ -69,13 +69,14 @@ def _is_own(row: dict[str, Any]) -> bool:
     return len(row) > 2 or (row["priority"], row["table"]) not in KERNEL_RULES
 
 
-def _rule_text(row: dict[str, Any]) -> str:
+def _rule(row: dict[str, Any]) -> RoutingRule:
     words = [f"{int(row['priority'])}: from {row.get('source', 'all')}"]
     words += [
         f"{word} {row[name]}" for name, word in (("destination", "to"), ("iif", "iif"), ("oif", "oif")) if name in row
     ]
     words += [f"fwmark {int(row['mark']):#x}"] if "mark" in row else []
-    return f"{' '.join(words)} lookup {TABLES.get(row['table'], row['table'])}"[:160]
+    text = f"{' '.join(words)} lookup {TABLES.get(row['table'], row['table'])}"[:160]
+    return RoutingRule(text=text, source=row.get("source"), is_marked="mark" in row)
 
 
 TABLES = {255: "local", 254: "main", 253: "default"}

@@ -81,6 +81,14 @@ class Route(Struct, frozen=True, kw_only=True):
     metric: int = 0
 
 
+class RoutingRule(Struct, frozen=True, kw_only=True):
+    """A rule that chooses a routing table for some packets."""
+
+    text: str  # as `ip rule` prints it
+    source: str | None = None  # the network of the addresses that packets come from
+    is_marked: bool = False  # for packets that a packet filter or a program marks
+
+
 class NetFacts(Struct, frozen=True, kw_only=True):
     """Interfaces and routes."""
 
@@ -92,7 +100,7 @@ class NetFacts(Struct, frozen=True, kw_only=True):
     rp_filter: dict[str, int] = {}  # by interface what counts, the greater of its own and of "all": 1 is strict
     somaxconn: int | None = None  # most connections that wait at one port to be accepted
     reserved_ports: tuple[tuple[int, int], ...] = ()  # of `local_port_range`, not given to outgoing connections
-    routing_rules: tuple[str, ...] = ()  # those beside the kernel's own, as `ip rule` prints them: more tables count
+    routing_rules: tuple[RoutingRule, ...] = ()  # beside the kernel's own: `routes` is not the only table then
 
     def interface(self, name: str) -> Interface | None:
         """The interface called `name`, if there is one."""

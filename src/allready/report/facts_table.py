@@ -212,7 +212,7 @@ def _net(fact: f.NetFacts) -> Iterator[Fact]:
     route = NONE if default is None else Shown(f"{default.gateway or ''} dev {default.interface}".strip())
     yield _named("default_route"), route, False
     if fact.routing_rules:
-        yield _named("routing_rules"), _joined(fact.routing_rules), False
+        yield _named("routing_rules"), _joined(tuple(rule.text for rule in fact.routing_rules)), False
     if fact.local_port_range is not None:
         yield _named("port_range"), Shown("{}-{}".format(*fact.local_port_range)), False
     if fact.somaxconn is not None:
