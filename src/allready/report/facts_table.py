@@ -310,7 +310,17 @@ def _limits(fact: f.LimitFacts) -> Iterator[Fact]:
         soft, hard = ("∞" if n is None else units.size(n) for n in (fact.stack.soft_bytes, fact.stack.hard_bytes))
         yield _named("stack"), Shown(f"{soft} / {hard}"), False
     if fact.cores is not None:
-        yield _named("cores"), _named(f"cores_{fact.cores.place}", fact.cores.target), False
+        yield _named("cores"), Shown(fact.cores.target, key=_CORES.get(fact.cores.place, "")), False
+
+
+_CORES = {
+    "nowhere": "fact_cores_nowhere",
+    "program": "fact_cores_program",
+    "socket": "fact_cores_socket",
+    "folder": "fact_cores_folder",
+    "working_folder": "fact_cores_working_folder",
+}
+"""Place of a core dump -> our text."""
 
 
 def _size(num_bytes: int) -> Shown:
