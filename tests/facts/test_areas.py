@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import resource
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
@@ -51,8 +52,6 @@ def test_says_which_limit_is_missing() -> None:
 
 
 def test_limits_of_this_process_agree_with_the_system_call() -> None:
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = collect_limits(LiveHost())
     assert (found.nofile_soft, found.nofile_hard) == (soft, hard)
@@ -435,9 +434,11 @@ def test_a_real_crash_leaves_its_core_where_the_facts_say(tmp_path: Path, limit:
     assert cores is not None
     if cores.pattern.startswith(("|", "@", "/")) or not cores.pattern:
         pytest.skip("the kernel hands core dumps to a program, or writes them elsewhere")
+    if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
+        pytest.skip("core dumps are forbidden here")
     place, _ = place_of_cores(cores.pattern, 0 if limit == "0" else None)
     subprocess.run(["bash", "-c", f"ulimit -c {limit} && kill -SEGV $$"], cwd=tmp_path, check=False, timeout=30)
-    assert [place] * bool(list(tmp_path.rglob("*core*"))) == ([] if limit == "0" else ["working_folder"])
+    assert [place] * any(tmp_path.iterdir()) == ([] if limit == "0" else ["working_folder"])
 
 
 def test_swap_is_read() -> None:
