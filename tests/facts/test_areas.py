@@ -2,6 +2,8 @@
 
 import hashlib
 import importlib.util
+import resource
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,15 @@ from typing import Any
 import pytest
 
 from allready.errors import FactUnavailable
-from allready.facts.collect import collect_names
-from allready.facts.limits import collect_limits, parse_limits
+from allready.facts.collect import Also, collect, collect_names
+from allready.facts.limits import collect_limits, parse_limits, place_of_cores
 from allready.facts.live import LiveHost
 from allready.facts.processes import command_of, started_at
 from allready.facts.rdma import collect_rdma, parse_rate
 from allready.facts.software import collect_script, collect_software, literals, soname_version
 from allready.facts.system import collect_host, container, usable_cpus, usable_memory_bytes
+from allready.model import RdmaFacts, StackLimit
+from allready.preflight.doctor.request import alone
 from tests.cases import cases
 from tests.facts.saved_host import SavedHost
 
@@ -48,8 +52,6 @@ def test_says_which_limit_is_missing() -> None:
 
 
 def test_limits_of_this_process_agree_with_the_system_call() -> None:
-    import resource
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = collect_limits(LiveHost())
     assert (found.nofile_soft, found.nofile_hard) == (soft, hard)
@@ -65,6 +67,14 @@ def test_both_names_are_resolved_and_say_why_not() -> None:
     found = collect_names(host, "head", timeout_s=1)
     assert (found.own_name, found.own_addresses, found.own_error) == ("gpu01", ("127.0.1.1",), None)
     assert (found.master_addresses, found.master_error) == ((), "Name or service not known")
+    assert found.own_lines == ()
+
+
+def test_says_which_line_of_hosts_names_this_node() -> None:
+    hosts = "::1 gpu011\n\n127.0.1.1 gpu01.example.org GPU01 # gpu02\n#10.0.0.1 gpu01\n10.0.0.7\tgpu01\n"
+    host = files({"/etc/hosts": hosts})
+    found = [(one.line, one.address) for one in collect_names(host, "head", timeout_s=1).own_lines]
+    assert found == [(3, "127.0.1.1"), (5, "10.0.0.7")]
 
 
 @cases(
@@ -265,6 +275,72 @@ def test_reads_infiniband_and_roce_ports() -> None:
     )
 
 
+class Counting(SavedHost):
+    """Its files named here hold another text from the second reading on; one of None is there only once."""
+
+    def __init__(self, answers: dict[str, Any], later: dict[str, str]) -> None:
+        super().__init__(answers)
+        self.later, self.seen = later, set[str]()
+
+    def read(self, path: str) -> str:
+        if path in self.seen and path in self.later:
+            return self.later[path]
+        self.seen.add(path)
+        return super().read(path)
+
+
+def test_firmware_lanes_and_errors_that_grow_meanwhile() -> None:
+    first = {
+        "counters/symbol_error": "7\n", "counters/link_downed": "2\n", "counters/port_rcv_errors": "90\n",
+        "counters/link_error_recovery": "0\n", "hw_counters/out_of_sequence": "10\n",
+        "hw_counters/rnr_nak_retry_err": "not available\n", "rate": "25 Gb/sec (1X EDR)\n",
+    }  # fmt: skip
+    later = {"counters/symbol_error": "12\n", "counters/port_rcv_errors": "1\n", "hw_counters/out_of_sequence": "11\n"}
+    answers: dict[str, Any] = {
+        "dirs": {IB: ["mlx5_0"], f"{IB}/mlx5_0/ports": ["1"]},
+        "files": {f"{IB}/mlx5_0/fw_ver": "28.39.1002\n", **{f"{PORT}/{name}": text for name, text in first.items()}},
+    }
+    found = collect_rdma(Counting(answers, {f"{PORT}/{name}": text for name, text in later.items()}), watch_s=0.05)
+    [port] = found.ports
+    assert (port.firmware, port.num_lanes, port.rate_gbit_per_s) == ("28.39.1002", 1, 25.0)
+    assert port.growth == {"symbol_error": 5, "out_of_sequence": 1}  # port_rcv_errors was set back
+    assert port.counts == {"symbol_error": 12, "link_downed": 2, "port_rcv_errors": 1, "out_of_sequence": 11}
+    assert found.watched_s is not None
+    assert found.watched_s >= 0.05
+    unwatched = collect_rdma(SavedHost(answers))
+    assert (unwatched.watched_s, unwatched.ports[0].counts, unwatched.ports[0].growth) == (None, {}, {})
+
+
+def test_only_doctor_takes_the_time_to_watch_errors() -> None:
+    dirs = {IB: ["mlx5_0"], f"{IB}/mlx5_0/ports": ["1"]}
+    host = SavedHost({"dirs": dirs, "files": {f"{PORT}/counters/symbol_error": "7\n"}})
+    watched = {}
+    for also in (None, Also(imports=False)):
+        rdma = collect(host, alone(), script=None, deadline_s=3.0, also=also).rdma
+        assert isinstance(rdma, RdmaFacts)
+        watched[also is not None] = rdma.watched_s is not None
+    assert watched == {False: False, True: True}
+
+
+def test_the_bond_of_a_card_and_the_states_of_its_interfaces() -> None:
+    net = "/sys/class/net"
+    dirs = {
+        IB: ["mlx5_bond_0", "mlx5_2"], f"{IB}/mlx5_bond_0/ports": ["1"], f"{IB}/mlx5_2/ports": ["1"],
+        f"{IB}/mlx5_bond_0/device/net": ["ens1f0", "ens1f1"], f"{IB}/mlx5_2/device/net": ["ens2"],
+        f"{net}/ens1f0/bonding_slave": ["state"], f"{net}/ens1f1/bonding_slave": ["state"],
+    }  # fmt: skip
+    files = {
+        f"{net}/ens1f0/master/uevent": "DEVTYPE=bond\nINTERFACE=bond0\nIFINDEX=7\n",
+        f"{net}/ens1f1/master/uevent": "DEVTYPE=bond\nINTERFACE=bond0\nIFINDEX=7\n",
+        f"{net}/ens1f0/operstate": "up\n",
+        f"{net}/ens1f1/operstate": "down\n",
+        f"{net}/ens2/master/uevent": "DEVTYPE=bridge\nINTERFACE=br0\n",  # in a bridge, which is no bond
+    }
+    bonded, alone = collect_rdma(SavedHost({"dirs": dirs, "files": files})).ports
+    assert (bonded.bond, bonded.bonded) == ("bond0", {"ens1f0": "up", "ens1f1": "down"})
+    assert (alone.bond, alone.bonded) == (None, {})
+
+
 def test_a_machine_without_infiniband_has_no_ports() -> None:
     assert collect_rdma(SavedHost({"dirs": {"/sys/class": ["net"]}})).ports == ()
 
@@ -318,6 +394,58 @@ LIMITS_TEXT = (
     "Max locked memory         unlimited            unlimited            bytes\n"
     "Max open files            1024                 4096                 files\n"
 )
+
+
+def test_says_where_a_core_dump_would_land_and_how_large_a_stack_may_grow() -> None:
+    rows = "Max stack size            8388608              unlimited            bytes\n"
+    unlimited, off = "unlimited            unlimited", "0                    unlimited"
+    kernel = "/proc/sys/kernel/core_pattern"
+
+    def found(pattern: str, limit: str, **more: str) -> Any:
+        text = f"{LIMITS_TEXT}{rows}Max core file size        {limit}            bytes\n"
+        return collect_limits(SavedHost({"files": {"/proc/self/limits": text, kernel: pattern, **more}}))
+
+    handler = "|/usr/lib/systemd/systemd-coredump %P %u\n"
+    expected = {
+        (handler, unlimited): ("program", "/usr/lib/systemd/systemd-coredump"),
+        (handler, off): ("program", "/usr/lib/systemd/systemd-coredump"),  # the kernel does not look at the limit
+        (handler, off.replace("0 ", "1 ", 1)): ("nowhere", ""),
+        ("@/run/cores.socket\n", off): ("socket", "/run/cores.socket"),
+        ("core\n", off): ("nowhere", ""),
+        ("core\n", unlimited): ("working_folder", ""),
+        ("/var/cores/core.%e\n", unlimited): ("folder", "/var/cores"),
+        ("/core\n", unlimited): ("folder", "/"),
+        ("\n", unlimited): ("nowhere", ""),
+    }
+    wrong = {
+        case: cores
+        for case, place in expected.items()
+        if ((cores := found(*case).cores).place, cores.target) != place or cores.limit_bytes not in {None, 0, 1}
+    }
+    assert not wrong
+    assert found("core\n", off).stack == StackLimit(soft_bytes=8388608, hard_bytes=None)
+    bare = collect_limits(SavedHost({"files": {"/proc/self/limits": LIMITS_TEXT}}))
+    assert (bare.stack, bare.cores) == (None, None)
+
+
+@pytest.mark.parametrize("limit", ["0", "unlimited"])
+def test_a_real_crash_leaves_its_core_where_the_facts_say(tmp_path: Path, limit: str) -> None:
+    cores = collect_limits(LiveHost()).cores
+    assert cores is not None
+    if cores.pattern.startswith(("|", "@", "/")) or not cores.pattern:
+        pytest.skip("the kernel hands core dumps to a program, or writes them elsewhere")
+    if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
+        pytest.skip("core dumps are forbidden here")
+    place, _ = place_of_cores(cores.pattern, 0 if limit == "0" else None)
+    subprocess.run(["bash", "-c", f"ulimit -c {limit} && kill -SEGV $$"], cwd=tmp_path, check=False, timeout=30)
+    assert [place] * any(tmp_path.iterdir()) == ([] if limit == "0" else ["working_folder"])
+
+
+def test_swap_is_read() -> None:
+    more = {"/proc/meminfo": "MemTotal: 9 kB\nSwapTotal:       2000 kB\nSwapFree:  500 kB\n"}
+    found = collect_host(files(more))
+    assert (found.swap_total_bytes, found.swap_free_bytes) == (2048000, 512000)
+    assert collect_host(files({})).swap_total_bytes is None
 
 
 def test_what_is_needed_to_use_rdma_is_looked_for_where_the_loader_looks() -> None:

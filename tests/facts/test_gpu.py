@@ -173,6 +173,8 @@ class FakeNvml:
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
     NVML_VOLATILE_ECC = 0
     NVML_NVLINK_MAX_LINKS = 36
+    NVML_NVLINK_ERROR_DL_REPLAY, NVML_NVLINK_ERROR_DL_RECOVERY, NVML_NVLINK_ERROR_DL_CRC_FLIT = range(3)
+    NVML_NVLINK_ERROR_DL_CRC_DATA = 3
     nvmlClocksThrottleReasonHwSlowdown = 8  # noqa: N815
     nvmlClocksThrottleReasonHwThermalSlowdown = 64  # noqa: N815
     nvmlClocksThrottleReasonHwPowerBrakeSlowdown = 128  # noqa: N815
@@ -189,8 +191,16 @@ class FakeNvml:
             raise self.NVMLError("Invalid Argument")
         return int(link != 1)
 
+    def nvmlDeviceGetNvLinkErrorCounter(self, handle: int, link: int, kind: int) -> int:  # noqa: N802
+        if kind == self.NVML_NVLINK_ERROR_DL_CRC_DATA:
+            raise self.NVMLError("Not Supported")
+        return {self.NVML_NVLINK_ERROR_DL_REPLAY: 2 + link, self.NVML_NVLINK_ERROR_DL_CRC_FLIT: link // 2}.get(kind, 0)
+
     def __getattr__(self, name: str) -> Any:
         values: dict[str, Any] = {
+            "nvmlDeviceGetMaxPcieLinkGeneration": 4,
+            "nvmlDeviceGetGpuMaxPcieLinkGeneration": 5,
+            "nvmlDeviceGetPersistenceMode": 1,
             "nvmlInit": None,
             "nvmlShutdown": None,
             "nvmlSystemGetDriverVersion": b"580.1",
@@ -238,6 +248,8 @@ def test_the_child_tells_what_nvml_says(monkeypatch: pytest.MonkeyPatch, capsys:
     assert health.items() <= found["gpus"][0].items()
     links = {"nvlinks": [True, False, True], "pcie_width": 8, "max_pcie_width": 16, "fabric_state": "in_progress"}
     clocks = {"slowdowns": ["hardware slowdown", "too hot (software)"], "is_mig": True, "num_mig": 0}
+    links |= {"max_pcie_generation": 4, "own_pcie_generation": 5, "is_persistent": True}
+    links |= {"nvlink_errors": {"replay": 2 + 3 + 4, "crc_flit": 1}}
     assert (links | clocks).items() <= found["gpus"][0].items()
     assert found["gpus"][1] == {"index": 1, "error": "GPU is lost"}
 

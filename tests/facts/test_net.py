@@ -145,6 +145,8 @@ def test_sees_the_interfaces_of_its_own_namespace_although_sys_shows_another() -
         ip link add veth8 type veth peer name peer8; ip addr add 10.8.0.1/16 dev veth8; ip link set veth8 up
         ip tuntap add dev tap7 mode tap
         ip route add 10.99.0.0/16 via 10.7.0.2 metric 50
+        ip rule add from 10.7.0.0/24 priority 100 lookup 42; ip rule add fwmark 0x10 oif veth7 priority 90 lookup main
+        ip -6 rule add to fd00::/8 priority 80 lookup 300
         $PYTHON -c '
 import json, msgspec
 from allready.facts.net import collect_net
@@ -168,4 +170,9 @@ print(json.dumps(msgspec.to_builtins(collect_net(LiveHost()))))'
     assert by_name["veth7:1"]["addresses"] == ["10.7.1.1/24"]  # getifaddrs gives a label its own name
     assert not by_name["veth8"]["is_up"]  # switched on, with an address, but its other end is down: no carrier
     assert not by_name["peer8"]["is_up"]
+    assert found["routing_rules"] == [
+        {"text": "90: from all oif veth7 fwmark 0x10 lookup main", "source": None, "is_marked": True},
+        {"text": "100: from 10.7.0.0/24 lookup 42", "source": "10.7.0.0/24", "is_marked": False},
+        {"text": "80: from all to fd00::/8 lookup 300", "source": None, "is_marked": False},
+    ]
     assert {"destination": "10.99.0.0/16", "interface": "veth7", "gateway": "10.7.0.2", "metric": 50} in found["routes"]

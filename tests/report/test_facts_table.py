@@ -1,9 +1,21 @@
 from typing import Any
 
+from msgspec.structs import replace
+
 from allready.facts.exchange import to_json
-from allready.model import EnvFacts, FactMissing, SoftwareFacts
+from allready.model import (
+    CoreDumps,
+    EnvFacts,
+    FactMissing,
+    GpuFacts,
+    LimitFacts,
+    RdmaFacts,
+    RdmaPort,
+    SoftwareFacts,
+    StackLimit,
+)
 from allready.report.facts_table import Row, rows, typed
-from tests.fleets import fleet
+from tests.fleets import fleet, healthy_node
 
 
 def table(num_nodes: int, **changes: Any) -> dict[str, Row]:
@@ -57,3 +69,36 @@ def test_a_saved_fact_of_another_shape_is_not_known_with_the_reason() -> None:
     fact = typed("host", {"hostname": 7})
     assert isinstance(fact, FactMissing)
     assert "Expected `str`" in fact.why
+
+
+def test_shows_what_an_old_save_lacks_only_where_it_is_known() -> None:
+    healthy = healthy_node(0, 1)
+    assert isinstance(healthy.limits, LimitFacts)
+    assert isinstance(healthy.gpu, GpuFacts)
+    gpu = replace(healthy.gpu.gpus[0], max_pcie_generation=4, own_pcie_generation=5, is_persistent=True)
+    port = RdmaPort(
+        device="mlx5_0", port=1, state="ACTIVE", physical_state="LinkUp", link_layer="InfiniBand", num_lanes=4,
+        firmware="28.1", bond="bond0", bonded={"e0": "up", "e1": "down"}, counts={"symbol_error": 9},
+        growth={"symbol_error": 2},
+    )  # fmt: skip
+    cores = [CoreDumps(pattern="x", limit_bytes=None, place="folder", target=folder) for folder in ("/a", "/a", "/b")]
+    stack = StackLimit(soft_bytes=2**23, hard_bytes=None)
+    limits = {n: replace(healthy.limits, cores=one, stack=stack) for n, one in enumerate(cores)}
+    gpus = {1: replace(healthy.gpu, gpus=(replace(gpu, nvlink_errors={"replay": 3}),))}
+    found = table(3, limits=limits, gpu=gpus, rdma={1: RdmaFacts(ports=(port,))})
+    assert found["core dumps"].odd == {2}  # one text, another folder
+    texts = {label: row.values[1].text_in("en") for label, row in found.items()}
+    expected = {
+        "core dumps": "in /a",
+        "stack (soft / hard)": "8 MiB / ∞",
+        "mlx5_0/1": "ACTIVE · LinkUp · InfiniBand · 4X · bond0: e0 up, e1 down",
+        "firmware of mlx5_0/1": "28.1",
+        "errors counted by mlx5_0/1": "symbol_error 9",
+        "errors of mlx5_0/1 while this was read": "symbol_error 2",
+        "PCIe generation (of slot and GPU / of the GPU)": "1 × 4 / 5",
+        "persistence mode": "1 × on",
+        "NVLink errors of GPU 0": "replay 3",
+    }
+    assert {label: texts.get(label) for label in expected} == expected
+    old = {row.label.text_in("en") for row in rows({0: to_json(healthy)})}
+    assert old.isdisjoint(set(expected) - {"mlx5_0/1"})

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -13,7 +13,7 @@ from allready.facts.env import collect_env, nccl_conf
 from allready.facts.exchange import from_json, to_json
 from allready.facts.firewall import collect_firewall
 from allready.facts.gpu import collect_gpu
-from allready.facts.host import Host
+from allready.facts.host import Host, text_of
 from allready.facts.imports import collect_imports
 from allready.facts.limits import collect_limits
 from allready.facts.net import collect_net
@@ -24,13 +24,14 @@ from allready.facts.tasks import Task
 from allready.facts.timekeeping import collect_time
 from allready.facts.transport import collect_transport
 from allready.facts.usage import collect_usage
-from allready.model import FactMissing, LaunchFacts, NameFacts, NodeFacts, NotApplicable
+from allready.model import FactMissing, HostsLine, LaunchFacts, NameFacts, NodeFacts, NotApplicable
 
 __all__ = ["collect", "from_json", "to_json"]
 
 RESOLVER_S = 3.0  # longer than a healthy DNS needs; the resolver's own limit is 5 s per server and try
 FIREWALL_S = 2.0
 SCRIPT_S = 3.0
+WATCH_S = 0.5
 TRANSPORT_S = 0.2  # for what follows from the other facts, after the deadline
 MAX_ADDRESSES = 32
 _log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ def collect(
         "names": lambda: collect_names(host, launch.master_addr, timeout_s=min(RESOLVER_S, inner_s)),
         "gpu": lambda: collect_gpu(host, timeout_s=inner_s),
         "firewall": lambda: collect_firewall(host, timeout_s=min(FIREWALL_S, inner_s)),
-        "rdma": lambda: collect_rdma(host),
+        "rdma": lambda: collect_rdma(host, watch_s=0.0 if also is None else WATCH_S),
         "net": lambda: collect_net(host, timeout_s=min(2.0, inner_s)),
         "host": lambda: collect_host(host),
         "limits": lambda: collect_limits(host, timeout_s=min(2.0, inner_s)),
@@ -120,8 +121,17 @@ def collect_names(host: Host, master_name: str, *, timeout_s: float) -> NameFact
         master_name=master_name,
         master_addresses=master_addresses,
         own_error=own_error,
+        own_lines=tuple(hosts_lines(host, own_name)),
         master_error=master_error,
     )
+
+
+def hosts_lines(host: Host, name: str) -> Iterator[HostsLine]:
+    """Lines of /etc/hosts that give `name` an address."""
+    for number, line in enumerate(text_of(host, "/etc/hosts").splitlines(), start=1):
+        address, *names = line.partition("#")[0].split() or [""]
+        if name.lower() in map(str.lower, names):
+            yield HostsLine(line=number, address=address[:64])
 
 
 def _resolved(host: Host, name: str, timeout_s: float) -> tuple[tuple[str, ...], str | None]:

@@ -1,19 +1,22 @@
 """Limits of this process, and the size of /dev/shm."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from allready.errors import FactUnavailable
 from allready.facts.host import Host, number, text_of
 from allready.facts.system import group_folders
-from allready.model import LimitFacts
+from allready.model import CoreDumps, LimitFacts, StackLimit
 from allready.proc.process import status_field
 
 CAP_SYS_PTRACE = 19
+PAGE_BYTES = 4096
+"""Below one page the kernel writes no core dump (binfmt_elf's smallest)."""
 SHM = "/dev/shm"  # noqa: S108 - the place that NCCL and DataLoader use
 
 
 def collect_limits(host: Host, *, timeout_s: float = 2.0) -> LimitFacts:
-    """RLIMIT_MEMLOCK, RLIMIT_NOFILE and /dev/shm."""
+    """Limits of memory, files, stack, core dumps and tasks, and /dev/shm."""
     rows = parse_limits(host.read("/proc/self/limits"))
     try:
         memlock, nofile = rows["Max locked memory"], rows["Max open files"]
@@ -31,7 +34,41 @@ def collect_limits(host: Host, *, timeout_s: float = 2.0) -> LimitFacts:
         max_tasks=tasks[1],
         ptrace_scope=number(text_of(host, "/proc/sys/kernel/yama/ptrace_scope")),
         can_ptrace=_has_capability(text_of(host, "/proc/self/status"), CAP_SYS_PTRACE),
+        stack=_stack(rows),
+        cores=_cores(host, rows),
     )
+
+
+def _stack(rows: Mapping[str, tuple[int | None, int | None]]) -> StackLimit | None:
+    found = rows.get("Max stack size")
+    return None if found is None else StackLimit(soft_bytes=found[0], hard_bytes=found[1])
+
+
+def _cores(host: Host, rows: Mapping[str, tuple[int | None, int | None]]) -> CoreDumps | None:
+    try:
+        pattern = host.read("/proc/sys/kernel/core_pattern").strip()
+        limit, _ = rows["Max core file size"]
+    except (FactUnavailable, KeyError):
+        return None
+    place, target = place_of_cores(pattern, limit, with_pid=text_of(host, "/proc/sys/kernel/core_uses_pid").strip())
+    return CoreDumps(pattern=pattern[:128], limit_bytes=limit, place=place, target=target[:128])
+
+
+def place_of_cores(pattern: str, limit_bytes: int | None, *, with_pid: str = "0") -> tuple[str, str]:
+    """Where the kernel leaves a core dump, as in `CoreDumps`; a program or a socket gets it whatever the limit is.
+
+    The one exception is a limit of 1, by which the kernel knows the handler of core dumps itself.
+    """
+    if pattern.startswith("|"):
+        return ("nowhere", "") if limit_bytes == 1 else ("program", pattern[1:].strip().partition(" ")[0])
+    if pattern.startswith("@"):
+        return "socket", pattern.lstrip("@")
+    if (limit_bytes is not None and limit_bytes < PAGE_BYTES) or (not pattern and with_pid != "1"):
+        return "nowhere", ""
+    folder = pattern.rpartition("/")[0]
+    if pattern.startswith("/"):
+        return "folder", folder or "/"
+    return "working_folder", folder
 
 
 def _tasks(host: Host) -> tuple[int | None, int | None]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from allready.errors import FactUnavailable
 from allready.facts.host import Host, number, text_of
-from allready.model import Interface, NetFacts, Route
+from allready.model import Interface, NetFacts, Route, RoutingRule
 
 MAX_INTERFACES = 96  # a Kubernetes node has a veth per pod; those with addresses are kept first
 MAX_ROUTES = 128
@@ -48,7 +48,38 @@ def collect_net(host: Host, *, timeout_s: float = 2.0) -> NetFacts:
         rp_filter=dict(_rp_filter(host, found)),
         somaxconn=number(text_of(host, "/proc/sys/net/core/somaxconn")),
         reserved_ports=tuple(_reserved(text_of(host, "/proc/sys/net/ipv4/ip_local_reserved_ports"))),
+        routing_rules=tuple(_routing_rules(host, timeout_s)),
     )
+
+
+KERNEL_RULES = {(0, 255), (32766, 254), (32767, 253)}
+"""Priority and table of the rules that every machine has: local, main, default."""
+MAX_RULES = 64
+
+
+def _routing_rules(host: Host, timeout_s: float) -> Iterator[RoutingRule]:
+    try:
+        rows = host.probe("routing_rules", timeout_s=timeout_s)
+        yield from dict.fromkeys(map(_rule, filter(_is_own, rows[:MAX_RULES])))
+    except (FactUnavailable, KeyError, TypeError, ValueError, AttributeError):
+        return
+
+
+def _is_own(row: dict[str, Any]) -> bool:
+    return len(row) > 2 or (row["priority"], row["table"]) not in KERNEL_RULES
+
+
+def _rule(row: dict[str, Any]) -> RoutingRule:
+    words = [f"{int(row['priority'])}: from {row.get('source', 'all')}"]
+    words += [
+        f"{word} {row[name]}" for name, word in (("destination", "to"), ("iif", "iif"), ("oif", "oif")) if name in row
+    ]
+    words += [f"fwmark {int(row['mark']):#x}"] if "mark" in row else []
+    text = f"{' '.join(words)} lookup {TABLES.get(row['table'], row['table'])}"[:160]
+    return RoutingRule(text=text, source=row.get("source"), is_marked="mark" in row)
+
+
+TABLES = {255: "local", 254: "main", 253: "default"}
 
 
 def _rp_filter(host: Host, interfaces: Iterable[Interface]) -> Iterator[tuple[str, int]]:

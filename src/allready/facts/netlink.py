@@ -16,6 +16,7 @@ from allready.errors import FactUnavailable
 from allready.facts.netlink_dump import RTNETLINK, attributes, dump, opened
 
 RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_GETADDR = 16, 18, 20, 22
+RTM_NEWRULE, RTM_GETRULE = 32, 34
 SKIP_STATS = struct.pack("=HHI", 8, 29, 8)  # IFLA_EXT_MASK = RTEXT_FILTER_SKIP_STATS
 SIOCETHTOOL, ETHTOOL_GSET, ETHTOOL_GDRVINFO = 0x8946, 0x1, 0x3
 
@@ -46,6 +47,40 @@ def interfaces(*, timeout_s: float) -> list[dict[str, Any]]:
         for name, row in found.items():
             row["driver"], row["speed_mbit_per_s"] = ethtool(sock, name.partition(":")[0])
     return list(found.values())
+
+
+def routing_rules(*, timeout_s: float) -> list[dict[str, Any]]:
+    """The rules of both families that choose a routing table.
+
+    Keys: priority, table, and as far as the rule has them source, destination, iif, oif, mark.
+    """
+    until = time.monotonic() + timeout_s
+    found: list[dict[str, Any]] = []
+    try:
+        with opened(RTNETLINK) as sock:
+            for family in (socket.AF_INET, socket.AF_INET6):
+                body = struct.pack("=B11x", family)
+                found += [_rule(answer) for answer in dump(sock, RTM_GETRULE, body, RTM_NEWRULE, until)]
+    except (OSError, struct.error, ValueError) as error:
+        raise FactUnavailable(f"rtnetlink: {error}") from error
+    return found
+
+
+def _rule(body: bytes) -> dict[str, Any]:
+    family, to_bits, from_bits, _, table = struct.unpack_from("=BBBBB", body)
+    rows = attributes(body[12:])
+    numbers = {
+        name: struct.unpack("=I", rows[key])[0]
+        for name, key in (("priority", 6), ("mark", 10), ("table", 15))
+        if key in rows
+    }
+    texts = {name: _text(rows[key]) for name, key in (("iif", 3), ("oif", 17)) if key in rows}
+    networks = {
+        name: f"{socket.inet_ntop(family, rows[key])}/{bits}"
+        for name, key, bits in (("destination", 1, to_bits), ("source", 2, from_bits))
+        if key in rows
+    }
+    return {"priority": 0, "table": table, **numbers, **texts, **networks}
 
 
 def ethtool(sock: socket.socket, name: str) -> tuple[str | None, int | None]:

@@ -95,11 +95,17 @@ def _links(nvml: Any, handle: Any) -> dict[str, Any]:
     with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
         width, most = nvml.nvmlDeviceGetCurrPcieLinkWidth(handle), nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
         found.update(pcie_width=int(width), max_pcie_width=int(most))
+    with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):  # not the current one: it falls while idle
+        most, own = nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle), nvml.nvmlDeviceGetGpuMaxPcieLinkGeneration(handle)
+        found.update(max_pcie_generation=int(most), own_pcie_generation=int(own))
+    with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
+        found["is_persistent"] = bool(nvml.nvmlDeviceGetPersistenceMode(handle))
     links: list[bool] = []
     with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
         for i in range(int(nvml.NVML_NVLINK_MAX_LINKS)):
             links.append(bool(nvml.nvmlDeviceGetNvLinkState(handle, i)))  # noqa: PERF401 - those before an error count
     found["nvlinks"] = links  # an error ends them: there is no such link
+    found["nvlink_errors"] = _link_errors(nvml, handle, len(links))
     with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError, ValueError):
         found.update(is_mig=bool(nvml.nvmlDeviceGetMigMode(handle)[0]), num_mig=len(_mig(nvml, handle)))
     with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError, IndexError):
@@ -107,6 +113,20 @@ def _links(nvml: Any, handle: Any) -> dict[str, Any]:
         nvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(about))
         found["fabric_state"] = FABRIC_STATES[int(about.state)]
     return found
+
+
+LINK_ERRORS = {"replay": "REPLAY", "recovery": "RECOVERY", "crc_flit": "CRC_FLIT", "crc_data": "CRC_DATA"}
+
+
+def _link_errors(nvml: Any, handle: Any, num_links: int) -> dict[str, int]:
+    """Errors of all NVLinks together by kind, without those that did not happen or are not told."""
+    found: dict[str, int] = {}
+    for name, kind in LINK_ERRORS.items():
+        for link in range(num_links):
+            with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
+                counter = getattr(nvml, f"NVML_NVLINK_ERROR_DL_{kind}")
+                found[name] = found.get(name, 0) + int(nvml.nvmlDeviceGetNvLinkErrorCounter(handle, link, counter))
+    return {name: count for name, count in found.items() if count}
 
 
 P2P_READ = 0

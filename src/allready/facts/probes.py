@@ -22,6 +22,10 @@ def answer(name: str, *, timeout_s: float) -> Any:
         match kind:
             case "interfaces":
                 return _interfaces(timeout_s)
+            case "routing_rules":
+                from allready.facts import netlink
+
+                return netlink.routing_rules(timeout_s=timeout_s)
             case "python":
                 return _python()
             case "clock":

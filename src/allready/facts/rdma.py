@@ -1,13 +1,17 @@
 """InfiniBand and RoCE ports, from /sys/class/infiniband."""
 
 import re
+import time
 from collections.abc import Iterator
+
+from msgspec.structs import replace
 
 from allready.errors import FactUnavailable
 from allready.facts.host import Host, names_in, number, text_of
 from allready.model import RdmaFacts, RdmaPort
 
 ROOT = "/sys/class/infiniband"
+_INTERFACE = re.compile(r"^INTERFACE=(\S{1,64})$", re.MULTILINE)
 LIBRARY = "libibverbs.so"
 LIBRARY_FOLDERS = (
     "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
@@ -15,11 +19,23 @@ LIBRARY_FOLDERS = (
 )  # fmt: skip
 MAX_FOLDERS = 32
 MAX_DEVICES = 64
+COUNTERS = {
+    "counters": ("symbol_error", "link_downed", "link_error_recovery", "local_link_integrity_errors",
+                 "port_rcv_errors"),
+    "hw_counters": (
+        "out_of_sequence", "packet_seq_err", "rnr_nak_retry_err", "local_ack_timeout_err",
+        "req_transport_retries_exceeded",
+    ),
+}  # fmt: skip
+"""Folder of a port -> files that count errors; what a provider has not is left out."""
 MAX_GID_INDEX = 32  # tables of 256 exist; what NCCL uses sits at the beginning
 
 
-def collect_rdma(host: Host) -> RdmaFacts:
+def collect_rdma(host: Host, *, watch_s: float = 0.0) -> RdmaFacts:
     """All ports of all devices; none when the machine has no such hardware (or its driver is not loaded).
+
+    Args:
+        watch_s: for how long to watch the counters of errors; 0: not at all.
 
     Raises:
         FactUnavailable: the devices cannot be listed for another reason than that there are none.
@@ -33,7 +49,27 @@ def collect_rdma(host: Host) -> RdmaFacts:
     ports = tuple(port for device in devices[:MAX_DEVICES] for port in _ports(host, device))
     if not ports:
         return RdmaFacts(ports=())
-    return RdmaFacts(ports=ports, has_library=_has_library(host), has_device_files=_has_device_files(host))
+    started = time.monotonic()
+    before = [_counts(host, port) for port in ports] if watch_s else []
+    library, files = _has_library(host), _has_device_files(host)
+    if not any(before):  # nothing is counted here
+        return RdmaFacts(ports=ports, has_library=library, has_device_files=files)
+    time.sleep(max(0.0, watch_s - (time.monotonic() - started)))
+    watched_s = time.monotonic() - started
+    counted = tuple(_counted(port, old, _counts(host, port)) for port, old in zip(ports, before, strict=True))
+    return RdmaFacts(ports=counted, has_library=library, has_device_files=files, watched_s=round(watched_s, 2))
+
+
+def _counts(host: Host, port: RdmaPort) -> dict[str, int]:
+    folder = f"{ROOT}/{port.device}/ports/{port.port}"
+    found = {name: number(_read(host, f"{folder}/{kind}/{name}")) for kind, names in COUNTERS.items() for name in names}
+    return {name: count for name, count in found.items() if count is not None}
+
+
+def _counted(port: RdmaPort, old: dict[str, int], new: dict[str, int]) -> RdmaPort:
+    """The port with its counters; one that fell was set back meanwhile and did not grow."""
+    growth = {name: count - old[name] for name, count in new.items() if count > old.get(name, count)}
+    return replace(port, counts={name: count for name, count in new.items() if count}, growth=growth)
 
 
 def _has_library(host: Host) -> bool | None:
@@ -60,21 +96,50 @@ def parse_rate(text: str) -> float | None:
     return float(match[1]) if match else None
 
 
+def parse_lanes(text: str) -> int | None:
+    """The 4 of "400 Gb/sec (4X NDR)"."""
+    match = re.search(r"\((\d{1,2})X", text)
+    return int(match[1]) if match else None
+
+
 def _ports(host: Host, device: str) -> Iterator[RdmaPort]:
+    firmware = _read(host, f"{ROOT}/{device}/fw_ver") or None
+    bond, bonded = _bond(host, device)
     for name in names_in(host, f"{ROOT}/{device}/ports"):
         if number(name) is None:
             continue
         folder = f"{ROOT}/{device}/ports/{name}"
+        rate = _read(host, f"{folder}/rate")
         yield RdmaPort(
             device=device,
             port=int(name),
             state=_after_colon(_read(host, f"{folder}/state")) or "unknown",
             physical_state=_after_colon(_read(host, f"{folder}/phys_state")) or "unknown",
             link_layer=_read(host, f"{folder}/link_layer") or "unknown",
-            rate_gbit_per_s=parse_rate(_read(host, f"{folder}/rate")),
+            rate_gbit_per_s=parse_rate(rate),
+            num_lanes=parse_lanes(rate),
+            firmware=firmware,
             netdev=_netdev(host, device, folder),
             gids=tuple(_gids(host, folder)),
+            bond=bond,
+            bonded=bonded,
         )
+
+
+def _bond(host: Host, device: str) -> tuple[str | None, dict[str, str]]:
+    """The bond that interfaces of this card are in, and their states; (None, {}) of a card without one.
+
+    Interfaces of several bonds are of no one bond: the device has the name of its own port then.
+    """
+    masters: dict[str, str] = {}
+    for name in names_in(host, f"{ROOT}/{device}/device/net"):
+        uevent = text_of(host, f"/sys/class/net/{name}/master/uevent")
+        if names_in(host, f"/sys/class/net/{name}/bonding_slave") and (match := _INTERFACE.search(uevent)):
+            masters[name] = match[1]
+    if len(set(masters.values())) != 1:
+        return None, {}
+    states = {name: _read(host, f"/sys/class/net/{name}/operstate") or "unknown" for name in masters}
+    return next(iter(masters.values())), states
 
 
 def _gids(host: Host, folder: str) -> Iterator[str]:

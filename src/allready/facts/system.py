@@ -26,6 +26,8 @@ def collect_host(host: Host) -> HostFacts:
         num_cpus=usable_cpus(host),
         memory_bytes=usable_memory_bytes(host),
         boot_id=text_of(host, "/proc/sys/kernel/random/boot_id").strip() or None,
+        swap_total_bytes=memory_row_bytes(host, "SwapTotal"),
+        swap_free_bytes=memory_row_bytes(host, "SwapFree"),
     )
 
 
@@ -75,11 +77,17 @@ def usable_cpus(host: Host) -> int | None:
 
 def usable_memory_bytes(host: Host) -> int | None:
     """Installed memory, cut by the cgroup's limit."""
-    installed_kib = number(status_field(text_of(host, "/proc/meminfo"), "MemTotal").removesuffix("kB"))
-    if installed_kib is None:
+    installed_bytes = memory_row_bytes(host, "MemTotal")
+    if installed_bytes is None:
         return None
     limits = [*_cgroup_files(host, "memory.max"), text_of(host, f"{CGROUP}/memory/memory.limit_in_bytes")]
-    return min([installed_kib * 1024, *(n for n in map(number, limits) if n is not None)])
+    return min([installed_bytes, *(n for n in map(number, limits) if n is not None)])
+
+
+def memory_row_bytes(host: Host, name: str) -> int | None:
+    """A row of /proc/meminfo, which counts the whole machine."""
+    kib = number(status_field(text_of(host, "/proc/meminfo"), name).removesuffix("kB"))
+    return None if kib is None else kib * 1024
 
 
 def _cgroup_files(host: Host, name: str) -> Iterator[str]:

@@ -35,6 +35,15 @@ class HostFacts(Struct, frozen=True, kw_only=True):
     num_cpus: int | None = None  # usable by this process (affinity and cgroup quota), not installed
     memory_bytes: int | None = None
     boot_id: str | None = None
+    swap_total_bytes: int | None = None
+    swap_free_bytes: int | None = None
+
+
+class HostsLine(Struct, frozen=True, kw_only=True):
+    """A line of /etc/hosts that names this node."""
+
+    line: int
+    address: str
 
 
 class NameFacts(Struct, frozen=True, kw_only=True):
@@ -46,6 +55,7 @@ class NameFacts(Struct, frozen=True, kw_only=True):
     master_addresses: tuple[str, ...]  # what MASTER_ADDR resolves to here; () when it does not
     own_error: str | None = None
     master_error: str | None = None  # the resolver's words
+    own_lines: tuple[HostsLine, ...] = ()  # of /etc/hosts
 
 
 class Interface(Struct, frozen=True, kw_only=True):
@@ -71,6 +81,14 @@ class Route(Struct, frozen=True, kw_only=True):
     metric: int = 0
 
 
+class RoutingRule(Struct, frozen=True, kw_only=True):
+    """A rule that chooses a routing table for some packets."""
+
+    text: str  # as `ip rule` prints it
+    source: str | None = None  # the network of the addresses that packets come from
+    is_marked: bool = False  # for packets that a packet filter or a program marks
+
+
 class NetFacts(Struct, frozen=True, kw_only=True):
     """Interfaces and routes."""
 
@@ -82,6 +100,7 @@ class NetFacts(Struct, frozen=True, kw_only=True):
     rp_filter: dict[str, int] = {}  # by interface what counts, the greater of its own and of "all": 1 is strict
     somaxconn: int | None = None  # most connections that wait at one port to be accepted
     reserved_ports: tuple[tuple[int, int], ...] = ()  # of `local_port_range`, not given to outgoing connections
+    routing_rules: tuple[RoutingRule, ...] = ()  # beside the kernel's own: `routes` is not the only table then
 
     def interface(self, name: str) -> Interface | None:
         """The interface called `name`, if there is one."""
@@ -115,8 +134,14 @@ class RdmaPort(Struct, frozen=True, kw_only=True):
     physical_state: str
     link_layer: str  # InfiniBand or Ethernet
     rate_gbit_per_s: float | None = None
+    num_lanes: int | None = None
+    firmware: str | None = None  # of the device
     netdev: str | None = None
     gids: tuple[str, ...] = ()  # "INDEX TYPE GID" of the non-zero ones
+    bond: str | None = None  # the bond of interfaces whose card this is
+    bonded: dict[str, str] = {}  # the bond's interfaces on this card, and their operstate: up, down
+    counts: dict[str, int] = {}  # errors counted so far by kind, without zeros
+    growth: dict[str, int] = {}  # of them, those of the last `RdmaFacts.watched_s` seconds
 
 
 class RdmaFacts(Struct, frozen=True, kw_only=True):
@@ -126,6 +151,7 @@ class RdmaFacts(Struct, frozen=True, kw_only=True):
     # None: there are no ports, or it is not known.
     has_library: bool | None = None  # libibverbs, which NCCL loads to use them
     has_device_files: bool | None = None  # /dev/infiniband/uverbs*; a container has them only if they are passed in
+    watched_s: float | None = None  # for how long the counters of errors were watched
 
 
 class GpuProcess(Struct, frozen=True, kw_only=True):
@@ -156,6 +182,10 @@ class Gpu(Struct, frozen=True, kw_only=True):
     slowdowns: tuple[str, ...] = ()  # why its clocks are lowered now, other than by idleness and the power cap
     pcie_width: int | None = None
     max_pcie_width: int | None = None  # of GPU and machine together
+    max_pcie_generation: int | None = None  # of GPU and machine together
+    own_pcie_generation: int | None = None  # the most that the GPU itself can do
+    nvlink_errors: dict[str, int] = {}  # of all links together since the driver was loaded, by kind, without zeros
+    is_persistent: bool | None = None  # the driver stays loaded while nobody uses the GPU
     nvlinks: tuple[bool, ...] = ()  # of each NVLink that it has: whether it is up
     is_mig: bool | None = None
     num_mig: int | None = None  # instances
@@ -257,6 +287,25 @@ class ImportFacts(Struct, frozen=True, kw_only=True):
     modules: tuple[Import, ...]
 
 
+class StackLimit(Struct, frozen=True, kw_only=True):
+    """How large a stack may grow.  None: unlimited."""
+
+    soft_bytes: int | None
+    hard_bytes: int | None
+
+
+class CoreDumps(Struct, frozen=True, kw_only=True):
+    """What becomes of the memory of a process that crashes.
+
+    place: "nowhere", "program" or "socket" (`target` gets it), "folder" (`target`), "working_folder" (of the process).
+    """
+
+    pattern: str  # kernel.core_pattern
+    limit_bytes: int | None  # None: unlimited
+    place: str
+    target: str = ""
+
+
 class LimitFacts(Struct, frozen=True, kw_only=True):
     """Limits of this process and sizes that containers are known to cut.  None: unlimited or not known, by field."""
 
@@ -269,6 +318,8 @@ class LimitFacts(Struct, frozen=True, kw_only=True):
     max_tasks: int | None = None
     ptrace_scope: int | None = None  # of Yama; None: not there
     can_ptrace: bool | None = None  # whether this process has CAP_SYS_PTRACE
+    stack: StackLimit | None = None
+    cores: CoreDumps | None = None
 
 
 class EnvFacts(Struct, frozen=True, kw_only=True):

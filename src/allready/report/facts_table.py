@@ -128,7 +128,7 @@ def _shown(report: Report, different: Sequence[Row]) -> list[int]:
 
 
 def _row(group: str, label: Shown, values: dict[int, Shown], *, own: bool) -> Row:
-    present = {n: v.key or v.text for n, v in values.items() if not v.missing}
+    present = {n: f"{v.key} {v.text}" for n, v in values.items() if not v.missing}
     split = Split.by(present)
     same = len(split) <= 1 and len({v.why for v in values.values()}) <= 1 and len(present) in {0, len(values)}
     return Row(group, label, values, own, frozenset() if own else frozenset(split.outliers()), same)
@@ -172,6 +172,11 @@ def _host(fact: f.HostFacts) -> Iterator[Fact]:
     yield _named("container"), _text(fact.container), False
     yield _named("cpus"), _text(fact.num_cpus), False
     yield _named("memory"), Shown(units.size(fact.memory_bytes)), False
+    if fact.swap_total_bytes is not None:
+        yield _named("swap"), Shown(units.size(fact.swap_total_bytes)) if fact.swap_total_bytes else NONE, False
+        if fact.swap_total_bytes and fact.swap_free_bytes is not None:
+            used = fact.swap_total_bytes - fact.swap_free_bytes
+            yield _named("swap_used"), Shown(units.size(used)), True
 
 
 def _launch(fact: f.LaunchFacts) -> Iterator[Fact]:
@@ -186,6 +191,9 @@ def _launch(fact: f.LaunchFacts) -> Iterator[Fact]:
 def _names(fact: f.NameFacts) -> Iterator[Fact]:
     own = _joined(fact.own_addresses) if fact.own_addresses else Shown(key="fact_unresolved")
     yield _named("own_addresses"), own, True
+    if fact.own_lines:
+        lines = tuple(f"{one.line}: {one.address}" for one in fact.own_lines)
+        yield _named("own_lines"), _joined(lines), True
     master = _joined(fact.master_addresses) if fact.master_addresses else Shown(key="fact_unresolved")
     yield _named("master_addresses", fact.master_name), master, False
 
@@ -203,6 +211,8 @@ def _net(fact: f.NetFacts) -> Iterator[Fact]:
     default = next((r for r in fact.routes if r.destination == "0.0.0.0/0"), None)
     route = NONE if default is None else Shown(f"{default.gateway or ''} dev {default.interface}".strip())
     yield _named("default_route"), route, False
+    if fact.routing_rules:
+        yield _named("routing_rules"), _joined(tuple(rule.text for rule in fact.routing_rules)), False
     if fact.local_port_range is not None:
         yield _named("port_range"), Shown("{}-{}".format(*fact.local_port_range)), False
     if fact.somaxconn is not None:
@@ -221,8 +231,21 @@ def _rdma(fact: f.RdmaFacts) -> Iterator[Fact]:
         yield Shown(key="group_rdma"), Shown(key="fact_rdma_none"), False
     for port in fact.ports:
         rate = f" · {units.digits(port.rate_gbit_per_s)} Gbit/s" if port.rate_gbit_per_s else ""
+        rate += f" · {port.num_lanes}X" if port.num_lanes else ""
+        rate += f" · {port.bond}: {', '.join(f'{k} {v}' for k, v in port.bonded.items())}" if port.bond else ""
         text = f"{port.state} · {port.physical_state} · {port.link_layer}{rate}"
-        yield Shown(f"{port.device}/{port.port}"), Shown(text), False
+        name = f"{port.device}/{port.port}"
+        yield Shown(name), Shown(text), False
+        if port.firmware:
+            yield _named("firmware", name), _text(port.firmware), False
+        if port.counts:
+            yield _named("errors_counted", name), _counts(port.counts), True
+        if port.growth:
+            yield _named("errors_now", name), _counts(port.growth), True
+
+
+def _counts(counts: Mapping[str, int]) -> Shown:
+    return Shown(", ".join(f"{name} {count}" for name, count in counts.items()))
 
 
 def _gpu(fact: f.GpuFacts) -> Iterator[Fact]:
@@ -241,6 +264,17 @@ def _gpu(fact: f.GpuFacts) -> Iterator[Fact]:
         yield _named("gpu_used"), Shown(used), True
     if fact.num_amd:
         yield _named("gpus_amd"), _text(fact.num_amd), False
+    generations = Counter(
+        f"{g.max_pcie_generation} / {g.own_pcie_generation}" for g in fact.gpus if g.max_pcie_generation
+    )
+    if generations:
+        yield _named("pcie_generation"), Shown(", ".join(f"{n} × {kind}" for kind, n in generations.items())), False
+    persistent = Counter("on" if g.is_persistent else "off" for g in fact.gpus if g.is_persistent is not None)
+    if persistent:
+        yield _named("persistence"), Shown(", ".join(f"{n} × {word}" for word, n in persistent.items())), False
+    for gpu in fact.gpus:
+        if gpu.nvlink_errors:
+            yield _named("nvlink_errors", str(gpu.index)), _counts(gpu.nvlink_errors), True
     kinds = Counter(f"{p.level or units.UNKNOWN} {p.p2p or units.UNKNOWN}" for p in fact.pairs)
     if kinds:
         yield _named("pairs"), Shown(", ".join(f"{n} × {kind}" for kind, n in kinds.items())), False
@@ -272,6 +306,21 @@ def _limits(fact: f.LimitFacts) -> Iterator[Fact]:
     missing = Shown(key="fact_missing_dir")
     yield _named("shm"), missing if fact.shm_total_bytes is None else _size(fact.shm_total_bytes), False
     yield _named("shm_free"), missing if fact.shm_free_bytes is None else _size(fact.shm_free_bytes), True
+    if fact.stack is not None:
+        soft, hard = ("∞" if n is None else units.size(n) for n in (fact.stack.soft_bytes, fact.stack.hard_bytes))
+        yield _named("stack"), Shown(f"{soft} / {hard}"), False
+    if fact.cores is not None:
+        yield _named("cores"), Shown(fact.cores.target, key=_CORES.get(fact.cores.place, "")), False
+
+
+_CORES = {
+    "nowhere": "fact_cores_nowhere",
+    "program": "fact_cores_program",
+    "socket": "fact_cores_socket",
+    "folder": "fact_cores_folder",
+    "working_folder": "fact_cores_working_folder",
+}
+"""Place of a core dump -> our text."""
 
 
 def _size(num_bytes: int) -> Shown:

@@ -6,6 +6,7 @@ from allready.model import (
     Collectives,
     FactMissing,
     Fleet,
+    HostsLine,
     LaunchFacts,
     NameFacts,
     Severity,
@@ -52,6 +53,14 @@ def test_names_the_node_and_the_interface_to_export() -> None:
 def test_a_name_that_does_not_resolve_ends_at_loopback_too() -> None:
     [hit] = check("NAM005", odd(2)).hits
     assert hit.values["addresses"] == "Name or service not known"
+
+
+def test_says_which_line_of_hosts_gives_the_address() -> None:
+    names = by_name(2, "127.0.1.1")["names"]
+    lines = (HostsLine(line=3, address="127.0.1.1"), HostsLine(line=9, address="10.0.0.3"))
+    for own_lines, words in ((lines, "127.0.1.1 (/etc/hosts line 3); Gloo"), (lines[1:], "127.0.1.1; Gloo")):
+        [hit] = check("NAM005", odd(2, "127.0.1.1", names={2: replace(names, own_lines=own_lines)})).hits
+        assert words in hit.evidence[0].text
 
 
 def test_with_nccl_it_is_a_warning_until_gloo_fails() -> None:

@@ -2,7 +2,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.model import FactMissing, NetFacts, RdmaFacts, Route, Severity
+from allready.model import FactMissing, NetFacts, RdmaFacts, Route, RoutingRule, Severity
 from tests.fleets import check, fleet, healthy_node
 
 
@@ -38,8 +38,20 @@ def test_what_looks_alike_and_is_harmless_is_clear() -> None:
         "an interface that is down": net(TWIN, is_up=False),
         "the same interface twice": net(replace(TWIN, interface="eth0")),
     }
+    by_address = [RoutingRule(text="", source=f"10.0.0.{n}/32") for n in (1, 101)]
+    harmless["a table for each address"] = replace(net(TWIN), routing_rules=tuple(by_address))
+    harmless["a table for the second address"] = replace(net(TWIN), routing_rules=tuple(by_address[1:]))
     for name, facts in harmless.items():
         assert check("NET020", fleet(2, net={0: facts}, rdma=NO_RDMA)).state == "clear", name
+
+
+def test_rules_of_policy_routing_for_other_packets_change_nothing() -> None:
+    others = (
+        RoutingRule(text="", source="10.9.0.0/16"),
+        RoutingRule(text="", source="10.0.0.0/24", is_marked=True),
+        RoutingRule(text=""),
+    )
+    assert check("NET020", fleet(2, net={0: replace(net(TWIN), routing_rules=others)}, rdma=NO_RDMA)).hits
 
 
 def test_is_clear_on_healthy_nodes() -> None:

@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from allready.model import Confidence, FactMissing, Route
+from allready.model import Confidence, FactMissing, NetFacts, Route, RoutingRule
 from tests.fleets import check, commands, fleet, healthy_reach
 from tests.rules.net.made import NO_ROUTE, SILENT, choosing, choosing_both, interface, net_of, plus
 
@@ -50,6 +50,26 @@ def test_finds_a_missing_route_without_probes() -> None:
     transport = {1: choosing("nccl", 1, "eth9", "192.168.99.2")}
     [hit] = check("NET013", fleet(3, net=net, transport=transport, reach=None)).hits
     assert (hit.culprits.nodes, hit.culprits.variables) == ((1,), ())
+
+
+def test_policy_routing_may_have_the_route() -> None:
+    local = (Route(destination="10.0.0.0/24", interface="eth0"),)
+    transport = {1: choosing("nccl", 1, "eth9", "192.168.99.2")}
+    found = {}
+    for is_marked in (False, True):
+        rules = (RoutingRule(text="100: from all lookup 7", is_marked=is_marked),)
+        net = {n: replace(net_of(n), routes=local, routing_rules=rules) for n in (0, 2)}
+        made = fleet(3, net={**net, 1: plus(1, STORAGE)}, transport=transport, reach=None)
+        case = storage_chosen(SILENT)
+        ruled = {
+            n: replace(f, net=replace(f.net, routing_rules=rules)) if isinstance(f.net, NetFacts) else f
+            for n, f in case.nodes.items()
+        }
+        refused = storage_chosen(NO_ROUTE)
+        kernel = {n: replace(f, net=ruled[n].net) for n, f in refused.nodes.items()}
+        cases = (made, replace(case, nodes=ruled), replace(refused, nodes=kernel))
+        found[is_marked] = [bool(check("NET013", one).hits) for one in cases]
+    assert found == {False: [False, False, True], True: [True, True, True]}
 
 
 def test_does_not_call_a_routed_pair_of_networks_unroutable() -> None:

@@ -1,7 +1,8 @@
 """NET020."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from allready.judging.addresses import is_within
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
@@ -50,7 +51,8 @@ def twin_routes(
     """
     ## What it checks
     IPv4 routes to the same network with the same metric through different interfaces that are up and no bridges,
-    tunnels or container interfaces, where NCCL's sockets would use one of them. A warning for a job on several nodes
+    tunnels or container interfaces, where NCCL's sockets would use one of them. Interfaces for whose addresses
+    a rule of policy routing names a table do not count. A warning for a job on several nodes
     without active InfiniBand, RoCE or EFA ports, else information.
     ## Why it matters
     The kernel chooses by its table and not by the address that a socket is bound to, unless there are rules of policy
@@ -60,7 +62,7 @@ def twin_routes(
     ## Check by hand
     `ip route show`; `ip rule`; `ip route get PEER from ADDRESS` for each address.
     ## When it is harmless
-    With policy routing (`ip rule` has a table for each address), as some clouds set it up.
+    With policy routing by another sign than the address that packets come from.
     """
     rdma = case.facts(RdmaFacts)
     for node, facts in net.items():
@@ -70,7 +72,7 @@ def twin_routes(
         has_rdma = node in rdma and any(p.state == "ACTIVE" for p in rdma[node].ports)
         for (destination, metric), names in grouped(((r.destination, r.metric), r.interface) for r in routes).items():
             twins = list(dict.fromkeys(names))
-            if len(twins) < 2 or used.isdisjoint(twins):
+            if len(twins) < 2 or used.isdisjoint(twins) or _is_told_apart(facts, twins):
                 continue
             yield Hit(
                 severity=Severity.WARNING if world.num_nodes > 1 and not has_rdma else None,
@@ -85,3 +87,11 @@ def twin_routes(
                 },
                 evidence=seen("/proc/net/route", {node: f"{destination} metric {metric}: {', '.join(twins)}"}),
             )
+
+
+def _is_told_apart(facts: NetFacts, twins: Sequence[str]) -> bool:
+    """Whether rules of policy routing choose a table by the addresses of these interfaces, of all but one at least."""
+    networks = [rule.source for rule in facts.routing_rules if rule.source and not rule.is_marked]
+    by_name = {i.name: [a.partition("/")[0] for a in i.addresses] for i in facts.interfaces}
+    told = [any(is_within(address, networks) for address in by_name.get(name, ())) for name in twins]
+    return sum(told) >= len(twins) - 1

@@ -44,7 +44,8 @@ def unroutable_choice(
     ## What it checks
     The addresses that NCCL and Gloo will publish, against the peers' own interfaces and routes. A node is named when no
     probe reached its address and a peer has no route to it, or only the default route while the node has another
-    interface in a network that the peer is in. Without probes only a peer without any route counts.
+    interface in a network that the peer is in. Without probes only a peer without any route counts. Where rules of
+    policy routing send packets to other tables, only a probe counts that the kernel itself refused.
     ## Why it matters
     Machines often have a management, a storage and a compute network, not all of which lead everywhere. The library
     takes the first interface that fits, its peers send to it through the default gateway, and nothing arrives.
@@ -95,6 +96,8 @@ def _is_misrouted(path: model.PathProbe, net: Mapping[int, model.NetFacts]) -> b
     """No route, or only the default one although another network connects the two directly."""
     if path.outcome in {"ok", "stuck"} or path.src not in net or path.dst not in net:
         return False
+    if path.outcome != "no_route" and _has_other_tables(net[path.src]):
+        return False
     route = route_to(net[path.src], path.address)
     if route is None or route[1] > 0:
         return route is None
@@ -102,6 +105,11 @@ def _is_misrouted(path: model.PathProbe, net: Mapping[int, model.NetFacts]) -> b
     others = [i for i in net[path.dst].interfaces if i is not used and i.is_up and not i.is_loopback]
     addresses = [a.partition("/")[0] for i in others if not is_private(i.name) for a in i.addresses]
     return any(other is not None and other[1] > 0 for a in addresses for other in (route_to(net[path.src], a),))
+
+
+def _has_other_tables(net: model.NetFacts) -> bool:
+    """Whether the route may be in a table that was not read: rules of policy routing send packets there."""
+    return any(not rule.is_marked for rule in net.routing_rules)
 
 
 def _has_route(net: Mapping[int, model.NetFacts]) -> Callable[[int, str, model.NetFacts], bool]:
@@ -124,6 +132,8 @@ def _route_tables(net: Mapping[int, model.NetFacts]) -> tuple[int, ...]:
     found: dict[object, int] = {}
     counts: Counter[object] = Counter()
     for node, facts in net.items():
+        if _has_other_tables(facts):
+            continue
         key = tuple(sorted((r.destination, r.interface) for r in facts.routes))
         if facts.routes:
             found.setdefault(key, node)
