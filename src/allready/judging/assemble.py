@@ -16,7 +16,7 @@ from allready.evidence.reading import Reading
 from allready.evidence.stacks import describe, kind_of_thread
 from allready.judging.attempts import Attempts, find_attempts, settle_attempts, with_appended
 from allready.judging.calls import compare_dumps, compare_operations
-from allready.judging.closings import job_closing, overruled
+from allready.judging.closings import is_denied, job_closing, overruled
 from allready.judging.ends import ended_well, merge_deaths
 from allready.judging.event_logs import join_event_logs
 from allready.judging.last_calls import with_last_calls
@@ -64,6 +64,8 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
     events_now, deaths = settle_attempts(attempts, events, deaths)
     deaths = overruled(deaths, closings)
     closing = job_closing(closings, deaths, events_now, identities)
+    if closing is not None and is_denied(closing, answers, {r.source.path: r.source.last_time_s for r in readings}):
+        closing = None
     benches = tuple(b for r in readings for b in r.benches)
     identities.world_size = identities.world_size or max((b.num_ranks for b in benches), default=0)
     # Beside the files of another job, good tables say nothing of how that one ended.

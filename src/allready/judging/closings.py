@@ -1,10 +1,11 @@
 """Whether the job came to its own end, by how its logs end and by everything that contradicts it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
+from allready.evidence.reading import RasAnswer
 from allready.model import Closing, ClosingKind, Death, Event, ProcessRecord, Role, Severity
 from allready.signatures import load
 
@@ -45,6 +46,20 @@ def job_closing(
     if any(not death.earlier for death in deaths) or any(_contradicts(event, closings) for event in events):
         return None
     return max(good, key=lambda one: (one.is_certain, one.kind is ClosingKind.WORDS, one.origin.rank in (None, 0)))
+
+
+def is_denied(closing: Closing, answers: Sequence[RasAnswer], last_times_s: Mapping[str, float | None]) -> bool:
+    """Whether RAS found ranks of one communicator at different operations after these words, or at no known time: then
+    they are of a program beside the job, or of an earlier run.  A launcher's record knows the exit codes.
+    """
+    if closing.kind is ClosingKind.RECORD:
+        return False
+    said_s = last_times_s.get(closing.origin.source)
+    return any(
+        said_s is None or answer.time_s is None or answer.time_s > said_s
+        for answer in answers
+        if any(len({position.enqueued for position in group.positions.values()}) > 1 for group in answer.groups)
+    )
 
 
 def _all_tell(closings: Sequence[Closing]) -> bool:

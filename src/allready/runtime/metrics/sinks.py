@@ -218,7 +218,8 @@ class Prometheus:
             yield family
         latencies = core.HistogramMetricFamily("allready_call_seconds", _LATENCIES, labels=["rank", "operation"])
         for operation, found in counts.operations.items():
-            buckets = [*((f"{bound:g}", float(num)) for bound, num in found.calls_within_s), ("+Inf", float(found.calls))]
+            buckets = [(f"{bound:g}", float(num)) for bound, num in found.calls_within_s]
+            buckets.append(("+Inf", float(found.calls)))
             latencies.add_metric([str(counts.rank), operation], buckets, found.total_s)
         yield latencies
 
