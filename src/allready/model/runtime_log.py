@@ -16,7 +16,8 @@ class OperationCounts(Struct, frozen=True, kw_only=True):
     """The calls of one operation by one rank, failed ones included.
 
     `timeouts`: calls that failed because a deadline passed, on any rank.  `calls_within_s`: (upper bound in
-    seconds, calls that took no longer), the calls of smaller buckets included; the last bound is infinite and not listed.
+    seconds, calls that took no longer), the calls of smaller buckets included; the last bound is infinite and not
+    listed.
     """
 
     calls: int
