@@ -16,7 +16,8 @@ from allready.evidence.prefix import Prefix, parse
 from allready.judging import transfer
 from allready.judging.engine import finding_of
 from allready.judging.registry import Rule, load
-from allready.model import Confidence, Finding, Hit, clock_time
+from allready.judging.values import process_row
+from allready.model import HOSTS, PROCESSES, Confidence, Finding, Hit, clock_time
 from allready.model.fill import NOBODY, UNKNOWN, placeholders, placeholders_of
 from allready.signatures import Signature, of_line
 from allready.signatures.conditions import hint_of
@@ -179,7 +180,8 @@ def _finding(signature: Signature, rule: Rule, values: Mapping[str, str], prefix
     names = placeholders(rule.message) | placeholders_of(rule.steps)
     who = f"rank {prefix.rank}" if prefix.rank is not None else prefix.host or NOBODY
     filled = dict.fromkeys(names, UNKNOWN) | {"who": who} | hint_of(signature.id, prefix.rest) | dict(values)
-    return finding_of(rule, Hit(values=filled, confidence=Confidence.POSSIBLE))
+    places = {PROCESSES: (process_row(prefix.rank, prefix.pid, prefix.host),), HOSTS: ({"on": prefix.host or UNKNOWN},)}
+    return finding_of(rule, Hit(values={**filled, **places}, confidence=Confidence.POSSIBLE))
 
 
 def as_json(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,9 +102,14 @@ def processes_of(fleet: model.Fleet, ranks: Sequence[int]) -> tuple[dict[str, st
         pid = (living[rank].pid if rank in living else None) or (left[rank].pid if rank in left else None)
         pid = pid or checked.get(rank)
         host = names.get(rank) or (left[rank].host if rank in left else None)
-        known = {"rank": str(rank), "pid": str(pid or "?"), "on": host or "?"}
-        found.append(known | {"find": "" if pid else PIDS_OF.format(rank=rank)})
-    return tuple(found) or ({"rank": "?", "pid": "?", "on": "?", "find": ALL_PIDS},)
+        found.append(process_row(rank, pid, host))
+    return tuple(found) or (process_row(None, None, None),)
+
+
+def process_row(rank: int | None, pid: int | None, host: str | None) -> dict[str, str]:
+    """One of `processes_of`; None: not known."""
+    find = "" if pid else ALL_PIDS if rank is None else PIDS_OF.format(rank=rank)
+    return {"rank": "?" if rank is None else str(rank), "pid": str(pid or "?"), "on": host or "?", "find": find}
 
 
 def _pids_of_a_check(fleet: model.Fleet) -> dict[int, int]:
