@@ -6,8 +6,9 @@
 Each trial starts a job under `allready run` (on one or two "nodes" of this machine, torch over Gloo, or JAX where it is
 installed), in which a rank sleeps in a step, is stopped, or nothing is wrong, or which is interrupted while it starts.
 At a random moment a signal goes to one agent, to all, or, as a scheduler does it, to agents and ranks; sometimes twice.
-SIGUSR1 is the warning of a scheduler: where only agents get it, SIGTERM follows.  SIGKILL is the end of an agent, or
-of all.  In some trials the disk of the report folders is full before (needs the right to mount).  Then:
+SIGUSR1 is the warning of a scheduler: where only agents get it (ranks that only start have no handler for it), SIGTERM
+follows.  SIGKILL is the end of an agent, or of all.  In some trials the disk of the report folders is full before (needs
+the right to mount).  Then:
 
 kept      the verdict that stood before the signal stands in every report (where there was room for one), and none
           blames anybody else; the node whose agent was killed may be blamed as well
@@ -197,8 +198,9 @@ class Job:
 
     def send(self) -> None:
         """The signal, to whom the trial says."""
+        is_to_ranks = self.trial.aim in {"all", "ranks first"} and len(self.ranks()) == 2
         self.send_one(signal.Signals[self.trial.signal])
-        if self.trial.signal == "SIGUSR1" and self.trial.aim in {"first", "last", "agents"}:
+        if self.trial.signal == "SIGUSR1" and not is_to_ranks:
             time.sleep(FOLLOWS_S)
             self.send_one(signal.SIGTERM)
 

@@ -11,6 +11,7 @@ from allready.model import (
     CallFailed,
     CallPosition,
     FailureCause,
+    GroupFormed,
     LogBegin,
     LogEnd,
     LogLine,
@@ -103,3 +104,30 @@ def test_a_run_whose_ranks_all_left_in_good_order_is_healthy(tmp_path: Path) -> 
     write_events(tmp_path / "events", 1, LogEnd(time_s=1_767_225_700.0, error="ValueError: x"))
     code, report = diagnosed(tmp_path / "events")
     assert code == 3
+
+
+WATCHDOG = (
+    "[rank{rank}]:[E0101 00:{minute:02}:00.000000000 WorkNCCL.cpp:201] [TC][rank={rank}][name=default_pg] Operation timed "
+    "out after 60001 ms\n"
+)
+MINUTE = 60.0
+
+
+@pytest.mark.parametrize(
+    ("recovered", "minutes", "code", "culprit"),
+    [(True, 30, "HNG008", 3), (True, 5, "RTM003", 2), (False, 30, "RTM003", 2)],
+)
+def test_a_hang_after_a_recovered_failure_is_not_taken_for_that_failure(
+    recovered: bool, minutes: int, code: str, culprit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    logs, events = tmp_path / "logs", tmp_path / "events"
+    logs.mkdir()
+    begin_s = 1_767_225_600.0
+    failed = CallFailed(time_s=begin_s + MINUTE, failure=failure(MemberState.SILENT, FailureCause.DEADLINE))
+    formed = GroupFormed(time_s=begin_s + 10 * MINUTE, members=(0, 1, 2, 3), steps=(20,), took_s=0.1)
+    for rank in range(4):
+        (logs / f"rank{rank}.log").write_text("" if rank == culprit else WATCHDOG.format(rank=rank, minute=minutes))
+        write_events(events, rank, failed, *((formed,) if recovered else ()))
+    _, report = diagnosed(events, logs)
+    assert (report.verdict.code, report.verdict.culprits.ranks) == (code, (culprit,))

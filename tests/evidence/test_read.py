@@ -268,6 +268,10 @@ def test_holes_are_passed_over_and_what_stands_around_them_is_read(before: bytes
     assert reading.source.kind == "log"
     assert reading.source.size_bytes == path.stat().st_size
     assert reading.processes
+    [found] = find([str(path)])
+    assert isinstance(found, Found)
+    parts = reading_module._Parts(ReaderContext())  # zeros would be shared among the workers, and read
+    assert parts.split(found, 0, workers=4) == []
 
 
 def test_very_many_files_that_say_nothing_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

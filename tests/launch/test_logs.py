@@ -6,7 +6,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ from allready.launch.logs import (
 )
 from allready.launch.request import Note
 from allready.launch.workers import WorkerGroup
-from tests.clock import slowness
+from tests.clock import cpu_s, slowness
 from tests.launch.processes import output, python, until, worker
 
 pytestmark = pytest.mark.jobs
@@ -151,23 +151,37 @@ def make_terminal(fd: int, notes: list[Note] | None = None, streams: Std = Std.A
 def test_lines_are_written_with_their_prefix() -> None:
     reader, writer = os.pipe()
     terminal = make_terminal(writer)
-    terminal.line(1, OUT, b"hello")
-    terminal.line(2, STDERR, b"\xff")
+    terminal.lines(1, OUT, [b"hello", b""])
+    terminal.lines(2, STDERR, [b"\xff"])
     terminal.flush()
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
-        assert file.read() == b"[1] hello\n[2] \xff\n"
+        assert file.read() == b"[1] hello\n[1] \n[2] \xff\n"
 
 
 def test_only_the_chosen_stream_is_written() -> None:
     reader, writer = os.pipe()
     terminal = make_terminal(writer, streams=Std.ERR)
-    terminal.line(0, STDOUT, b"no")
-    terminal.line(0, STDERR, b"yes")
+    terminal.lines(0, STDOUT, [b"no"])
+    terminal.lines(0, STDERR, [b"yes"])
     terminal.flush()
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
         assert file.read() == b"[0] yes\n"
+
+
+def test_many_lines_cost_the_launcher_little() -> None:
+    """What ranks wrote faster than the launcher passes it on delays its end.  One by one: 60 ms."""
+    target = os.open(os.devnull, os.O_WRONLY)
+    terminal, splitter = make_terminal(target), Splitter()
+    block = (b"x" * 199 + b"\n") * 1000
+
+    def pass_on() -> None:
+        for _ in range(50):
+            terminal.lines(0, OUT, splitter.feed(block, 0.0))
+
+    assert cpu_s(pass_on, enough_s=0.035) < 0.035
+    os.close(target)
 
 
 def test_a_closed_terminal_is_told_once_and_does_not_raise() -> None:
@@ -176,7 +190,7 @@ def test_a_closed_terminal_is_told_once_and_does_not_raise() -> None:
     notes: list[Note] = []
     terminal = make_terminal(writer, notes)
     for _ in range(3):
-        terminal.line(0, OUT, b"x")
+        terminal.lines(0, OUT, [b"x"])
         terminal.flush()
     os.close(writer)
     assert [n.key for n in notes] == ["workers.terminal_closed"]
@@ -196,7 +210,7 @@ def test_a_terminal_that_somebody_made_nonblocking_gets_everything() -> None:
     thread = threading.Timer(0.1, drain)  # the pipe is full by then
     thread.start()
     for n in range(3000):
-        terminal.line(0, OUT, b"%d" % n + b"x" * 100)
+        terminal.lines(0, OUT, [b"%d" % n + b"x" * 100])
     terminal.flush()
     os.close(writer)
     thread.join(20)
@@ -214,7 +228,7 @@ class Heard:
         self.lines: list[tuple[int, str, bytes]] = []
         self.notes: list[Note] = []
         self.group = WorkerGroup(
-            on_line=lambda r, s, text: self.lines.append((r, s, text)),
+            on_lines=lambda r, s, texts: self.lines.extend((r, s, text) for text in texts),
             on_problem=self.notes.append,
             **more,  # type: ignore[arg-type]
         )
@@ -309,11 +323,11 @@ def test_a_reader_that_takes_its_time_holds_no_rank_up(tmp_path: Path) -> None:
     gate = threading.Event()
     lines: list[bytes] = []
 
-    def slow(_rank: int, _stream: str, text: bytes) -> None:
+    def slow(_rank: int, _stream: str, texts: Sequence[bytes]) -> None:
         gate.wait(30)
-        lines.append(text)
+        lines.extend(texts)
 
-    group = WorkerGroup(on_line=slow)
+    group = WorkerGroup(on_lines=slow)
     group.start([worker(tmp_path, python("for n in range(300000): print(n)"))])
     until(lambda: group.poll(), timeout_s=60.0)  # two million bytes, and the terminal has taken none
     assert lines == []

@@ -233,7 +233,7 @@ def test_no_line_is_lost_where_the_disk_is_full(tmp_path: Path) -> None:
     """The agent takes them more slowly than they come: the rank waits, as for a slow terminal."""
     lines: list[bytes] = []
     notes: list[Note] = []
-    group = WorkerGroup(on_line=lambda _rank, _stream, line: lines.append(line), on_problem=notes.append)
+    group = WorkerGroup(on_lines=lambda _rank, _stream, more: lines.extend(more), on_problem=notes.append)
     try:
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
@@ -304,7 +304,7 @@ def test_a_copy_that_cannot_be_written_leaves_no_descriptor_open(tmp_path: Path)
     (tmp_path / "file").write_text("")
     before = num_fds()
     lines: list[bytes] = []
-    group = WorkerGroup(on_line=lambda _r, _s, line: lines.append(line))
+    group = WorkerGroup(on_lines=lambda _r, _s, more: lines.extend(more))
     copies = {"stdout": tmp_path / "file" / "stdout.log"}
     group.start([worker(tmp_path, python("print('here')"), split=True, copies=copies)])
     until(lambda: group.poll())
@@ -331,7 +331,7 @@ def test_sixty_four_ranks_start_and_stop(tmp_path: Path) -> None:
 def test_attempt_after_attempt_leaves_no_descriptor_thread_or_process(tmp_path: Path) -> None:
     threads = threading.active_count()
     at_first = num_fds()
-    group = WorkerGroup(on_line=lambda *_: None)
+    group = WorkerGroup(on_lines=lambda *_: None)
     counts = []
     for attempt in range(5):
         group.start([worker(tmp_path / str(attempt), python("print('up')"), r) for r in range(3)])
@@ -550,7 +550,7 @@ def test_a_folder_that_cannot_be_made_does_not_stop_the_job(tmp_path: Path) -> N
     (tmp_path / "file").write_text("")
     notes: list[Note] = []
     lines: list[bytes] = []
-    group = WorkerGroup(on_line=lambda _r, _s, line: lines.append(line), on_problem=notes.append)
+    group = WorkerGroup(on_lines=lambda _r, _s, more: lines.extend(more), on_problem=notes.append)
     group.start([worker(tmp_path / "file", python("print('still here')"), r) for r in range(2)])
     until(lambda: len(group.poll()) == 2)
     group.stop(grace_s=1.0)

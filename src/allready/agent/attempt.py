@@ -75,7 +75,7 @@ class LocalAttempt:
             on_problem=context.say,
         )
         self._group = WorkerGroup(
-            on_line=terminal.line,
+            on_lines=terminal.lines,
             on_batch=terminal.flush,
             on_end=lambda end: self._in_loop(self._on_end, end),
             on_problem=context.say,

@@ -300,7 +300,8 @@ class _Parts:
         """Ranges of bytes to read apart; none when it is no plain log."""
         from allready.evidence.lines.model import split_ranges
 
-        first = next(unpack(found), None)
+        sources = unpack(found)  # while it is there the file is open
+        first = next(sources, None)
         if not isinstance(first, Source) or first.path is None or first.size_bytes is None or first.has_holes:
             return []  # a hole is passed over, and its bytes belong to no part
         kinds = self._context.options.kinds

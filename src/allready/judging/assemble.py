@@ -18,7 +18,7 @@ from allready.judging.attempts import Attempts, find_attempts, settle_attempts, 
 from allready.judging.calls import compare_dumps, compare_operations
 from allready.judging.closings import is_denied, job_closing, overruled
 from allready.judging.ends import ended_well, merge_deaths
-from allready.judging.event_logs import join_event_logs
+from allready.judging.event_logs import join_event_logs, later_than_recovery
 from allready.judging.last_calls import with_last_calls
 from allready.judging.roles import settle
 from allready.judging.turns import kept_turns
@@ -79,6 +79,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         has_output=_has_output(readings),
     )
     told = join_event_logs([log for r in readings for log in r.event_logs])
+    told, events_now, deaths = later_than_recovery(told, events_now, deaths)
     identities.world_size = identities.world_size or told.world_size
     well |= told.ended_well - {d.rank for d in deaths}
     expected = identities.world_size

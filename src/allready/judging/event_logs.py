@@ -3,21 +3,25 @@
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.evidence.event_log import event_lags
-from allready.model import EventLog, Lag, RuntimeFailure
+from allready.judging.run_signs import WAITED
+from allready.model import Death, Event, EventLog, Lag, RuntimeFailure
 
 
 class Told(Struct, frozen=True, kw_only=True):
     """What the ranks' event logs tell of the newest attempt of the job.
 
-    `ended_well`: ranks that left in good order after the last failure was recovered from.
+    `ended_well`: ranks that left in good order after the last failure was recovered from.  `formed_s`: when the group
+    had formed again after the last of the failures, by the clocks of its ranks; None where it did not.
     """
 
     world_size: int = 0
     failures: tuple[RuntimeFailure, ...] = ()
     lags: tuple[Lag, ...] = ()
     ended_well: frozenset[int] = frozenset()
+    formed_s: float | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -35,7 +39,28 @@ def join_event_logs(logs: Sequence[EventLog]) -> Told:
         failures=tuple(failure for _, failure in sorted(agreed.items())),
         lags=tuple(event_lags(list(last.values()))),
         ended_well=well,
+        formed_s=max((log.formed[-1].time_s for log in now if 0 < len(log.failures) <= len(log.formed)), default=None),
         notes=tuple(_notes(now, sorted(agreed))),
+    )
+
+
+def later_than_recovery(
+    told: Told, events: Sequence[Event], deaths: Sequence[Death]
+) -> tuple[Told, Sequence[Event], Sequence[Death]]:
+    """Where ranks waited in vain once more after the last failure had been recovered from, that is what ended the job:
+    without the failures, and without what ranks said because of them."""
+    formed_s = told.formed_s
+    if formed_s is None:
+        return told, events, deaths
+    said_s = [e.time_s for e in events if e.signature in WAITED and e.time_s is not None]
+    said_s += [d.time_s for d in deaths if d.is_collective_error and d.time_s is not None]
+    if max(said_s, default=formed_s) <= formed_s:
+        return told, events, deaths
+    note = f"{len(told.failures)} failures before had been recovered from"
+    return (
+        replace(told, failures=(), notes=(*told.notes, note)),
+        [e for e in events if e.signature not in WAITED or (e.time_s or formed_s) > formed_s],
+        [d for d in deaths if not d.is_collective_error or (d.time_s or formed_s) > formed_s],
     )
 
 

@@ -246,13 +246,13 @@ def _circle(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:
     if not snapshot.cycle:
         return None
     if case.live is None:
-        return _of(HangKind.CIRCLE, snapshot, snapshot.cycle)
-    waits = [w for w in snapshot.waits if set(w.waiting) & set(snapshot.cycle)]
-    lasted = min((waited_s(case.live, set(w.waiting) & set(snapshot.cycle), w.group) for w in waits), default=0.0)
+        return _of(HangKind.CIRCLE, snapshot, snapshot.knot)
+    waits = [w for w in snapshot.waits if set(w.waiting) & set(snapshot.knot)]
+    lasted = min((waited_s(case.live, set(w.waiting) & set(snapshot.knot), w.group) for w in waits), default=0.0)
     if lasted < CIRCLE_S:
         return None
-    found = _of(HangKind.CIRCLE, snapshot, snapshot.cycle, wait=waits[0])
-    return replace(found, waiting=snapshot.cycle, for_s=lasted, began_s=case.live.now_s - lasted)
+    found = _of(HangKind.CIRCLE, snapshot, snapshot.knot, wait=waits[0])
+    return replace(found, waiting=snapshot.knot, for_s=lasted, began_s=case.live.now_s - lasted)
 
 
 def _late(case: Analysis, snapshot: WaitSnapshot) -> HangBlame | None:

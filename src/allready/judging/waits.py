@@ -41,7 +41,7 @@ class WaitSnapshot(Struct, frozen=True, kw_only=True):
     """What one kind of evidence says of the whole job.
 
     `roots`: waited for, waiting for nobody.  `unseen`: those of them of which nothing is known.  `cycle`: ranks that
-    wait for each other.  `level`: groups in which everybody is in the same unfinished operation.
+    wait for each other, one after the other; `knot`: all that are waited for by those for whom they wait.  `level`: groups in which everybody is in the same unfinished operation.
     """
 
     source: str
@@ -49,6 +49,7 @@ class WaitSnapshot(Struct, frozen=True, kw_only=True):
     roots: tuple[int, ...] = ()
     unseen: tuple[int, ...] = ()
     cycle: tuple[int, ...] = ()
+    knot: tuple[int, ...] = ()
     level: tuple[Wait, ...] = ()
     frozen: bool = False
 
@@ -171,12 +172,14 @@ def _snapshot(
     waiting_somewhere = {r for wait in every if wait.group == UNNAMED_GROUP for r in wait.waiting}
     roots = sorted(r for r in missed if r not in waiting_for and r not in waiting_somewhere)
     seen = {r for g in groups for r in g.positions}
+    cycle = () if roots else cycle_of(waiting_for)
     return WaitSnapshot(
         source=source,
         waits=tuple(waits),
         roots=tuple(roots),
         unseen=tuple(r for r in roots if r not in seen),
-        cycle=() if roots else cycle_of(waiting_for),
+        cycle=cycle,
+        knot=_knot_of(waiting_for, cycle),
         level=tuple(wait for wait in every if not (wait.behind or wait.unseen)),
         frozen=is_still and all(g.complete for g in groups),
     )
@@ -254,6 +257,27 @@ def cycle_of(waiting_for: Mapping[int, Iterable[int]]) -> tuple[int, ...]:
                 return tuple(path[path.index(following[0]) :])
             path.append(following[0])
     return ()
+
+
+def _knot_of(waiting_for: Mapping[int, Iterable[int]], cycle: Sequence[int]) -> tuple[int, ...]:
+    """All that are waited for, over others as well, by those for whom they wait: none of them is more to blame than
+    the few on one circle."""
+    if not cycle:
+        return ()
+    backwards: dict[int, list[int]] = {}
+    for rank, missed in waiting_for.items():
+        for other in missed:
+            backwards.setdefault(other, []).append(rank)
+    return tuple(sorted(_reached(waiting_for, cycle[0]) & _reached(backwards, cycle[0])))
+
+
+def _reached(following: Mapping[int, Iterable[int]], start: int) -> set[int]:
+    found, ahead = {start}, [start]
+    while ahead:
+        fresh = set(following.get(ahead.pop(), ())) - found
+        found |= fresh
+        ahead += fresh
+    return found
 
 
 def positions(snapshot: WaitSnapshot, shown: Sequence[int]) -> tuple[Evidence, ...]:

@@ -34,11 +34,11 @@ class ConsoleOutput:
     def __init__(
         self,
         *,
-        on_line: Callable[[int, str, bytes], None] | None,
+        on_lines: Callable[[int, str, Sequence[bytes]], None] | None,
         on_batch: Callable[[], None] | None,
         on_problem: Callable[[Note], None] | None,
     ) -> None:
-        self._on_line, self._on_batch, self._on_problem = on_line, on_batch, on_problem
+        self._on_lines, self._on_batch, self._on_problem = on_lines, on_batch, on_problem
         self._lock = threading.Lock()
         self._sources: dict[int, _Source] = {}
         self._paths: dict[int, str] = {}
@@ -64,7 +64,7 @@ class ConsoleOutput:
     def add(self, key: int, rank: int, stream: str, path: Path | None) -> None:
         """Read `path` from its present end on; None where there is no file and bytes come by `unsaved` only."""
         tail = Tail(None)
-        if path is not None and self._on_line is not None:
+        if path is not None and self._on_lines is not None:
             with contextlib.suppress(OSError):
                 tail = Tail(path, at=path.stat().st_size)
         with self._lock:
@@ -243,9 +243,8 @@ class ConsoleOutput:
         return took
 
     def _pass_on(self, source: _Source, lines: Sequence[bytes]) -> None:
-        if self._on_line is not None:
-            for line in lines:
-                self._on_line(source.rank, source.stream, line)
+        if self._on_lines is not None and lines:
+            self._on_lines(source.rank, source.stream, lines)
 
     def _report_once(self, key: str, **values: str) -> None:
         with self._lock:

@@ -7,7 +7,7 @@ at most once a second; of a line without an end what there is, after a second; o
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntFlag
 from pathlib import Path
 from string import Template
@@ -92,15 +92,13 @@ class Splitter:
         """The lines that `data` completes, and the whole pieces of a line that is too long."""
         if not self._rest:
             self._since_s = now_s
-        lines = (self._rest + data).split(b"\n")
+        text = self._rest + data
+        lines = text.split(b"\n")
         self._rest = lines.pop()
-        found: list[bytes] = []
-        for line in lines:
-            text = _last_state(line) if b"\r" in line else line
-            if text or not self._is_cut:
-                found += self._pieces(text)
-            self._is_cut = False
+        is_plain = not self._is_cut and b"\r" not in text and max(map(len, lines), default=0) <= self._longest
+        found = lines if is_plain else self._shown(lines)
         if lines:
+            self._is_cut = False
             self._since_s = now_s
         if b"\r" in self._rest:
             head, cr, tail = self._rest.rpartition(b"\r")
@@ -111,6 +109,15 @@ class Splitter:
             whole = len(self._rest) // self._longest * self._longest
             found += self._pieces(self._rest[:whole])
             self._rest, self._is_cut, self._since_s = self._rest[whole:], True, now_s
+        return found
+
+    def _shown(self, lines: list[bytes]) -> list[bytes]:
+        found: list[bytes] = []
+        for line in lines:
+            text = _last_state(line) if b"\r" in line else line
+            if text or not self._is_cut:
+                found += self._pieces(text)
+            self._is_cut = False
         return found
 
     def tick(self, now_s: float, *, final: bool = False) -> list[bytes]:
@@ -185,13 +192,16 @@ class Terminal:
         self._size = 0
         self.is_closed = False
 
-    def line(self, rank: int, stream: str, text: bytes) -> None:
-        """Take one line; it is out after `flush`, or when many have come."""
+    def lines(self, rank: int, stream: str, lines: Sequence[bytes]) -> None:
+        """Take lines, all at once: ranks can write millions in a second.  They are out after `flush`, or when many have
+        come."""
         shown = self._streams(rank)
         if self.is_closed or not shown or (stream != OUT and not (Std.OUT if stream == STDOUT else Std.ERR) & shown):
             return
+        prefix = self._prefix(rank)
+        text = b"".join((prefix, (b"\n" + prefix).join(lines), b"\n"))
         with self._lock:
-            self._buffer += (self._prefix(rank), text, b"\n")
+            self._buffer.append(text)
             self._size += len(text)
             if self._size >= LONGEST_PIECE_BYTES:
                 self._write()

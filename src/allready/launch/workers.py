@@ -75,7 +75,7 @@ class _Running(Struct):
 class WorkerGroup:
     """The ranks of one node.  After `stop` it can be started again, for the next attempt; `close` is for good.
 
-    `on_line(rank, stream, line)` is called in a thread of its own, line by line without line ends ("out", or "stdout"
+    `on_lines(rank, stream, lines)` is called in a thread of its own, with lines without their ends ("out", or "stdout"
     and "stderr" for ranks that are split); it may take its time.  `on_batch()` follows when no more is there for now.
     `on_end(end)` is called once for each rank, from any thread, when its log is complete; it must be quick.
     `on_problem(note)` gets what a person should know; from any thread.
@@ -87,14 +87,14 @@ class WorkerGroup:
     def __init__(
         self,
         *,
-        on_line: Callable[[int, str, bytes], None] | None = None,
+        on_lines: Callable[[int, str, Sequence[bytes]], None] | None = None,
         on_end: Callable[[ProcessEnd], None] | None = None,
         on_batch: Callable[[], None] | None = None,
         on_problem: Callable[[Note], None] | None = None,
         scratch: Path | None = None,
     ) -> None:
         self._on_end, self._on_problem = on_end, on_problem
-        self._console = ConsoleOutput(on_line=on_line, on_batch=on_batch, on_problem=on_problem)
+        self._console = ConsoleOutput(on_lines=on_lines, on_batch=on_batch, on_problem=on_problem)
         self._relay = LogRelayClient(
             on_grown=self._console.grown,
             on_unsaved=self._console.unsaved,

@@ -27,7 +27,9 @@ def test_of_two_and_two_nobody_is_the_odd_one() -> None:
     progress = (one_of_two_groups("A", {0, 1}), one_of_two_groups("B", {2, 3}))
     assert ask("HNG010", progress=progress).state == "clear"
     [hit] = ask("HNG004", progress=progress).hits
-    assert len(hit.culprits.ranks) == 2
+    assert hit.culprits.ranks == EVERYBODY
+    assert str(hit.values["chain"]).startswith("rank 0,1 (node 0) in A: #5 ")
+    assert "; rank 2,3 (node 1) in B: #5 " in str(hit.values["chain"])
 
 
 def test_groups_of_different_ranks_have_no_order_in_common() -> None:

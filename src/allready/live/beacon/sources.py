@@ -32,6 +32,7 @@ class Source:
 
     `is_hooked`: written by a hook, which numbers operations of all kinds from 0 in its status.  `notes_late`: Gloo's
     threads note what completed in no order: of two operations the earlier one may come last and stay.
+    `shows_completion`: -1 completed is none so far, and not unknown.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Source:
         self.is_used = False
         self.notes_late = backend == GLOO
         self.is_hooked = is_named and backend != GLOO
+        self.shows_completion = not self.is_hooked  # a hook of a backend without completion hooks never does
 
     def read_ring(self) -> bytes:
         """All entries as JSON, without stacks."""
@@ -83,6 +85,9 @@ class Source:
             counts = _counts(entry, first=0 if self.is_hooked else 1)
             if counts is not None:
                 found[str(number)] = counts
+                self.shows_completion |= counts[2] is not None
+        if self.shows_completion:  # the first operation of a group hangs like any other
+            found = {n: (enqueued, started, completed or 0) for n, (enqueued, started, completed) in found.items()}
         return found
 
 

@@ -1,6 +1,6 @@
 """Ranks that wait for each other in a circle of groups, and whether one of them is the odd one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -8,32 +8,39 @@ from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
 from allready.judging.majority import majority
 from allready.judging.mismatch import described
+from allready.judging.run_signs import who
 from allready.judging.waits import Wait, WaitSnapshot
-from allready.model import RunEvidence
+from allready.model import RunEvidence, ranges
 
 RECORD_S = 5.0
 """What records get to say which operations they are; of a running job first only their numbers are known."""
 
+MAX_SIDES = 8
+"""Waits that a message shows."""
+
 
 class Circle(Struct, frozen=True, kw_only=True):
-    """`odd`: the few that took the groups in another order than most, () where none is odd."""
+    """`odd`: the few that took the groups in another order than most, () where none is odd.  `sites`: rank -> the line
+    of the program at which it stands, as far as known."""
 
     blame: HangBlame
     snapshot: WaitSnapshot
     ranks: tuple[int, ...]
     odd: tuple[int, ...]
     others: tuple[int, ...]
+    sites: Mapping[int, str]
 
-    def chain(self) -> str:
-        """`0 -> 3 (pair: all_reduce #7), 3 -> 0 (...)`."""
+    def sides(self, run: RunEvidence) -> str:
+        """Who waits in which call for whom, the call that most wait in first."""
+        waits = [(w, tuple(r for r in w.waiting if r in self.ranks)) for w in self.snapshot.waits]
+        waits = sorted((side for side in waits if side[1]), key=lambda side: (-len(side[1]), side[1]))
         names = []
-        for rank, following in zip(self.ranks, (*self.ranks[1:], self.ranks[0]), strict=True):
-            wait = next(
-                (w for w in self.snapshot.waits if rank in w.waiting and following in {*w.behind, *w.unseen}), None
-            )
-            if wait is not None:
-                names.append(f"{rank} -> {following} ({wait_label(wait)})")
-        return ", ".join(names)
+        for wait, waiting in waits[:MAX_SIDES]:
+            missed = ranges(tuple(sorted({*wait.behind, *wait.unseen})))
+            site = next((s for r in waiting if (s := self.sites.get(r, ""))), "")
+            place = f" ({site})" if site and not wait.operation.site else ""
+            names.append(f"{who(run, waiting)} in {wait_label(wait)}{place} for rank {missed}")
+        return "; ".join(names) + (", …" if len(waits) > MAX_SIDES else "")
 
 
 def wait_label(wait: Wait) -> str:
@@ -52,7 +59,12 @@ def circle_of(case: Analysis) -> Circle | None:
     odd = _left_its_loop(case.run, waits) or _outvoted(waits)
     elsewhere = [w for w in waits if odd and not set(odd) & set(w.waiting)]
     others = tuple(sorted({r for w in elsewhere for r in w.waiting}))
-    return Circle(blame=found, snapshot=found.snapshot, ranks=found.ranks, odd=odd, others=others)
+    sites = {s.rank: s.site for s in case.run.stacks if s.rank is not None and s.role == "rank" and s.site}
+    if case.live is not None:
+        sites |= {r: status.site for r, status in case.live.ranks().items() if status.site}
+    return Circle(
+        blame=found, snapshot=found.snapshot, ranks=tuple(sorted(found.ranks)), odd=odd, others=others, sites=sites
+    )
 
 
 def _left_its_loop(run: RunEvidence, waits: Sequence[Wait]) -> tuple[int, ...]:

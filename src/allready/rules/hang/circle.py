@@ -23,9 +23,10 @@ def circle(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## What it checks
     The graph of waits over all groups: everyone who is waited for waits in another group itself.
     ## Why it matters
-    Two groups used in opposite order on two ranks lock each other for ever, though every single call is right.
+    Two groups used in opposite order on two ranks lock each other for ever, though every single call is right.  Where
+    as many took the one order as the other, no rank is the odd one: both orders are shown, and all ranks in it named.
     ## Check by hand
-    Write down for each rank in which group it waits; follow the arrows.
+    Compare the calls that the message shows, one for each side: which of the two comes first in your program?
     ## When it is harmless
     Never.
     """
@@ -33,8 +34,8 @@ def circle(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     if found is None or found.odd:
         return
     yield Hit(
-        culprits=Culprits(ranks=tuple(sorted(found.ranks))),
-        values={"who": who(run, found.ranks), "chain": found.chain()},
+        culprits=Culprits(ranks=found.ranks),
+        values={"who": who(run, found.ranks), "chain": found.sides(run)},
         confidence=Confidence.LIKELY if found.blame.is_final or case.live is not None else Confidence.POSSIBLE,
         evidence=positions(found.snapshot, found.ranks),
         fault_time=clock_time(found.blame.began_s or onset(run)),
