@@ -7,6 +7,7 @@ from pathlib import PurePath
 from allready.model.settings import Setting, Slip, SourceKind
 from allready.variables.sources import markdown, plain
 from allready.variables.sources.dockerfile import parse_dockerfile
+from allready.variables.sources.loaders import plans_in
 from allready.variables.sources.parsed import MAX_LINES, MAX_SETTINGS, Parsed
 from allready.variables.sources.python import parse_python
 from allready.variables.sources.shell import parse_shell
@@ -62,6 +63,8 @@ def read_text(source: str, text: str) -> Parsed:
         found.slip(MAX_LINES, f"only the first {MAX_LINES} lines are read", Slip.UNREADABLE)
     if found.kind in {SourceKind.SHELL, SourceKind.BATCH}:
         found.used = frozenset(_USED.findall(text))
+    if found.kind is SourceKind.BATCH:
+        found.loaders = list(plans_in(source, text))
     return found
 
 
