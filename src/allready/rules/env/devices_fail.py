@@ -32,7 +32,7 @@ ASK = {"torch": "torch.cuda.init(); print(torch.cuda.device_count())", "jax": "p
             command="env | grep -E '^(XLA|JAX|CUDA|LIBTPU)_'; python -m pip list | grep -i jax",
         ),
         RemedyStep(
-            explanation="GPUs that the driver lists and nobody can use: the kernel log has the reason",
+            explanation="where the driver lists GPUs that cannot be used, the kernel log has the reason",
             where="node {node}",
             command="nvidia-smi; dmesg | grep -i -e nvrm -e xid | tail",
         ),

@@ -32,8 +32,8 @@ from allready.model import Culprits, FaultClass, Hit, Loader, PerNode, RemedySte
 def loader_workers(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    Processes that run now and that torch named as workers of its DataLoader (pt_data_worker, in newer releases), against
-    the CPUs on which the kernel lets them run. Programs with the same CPUs are counted together.
+    Processes that run now and that torch named as workers of its DataLoader (pt_data_worker, in newer
+    releases), against the CPUs on which the kernel lets them run. Programs with the same CPUs are counted together.
     ## Why it matters
     More workers than CPUs load no faster; they take CPU time from the ranks' own threads, memory, and places in the
     tables of processes and open files. The slowest rank holds up the others in every collective.
