@@ -14,6 +14,8 @@ class SourceKind(StrEnum):
     DOTENV = "dotenv"
     DUMP = "dump"  # the output of env, or /proc/PID/environ
     NCCL_CONF = "nccl-conf"
+    UNIT = "unit"  # of systemd
+    LUA_MODULE = "lua-module"  # of Lmod
     DOCKERFILE = "dockerfile"
     KUBERNETES = "kubernetes"
     CONFIG = "config"  # YAML or JSON of a launcher
@@ -26,7 +28,9 @@ class SourceKind(StrEnum):
 
         A container has interfaces of its own, a batch script runs on other machines, a guide on none.
         """
-        return self in {SourceKind.ENVIRONMENT, SourceKind.SHELL, SourceKind.DOTENV, SourceKind.NCCL_CONF}
+        return self in {
+            SourceKind.ENVIRONMENT, SourceKind.SHELL, SourceKind.DOTENV, SourceKind.NCCL_CONF, SourceKind.UNIT
+        }  # fmt: skip
 
 
 class Setting(Struct, frozen=True, kw_only=True):
