@@ -66,6 +66,11 @@ BARE = [
     f"eyJhbGciOiJI{MIXED}.{MIXED}.{MIXED}", f"curl -u me:{MIXED} https://h/", f"Authorization: Token {MIXED}",
     f"machine api.wandb.ai login user password {MIXED}", f"-----BEGIN PGP PRIVATE KEY BLOCK-----{MIXED}",
     f"AGE-SECRET-KEY-1{MIXED.upper()}",
+    f'{{"auths": {{"r.io": {{"auth": "{MIXED}"}}}}}}', f'"identitytoken":"{MIXED}"', f"    client-key-data: {MIXED}==",
+    f'os.environ["HF_TOKEN"] = "{MIXED}"', f"<password>{MIXED}</password>", f"Set-Cookie: sid={MIXED}; Path=/",
+    f'{{"msg": "{{\\"password\\": \\"{MIXED}\\"}}"}}', f"mysql -u root -p{MIXED} db", f'psk = "{MIXED}"',
+    f"default  login me password {MIXED}", f"db.host:5432:prod:alice:{MIXED}", f"alice:$apr1${MIXED[:8]}${MIXED[:22]}",
+    f"root:$6${MIXED[:16]}${MIXED * 2}:19000:0:99999:7:::", f"Private-Lines: 1\n{MIXED}\nPrivate-MAC: 0",
 ]  # fmt: skip
 """Shapes that are known without a name before them, and connection strings."""
 HEXADECIMAL = [
@@ -90,6 +95,8 @@ HARMLESS = [
     "_ZN4c10d16ProcessGroupNCCL8WorkNCCL15checkTimeoutESt8optionalINSt6chrono8durationIlSt5ratio",
     "hf_transfer_checkpoint_loader_utils.py:20 disk-task-scheduler-with-a-long-name sk-learn-metrics-with-a-name",
     "tcp://10.0.0.1:29500 10.0.0.1<33549> git@host:x",
+    'os.environ["NCCL_DEBUG"] = "INFO" x["key"] = "value" mysql -u root -h db --port 3306 login page cost $5$ and $1$',
+    'cookiecutter "auth": true, <token> is missing; auth: none; 10.0.0.1:5432: connection refused',
 ]
 
 

@@ -75,6 +75,22 @@ _FAMILIES = (
         r"(?<![A-Za-z0-9_.])(?P<key>key\s?=\s?[\"'])[A-Za-z0-9_+/-]{24,}=*",
         r"\bkey-[a-f0-9]{32}\b",
     ),
+    _family(  # by the file or the command in which it stands
+        "\"auth\"|'auth'|identitytoken|registrytoken|key-data|psk|<pass|<secret|<token|<api|cookie:|login"
+        "|\"]|']|\\\"|\\'|mysql|:5432:",
+        r"(?P<key>[\"']auth[\"']\s?:\s?[\"']|(?i:identitytoken|registrytoken)[\"']\s?:\s?[\"']"
+        r"|client-key-data[\"']?\s?:\s?[\"']?|\bpsk\s?=\s?[\"']?|<(?i:password|passwd|secret|token|api-?key)>"
+        r"|(?i:\bcookie: )|\bdefault\s{1,9}login\s{1,9}\S{1,200}\s{1,9}password\s{1,9}"
+        r"|[\"'][A-Z0-9_]{0,60}(?:TOKEN|SECRET|PASSWORD|KEY)[\"']\]\s?=\s?[\"']"
+        r"|\\[\"'](?:[A-Za-z0-9]{1,20}[_-]){0,3}(?i:password|token|secret|api_?key)\\[\"']\s?:\s?\\[\"']"
+        r"|\bmysql(?:dump|admin)?\s[^\n|;&]{0,100}?\s-p|:5432:[\w*-]{1,64}:[\w*-]{1,64}:)"
+        r"(?!\(redacted\))(?:(?<=ookie: )[^\n\"']{4,}|[^\s\"'<>\\,;&)}\]]{4,})",
+    ),
+    _family(
+        "$6$|$5$|$1$|$apr1$|$2a$|$2b$|$2y$|$y$|private-lines",
+        r"\$(?:[156]|apr1|2[aby]|y)\$[./A-Za-z0-9$=,]{20,}",
+        r"(?<=Private-Lines: )[0-9]{1,4}\s.{0,20000}?(?=Private-MAC|\Z)",
+    ),
     _family(
         "bearer |authorization: |pwd=|wandb login| -u |machine ",
         r"(?i:(?<=bearer )|(?<=authorization: basic ))[A-Za-z0-9._~+/=-]{8,}",

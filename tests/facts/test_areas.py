@@ -70,6 +70,23 @@ def test_both_names_are_resolved_and_say_why_not() -> None:
     assert found.own_lines == ()
 
 
+def test_says_in_which_order_and_of_whom_the_resolver_asks() -> None:
+    files = {
+        "/proc/sys/kernel/hostname": "gpu1\n",
+        "/etc/hosts": "127.0.0.1 localhost\n10.0.0.1 head.cluster head # node 0\n10.0.0.9 HEAD\n",
+        "/etc/nsswitch.conf": "passwd: files\nhosts:  files mdns4_minimal [NOTFOUND=return] dns # myhostname\n",
+        "/etc/resolv.conf": "domain old\nsearch a.svc b\nnameserver 10.0.0.53\n;x\n"
+        "nameserver fd00::53\noptions ndots:5\n",
+    }
+    found = collect_names(SavedHost({"files": files}), "head", timeout_s=1)
+    assert [(one.line, one.address) for one in found.master_lines] == [(2, "10.0.0.1"), (3, "10.0.0.9")]
+    assert found.order == ("files", "mdns4_minimal", "dns")
+    assert (found.servers, found.search, found.num_dots) == (("10.0.0.53", "fd00::53"), ("a.svc", "b"), 5)
+    for odd in ("", "hosts:", "hosts", ":", "nameserver", "options ndots:", "search"):
+        bare = {"/proc/sys/kernel/hostname": "gpu1", "/etc/nsswitch.conf": odd, "/etc/resolv.conf": odd}
+        assert collect_names(SavedHost({"files": bare}), "head", timeout_s=1).order == (), odd
+
+
 def test_says_which_line_of_hosts_names_this_node() -> None:
     hosts = "::1 gpu011\n\n127.0.1.1 gpu01.example.org GPU01 # gpu02\n#10.0.0.1 gpu01\n10.0.0.7\tgpu01\n"
     host = files({"/etc/hosts": hosts})
@@ -463,6 +480,9 @@ def test_what_is_needed_to_use_rdma_is_looked_for_where_the_loader_looks() -> No
     assert found(more={"/usr/lib64": ["libibverbs.so.1.14.50.0"]}) == (True, False)
     assert found(more={"/opt/ofed": ["libibverbs.so.1"]}, LD_LIBRARY_PATH=":/opt/ofed") == (True, False)
     assert found(more={"/conda/lib": ["libibverbs.so.1"]}, CONDA_PREFIX="/conda") == (True, False)
+    with_cm = {"/etc/ld.so.cache": "libibverbs.so.1 librdmacm.so.1"}
+    for files, expected in ((cache, False), (with_cm, True)):
+        assert collect_rdma(SavedHost({"dirs": dirs, "files": files})).has_cm_library is expected
     blind = SavedHost({"dirs": {root: ["mlx5_0"], f"{root}/mlx5_0/ports": ["1"]}})
     assert (collect_rdma(blind).has_library, collect_rdma(blind).has_device_files) == (None, None)
     assert collect_rdma(SavedHost({})).has_library is None

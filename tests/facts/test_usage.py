@@ -1,6 +1,7 @@
 """What is used up or left over: real sockets, locks and disks of this machine, and answers of machines made up."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -175,3 +176,24 @@ def test_ports_of_a_rank_that_is_left_over() -> None:
         host = SavedHost({"files": files, "dirs": {"/proc": ["1", "77"]}, "probes": {"sockets:77": [inode, 3]}})
         [left] = collect_usage(host, ports=None).leftovers
         assert left.ports == (server.getsockname()[1],)
+
+
+def test_workers_of_a_data_loader_are_counted_by_their_program() -> None:
+    """Real processes with the name that torch gives to its workers."""
+    program = (
+        "import ctypes, os, sys, time\n"
+        "for _ in range(3):\n"
+        "    if os.fork() == 0:\n"
+        "        ctypes.CDLL(None).prctl(15, b'pt_data_worker'); os.write(1, b'named\\n'); time.sleep(60)\n"
+        "        os._exit(0)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True) as training:
+        try:
+            assert training.stdout is not None
+            assert [training.stdout.readline() for _ in range(3)] == [b"named\n"] * 3
+            found = [one for one in collect_usage(LiveHost(), ports=None).loaders if one.pid == training.pid]
+            assert [one.num_workers for one in found] == [3]
+            assert found[0].cpus
+        finally:
+            os.killpg(training.pid, signal.SIGKILL)

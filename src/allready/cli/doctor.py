@@ -17,6 +17,8 @@ from allready.text.catalog import choose_language
 from allready.text.ui import ui
 
 DEADLINE_S = 3.0
+USE_GPUS_S = 30.0
+"""CUDA takes seconds to start on a machine with eight GPUs."""
 PROLOG_S = 2.0
 SETUP_S = 0.5
 """Of the deadline, what starting, judging and showing take."""
@@ -25,6 +27,7 @@ EPILOG = """\
   allready doctor                            this machine, in 3 s; no torch, no root and no peers needed
   allready doctor --nnodes 2                 judge it as one of two nodes
   allready doctor --timeout 60               wait longer, for example for a slow import of torch
+  allready doctor --use-gpus                 also ask torch and JAX for their GPUs and P2P
   allready doctor --save gpu01.json          keep the facts
   allready doctor --from gpu01.json          judge facts that were saved, also in a report.json
   allready doctor --diff gpu01.json          compare this machine with another one
@@ -49,7 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_both_spellings(
         facts, "port-range", type=port_range, metavar="A-B", help="which TCP ports of this range are taken, and by what"
     )
-    facts.add_argument("--timeout", type=positive_s, metavar="S", help="time for everything (default 3 s)")
+    add_both_spellings(
+        facts,
+        "use-gpus",
+        action="store_true",
+        help="ask torch and JAX for their GPUs and P2P; takes some GPU memory meanwhile",
+    )
+    facts.add_argument(
+        "--timeout", type=positive_s, metavar="S", help="time for everything (default 3 s, with --use-gpus 30 s)"
+    )
     facts.add_argument("--save", metavar="FILE", help="write the facts to FILE")
     facts.add_argument(
         "--from", dest="source", metavar="FILE", help="judge the facts in FILE, from --save or a report.json"
@@ -142,8 +153,8 @@ def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
         raise error
     if error is not None:
         _say("doctor.job_unknown", args, why=str(error))
-    deadline_s = max(1.0, (args.timeout or DEADLINE_S) - SETUP_S)
-    found = examine(launch, deadline_s=deadline_s, also=Also(ports=_ports(args, launch)))
+    deadline_s = max(1.0, (args.timeout or (USE_GPUS_S if args.use_gpus else DEADLINE_S)) - SETUP_S)
+    found = examine(launch, deadline_s=deadline_s, also=Also(ports=_ports(args, launch), use_gpus=args.use_gpus))
     return found.facts, settings_here(Answered(found.conf_files), found.facts)
 
 

@@ -259,6 +259,7 @@ def _settings(source: Parsed, machine: Machine) -> Settings:
         settings=shown,
         malformed=tuple(replace(m, text=redact("", m.text)) for m in source.malformed),
         used=source.used,
+        loaders=tuple(source.loaders),
         cloud=machine.cloud,
         missing_files=frozenset(_missing_files(source)),
     )

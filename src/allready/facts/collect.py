@@ -1,6 +1,7 @@
 """All facts of one node, within a deadline."""
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from allready.facts.env import collect_env, nccl_conf
 from allready.facts.exchange import from_json, to_json
 from allready.facts.firewall import collect_firewall
 from allready.facts.gpu import collect_gpu
-from allready.facts.host import Host, text_of
+from allready.facts.host import Host, number, text_of
 from allready.facts.imports import collect_imports
 from allready.facts.limits import collect_limits
 from allready.facts.net import collect_net
@@ -34,6 +35,7 @@ SCRIPT_S = 3.0
 WATCH_S = 0.5
 TRANSPORT_S = 0.2  # for what follows from the other facts, after the deadline
 MAX_ADDRESSES = 32
+MAX_WORDS = 16
 _log = logging.getLogger(__name__)
 
 
@@ -42,6 +44,7 @@ class Also(Struct, frozen=True, kw_only=True):
 
     ports: tuple[int, int] | None = None  # the range in which a job will listen
     imports: bool = True  # import torch and JAX, which costs seconds of CPU
+    use_gpus: bool = False  # ask them for their devices, which takes memory of GPUs
 
 
 def collect(
@@ -79,7 +82,7 @@ def collect(
         calls["time"] = lambda: collect_time(host)
         calls["bus"] = lambda: collect_bus(host, timeout_s=min(BUS_S, inner_s))
     if also is not None and also.imports:
-        calls["imports"] = lambda: collect_imports(host, timeout_s=inner_s)
+        calls["imports"] = lambda: collect_imports(host, timeout_s=inner_s, use_gpus=also.use_gpus)
     # Beside each other, for some may block: the resolver, the GPU driver, network file systems.
     tasks = {name: Task(call, f"facts-{name}") for name, call in calls.items()}
     conf = Task(lambda: nccl_conf(host), "nccl-conf")
@@ -121,17 +124,44 @@ def collect_names(host: Host, master_name: str, *, timeout_s: float) -> NameFact
         master_name=master_name,
         master_addresses=master_addresses,
         own_error=own_error,
-        own_lines=tuple(hosts_lines(host, own_name)),
+        own_lines=tuple(hosts_lines(host, own_name))[:MAX_ADDRESSES],
+        master_lines=tuple(hosts_lines(host, master_name))[:MAX_ADDRESSES],
         master_error=master_error,
+        order=_order(host),
+        **_resolver(host),
     )
+
+
+def _order(host: Host) -> tuple[str, ...]:
+    """The words of the line `hosts:`, without what is to be done after each."""
+    for line in text_of(host, "/etc/nsswitch.conf").splitlines():
+        name, _, words = line.partition("#")[0].partition(":")
+        if name.strip() == "hosts":
+            return tuple(re.sub(r"\[[^\]]{0,200}\]", " ", words).split())[:MAX_WORDS]
+    return ()
+
+
+def _resolver(host: Host) -> dict[str, Any]:
+    """Servers and domains of resolv.conf; of several lists of domains the last one counts, as for the resolver."""
+    found: dict[str, Any] = {"servers": (), "search": (), "num_dots": None}
+    for line in text_of(host, "/etc/resolv.conf").splitlines():
+        match line.partition("#")[0].split()[:MAX_WORDS]:
+            case ["nameserver", address, *_]:
+                found["servers"] = (*found["servers"], address[:64])[:MAX_WORDS]
+            case ["search" | "domain", *domains]:
+                found["search"] = tuple(domain[:253] for domain in domains)
+            case ["options", *options]:
+                dots = [number(option.removeprefix("ndots:")) for option in options if option.startswith("ndots:")]
+                found["num_dots"] = dots[-1] if dots else found["num_dots"]
+    return found
 
 
 def hosts_lines(host: Host, name: str) -> Iterator[HostsLine]:
     """Lines of /etc/hosts that give `name` an address."""
-    for number, line in enumerate(text_of(host, "/etc/hosts").splitlines(), start=1):
+    for place, line in enumerate(text_of(host, "/etc/hosts").splitlines(), start=1):
         address, *names = line.partition("#")[0].split() or [""]
         if name.lower() in map(str.lower, names):
-            yield HostsLine(line=number, address=address[:64])
+            yield HostsLine(line=place, address=address[:64])
 
 
 def _resolved(host: Host, name: str, timeout_s: float) -> tuple[tuple[str, ...], str | None]:

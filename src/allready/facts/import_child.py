@@ -1,4 +1,6 @@
-"""Import one module and print what it says of itself as JSON: `... -m allready.facts.import_child NAME SECONDS PARENT`.
+"""Import one module and print what it says of itself: `... -m allready.facts.import_child NAME SECONDS PARENT`.
+
+With a fourth argument `devices` it is asked for its devices afterwards.
 
 A child of its own: an import can hang for ever (a broken driver, a network file system), crash the interpreter, or take
 gigabytes.  It ends when its time is over, or with the process that waits for it.
@@ -11,8 +13,9 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 from allready.proc.exec_shim import die_with_parent
 from allready.proc.process import maps_of
@@ -23,7 +26,7 @@ MAX_CHARS = 300
 
 
 def main(argv: list[str]) -> int:
-    """Print {"outcome", "error", "versions", ...}; 0 unless the import ends the process."""
+    """Print a line {"outcome", "versions", ...}, and one on its devices; 0 unless the import ends the process."""
     name, limit_s = argv[0], float(argv[1])
     die_with_parent(int(argv[2]))
     signal.alarm(int(limit_s) + SPARE_S)  # ends it also while it sits in C code
@@ -33,11 +36,21 @@ def main(argv: list[str]) -> int:
     faulthandler.enable()
     # In this thread, when asked: a dump from another thread while modules are loaded can crash the interpreter.
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=False)
+    started = time.monotonic()
     found = _imported(name)
     with answer:
-        json.dump(found, answer)
+        _write(found, started, answer)
+        if "devices" in argv[3:] and found["outcome"] == "imported":
+            started = time.monotonic()
+            _write(_devices(name), started, answer)
     sys.stderr.flush()
     os._exit(0)  # threads and exit handlers of what was imported could hang as well
+
+
+def _write(found: dict[str, Any], started_s: float, answer: TextIO) -> None:
+    json.dump({**found, "duration_s": round(time.monotonic() - started_s, 2)}, answer)
+    answer.write("\n")
+    answer.flush()
 
 
 def _imported(name: str) -> dict[str, Any]:
@@ -78,7 +91,6 @@ def _torch(torch: Any, about: dict[str, Any]) -> None:
 
 
 def _jax(_: Any, about: dict[str, Any]) -> None:
-    """Distributions only: asking for devices would take memory of the GPUs away from a job."""
     from importlib import metadata
 
     for distribution in metadata.distributions():
@@ -88,6 +100,42 @@ def _jax(_: Any, about: dict[str, Any]) -> None:
 
 
 _ABOUT: dict[str, Callable[[Any, dict[str, Any]], None]] = {"torch": _torch, "jax": _jax}
+
+
+def _devices(name: str) -> dict[str, Any]:
+    try:
+        return {"outcome": "answered", **_DEVICES[name](sys.modules[name])}
+    except BaseException as error:  # noqa: BLE001 - as for an import
+        return {"outcome": "failed", "error": _words(error)}
+
+
+def _torch_devices(torch: Any) -> dict[str, Any]:
+    """The GPUs of a CUDA or ROCm build, and which pairs of them have no P2P; takes a context on the first one."""
+    platform = "cuda" if torch.version.cuda else "rocm" if getattr(torch.version, "hip", None) else "cpu"
+    count = torch.cuda.device_count() if platform != "cpu" else 0
+    if not count:
+        return {"platform": platform, "error": None if platform == "cpu" else _why_none(torch)}
+    pairs = [(a, b) for a in range(count) for b in range(a + 1, count)]
+    off = [pair for pair in pairs if not all(map(torch.cuda.can_device_access_peer, pair, pair[::-1]))]
+    names = [torch.cuda.get_device_name(number) for number in range(count)]
+    return {"platform": platform, "names": names, "peers_off": off}
+
+
+def _why_none(torch: Any) -> str | None:
+    """The reason why torch sees no GPU, which `device_count` keeps to itself."""
+    try:
+        torch.cuda.init()
+    except Exception as error:  # noqa: BLE001 - RuntimeError, AssertionError, ...
+        return _words(error)
+    return None
+
+
+def _jax_devices(jax: Any) -> dict[str, Any]:
+    devices = jax.local_devices()
+    return {"platform": str(devices[0].platform), "names": [str(device.device_kind) for device in devices]}
+
+
+_DEVICES: dict[str, Callable[[Any], dict[str, Any]]] = {"torch": _torch_devices, "jax": _jax_devices}
 
 
 def mapped_libraries(*names: str) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allready.errors import FactUnavailable
+from allready.facts.child_output import ChildOutput
 from allready.facts.children import end_child
 from allready.facts.files import words_of
 from allready.proc.process import Stat, read_stat, wchan_of
@@ -20,11 +21,15 @@ ASK_S = 0.2
 """For the stack of a child that has not ended; of the time it has."""
 MAX_STACK = 12
 _OF_IMPORTING = ("importlib", "import_child", "frozen runpy")
-MAX_OUTPUT_CHARS = 65_536
 
 
-def import_in_child(name: str, environ: Mapping[str, str], *, timeout_s: float) -> dict[str, Any]:
+def import_in_child(
+    name: str, environ: Mapping[str, str], *, timeout_s: float, devices: bool = False
+) -> dict[str, Any]:
     """What became of importing `name`, as the fields of `model.Import`; the child and all it started are gone then.
+
+    Args:
+        devices: ask for its devices afterwards, as `environ` lets it find them.
 
     Raises:
         FactUnavailable: it cannot be started.
@@ -34,7 +39,7 @@ def import_in_child(name: str, environ: Mapping[str, str], *, timeout_s: float) 
     argv = [sys.executable, "-P", "-m", "allready.facts.import_child", name, f"{timeout_s:.2f}", str(os.getpid())]
     try:
         child = subprocess.Popen(
-            argv,
+            [*argv, "devices"] if devices else argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -43,37 +48,50 @@ def import_in_child(name: str, environ: Mapping[str, str], *, timeout_s: float) 
         )
     except OSError as error:
         raise FactUnavailable(f"import {name}: {words_of(error)}") from error
-    before = None
     try:
-        try:
-            out, err = child.communicate(timeout=max(0.05, timeout_s - RECENT_S - ASK_S))
-        except subprocess.TimeoutExpired:
+        output = ChildOutput(child)
+        before, end = None, None
+        has_ended = output.wait(max(0.05, timeout_s - RECENT_S - ASK_S))
+        if not has_ended:
             before = read_stat(child.pid)
-            out, err = child.communicate(timeout=max(0.05, timeout_s - ASK_S - (time.monotonic() - started)))
-    except subprocess.TimeoutExpired:
-        return {**_silent(child, before), "duration_s": round(time.monotonic() - started, 2), "limit_s": timeout_s}
+            has_ended = output.wait(max(0.05, timeout_s - ASK_S - (time.monotonic() - started)))
+        if not has_ended:
+            end = _silent(child, output, before)
     finally:
         end_child(child)
     spent = {"duration_s": round(time.monotonic() - started, 2), "limit_s": timeout_s}
-    return {**_ended(child.returncode, out, err), **spent}
+    answers = _answers(output.answer)
+    if end is None and len(answers) < 1 + (devices and bool(answers) and answers[0]["outcome"] == "imported"):
+        end = _died(child.returncode, output.complaints)
+    found = [{**spent, **answer} for answer in answers] + ([{**spent, **end}] if end is not None else [])
+    return {**found[0], "devices": found[1]} if devices and len(found) > 1 else found[0]
 
 
-def _silent(child: "subprocess.Popen[bytes]", before: Stat | None) -> dict[str, Any]:
+def _answers(text: bytes) -> list[dict[str, Any]]:
+    """The lines that the child wrote whole: about the import, about the devices."""
+    found: list[dict[str, Any]] = []
+    for line in text.splitlines(keepends=True):
+        try:
+            answer = json.loads(line) if line.endswith(b"\n") else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(answer, dict) and "outcome" in answer:
+            found.append(answer)
+    return found[:2]
+
+
+def _silent(child: "subprocess.Popen[bytes]", output: ChildOutput, before: Stat | None) -> dict[str, Any]:
     """What a child does that has not ended: CPU time, state, and where it stands, which it is asked for."""
     now, wchan = read_stat(child.pid), wchan_of(child.pid)
-    text = b""
-    try:
-        child.send_signal(signal.SIGUSR1)
-        text = child.communicate(timeout=ASK_S)[1]
-    except subprocess.TimeoutExpired as error:
-        text = error.stderr or b""
+    child.send_signal(signal.SIGUSR1)
+    output.wait(ASK_S)
     return {
         "outcome": "silent",
         "cpu_s": None if now is None else now.cpu_s,
         "recent_cpu_s": None if now is None or before is None else round(now.cpu_s - before.cpu_s, 2),
         "state": None if now is None else now.state,
         "wchan": wchan,
-        "stack": stack_in(text.decode(errors="replace")[-MAX_OUTPUT_CHARS:]),
+        "stack": stack_in(output.complaints.decode(errors="replace")),
     }
 
 
@@ -83,15 +101,12 @@ def stack_in(text: str) -> tuple[str, ...]:
     return tuple(frame for frame in frames if not any(part in frame for part in _OF_IMPORTING))[:MAX_STACK]
 
 
-def _ended(code: int, out: bytes, err: bytes) -> dict[str, Any]:
-    text = err.decode(errors="replace")[-MAX_OUTPUT_CHARS:]
+def _died(code: int, complaints: bytes) -> dict[str, Any]:
+    """A child that ended without the answer that it owes."""
+    text = complaints.decode(errors="replace")
     last = next((line.strip()[:300] for line in reversed(text.splitlines()) if line.strip()), None)
-    if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        stack = stack_in(text)
-        return {"outcome": "died", "signal": name, "error": None if stack else last, "stack": stack}
-    try:
-        answer = json.loads(out)
-    except ValueError:
+    if code >= 0:
         return {"outcome": "died", "exit_code": code, "error": last}
-    return answer if isinstance(answer, dict) else {"outcome": "died", "exit_code": code, "error": last}
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    stack = stack_in(text)
+    return {"outcome": "died", "signal": name, "error": None if stack else last, "stack": stack}

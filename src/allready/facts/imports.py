@@ -1,30 +1,49 @@
 """Whether torch and JAX can be imported here, each asked in a child with a deadline."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from allready.errors import FactUnavailable
-from allready.facts.host import Host
+from allready.facts.host import Host, names_in
 from allready.facts.tasks import Task
 from allready.model import Import, ImportFacts
 
 MODULES = ("torch", "jax")
 
 
-def collect_imports(host: Host, *, timeout_s: float) -> ImportFacts:
+ACCELERATORS = ("nvidia", "kfd", "accel", "vfio", "dxg", "neuron", "dri", "hl")
+"""Beginnings of what GPUs and other accelerators have in /dev."""
+
+
+def collect_imports(host: Host, *, timeout_s: float, use_gpus: bool = False) -> ImportFacts:
     """Import each in a process of its own, beside each other; what is not installed is left out.
+
+    Args:
+        use_gpus: ask both for their devices, which takes memory of GPUs.  Without it only JAX is asked, and only on a
+            machine that has none.
 
     Raises:
         FactUnavailable: none could be tried.
     """
-    tasks = {name: Task(lambda name=name: _asked(host, name, timeout_s), f"import-{name}") for name in MODULES}  # type: ignore[misc]
+    tasks = {
+        name: Task(lambda name=name, suffix=suffix: _asked(host, name, suffix, timeout_s), f"import-{name}")  # type: ignore[misc]
+        for name, suffix in _questions(host, use_gpus=use_gpus)
+    }
     found = [task.result(timeout_s=timeout_s + 3.0) for task in tasks.values()]
     return ImportFacts(modules=tuple(one for one in found if one.outcome != "absent"))
 
 
-def _asked(host: Host, name: str, timeout_s: float) -> Import:
-    answer: Any = host.probe(f"import:{name}", timeout_s=timeout_s)
+def _questions(host: Host, *, use_gpus: bool) -> Iterator[tuple[str, str]]:
+    here = names_in(host, "/dev")
+    has_none = bool(here) and not any(name.startswith(ACCELERATORS) for name in here)
+    for name in MODULES:
+        yield name, ":devices" if use_gpus else ":cpu" if name == "jax" and has_none else ""
+
+
+def _asked(host: Host, name: str, suffix: str, timeout_s: float) -> Import:
+    answer: Any = host.probe(f"import:{name}{suffix}", timeout_s=timeout_s)
     try:
         return msgspec.convert({**answer, "module": name}, Import)
     except (msgspec.ValidationError, TypeError, ValueError) as error:

@@ -13,6 +13,7 @@ from allready.model import RdmaFacts, RdmaPort
 ROOT = "/sys/class/infiniband"
 _INTERFACE = re.compile(r"^INTERFACE=(\S{1,64})$", re.MULTILINE)
 LIBRARY = "libibverbs.so"
+CM_LIBRARY = "librdmacm.so"
 LIBRARY_FOLDERS = (
     "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64", "/usr/lib", "/usr/local/lib",
@@ -51,13 +52,17 @@ def collect_rdma(host: Host, *, watch_s: float = 0.0) -> RdmaFacts:
         return RdmaFacts(ports=())
     started = time.monotonic()
     before = [_counts(host, port) for port in ports] if watch_s else []
-    library, files = _has_library(host), _has_device_files(host)
+    needed = {
+        "has_library": _has_library(host, LIBRARY),
+        "has_cm_library": _has_library(host, CM_LIBRARY),
+        "has_device_files": _has_device_files(host),
+    }
     if not any(before):  # nothing is counted here
-        return RdmaFacts(ports=ports, has_library=library, has_device_files=files)
+        return RdmaFacts(ports=ports, **needed)
     time.sleep(max(0.0, watch_s - (time.monotonic() - started)))
     watched_s = time.monotonic() - started
     counted = tuple(_counted(port, old, _counts(host, port)) for port, old in zip(ports, before, strict=True))
-    return RdmaFacts(ports=counted, has_library=library, has_device_files=files, watched_s=round(watched_s, 2))
+    return RdmaFacts(ports=counted, **needed, watched_s=round(watched_s, 2))
 
 
 def _counts(host: Host, port: RdmaPort) -> dict[str, int]:
@@ -72,14 +77,14 @@ def _counted(port: RdmaPort, old: dict[str, int], new: dict[str, int]) -> RdmaPo
     return replace(port, counts={name: count for name, count in new.items() if count}, growth=growth)
 
 
-def _has_library(host: Host) -> bool | None:
+def _has_library(host: Host, library: str) -> bool | None:
     """Whether the loader would find it: in its cache, in LD_LIBRARY_PATH, in usual folders or an environment's own."""
     environ = host.environ
     prefixes = [f"{environ[name]}/lib" for name in ("CONDA_PREFIX", "VIRTUAL_ENV") if environ.get(name)]
     folders = [*environ.get("LD_LIBRARY_PATH", "").split(":"), *prefixes, *LIBRARY_FOLDERS]
     cache = text_of(host, "/etc/ld.so.cache")
     listed = [names_in(host, folder) for folder in folders[:MAX_FOLDERS] if folder.startswith("/")]
-    if LIBRARY in cache or any(name.startswith(LIBRARY) for names in listed for name in names):
+    if library in cache or any(name.startswith(library) for names in listed for name in names):
         return True
     return False if cache or any(listed) else None
 

@@ -3,7 +3,7 @@
 import functools
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from allready.errors import DeadlineExceeded, FactUnavailable
@@ -12,8 +12,8 @@ from allready.facts.ports import LISTEN, holder_of, process_holder, sockets_of
 from allready.facts.processes import command_of, started_at, user_of
 from allready.facts.system import group_folders
 from allready.facts.tasks import Task
-from allready.model import BuildLock, Leftover, Listener, ProcessState, UsageFacts, Volume
-from allready.proc.process import parse_environ, parse_stat
+from allready.model import BuildLock, Leftover, Listener, Loader, ProcessState, UsageFacts, Volume
+from allready.proc.process import Stat, parse_environ, parse_stat, status_field
 
 TRACKED = "/proc/sys/net/netfilter/nf_conntrack"
 VOLUME_S = 1.0
@@ -23,6 +23,8 @@ MAX_LEFTOVERS = 16
 MAX_LOCKS = 8
 MAX_FOLDERS = 64
 MAX_PORTS_ABOVE = 100
+MAX_LOADERS = 64
+WORKER_NAME = "pt_data_worker"
 INITS = frozenset({"systemd", "init", "tini", "tini-static", "dumb-init", "docker-init", "catatonit", "s6-svscan"})
 """Programs that take in processes whose parent has ended."""
 
@@ -51,7 +53,7 @@ def collect_usage(host: Host, *, ports: tuple[int, int] | None) -> UsageFacts:
         free_port=_free_port(host, ports) if ports else None,
         leftovers=tuple(_leftovers(host))[:MAX_LEFTOVERS],
         locks=_in_time(locks, VOLUME_S - (time.monotonic() - begun)),
-        **_zombies(host),
+        **_processes(host),
     )
 
 
@@ -131,13 +133,35 @@ def _free_port(host: Host, ports: tuple[int, int]) -> int | None:
     return next((p for p in range(ports[0], min(65535, ports[1] + MAX_PORTS_ABOVE) + 1) if p not in taken), None)
 
 
-def _zombies(host: Host) -> dict[str, Any]:
-    """How many processes have ended and were not reaped, and who should do it for most of them."""
+def _processes(host: Host) -> dict[str, Any]:
+    """What the names and states of all processes tell."""
     pids = [int(name) for name in names_in(host, "/proc") if name.isdecimal()]
-    stats = (parse_stat(pid, text_of(host, f"/proc/{pid}/stat")) for pid in pids)
-    parents = Counter(stat.parent for stat in stats if stat is not None and stat.state == ProcessState.ZOMBIE)
-    if not pids or not parents:
-        return {"num_zombies": 0 if pids else None}
+    found = [parse_stat(pid, text_of(host, f"/proc/{pid}/stat")) for pid in pids]
+    stats = [stat for stat in found if stat is not None]
+    return {**_zombies(host, stats), "loaders": tuple(_loaders(host, stats))[:MAX_LOADERS]}
+
+
+def _loaders(host: Host, stats: Sequence[Stat]) -> Iterator[Loader]:
+    """By the name that torch gives to the workers of its DataLoader."""
+    by_parent: dict[int, list[int]] = {}
+    for stat in stats:
+        if stat.name == WORKER_NAME and stat.is_running:
+            by_parent.setdefault(stat.parent, []).append(stat.pid)
+    for parent, workers in by_parent.items():
+        yield Loader(
+            pid=parent,
+            num_workers=len(workers),
+            cpus=status_field(text_of(host, f"/proc/{workers[0]}/status"), "Cpus_allowed_list")[:256],
+            command=command_of(host, parent),
+            user=user_of(host, parent),
+        )
+
+
+def _zombies(host: Host, stats: Sequence[Stat]) -> dict[str, Any]:
+    """How many processes have ended and were not reaped, and who should do it for most of them."""
+    parents = Counter(stat.parent for stat in stats if stat.state == ProcessState.ZOMBIE)
+    if not parents:
+        return {"num_zombies": 0 if stats else None}
     [(parent, count)] = parents.most_common(1)
     return {"num_zombies": parents.total(), "zombie_parent": process_holder(host, parent), "num_parents_zombies": count}
 

@@ -40,7 +40,7 @@ class HostFacts(Struct, frozen=True, kw_only=True):
 
 
 class HostsLine(Struct, frozen=True, kw_only=True):
-    """A line of /etc/hosts that names this node."""
+    """A line of /etc/hosts that gives a name an address."""
 
     line: int
     address: str
@@ -56,6 +56,11 @@ class NameFacts(Struct, frozen=True, kw_only=True):
     own_error: str | None = None
     master_error: str | None = None  # the resolver's words
     own_lines: tuple[HostsLine, ...] = ()  # of /etc/hosts
+    master_lines: tuple[HostsLine, ...] = ()
+    order: tuple[str, ...] = ()  # in which the resolver asks for hosts, by nsswitch.conf: files, dns, myhostname
+    servers: tuple[str, ...] = ()  # of DNS, by resolv.conf
+    search: tuple[str, ...] = ()  # domains that are tried behind a short name
+    num_dots: int | None = None  # fewer dots than this make a name short; None: as usual, 1
 
 
 class Interface(Struct, frozen=True, kw_only=True):
@@ -150,6 +155,7 @@ class RdmaFacts(Struct, frozen=True, kw_only=True):
     ports: tuple[RdmaPort, ...]
     # None: there are no ports, or it is not known.
     has_library: bool | None = None  # libibverbs, which NCCL loads to use them
+    has_cm_library: bool | None = None  # librdmacm, for perftest and other programs; NCCL does without
     has_device_files: bool | None = None  # /dev/infiniband/uverbs*; a container has them only if they are passed in
     watched_s: float | None = None  # for how long the counters of errors were watched
 
@@ -257,14 +263,13 @@ class SoftwareFacts(Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
 
 
-class Import(Struct, frozen=True, kw_only=True):
-    """What became of importing one module in a process of its own.
+class ChildEnd(Struct, frozen=True, kw_only=True):
+    """How a step in a process of its own ended.
 
-    outcome: "imported"; "absent" (not installed); "failed" (an exception: `error`); "died" (`signal` or `exit_code`);
+    outcome: the step's own word where it succeeded; "failed" (an exception: `error`); "died" (`signal` or `exit_code`);
     "silent" (no end within `limit_s`).
     """
 
-    module: str
     outcome: str
     duration_s: float = 0.0
     limit_s: float = 0.0
@@ -276,9 +281,24 @@ class Import(Struct, frozen=True, kw_only=True):
     state: str | None = None  # silent: as in ProcessState
     wchan: str | None = None  # silent: where in the kernel its main thread sleeps
     stack: tuple[str, ...] = ()  # where it stood, innermost first: 'File "x.py", line 3 in f'
+
+
+class Devices(ChildEnd, frozen=True, kw_only=True):
+    """What a module answered that was asked for its devices; outcome "answered"."""
+
+    platform: str = ""  # cuda, rocm, gpu (JAX's word for both), tpu, cpu
+    names: tuple[str, ...] = ()  # of the devices, in its order
+    peers_off: tuple[tuple[int, int], ...] | None = None  # pairs without P2P by torch; None: not asked
+
+
+class Import(ChildEnd, frozen=True, kw_only=True):
+    """What became of importing one module; outcome "imported" or "absent" (not installed)."""
+
+    module: str
     versions: dict[str, str] = {}  # torch, torch-cuda, nccl-built, nccl-loaded, jaxlib, jax-cuda12-plugin, ...
     libraries: tuple[str, ...] = ()  # paths of the libnccl and librccl that it loaded
     backends: tuple[str, ...] = ()  # torch: of torch.distributed
+    devices: Devices | None = None  # None: not asked for
 
 
 class ImportFacts(Struct, frozen=True, kw_only=True):
@@ -443,6 +463,16 @@ class Leftover(Struct, frozen=True, kw_only=True):
     ports: tuple[int, ...] = ()  # on which it listens
 
 
+class Loader(Struct, frozen=True, kw_only=True):
+    """Processes by which a running program loads its data: the workers of torch's DataLoader."""
+
+    pid: int  # of the program
+    num_workers: int
+    cpus: str  # those that its workers may use: 0-31,64-95
+    command: str | None = None
+    user: str | None = None
+
+
 class BuildLock(Struct, frozen=True, kw_only=True):
     """A lock of torch's builds of C++ extensions."""
 
@@ -472,6 +502,7 @@ class UsageFacts(Struct, frozen=True, kw_only=True):
     free_port: int | None = None  # the lowest free one of `asked_ports`, or the next above them
     leftovers: tuple[Leftover, ...] = ()
     locks: tuple[BuildLock, ...] = ()
+    loaders: tuple[Loader, ...] = ()
     num_zombies: int | None = None  # processes that have ended and were not reaped
     zombie_parent: PortHolder | None = None  # who should reap most of them
     num_parents_zombies: int = 0  # how many of them are its own

@@ -14,6 +14,8 @@ class SourceKind(StrEnum):
     DOTENV = "dotenv"
     DUMP = "dump"  # the output of env, or /proc/PID/environ
     NCCL_CONF = "nccl-conf"
+    UNIT = "unit"  # of systemd
+    LUA_MODULE = "lua-module"  # of Lmod
     DOCKERFILE = "dockerfile"
     KUBERNETES = "kubernetes"
     CONFIG = "config"  # YAML or JSON of a launcher
@@ -26,7 +28,9 @@ class SourceKind(StrEnum):
 
         A container has interfaces of its own, a batch script runs on other machines, a guide on none.
         """
-        return self in {SourceKind.ENVIRONMENT, SourceKind.SHELL, SourceKind.DOTENV, SourceKind.NCCL_CONF}
+        return self in {
+            SourceKind.ENVIRONMENT, SourceKind.SHELL, SourceKind.DOTENV, SourceKind.NCCL_CONF, SourceKind.UNIT
+        }  # fmt: skip
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -55,6 +59,19 @@ class Call(Struct, frozen=True, kw_only=True):
     backend: str | None = None  # None: not given, or not a constant
 
 
+class LoaderPlan(Struct, frozen=True, kw_only=True):
+    """How many workers a command line asks DataLoader for, and how many CPUs its file asks for."""
+
+    source: str
+    line: int  # of the command
+    text: str  # of the option: --num-workers 16
+    workers: int  # of each rank
+    ranks: int  # that share the CPUs, as far as the command says
+    cpus: int
+    cpus_line: int
+    cpus_text: str  # --cpus-per-task=8
+
+
 class Slip(StrEnum):
     """Why a line assigns nothing, or something else than its author means."""
 
@@ -79,6 +96,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     settings: tuple[Setting, ...] = ()
     calls: tuple[Call, ...] = ()
     malformed: tuple[Malformed, ...] = ()
+    loaders: tuple[LoaderPlan, ...] = ()
     used: frozenset[str] = frozenset()  # variables that a script itself reads, as $NAME
     cloud: str | None = None  # where this machine is: aws, gcp, azure, ...; None: unknown or none of these
     missing_files: frozenset[str] = frozenset()  # paths among the values that do not exist here

@@ -3,6 +3,7 @@
 A row that is the node's own by nature (its host name, its addresses) marks no node as odd.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -196,6 +197,16 @@ def _names(fact: f.NameFacts) -> Iterator[Fact]:
         yield _named("own_lines"), _joined(lines), True
     master = _joined(fact.master_addresses) if fact.master_addresses else Shown(key="fact_unresolved")
     yield _named("master_addresses", fact.master_name), master, False
+    if fact.master_lines:
+        lines = tuple(f"{one.line}: {one.address}" for one in fact.master_lines)
+        yield _named("hosts_lines", fact.master_name), _joined(lines), False
+    if fact.order:
+        yield _named("name_order"), Shown(" → ".join(fact.order)), False
+    if fact.servers:
+        yield _named("name_servers"), _joined(fact.servers), False
+    if fact.search:
+        dots = "" if fact.num_dots is None else f" (ndots {fact.num_dots})"
+        yield _named("name_search"), Shown(f"{', '.join(fact.search)}{dots}"), False
 
 
 def _net(fact: f.NetFacts) -> Iterator[Fact]:
@@ -229,6 +240,10 @@ def _transport(fact: f.TransportFacts) -> Iterator[Fact]:
 def _rdma(fact: f.RdmaFacts) -> Iterator[Fact]:
     if not fact.ports:
         yield Shown(key="group_rdma"), Shown(key="fact_rdma_none"), False
+    libraries = {"libibverbs": fact.has_library, "librdmacm": fact.has_cm_library}
+    for library, is_here in libraries.items():
+        if is_here is not None:
+            yield Shown(library), Shown("yes" if is_here else "no"), False
     for port in fact.ports:
         rate = f" · {units.digits(port.rate_gbit_per_s)} Gbit/s" if port.rate_gbit_per_s else ""
         rate += f" · {port.num_lanes}X" if port.num_lanes else ""
@@ -287,15 +302,31 @@ def _software(fact: f.SoftwareFacts) -> Iterator[Fact]:
 
 def _imports(fact: f.ImportFacts) -> Iterator[Fact]:
     for one in fact.modules:
-        late = f"{one.limit_s:.1f} s" if one.outcome == "silent" else None
-        why = late or one.error or one.signal or (None if one.exit_code is None else f"exit code {one.exit_code}")
-        value = f"{one.outcome} ({why})" if why else one.outcome
-        yield Shown(f"import {one.module}"), Shown(value), False
+        yield Shown(f"import {one.module}"), Shown(_how_it_ended(one)), False
         for name, version in one.versions.items():
             if name != one.module:
                 yield Shown(name), _text(version), False
         if one.backends:
             yield _named("backends", one.module), _joined(one.backends), False
+        if one.devices is not None:
+            yield _named("devices", one.module), _devices(one.devices), False
+
+
+def _devices(found: f.Devices) -> Shown:
+    """What a module sees: "cuda · 8 × NVIDIA H200 · P2P 28 / 28"; of one that did not answer, how it ended."""
+    if found.outcome != "answered":
+        return Shown(_how_it_ended(found))
+    parts = [found.platform, *(f"{n} × {name}" for name, n in Counter(found.names).items())]
+    if found.peers_off is not None and len(found.names) > 1:
+        num_pairs = math.comb(len(found.names), 2)
+        parts.append(f"P2P {num_pairs - len(found.peers_off)} / {num_pairs}")
+    return Shown(" · ".join([*parts, *([found.error] if found.error else [])]))
+
+
+def _how_it_ended(one: f.ChildEnd) -> str:
+    late = f"{one.limit_s:.1f} s" if one.outcome == "silent" else None
+    why = late or one.error or one.signal or (None if one.exit_code is None else f"exit code {one.exit_code}")
+    return f"{one.outcome} ({why})" if why else one.outcome
 
 
 def _limits(fact: f.LimitFacts) -> Iterator[Fact]:
@@ -356,6 +387,9 @@ def _usage(fact: f.UsageFacts) -> Iterator[Fact]:
         yield _named("memory_limit"), Shown(text), True
     if fact.num_tracked is not None and fact.max_tracked:
         yield _named("tracked"), Shown(f"{fact.num_tracked} / {fact.max_tracked}"), True
+    if fact.loaders:
+        workers = tuple(f"{one.num_workers} (pid {one.pid}, CPU {one.cpus})" for one in fact.loaders)
+        yield _named("loaders"), _joined(workers), True
     if fact.num_zombies:
         yield _named("zombies"), _text(fact.num_zombies), True
     if fact.asked_ports is not None:

@@ -20,6 +20,7 @@ def settings(*files: tuple[str, str], here: Mapping[str, str] | None = None, **c
         calls=tuple(c for p in parsed for c in p.calls),
         malformed=tuple(m for p in parsed for m in p.malformed),
         used=frozenset().union(*(p.used for p in parsed)),
+        loaders=tuple(plan for p in parsed for plan in p.loaders),
         **changes,
     )
 

@@ -31,7 +31,7 @@ from allready.text.reasons import not_checked, reason
 
 NECESSARY = ("host", "net", "gpu", "rdma", "limits")
 """Facts without which nobody may call a machine healthy."""
-HANGS = "ENV013"
+HANGS = ("ENV013", "ENV021")
 ALONE = frozenset({"roll", "reach", "collectives"})
 """Parts of a job that facts alone cannot have."""
 
@@ -75,17 +75,19 @@ def judge(nodes: Sequence[NodeFacts], settings: Settings | None, *, command: str
     report = Inquiry(command=command).judge(
         fleet, waiting=False, visible_since=None, unchecked_stages=_missing(several.values())
     )
-    known = {(node, f.values.get("module")) for f in report.findings if f.code == HANGS for node in f.culprits.nodes}
+    known = {(node, f.values.get("module")) for f in report.findings if f.code in HANGS for node in f.culprits.nodes}
     return replace(report, not_checked=(*report.not_checked, *_slow_imports(several, known)))
 
 
 def _slow_imports(nodes: Mapping[int, NodeFacts], known: Collection[tuple[int, object]]) -> Iterator[NotChecked]:
-    """Imports whose end was not waited for, beside those that a finding names; most of them are only slow."""
+    """Imports and devices whose end was not waited for, beside those that a finding names; most are only slow."""
     for number, facts in nodes.items():
         for one in facts.imports.modules if isinstance(facts.imports, ImportFacts) else ():
-            if one.outcome == "silent" and (number, one.module) not in known:
-                why = reason(UncheckedKind.FACT_MISSING, why=f"import {one.module}: no end within {one.limit_s:.1f} s")
-                yield not_checked("ENV012", why, node=number)
+            steps = ((f"import {one.module}", "ENV012", one), (f"devices of {one.module}", "ENV020", one.devices))
+            for what, code, step in steps:
+                if step is not None and step.outcome == "silent" and (number, one.module) not in known:
+                    why = reason(UncheckedKind.FACT_MISSING, why=f"{what}: no end within {step.limit_s:.1f} s")
+                    yield not_checked(code, why, node=number)
 
 
 def _missing(nodes: Iterable[NodeFacts]) -> Mapping[str, Reason]:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
-from allready.model import Culprits, FaultClass, Hit, Import, ImportFacts, PerNode, RemedyStep, Severity, World
-from allready.model.fill import UNKNOWN
+from allready.model import Culprits, FaultClass, Hit, ImportFacts, PerNode, RemedyStep, Severity, World
+from allready.rules.env._children import failure_values, has_failed, shown_failure
 
 
 @Rule(
@@ -46,20 +46,9 @@ def import_fails(imports: PerNode[ImportFacts], world: World) -> Iterator[Hit]:
     """
     for node, facts in imports.items():
         for one in facts.modules:
-            if one.outcome in {"failed", "died"}:
+            if has_failed(one):
                 yield Hit(
                     culprits=Culprits(nodes=(node,)),
-                    values={
-                        "node": world.label(node),
-                        "module": one.module,
-                        "error": (one.error if one.outcome == "failed" else None) or UNKNOWN,
-                        "signal": one.signal or UNKNOWN,
-                        "exit_code": UNKNOWN if one.exit_code is None else one.exit_code,
-                    },
-                    evidence=seen(f"import {one.module}", {node: _shown(one)}),
+                    values={"node": world.label(node), "module": one.module, **failure_values(one)},
+                    evidence=seen(f"import {one.module}", {node: shown_failure(one)}),
                 )
-
-
-def _shown(one: Import) -> str:
-    how = one.error or one.signal or f"exit code {one.exit_code}"
-    return " < ".join([how, *one.stack[:4]])

@@ -4,23 +4,8 @@ from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
-from allready.model import (
-    Confidence,
-    Culprits,
-    FaultClass,
-    Hit,
-    Import,
-    ImportFacts,
-    PerNode,
-    ProcessState,
-    RemedyStep,
-    Severity,
-    World,
-)
-
-SLOW_S = 20.0
-"""Longer than any import that is only slow takes, on a file system that works."""
-IDLE_CPU_S = 0.02
+from allready.model import Culprits, FaultClass, Hit, ImportFacts, PerNode, RemedyStep, Severity, World
+from allready.rules.env._children import hang_values, hangs, shown_hang, weight_of_hang
 
 
 @Rule(
@@ -61,30 +46,10 @@ def import_hangs(imports: PerNode[ImportFacts], world: World) -> Iterator[Hit]:
     """
     for node, facts in imports.items():
         for one in facts.modules:
-            if _hangs(one):
-                is_long = one.limit_s >= SLOW_S
+            if hangs(one):
                 yield Hit(
-                    severity=Severity.ERROR if is_long else None,
-                    confidence=Confidence.LIKELY if is_long else Confidence.POSSIBLE,
+                    **weight_of_hang(one),
                     culprits=Culprits(nodes=(node,)),
-                    values={
-                        "node": world.label(node),
-                        "module": one.module,
-                        "seconds": f"{one.duration_s:.1f}",
-                        "recent": f"{one.recent_cpu_s or 0:.2f}",
-                        "place": one.stack[0] if one.stack else "?",
-                    },
-                    evidence=seen(f"import {one.module}", {node: " < ".join(one.stack[:6]) or f"state {one.state}"}),
+                    values={"node": world.label(node), "module": one.module, **hang_values(one)},
+                    evidence=seen(f"import {one.module}", {node: shown_hang(one)}),
                 )
-
-
-_FILES = ("request_wait", "fuse", "nfs", "rpc_", "cl_sync", "ll_", "ceph", "io_schedule", "folio_wait", "wait_on_page")
-"""Beginnings of the kernel functions in which a process waits for a file system, also one over a network."""
-
-
-def _hangs(one: Import) -> bool:
-    """It did nothing for the last second.  One that waits for a file system may be only slow."""
-    is_idle = one.recent_cpu_s is not None and one.recent_cpu_s <= IDLE_CPU_S
-    is_reading = (one.wchan or "").startswith(_FILES)
-    is_asleep = one.state in {ProcessState.SLEEPING, ProcessState.STOPPED} and not is_reading
-    return one.outcome == "silent" and is_idle and (is_asleep or one.limit_s >= SLOW_S)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from allready.judging.cpus import cpus_of
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import listed, seen
 from allready.model import BusFacts, Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity, World
@@ -76,14 +77,3 @@ def short(address: str) -> str:
     """NVML writes the domain with eight digits and in capitals, /sys with four and in small letters."""
     domain, _, rest = address.lower().partition(":")
     return f"{domain[-4:]}:{rest}"
-
-
-def cpus_of(text: str) -> frozenset[int]:
-    """The numbers of "0-3,8"; none where it is anything else."""
-    found: set[int] = set()
-    for part in text.split(",") if text else ():
-        low, _, high = part.partition("-")
-        if not low.isdecimal() or not (high or low).isdecimal() or len(high or low) > 5:
-            return frozenset()
-        found.update(range(int(low), int(high or low) + 1))
-    return frozenset(found)

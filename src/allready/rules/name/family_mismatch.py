@@ -1,9 +1,11 @@
 from collections.abc import Iterator
 
 from allready.judging.addresses import parse
+from allready.judging.analysis import Analysis
+from allready.judging.names import by_hosts
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
-from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, PerNode, RemedyStep, Severity, World
+from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, NameFacts, PerNode, RemedyStep, Severity
 
 
 @Rule(
@@ -27,7 +29,7 @@ from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, PerNod
         ),
     ),
 )
-def family_mismatch(contact: PerNode[MasterContactFacts], world: World) -> Iterator[Hit]:
+def family_mismatch(contact: PerNode[MasterContactFacts], case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     Whether every address of MASTER_ADDR is IPv6 on a node that has only IPv4, or the reverse.
@@ -45,14 +47,18 @@ def family_mismatch(contact: PerNode[MasterContactFacts], world: World) -> Itera
         if facts.outcome == "family_mismatch"
     )
     for (master, addresses), nodes in bad.items():
+        names = case.facts(NameFacts)
+        lines = {n: by_hosts(names[n].master_lines, addresses) if n in names else "" for n in nodes}
         versions = {parsed.version for a in addresses if (parsed := parse(a)) is not None}
         yield Hit(
             culprits=Culprits(nodes=nodes),
             values={
                 "master": master,
                 "addresses": ", ".join(addresses),
-                "nodes": world.labels(nodes),
+                "nodes": case.world.labels(nodes),
                 "family": "/".join(f"IPv{v}" for v in sorted(versions)) or "?",
             },
-            evidence=seen("attempts to reach node 0", {n: contact[n].detail or "family_mismatch" for n in nodes}),
+            evidence=seen(
+                "attempts to reach node 0", {n: f"{contact[n].detail or 'family_mismatch'}{lines[n]}" for n in nodes}
+            ),
         )

@@ -4,6 +4,7 @@ from allready import model
 from allready.judging.addresses import all_loopback, own_addresses, reached
 from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
+from allready.judging.names import by_hosts
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 
@@ -59,7 +60,10 @@ def master_differs(names: model.PerNode[model.NameFacts], case: Analysis) -> Ite
     yield model.Hit(
         culprits=model.Culprits(nodes=odd) if odd else model.Culprits(variables=("MASTER_ADDR",)),
         values={"split": split, "master": names[first[0]].master_name},
-        evidence=seen("getaddrinfo", {n: f"{names[n].master_name} -> {merged[n]}" for n in first}),
+        evidence=seen(
+            "getaddrinfo",
+            {n: f"{names[n].master_name} -> {merged[n]}{by_hosts(names[n].master_lines, sets[n])}" for n in first},
+        ),
     )
 
 

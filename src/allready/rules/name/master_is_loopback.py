@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from allready import model
 from allready.judging.addresses import all_loopback, is_literal_loopback, others_joined, reached
 from allready.judging.analysis import Analysis
+from allready.judging.names import by_hosts
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 
@@ -60,24 +61,31 @@ def master_is_loopback(names: model.PerNode[model.NameFacts], case: Analysis) ->
             continue
         if not (literal and met is not None and met.outcome in _LOCAL_SERVICE):
             bad.setdefault((facts.master_name, addresses, literal), []).append(node)
-    for (master, addresses, literal), nodes in bad.items():
-        yield _hit(case.world, tuple(nodes), master, addresses, literal=literal)
+    for (_, addresses, literal), nodes in bad.items():
+        yield _hit(case.world, names, tuple(nodes), addresses, literal=literal)
     own = names.get(0)
     if own is None or roll is None or bad:
         return
     if is_literal_loopback(own.master_name) and roll.missing and not others_joined(roll):
         # A node that is started elsewhere with the same command connects to itself; but perhaps none was started yet.
-        hit = _hit(case.world, (0,), own.master_name, own.master_addresses, literal=True)
+        hit = _hit(case.world, names, (0,), own.master_addresses, literal=True)
         yield replace(hit, severity=model.Severity.WARNING, confidence=model.Confidence.POSSIBLE)
 
 
 def _hit(
-    world: model.World, nodes: tuple[int, ...], master: str, addresses: tuple[str, ...], *, literal: bool
+    world: model.World,
+    names: model.PerNode[model.NameFacts],
+    nodes: tuple[int, ...],
+    addresses: tuple[str, ...],
+    *,
+    literal: bool,
 ) -> model.Hit:
+    master = names[nodes[0]].master_name
+    shown = {n: f"{master} -> {', '.join(addresses)}{by_hosts(names[n].master_lines, addresses)}" for n in nodes}
     return model.Hit(
         culprits=model.Culprits(nodes=nodes, variables=("MASTER_ADDR",) if literal else ()),
         # A literal localhost may be intended: all nodes on one machine, and node 0 not started.  A name never is.
         confidence=model.Confidence.LIKELY if literal else model.Confidence.CERTAIN,
         values={"nodes": world.labels(nodes), "master": master, "addresses": ", ".join(addresses) or master},
-        evidence=seen("getaddrinfo", dict.fromkeys(nodes, f"{master} -> {', '.join(addresses)}")),
+        evidence=seen("getaddrinfo", shown),
     )

@@ -2,6 +2,8 @@ from collections.abc import Iterator
 
 from allready import model
 from allready.judging.addresses import is_own, reached
+from allready.judging.analysis import Analysis
+from allready.judging.names import by_hosts
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 
@@ -21,7 +23,7 @@ from allready.judging.values import seen
     ),
 )
 def master_is_self(
-    contact: model.PerNode[model.MasterContactFacts], net: model.PerNode[model.NetFacts], world: model.World
+    contact: model.PerNode[model.MasterContactFacts], net: model.PerNode[model.NetFacts], case: Analysis
 ) -> Iterator[model.Hit]:
     """
     ## What it checks
@@ -34,15 +36,17 @@ def master_is_self(
     ## When it is harmless
     When several nodes of the job share one machine and node 0 is not started yet.
     """
-    for node, facts in contact.items() if world.num_nodes > 1 else ():
+    for node, facts in contact.items() if case.world.num_nodes > 1 else ():
         if node == 0 or reached(facts) or not is_own(facts, net[node]):
             continue
         holder = facts.local_holder
         listening = f"; listens here: pid {holder.pid} {holder.command}" if holder is not None else ""
-        text = f"{facts.outcome} at {facts.address}:{facts.master_port}: {facts.detail}{listening}"
+        names = case.facts(model.NameFacts).get(node)
+        line = by_hosts(names.master_lines, (facts.address or "",)) if names is not None else ""
+        text = f"{facts.outcome} at {facts.address}:{facts.master_port}{line}: {facts.detail}{listening}"
         yield model.Hit(
             culprits=model.Culprits(nodes=(node,)),
             confidence=model.Confidence.LIKELY,
-            values={"node": world.label(node), "master": facts.master_addr, "address": facts.address or "?"},
+            values={"node": case.world.label(node), "master": facts.master_addr, "address": facts.address or "?"},
             evidence=seen("attempts to reach node 0", {node: text}),
         )

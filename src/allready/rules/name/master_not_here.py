@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.addresses import has_route, is_loopback, on_link, others_joined, own_addresses, parse
 from allready.judging.analysis import Analysis
+from allready.judging.names import by_hosts
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 
@@ -64,7 +65,9 @@ def master_not_here(
             "own": ", ".join(reachable[:4]) or "-",
         },
         evidence=(
-            *seen("getaddrinfo", {0: f"{facts.master_name} -> {', '.join(wanted)}"}),
+            *seen(
+                "getaddrinfo", {0: f"{facts.master_name} -> {', '.join(wanted)}{by_hosts(facts.master_lines, wanted)}"}
+            ),
             *seen("interfaces", {0: ", ".join(reachable[:16])}),
         ),
     )

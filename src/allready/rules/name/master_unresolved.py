@@ -79,8 +79,14 @@ def master_unresolved(names: PerNode[NameFacts], case: Analysis) -> Iterator[Hit
                 "error": error,
                 **_where_names_come_from(case, nodes),
             },
-            evidence=seen("getaddrinfo", dict.fromkeys(nodes, f"{master}: {error}")),
+            evidence=seen("getaddrinfo", {n: f"{master}: {error}{_asked(names[n])}" for n in nodes}),
         )
+
+
+def _asked(names: NameFacts) -> str:
+    """Whom the resolver asks on that node."""
+    parts = [*names.order, *names.servers]
+    return f" (asked: {', '.join(parts)})" if parts else ""
 
 
 def _where_names_come_from(case: Analysis, nodes: list[int]) -> dict[str, list[dict[str, str]]]:

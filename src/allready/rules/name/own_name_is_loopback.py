@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.addresses import all_loopback, is_literal_loopback, is_loopback, own_addresses
 from allready.judging.analysis import Analysis
+from allready.judging.names import by_hosts
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen, wants_nccl
 
@@ -69,7 +70,8 @@ def own_name_is_loopback(
     )
     for (interface, blocked), nodes in bad.items():
         first = names[nodes[0]]
-        own = {n: f"{', '.join(names[n].own_addresses) or names[n].own_error}{_by_whom(names[n])}" for n in nodes}
+        lines = {n: by_hosts(names[n].own_lines, names[n].own_addresses) for n in nodes}
+        own = {n: f"{', '.join(names[n].own_addresses) or names[n].own_error}{lines[n]}" for n in nodes}
         yield model.Hit(
             culprits=model.Culprits(nodes=nodes),
             severity=None if blocked else model.Severity.WARNING,
@@ -89,12 +91,6 @@ def own_name_is_loopback(
                 },
             ),
         )
-
-
-def _by_whom(names: model.NameFacts) -> str:
-    """The lines of /etc/hosts that say so; nothing where another source of the resolver did."""
-    lines = [one.line for one in names.own_lines if one.address in names.own_addresses]
-    return f" (/etc/hosts line {', '.join(map(str, lines))})" if lines else ""
 
 
 def _on_one_machine(net: model.PerNode[model.NetFacts], roll: model.RollCall | None) -> bool:

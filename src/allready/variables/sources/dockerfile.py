@@ -8,6 +8,9 @@ from allready.variables.sources.parsed import MAX_LINES, Parsed
 from allready.variables.sources.shell import parse_shell
 
 _ENV = re.compile(r"\s*ENV\s+(.*)", re.IGNORECASE | re.DOTALL)
+_ESCAPE = re.compile(
+    r"(?:#[ \t]*\w+[ \t]*=.*\n)*?#[ \t]*escape[ \t]*=[ \t]*([\\`])[ \t]*\r?$", re.MULTILINE | re.IGNORECASE
+)
 _OLD_FORM = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)[ \t]+(.*)", re.DOTALL)
 
 
@@ -29,6 +32,7 @@ def parse_dockerfile(text: str, found: Parsed) -> None:
 
 def _instructions(text: str) -> Iterator[tuple[int, str]]:
     """First line and text of each instruction, with its continued lines; comments are left out."""
+    escape = match[1] if (match := _ESCAPE.match(text)) else "\\"
     pending: list[str] = []
     start = 1
     for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
@@ -39,8 +43,8 @@ def _instructions(text: str) -> Iterator[tuple[int, str]]:
         if not pending:
             start = number
         line = line.rstrip("\r")
-        if line.rstrip().endswith("\\"):
-            pending.append(line.rstrip() + "\n")
+        if line.rstrip().endswith(escape):
+            pending.append(line.rstrip()[:-1] + "\\\n")
             continue
         yield start, "".join([*pending, line])
         pending = []

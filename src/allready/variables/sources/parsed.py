@@ -4,7 +4,7 @@ import re
 
 from msgspec import Struct
 
-from allready.model.settings import Call, Malformed, Setting, Slip, SourceKind
+from allready.model.settings import Call, LoaderPlan, Malformed, Setting, Slip, SourceKind
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_SETTINGS = 5000
@@ -20,6 +20,7 @@ class Parsed(Struct, kw_only=True):
     settings: list[Setting] = []
     calls: list[Call] = []
     malformed: list[Malformed] = []
+    loaders: list[LoaderPlan] = []
     used: frozenset[str] = frozenset()  # variables that a shell script itself reads
 
     def assign(self, name: str, value: str | None, line: int, *, exported: bool = True) -> None:

@@ -1,16 +1,24 @@
 """Files of plain NAME=VALUE lines: .env, the output of env, NCCL's configuration files."""
 
 import re
+from collections.abc import Collection, Iterator
 
 from allready.model.settings import Slip
 from allready.variables.sources.parsed import MAX_LINES, NAME, Parsed
+from allready.variables.sources.shell import parse_shell
 
 _DOTENV = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*?)\s*$", re.DOTALL)
 
 
-def parse_dotenv(text: str, found: Parsed) -> None:
+_LUA = re.compile(
+    r"\s*(setenv|pushenv)\s*\(\s*[\"']([A-Za-z_][A-Za-z0-9_]*)[\"']\s*,\s*(?:([\"'])(.*?)\3\s*\)|.)", re.DOTALL
+)
+_TOML_TABLE = re.compile(r"\[{1,2}([^\[\]]{1,200})\]{1,2}")
+
+
+def parse_dotenv(text: str, found: Parsed, *, first_line: int = 1) -> None:
     """`.env`: quotes are taken off, what follows ` #` is a comment, the value of $NAME is not known."""
-    for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
+    for number, line in enumerate(text.split("\n")[:MAX_LINES], start=first_line):
         match = _DOTENV.match(line)
         if match is not None:
             found.assign(match[1], _unquoted(match[2]), number)
@@ -23,6 +31,50 @@ def parse_dump(text: str, found: Parsed) -> None:
         name, equals, value = row.partition("=")
         if equals and NAME.fullmatch(name):
             found.assign(name, value.rstrip("\r"), number)
+
+
+def parse_unit(text: str, found: Parsed) -> None:
+    """A unit of systemd: `Environment=A=b "C=d e"`, and what the commands of `Exec...=` pass on."""
+    for number, line in joined_lines(text):
+        key, equals, value = line.partition("=")
+        if not equals or line.lstrip()[:1] in {"#", ";"}:
+            continue
+        if key.strip() == "Environment":
+            parse_shell("export " + value.replace("$", "\\$"), found, first_line=number)
+        elif key.strip().startswith("Exec"):
+            parse_shell(value.lstrip("-@+!:| \t"), found, first_line=number)
+
+
+def joined_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with those that a backslash at their end continues, and the number of the first."""
+    pending, start = "", 1
+    for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
+        start = start if pending else number
+        line = line.rstrip("\r")
+        if line.endswith("\\"):
+            pending += f"{line[:-1]} "
+            continue
+        yield start, pending + line
+        pending = ""
+    if pending:
+        yield start, pending
+
+
+def parse_lua_module(text: str, found: Parsed) -> None:
+    """A module of Lmod: `setenv("A", "b")`; what is put together when it is loaded is not known."""
+    for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
+        if match := _LUA.match(line):
+            found.assign(match[2], match[4] if match[3] else None, number)
+
+
+def parse_toml(text: str, found: Parsed, keys: Collection[str]) -> None:
+    """Lines `NAME = "value"` of the tables whose last name is among `keys`."""
+    table = ""
+    for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
+        if match := _TOML_TABLE.fullmatch(line.partition("#")[0].strip()):
+            table = match[1].rpartition(".")[2].strip(" \"'").lower()
+        elif table in keys and (match := _DOTENV.match(line)):
+            found.assign(match[1], _unquoted(match[2]), number)
 
 
 def parse_nccl_conf(text: str, found: Parsed) -> None:

@@ -33,6 +33,10 @@ def parse_python(text: str, found: Parsed, *, first_line: int = 1) -> None:
 def _pairs(node: ast.AST) -> Iterator[Pair]:
     """Names and values that a statement puts into the environment."""
     match node:
+        case ast.AugAssign(target=target, op=ast.BitOr(), value=ast.Dict() as value) if _is_environ(target):
+            yield from _items(value)
+        case ast.Dict() if _adds_to_environ(node):
+            yield from _items(node)
         case ast.Assign(targets=targets, value=value):
             for target in targets:
                 if isinstance(target, ast.Subscript) and _is_environ(target.value):
@@ -42,12 +46,35 @@ def _pairs(node: ast.AST) -> Iterator[Pair]:
         case ast.Call(args=[name, value]) if _name(node) == "putenv":
             yield name, value
         case ast.Call(func=ast.Attribute(value=owner, attr="update")) if _is_environ(owner):
-            for argument in node.args:
-                if isinstance(argument, ast.Dict):
-                    yield from ((k, v) for k, v in zip(argument.keys, argument.values, strict=True) if k is not None)
-            for keyword in node.keywords:
-                if keyword.arg:
-                    yield ast.copy_location(ast.Constant(keyword.arg), keyword.value), keyword.value
+            yield from _updates(node)
+
+
+def _updates(node: ast.Call) -> Iterator[Pair]:
+    for argument in node.args:
+        if isinstance(argument, ast.Dict):
+            yield from _items(argument)
+    for keyword in node.keywords:
+        if keyword.arg:
+            yield ast.copy_location(ast.Constant(keyword.arg), keyword.value), keyword.value
+
+
+def _adds_to_environ(node: ast.Dict) -> bool:
+    """`{**os.environ, "A": "b"}`, as it is given to a subprocess."""
+    return any(k is None and _is_environ(_copied(v)) for k, v in zip(node.keys, node.values, strict=True))
+
+
+def _items(node: ast.Dict) -> Iterator[Pair]:
+    yield from ((k, v) for k, v in zip(node.keys, node.values, strict=True) if k is not None)
+
+
+def _copied(node: ast.expr) -> ast.expr:
+    """os.environ of `os.environ.copy()` and `dict(os.environ)`."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=owner, attr="copy")):
+            return owner
+        case ast.Call(func=ast.Name(id="dict"), args=[owner]):
+            return owner
+    return node
 
 
 def _call(node: ast.Call, source: str, first_line: int) -> Call:

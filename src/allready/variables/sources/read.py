@@ -7,6 +7,7 @@ from pathlib import PurePath
 from allready.model.settings import Setting, Slip, SourceKind
 from allready.variables.sources import markdown, plain
 from allready.variables.sources.dockerfile import parse_dockerfile
+from allready.variables.sources.loaders import plans_in
 from allready.variables.sources.parsed import MAX_LINES, MAX_SETTINGS, Parsed
 from allready.variables.sources.python import parse_python
 from allready.variables.sources.shell import parse_shell
@@ -16,11 +17,13 @@ MAX_BYTES = 8 << 20
 
 _NAMES = {
     SourceKind.DOCKERFILE: r"(?:.*[./])?(?:Dockerfile|Containerfile)(?:\..*)?|.*\.(?:Dockerfile|dockerfile)",
-    SourceKind.CONFIG: r".*\.(?:ya?ml|json)",
+    SourceKind.CONFIG: r".*\.(?:ya?ml|json|toml)",
     SourceKind.PYTHON: r".*\.py",
     SourceKind.NCCL_CONF: r"\.?nccl\.conf",
-    SourceKind.DOTENV: r"\.env(?:\..*)?|.*\.env|\.deepspeed_env",
-    SourceKind.SHELL: r".*\.(?:sh|bash|zsh|sbatch|slurm|pbs|lsf|csh)",
+    SourceKind.DOTENV: r"\.env(?:\..*)?|.*\.env|\.deepspeed_env|environment",
+    SourceKind.UNIT: r".*\.(?:service|scope|slice)",
+    SourceKind.LUA_MODULE: r".*\.lua",
+    SourceKind.SHELL: r".*\.(?:sh|bash|zsh|sbatch|slurm|pbs|lsf|t?csh|fish)",
     SourceKind.MARKDOWN: r".*\.(?:md|rst|markdown)",
 }
 _PARSERS = {
@@ -29,6 +32,8 @@ _PARSERS = {
     SourceKind.NCCL_CONF: plain.parse_nccl_conf,
     SourceKind.DOTENV: plain.parse_dotenv,
     SourceKind.DUMP: plain.parse_dump,
+    SourceKind.UNIT: plain.parse_unit,
+    SourceKind.LUA_MODULE: plain.parse_lua_module,
     SourceKind.MARKDOWN: markdown.parse_markdown,
     SourceKind.CONFIG: parse_structured,
     SourceKind.SHELL: parse_shell,
@@ -43,6 +48,7 @@ _BATCH = re.compile(
     re.MULTILINE,
 )
 """What only a script for a scheduler has: its comments, its launcher, its variables."""
+_UNIT = re.compile(r"^\[Service\]\s*$", re.MULTILINE)
 _PROCESS = re.compile(r"/proc/(?:\d{1,10}|self)/environ")
 _DUMP_LINE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
 
@@ -62,6 +68,8 @@ def read_text(source: str, text: str) -> Parsed:
         found.slip(MAX_LINES, f"only the first {MAX_LINES} lines are read", Slip.UNREADABLE)
     if found.kind in {SourceKind.SHELL, SourceKind.BATCH}:
         found.used = frozenset(_USED.findall(text))
+    if found.kind is SourceKind.BATCH:
+        found.loaders = list(plans_in(source, text))
     return found
 
 
@@ -77,6 +85,8 @@ def kind_of(source: str, text: str) -> SourceKind:
     """By the file's name, and where that does not show it by its content."""
     name = PurePath(source).name
     kind = next((kind for kind, pattern in _NAMES.items() if re.fullmatch(pattern, name)), None)
+    if kind is None and _UNIT.search(text):
+        return SourceKind.UNIT
     if kind is None and "\0" in text[:4096]:
         return SourceKind.DUMP
     if kind is None and markdown.is_markdown(text):

@@ -1,5 +1,6 @@
 """Assignments in shell scripts, and in the commands that pass variables on (env, srun, mpirun, docker)."""
 
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -10,11 +11,17 @@ from allready.model.settings import Slip
 from allready.variables.sources.parsed import MAX_LINES, NAME, Parsed
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
-_SBATCH_EXPORT = re.compile(r"#SBATCH\s+--export[=\s]\s*(\S+)")
+_BATCH_EXPORT = re.compile(r"#(?:SBATCH\s+--export[=\s]|PBS\s+-v|\$\s+-v|BSUB\s+-env)\s*(?:\"([^\"]{0,4000})\"|(\S+))")
+_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=[^}]*\}")
+_CONTAINER = re.compile(r"(?:APPTAINERENV|SINGULARITYENV)_(?=[A-Za-z_])")
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "!", "{", "(", "time", "exec", "command", "sudo"}
 _DECLARES = {"export", "declare", "typeset", "readonly", "local"}
-_ENV_OPTIONS = {"-e", "--env", "-x", "--export", "-env", "-genv"}
+_ENV_OPTIONS = {"-e", "-E", "--env", "-x", "--export", "-env", "-genv"}
+_OF_ENV = {"-u", "--unset", "-C", "--chdir", "-S", "--split-string"}
+"""Options of env that take the next word."""
+_SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
+_REMOTE = {"ssh", "pdsh", "clush", "psshe", "parallel-ssh"}
 MAX_JOINED = 200
 """Lines that one command may have."""
 
@@ -40,26 +47,47 @@ def parse_shell(text: str, found: Parsed, *, first_line: int = 1) -> None:
         words = _without_keywords(command)
         if not words:
             continue
-        head = words[0].text
-        if head == "set" and any(w.text in {"-a", "-o", "allexport"} for w in words[1:]):
-            everything_exported = True
+        head, before = words[0].text, len(found.settings)
+        if head == "set" and len(words) > 1:
+            options = [w.text for w in words[1:]]
+            if "-a" in options or ("-o" in options and "allexport" in options):
+                everything_exported = True
+            elif "+a" in options or ("+o" in options and "allexport" in options):
+                everything_exported = False
+            else:
+                _fish_set(words, found)
         elif head in _DECLARES:
             _declaration(words, found, exported)
         elif head == "setenv" and len(words) == 3:
             found.assign(words[1].text, words[2].known(words[2].text), words[1].line)
         else:
             _command(words, found)
+        if everything_exported:
+            found.settings[before:] = [replace(setting, exported=True) for setting in found.settings[before:]]
     for place, setting in enumerate(found.settings[first:], start=first):
-        if everything_exported or setting.name in exported:
+        if setting.name in exported:
             found.settings[place] = replace(setting, exported=True)
+
+
+def _fish_set(words: list[_Word], found: Parsed) -> None:
+    """fish's `set -gx NAME VALUE`; in other shells nobody gives `set -x` a name and a value."""
+    place = 1
+    while place < len(words) and words[place].text.startswith("-"):
+        place += 1
+    options, rest = words[1:place], words[place:]
+    is_export = any(o.text == "--export" or (not o.text.startswith("--") and "x" in o.text) for o in options)
+    if is_export and len(rest) > 1 and NAME.fullmatch(rest[0].text):
+        value = " ".join(word.text for word in rest[1:])
+        found.assign(rest[0].text, value if all(word.fixed for word in rest) else None, rest[0].line)
 
 
 def _declaration(words: list[_Word], found: Parsed, exported: set[str]) -> None:
     """`export A=b C`: with NCCL_DEBUG = INFO three words are exported, and none is assigned."""
-    is_export = words[0].text == "export" or any("x" in w.text for w in words[1:] if w.text.startswith("-"))
+    options = [w.text for w in words[1:] if w.text.startswith("-")]
+    is_export = (words[0].text == "export" and "-n" not in options) or any("x" in option for option in options)
     named = [w for w in words[1:] if not w.text.startswith("-")]
     for place, word in enumerate(named):
-        match = _ASSIGNMENT.fullmatch(word.text)
+        match = _ASSIGNMENT.fullmatch(_CONTAINER.sub("", word.text, count=1))
         if match:
             after = named[place + 1] if place + 1 < len(named) else None
             if not match[2] and after is not None and after.line == word.line and "=" not in after.text:
@@ -71,6 +99,9 @@ def _declaration(words: list[_Word], found: Parsed, exported: set[str]) -> None:
             found.slip(word.line, f"{before} {word.text}", Slip.BLANK_BEFORE_EQUALS)
         elif is_export and NAME.fullmatch(word.text):
             exported.add(word.text)
+        elif words[0].text == "export" and NAME.fullmatch(word.text):
+            exported.discard(word.text)
+            found.settings[:] = [replace(s, exported=False) if s.name == word.text else s for s in found.settings]
 
 
 def _command(words: list[_Word], found: Parsed) -> None:
@@ -86,25 +117,59 @@ def _command(words: list[_Word], found: Parsed) -> None:
     if len(words) > 1 and words[1].text == "=" and words[0].text.isupper() and NAME.fullmatch(words[0].text):
         found.slip(words[0].line, f"{words[0].text} =", Slip.BLANK_BEFORE_EQUALS)
         return
-    is_env = words[place].text.rpartition("/")[2] == "env"
-    for before, word in zip(words[place:], words[place + 1 :], strict=False):
+    rest = words[place:]
+    if rest[0].text == ":":
+        for word in rest[1:]:
+            for match in _DEFAULT.finditer(word.text):
+                found.assign(match[1], None, word.line, exported=False)
+        return
+    _arguments(rest, found)
+    _inner_script(rest, found)
+
+
+def _arguments(words: list[_Word], found: Parsed) -> None:
+    """Variables among the arguments of a command that passes them on."""
+    programs = {word.text.rpartition("/")[2] for word in words}
+    is_env = words[0].text.rpartition("/")[2] == "env"
+    for place, (before, word) in enumerate(itertools.pairwise(words), start=1):
         if before.text == "--export" or word.text.startswith("--export="):
             _export_list(word.text.removeprefix("--export="), word, found)
+        elif before.text in {"-env", "-genv"} and NAME.fullmatch(word.text) and place + 1 < len(words):
+            value = words[place + 1]
+            found.assign(word.text, value.known(value.text), word.line)
         elif _ASSIGNMENT.fullmatch(word.text.removeprefix("--env=")):
             if is_env or before.text in _ENV_OPTIONS or word.text.startswith("--env="):
-                _assign(word.text.removeprefix("--env="), word, found)
+                text = word.text.removeprefix("--env=")
+                if programs & {"apptainer", "singularity"}:  # they take a list
+                    _export_list(re.sub(r",(?![A-Za-z_][A-Za-z0-9_]*=)", "\0", text), word, found)
+                else:
+                    _assign(text, word, found)
         else:
-            is_env = word.text.rpartition("/")[2] == "env" or (is_env and word.text.startswith("-"))
+            is_option = word.text.startswith("-") or before.text in _OF_ENV
+            is_env = word.text.rpartition("/")[2] == "env" or (is_env and is_option)
+
+
+def _inner_script(words: list[_Word], found: Parsed) -> None:
+    """The script in `bash -c '...'` and in `ssh HOST '...'`."""
+    for at, word in enumerate(words[1:], start=1):
+        program, option = words[at - 2].text.rpartition("/")[2] if at > 1 else "", words[at - 1].text
+        is_script = program in _SHELLS and re.fullmatch(r"-[a-z]{0,4}c", option) is not None
+        is_remote = words[0].text in _REMOTE and at == len(words) - 1 and " " in word.text
+        if (is_script or is_remote) and word.text != words[0].text:
+            inner = Parsed(source=found.source, kind=found.kind)
+            parse_shell(word.text, inner, first_line=word.line)
+            found.settings += inner.settings
+            return
 
 
 def _export_list(text: str, word: _Word, found: Parsed) -> None:
     for part in text.split(","):
-        _assign(part, word, found)
+        _assign(part.strip().replace("\0", ","), word, found)
 
 
 def _assign(text: str, word: _Word, found: Parsed, *, exported: bool = True) -> None:
     """`text`, a part of `word`, as an assignment, if it is one."""
-    if match := _ASSIGNMENT.fullmatch(text):
+    if match := _ASSIGNMENT.fullmatch(_CONTAINER.sub("", text, count=1)):
         found.assign(match[1], word.known(match[2]), word.line, exported=exported)
 
 
@@ -128,8 +193,8 @@ def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]
             continue
         if not pending:
             start = number
-            if match := _SBATCH_EXPORT.match(line):
-                _export_list(match[1], _Word(match[1], number), found)
+            if match := _BATCH_EXPORT.match(line):
+                _export_list(match[1] or match[2], _Word(match[0], number), found)
                 continue
         pending.append(line.rstrip("\r"))
         if mark in {"'", '"'} and mark not in line and len(pending) < MAX_JOINED:
@@ -196,6 +261,9 @@ class _Words:
 
     def _plain(self, letter: str) -> None:
         self._begin()
+        if letter == "$" and self._text[self._at + 1 : self._at + 2] in {"'", '"'}:
+            self._at += 1  # $'...' and $"..." are quotes
+            return
         if letter in "$`" or (letter == "~" and (not self._word or self._word[-1] in "=:")):
             self._fixed = False
         self._word.append(letter)

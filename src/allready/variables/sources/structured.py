@@ -11,11 +11,12 @@ from typing import Any
 from allready.errors import AllreadyError
 from allready.model.settings import Slip, SourceKind
 from allready.variables.sources.parsed import NAME, Parsed
+from allready.variables.sources.plain import parse_dotenv, parse_toml
 from allready.variables.sources.shell import parse_shell
 
 KEYS = {
     "env", "envs", "environment", "environ", "env_vars", "envvars", "extraenv", "extraenvvars", "environment_variables",
-    "extra_env", "variables", "container_env",
+    "extra_env", "variables", "container_env", "containerenv", "remoteenv", "env_set", "environmentvariables",
 }  # fmt: skip
 """Under these keys (in lower case) stand variables."""
 
@@ -23,6 +24,7 @@ _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PAIRED = re.compile(r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\.")
 """One character beyond 16 bits, which JSON writes as two; or another escape, of which no part begins one."""
 _TEXT = "tag:yaml.org,2002:str"
+_COMMENT = re.compile(r"^[ ]*//.*$", re.MULTILINE)
 MAX_NODES = 200_000
 MAX_DEPTH = 100
 
@@ -37,6 +39,9 @@ def parse_structured(text: str, found: Parsed) -> None:
     Raises:
         YamlMissingError: PyYAML is not installed.
     """
+    if found.source.endswith(".toml"):
+        parse_toml(text, found, KEYS)
+        return
     try:
         import yaml
     except ImportError as error:
@@ -44,6 +49,7 @@ def parse_structured(text: str, found: Parsed) -> None:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     if text.lstrip()[:1] in {"{", "["}:
         text = text.replace("\t", "  ")  # JSON may be indented with tabs, YAML may not
+        text = _COMMENT.sub("", text)  # as editors and devcontainers allow
         text = _PAIRED.sub(lambda escape: str(json.loads(f'"{escape[1]}"')) if escape[1] else escape[0], text)
     documents = []
     try:
@@ -65,12 +71,13 @@ class _Walk:
 
     def __init__(self, found: Parsed) -> None:
         self._found = found
-        self._seen: set[int] = set()
+        self._seen: set[tuple[int, bool]] = set()
 
     def visit(self, node: Any, key: str, depth: int) -> None:
-        if id(node) in self._seen or depth > MAX_DEPTH or len(self._seen) > MAX_NODES:
+        place = (id(node), key.lower() in KEYS)  # an alias may stand for variables in one place only
+        if place in self._seen or depth > MAX_DEPTH or len(self._seen) > MAX_NODES:
             return
-        self._seen.add(id(node))
+        self._seen.add(place)
         if node.id == "scalar":
             if node.tag == _TEXT and ("export " in node.value or "\n" in node.value):
                 self._script(node)
@@ -80,8 +87,25 @@ class _Walk:
             for child in node.value:
                 self.visit(child, key, depth + 1)
         else:
+            kept = _DATA.get(_kind(node), ())
             for name, child in _pairs(node):
-                self.visit(child, str(name.value), depth + 1)
+                if name.value in kept:
+                    self._data(child, depth)
+                else:
+                    self.visit(child, str(name.value), depth + 1)
+
+    def _data(self, node: Any, depth: int) -> None:
+        """What a ConfigMap or a Secret holds: variables, files of variables, scripts."""
+        for name, child in _pairs(node):
+            if child.id != "scalar" or not NAME.fullmatch(name.value) or "\n" in child.value:
+                lines = [line for line in str(child.value).split("\n") if line.strip() and line.lstrip()[0] != "#"]
+                if child.id == "scalar" and lines and all(map(_PAIR.fullmatch, map(str.strip, lines))):
+                    first = child.start_mark.line + (2 if child.style in {"|", ">"} else 1)
+                    parse_dotenv(child.value, self._found, first_line=first)
+                else:
+                    self.visit(child, "", depth + 1)
+            elif name.value.isupper():
+                self._assign(name.value, child, must_be_text=True)
 
     def _variables(self, node: Any, depth: int) -> None:
         """`{A: b}`, `[A=b]` or `[{name: A, value: b}]`."""
@@ -89,6 +113,9 @@ class _Walk:
             for name, child in _pairs(node):
                 if child.id == "scalar":
                     self._assign(str(name.value), child, must_be_text=False)
+                elif name.value == "<<":
+                    for merged in child.value if child.id == "sequence" else (child,):
+                        self.visit(merged, "env", depth + 1)
                 else:
                     self.visit(child, str(name.value), depth + 1)
             return
@@ -123,6 +150,14 @@ class _Walk:
         inner = Parsed(source=self._found.source, kind=self._found.kind)
         parse_shell(node.value, inner, first_line=node.start_mark.line + (2 if node.style in {"|", ">"} else 1))
         self._found.settings += inner.settings
+
+
+_DATA = {"ConfigMap": ("data",), "Secret": ("stringData",)}
+"""What manifests of these kinds hold under these keys may become variables (envFrom)."""
+
+
+def _kind(node: Any) -> str:
+    return next((str(child.value) for name, child in _pairs(node) if name.value == "kind"), "")
 
 
 def _is_flat(node: Any) -> bool:
