@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from allready.model.process import ProcessState
 from allready.proc.process import read_stat
 from tests.runtime.job import Job
 

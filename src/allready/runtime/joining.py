@@ -29,7 +29,7 @@ class Joiners:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def state(self) -> object:
+    def state(self) -> list[tuple[int, float, m.Join]]:
         """All of it, for who compares states."""
         return sorted((r, j.at_s, j.wish) for r, j in self._waiting.items())
 
