@@ -130,7 +130,7 @@ def main() -> None:
     step, called_s, has_recovered = 0, time.monotonic(), False
     if allready.is_outside():
         recovery = allready.recover(rejoin=True)
-        members, teams, step = recovery.members, [], max(recovery.steps)
+        members, teams, step, has_recovered = recovery.members, [], max(recovery.steps), True
         say_recovered(recovery, step)
     while step < int(plan.get("steps", 30)) or len(members) < int(plan.get("least", 0)):
         try:

@@ -39,10 +39,10 @@ def explore(job: Job, *, is_prompt: bool = False, limit: int = 100_000) -> int:
     return len(seen)
 
 
-def running(num_ranks: int, **faults: Any) -> Job:
+def running(num_ranks: int, *, epochs: int = 0, **faults: Any) -> Job:
     """A job whose group is formed."""
     job = Job(num_ranks, **faults)
-    job.epochs = 0  # what follows the first failure is tried with fewer ranks
+    job.epochs = epochs  # what follows the first failure is tried with fewer ranks
     for number in range(num_ranks):
         job._step(number)
     while any(job.up) or any(job.down):
@@ -65,7 +65,7 @@ def running(num_ranks: int, **faults: Any) -> Job:
         (3, {"deaths": 1, "stops": 1, "fails": 1}, True),
         (4, {"deaths": 1, "fails": 1}, True),
         (4, {"deaths": 0, "stops": 1, "fails": 1}, True),
-        (3, {"deaths": 0, "stops": 1, "fails": 1, "joins": 1}, True),
+        (2, {"deaths": 0, "stops": 1, "fails": 1, "joins": 1, "epochs": 1}, True),
         (3, {"deaths": 1, "fails": 1, "groups": ((0, 1),)}, True),
         (4, {"deaths": 0, "fails": 2, "groups": ((0, 1), (2, 3))}, True),
         (4, {"deaths": 1, "fails": 1, "groups": ((0, 2), (1, 3))}, True),
