@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.runtime.random_faults import run
+from tests.runtime.random_faults import run, run_rejoining
 
 
 def main() -> int:
@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: NCCL, all ranks on one GPU")
     parser.add_argument("--mesh", action="store_true", help="collectives over the rows and columns of a mesh of 2x2")
     parser.add_argument("--in-flight", action="store_true", help="two asynchronous calls at a time")
+    parser.add_argument("--rejoin", action="store_true", help="stopped ranks wake, killed ones are started again")
     given = parser.parse_args()
     begin_s = time.monotonic()
     faults = jobs = bad = 0
@@ -33,9 +34,12 @@ def main() -> int:
         if time.monotonic() - begin_s > given.minutes * 60:
             break
         with tempfile.TemporaryDirectory() as folder:
-            struck, problems = run(
-                Path(folder), seed, given.faults, device=given.device, mesh=given.mesh, in_flight=given.in_flight
-            )
+            if given.rejoin:
+                struck, problems = run_rejoining(Path(folder), seed, given.faults)
+            else:
+                struck, problems = run(
+                    Path(folder), seed, given.faults, device=given.device, mesh=given.mesh, in_flight=given.in_flight
+                )
         jobs, faults, bad = jobs + 1, faults + struck, bad + bool(problems)
         for problem in problems:
             print(f"seed {seed}: {problem}")

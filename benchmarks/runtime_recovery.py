@@ -9,11 +9,13 @@ import json
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.clock import until
 from tests.runtime.job import Job
 
 TIMEOUT_S = 2.0
@@ -21,8 +23,31 @@ VICTIM = 2
 HARD, WAITS = {"kill", "stop"}, {"stop", "sleep"}
 
 
+def one_rejoin(folder: Path, device: str) -> float:
+    """From the signal that wakes a rank, which the others went on without, to the last rank's next good collective."""
+    fault: dict[str, Any] = {"rank": VICTIM, "kind": "stop", "step": 10}
+    plan: dict[str, Any] = {
+        "steps": 400,
+        "timeout_s": 1.0,
+        "device": device,
+        "rejoin": True,
+        "least": 4,
+        "pace_s": 0.01,
+    }
+    with Job(folder, 4, faults=[fault], **plan) as job:
+        others = [r for r in range(4) if r != VICTIM]
+        until(lambda: all(job.has(r, "good") for r in others), 100.0)
+        time.sleep(0.5)
+        begin_s = time.monotonic()
+        job.wake(VICTIM)
+        job.wait(list(range(4)))
+        return round(max(float(job.last(r, "good")["at_s"]) for r in range(4)) - begin_s, 3)
+
+
 def one(folder: Path, kind: str, device: str) -> float:
     """One job."""
+    if kind == "rejoin":
+        return one_rejoin(folder, device)
     fault: dict[str, Any] = {"rank": VICTIM, "kind": kind, "step": 10, "s": TIMEOUT_S + 1.0}
     with Job(folder, 4, faults=[fault], steps=20, timeout_s=TIMEOUT_S, device=device) as job:
         others = [r for r in range(4) if r != VICTIM or kind not in HARD]
@@ -39,7 +64,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--kinds", nargs="*", default=["kill", "stop", "raise", "sleep"])
+    parser.add_argument("--kinds", nargs="*", default=["kill", "stop", "raise", "sleep", "rejoin"])
     given = parser.parse_args()
     for kind in given.kinds:
         lost_s, wrong = [], []

@@ -28,6 +28,7 @@ _RUNTIME = {
     "effective_timeouts": "timeouts",
     "finish": "finish",
     "init_process_group": "recovery",
+    "is_outside": "recovery",
     "phase": "recovery",
     "recover": "recovery",
     "resilient_evaluation": "evaluation",

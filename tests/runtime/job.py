@@ -24,22 +24,39 @@ class Job:
             port = free.getsockname()[1]
         self._files = [(folder / f"rank{r}").with_suffix(".jsonl") for r in range(num_ranks)]
         self.processes: list[subprocess.Popen[bytes]] = []
+        self._commands: list[list[str]] = []
         self._mark = f"RUNTIME_TEST={uuid.uuid4().hex}"
-        environment = {
+        self._environment = environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(sys.path),
             "OMP_NUM_THREADS": "1",
             "RUNTIME_TEST": self._mark.partition("=")[2],
         }
         for rank, path in enumerate(self._files):
-            given = json.dumps({"rank": rank, "size": num_ranks, "port": port, **plan})
-            command = [sys.executable, str(Path(__file__).with_name(script)), given]
+            given = {"rank": rank, "size": num_ranks, "port": port, **plan}
+            self._commands.append([sys.executable, str(Path(__file__).with_name(script)), json.dumps(given)])
             if plan.get("device") == "cuda":  # NCCL takes ranks of one GPU only as hosts of their own
-                environment |= {"NCCL_HOSTID": f"host{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
-            with path.open("w") as out, path.with_suffix(".err").open("w") as err:
-                self.processes.append(
-                    subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True, env=environment)
-                )
+                self._environment = environment | {
+                    "NCCL_HOSTID": f"host{rank}",
+                    "NCCL_SOCKET_IFNAME": "lo",
+                    "NCCL_IB_DISABLE": "1",
+                }
+            path.write_text("")
+            self.processes.append(self._start(rank, {}))
+
+    def _start(self, rank: int, more: dict[str, str]) -> "subprocess.Popen[bytes]":
+        path, environment = self._files[rank], self._environment | more
+        with path.open("a") as out, path.with_suffix(".err").open("a") as err:
+            return subprocess.Popen(
+                self._commands[rank], stdout=out, stderr=err, start_new_session=True, env=environment
+            )
+
+    def restart(self, rank: int) -> None:
+        """Start a rank again whose process has ended, without its faults, as a launcher would."""
+        self.processes[rank].wait(20)
+        given = json.loads(self._commands[rank][-1])
+        self._commands[rank][-1] = json.dumps({**given, "faults": []})
+        self.processes[rank] = self._start(rank, {"ALLREADY_REJOIN": "1"})
 
     def events(self, rank: int) -> list[dict[str, Any]]:
         """What it has written so far."""

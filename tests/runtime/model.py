@@ -45,6 +45,7 @@ class Job:
         deaths: int = 1,
         stops: int = 0,
         fails: int = 1,
+        joins: int = 0,
         min_ranks: int = 1,
         groups: tuple[Ranks, ...] = (),
     ) -> None:
@@ -54,7 +55,7 @@ class Job:
         self.up: list[list[m.FromRank | None]] = [[] for _ in self.ranks]
         self.down: list[list[m.ToRank]] = [[] for _ in self.ranks]
         self.now_s = 0.0
-        self.left = {"die": deaths, "stop": stops, "fail": fails}
+        self.left = {"die": deaths, "stop": stops, "fail": fails, "join": joins}
         self.min_ranks = min_ranks
         self.epochs = 1
         self.decided: dict[int, RuntimeFailure] = {}
@@ -79,6 +80,8 @@ class Job:
                     sorted([g, sorted(v)] for g, v in hub._votes.items()), sorted(hub._passed.items()), hub._group,
                     frozen, hub._cause, hub._reporter,
                     sorted(hub._reported.items()), sorted(hub._positions.items()),
+                    [[r, round(self.now_s - at_s, 1), w] for r, at_s, w in hub._joiners.state()],
+                    hub._joiners.interval_s, sorted(hub._shut),
                 ],
                 [[[type(x).__name__, x] for x in c] for c in self.up],
                 [[[type(x).__name__, x] for x in c] for c in self.down],
@@ -109,6 +112,8 @@ class Job:
             own.append("step")
         if rank.at == "failed" and rank.member.epoch <= self.epochs and rank.member.failure is not None:
             own.append("recover")
+        if self.left["join"] and rank.at == "excluded":
+            own.append("join")
         if self.left["fail"] and not rank.has_asked and rank.at in {"idle", "in_call", "called", "voting"}:
             own.append("fail")
         if self.left["die"]:
@@ -149,6 +154,11 @@ class Job:
             if action == "die":
                 rank.at = "dead"
                 self.up[number].append(None)
+        elif action == "join":
+            self.left["join"] -= 1
+            rank.at = "gather"
+            rank.member.ask_in()
+            self.up[number].append(m.Join(timeout_s=LONG_S))
         elif action == "fail":
             self.left["fail"] -= 1
             self._ask(number, FailureCause.DEADLINE)

@@ -1,9 +1,13 @@
 """Jobs with random faults, and what must hold for each of them whatever happened."""
 
 import random
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
+from allready.model.process import ProcessState
+from allready.proc.process import read_stat
 from tests.runtime.job import Job
 
 TIMEOUT_S = 0.6
@@ -26,6 +30,58 @@ def faults_of(seed: int, num_soft: int) -> list[dict[str, Any]]:
     if hard is not None:
         found.append({"rank": chance.randrange(SIZE), "kind": hard, "step": STEPS - 8})
     return found
+
+
+def rejoining_faults_of(seed: int, num_soft: int) -> list[dict[str, Any]]:
+    """The same, and ranks that are stopped and woken once the others went on, or killed and started again."""
+    chance = random.Random(f"rejoin {seed}")
+    found = [f for f in faults_of(seed, num_soft) if f["kind"] not in {"kill", "stop", "crash"}]
+    for step in range(4, STEPS - 8, 9):
+        kind = chance.choice(["stop", "stop", "kill"])
+        found.append({"rank": chance.randrange(1 if kind == "kill" else 0, SIZE), "kind": kind, "step": step})
+    return found
+
+
+class _Waker(threading.Thread):
+    """Wakes ranks that stand still, and starts those again that were killed, a little after the others went on."""
+
+    def __init__(self, job: Job, seed: int) -> None:
+        super().__init__(daemon=True)
+        self._job, self._chance = job, random.Random(f"wake {seed}")
+        self.has_ended = threading.Event()
+
+    def run(self) -> None:
+        while not self.has_ended.wait(0.05):
+            for rank, process in enumerate(self._job.processes):
+                code, stat = process.poll(), read_stat(process.pid)
+                is_stopped = code is None and stat is not None and stat.state is ProcessState.STOPPED
+                if code != -signal.SIGKILL and not is_stopped:
+                    continue
+                self.has_ended.wait(self._chance.choice([0.0, 0.3, 1.0, 2.5]))
+                if is_stopped:
+                    self._job.wake(rank)
+                else:
+                    self._job.restart(rank)
+
+
+def run_rejoining(folder: Path, seed: int, num_soft: int) -> tuple[int, list[str]]:
+    """One job whose lost ranks come back: how many faults struck, and all that was wrong."""
+    plan: dict[str, Any] = {"steps": STEPS, "timeout_s": TIMEOUT_S, "answer_s": ANSWER_S, "rejoin": True, "least": SIZE}
+    faults = rejoining_faults_of(seed, num_soft)
+    with Job(folder, SIZE, faults=faults, confirm=bool(seed % 2), pace_s=0.01, **plan) as job:
+        waker = _Waker(job, seed)
+        waker.start()
+        problems = []
+        try:
+            job.wait(list(range(SIZE)), 180.0)
+        except AssertionError as error:
+            problems.append(f"a rank did not end: {error}")
+        finally:
+            waker.has_ended.set()
+            waker.join(20.0)
+        problems += _problems(job, list(range(SIZE)))
+        struck = sum(e["event"] == "fault" for r in range(SIZE) for e in job.events(r))
+        return struck, problems
 
 
 def run(
@@ -65,9 +121,10 @@ def _problems(job: Job, others: list[int]) -> list[str]:
         if rank in others and events[-1]["event"] != "done":
             found.append(f"rank {rank}: the last event is {events[-1]} {job.errors(rank)[-300:]}")
     for epoch, of_ranks in by_epoch.items():
-        said = {repr({k: v for k, v in e.items() if k not in {"at_s", "rank"}}) for e in of_ranks.values()}
-        if len(said) > 1:
-            found.append(f"epoch {epoch}: different outcomes: {said}")
+        for names in (("members", "joined", "step"), ("first_void", "survivors", "cause", "code", "culprits")):
+            said = {repr([e[k] for k in names]) for e in of_ranks.values() if names[-1] in e}
+            if len(said) > 1:
+                found.append(f"epoch {epoch}: different outcomes: {said}")
         members = next(iter(of_ranks.values()))["members"]
         if not set(members) >= set(of_ranks):
             found.append(f"epoch {epoch}: a rank went on that is no member: {sorted(of_ranks)} {members}")

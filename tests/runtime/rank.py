@@ -80,6 +80,31 @@ def reduced(values: Any, group: Any, timeout: timedelta) -> Any:
     return torch.cat([values, beside])
 
 
+def say_failed(error: Exception, step: int, blocked_s: float) -> None:
+    failure = getattr(error, "failure", None)
+    verdict = getattr(error, "verdict", None)
+    say(
+        "failed", step=step, blocked_s=blocked_s, error=type(error).__name__, text=str(error),
+        epoch=None if failure is None else failure.epoch,
+        first_void=None if failure is None else failure.first_void,
+        code=None if verdict is None else verdict.code,
+        culprits=None if verdict is None else verdict.culprits.ranks,
+    )  # fmt: skip
+
+
+def say_recovered(recovery: Any, step: int) -> None:
+    from allready.runtime.session import current
+
+    values: dict[str, Any] = {"members": recovery.members, "joined": recovery.joined, "step": step}
+    if ME not in recovery.joined:  # it knows another failure
+        agreed, verdict = recovery.failure, recovery.failure.verdict
+        values |= {
+            "first_void": agreed.first_void, "survivors": agreed.failure.survivors, "cause": agreed.failure.cause,
+            "code": verdict and verdict.code, "culprits": verdict and verdict.culprits.ranks,
+        }  # fmt: skip
+    say("recovered", rank=recovery.rank, epoch=current().member.epoch, is_same=recovery.is_same_group, **values)
+
+
 def main() -> None:
     import torch
 
@@ -98,14 +123,18 @@ def main() -> None:
         start_timeout=timedelta(seconds=100),
         answer_within=timedelta(seconds=float(plan.get("answer_s", 1.0))),
     )
-    say("started")
+    say("started", is_outside=allready.is_outside())
     members = tuple(range(SIZE))
     teams = make_teams(members)
     faults = [f for f in plan.get("faults", []) if f["rank"] == ME]
     step, called_s, has_recovered = 0, time.monotonic(), False
-    while step < int(plan.get("steps", 30)):
+    if allready.is_outside():
+        recovery = allready.recover(rejoin=True)
+        members, teams, step, has_recovered = recovery.members, [], max(recovery.steps), True
+        say_recovered(recovery, step)
+    while step < int(plan.get("steps", 30)) or len(members) < int(plan.get("least", 0)):
         try:
-            for fault in [f for f in faults if f["step"] == step]:
+            for fault in [f for f in faults if f["step"] <= step]:
                 faults.remove(fault)
                 strike(fault)
             if not teams:
@@ -129,34 +158,22 @@ def main() -> None:
                 time.sleep(float(plan["pace_s"]))
             step += 1
         except (allready.CollectiveFailed, ValueError, RuntimeError) as error:
-            failure = getattr(error, "failure", None)
-            verdict = getattr(error, "verdict", None)
-            say(
-                "failed", step=step, blocked_s=time.monotonic() - called_s, error=type(error).__name__, text=str(error),
-                epoch=None if failure is None else failure.epoch,
-                first_void=None if failure is None else failure.first_void,
-                code=None if verdict is None else verdict.code,
-                culprits=None if verdict is None else verdict.culprits.ranks,
-            )  # fmt: skip
+            say_failed(error, step, time.monotonic() - called_s)
             recovery = allready.recover(
                 error, step=step, min_ranks=int(plan.get("min_ranks", 1)),
-                timeout=timedelta(seconds=float(plan.get("recover_s", 20.0))),
+                timeout=timedelta(seconds=float(plan.get("recover_s", 20.0))), rejoin=bool(plan.get("rejoin")),
             )  # fmt: skip
             members, has_recovered, teams = recovery.members, True, []
             step = max(recovery.steps)
-            agreed = recovery.failure
-            say(
-                "recovered", rank=recovery.rank, members=members, step=step, is_same=recovery.is_same_group,
-                epoch=agreed.failure.epoch, first_void=agreed.first_void, code=agreed.verdict.code,
-                culprits=agreed.verdict.culprits.ranks, survivors=agreed.failure.survivors,
-            )  # fmt: skip
+            say_recovered(recovery, step)
     allready.safe_barrier(timeout=timeout)
     allready.destroy_process_group()
     say("done", steps=step)
 
 
-try:
-    main()
-except Exception as error:
-    say("ended", error=type(error).__name__, text=str(error))
-    raise
+if __name__ == "__main__":
+    try:
+        main()
+    except Exception as error:
+        say("ended", error=type(error).__name__, text=str(error))
+        raise

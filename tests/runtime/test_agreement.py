@@ -39,10 +39,10 @@ def explore(job: Job, *, is_prompt: bool = False, limit: int = 100_000) -> int:
     return len(seen)
 
 
-def running(num_ranks: int, **faults: Any) -> Job:
+def running(num_ranks: int, *, epochs: int = 0, **faults: Any) -> Job:
     """A job whose group is formed."""
     job = Job(num_ranks, **faults)
-    job.epochs = 0  # what follows the first failure is tried with fewer ranks
+    job.epochs = epochs  # what follows the first failure is tried with fewer ranks
     for number in range(num_ranks):
         job._step(number)
     while any(job.up) or any(job.down):
@@ -65,6 +65,7 @@ def running(num_ranks: int, **faults: Any) -> Job:
         (3, {"deaths": 1, "stops": 1, "fails": 1}, True),
         (4, {"deaths": 1, "fails": 1}, True),
         (4, {"deaths": 0, "stops": 1, "fails": 1}, True),
+        (2, {"deaths": 0, "stops": 1, "fails": 1, "joins": 1, "epochs": 1}, True),
         (3, {"deaths": 1, "fails": 1, "groups": ((0, 1),)}, True),
         (4, {"deaths": 0, "fails": 2, "groups": ((0, 1), (2, 3))}, True),
         (4, {"deaths": 1, "fails": 1, "groups": ((0, 2), (1, 3))}, True),
@@ -83,7 +84,7 @@ def test_no_order_of_events_parts_the_ranks_or_leaves_one_waiting(
 @pytest.mark.thorough
 def test_random_orders_with_late_messages_and_several_epochs(data: st.DataObject) -> None:
     num_ranks = data.draw(st.integers(2, 6))
-    job = Job(num_ranks, deaths=2, stops=2, fails=4, min_ranks=data.draw(st.integers(1, 2)))
+    job = Job(num_ranks, deaths=2, stops=2, fails=4, joins=3, min_ranks=data.draw(st.integers(1, 2)))
     job.epochs = 3
     for _ in range(400):
         choices = job.choices()
@@ -182,6 +183,91 @@ def test_who_comes_too_late_is_excluded_and_no_more_counted() -> None:
     assert (hub.members, hub.phase) == ((0, 1), Phase.RUNNING)
     assert hub.lost(2, 22.0) == []
     assert hub.phase is Phase.RUNNING
+
+
+def excluded(num_ranks: int) -> Agreement:
+    """An agreement that went on without its last rank, in a second epoch whose group is formed."""
+    hub = formed(num_ranks)
+    others = range(num_ranks - 1)
+    hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 10.0)
+    for rank in others:
+        hub.take(rank, position(1, 0), 10.0)
+    hub.tick(20.0)
+    for rank in others:
+        hub.take(rank, m.Ready(epoch=1, timeout_s=5.0, min_ranks=1, step=7), 20.0)
+    for rank in others:
+        hub.take(rank, m.Vote(epoch=2, number=0), 20.0)
+    assert (hub.phase, hub.members) == (Phase.RUNNING, tuple(others))
+    return hub
+
+
+def kinds(out: list[tuple[int, m.ToRank]]) -> set[tuple[int, str]]:
+    return {(rank, type(message).__name__) for rank, message in out}
+
+
+def gathered(hub: Agreement, now_s: float, **more: Any) -> list[m.Formed]:
+    """Once it is frozen: all members answer and are ready."""
+    for rank in hub.members:
+        hub.take(rank, m.Position(epoch=hub.epoch, call=CallPosition()), now_s)
+    out = []
+    epoch = hub.epoch
+    for rank in hub.members:
+        out += hub.take(rank, m.Ready(epoch=epoch, timeout_s=5.0, min_ranks=1, step=7, **more), now_s)
+    return [message for _, message in out if isinstance(message, m.Formed)]
+
+
+def test_who_joins_comes_in_at_the_next_agreed_point_and_never_as_the_furthest() -> None:
+    hub = excluded(3)
+    assert kinds(hub.take(2, m.Join(timeout_s=60.0, step=9), 21.0)) == {(2, "Waiting")}
+    assert hub.take(0, m.Vote(epoch=2, number=1), 21.1) == []
+    out = hub.take(1, m.Vote(epoch=2, number=1), 21.1)
+    assert [type(message).__name__ for rank, message in out if rank == 0] == ["Passed", "Freeze"]
+    found = gathered(hub, 21.2)
+    assert {(f.members, f.joined, f.steps) for f in found} == {((0, 1, 2), (2,), (7, 7, 7))}
+    assert len(found) == 3
+
+
+def test_without_agreed_points_the_members_are_interrupted_but_not_where_a_door_is_shut() -> None:
+    hub = excluded(3)
+    hub.take(2, m.Join(timeout_s=60.0), 21.0)
+    assert hub.tick(21.2) == []
+    assert kinds(hub.take(0, m.Door(epoch=2, is_open=False), 21.2)) == {(0, "Knock"), (1, "Knock")}
+    assert hub.wake_s() == 81.0
+    assert hub.tick(30.0) == []
+    assert kinds(hub.take(0, m.Door(epoch=2, is_open=True), 30.0)) == {(0, "Freeze"), (1, "Freeze")}
+    assert gathered(hub, 30.1, admits=False)[0].members == (0, 1)  # an evaluation goes on with whom it has
+    hub.take(0, m.Vote(epoch=3, number=0), 30.2)
+    assert kinds(hub.take(1, m.Vote(epoch=3, number=0), 30.2)) == {
+        (0, "Passed"), (1, "Passed"), (0, "Freeze"), (1, "Freeze"),
+    }  # fmt: skip
+
+
+def test_who_is_not_taken_in_is_told_so_when_its_time_is_over_or_nobody_is_left() -> None:
+    hub = excluded(3)
+    hub.take(0, m.Door(epoch=2, is_open=False), 21.0)
+    hub.take(2, m.Join(timeout_s=3.0), 21.0)
+    assert hub.tick(24.0) == [(2, m.Excluded(epoch=2))]
+    hub.take(2, m.Join(timeout_s=3.0), 25.0)
+    hub.take(0, m.Leave(), 25.0)
+    assert (2, m.Excluded(epoch=2)) in hub.take(1, m.Leave(), 25.0)
+
+
+def test_a_process_in_the_place_of_one_that_is_gone_may_join() -> None:
+    hub = formed(3)
+    hub.lost(2, 1.0)
+    assert not hub.may_return(2)  # the others still count on it
+    for rank in (0, 1):
+        hub.take(rank, position(1, 0), 1.0)
+    for rank in (0, 1):
+        hub.take(rank, m.Ready(epoch=1, timeout_s=5.0, min_ranks=1), 1.0)
+    assert hub.may_return(2)
+    assert not hub.may_return(1)
+    hub.returned(2)
+    hub.take(2, m.Join(timeout_s=9.0, anew=True), 2.0)
+    hub.take(0, m.Vote(epoch=2, number=0), 2.0)
+    hub.take(1, m.Vote(epoch=2, number=0), 2.0)
+    assert kinds(hub.tick(2.3)) == {(0, "Freeze"), (1, "Freeze")}
+    assert [(f.members, f.anew) for f in gathered(hub, 2.4)] == [((0, 1, 2), True)] * 3
 
 
 def test_a_group_that_is_too_small_is_refused_at_once() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from allready.runtime.group import can_reconfigure
 from tests.cases import cases
 from tests.clock import until
 from tests.runtime.job import Job
@@ -17,6 +18,11 @@ pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
 
 def fault(rank: int, kind: str, step: int = 10, **more: Any) -> dict[str, Any]:
     return {"rank": rank, "kind": kind, "step": step, **more}
+
+
+def recovered(job: Job, times: dict[int, int]) -> bool:
+    """Whether these ranks have recovered so often."""
+    return all(sum(e["event"] == "recovered" for e in job.events(r)) == n for r, n in times.items())
 
 
 def agreed(job: Job, ranks: list[int]) -> dict[str, Any]:
@@ -63,6 +69,69 @@ def test_a_rank_that_wakes_up_late_gets_the_failure_and_then_that_it_is_excluded
         job.wait([2])
         assert job.last(2, "failed")["code"] == "RTM003"
         assert job.last(2, "ended")["error"] in {"RankExcluded", "HubLost"}
+
+
+def test_a_rank_that_wakes_up_and_one_that_was_started_again_join_the_loop_of_the_others(tmp_path: Path) -> None:
+    """The members let them in between two steps, and what follows a step runs on all or on none."""
+    faults = [fault(2, "stop"), fault(1, "kill", 30)]
+    with Job(tmp_path, 3, script="loop_rank.py", faults=faults, pace_s=0.02, steps=50, least=3, timeout_s=0.5) as job:
+        until(partial(recovered, job, {0: 1, 1: 1}), 100.0)
+        job.wake(2)
+        until(partial(recovered, job, {0: 3, 2: 2}), 60.0)
+        joined = [e for e in job.events(0) if e["event"] == "recovered"][1]
+        assert (joined["members"], joined["joined"], joined["cause"]) == ([0, 1, 2], [2], "joins")
+        assert joined["is_same"] is can_reconfigure()
+        job.restart(1)
+        job.wait([0, 1, 2])
+        found = agreed(job, [0, 2])
+        assert (found["members"], found["joined"], found["cause"]) == ([0, 1, 2], [1], "joins")
+        assert job.last(1, "recovered")["step"] == found["step"]
+        followed = [{e["step"] for e in job.events(r) if e["event"] == "followed"} for r in range(3)]
+        assert followed[0] == set(range(5, job.last(0, "done")["steps"] + 1, 5))
+        assert followed[0] >= followed[1] | followed[2]
+
+
+@pytest.mark.slow
+def test_a_rank_that_wakes_up_late_joins_at_the_next_call(tmp_path: Path) -> None:
+    """Twice, in a loop of the script's own; no sum is wrong, and the group is the same where torch can."""
+    faults = [fault(2, "stop"), fault(2, "stop", 40)]
+    with Job(tmp_path, 3, faults=faults, steps=90, pace_s=0.02, rejoin=True, timeout_s=0.5, least=3) as job:
+        for number in (1, 2):
+            until(partial(recovered, job, {0: 2 * number - 1, 1: 2 * number - 1}), 100.0)
+            assert agreed(job, [0, 1])["members"] == [0, 1]
+            job.wake(2)
+            until(partial(recovered, job, {0: 2 * number, 1: 2 * number, 2: number}), 60.0)
+            found = agreed(job, [0, 1])
+            assert (found["members"], found["joined"], found["cause"]) == ([0, 1, 2], [2], "joins")
+            own = job.last(2, "recovered")
+            assert {own[k] for k in ("epoch", "step", "is_same")} == {found[k] for k in ("epoch", "step", "is_same")}
+            assert found["is_same"] is can_reconfigure()
+        job.wait([0, 1, 2])
+        assert len({job.last(r, "done")["steps"] for r in range(3)}) == 1
+
+
+@pytest.mark.slow
+def test_a_rank_that_was_started_again_joins_at_the_next_call(tmp_path: Path) -> None:
+    with Job(tmp_path, 3, faults=[fault(2, "kill")], pace_s=0.02, steps=40, least=3) as job:
+        until(partial(recovered, job, {0: 1, 1: 1}), 100.0)
+        job.restart(2)
+        job.wait([0, 1, 2])
+        found = agreed(job, [0, 1])
+        assert (found["members"], found["joined"], found["cause"]) == ([0, 1, 2], [2], "joins")
+        assert job.last(2, "recovered")["step"] == found["step"]
+
+
+@pytest.mark.slow
+def test_a_rank_that_stopped_after_a_step_joins_the_loop(tmp_path: Path) -> None:
+    """What follows step 30 fails with it, and is not done again; a join leaves out nothing."""
+    faults = [fault(2, "stop", 30, after=True)]
+    with Job(tmp_path, 3, script="loop_rank.py", faults=faults, pace_s=0.02, steps=60, least=3, timeout_s=0.5) as job:
+        until(partial(recovered, job, {0: 1, 1: 1}), 100.0)
+        job.wake(2)
+        job.wait([0, 1, 2])
+        assert agreed(job, [0, 1])["cause"] == "joins"
+        followed = {e["step"] for e in job.events(0) if e["event"] == "followed"}
+        assert followed == set(range(5, job.last(0, "done")["steps"] + 1, 5)) - {30}
 
 
 def test_two_faults_one_after_the_other(tmp_path: Path) -> None:

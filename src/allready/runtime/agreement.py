@@ -3,6 +3,10 @@
 An epoch is the life of one process group.  Its members gather (`Ready`), work (`Vote` at agreed points) and, once one
 of them asks for it or is lost, are frozen: each says how far it came and completes nothing more.  Then the failure is
 decided, once, and the members gather for the next epoch.  What is decided is never taken back.
+
+A rank that is outside (it came too late, or was started again) may ask to join.  It comes in when the members gather,
+for whatever reason; where nothing else ends their epoch, that is done for it: at the next point that all members agree
+on, or a little later wherever they are, but not while one of them has its door shut.
 """
 
 from collections.abc import Iterable
@@ -10,6 +14,7 @@ from enum import StrEnum
 
 from allready.model import CallPosition, FailureCause, GroupVoid, MemberState, RankAtFailure, RuntimeFailure
 from allready.runtime import messages as m
+from allready.runtime.joining import Joiners
 
 FREEZE_S = 0.1
 """Least time that every member has to answer a `Freeze`."""
@@ -49,10 +54,13 @@ class Agreement:
         self._votes: dict[Ranks, set[int]] = {}
         self._passed: dict[Ranks, int] = {}
         self._frozen_s = 0.0
-        self._cause, self._reporter = FailureCause.DIED, -1
+        self._cause = FailureCause.DIED
+        self._reporter: int | None = None
         self._group: Ranks = ()
         self._reported: dict[int, m.Fail] = {}
         self._positions: dict[int, m.Position] = {}
+        self._joiners = Joiners()
+        self._shut: set[int] = set()
 
     def take(self, rank: int, message: m.FromRank, now_s: float) -> Out:
         """A message of a rank."""
@@ -60,7 +68,7 @@ class Agreement:
             return []
         self._heard_s[rank] = now_s
         if rank not in self.members:
-            return [] if isinstance(message, m.Beat | m.Leave) else [(rank, m.Excluded(epoch=self.epoch))]
+            return self._from_outside(rank, message, now_s) + self.tick(now_s)
         match message:
             case m.Ready():
                 out = self._on_ready(rank, message, now_s)
@@ -68,6 +76,8 @@ class Agreement:
                 out = self._on_vote(rank, message, now_s)
             case m.Fail():
                 out = self._on_fail(rank, message, now_s)
+            case m.Door() if message.epoch == self.epoch:
+                out = self._on_door(rank, message)
             case m.Position():
                 out = self._on_position(rank, message)
             case m.Tell():
@@ -78,6 +88,14 @@ class Agreement:
                 out = []
         return out + self.tick(now_s)
 
+    def may_return(self, rank: int) -> bool:
+        """Whether a process that was started in the place of a rank may speak for it: nobody counts on that one."""
+        return self.epoch > 0 and rank in self._gone and rank not in self.members
+
+    def returned(self, rank: int) -> None:
+        """It is there again, outside of the group."""
+        del self._gone[rank]
+
     def lost(self, rank: int, now_s: float) -> Out:
         """Its connection broke."""
         if rank in self._gone or rank not in self._all:
@@ -86,22 +104,72 @@ class Agreement:
 
     def tick(self, now_s: float) -> Out:
         """Time has passed."""
+        return self._end_waiting(now_s) + self._go_on(now_s)
+
+    def _go_on(self, now_s: float) -> Out:
         if self.phase is Phase.FREEZING and all(
             r in self._positions or r in self._gone or now_s >= self._due_s(r) for r in self.members
         ):
             return self._decide(now_s)
         if self.phase is Phase.GATHERING and self._ready:
             return self._gather(now_s)
+        due_s = self._joiners.due_s()
+        if due_s is not None and now_s >= due_s and self._admits():
+            return self._let_in(now_s)
         return []
 
     def wake_s(self) -> float | None:
         """When `tick` has something to do at the latest."""
+        times = [self._joiners.expire_s(), self._wake_s()]
+        return min((time_s for time_s in times if time_s is not None), default=None)
+
+    def _wake_s(self) -> float | None:
         if self.phase is Phase.FREEZING:
             left = [self._due_s(r) for r in self.members if r not in self._positions and r not in self._gone]
             return max(left, default=self._frozen_s)
         if self.phase is Phase.GATHERING and self._ready:
             return min(at + ready.timeout_s for at, ready in self._ready.values())
-        return None
+        return self._joiners.due_s() if self._admits() else None
+
+    # joining
+
+    def _from_outside(self, rank: int, message: m.FromRank, now_s: float) -> Out:
+        match message:
+            case m.Join():
+                self._joiners.add(rank, message, now_s)
+                return [(rank, m.Waiting()), *self._knock()]
+            case m.Leave():
+                return self._lose(rank, MemberState.LEFT, now_s)
+            case m.Beat():
+                return []
+            case _:
+                return [] if rank in self._joiners else [(rank, m.Excluded(epoch=self.epoch))]
+
+    def _on_door(self, rank: int, message: m.Door) -> Out:
+        if message.is_open:
+            self._shut.discard(rank)
+            return []
+        self._shut.add(rank)
+        return self._knock()
+
+    def _knock(self) -> Out:
+        """To who may open its door."""
+        is_heard = self._joiners and self._shut and self.phase is Phase.RUNNING
+        return self._to_members(m.Knock(epoch=self.epoch)) if is_heard else []
+
+    def _admits(self) -> bool:
+        """Whether the epoch may be interrupted: all members have its group, and none has its door shut."""
+        return self.phase is Phase.RUNNING and not self._shut and () in self._passed and len(self._joiners) > 0
+
+    def _let_in(self, now_s: float) -> Out:
+        first = self._joiners.first()
+        return [] if first is None else self._freeze(FailureCause.JOINS, first, now_s)
+
+    def _end_waiting(self, now_s: float) -> Out:
+        """Of those whose time is over; of all where nobody is left to take them in."""
+        is_empty = all(r in self._gone for r in self.members)
+        over = [*self._joiners.take()] if is_empty else self._joiners.expired(now_s)
+        return [(r, m.Excluded(epoch=self.epoch)) for r in over]
 
     # gathering
 
@@ -117,10 +185,11 @@ class Agreement:
         possible = [r for r in self.members if r not in self._gone]
         awaited = set(possible) - self._silent
         is_late = any(now_s >= at + ready.timeout_s for at, ready in self._ready.values())
-        is_hopeless = len(possible) < least
+        admitted = len(self._joiners) if self._all_ready_admit() else 0
+        is_hopeless = len(possible) + admitted < least
         if not (is_late or is_hopeless or awaited <= set(self._ready)):
             return []
-        if len(self._ready) >= least:
+        if len(self._ready) + admitted >= least:
             return self._form()
         if not (is_late or is_hopeless):
             return []  # a silent rank may still wake up
@@ -128,19 +197,29 @@ class Agreement:
         asked, self._ready = sorted(self._ready), {}
         return [(r, m.Refused(epoch=self.epoch, missing=missing, min_ranks=least)) for r in asked]
 
+    def _all_ready_admit(self) -> bool:
+        return all(ready.admits for _, ready in self._ready.values())
+
     def _form(self) -> Out:
         ready = {r: self._ready[r][1] for r in sorted(self._ready)}
+        joined = self._joiners.take() if self._all_ready_admit() else {}
         outside = [r for r in self.members if r not in ready and r not in self._gone]
+        furthest = max(r.step for r in ready.values())
+        steps = {r: one.step for r, one in ready.items()} | {r: min(one.step, furthest) for r, one in joined.items()}
+        store = next(iter(ready.values())).store
         self.epoch += 1
-        self.members = tuple(ready)
+        self.members = tuple(sorted(steps))
         self.phase = Phase.RUNNING
         self._ready, self._votes, self._passed, self._silent = {}, {}, {}, set()
-        self._reported, self._positions = {}, {}
+        self._reported, self._positions, self._shut = {}, {}, set()
+        self._joiners.formed()
         formed = m.Formed(
             epoch=self.epoch,
             members=self.members,
-            steps=tuple(r.step for r in ready.values()),
-            anew=any(r.anew for r in ready.values()),
+            steps=tuple(steps[r] for r in self.members),
+            anew=any(r.anew or r.store != store for group in (ready, joined) for r in group.values()),
+            joined=tuple(joined),
+            store=store,
         )
         return [*self._to_members(formed), *((r, m.Excluded(epoch=self.epoch)) for r in outside)]
 
@@ -163,18 +242,27 @@ class Agreement:
         self._passed[group] = message.number
         del self._votes[group]
         passed = m.Passed(epoch=self.epoch, number=message.number, group=group)
-        return [(r, passed) for r in of]
+        return [*((r, passed) for r in of), *([] if group else self._all_passed(message.number, now_s))]
+
+    def _all_passed(self, number: int, now_s: float) -> Out:
+        """The place to let in who waits: no member is inside of a call of the default group."""
+        self._joiners.passed(now_s)
+        return self._let_in(now_s) if number and self._admits() else []
 
     def _on_fail(self, rank: int, message: m.Fail, now_s: float) -> Out:
         if message.epoch != self.epoch or self.phase is Phase.GATHERING:
             return []
         if message.number is not None and message.number <= self._passed.get(message.group, -1):
             return []  # `Passed` is on its way to this rank
+        if message.cause is FailureCause.JOINS:
+            return self._freeze(message.cause, self._joiners.first(), now_s)
         self._reported.setdefault(rank, message)
         return self._freeze(message.cause, rank, now_s, message.group)
 
     def _lose(self, rank: int, state: MemberState, now_s: float) -> Out:
         self._gone[rank] = state
+        self._joiners.drop(rank)
+        self._shut.discard(rank)
         self._ready.pop(rank, None)
         self._positions.pop(rank, None)
         if rank not in self.members or self.phase is not Phase.RUNNING:
@@ -186,7 +274,7 @@ class Agreement:
 
     # freezing
 
-    def _freeze(self, cause: FailureCause, reporter: int, now_s: float, group: Ranks = ()) -> Out:
+    def _freeze(self, cause: FailureCause, reporter: int | None, now_s: float, group: Ranks = ()) -> Out:
         if self.phase is not Phase.RUNNING:
             return []
         self.phase = Phase.FREEZING

@@ -176,7 +176,7 @@ class _Run:
 
     def run(self) -> _Found:
         options = self._options
-        with phase("evaluation", options.timeout):
+        with phase("evaluation", options.timeout), self._session.shut():
             try:
                 shares = self._meet(options.sync_timeout or PHASES["small"])
             except _OUT:

@@ -10,7 +10,7 @@ AllreadyError
 import functools
 
 from allready.errors import AllreadyError
-from allready.model import RuntimeFailure, Verdict
+from allready.model import FailureCause, RuntimeFailure, Verdict
 from allready.runtime.judgement import verdict_on
 
 
@@ -36,7 +36,7 @@ class CollectiveFailed(AllreadyError):  # noqa: N818 - an outcome
 
     @functools.cached_property
     def verdict(self) -> Verdict | None:
-        """Who is at fault and why, by the judge of all commands; None where nothing is agreed."""
+        """Who is at fault and why, by the judge of all commands; None where nothing is agreed, or a rank joins."""
         return None if self.failure is None else verdict_on(self.failure)
 
     @property
@@ -53,6 +53,9 @@ class CollectiveFailed(AllreadyError):  # noqa: N818 - an outcome
             return f"{verdict.code}: {verdict.sentence}"
         if self.failure is None:
             return self._text
+        if self.failure.cause is FailureCause.JOINS:
+            who = "a rank" if self.failure.reporter is None else f"rank {self.failure.reporter}"
+            return f"nothing failed: the ranks form their group again to take in {who}"
         return f"a collective failed ({self.failure.cause}), reported by rank {self.failure.reporter}"
 
 

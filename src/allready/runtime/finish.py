@@ -6,6 +6,7 @@ from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.recovery import PHASES, destroy_process_group
+from allready.runtime.session import current
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +20,8 @@ def finish(*, timeout: Duration | None = None) -> CollectiveFailed | None:
     Args:
         timeout: for all ranks to come, by default that of the phase "small" (5 min).
     """
-    failure = safe_barrier(timeout=timeout or PHASES["small"], on_failure="return")
+    with current().shut():  # a rank that joins now would come for nothing
+        failure = safe_barrier(timeout=timeout or PHASES["small"], on_failure="return")
     if failure is not None:
         log.warning("not all ranks came to the end of the job, whose work is done here: %s", failure)
     try:

@@ -66,6 +66,11 @@ class Group:
         self._communicator: nccl.Communicator | None = None
         self._rank = rank
         self._store, self._store_rank = store, store_rank
+        self._first_store = store, store_rank
+        self.was_formed = False
+        """Whether this process ever had a group."""
+        self.store_text = ""
+        """Where the job's store is now; empty: where it was at the start."""
         self._can_reconfigure = "cuda" not in self.devices and can_reconfigure()
         self._is_on_this_store = False
         self._own_ports: set[int] = set()
@@ -91,9 +96,10 @@ class Group:
         """Whether it cannot form again in place: a thread is stuck in it, or subgroups came from it."""
         return self.has_unfinished() or self._num_makings > 0
 
-    def needs_store(self, members: Iterable[int]) -> bool:
-        """Whether the store's process is not among these ranks: it may be dead or stand still."""
-        return self._store_rank is not None and self._store_rank not in members
+    def needs_store(self, text: str, members: Iterable[int]) -> bool:
+        """Whether the process of the store that this text names is not among these ranks: it may be dead or stopped."""
+        rank = int(text.split()[2]) if text else self._first_store[1]
+        return rank is not None and rank not in members
 
     def open_store(self) -> str:
         """A new store in this process; where it is, for `use_store` on all ranks."""
@@ -104,9 +110,16 @@ class Group:
         return f"{host} {self._opened.port} {self._rank}"
 
     def use_store(self, text: str) -> None:
-        """Go on with the store that one rank has opened."""
+        """Go on with the store that one rank has opened, or with the first one."""
         import torch.distributed as dist
 
+        if text == self.store_text:
+            return
+        self.store_text = text
+        self._is_on_this_store = False
+        if not text:
+            self._store, self._store_rank = self._first_store
+            return
         host, port, rank = text.split()
         self._store_rank = int(rank)
         self._store = (
@@ -114,7 +127,6 @@ class Group:
             if self._store_rank == self._rank
             else dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=FORM)
         )
-        self._is_on_this_store = False
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Of plain collectives over Gloo; torch's time-out for NCCL ends the process, so it is not used."""
@@ -138,6 +150,7 @@ class Group:
         """
         import torch.distributed as dist
 
+        self.was_formed = True
         before = _sockets()
         with self._lock:
             self._is_cut = False

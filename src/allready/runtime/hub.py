@@ -127,10 +127,15 @@ class Hub:
     def _greet(self, frame: tuple[str, object], writer: asyncio.StreamWriter) -> int | None:
         hello = convert(frame[1], m.Hello)
         is_ours = hmac.compare_digest(hello.secret.encode(), self._plan.secret.encode())
-        if frame[0] != "Hello" or not is_ours or not 0 <= hello.rank < self._plan.num_ranks or hello.rank in self._seen:
+        if frame[0] != "Hello" or not is_ours or not 0 <= hello.rank < self._plan.num_ranks:
             return None
         if self._agreement.epoch == 0 and len(self._writers) < len(self._seen):
             return None  # a rank is lost and the first group cannot form; this one belongs to the next attempt
+        if hello.rank in self._seen:
+            is_free = hello.rank not in self._writers and self._agreement.may_return(hello.rank)
+            if not (hello.again and is_free):
+                return None
+            self._agreement.returned(hello.rank)
         self._seen.add(hello.rank)
         self._writers[hello.rank] = writer
         writer.write(encode("Hello", None))

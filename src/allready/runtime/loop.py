@@ -2,14 +2,19 @@
 
 import gc
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from allready.runtime.durations import Duration
+from allready.model import FailureCause
+from allready.runtime.calls import safe_all_reduce, safe_barrier
+from allready.runtime.durations import Duration, duration
 from allready.runtime.evaluation import Batches, Evaluation, resilient_evaluation
+from allready.runtime.exchange import small_device
 from allready.runtime.failures import HubLost, RankExcluded, RecoveryRefused
-from allready.runtime.recovery import RECOVER, Recovery, recover
+from allready.runtime.recovery import RECOVER, Recovery, Wish, cause_of, recover_as
+from allready.runtime.session import current
 from allready.runtime.stopping import StopSignals
 
 log = logging.getLogger(__name__)
@@ -41,6 +46,8 @@ class TrainLoop:
             Left out once a signal has come.
         min_ranks, recover_timeout: for `recover`.
         max_failures: so many failures one after the other without a step in between end the loop with the last error.
+        rejoin: a rank without which the others went on, or that was started again, asks them to take it in.  They do so
+            between two steps, by `on_recovery`.
     """
 
     def __init__(
@@ -54,12 +61,17 @@ class TrainLoop:
         min_ranks: int = 1,
         recover_timeout: Duration = RECOVER,
         max_failures: int = 5,
+        rejoin: bool = True,
     ) -> None:
         self.num_steps, self.step = num_steps, step
         self._on_recovery, self._save, self._after_step = on_recovery, save, after_step
         self._min_ranks, self._recover_timeout = min_ranks, recover_timeout
         self._max_failures, self._num_failures = max_failures, 0
         self._agreed = step
+        self._rejoin = rejoin
+        self._has_knocked = False
+        self._is_new = self._has_new = False
+        """Whether this rank, or any, has joined and does not know yet how far the others are."""
         self._signals = StopSignals()
 
     def run(self, train_step: Callable[[int], object]) -> LoopEnd:
@@ -73,11 +85,14 @@ class TrainLoop:
             Exception: what failed last, after `max_failures`.
         """
         found = 0
-        with self._signals:
+        session = current()
+        with self._signals, session.shut():
+            if session.is_outside:
+                self._recover(RankExcluded(None, operation="recover", text="the others go on without this rank"))
             while self.step < self.num_steps and not found:
                 try:
                     found = self._one(train_step)
-                except (HubLost, RankExcluded, RecoveryRefused):
+                except (HubLost, RecoveryRefused):
                     raise
                 except Exception as error:  # noqa: BLE001 - the script's own, and what follows from other ranks'
                     self._recover(error)
@@ -95,28 +110,62 @@ class TrainLoop:
 
     def _one(self, train_step: Callable[[int], object]) -> int:
         """A step, the agreement that all ranks have done it, and what follows it; the signal to stop for."""
+        if self._has_knocked:
+            self._let_in()
         if self.step == self._agreed:
             train_step(self.step)
             self.step += 1  # this rank's state is that far; if the agreement fails, the others may take it
-        found = self._signals.agreed()
+        found, knocked = self._signals.agreed_with(current().member.has_knocked)
         self._agreed = self.step
+        self._has_knocked = bool(knocked) and not found
         self._num_failures = 0
         if self._after_step is not None and not found:
             self._after_step(self.step)
         return found
 
+    def _let_in(self) -> None:
+        """All ranks are here, between two steps and inside of no call."""
+        self._has_knocked = False
+        safe_barrier()
+        self._form(None, FailureCause.JOINS)
+
     def _recover(self, error: BaseException) -> None:
+        if isinstance(error, RankExcluded) and not self._rejoin:
+            raise error
         self._num_failures += 1
         if self._num_failures > self._max_failures:
             raise error
         log.warning("step %d failed: %s", self.step, error)
-        recovery = recover(error, step=self.step, min_ranks=self._min_ranks, timeout=self._recover_timeout)
+        self._form(error, cause_of(error))
+
+    def _form(self, error: BaseException | None, cause: FailureCause) -> None:
+        wish = Wish(
+            min_ranks=self._min_ranks,
+            step=self.step,
+            until_s=time.monotonic() + duration(self._recover_timeout).total_seconds(),
+            rejoins=self._rejoin,
+        )
+        session = current()
+        recovery = recover_as(session, wish, error, cause)
+        self._is_new = self._is_new or session.rank in recovery.joined
+        self._has_new = self._has_new or bool(recovery.joined)
         try:
+            if self._has_new:
+                self._tell_agreed()
             self._take_over(recovery)
-        except (HubLost, RankExcluded, RecoveryRefused):
+        except (HubLost, RecoveryRefused):
             raise
         except Exception as again:  # noqa: BLE001 - bounded by max_failures
             self._recover(again)
+
+    def _tell_agreed(self) -> None:
+        """A rank that has joined learns whether the last step is agreed, and followed by what follows it."""
+        import torch
+
+        found = torch.tensor([-1 if self._is_new else self._agreed], device=small_device())
+        safe_all_reduce(found, torch.distributed.ReduceOp.MAX, confirm=True)
+        self._agreed = int(found.item())
+        self._is_new = self._has_new = False
 
     def _take_over(self, recovery: Recovery) -> None:
         self.step = max(recovery.steps)

@@ -50,7 +50,10 @@ class Member:
     default group, `subgroups` those of others, by their ranks.
     """
 
-    __slots__ = ("epoch", "excluded", "failure", "formed", "is_open", "refused", "subgroups", "told", "world")
+    __slots__ = (
+        "epoch", "excluded", "failure", "formed", "has_knocked", "is_joining", "is_open", "refused", "subgroups",
+        "told", "world",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -62,6 +65,10 @@ class Member:
         self.refused: m.Refused | None = None
         self.excluded: int | None = None
         self.told: str | None = None
+        self.is_joining = False
+        """Whether it has asked to join, and the hub has not answered yet."""
+        self.has_knocked = False
+        """Whether a rank outside waits until this one lets it in."""
 
     def of(self, group: Ranks) -> Calls:
         """The calls of a group; empty: the default one."""
@@ -99,6 +106,15 @@ class Member:
         self.refused = None
         return self.epoch
 
+    def stay_outside(self) -> None:
+        """The others have a group, of which this process was never a member."""
+        self.excluded = 0
+
+    def ask_in(self) -> int:
+        """Before asking to join; the epoch that the next group follows.  What the hub said before counts no more."""
+        self.excluded, self.is_joining = None, True
+        return self.epoch
+
     def position(self, now_s: float) -> m.Position:
         """How far this rank is."""
         subgroups = [m.InGroup(group=g, call=c.position(now_s)) for g, c in sorted(self.subgroups.items())]
@@ -109,7 +125,11 @@ class Member:
         match message:
             case m.Formed():
                 self._begin(message)
-            case m.Excluded() if message.epoch > self.epoch:
+            case m.Waiting():
+                self.is_joining = False
+            case m.Knock() if message.epoch == self.epoch:
+                self.has_knocked = True
+            case m.Excluded() if message.epoch > self.epoch and not self.is_joining:
                 self.is_open = False
                 self.excluded = message.epoch
             case m.Refused() if message.epoch == self.epoch:
@@ -133,4 +153,5 @@ class Member:
         self.formed = formed
         self.is_open = True
         self.world, self.subgroups = Calls(), {}
-        self.failure = self.refused = self.told = None
+        self.failure = self.refused = self.told = self.excluded = None
+        self.has_knocked = self.is_joining = False

@@ -8,10 +8,11 @@ from allready.model import CallPosition, FailureCause, RuntimeFailure
 
 
 class Hello(Struct, frozen=True, kw_only=True):
-    """First frame of a rank's connection."""
+    """First frame of a rank's connection; `again`: of a process that was started in the place of one that is gone."""
 
     rank: int
     secret: str
+    again: bool = False
 
 
 class Beat(Struct, frozen=True, kw_only=True):
@@ -19,13 +20,35 @@ class Beat(Struct, frozen=True, kw_only=True):
 
 
 class Ready(Struct, frozen=True, kw_only=True):
-    """This rank's main thread waits for the group that follows `epoch`; `anew`: its present one is unusable."""
+    """This rank's main thread waits for the group that follows `epoch`.
+
+    `anew`: its present one is unusable.  `store`: where the job's store is, if not where it was at the start.
+    `admits`: a rank that asks to join may come in here.
+    """
 
     epoch: int
     timeout_s: float
     min_ranks: int
     step: int = 0
     anew: bool = False
+    store: str = ""
+    admits: bool = True
+
+
+class Join(Struct, frozen=True, kw_only=True):
+    """This rank, which is outside, asks to be taken into a next group; `anew`, `store`: as in `Ready`."""
+
+    timeout_s: float
+    step: int = 0
+    anew: bool = False
+    store: str = ""
+
+
+class Door(Struct, frozen=True, kw_only=True):
+    """Whether the epoch may be interrupted for a rank that joins, as far as this rank is concerned."""
+
+    epoch: int
+    is_open: bool
 
 
 class Vote(Struct, frozen=True, kw_only=True):
@@ -92,6 +115,16 @@ class Passed(Struct, frozen=True, kw_only=True):
     group: tuple[int, ...] = ()
 
 
+class Waiting(Struct, frozen=True, kw_only=True):
+    """The answer to `Join`: the hub has it, and nothing that it said before counts any more."""
+
+
+class Knock(Struct, frozen=True, kw_only=True):
+    """A rank outside waits to join, and a member's door is shut."""
+
+    epoch: int
+
+
 class Failed(Struct, frozen=True, kw_only=True):
     """The agreed end of an epoch."""
 
@@ -99,12 +132,17 @@ class Failed(Struct, frozen=True, kw_only=True):
 
 
 class Formed(Struct, frozen=True, kw_only=True):
-    """The members of a new epoch, in the order of their new ranks, and the step that each is at."""
+    """The members of a new epoch, in the order of their new ranks, and the step that each is at.
+
+    `joined`: those that were outside before; they are at no later step than the others.  `store`: as in `Ready`.
+    """
 
     epoch: int
     members: tuple[int, ...]
     steps: tuple[int, ...]
     anew: bool = False
+    joined: tuple[int, ...] = ()
+    store: str = ""
 
 
 class Refused(Struct, frozen=True, kw_only=True):
@@ -121,7 +159,11 @@ class Excluded(Struct, frozen=True, kw_only=True):
     epoch: int
 
 
-FromRank: TypeAlias = Beat | Ready | Vote | Fail | Position | Tell | Leave
-ToRank: TypeAlias = Freeze | Passed | Failed | Formed | Refused | Excluded | Tell
-FROM_RANK: dict[str, type[FromRank]] = {t.__name__: t for t in (Beat, Ready, Vote, Fail, Position, Tell, Leave)}
-TO_RANK: dict[str, type[ToRank]] = {t.__name__: t for t in (Freeze, Passed, Failed, Formed, Refused, Excluded, Tell)}
+FromRank: TypeAlias = Beat | Ready | Join | Door | Vote | Fail | Position | Tell | Leave
+ToRank: TypeAlias = Freeze | Passed | Failed | Formed | Refused | Excluded | Waiting | Knock | Tell
+FROM_RANK: dict[str, type[FromRank]] = {
+    t.__name__: t for t in (Beat, Ready, Join, Door, Vote, Fail, Position, Tell, Leave)
+}
+TO_RANK: dict[str, type[ToRank]] = {
+    t.__name__: t for t in (Freeze, Passed, Failed, Formed, Refused, Excluded, Waiting, Knock, Tell)
+}

@@ -29,6 +29,8 @@ PHASES = {
 }  # fmt: skip
 START = timedelta(minutes=10)
 RECOVER = timedelta(seconds=60)
+REJOIN = "ALLREADY_REJOIN"
+"""Variable of a rank that a launcher has started again while the others go on."""
 _KEY = "allready/hub"
 _NAME_LETTERS = 8
 """Of the secret's 32; they tell attempts apart and open nothing."""
@@ -43,7 +45,8 @@ class Recovery:
     `members`: the numbers that the ranks had at the start of the job, in the order of their new ranks.  `steps`: what
     each of them gave `recover`, in the same order.  `source`: the new rank that is furthest, whose state the others may
     take.  `is_same_group`: the group object was kept, so DDP goes on with the same object; otherwise it is to be made
-    anew.  `failure`: why.
+    anew.  `failure`: why; None in a process that was started again.  `joined`: those of `members` that were outside of
+    the group before: they are at no later step than the others, and never the `source`.
     """
 
     rank: int
@@ -53,6 +56,7 @@ class Recovery:
     source: int
     is_same_group: bool
     failure: CollectiveFailed | None
+    joined: tuple[int, ...] = ()
 
 
 def init_process_group(
@@ -65,6 +69,7 @@ def init_process_group(
     timeout: Duration | AdaptiveTimeout | None = None,
     start_timeout: Duration = START,
     answer_within: Duration = timedelta(seconds=1),
+    rejoin: bool | None = None,
 ) -> None:
     """Form torch's default group, so that it can fail on all ranks alike and form again.  Collective.
 
@@ -76,6 +81,9 @@ def init_process_group(
         start_timeout: within it all ranks must come.
         answer_within: a rank from which no sign of life came for so long when a call fails is counted as silent, and
             the others go on without it.
+        rejoin: this process stands for a rank of a job that runs, whose process is gone.  It has no group yet:
+            `TrainLoop.run` or `recover(rejoin=True)` lets it in, and `is_outside` tells it before.  By default as
+            ALLREADY_REJOIN says, which a launcher sets that starts one rank again.
 
     Raises:
         RecoveryRefused: not all ranks came in time.
@@ -107,9 +115,13 @@ def init_process_group(
     session.adaptive = adaptive
     begin(session)
     try:
-        group.attempt = _meet(session, store, world_size, answer_within, until_s)
+        again = os.environ.get(REJOIN) == "1" if rejoin is None else rejoin
+        group.attempt = _meet(session, store, world_size, answer_within, until_s, again=again)
         store.set_timeout(FORM)
-        _join(session, min_ranks=world_size, step=0, until_s=until_s)
+        if again:
+            session.member.stay_outside()
+        else:
+            _next_group(session, Wish(min_ranks=world_size, step=0, until_s=until_s), None)
     except BaseException:
         session.close()
         end()
@@ -119,39 +131,90 @@ def init_process_group(
 
 
 def recover(
-    error: BaseException | None = None, *, step: int = 0, min_ranks: int = 1, timeout: Duration = RECOVER
+    error: BaseException | None = None,
+    *,
+    step: int = 0,
+    min_ranks: int = 1,
+    timeout: Duration = RECOVER,
+    rejoin: bool = False,
 ) -> Recovery:
     """After a failure: form the group again, of all ranks that come in time.  Collective among the survivors.
 
-    Waits for every rank that is alive, until the timeout; ranks that are dead or silent are not waited for.
+    Waits for every rank that is alive, until the timeout; ranks that are dead or silent are not waited for.  A rank
+    without which the others went on may ask them to take it in again: they learn of it at the next point that all of
+    them agree on (`safe_barrier`, `confirm=True`), or soon after wherever they are, by a failure without a verdict,
+    and their `recover` has this rank too.  Evaluations and a `TrainLoop` let it in between two steps.
 
     Args:
         error: what this rank caught.  If no failure is agreed yet (an exception of the script's own), it becomes one,
             and every other rank gets it at once.
         step: how far this rank's state is.
         min_ranks: fewer are no job any more.
-        timeout: for all ranks to come here.
+        timeout: for all ranks to come here, and for the others to take this rank in.
+        rejoin: if the others went on without this rank, ask them to take it in again.
 
     Raises:
         RecoveryRefused: fewer than `min_ranks` came; `recover` may be called again.
-        RankExcluded: the others went on without this rank.
+        RankExcluded: the others went on without this rank, or did not take it in again in time.
         HubLost: this rank cannot know what the others do.
     """
     session = current()
+    wish = Wish(
+        min_ranks=min_ranks,
+        step=step,
+        until_s=time.monotonic() + duration(timeout).total_seconds(),
+        rejoins=rejoin,
+        admits=not session.is_shut,
+    )
+    return recover_as(session, wish, error, cause_of(error))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What one rank wants of the next group; `admits`: ranks that ask to join may come in."""
+
+    min_ranks: int
+    step: int
+    until_s: float
+    rejoins: bool = False
+    admits: bool = True
+
+    @property
+    def left_s(self) -> float:
+        """Time that is left."""
+        return max(0.0, self.until_s - time.monotonic())
+
+
+def recover_as(session: Session, wish: Wish, error: BaseException | None, cause: FailureCause) -> Recovery:
+    """`recover`, for a cause that is known."""
     begin_s = time.monotonic()
-    until_s = begin_s + duration(timeout).total_seconds()
+    failure: CollectiveFailed | None
     with session.alone():
-        failure = _agree(session, _cause_of(error), error)
+        if wish.rejoins and session.is_outside:
+            known = session.failure("recover")
+            failure = None if isinstance(known, RankExcluded) else known
+        else:
+            try:
+                failure = _agreed(session, cause, error)
+            except RankExcluded:
+                if not wish.rejoins:
+                    raise
+                failure = None
         session.abandon_pending()
         while True:
-            recording.failed(failure)
+            if failure is not None:
+                recording.failed(failure)
             try:
-                found = _join(session, min_ranks=min_ranks, step=step, until_s=until_s, failure=failure)
-            except (HubLost, RankExcluded, RecoveryRefused) as out:
+                found = _next_group(session, wish, failure)
+            except RankExcluded as out:
+                if not wish.rejoins or not wish.left_s:
+                    recording.failed(out)
+                    raise
+            except (HubLost, RecoveryRefused) as out:
                 recording.failed(out)
                 raise
             except CollectiveFailed as again:
-                if time.monotonic() >= until_s:
+                if not wish.left_s:
                     raise
                 failure = again
             else:
@@ -167,9 +230,14 @@ def agreed_failure(error: BaseException) -> CollectiveFailed:
     """
     session = current()
     with session.alone():
-        failure = _agree(session, _cause_of(error), error)
+        failure = _agreed(session, cause_of(error), error)
     recording.failed(failure)
     return failure
+
+
+def is_outside() -> bool:
+    """Whether the other ranks have a group and this one is not in it: it was started again, or came too late."""
+    return current().is_outside
 
 
 def destroy_process_group() -> None:
@@ -214,7 +282,7 @@ def subgroups() -> Iterator[None]:
         yield
 
 
-def _cause_of(error: BaseException | None) -> FailureCause:
+def cause_of(error: BaseException | None) -> FailureCause:
     """Whether an error is the script's own, or what a collective of torch's raised because of another rank."""
     trace = None if error is None else error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -239,7 +307,7 @@ def _apply(session: Session, timeout: timedelta, adaptive: AdaptiveTimeout | Non
         session.group.set_timeout(timeout)
 
 
-def _agree(session: Session, cause: FailureCause, error: BaseException | None) -> CollectiveFailed:
+def _agreed(session: Session, cause: FailureCause, error: BaseException | None) -> CollectiveFailed:
     """The failure of this epoch; this rank asks for it where there is none yet."""
     if session.member.is_open:
         text = "" if error is None else f"{type(error).__name__}: {error}"
@@ -254,18 +322,50 @@ def _agree(session: Session, cause: FailureCause, error: BaseException | None) -
     raise found from error
 
 
-def _join(
-    session: Session, *, min_ranks: int, step: int, until_s: float, failure: CollectiveFailed | None = None
-) -> Recovery:
-    """Gather for the next epoch and form its group, until the hub knows that all members have it."""
-    member = session.member
+def _next_group(session: Session, wish: Wish, failure: CollectiveFailed | None) -> Recovery:
+    """Gather for the next epoch, or ask to join it, and form its group until the hub knows that all members have it."""
     if not session.group.release():
         raise session.lose("recover", why="NCCL does not end here, so this process cannot form another group")
+    formed = _ask_in(session, wish) if session.is_outside else _gather(session, wish)
+    try:
+        _form(session, formed)
+    except CollectiveFailed:
+        raise
+    except Exception as error:  # torch's, of many classes
+        raise _agreed(session, FailureCause.FORMING, error) from error
+    _confirm_formed(session)
+    old = [step for rank, step in zip(formed.members, formed.steps, strict=True) if rank not in formed.joined]
+    furthest = max(old)
+    places = zip(formed.members, formed.steps, strict=True)
+    source = next(n for n, (rank, step) in enumerate(places) if step == furthest and rank not in formed.joined)
+    return Recovery(
+        rank=formed.members.index(session.rank),
+        world_size=len(formed.members),
+        members=formed.members,
+        steps=formed.steps,
+        source=source,
+        is_same_group=session.group.is_same,
+        failure=failure,
+        joined=formed.joined,
+    )
+
+
+def _gather(session: Session, wish: Wish) -> m.Formed:
+    """Of those that are in the job, all that come in time."""
+    member = session.member
     with session.lock:
         epoch = member.ask()
-    limit_s = max(0.0, until_s - time.monotonic())
+    limit_s = wish.left_s
     session.send(
-        m.Ready(epoch=epoch, timeout_s=limit_s, min_ranks=min_ranks, step=step, anew=session.group.is_spoilt())
+        m.Ready(
+            epoch=epoch,
+            timeout_s=limit_s,
+            min_ranks=wish.min_ranks,
+            step=wish.step,
+            anew=session.group.is_spoilt(),
+            store=session.group.store_text,
+            admits=wish.admits,
+        )
     )
     session.wait(lambda: member.epoch > epoch or member.refused is not None, limit_s + FREEZE_S + MARGIN_S)
     with session.lock:
@@ -274,30 +374,39 @@ def _join(
         ranks = ", ".join(map(str, refused.missing))
         text = f"fewer than {refused.min_ranks} ranks came within {limit_s:.1f} s; missing: rank {ranks}"
         raise RecoveryRefused(refused.missing, text=text)
+    if formed is not None and formed.epoch > epoch:
+        return formed
     if member.excluded is not None:
         raise RankExcluded(None, operation="recover", text="the other ranks went on without this one")
-    if formed is None or formed.epoch <= epoch:
-        raise session.lose("recover")
-    try:
-        _form(session, formed)
-    except CollectiveFailed:
-        raise
-    except Exception as error:  # torch's, of many classes
-        raise _agree(session, FailureCause.FORMING, error) from error
-    _confirm_formed(session)
-    return Recovery(
-        rank=formed.members.index(session.rank),
-        world_size=len(formed.members),
-        members=formed.members,
-        steps=formed.steps,
-        source=formed.steps.index(max(formed.steps)),
-        is_same_group=session.group.is_same,
-        failure=failure,
+    raise session.lose("recover")
+
+
+def _ask_in(session: Session, wish: Wish) -> m.Formed:
+    """Ask those that went on without this rank to take it in."""
+    member, group = session.member, session.group
+    with session.lock:
+        epoch = member.ask_in()
+    limit_s = wish.left_s
+    session.send(
+        m.Join(
+            timeout_s=limit_s, step=wish.step, anew=group.is_spoilt() or not group.was_formed, store=group.store_text
+        )
     )
+    session.wait(lambda: member.epoch > epoch, limit_s + MARGIN_S)
+    with session.lock:
+        formed = member.formed
+    if formed is not None and formed.epoch > epoch:
+        return formed
+    if member.excluded is not None:
+        raise RankExcluded(
+            None, operation="recover", text=f"the others did not take this rank in within {limit_s:.1f} s"
+        )
+    raise session.lose("recover")
 
 
 def _form(session: Session, formed: m.Formed) -> None:
-    if session.group.needs_store(formed.members):
+    text = formed.store
+    if session.group.needs_store(text, formed.members):
         if formed.members[0] == session.rank:
             session.send(m.Tell(epoch=formed.epoch, text=session.group.open_store()))
         session.wait(
@@ -306,7 +415,8 @@ def _form(session: Session, formed: m.Formed) -> None:
         told = session.member.told
         if told is None:
             raise TimeoutError("no rank has opened a new store")
-        session.group.use_store(told)
+        text = told
+    session.group.use_store(text)
     session.group.form(formed.epoch, formed.members, anew=formed.anew, is_over=lambda: not session.member.is_open)
 
 
@@ -315,6 +425,8 @@ def _confirm_formed(session: Session) -> None:
         vote = session.member.vote() if session.member.is_open else None
     if vote is None:
         raise session.await_failure("recover")
+    if session.is_shut:
+        session.tell_door()  # before the vote, so that no epoch is interrupted that should not be
     session.send(vote)
     world = session.member.world
     session.wait(lambda: world.passed >= 0 or session.member.failure is not None, FORM.total_seconds())
@@ -322,13 +434,15 @@ def _confirm_formed(session: Session) -> None:
         session.fail(FailureCause.FORMING, operation="recover", vote=0)
 
 
-def _meet(session: Session, store: Any, num_ranks: int, answer_within: timedelta, until_s: float) -> str:
+def _meet(
+    session: Session, store: Any, num_ranks: int, answer_within: timedelta, until_s: float, *, again: bool
+) -> str:
     """Connect to the hub, which rank 0 starts; a name for this attempt that no other one in the same store has.
 
     A launcher that starts ranks again may keep its store: what is there may be the hub of the attempt before, which
     answers nobody any more.
     """
-    if session.rank == 0:
+    if session.rank == 0 and not again:
         secret = secrets.token_hex(16)
         host = _host_of(store)
         plan = Plan(num_ranks=num_ranks, secret=secret, answer_s=answer_within.total_seconds(), host=host)
@@ -343,7 +457,8 @@ def _meet(session: Session, store: Any, num_ranks: int, answer_within: timedelta
         store.wait([_KEY], timedelta(seconds=left_s))
         addresses, secret = msgspec.json.decode(store.get(_KEY), type=tuple[list[tuple[str, int]], str])
         try:
-            session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=min(_CONNECT_S, left_s))
+            limit_s = min(_CONNECT_S, left_s)
+            session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=limit_s, again=again)
         except ExchangeError:
             if time.monotonic() >= until_s:
                 raise

@@ -56,19 +56,22 @@ class Session:
         self.pending: dict[Ranks, list[Pending]] = {}
         """Calls in flight that nobody has waited for yet, by group, the oldest first."""
         self._link: Link | None = None
+        self._num_shut = 0
         self._why_lost = ""
         self._answer_s = answer_s
         self._in_call = threading.Lock()
 
-    def connect(self, addresses: list[tuple[str, int]], secret: str, *, num_ranks: int, timeout_s: float) -> None:
-        """Meet the hub; may be tried again.
+    def connect(
+        self, addresses: list[tuple[str, int]], secret: str, *, num_ranks: int, timeout_s: float, again: bool = False
+    ) -> None:
+        """Meet the hub; may be tried again.  `again`: in the place of a process that is gone.
 
         Raises:
             ExchangeError: there is no way to it.
         """
         link = Link(
             addresses,
-            m.Hello(rank=self.rank, secret=secret),
+            m.Hello(rank=self.rank, secret=secret, again=again),
             take=self._take,
             lost=self._lose,
             beat_s=self._answer_s / 4,
@@ -91,6 +94,31 @@ class Session:
             yield
         finally:
             self._in_call.release()
+
+    @contextlib.contextmanager
+    def shut(self) -> Iterator[None]:
+        """Inside, a rank that joins does not interrupt this one; it is let in by `recover` where that admits it."""
+        self._num_shut += 1
+        self.tell_door()
+        try:
+            yield
+        finally:
+            self._num_shut -= 1
+            self.tell_door()
+
+    def tell_door(self) -> None:
+        """To the hub, whose epochs begin with all doors open."""
+        self.send(m.Door(epoch=self.member.epoch, is_open=not self._num_shut))
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether the others have a group without this rank."""
+        return self.member.excluded is not None
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether this rank is inside of `shut`."""
+        return self._num_shut > 0
 
     def limit_s(
         self, timeout: Duration | AdaptiveTimeout | None, operation: str, group: Ranks, num_bytes: int

@@ -46,11 +46,16 @@ class StopSignals:
         Raises:
             CollectiveFailed: on every surviving rank; the group is gone until `recover`.
         """
+        return self.agreed_with(0)[0]
+
+    def agreed_with(self, number: int) -> tuple[int, int]:
+        """The same, and the greatest number that any rank gave."""
         import torch
 
-        found = torch.tensor([self.received], device=small_device())
+        found = torch.tensor([self.received, number], device=small_device())
         safe_all_reduce(found, torch.distributed.ReduceOp.MAX, confirm=True)
-        return int(found.item())
+        received, greatest = found.tolist()
+        return int(received), int(greatest)
 
     def _take(self, number: int, _: FrameType | None) -> None:
         if self.received and self._watch is None:

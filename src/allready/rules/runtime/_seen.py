@@ -42,6 +42,11 @@ def is_lone_failure(failure: RuntimeFailure) -> bool:
     return all(r.state is MemberState.ANSWERED and r.cause is not FailureCause.RAISED for r in failure.ranks)
 
 
+def joins(failure: RuntimeFailure) -> bool:
+    """Whether nothing failed: the members were interrupted to let a rank in."""
+    return failure.cause is FailureCause.JOINS
+
+
 def hit_of(
     failure: RuntimeFailure,
     culprits: Iterable[RankAtFailure],

@@ -116,7 +116,7 @@ class Recorder:
                 self._is_out = True
                 self._tell(RankOut(time_s=now_s, kind=type(failure).__name__, text=str(failure)[:500]))
             return
-        if failure.failure.epoch == self._last_failed:
+        if failure.failure.epoch == self._last_failed or failure.failure.cause is FailureCause.JOINS:
             return
         with self._lock:
             self._last_failed = failure.failure.epoch
