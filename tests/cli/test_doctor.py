@@ -253,6 +253,18 @@ def test_the_prolog_prints_one_line_and_fails_for_a_fault_only() -> None:
     assert len(text) < 300
 
 
+def test_a_full_disk_drains_no_node() -> None:
+    for more in ((), ("--save", "/dev/full")):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                [*PROGRAM, "doctor", "--prolog", *more],
+                stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False, env=plain_environment(),
+            )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "allready: healthy" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_a_prolog_that_cannot_look_drains_no_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(str(tmp_path / "node.json"), replace(healthy_node(0, 1), gpu=FactMissing("gpu: not read in time")))
     assert main(["doctor", "--prolog", "--from", str(tmp_path / "node.json")]) == 0

@@ -195,3 +195,12 @@ def test_the_interface_towards_a_peer_is_the_one_of_the_kernels_route() -> None:
         expected = None if name == "lo" else name
         assert towards(net, ["no-address", address]) == expected
     assert towards(net, []) is None
+
+
+def test_what_is_no_text_is_not_called_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "damaged.tar.gz").write_bytes(b"\x1f\x8b" + bytes(range(128, 256)) * 20)
+    assert main(["env", "lint", str(tmp_path / "damaged.tar.gz")]) == 3
+    assert "no text" in capsys.readouterr().out
+    (tmp_path / "windows.env").write_bytes("NCCL_TIMEOUT=5\n".encode("utf-16"))
+    main(["env", "lint", str(tmp_path / "windows.env")])
+    assert "NCCL_TIMEOUT" in capsys.readouterr().out

@@ -106,6 +106,8 @@ def test_a_client_gets_who_why_and_what_to_do_in_one_call(root: Path) -> None:
         ):
             text, failed = await ask(name, **arguments)
             assert failed, (name, arguments, text[:300])
+            if "paths" in arguments or "files" in arguments:
+                assert "not found below" in text, "the client is told why"
 
     served(root, use)
 

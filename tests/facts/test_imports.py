@@ -1,6 +1,7 @@
 """What torch and JAX answer in a process of their own: real children with made-up modules, and the real JAX."""
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,22 @@ def test_gpus_are_used_only_when_somebody_asks_for_it() -> None:
         questions: list[str] = []
         collect_imports(Recorder({"dirs": {"/dev": names}}), timeout_s=9.0, use_gpus=use_gpus)
         assert set(questions) == expected, names
+
+
+def test_one_that_is_not_seen_in_time_takes_nothing_from_the_other() -> None:
+    held = threading.Event()
+
+    class Slow(SavedHost):
+        def probe(self, name: str, *, timeout_s: float) -> Any:
+            if "jax" in name:
+                held.wait(30)
+            return {"outcome": "died", "exit_code": 0}
+
+    try:
+        found = collect_imports(Slow({}), timeout_s=0.5)
+    finally:
+        held.set()
+    assert [(one.module, one.outcome) for one in found.modules] == [("torch", "died"), ("jax", "silent")]
 
 
 def test_devices_have_a_row(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_UNCHECKED, exit_code_of
 from allready.cli.options import add_both_spellings, add_common, configure_logging, count, port_range, positive_s
+from allready.errors import UsageError
 from allready.model import FactMissing, LaunchFacts, NodeFacts, Report, Settings
 from allready.report.pieces import Block, Gap, Line, Piece
 from allready.report.safe import plain
@@ -122,7 +123,12 @@ def _one_line(args: argparse.Namespace) -> int:
         deadline_s = (args.timeout or PROLOG_S) - SETUP_S
         facts = examine(alone(), deadline_s=max(1.0, deadline_s), also=Also(imports=False)).facts
     if args.save:
-        save(args.save, facts)
+        try:
+            save(args.save, facts)
+        except UsageError as error:
+            if not args.prolog:
+                raise
+            sys.stderr.write(f"allready doctor: {plain(str(error), most=2000)}\n")
     report = judge([facts], None)
     if args.format == "nagios":
         line, code = nagios(report)
@@ -131,8 +137,18 @@ def _one_line(args: argparse.Namespace) -> int:
         line, code = json.dumps(body, ensure_ascii=False), exit_code_of(report.status)
     else:
         line, code = f"allready: {line_of(report)}", int(report.status == "fault")
-    sys.stdout.write(f"{line}\n")
+    _write(f"{line}\n")
     return code
+
+
+def _write(text: str) -> None:
+    """To standard output; a full disk behind it fails no prolog and hides no fault."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        sys.stderr.write(f"{text}allready doctor: standard output: {error.strerror}\n")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer is written at the end
 
 
 def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:

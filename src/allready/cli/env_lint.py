@@ -1,6 +1,7 @@
 """`allready env lint`: settings that are wrong, in this environment, in files, or between nodes."""
 
 import argparse
+import codecs
 import os
 import re
 import sys
@@ -52,6 +53,8 @@ from allready.variables.table import Type
 
 SCHEMA = "allready.env-lint/1"
 ENVIRONMENT = "environment"
+NO_TEXT = 20
+"""A file of which one character in so many is none is an image, an archive, anything else."""
 _NEEDED = ("net", "rdma", "gpu", "software")
 _OTHERS_SOFTWARE = {SourceKind.DOCKERFILE, SourceKind.KUBERNETES, SourceKind.MARKDOWN, SourceKind.DUMP}
 """Kinds whose software is not what is installed here."""
@@ -218,7 +221,8 @@ def _text(name: str) -> str:
         raise UsageError("{name}: {error}", name=name, error=error.strerror) from error
     if len(data) > MAX_BYTES:
         raise UsageError("{name}: larger than {size}", name=name, size=f"{MAX_BYTES >> 20} MiB")
-    return data.decode("utf-8-sig", errors="replace")
+    is_wide = data[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}
+    return data.decode("utf-16" if is_wide else "utf-8-sig", errors="replace")
 
 
 def _bytes(path: Path, most: int = MAX_BYTES + 1) -> bytes:
@@ -228,6 +232,9 @@ def _bytes(path: Path, most: int = MAX_BYTES + 1) -> bytes:
 
 def _parsed(name: str, text: str, unreadable: list[Unreadable]) -> Parsed | None:
     """What a file assigns; None where it cannot be read."""
+    if text.count("\ufffd") * NO_TEXT > len(text):
+        unreadable.append(Unreadable(name, "it is no text"))
+        return None
     try:
         parsed = read_text(name, text)
     except YamlMissingError as error:

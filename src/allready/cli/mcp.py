@@ -5,6 +5,7 @@ to a size that fits an agent's context.
 """
 
 import argparse
+import functools
 import sys
 from collections.abc import Callable
 from importlib import resources
@@ -42,29 +43,45 @@ def run(args: argparse.Namespace) -> int:
     for root in roots:
         if not root.is_dir():
             raise UsageError("--root {path}: this is no folder", path=root)
-    server_class = _server_class()
-    if server_class is None:
+    found = _server_classes()
+    if found is None:
         sys.stderr.write(f"allready mcp: {EXTRA}\n")
         return EXIT_UNCHECKED
     from allready.cli.mcp_tools import DESCRIPTION, Tools
 
+    server_class, error_class = found
     server = server_class("allready", instructions=DESCRIPTION)
     for tool in Tools([root.resolve() for root in roots]).all():
-        server.tool(annotations=_read_only())(tool)
+        server.tool(annotations=_read_only())(_telling(tool, error_class))
     server.run("stdio")
     return EXIT_HEALTHY
 
 
-def _server_class() -> Callable[..., Any] | None:
-    """The server of the official SDK, whichever release is installed."""
+def _telling(tool: Callable[..., Any], error_class: type[Exception]) -> Callable[..., Any]:
+    """The tool with its refusals as the SDK's own errors: of any other exception the SDK tells no client the reason."""
+    from allready.cli.mcp_tools import ToolError
+
+    @functools.wraps(tool)
+    def told(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return tool(*args, **kwargs)
+        except ToolError as error:
+            raise error_class(str(error)) from error
+
+    return told
+
+
+def _server_classes() -> tuple[Callable[..., Any], type[Exception]] | None:
+    """The server of the official SDK, whichever release is installed, and its error for a tool."""
     import importlib
 
     for module, name in (("mcp.server.mcpserver", "MCPServer"), ("mcp.server.fastmcp", "FastMCP")):
         try:
             found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+            error_class: type[Exception] = importlib.import_module(f"{module}.exceptions").ToolError
         except (ImportError, AttributeError):
             continue
-        return found
+        return found, error_class
     return None
 
 

@@ -33,8 +33,8 @@ def parse_python(text: str, found: Parsed, *, first_line: int = 1) -> None:
 def _pairs(node: ast.AST) -> Iterator[Pair]:
     """Names and values that a statement puts into the environment."""
     match node:
-        case ast.AugAssign(target=target, op=ast.BitOr(), value=ast.Dict() as value) if _is_environ(target):
-            yield from _items(value)
+        case ast.AugAssign(target=changed, op=ast.BitOr(), value=ast.Dict() as added) if _is_environ(changed):
+            yield from _items(added)
         case ast.Dict() if _adds_to_environ(node):
             yield from _items(node)
         case ast.Assign(targets=targets, value=value):
@@ -70,10 +70,10 @@ def _items(node: ast.Dict) -> Iterator[Pair]:
 def _copied(node: ast.expr) -> ast.expr:
     """os.environ of `os.environ.copy()` and `dict(os.environ)`."""
     match node:
-        case ast.Call(func=ast.Attribute(value=owner, attr="copy")):
-            return owner
-        case ast.Call(func=ast.Name(id="dict"), args=[owner]):
-            return owner
+        case ast.Call(func=ast.Attribute(value=copied, attr="copy")):
+            return copied
+        case ast.Call(func=ast.Name(id="dict"), args=[given]):
+            return given
     return node
 
 
