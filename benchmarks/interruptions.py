@@ -7,8 +7,8 @@ Each trial starts a job under `allready run` (on one or two "nodes" of this mach
 installed), in which a rank sleeps in a step, is stopped, or nothing is wrong, or which is interrupted while it starts.
 At a random moment a signal goes to one agent, to all, or, as a scheduler does it, to agents and ranks; sometimes twice.
 SIGUSR1 is the warning of a scheduler: where only agents get it (ranks that only start have no handler for it), SIGTERM
-follows.  SIGKILL is the end of an agent, or of all.  In some trials the disk of the report folders is full before (needs
-the right to mount).  Then:
+follows.  SIGKILL is the end of an agent, or of all.  In some trials the disk of the report folders is full before
+(needs the right to mount).  Then:
 
 kept      the verdict that stood before the signal stands in every report (where there was room for one), and none
           blames anybody else; the node whose agent was killed may be blamed as well

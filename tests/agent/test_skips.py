@@ -55,3 +55,26 @@ def test_a_batch_less_is_told_with_both_calls_and_iterations(job: Job) -> None:
 def test_who_leaves_out_a_call_of_a_smaller_group_is_named_in_the_circle(job: Job) -> None:
     sentence = verdict_of(job, "pair", 3)
     assert sentence.index("all_reduce [1000]") < sentence.index("all_reduce [1] ")
+
+
+TURNED = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+first, second = dist.new_group([0, 1]), dist.new_group([0, 1])
+values = torch.ones(8)
+def gradients():
+    dist.all_reduce(values, group=first)
+def statistics():
+    dist.all_reduce(values, group=second)
+for call in [gradients, statistics][:: -1 if dist.get_rank() else 1]:
+    call()
+"""
+
+
+def test_one_against_one_in_groups_never_used_before_shows_both_orders_with_their_lines(job: Job) -> None:
+    node = job.start("--grace", "2", "--on-hang", "abort", "--nproc-per-node", "2", job.script(TURNED))
+    assert node.wait(100) != 0
+    verdict = node.report()["verdict"]
+    assert (verdict["code"], verdict["culprits"]["ranks"]) == ("HNG004", [0, 1])
+    sentence = str(verdict["sentence"])
+    assert sentence.index("rank 0 (") < sentence.index(" gradients)") < sentence.index(" statistics)")

@@ -107,8 +107,8 @@ def test_a_run_whose_ranks_all_left_in_good_order_is_healthy(tmp_path: Path) -> 
 
 
 WATCHDOG = (
-    "[rank{rank}]:[E0101 00:{minute:02}:00.000000000 WorkNCCL.cpp:201] [TC][rank={rank}][name=default_pg] Operation timed "
-    "out after 60001 ms\n"
+    "[rank{rank}]:[E0101 00:{minute:02}:00.000000000 WorkNCCL.cpp:201] [TC][rank={rank}][name=default_pg] "
+    "Operation timed out after 60001 ms\n"
 )
 MINUTE = 60.0
 

@@ -147,3 +147,13 @@ def test_a_group_that_nobody_has_used_yet_is_no_place_of_anything() -> None:
 
 def test_a_rank_without_a_ring_that_ended_in_another_call_is_waited_for_and_no_mismatch() -> None:
     assert shown({0: calls(*LOOP)}, (0, 1), crashed={}, lost={1: 99}) is None
+
+
+def test_the_line_of_a_call_does_not_tell_with_whose_arguments_it_was() -> None:
+    """0's tensor is twice as long; 3, which got too much of it, is not said to have had the same."""
+    rings = {r: calls(*[GRADIENTS] * 9) for r in (0, 1, 2)} | {3: calls(*[GRADIENTS] * 5)}
+    rings[0][-1]["input_sizes"] = rings[0][-1]["output_sizes"] = [[2000]]
+    found = shown(rings, (0, 1, 2, 3), crashed={3: ("all_reduce", GRADIENTS)})
+    assert found is not None
+    assert found.by_rank.get(3) is None
+    assert found.by_rank[0].num_elements == 2000

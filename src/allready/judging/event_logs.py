@@ -45,8 +45,8 @@ def join_event_logs(logs: Sequence[EventLog]) -> Told:
 
 
 def later_than_recovery(
-    told: Told, events: Sequence[Event], deaths: Sequence[Death]
-) -> tuple[Told, Sequence[Event], Sequence[Death]]:
+    told: Told, events: tuple[Event, ...], deaths: tuple[Death, ...]
+) -> tuple[Told, tuple[Event, ...], tuple[Death, ...]]:
     """Where ranks waited in vain once more after the last failure had been recovered from, that is what ended the job:
     without the failures, and without what ranks said because of them."""
     formed_s = told.formed_s
@@ -59,8 +59,8 @@ def later_than_recovery(
     note = f"{len(told.failures)} failures before had been recovered from"
     return (
         replace(told, failures=(), notes=(*told.notes, note)),
-        [e for e in events if e.signature not in WAITED or (e.time_s or formed_s) > formed_s],
-        [d for d in deaths if not d.is_collective_error or (d.time_s or formed_s) > formed_s],
+        tuple(e for e in events if e.signature not in WAITED or (e.time_s or formed_s) > formed_s),
+        tuple(d for d in deaths if not d.is_collective_error or (d.time_s or formed_s) > formed_s),
     )
 
 

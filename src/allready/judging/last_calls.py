@@ -155,8 +155,11 @@ def _added(place: _Place, known: Mapping[int, Operation]) -> Iterator[tuple[int,
         call = place.calls.get(rank)
         if call is None or rank in known or rank not in place.numbered or not place.is_last_of(rank):
             continue
+        here = [o for o in known.values() if o.site == call.site and call.may_be(o)]
+        if len({_key(o) for o in here}) > 1:
+            continue  # with whose arguments, the line does not show
         before = (place.best_at(seq) for seq in range(place.seq - 1, max(0, place.seq - MAX_BACK), -1))
-        alike = (o for o in (*known.values(), *before) if o is not None and o.site == call.site and call.may_be(o))
+        alike = (o for o in (*here, *before) if o is not None and o.site == call.site and call.may_be(o))
         same = next(alike, None)
         if same is not None:
             yield rank, replace(same, seq=place.seq, created_s=None, started_s=None, completed_s=None)

@@ -41,7 +41,8 @@ class WaitSnapshot(Struct, frozen=True, kw_only=True):
     """What one kind of evidence says of the whole job.
 
     `roots`: waited for, waiting for nobody.  `unseen`: those of them of which nothing is known.  `cycle`: ranks that
-    wait for each other, one after the other; `knot`: all that are waited for by those for whom they wait.  `level`: groups in which everybody is in the same unfinished operation.
+    wait for each other, one after the other; `knot`: all that are waited for by those for whom they wait.
+    `level`: groups in which everybody is in the same unfinished operation.
     """
 
     source: str
