@@ -112,7 +112,7 @@ def init_process_group(
         raise UsageError("with store=, rank and world_size must be given")
     group = Group(backend, store, rank=rank, store_rank=store_rank, timeout=limit)
     session = Session(rank, group, answer_s=answer_within.total_seconds(), timeout_s=limit.total_seconds())
-    session.adaptive = adaptive
+    session.adaptive, session.is_limited = adaptive, timeout is not None
     begin(session)
     try:
         again = os.environ.get(REJOIN) == "1" if rejoin is None else rejoin
@@ -260,11 +260,13 @@ def phase(name: str, timeout: Duration | AdaptiveTimeout | None = None) -> Itera
     session = current()
     if timeout is None and name not in PHASES:
         raise UsageError("no phase {name}; give a timeout, or one of {names}", name=name, names=", ".join(PHASES))
-    before_s, adaptive_before = session.timeout_s, session.adaptive
+    before_s, adaptive_before, limited_before = session.timeout_s, session.adaptive, session.is_limited
+    session.is_limited = True
     _apply(session, *_parts(timeout, PHASES.get(name, PHASES["training"])))
     try:
         yield
     finally:
+        session.is_limited = limited_before
         _apply(session, timedelta(seconds=before_s), adaptive_before)
 
 
