@@ -386,14 +386,13 @@ def _gather(session: Session, wish: Wish) -> m.Formed:
 def _ask_in(session: Session, wish: Wish) -> m.Formed:
     """Ask those that went on without this rank to take it in."""
     member, group = session.member, session.group
+    # A group that is kept goes on with its numbers of operations, of which a rank that was outside has missed some:
+    # whoever compares the ranks' records, as the agent does, would take it for out of step.
+    anew = group.is_spoilt() or not group.was_formed or session.is_watched
     with session.lock:
         epoch = member.ask_in()
     limit_s = wish.left_s
-    session.send(
-        m.Join(
-            timeout_s=limit_s, step=wish.step, anew=group.is_spoilt() or not group.was_formed, store=group.store_text
-        )
-    )
+    session.send(m.Join(timeout_s=limit_s, step=wish.step, anew=anew, store=group.store_text))
     session.wait(lambda: member.epoch > epoch, limit_s + MARGIN_S)
     with session.lock:
         formed = member.formed

@@ -123,6 +123,11 @@ class Session:
         return self.member.excluded is not None
 
     @property
+    def is_watched(self) -> bool:
+        """Whether an agent of `allready run` compares what the ranks do."""
+        return self._hang_watch is not None
+
+    @property
     def is_shut(self) -> bool:
         """Whether this rank is inside of `shut`."""
         return self._num_shut > 0
