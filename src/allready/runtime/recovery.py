@@ -204,10 +204,11 @@ def recover_as(session: Session, wish: Wish, error: BaseException | None, cause:
         while True:
             if failure is not None:
                 recording.failed(failure)
+            has_asked = session.is_outside
             try:
                 found = _next_group(session, wish, failure)
             except RankExcluded as out:
-                if not wish.rejoins or not wish.left_s:
+                if not wish.rejoins or has_asked:
                     recording.failed(out)
                     raise
             except (HubLost, RecoveryRefused) as out:
@@ -400,7 +401,9 @@ def _ask_in(session: Session, wish: Wish) -> m.Formed:
         return formed
     if member.excluded is not None:
         raise RankExcluded(
-            None, operation="recover", text=f"the others did not take this rank in within {limit_s:.1f} s"
+            None,
+            operation="recover",
+            text=f"the others have ended, or did not take this rank in within {limit_s:.1f} s",
         )
     raise session.lose("recover")
 
