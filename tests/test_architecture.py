@@ -58,7 +58,7 @@ MAY_IMPORT = {
     },
     "exposition": set(),
     "runtime": {
-        "model", "errors", "text", "redaction", "exposition", "evidence", "judging", "rules", "messaging",
+        "model", "errors", "text", "redaction", "exposition", "evidence", "judging", "rules", "messaging", "live",
     },
     "metrics": {"model", "runtime"},
     "integrations": {"errors", "runtime"},

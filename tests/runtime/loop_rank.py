@@ -29,7 +29,7 @@ class Loop:
         due = [f for f in self.faults if f["rank"] == ME and f["step"] <= step and bool(f.get("after")) is after]
         for fault in due:
             self.faults.remove(fault)
-            strike(fault)
+            strike(fault, self.members)
 
     def train_step(self, step: int) -> None:
         import torch

@@ -20,7 +20,9 @@ def say(event: str, **values: Any) -> None:
     sys.stdout.flush()
 
 
-def strike(fault: dict[str, Any]) -> None:
+def strike(fault: dict[str, Any], members: tuple[int, ...]) -> None:
+    if fault["kind"] == "kill" and len(members) == 1:
+        return  # with the last member the job's state would be gone
     say("fault", kind=fault["kind"])
     kind = fault["kind"]
     if kind == "kill":
@@ -136,7 +138,7 @@ def main() -> None:
         try:
             for fault in [f for f in faults if f["step"] <= step]:
                 faults.remove(fault)
-                strike(fault)
+                strike(fault, members)
             if not teams:
                 called_s = time.monotonic()
                 teams = make_teams(members)

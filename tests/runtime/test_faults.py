@@ -62,7 +62,8 @@ def test_a_rank_that_lives_is_waited_for_and_all_go_on(kind: str, code: str, tmp
 
 
 def test_a_rank_that_wakes_up_late_gets_the_failure_and_then_that_it_is_excluded(tmp_path: Path) -> None:
-    with Job(tmp_path, 3, faults=[fault(2, "stop")], steps=200, pace_s=0.02) as job:
+    how: dict[str, Any] = {"rejoin": True, "recover_s": 1000.0}  # it is told at once that nobody is left
+    with Job(tmp_path, 3, faults=[fault(2, "stop")], steps=200, pace_s=0.02, **how) as job:
         job.wait([0, 1])
         assert agreed(job, [0, 1])["members"] == [0, 1]
         job.wake(2)

@@ -16,6 +16,7 @@ from allready import garbage
 from allready.agent import messages
 from allready.agent.attempt import LocalAttempt
 from allready.agent.context import AgentContext
+from allready.agent.hang import HangMark
 from allready.agent.jax_meeting import RankServer
 from allready.agent.plan_check import refuse_nonsense
 from allready.errors import DeadlineExceeded, ExchangeError
@@ -55,6 +56,7 @@ class NodeAgent:
         self._tasks: set[asyncio.Task[object]] = set()
         self._gathers: set[asyncio.Task[object]] = set()
         self._is_interrupted = False
+        self._hang_mark = HangMark(context.run_dir)
 
     async def follow(self) -> messages.Finish:
         """Do what node 0 says until it says FINISH.
@@ -94,6 +96,7 @@ class NodeAgent:
             task.add_done_callback(self._gathers.discard)
         elif kind == messages.VERDICT:
             verdict = convert(body, messages.Verdict)
+            self._hang_mark.show(verdict.report)
             state.reports.publish(verdict.report, is_final=verdict.is_final)
         elif kind == messages.MEETING and self._ranks is not None:
             self._ranks.update(convert(body, messages.Meeting))

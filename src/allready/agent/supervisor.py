@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from allready.agent import messages
 from allready.agent.attempt import GATHER_BEFORE_END_S
 from allready.agent.compare import Comparison
+from allready.agent.hang import is_hang
 from allready.agent.interruption import Interruption, ReportHistory, interrupted
 from allready.agent.jax_meeting import Meetings
 from allready.agent.nodes import Lost, NodeTable
 from allready.errors import ExchangeError
 from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest
-from allready.model import Confidence, FaultClass, NodeEvidence, NodeStatus, Report, Status
+from allready.model import NodeEvidence, NodeStatus, Report
 from allready.preflight.check.roll_call import RollCaller
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ AFTER_STOP_S = 20.0
 OVERVIEW_EVERY_S = 1.0
 EXPLAINED_S = 0.3
 _STOPPED_BY = {messages.StopCause.INTERRUPTED: "user", messages.StopCause.HUNG: "hang"}
-SLOW = frozenset({FaultClass.SLOW_COMP, FaultClass.SLOW_COMM, FaultClass.SLOW_MIXED, FaultClass.SLOW_NOCULPRIT})
 LAST_GATHER_S = 2.0
 """So long a job that seems to hang is asked for its stacks before a signal is carried out; another signal ends that."""
 
@@ -233,14 +233,7 @@ class Supervisor:
     def _hangs_and_must_end(self, now: float) -> bool:
         """Whether the verdict asks for it, and the evidence is in (or does not come)."""
         report = self._monitor.last if self._monitor is not None else None
-        if self._job.on_hang == "report" or report is None or report.verdict is None:
-            return False
-        is_hang = (
-            report.status is Status.FAULT
-            and report.verdict.confidence is not Confidence.POSSIBLE
-            and report.verdict.fault_class not in SLOW
-        )
-        if not is_hang:
+        if self._job.on_hang == "report" or not is_hang(report):
             return False
         if self._hung_s is None:
             self._hung_s = now

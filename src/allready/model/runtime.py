@@ -14,6 +14,7 @@ class FailureCause(StrEnum):
     DIED = "died"  # the rank's connection broke without a goodbye
     LEFT = "left"  # the rank said goodbye while others still called
     FORMING = "forming"  # the group could not be formed again
+    VERDICT = "verdict"  # the launcher's verdict says that the job hangs, and nothing else limits the wait
     JOINS = "joins"  # nothing failed: a rank that was outside comes in
 
 

@@ -44,6 +44,19 @@ def _set_timeout(timeout: timedelta, group: Any) -> None:
         dist.distributed_c10d._set_pg_timeout(timeout, group)  # noqa: SLF001 - before 2.14 there is no other way
 
 
+def _number_from(number: int) -> None:
+    """Name the next group by its epoch, alike on all ranks.
+
+    torch counts a process's groups and would name every default group "0": the records of a rank that was outside for
+    one of them would be compared with those of another group.
+    """
+    import torch.distributed as dist
+
+    world = dist.distributed_c10d._world  # noqa: SLF001 - init_process_group ignores the name that it is given
+    if hasattr(world, "group_count"):
+        world.group_count = number
+
+
 class Group:
     """The default group of this process.
 
@@ -162,6 +175,7 @@ class Group:
         if not self.is_same:
             self.leave()
             more = {"enable_reconfigure": True} if self._can_reconfigure else {}
+            _number_from(epoch - 1)
             limit = nccl.UNLIMITED if "cuda" in self.devices else FORM
             dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=limit, **more)
             self._is_on_this_store = True

@@ -26,6 +26,7 @@ class Link:
         addresses: where the hub may be, (host, port).
         take: gets every message, in the thread; what it returns is sent.
         lost: called once in the thread when a connection that was there ends, unless it was closed here.
+        beaten: called in the thread after each sign of life; what it returns is sent.
         limit_bytes: of one message of the hub.
     """
 
@@ -38,10 +39,11 @@ class Link:
         lost: Callable[[str], None],
         beat_s: float,
         limit_bytes: int,
+        beaten: Callable[[], m.FromRank | None] = lambda: None,
     ) -> None:
         self._addresses, self._hello = addresses, hello
         self._take, self._lost = take, lost
-        self._beat_s = beat_s
+        self._beat_s, self._beaten = beat_s, beaten
         self._limit_bytes = limit_bytes
         self._loop = asyncio.new_event_loop()
         self._writer: asyncio.StreamWriter | None = None
@@ -127,6 +129,9 @@ class Link:
     async def _beat(self) -> None:
         while True:
             self._write(m.Beat())
+            more = self._beaten()
+            if more is not None:
+                self._write(more)
             await asyncio.sleep(self._beat_s)
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -112,7 +112,7 @@ def init_process_group(
         raise UsageError("with store=, rank and world_size must be given")
     group = Group(backend, store, rank=rank, store_rank=store_rank, timeout=limit)
     session = Session(rank, group, answer_s=answer_within.total_seconds(), timeout_s=limit.total_seconds())
-    session.adaptive = adaptive
+    session.adaptive, session.is_limited = adaptive, timeout is not None
     begin(session)
     try:
         again = os.environ.get(REJOIN) == "1" if rejoin is None else rejoin
@@ -204,10 +204,11 @@ def recover_as(session: Session, wish: Wish, error: BaseException | None, cause:
         while True:
             if failure is not None:
                 recording.failed(failure)
+            has_asked = session.is_outside
             try:
                 found = _next_group(session, wish, failure)
             except RankExcluded as out:
-                if not wish.rejoins or not wish.left_s:
+                if not wish.rejoins or has_asked:
                     recording.failed(out)
                     raise
             except (HubLost, RecoveryRefused) as out:
@@ -260,11 +261,13 @@ def phase(name: str, timeout: Duration | AdaptiveTimeout | None = None) -> Itera
     session = current()
     if timeout is None and name not in PHASES:
         raise UsageError("no phase {name}; give a timeout, or one of {names}", name=name, names=", ".join(PHASES))
-    before_s, adaptive_before = session.timeout_s, session.adaptive
+    before_s, adaptive_before, limited_before = session.timeout_s, session.adaptive, session.is_limited
+    session.is_limited = True
     _apply(session, *_parts(timeout, PHASES.get(name, PHASES["training"])))
     try:
         yield
     finally:
+        session.is_limited = limited_before
         _apply(session, timedelta(seconds=before_s), adaptive_before)
 
 
@@ -384,14 +387,13 @@ def _gather(session: Session, wish: Wish) -> m.Formed:
 def _ask_in(session: Session, wish: Wish) -> m.Formed:
     """Ask those that went on without this rank to take it in."""
     member, group = session.member, session.group
+    # A group that is kept goes on with its numbers of operations, of which a rank that was outside has missed some:
+    # whoever compares the ranks' records, as the agent does, would take it for out of step.
+    anew = group.is_spoilt() or not group.was_formed or session.is_watched
     with session.lock:
         epoch = member.ask_in()
     limit_s = wish.left_s
-    session.send(
-        m.Join(
-            timeout_s=limit_s, step=wish.step, anew=group.is_spoilt() or not group.was_formed, store=group.store_text
-        )
-    )
+    session.send(m.Join(timeout_s=limit_s, step=wish.step, anew=anew, store=group.store_text))
     session.wait(lambda: member.epoch > epoch, limit_s + MARGIN_S)
     with session.lock:
         formed = member.formed
@@ -399,7 +401,9 @@ def _ask_in(session: Session, wish: Wish) -> m.Formed:
         return formed
     if member.excluded is not None:
         raise RankExcluded(
-            None, operation="recover", text=f"the others did not take this rank in within {limit_s:.1f} s"
+            None,
+            operation="recover",
+            text=f"the others have ended, or did not take this rank in within {limit_s:.1f} s",
         )
     raise session.lose("recover")
 

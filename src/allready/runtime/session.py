@@ -18,6 +18,7 @@ from allready.runtime.agreement import FREEZE_S, Ranks
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded
 from allready.runtime.group import Group
+from allready.runtime.hang_watch import HangWatch
 from allready.runtime.hub import max_record_bytes
 from allready.runtime.link import Link
 from allready.runtime.member import Member
@@ -57,6 +58,10 @@ class Session:
         """Calls in flight that nobody has waited for yet, by group, the oldest first."""
         self._link: Link | None = None
         self._num_shut = 0
+        self._hang_watch = HangWatch.of_this_rank()
+        self.is_limited = False
+        """Whether the script has said how long calls may take: then no verdict of others ends them earlier."""
+        self._is_call_limited = False
         self._why_lost = ""
         self._answer_s = answer_s
         self._in_call = threading.Lock()
@@ -75,6 +80,7 @@ class Session:
             take=self._take,
             lost=self._lose,
             beat_s=self._answer_s / 4,
+            beaten=self._beaten,
             limit_bytes=max_record_bytes(num_ranks),
         )
         link.start(timeout_s)
@@ -93,6 +99,7 @@ class Session:
         try:
             yield
         finally:
+            self._is_call_limited = False
             self._in_call.release()
 
     @contextlib.contextmanager
@@ -116,6 +123,11 @@ class Session:
         return self.member.excluded is not None
 
     @property
+    def is_watched(self) -> bool:
+        """Whether an agent of `allready run` compares what the ranks do."""
+        return self._hang_watch is not None
+
+    @property
     def is_shut(self) -> bool:
         """Whether this rank is inside of `shut`."""
         return self._num_shut > 0
@@ -124,6 +136,7 @@ class Session:
         self, timeout: Duration | AdaptiveTimeout | None, operation: str, group: Ranks, num_bytes: int
     ) -> float:
         """How long a call of this size may take; without a `timeout` that of the phase counts."""
+        self._is_call_limited = timeout is not None
         if timeout is not None and not isinstance(timeout, AdaptiveTimeout):
             return duration(timeout).total_seconds()
         adaptive = self.adaptive if timeout is None else timeout
@@ -168,6 +181,19 @@ class Session:
             self.group.cut()
             return None
         return answer
+
+    def _beaten(self) -> m.FromRank | None:
+        watch = self._hang_watch
+        if watch is None:
+            return None
+        with self.lock:
+            member = self.member
+            calls = [member.world, *member.subgroups.values()]
+            progress = (member.epoch, *((c.entered, c.completed, c.is_waiting) for c in calls))
+            is_over = not member.is_open or self.is_limited or self._is_call_limited
+        if not watch.is_hang(progress, time.monotonic()) or is_over:
+            return None
+        return m.Fail(epoch=member.epoch, cause=FailureCause.VERDICT)
 
     def _lose(self, why: str) -> None:
         with self.changed:

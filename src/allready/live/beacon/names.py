@@ -14,6 +14,11 @@ NOT_OURS = frozenset(_signal.valid_signals()) - {
 }  # fmt: skip
 """Signals that the beacon's threads leave to the script's: all but those of a fault in a thread itself."""
 
+HUNG = "hung"
+"""In the run folder as long as the verdict says that the job hangs."""
+RANK_FOLDER: "list[str]" = []
+"""In a rank with a beacon: the folder that it shares with its agent."""
+
 # In the folder of a rank: its cell, what torch's recorders hold, Python stacks on demand, and those of the moment of a
 # crash.  A process has one recorder for each backend (torch 2.15), or one for NCCL and one for all others: the first
 # name is of the recorder in use, or of that of the GPUs; the second of Gloo's beside it; then of any further one.

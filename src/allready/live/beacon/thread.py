@@ -42,6 +42,7 @@ def start(rank_dir: str) -> "Beacon":
     """Come up in this process, before the script; called by the main thread."""
     beacon = Beacon(rank_dir, FaultFiles(rank_dir))
     beacon.begin()
+    names.RANK_FOLDER[:] = [rank_dir]
     os.register_at_fork(before=beacon.halt, after_in_parent=beacon.resume, after_in_child=beacon.forget)
     atexit.register(beacon.end)  # the first one registered is the last one called
     return beacon

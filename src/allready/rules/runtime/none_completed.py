@@ -26,7 +26,9 @@ def none_completed(runtime: RuntimeFailure) -> Iterator[Hit]:
     ## When it is harmless
     When the deadline was shorter than the transfer takes.
     """
-    is_call = runtime.cause in {FailureCause.DEADLINE, FailureCause.BACKEND, FailureCause.FORMING}
+    is_call = runtime.cause in {
+        FailureCause.DEADLINE, FailureCause.VERDICT, FailureCause.BACKEND, FailureCause.FORMING,
+    }  # fmt: skip
     is_one_call = not behind(runtime) and not calls_differ(runtime)
     if is_call and furthest(runtime) and is_lone_failure(runtime) and is_one_call:
         yield hit_of(runtime, (), confidence=Confidence.POSSIBLE)

@@ -1,0 +1,50 @@
+"""Whether the verdict says that the job hangs, and a file that tells the ranks of this node so."""
+
+import logging
+from pathlib import Path
+
+from allready.live.beacon.names import HUNG
+from allready.model import Confidence, FaultClass, Report, Status
+
+log = logging.getLogger(__name__)
+
+SLOW = frozenset({FaultClass.SLOW_COMP, FaultClass.SLOW_COMM, FaultClass.SLOW_MIXED, FaultClass.SLOW_NOCULPRIT})
+_WAITS = frozenset({
+    FaultClass.CPU_STUCK, FaultClass.CPU_BUSY, FaultClass.DESYNC_FLOW, FaultClass.DESYNC_ARGS, FaultClass.HW_HANG,
+    FaultClass.NET_BROKEN,
+})  # fmt: skip
+"""Of a fault for which ranks still wait; where a process has ended its connections say so."""
+
+
+def is_hang(report: Report | None) -> bool:
+    """Whether the job gets on no more, as far as is known for sure enough to act on it."""
+    return (
+        report is not None
+        and report.verdict is not None
+        and report.status is Status.FAULT
+        and report.verdict.confidence is not Confidence.POSSIBLE
+        and report.verdict.fault_class not in SLOW
+    )
+
+
+class HangMark:
+    """The file; made when a hang begins and removed when it is over."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._path = run_dir / HUNG
+        self._is_there = False
+
+    def show(self, report: Report) -> None:
+        """What the newest verdict says."""
+        waits = report.verdict is not None and report.verdict.fault_class in _WAITS
+        wanted = waits and is_hang(report)
+        if wanted is self._is_there:
+            return
+        self._is_there = wanted
+        try:
+            if wanted:
+                self._path.touch()
+            else:
+                self._path.unlink(missing_ok=True)
+        except OSError as error:
+            log.debug("the ranks are not told of a hang: %s", error)

@@ -1,0 +1,32 @@
+"""The mark by which ranks learn that the verdict says that the job hangs."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from allready.agent.hang import HangMark, is_hang
+from allready.model import Confidence, FaultClass, Status
+from tests.agent.test_compare import report
+
+
+def test_the_mark_is_there_while_ranks_wait_for_a_fault_that_is_known_for_sure(tmp_path: Path) -> None:
+    mark, path = HangMark(tmp_path), tmp_path / "hung"
+    hangs = report(FaultClass.CPU_STUCK)
+    assert hangs.verdict is not None
+    mark.show(hangs)
+    assert path.exists()
+    made_ns = path.stat().st_mtime_ns
+    mark.show(hangs)  # said again
+    assert path.stat().st_mtime_ns == made_ns
+    for over in (
+        replace(hangs, status=Status.HEALTHY, verdict=None),
+        report(FaultClass.DEAD),
+        report(FaultClass.SLOW_COMP),
+        replace(hangs, verdict=replace(hangs.verdict, confidence=Confidence.POSSIBLE)),
+    ):
+        mark.show(hangs)
+        assert path.exists()
+        mark.show(over)
+        assert not path.exists()
+    assert is_hang(report(FaultClass.DEAD))
+    assert not is_hang(report(FaultClass.SLOW_COMP))

@@ -1,0 +1,73 @@
+"""Under `allready run`, without a deadline: the verdict on a hang ends the calls of all ranks, and the job goes on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.jobs import Job, nothing_left
+
+SCRIPT = """
+import os, signal, sys, time
+import torch, allready
+
+allready.init_process_group()
+rank = int(os.environ["RANK"])
+has_stopped = []
+
+def train_step(step):
+    if step == 20 and rank == 1 and not has_stopped:
+        has_stopped.append(step)
+        with open("stopped.part", "w") as file:
+            file.write(f"{os.getpid()} {time.time()}")
+        os.rename("stopped.part", "stopped")
+        os.kill(os.getpid(), signal.SIGSTOP)
+    x = torch.ones(64)
+    allready.safe_all_reduce(x)
+    assert x[0].item() == torch.distributed.get_world_size()
+    time.sleep(0.02)
+
+def take_over(recovery, step):
+    if rank == 0:
+        pid, since = open("stopped").read().split()
+        verdict = recovery.failure.verdict
+        said = [recovery.failure.failure.cause, verdict and verdict.code, verdict and verdict.culprits.ranks]
+        print("RECOVERED", recovery.members, recovery.joined, time.time() - float(since), *said, flush=True)
+        if len(recovery.members) == 2:
+            os.kill(int(pid), signal.SIGCONT)
+
+def after_step(step):
+    if step >= 60 and torch.distributed.get_world_size() == 3:
+        loop.num_steps = step
+
+loop = allready.TrainLoop(10**6, on_recovery=take_over, after_step=after_step)
+end = loop.run(train_step)
+print("THROUGH", rank, flush=True)
+allready.finish()
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    """Its agents end with the test."""
+    one = Job(tmp_path)
+    with nothing_left(str(tmp_path), one.job_id):
+        try:
+            yield one
+        finally:
+            one.close()
+
+
+@pytest.mark.torch
+@pytest.mark.newest
+@pytest.mark.jobs
+def test_without_a_deadline_the_verdict_ends_the_calls(job: Job) -> None:
+    """A rank stops; the others go on without it long before the 10 minutes of the phase, and it joins when it wakes."""
+    node = job.start("--nproc-per-node", "3", job.script(SCRIPT))
+    code = node.wait(120.0)
+    said = [line.partition("RECOVERED ")[2] for line in node.out.splitlines() if "RECOVERED" in line]
+    assert code == 0, node.out[-6000:] + node.err[-3000:]
+    assert said[0].startswith("(0, 2) () "), said
+    assert said[0].endswith("verdict RTM003 (1,)"), said
+    assert said[1].startswith("(0, 1, 2) (1,) "), said
+    assert node.out.count("THROUGH") == 3
