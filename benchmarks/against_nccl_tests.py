@@ -1,12 +1,12 @@
 """`allready bench` beside nccl-tests: whole runs of both, in turn, with the same ranks, sizes and iterations.
 
-    python benchmarks/against_nccl_tests.py PATH/all_reduce_perf OUT.json [--rounds 8] [--parts 1K:16M:100,64M:1G:6]
+    python benchmarks/against_nccl_tests.py PATH/all_reduce_perf OUT.json [--rounds 8] [--parts 1K:16M:100:20,64M:1G:6:2]
 
 `all_reduce_perf` must be built with MPI=1; `mpirun` is Open MPI's.  By default two ranks share GPU 0, each with an
 NCCL_HOSTID of its own, and talk over sockets: start `nvidia-cuda-mps-control -d` first, or small sizes take
 milliseconds.  `--gpus N` starts a rank on each of N GPUs instead.
 
-A round runs every part (smallest size, largest size, iterations) once with each tool; who begins changes from round to
+A round runs every part (smallest size, largest size, iterations, warm-ups) once with each tool; who begins changes from round to
 round.  Compared are medians over the rounds: nccl-tests' in-place time of the slowest rank (`-a 3`), and `time_s` of
 our report.  `noise` is what nccl-tests differs by from itself between odd and even rounds.
 """
@@ -28,6 +28,7 @@ from allready.report.units import size as size_words
 
 FACTOR = 4
 LIMIT_S = 120.0
+Part = tuple[str, str, int, int]
 
 
 def own_variables(rank: int) -> dict[str, str]:
@@ -62,11 +63,11 @@ def ended(commands: Sequence[tuple[list[str], dict[str, str], Path]], good: Sequ
 
 
 def with_nccl_tests(
-    program: str, part: tuple[str, str, int], folder: Path, ranks: int, *, shared: bool
+    program: str, part: Part, folder: Path, ranks: int, *, shared: bool
 ) -> tuple[dict[int, float], dict[str, Any]]:
     """Size -> seconds, in place; and the tool's own file."""
-    low, high, iters = part
-    own = [program, "-b", low, "-e", high, "-f", str(FACTOR), "-n", str(iters), "-w", "20", "-a", "3", "-c", "0"]
+    low, high, iters, warmup = part
+    own = [program, "-b", low, "-e", high, "-f", str(FACTOR), "-n", str(iters), "-w", str(warmup), "-a", "3", "-c", "0"]
     written = folder / "nccl_tests.json"
     written.unlink(missing_ok=True)
     argv = ["mpirun", "--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.getuid() == 0 else [])]
@@ -84,14 +85,14 @@ def with_nccl_tests(
 
 
 def with_allready(
-    part: tuple[str, str, int], folder: Path, ranks: int, number: int, *, shared: bool
+    part: Part, folder: Path, ranks: int, number: int, *, shared: bool
 ) -> tuple[dict[int, float], dict[str, Any]]:
     """Size -> seconds; and the report."""
-    low, high, iters = part
+    low, high, iters, warmup = part
     report = folder / "report.json"
     report.unlink(missing_ok=True)
     options = ["--min-bytes", low, "--max-bytes", high, "--factor", str(FACTOR), "--iters", str(iters)]
-    options += ["--warmup", "20", "--budget", "90", "--backend", "nccl", "--json", str(report)]
+    options += ["--warmup", str(warmup), "--budget", "90", "--backend", "nccl", "--json", str(report)]
     nodes = ranks if shared else 1
     commands = []
     for node in range(nodes):
@@ -135,12 +136,17 @@ def main() -> int:
     parser.add_argument("program")
     parser.add_argument("out", type=Path)
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--parts", default="1K:16M:100,64M:1G:6", help="MIN:MAX:ITERATIONS, separated by commas")
+    parser.add_argument(
+        "--parts", default="1K:16M:100:20,64M:1G:6:2", help="MIN:MAX:ITERATIONS:WARM-UPS, separated by commas"
+    )
     parser.add_argument("--ranks", type=int, default=2, help="ranks that share GPU 0")
     parser.add_argument("--gpus", type=int, help="a rank on each of so many GPUs instead")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no round that would end later than this")
     args = parser.parse_args()
-    parts = [(low, high, int(iters)) for low, high, iters in (part.split(":") for part in args.parts.split(","))]
+    parts: list[Part] = []
+    for part in args.parts.split(","):
+        low, high, iters, warmup = part.split(":")
+        parts.append((low, high, int(iters), int(warmup)))
     ranks, shared = args.gpus or args.ranks, args.gpus is None
     theirs: dict[int, list[float]] = {}
     ours: dict[int, list[float]] = {}
