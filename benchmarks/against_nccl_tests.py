@@ -1,14 +1,14 @@
 """`allready bench` beside nccl-tests: whole runs of both, in turn, with the same ranks, sizes and iterations.
 
-    python benchmarks/against_nccl_tests.py PATH/all_reduce_perf OUT.json [--rounds 8] [--parts 1K:16M:100:20,64M:1G:6:2]
+    python benchmarks/against_nccl_tests.py PATH/all_reduce_perf OUT.json [--rounds 8] [--parts 1K:16M:100:20]
 
 `all_reduce_perf` must be built with MPI=1; `mpirun` is Open MPI's.  By default two ranks share GPU 0, each with an
 NCCL_HOSTID of its own, and talk over sockets: start `nvidia-cuda-mps-control -d` first, or small sizes take
 milliseconds.  `--gpus N` starts a rank on each of N GPUs instead.
 
-A round runs every part (smallest size, largest size, iterations, warm-ups) once with each tool; who begins changes from round to
-round.  Compared are medians over the rounds: nccl-tests' in-place time of the slowest rank (`-a 3`), and `time_s` of
-our report.  `noise` is what nccl-tests differs by from itself between odd and even rounds.
+A round runs every part (smallest size, largest size, iterations, warm-ups) once with each tool; who begins changes from
+round to round.  Compared are medians over the rounds: nccl-tests' in-place time of the slowest rank (`-a 3`), and
+`time_s` of our report.  `noise` is what nccl-tests differs by from itself between odd and even rounds.
 """
 
 import argparse
@@ -179,9 +179,9 @@ def main() -> int:
             sys.stdout.write(f"round {done + 1} after {time.monotonic() - began:.0f} s\n")
             sys.stdout.flush()
     for row in rows(theirs, ours):
-        times = f"nccl-tests {row['nccl_tests_s'] * 1e6:10.1f} us  allready {row['allready_s'] * 1e6:10.1f} us"
+        both = f"nccl-tests {row['nccl_tests_s'] * 1e6:10.1f} us  allready {row['allready_s'] * 1e6:10.1f} us"
         ratios = f"ratio {row['ratio']:.4f}  noise {row['noise_ratio']:.4f}"
-        sys.stdout.write(f"{size_words(row['size_bytes']):>9}  {row['runs']:>3} runs  {times}  {ratios}\n")
+        sys.stdout.write(f"{size_words(row['size_bytes']):>9}  {row['runs']:>3} runs  {both}  {ratios}\n")
     return 0
 
 
