@@ -12,8 +12,8 @@ from allready.model import Collectives, Confidence, Evidence, FaultClass, Hit, S
     fault_class=FaultClass.HEALTHY,
     layer=Layer.PACE,
     title="Which of NCCL's transports matter",
-    message="{operation} of {size}, busbw {busbw} GB/s: slower without {carrying}; no difference without {same}; "
-    "fails without {failing}",
+    message="{operation} of {size}, busbw {busbw} GB/s: slower without: {carrying}; no difference without: "
+    "{same}; fails without: {failing}",
     remedy="keep the transports it is slower without: a variable that switches one off costs that much",
 )
 def transports_compared(collectives: Collectives) -> Iterator[Hit]:
