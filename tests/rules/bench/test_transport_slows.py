@@ -19,6 +19,14 @@ def test_a_transport_without_which_it_is_faster_is_named() -> None:
     )
 
 
-def test_what_varies_by_itself_or_is_slower_names_nothing() -> None:
+def test_each_of_several_is_named() -> None:
+    found = hits(isolated_runs(NCCL_P2P_DISABLE=150.0, NCCL_NET_GDR_LEVEL=120.0, NCCL_SHM_DISABLE=105.0))
+    assert [hit.values["transport"] for hit in found] == ["P2P", "GDR"]
+
+
+def test_a_transport_without_which_it_is_slower_or_fails_slows_nothing() -> None:
     assert hits(isolated_runs(NCCL_P2P_DISABLE=40.0, NCCL_SHM_DISABLE=109.0, NCCL_IB_DISABLE=None)) == []
+
+
+def test_what_varies_by_itself_proves_nothing() -> None:
     assert hits(isolated_runs((80.0, 120.0), NCCL_P2P_DISABLE=150.0)) == []
