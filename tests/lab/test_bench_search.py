@@ -69,7 +69,7 @@ def test_a_blocked_pair_does_not_stop_the_rest(make_lab: Callable[..., Lab], tmp
 
 @contextmanager
 def throttled(rank: int, percent: int) -> Iterator[list[int]]:
-    """This rank's process gets so many percent of one CPU, by the quota of a control group of its own; yields its pid."""
+    """This rank gets so many percent of one CPU, by the quota of a control group of its own; yields its pid."""
     root = Path("/sys/fs/cgroup")
     is_unified = (root / "cgroup.controllers").exists()
     group = (root if is_unified else root / "cpu") / f"allready-test-{os.getpid()}"
