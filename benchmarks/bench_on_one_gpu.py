@@ -6,10 +6,13 @@ NCCL takes two ranks of one GPU for ranks of two hosts when each has an `NCCL_HO
 sockets.  Start `nvidia-cuda-mps-control -d` first, or the GPU is shared in time slices and small sizes take
 milliseconds.  For every size from 1 KiB to 1 GiB the loops run alternately, with the same number of operations and
 warm-ups; the medians, and the medians of their ratios to the plain one, are printed.  `control` is the plain loop once
-more, but waits by polling, as ours does: what it differs by is the wait's, or noise.
+more, but waits by polling, as ours does: what it differs by is the wait's, or noise.  `raw` calls NCCL itself, in the
+same communicator and without torch, and takes the host's clock as nccl-tests does: what the plain loop differs by from
+it is torch's.
 """
 
 import argparse
+import ctypes
 import json
 import os
 import statistics
@@ -26,23 +29,63 @@ MAX_BYTES = SIZES[-1]
 SMALL_BYTES = 16 * 2**20
 
 
+class Raw:
+    """ncclAllReduce on torch's own communicator, timed as nccl-tests does (common.cu, BenchTime)."""
+
+    FLOAT32, SUM = 7, 0
+
+    def __init__(self, loops: Any) -> None:
+        self.loops = loops
+        backend = loops.group._get_backend(loops.device)  # noqa: SLF001 - nothing public gives the communicator
+        self.comm = ctypes.c_void_p(backend._comm_ptr())  # noqa: SLF001
+        self.all_reduce = ctypes.CDLL("libnccl.so.2").ncclAllReduce
+        self.all_reduce.argtypes = [
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_void_p,
+            ctypes.c_void_p,
+        ]  # fmt: skip
+
+    def measure(self, size_bytes: int, iters: int, warmup: int) -> float:
+        """Seconds of one all_reduce in place, by the host's clock from the first call to the end of the last."""
+        cuda = self.loops.torch.cuda
+        buffer, count = ctypes.c_void_p(self.loops.buffer.data_ptr()), size_bytes // 4
+        stream = ctypes.c_void_p(cuda.current_stream().cuda_stream)
+
+        def start() -> None:
+            if self.all_reduce(buffer, buffer, count, self.FLOAT32, self.SUM, self.comm, stream):
+                raise RuntimeError("ncclAllReduce failed")
+
+        for _ in range(warmup):
+            start()
+        cuda.synchronize()
+        self.loops.slowest(0.0)  # a barrier
+        began = time.perf_counter()
+        for _ in range(iters):
+            start()
+        while not cuda.current_stream().query():
+            pass
+        return (time.perf_counter() - began) / iters
+
+
 def rank_main(out: str, seconds: float, sizes: list[int]) -> None:
     """One rank."""
     from sweep_against_plain_loop import Loops
 
     loops = Loops(is_cpu=False, max_bytes=MAX_BYTES)
     loops.side.is_bench = True
+    raw = Raw(loops)
     rows: list[dict[str, Any]] = []
     for size_bytes in sizes:
         iters, warmup = (20, 100) if size_bytes <= SMALL_BYTES else (6, 2)
-        times: dict[str, list[float]] = {"plain": [], "ours": [], "control": []}
+        times: dict[str, list[float]] = {"plain": [], "ours": [], "control": [], "raw": []}
         medians: list[float] = []
         began = loops.slowest(time.perf_counter())
         number = 0
         while loops.slowest(time.perf_counter()) - began < seconds / len(sizes) or number < 4:
-            for name in list(times)[number % 3 :] + list(times)[: number % 3]:
+            for name in list(times)[number % 4 :] + list(times)[: number % 4]:
                 if name == "ours":
                     took_s = loops.ours(size_bytes, iters, warmup)
+                elif name == "raw":
+                    took_s = raw.measure(size_bytes, iters, warmup)
                 else:
                     took_s = loops.plain(size_bytes, iters, warmup, poll=name == "control")
                 times[name].append(loops.slowest(took_s))
@@ -56,10 +99,12 @@ def rank_main(out: str, seconds: float, sizes: list[int]) -> None:
             "turns": number,
             "plain_median_s": statistics.median(plain),
             "ours_median_s": statistics.median(ours),
+            "raw_median_s": statistics.median(times["raw"]),
             "single_median_s": statistics.median(medians),
             "ratio_of_medians": statistics.median(ours) / statistics.median(plain),
             "median_of_ratios": ratio,
             "control_median_of_ratios": statistics.median(c / p for c, p in zip(control, plain, strict=True)),
+            "raw_median_of_ratios": statistics.median(r / p for r, p in zip(times["raw"], plain, strict=True)),
             "plain_quartiles_s": statistics.quantiles(plain, n=4),
         }
         rows.append(row)
@@ -67,7 +112,8 @@ def rank_main(out: str, seconds: float, sizes: list[int]) -> None:
             print(
                 f"{size_bytes:>11} B  {number:>4} turns  plain {row['plain_median_s'] * 1e6:10.1f} us  "
                 f"ours {row['ours_median_s'] * 1e6:10.1f} us  single {row['single_median_s'] * 1e6:10.1f} us  "
-                f"ratio {row['ratio_of_medians']:.4f}  {ratio:.4f}  control {row['control_median_of_ratios']:.4f}",
+                f"ratio {row['ratio_of_medians']:.4f}  {ratio:.4f}  control {row['control_median_of_ratios']:.4f}  "
+                f"raw {row['raw_median_s'] * 1e6:10.1f} us {row['raw_median_of_ratios']:.4f}",
                 flush=True,
             )
     if loops.rank == 0:

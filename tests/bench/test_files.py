@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from allready.bench.files import csv_text, nccl_json, read_curves
 from allready.errors import UsageError
 from allready.model import BenchPoint, BenchSpread, CollectiveRun, Collectives, Report, Status, World, WorldNode
+from allready.model.operations import OPERATIONS
 from allready.report import json_report
 
 SPREAD = BenchSpread(min_s=1e-3, median_s=2e-3, p99_s=3e-3, max_s=4e-3, cv_share=0.25)
@@ -117,3 +118,11 @@ def test_the_csv_has_a_row_for_each_size() -> None:
         ("sendrecv", 64, 16),
     ]
     assert float(rows[0]["median_us"]) == 2000
+
+
+def test_one_rank_has_the_busbw_of_nccl_tests() -> None:
+    """Nothing where the factor counts the other ranks; the root of the others still sends its size."""
+    factors = {name: operation.bus_factor(1) for name, operation in OPERATIONS.items()}
+    nothing = {name for name, factor in factors.items() if factor == 0}
+    assert nothing == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
+    assert {factors[name] for name in factors.keys() - nothing} == {1.0}

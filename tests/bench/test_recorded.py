@@ -1,11 +1,14 @@
 """What a machine with an H200 measured, as it was recorded: the numbers of the documents, and the readings of them."""
 
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
+from allready.bench.files import read_curves
 from allready.judging.bandwidth import slow_alone
 from allready.judging.bisection import search
 from allready.judging.pair_matrix import read_matrix
@@ -19,6 +22,45 @@ FILE = Path(__file__).parents[1] / "fixtures" / "bench" / "h200_shared.json"
 def recorded() -> dict[str, Any]:
     body: dict[str, Any] = msgspec.json.decode(FILE.read_bytes())
     return body
+
+
+NCCL_TESTS = FILE.with_name("h200_nccl_tests.json")
+
+
+def test_beside_nccl_tests_we_are_within_its_own_spread_from_64_kib_on() -> None:
+    """Whole runs in turn.  Below 64 KiB a process with torch in it is slower, by less than 10 us."""
+    body = msgspec.json.decode(NCCL_TESTS.read_bytes())
+    outside, small = [], {}
+    for part in ("first", "second"):
+        for row in body[part]:
+            theirs, ours = sorted(row["nccl_tests_each_s"]), median(row["allready_each_s"])
+            assert len(theirs) == len(row["allready_each_s"]) == row["runs"] >= 6
+            if row["size_bytes"] < 2**16:
+                small[row["size_bytes"]] = ours - median(theirs)
+            elif abs(ours / median(theirs) - 1) > theirs[-1] / theirs[0] - 1:
+                outside.append((part, row["size_bytes"]))
+    assert outside == []
+    assert sorted(small) == [1024, 4096, 16384]
+    assert 0 < max(small.values()) < 10e-6
+
+
+def test_nccl_without_torch_is_not_faster_in_the_same_communicator() -> None:
+    rows = msgspec.json.decode(NCCL_TESTS.read_bytes())["raw"]
+    assert [row["size_bytes"] for row in rows] == [1024 * 4**n for n in range(8)]
+    assert [row["size_bytes"] for row in rows if row["raw_median_s"] < row["plain_median_s"]] == [1024]
+    assert all(abs(row["ours_median_s"] / row["plain_median_s"] - 1) < 0.03 for row in rows[:-1])  # 16 MiB: 5 turns
+
+
+def test_a_file_that_nccl_tests_wrote_there_is_read() -> None:
+    """Version 3, with -I 1; nccl-tests prints #wrong 0 and a p50 of each iteration."""
+    curves = read_curves(FILE.with_name("nccl_tests_h200.json"))
+    assert curves.num_ranks == 2
+    assert [p.size_bytes for p in curves.points] == [1024 * 4**n for n in range(8)]
+    for p in curves.points:
+        assert (p.operation, p.dtype, p.num_errors, p.num_iterations) == ("all_reduce", "float32", 0, 100)
+        assert p.busbw_gb_per_s == pytest.approx(p.size_bytes / p.time_s / 1e9, rel=1e-3)
+        assert p.spread is not None
+        assert p.spread.min_s <= p.spread.median_s <= p.spread.p99_s
 
 
 def test_our_loop_takes_as_long_as_a_plain_one() -> None:

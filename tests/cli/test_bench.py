@@ -16,6 +16,11 @@ from tests.cases import cases
         (["all_reduces"], "no operation 'all_reduces'"),
         (["pairs", "all_reduce"], "pairs takes no operations"),
         (["--min", "1M", "--max", "1K"], "--min-bytes 1048576 is above --max-bytes 1024"),
+        (["pairs", "--isolate"], "--isolate is for operations, not for pairs"),
+        (
+            ["predict", "--isolate", "--params", "7e9", "--strategy", "ddp"],
+            "--isolate is for operations, not for predict",
+        ),
         (["--factor", "1"], "a factor is 2 or more"),
         (["--compare", "/nowhere/x.json"], "/nowhere/x.json: No such file"),
         (["--csv", "/nowhere/x.csv"], "/nowhere is not a folder"),

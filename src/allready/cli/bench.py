@@ -34,6 +34,7 @@ Run the same command on every node, in any order, with torchrun's flags, as allr
   srun allready bench all_reduce all_gather   on all nodes of a Slurm job
   srun allready bench pairs                   every two nodes: which node or link is slow
   srun allready bench bisect                  the same for slow nodes, in log2 rounds
+  srun allready bench --isolate               which of NCCL's transports matters
   allready bench predict --params 7e9 --dtype bf16 --strategy fsdp      a model's collectives, per step
   allready bench --html run.html --overlay yesterday/report.json --overlay nccl_tests.json
   allready bench --save-baseline good.json    and later:   allready bench --compare good.json
@@ -75,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     sizes.add_argument(
         "--wait", type=positive_s, default=60.0, metavar="S", help="timeout for late nodes (default 60 s)"
+    )
+    sizes.add_argument(
+        "--isolate",
+        action="store_true",
+        help="measure the largest size again without P2P, SHM, IB, NVLS, GPUDirect RDMA and network plugins in turn",
     )
     add_both_spellings(
         sizes, "stage-timeout", type=positive_s, metavar="S", help="timeout of each stage of the collectives"
@@ -151,6 +157,8 @@ def request_of(
         and not set(JAX_OPERATIONS).issuperset(STRATEGIES[question.strategy])
     ):
         raise UsageError("{strategy} needs operations that are not measured with JAX", strategy=question.strategy)
+    if args.isolate and (search or question is not None):
+        raise UsageError("--isolate is for operations, not for {search}", search=search or PREDICT)
     if question is not None:
         return _request(args, layout, baseline, overlays, operations=STRATEGIES[question.strategy], question=question)
     unknown = [name for name in args.what if name not in OPERATIONS and name != ALL and not search]
@@ -192,6 +200,7 @@ def _request(
         max_bytes=args.max_bytes,
         num_iterations=args.iters,
         num_warmup=args.warmup,
+        isolate=args.isolate,
         stage_deadline_s=args.stage_timeout,
         bench=BenchRequest(
             search=search,

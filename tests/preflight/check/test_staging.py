@@ -18,7 +18,7 @@ from allready.model import (
     WorldNode,
 )
 from allready.preflight.check import staging
-from allready.preflight.check.request import COLLECTIVE_STAGES, STAGES, CheckRequest
+from allready.preflight.check.request import COLLECTIVE_STAGES, STAGES, BenchRequest, CheckRequest
 from allready.preflight.check.staging import choose_backend, plan, run_collectives, stages_it_has_not
 from allready.preflight.collectives import variants
 from allready.preflight.collectives.spec import STAGES as STAGES_OF
@@ -139,6 +139,19 @@ def test_numbers_of_the_request_reach_the_plan() -> None:
     assert {spec.deadline_s(stage) for stage in spec.stages} == {7.0}
     assert spec.nproc == {0: 2, 1: 2}
     assert spec.master_addr == "gpu0"
+
+
+def test_only_nccl_has_transports_to_isolate() -> None:
+    def asked(**more: Any) -> CheckRequest:
+        return request(isolate=True, bench=BenchRequest(), **more)
+
+    assert plan(asked(), WORLD, GPUS).backend == "nccl"
+    for more in ({"backend": "gloo"}, {"framework": "jax"}):
+        with pytest.raises(UsageError, match="NCCL's transports"):
+            plan(asked(**more), WORLD, GPUS)
+    alone = World(num_nodes=1, world_size=1, nodes=(WorldNode(node_rank=0, name="gpu0", ranks=(0,)),))
+    with pytest.raises(UsageError, match="one rank uses no transport"):
+        plan(asked(), alone, GPUS)
 
 
 def test_each_node_keeps_its_own_devices() -> None:

@@ -18,7 +18,7 @@ from allready.preflight.collectives.agent import rank_environment, take_part
 from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.rank import _reach
 from allready.preflight.collectives.rank_side import StoreUnreachableError
-from allready.preflight.collectives.variants import grow, isolate
+from allready.preflight.collectives.variants import grow, isolate, measure_without_each
 from tests.cases import cases
 from tests.clock import Deadline, Stopwatch
 from tests.messaging.memory import MemoryHub, silent
@@ -282,6 +282,7 @@ def test_a_message_of_another_stage_ends_the_part_and_is_handed_back(
     [{"extra_env": {"LD_PRELOAD": "/tmp/x.so"}}, {"extra_env": {"NCCL_X": "a\0b"}}, {"num_ranks": 100_000},
      {"first_rank": -1}, {"sizes": "all"}, {"extra_env": {"TORCH_LOGS_OUT": "/home/u/.bashrc"}},
      {"extra_env": {"NCCL_NET_PLUGIN": "/tmp/x.so"}}, {"extra_env": {"NCCL_P2P_DISABLE": "/tmp/x"}},
+     {"extra_env": {"NCCL_NET": "x"}},
      {"extra_env": {"OMP_TOOL_LIBRARIES": "/tmp/x.so"}}, {"backend": "mpi"}, {"stages": ("shell",)},
      {"master_addr": "h\nLD_PRELOAD=/tmp/x.so"}, {"devices": ("0\0",)}, {"sizes": (1 << 62,)}, {"iters": 0},
      {"positions_every_s": 0.0}, {"num_ranks": 3, "world_size": 8}],
@@ -328,6 +329,30 @@ def test_isolate_tells_which_switch_helps(monkeypatch: pytest.MonkeyPatch, tmp_p
             ]
             assert runs[1].extra_env == {"NCCL_SHM_DISABLE": "1"}
             assert await isolate(hub, asked, runs[1], silent(), switches=switches) == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_benchmark_measures_its_largest_size_without_each() -> None:
+    """Gloo, to which these variables mean nothing: real ranks, the order of the runs, and what each is given."""
+
+    async def main() -> None:
+        async with agents(1) as (hub, _):
+            stages = ("import", "device", "allocate", "local", "store", "gloo_barrier", "sweep")
+            asked = spec({0: 2}, stages=stages, min_bytes=1024, max_bytes=5000, is_bench=True)
+            switches = (("NCCL_SHM_DISABLE", "1"), ("NCCL_NET", "Socket"))
+            runs = await measure_without_each(hub, asked, silent(), switches=switches)
+            assert [r.label for r in runs] == [
+                "again",
+                "isolate NCCL_SHM_DISABLE=1",
+                "isolate NCCL_NET=Socket",
+                "again",
+            ]
+            assert [[p.size_bytes for p in r.points] for r in runs] == [[4096]] * 4
+            assert [r.extra_env for r in runs] == [{}, {"NCCL_SHM_DISABLE": "1"}, {"NCCL_NET": "Socket"}, {}]
+            assert all(s.name != "local" for r in runs for s in r.stages)
 
     asyncio.run(main())
 

@@ -38,6 +38,17 @@ def test_sharing_is_no_fault_with_gloo_or_when_it_was_asked_for() -> None:
     assert check("GPU004", allowed).state == "clear"
 
 
+def test_nodes_that_nccl_takes_for_different_hosts_share_a_gpu_on_purpose() -> None:
+    shared = {n: gpus(0, num=1) for n in range(3)}
+
+    def state(*hosts: str) -> str:
+        env = {n: EnvFacts(variables={"NCCL_HOSTID": host} if host else {}) for n, host in enumerate(hosts)}
+        return check("GPU004", fleet(3, gpu=shared, env=env)).state
+
+    assert state("a", "b", "c") == "clear"
+    assert [state("a", "b", "a"), state("a", "", ""), state("a", "a", "a")] == ["hit"] * 3
+
+
 def test_slices_of_one_gpu_are_not_the_same_gpu() -> None:
     slices = {n: gpus(0, num=1, visible=(0,), visible_devices=f"MIG-{n}") for n in range(2)}
     assert check("GPU004", fleet(2, gpu=slices)).state == "clear"

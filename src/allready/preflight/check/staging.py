@@ -92,6 +92,10 @@ def _bench_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> Ru
     """The run of a benchmark: the stages of its operations, and as much time as it has."""
     if bench.question is not None and spec.world_size < 2:
         raise UsageError("one rank has no collectives to measure: --nproc-per-node from 2")
+    if request.isolate and spec.backend != "nccl":
+        raise UsageError("--isolate switches NCCL's transports off; these nodes use {backend}", backend=spec.backend)
+    if request.isolate and spec.world_size < 2:
+        raise UsageError("one rank uses no transport: --isolate needs --nproc-per-node from 2")
     if bench.search:
         return _search_spec(spec, request, bench)
     wanted = {OPERATIONS[name].stage for name in bench.operations}
@@ -177,6 +181,8 @@ async def run_collectives(hub: HubSide, request: CheckRequest, spec: RunSpec, na
         runs = [await conduct(hub, spec, narrator)]
     if request.isolate and runs[0].bad is not None:
         runs += await variants.isolate(hub, spec, runs[0], narrator)
+    elif request.isolate and request.bench is not None:
+        runs += await variants.measure_without_each(hub, spec, narrator)
     bench = request.bench or BenchRequest()
     return model.Collectives(
         runs=tuple(runs),

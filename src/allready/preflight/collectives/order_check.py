@@ -14,7 +14,14 @@ from allready.preflight.collectives.wire import StartOrder
 
 MAX_RANKS = 1024
 NCCL_SWITCHES: Mapping[str, str] = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
-"""Variables that switch off one of NCCL's transports each, with the only value that an order may give them."""
+"""Variables that switch off one of NCCL's transports each, which a failing stage is repeated with."""
+ALL_SWITCHES: Mapping[str, str] = {
+    **NCCL_SWITCHES,
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_NET_GDR_LEVEL": "LOC",
+    "NCCL_NET": "Socket",
+}
+"""Also what only makes NCCL faster; with the only values that an order may give them."""
 
 _MAX_WORLD = 1 << 26
 _MAX_SIZE_BYTES = 1 << 40
@@ -30,7 +37,7 @@ def refuse_nonsense(order: StartOrder, *, most_ranks: int = MAX_RANKS) -> None:
     Raises:
         ExchangeError: it asks for something else; the message says what.
     """
-    bad = [name for name, value in order.extra_env.items() if NCCL_SWITCHES.get(name) != value]
+    bad = [name for name, value in order.extra_env.items() if ALL_SWITCHES.get(name) != value]
     if bad:
         raise ExchangeError(f"node 0 asks for variables that it may not set: {', '.join(map(ascii, bad[:8]))[:200]}")
     if not (

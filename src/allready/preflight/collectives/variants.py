@@ -1,4 +1,4 @@
-"""Further runs after a failed one: which transport matters (`--isolate`), and from which size on (`--grow`)."""
+"""Further runs: which transport matters (`--isolate`), and from how many ranks on it fails (`--grow`)."""
 
 from collections.abc import Sequence
 
@@ -7,9 +7,12 @@ from msgspec.structs import replace
 from allready.messaging.channel import HubSide, Narrator
 from allready.model import CollectiveRun
 from allready.preflight.collectives.hub import conduct
-from allready.preflight.collectives.order_check import NCCL_SWITCHES
+from allready.preflight.collectives.order_check import ALL_SWITCHES, NCCL_SWITCHES
 from allready.preflight.collectives.spec import RunSpec
 
+CONTROL = "again"
+"""Label of a run that changes nothing: what it differs by from another is noise."""
+_ISOLATE_S = 20.0
 _NCCL_STAGES = frozenset({"nccl_init", "nccl_small", "sweep"})
 
 
@@ -49,6 +52,32 @@ async def isolate(
             "collectives.isolate_passes" if passed else "collectives.isolate_fails", variable=f"{name}={value}"
         )
     return runs
+
+
+async def measure_without_each(
+    hub: HubSide,
+    spec: RunSpec,
+    narrator: Narrator,
+    *,
+    switches: Sequence[tuple[str, str]] = tuple(ALL_SWITCHES.items()),
+) -> list[CollectiveRun]:
+    """Measure the largest size of a benchmark that worked with one transport off at a time.
+
+    The first and the last run change nothing.  No run measures for longer than 20 s.
+    """
+    shorter = replace(
+        spec,
+        stages=tuple(s for s in spec.stages if s != "local"),
+        min_bytes=spec.sizes_asked()[-1],
+        max_bytes=spec.sizes_asked()[-1],
+        step_bytes=0,
+        sweep_budget_s=min(spec.sweep_budget_s, _ISOLATE_S),
+    )
+    changes = [(CONTROL, {}), *((f"isolate {name}={value}", {name: value}) for name, value in switches), (CONTROL, {})]
+    return [
+        await conduct(hub, replace(shorter, label=label, extra_env={**spec.extra_env, **change}), narrator)
+        for label, change in changes
+    ]
 
 
 async def grow(hub: HubSide, spec: RunSpec, narrator: Narrator) -> list[CollectiveRun]:

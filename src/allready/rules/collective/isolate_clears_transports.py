@@ -1,9 +1,10 @@
 from collections.abc import Iterator
 
+from allready.judging.isolation import variable_of
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import stage_label
 from allready.model import Collectives, Evidence, FaultClass, Hit, Severity
-from allready.rules.collective.isolate_names_transport import passes, variable_of
+from allready.rules.collective.isolate_names_transport import passes
 
 
 @Rule(

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
 from allready import model
+from allready.judging.isolation import TRANSPORTS, variable_of
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import stage_label
 
@@ -9,7 +10,6 @@ _CLASSES = {
     "NCCL_SHM_DISABLE": model.FaultClass.ENV_LIMIT,
     "NCCL_IB_DISABLE": model.FaultClass.NET_BROKEN,
 }
-_TRANSPORTS = {"NCCL_P2P_DISABLE": "P2P", "NCCL_SHM_DISABLE": "SHM", "NCCL_IB_DISABLE": "IB"}
 
 
 @Rule(
@@ -62,7 +62,7 @@ def isolate_names_transport(collectives: model.Collectives, world: model.World) 
         values={
             "stage": stage_label(stage),
             "passes": ", ".join(f"{v}=1" for v in passed),
-            "transports": ", ".join(_TRANSPORTS.get(v, v) for v in passed),
+            "transports": ", ".join(TRANSPORTS.get(v, v) for v in passed),
         },
         evidence=tuple(
             model.Evidence(
@@ -76,13 +76,6 @@ def isolate_names_transport(collectives: model.Collectives, world: model.World) 
             for run in tried.values()
         ),
     )
-
-
-def variable_of(run: model.CollectiveRun) -> str | None:
-    """The variable that an --isolate run sets; None for any other run."""
-    if not run.label.startswith("isolate"):
-        return None
-    return next(iter(run.extra_env), None) or run.label.removeprefix("isolate").strip().partition("=")[0] or None
 
 
 def passes(run: model.CollectiveRun, stage: model.StageResult) -> bool:

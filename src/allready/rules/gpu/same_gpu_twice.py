@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
@@ -40,7 +40,8 @@ def same_gpu_twice(
     ## What it checks
     Whether --devices or CUDA_VISIBLE_DEVICES names a GPU twice (by index or UUID), and whether ranks of two nodes (two
     containers of one machine) would use the GPU with the same UUID. Only where NCCL is used, and not when
-    NCCL_MULTI_RANK_GPU_ENABLE=1 permits it.
+    NCCL_MULTI_RANK_GPU_ENABLE=1 permits it. Nodes with different values of NCCL_HOSTID share a GPU on purpose: NCCL
+    takes them for two machines.
     ## Why it matters
     NCCL refuses to start: "Duplicate GPU detected", or "Multiple ranks are using the same GPU" since 2.30. A double
     entry in CUDA_VISIBLE_DEVICES makes CUDA hide all GPUs.
@@ -54,7 +55,8 @@ def same_gpu_twice(
     # A double entry hides all GPUs, so what would choose NCCL by itself no longer does: only "gloo" clears it.
     asked = [n for n in gpu if launch[n].backend != "gloo" and n not in allowed]
     nccl = [n for n in asked if wants_nccl(n, launch, gpu) and "MIG-" not in (gpu[n].visible_devices or "")]
-    for found in [*_inside_nodes(asked, gpu, launch), *_between_nodes(nccl, gpu, launch, case.world)]:
+    hosts = {n: facts.variables.get("NCCL_HOSTID", "") for n, facts in env.items()}
+    for found in [*_inside_nodes(asked, gpu, launch), *_between_nodes(nccl, gpu, launch, case.world, hosts)]:
         yield model.Hit(
             culprits=model.Culprits(nodes=found.nodes, variables=found.variables),
             values={"gpu": found.gpu, "by": found.by, "nodes": on_nodes(case.world, found.nodes)},
@@ -88,12 +90,19 @@ def _inside_nodes(
 
 
 def _between_nodes(
-    nodes: list[int], gpu: model.PerNode[model.GpuFacts], launch: model.PerNode[model.LaunchFacts], world: model.World
+    nodes: list[int],
+    gpu: model.PerNode[model.GpuFacts],
+    launch: model.PerNode[model.LaunchFacts],
+    world: model.World,
+    hosts: Mapping[int, str],
 ) -> Iterator[_Twice]:
+    """hosts: node -> NCCL_HOSTID; NCCL looks for a GPU that is used twice among the ranks of one host only."""
     used = {n: set(used_gpus(launch[n], gpu[n])) for n in nodes}
-    owners = grouped((g.uuid, n) for n in nodes for g in gpu[n].gpus if g.index in used[n] and g.uuid)
+    owners = grouped(
+        ((g.uuid, hosts.get(n, "")), n) for n in nodes for g in gpu[n].gpus if g.index in used[n] and g.uuid
+    )
     together: dict[tuple[int, ...], list[str]] = {}
-    for uuid, sharing in owners.items():
+    for (uuid, _), sharing in owners.items():
         if len(sharing) > 1:
             together.setdefault(sharing, []).append(uuid)
     for sharing, uuids in together.items():
