@@ -126,9 +126,9 @@ def test_masking_again_changes_nothing(line: str) -> None:
 
 def sought(text: str) -> str:
     """`masked` without a look at the hints first."""
-    text = secrets._NAMED.sub(secrets._without_value, text)
+    text = secrets._compiled(secrets._NAMED).sub(secrets._without_value, text)
     for family in secrets._FAMILIES:
-        text = family.shapes.sub(secrets._without_shape, text)
+        text = secrets._compiled(family.shapes, re.DOTALL).sub(secrets._without_shape, text)
     return text
 
 

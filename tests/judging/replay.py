@@ -14,48 +14,61 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from allready.evidence.inputs import find
 from allready.evidence.read import read_all
 from allready.evidence.reading import Reading
+from allready.evidence.stacks import read_stacks
 from allready.judging.analysis import Analysis
 from allready.judging.assemble import assemble, world_of
-from allready.judging.run_signs import WAITED
+from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED
 from allready.judging.stall import BUSY, WAITING
-from allready.judging.stall_files import left_early
+from allready.judging.stall_files import left_early, peer_ended
 from allready.judging.waits import snapshots
 from allready.live.digests import digests_of, with_root
 from allready.live.monitor.monitor import Judge
 from allready.live.node.tails import TAIL_BYTES
 from allready.model import (
     Death,
+    FaultClass,
     Fleet,
     GroupMark,
     GroupProgress,
     Mismatch,
     NodeEvidence,
     NodeStatus,
+    Operation,
+    Origin,
     PaceSample,
+    Position,
     ProcessStack,
     ProcessState,
     RankEvidence,
     RankStatus,
     Report,
+    Role,
     RunEvidence,
     World,
     WorldNode,
 )
+from allready.signatures import load
 from tests.live.monitor.made import entry
 
 STEP_S = 0.2
-STANDS_S = 12.0
-"""For so long the feed shows a job that stands; the monitor knows its verdict by then."""
 HANG_AFTER_S = 8.0
+STANDS_S = 3 * HANG_AFTER_S
+"""For so long the feed shows a job that stands; the monitor knows its verdict by then."""
 AFTER_ENDS_S = 8.0
+LOOK_S = 0.1
 EXIT_SEEN_S = 2.0
 """Agents look at their workers ten times a second, and clocks of nodes differ."""
 NUM_BEFORE = 50
 """Operations that all ranks made alike before one that differs."""
 LAST_LINES = 60
+
+OUTPUT = "output"
+"""Of progress: only what ranks wrote tells it."""
 
 PHASES = {
     "in_collective": "communicating", "gpu_wait": "communicating", "import_or_compile": "importing", "io": "saving",
@@ -67,6 +80,8 @@ WRITER = re.compile(r"^\s*(?:\d+:\s?)?\[(?:default|rank)?(\d+)\]:?\s?(?:\[rank\d
 """What launchers put before the lines of a rank."""
 NCCL_LOG = re.compile(r"/nccl\.[^/]+\.log$")
 """A file that NCCL_DEBUG_FILE named for one process."""
+CLOSED = ("closed by peer", "connection reset", "broken pipe")
+FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 FAILED = re.compile(r"distributed/elastic/.*failed \(exitcode: ")
 """The launcher's first word on a failed rank; what follows without a rank's mark is the launcher's own."""
 LAUNCHERS = re.compile(r"distributed/elastic/|Sending process \d+ closing signal|\.launch(?:er)?:|slurmstepd|srun:")
@@ -87,21 +102,26 @@ class Feed:
     def __post_init__(self) -> None:
         self.wall_s = (self.run.last_time_s or 1_790_000_000.0) - self.now
         self.world = _world(self.run)
+        self.run = replace(self.run, deaths=tuple(_placed(d, self.run, self.world) for d in self.run.deaths))
         self.stuck_s = self.wall_s + self.now
         self.groups = _groups(self.run)
-        self.stacks = {s.rank: s for s in self.run.stacks if s.rank is not None and s.role in {"rank", "other"}}
+        self.pairs = [g for g in self.groups if " send " in g.group]
+        self.starting = _starting(self.run)
+        self.stacks = _stacks_of_waits(self.run) | {
+            s.rank: s for s in self.run.stacks if s.rank is not None and s.role in {"rank", "other"}
+        }
         self.nccl_logs = {
             rank: r.source.path
             for r in self.readings
-            for rank in {e.origin.rank for e in r.events if NCCL_LOG.search(r.source.path)} - {None}
+            for rank in {self._writer(e.origin) for e in r.events if NCCL_LOG.search(r.source.path)} - {None}
         }
         self.judge = Judge(hang_after_s=HANG_AFTER_S, world=self.world)
-        has_dumps = any(r.dumps for r in self.readings)
-        self.entries = {
-            r: _entries(() if has_dumps else self.run.mismatches, r, self.stuck_s)
-            for n in self.world.nodes
-            for r in n.ranks
-        }
+        self.has_dumps = any(r.dumps for r in self.readings)
+        self.entries = {r: _entries(self.run.mismatches, r, self.stuck_s) for n in self.world.nodes for r in n.ranks}
+
+    def _writer(self, origin: Origin) -> int | None:
+        """The rank of a line; where none is told, the only one of its node."""
+        return origin.rank if origin.rank is not None else _only_rank(origin.node, self.run, self.world)
 
     def end(self, deaths: Mapping[int, Death | None]) -> None:
         """These ranks are gone from now on."""
@@ -150,24 +170,39 @@ class Feed:
         doing = stack.activity if stack is not None else ""
         waited_s = self.wall_s + self.now - self.stuck_s
         marks = tuple(
-            mark for g in self.groups for mark in _mark(g, rank, self.stuck_s, waited_s, self.world.world_size)
+            mark
+            for g in self.groups
+            for mark in _mark(g, rank, self.stuck_s, waited_s, self.world.world_size, self.pairs)
         )
         waits = any(m.waiting_s is not None for m in marks)
-        is_busy = doing in BUSY
+        is_busy = doing in BUSY or (not waits and self._works_alone(rank))
+        phase = PHASES.get(doing, "communicating" if waits and not doing else "computing")
         return RankStatus(
             rank=rank,
             pid=self._pid(rank),
             process_state=STATES.get(doing, ProcessState.RUNNING if is_busy else ProcessState.SLEEPING),
-            phase=PHASES.get(doing, "communicating" if waits and not doing else "computing"),
+            phase=("joining" if rank in self.starting else "starting") if self.starting else phase,
             heartbeat_age_s=waited_s if doing == "stopped" else 0.1,
             cpu_share=1.0 if is_busy else 0.0,
             children_cpu_share=0.0,
             groups=marks,
             period_s=0.1,
-            num_operations=max((m.enqueued for m in marks), default=0) + NUM_BEFORE,
+            num_operations=0 if self.starting else max((m.enqueued for m in marks), default=0) + NUM_BEFORE,
             framework="jax" if self._is_jax() else "torch",
             site=stack.site if stack is not None else "",
             site_since_s=self.stuck_s,
+        )
+
+    def _works_alone(self, rank: int) -> bool:
+        """Its output, or that of its node where no line tells the rank, shows long work of one rank."""
+        node = next(n.node_rank for n in self.world.nodes if rank in n.ranks)
+        return any(
+            e.signature == "torch.single_rank_work"
+            and (
+                e.origin.rank == rank
+                or (e.origin.rank is None and self.run.node_numbers.get(e.origin.node or "") == node)
+            )
+            for e in self.run.events
         )
 
     def _ended(self, rank: int, death: Death | None) -> RankStatus:
@@ -223,7 +258,7 @@ class Feed:
             rank=rank,
             status=status,
             dump=base64.b64encode(dump).decode(),
-            ring=_ring(self.entries[rank]),
+            ring=_ring(self.entries[rank]) if not self.has_dumps else "",
             stack=_frames(stack, status.pid) if stack is not None else "",
             log_tail=_last_words(self.ended.get(rank), rank),
             nccl_log_tail=_text(self.nccl_logs.get(rank))[-TAIL_BYTES:],
@@ -235,21 +270,29 @@ class Feed:
 def replay(folder: Path) -> Report:
     """The report of the monitor when the whole run has been told to it."""
     readings = read_all(find([str(folder)]), workers=1)
-    run = assemble(readings)
-    feed = Feed(readings, run)
+    feed = Feed(readings, assemble(readings))
+    run = feed.run
     all_well = bool(run.expected_ranks) and len(run.ended_well) >= run.expected_ranks
     given_up_s = [e.time_s for e in run.events if e.signature in WAITED and e.time_s is not None]
     own = [d for d in run.deaths if d.rank is not None and not d.by_launcher and not d.earlier]
-    first = [d for d in own if not d.is_collective_error and (not given_up_s or (d.time_s or 0.0) < min(given_up_s))]
+    refused = {e.origin.source for e in run.events if e.role is Role.ROOT and e.signature.startswith("nccl.")}
+    first = [
+        d
+        for d in own
+        if (not d.is_collective_error and (not given_up_s or (d.time_s or 0.0) < min(given_up_s)))
+        or d.origin.source in refused
+    ]
     if not all_well:
         done = _done(run)
         gone = (
             r
             for n in feed.world.nodes
             for r in n.ranks
-            if r in run.ended_well or left_early(run, r) is not None or n.node_rank in done
+            if r in run.ended_well or left_early(run, r) is not None or n.node_rank in done or _left_untold(run, r)
         )
         feed.end(dict.fromkeys(gone))
+        for rank in _lost(feed) - set(feed.ended):
+            feed.end({rank: Death(kind="exit", rank=rank, origin=Origin(source=""), text="")})
     if not first and not all_well:
         feed.play(STANDS_S)
     ordered = sorted(own, key=lambda d: (d not in first, d.time_s is None, d.time_s or 0.0))
@@ -257,11 +300,50 @@ def replay(folder: Path) -> Report:
         if death.rank is not None and feed.ended.get(death.rank) is None:
             feed.end({death.rank: death})
         times = [d.time_s for d in (death, following) if d is not None and d.time_s is not None]
-        feed.play(min(1.0, max(times) - min(times)) if len(times) == 2 else 1.0)
+        gap_s = max(times) - min(times) if len(times) == 2 else 1.0
+        if gap_s >= LOOK_S:
+            feed.play(min(1.0, gap_s))
     if all_well:
         feed.end(dict.fromkeys(range(run.expected_ranks)))
     feed.play(AFTER_ENDS_S)
     return feed.judge.finish(feed.now, feed.wall_s + feed.now)
+
+
+def _left_untold(run: RunEvidence, rank: int) -> bool:
+    """The others lost it, and its launcher told how the other ranks of its node ended: it had ended with 0."""
+    victims = _gave_up(run)
+    told = {d.rank for d in run.deaths if d.rank is not None and (d.exit_code is not None or d.signal is not None)}
+    lost = [d for d in victims.values() if any(word in d.text.lower() for word in CLOSED)]
+    node = run.node_of_rank.get(rank)
+    return (
+        2 * len(lost) > len(victims)
+        and rank not in victims
+        and rank not in told
+        and node is not None
+        and node in {run.node_of_rank.get(r) for r in told}
+    )
+
+
+def _only_rank(node: str | None, run: RunEvidence, world: World) -> int | None:
+    """The rank of a node that has one only."""
+    ranks = [r for n in world.nodes if n.node_rank == run.node_numbers.get(node or "") for r in n.ranks]
+    return ranks[0] if len(ranks) == 1 else None
+
+
+def _placed(death: Death, run: RunEvidence, world: World) -> Death:
+    """With its rank, where its node has one only."""
+    rank = death.rank if death.rank is not None else _only_rank(death.node or death.origin.node, run, world)
+    return replace(death, rank=rank)
+
+
+def _lost(feed: "Feed") -> set[int]:
+    """The rank that is missing, where peers saw it close its connections: it had ended."""
+    run = feed.run
+    if not peer_ended(Analysis(Fleet(world=World(num_nodes=1, world_size=0), run_evidence=run))):
+        return set()
+    told = {d.rank for d in run.deaths} | run.ended_well
+    missing = {r for n in feed.world.nodes for r in n.ranks} - told - set(_gave_up(run))
+    return missing if len(missing) == 1 else set()
 
 
 def _done(run: RunEvidence) -> set[int]:
@@ -287,6 +369,11 @@ def _world(run: RunEvidence) -> World:
     )
     placed = {r for n in known.nodes for r in n.ranks}
     rest = tuple(r for r in range(size) if r not in placed)
+    without = [n for n in known.nodes if not n.ranks]
+    if len(without) == len(rest):  # one each
+        given = dict(zip((n.node_rank for n in without), rest, strict=True))
+        known = replace(known, nodes=tuple(replace(n, ranks=n.ranks or (given[n.node_rank],)) for n in known.nodes))
+        rest = ()
     nodes = [(n.node_rank, n.name or f"node{n.node_rank}", n.ranks) for n in known.nodes] or [(0, "node0", ())]
     per_node = max(len(ranks) for _, _, ranks in nodes)
     for at, (number, name, ranks) in enumerate(nodes):
@@ -313,11 +400,81 @@ def _groups(run: RunEvidence) -> list[GroupProgress]:
     for progress in run.progress:
         if progress.source == "flight recorder":
             found.setdefault(progress.group, progress)
-    return list(found.values())
+    waits = any(p.stuck is not None for g in found.values() for p in g.positions.values())
+    return list(found.values()) if waits else _of_victims(run) or list(found.values())
 
 
-def _mark(group: GroupProgress, rank: int, stuck_s: float, waited_s: float, size: int) -> Iterator[GroupMark]:
+def _gave_up(run: RunEvidence) -> dict[int, Death]:
+    """Ranks whose last words are that a wait or a connection failed: until then they were in that operation."""
+    return {
+        d.rank: d
+        for d in run.deaths
+        if d.rank is not None and d.is_collective_error and not d.earlier and (d.text or not d.by_launcher)
+    }
+
+
+def _of_victims(run: RunEvidence) -> list[GroupProgress]:
+    """Where no record tells who waits: those that gave up waiting in an operation were in it.
+
+    A rank that its launcher ended soon after may have been in it too, unless nobody else is left to have been missing.
+    """
+    victims = _gave_up(run)
+    waited = [d for d in victims.values() if not any(word in d.text.lower() for word in CLOSED)]
+    if not victims or _starting(run) or (not waited and len(victims) < 2):
+        return []
+    since_s = min((d.time_s for d in victims.values() if d.time_s is not None), default=0.0)
+    ranks = {r for n in _world(run).nodes for r in n.ranks}
+    others = ranks - set(victims)
+    if not others:
+        return []
+    soon = {d.rank for d in run.deaths if d.by_launcher and (d.time_s or 0.0) <= since_s + TIME_TO_SPEAK_S}
+    entered = set(victims) | (others & soon if others - soon else set())
+    stuck = Operation(seq=NUM_BEFORE, name="?")
+    at = Position(enqueued=NUM_BEFORE, completed=NUM_BEFORE - 1, stuck=stuck)
+    return [GroupProgress(group="0", source=OUTPUT, label="default_pg", positions=dict.fromkeys(sorted(entered), at))]
+
+
+def _starting(run: RunEvidence) -> set[int]:
+    """Ranks that waited for others to come to the start, until they gave up; empty where the job had started."""
+    known = load()
+    waited = [
+        e
+        for e in run.events
+        if e.role in {Role.ROOT, Role.RECORD}
+        and e.signature in known
+        and known[e.signature].fault_class is FaultClass.START_ABSENT
+    ]
+    victims = set(_gave_up(run))
+    begun = {c.rank: c.init_completed for p in run.processes for c in p.comms if c.nranks == run.expected_ranks}
+    if run.progress or any(e.role is Role.ROOT and e.signature.startswith("nccl.") for e in run.events):
+        return set()
+    if begun and not any(begun.values()):
+        return set(begun)
+    own = {d.rank for d in run.deaths if d.rank is not None and not d.by_launcher and not d.earlier}
+    ranks = {r for n in _world(run).nodes for r in n.ranks}
+    return victims if waited and own <= victims < ranks else set()
+
+
+def _stacks_of_waits(run: RunEvidence) -> dict[int, ProcessStack]:
+    """Where ranks stood that gave up waiting: their tracebacks tell it, as a stack would have."""
+    found = {}
+    for rank, death in _gave_up(run).items():
+        traceback = _last_words(death, rank).rpartition("Traceback (most recent call last)")[2]
+        frames = [FRAME.search(line) for line in traceback.splitlines()]
+        lines = [f'  File "{m[1]}", line {m[2]} in {m[3]}' for m in reversed(frames) if m is not None]
+        text = "\n".join(["Current thread 0x0000000000000001 (most recent call first):", *lines]) + "\n"
+        stacks = assemble([read_stacks(text.encode(), f"rank{rank}")]).stacks if lines else ()
+        if stacks:
+            found[rank] = replace(stacks[0], rank=rank)
+    return found
+
+
+def _mark(
+    group: GroupProgress, rank: int, stuck_s: float, waited_s: float, size: int, pairs: Sequence[GroupProgress]
+) -> Iterator[GroupMark]:
     members = group.members or tuple(sorted({*group.positions, *group.absent})) or tuple(range(size))
+    if group.source == OUTPUT:
+        members = tuple(range(size))
     if rank not in members or " send " in group.group:
         return
     position = group.positions.get(rank)
@@ -326,12 +483,19 @@ def _mark(group: GroupProgress, rank: int, stuck_s: float, waited_s: float, size
         enqueued, stuck = max(waiting, default=1) - 1, None
     else:
         enqueued, stuck = position.enqueued, position.stuck
+    completed = enqueued if stuck is None else stuck.seq - 1
+    for pair in pairs:  # a cell counts sends and receives with the rest of their group
+        made = pair.positions.get(rank)
+        if made is not None and pair.group.partition(" send ")[0] == group.group:
+            stuck = stuck or made.stuck
+            enqueued += made.enqueued
+            completed += made.enqueued - (made.stuck is not None)
     yield GroupMark(
         group=group.group.partition(" [")[0],
         label=group.label,
         members=members,
         enqueued=enqueued,
-        completed=enqueued if stuck is None else stuck.seq - 1,
+        completed=completed,
         waiting_s=None if stuck is None else waited_s,
         moved_s=stuck_s,
     )

@@ -25,32 +25,23 @@ ARCHIVES = {
 CI = [name for name in ARCHIVES if name.startswith(("runs/", "h100/two_nodes/"))]
 
 CANNOT: Mapping[str, tuple[str, ...]] = {
-    "output alone is recorded, and the culprit has none: its exit code, state and stack are what agents send": (
-        "runs_cpu/gloo_early", "runs_cpu/gloo_exit_0", "runs_cpu/gloo_sigstop", "runs_cpu/gloo_sleep",
-        "runs_cpu/gloo_tokenize", "runs_cpu/jax_kill", "runs_cpu/jax_stop", "runs_cpu_two_nodes/group_by_one",
-        "runs_cpu_two_nodes/gil", "runs_cpu_two_nodes/groups_cross", "runs_cpu_two_nodes/loader_stuck",
-        "runs_cpu_two_nodes/rank0_saves", "runs_cpu_two_nodes/sleeps", "runs_cpu_two_nodes/stops_itself",
+    "output alone is recorded, without states of processes and the node of a port, which agents send": (
+        "runs_cpu/jax_stop", "runs_cpu/start_name", "runs_cpu/start_port", "runs_cpu_two_nodes/groups_cross",
     ),
-    "a rank or node never came: the roll call of agents says so before there is a job to watch": (
-        "h100/jax/absent", "h100/two_nodes/never_joins", "h200/ruins/never_joins", "runs_cpu_two_nodes/never_joins",
+    "agents read NCCL's log of ranks that failed, and so do not know which other nodes have the interface": (
+        "h100/jax/interface",
     ),
-    "early lines tell it, or the launcher's; agents read of a rank's output what it ended with": (
-        "h100/jax/interface", "runs_cpu/start_name", "runs_cpu/start_port",
+    "sends, receives and splits stand in NCCL's log alone: agents have them from the recorder, which is not here": (
+        "h100/frameworks/p2p_sizes", "h100/frameworks/splits", "h100/two_nodes/both_recv",
     ),
-    "sends and receives, or splits: NCCL's log has pairs of them, the numbers of a cell count all operations": (
-        "h100/frameworks/both_recv", "h100/frameworks/groups_cross", "h100/frameworks/p2p_sizes",
-        "h100/frameworks/splits", "h100/two_nodes/both_recv", "h100/two_nodes/groups_cross",
-        "h100/two_nodes/send_alone", "h200/ruins/send_alone",
-    ),
-    "what a live job shows is not recorded: sockets, GPUs, children, the pace, the state of a silent process": (
-        "h100/frameworks/loader_stuck", "h100/jax/sigstop", "h100/two_nodes/loader_stuck", "h100/two_nodes/os_exit",
+    "what a live job shows is not recorded: sockets, GPUs and processor time": (
         "h100/two_nodes/slow", "h100/two_nodes/spin", "h200/ruins/slow", "h200/ruins/spin", "h200/runs/link_down",
         "h200/runs/spin", "runs/link_down",
     ),
-    "live it is known better: which rank left, or whose arguments were wrong": (
-        "h100/frameworks/fsdp_twice", "h100/two_nodes/fsdp_twice", "runs_cpu_two_nodes/splits",
+    "live it is known better: which rank left or never came, whose arguments were wrong, who stands in send": (
+        "h100/frameworks/fsdp_twice", "h100/two_nodes/fsdp_twice", "h100/two_nodes/send_alone",
+        "h200/ruins/never_joins", "h200/ruins/send_alone", "runs_cpu_two_nodes/splits",
     ),
-    "the root is in neither the dump nor the output": ("h100/frameworks/wrong_root",),
 }  # fmt: skip
 """Why a recording does not show what agents would have sent -> runs."""
 EXCUSED = {name for names in CANNOT.values() for name in names}

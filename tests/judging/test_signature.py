@@ -9,7 +9,9 @@ from allready.judging import registry
 from allready.judging.engine import judge
 from allready.model import CommRecord, Confidence, Event, FaultClass, Hit, Origin, ProcessRecord, Role, Severity
 from allready.signatures import load
+from tests.fleets import check
 from tests.rules.desync.test_other_call import mismatch
+from tests.rules.live.made import behind, ended, job
 from tests.rules.runs import ask, death, event, operation, run_fleet
 
 
@@ -347,3 +349,10 @@ def test_a_port_that_a_server_of_another_kind_does_not_get_is_no_fault_of_proces
     assert roles == [Role.ROOT, Role.HARMLESS]
     [hit] = ask("JAX039", events=(event("jax.cannot_listen", 3, role=Role.ROOT),)).hits
     assert (hit.culprits.nodes, hit.culprits.ranks, hit.confidence) == ((1,), (), Confidence.LIKELY)
+
+
+def test_a_task_without_heartbeats_whose_agent_sees_its_process_is_stuck_and_not_dead() -> None:
+    told = event("jax.heartbeat_timeout", 0, role=Role.ROOT, values={"ranks": "1", "task": "1"})
+    for rank, expected in ((behind(1), FaultClass.CPU_STUCK), (ended(1, None, "SIGKILL"), FaultClass.DEAD)):
+        [hit] = check("JAX005", job(rank, events=(told,), stacks=())).hits
+        assert (hit.culprits.ranks, hit.fault_class or FaultClass.DEAD) == ((1,), expected), rank

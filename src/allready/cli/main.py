@@ -126,6 +126,7 @@ def entry() -> None:
     from allready import garbage
     from allready.cli.interrupts import this_process_ends_here
 
+    garbage.search_seldom()  # what a start makes stays: searching it costs a tenth of a short command
     _have_standard_streams()
     this_process_ends_here()
     code = main()

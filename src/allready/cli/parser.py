@@ -1,7 +1,6 @@
 """The parser of a command: short errors that suggest the nearest option, and help in the reader's language."""
 
 import argparse
-import difflib
 import importlib
 import sys
 from collections.abc import Collection, Iterator, Sequence
@@ -69,6 +68,8 @@ class Parser(argparse.ArgumentParser):
         """As `parse_args`; of what no option takes the nearest option is suggested."""
         parsed, rest = self.parse_known_args(arguments)
         if rest:
+            import difflib
+
             known = [option for option in self._option_string_actions if option.startswith("--") and "_" not in option]
             near = difflib.get_close_matches(rest[0].partition("=")[0], known, n=1)
             hint = usage_text("; did you mean {option}?", option=near[0]) if near else ""

@@ -1,6 +1,6 @@
 """What is known while nodes are still awaited: said once, with what to do, instead of after the whole wait."""
 
-from allready.messaging.channel import Narrator
+from allready.messaging.narrator import Narrator
 from allready.model import FaultClass, Report, Status
 from allready.report.words import remedies, sentence
 from allready.text.catalog import remedy_text

@@ -93,8 +93,11 @@ def mark_of(live: Live, rank: int, group: str) -> GroupMark | None:
 
 
 def entered_s(live: Live, rank: int, group: str) -> float | None:
-    """When the rank entered the operation that it waits in, on node 0's clock; None if it waits in none."""
-    mark = mark_of(live, rank, group)
+    """When the rank entered the operation that it waits in, on node 0's clock; None if it waits in none.
+
+    Its cell counts the sends and receives of two ranks with the other operations of their group.
+    """
+    mark = mark_of(live, rank, group.partition(" send ")[0])
     if mark is None or mark.waiting_s is None:
         return None
     node = live.node_of_rank()[rank]

@@ -97,7 +97,7 @@ def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, na
     if is_overcome:
         severity, culprits, confidence = model.Severity.WARNING, model.Culprits(), model.Confidence.POSSIBLE
     fault_class = signature.case_of(events, case.of(by_signature)).fault_class
-    if signature.class_if_alive is not None and _lived_on(culprits.ranks, run):
+    if signature.class_if_alive is not None and _lived_on(culprits.ranks, case):
         fault_class, confidence = (
             signature.class_if_alive,
             min(confidence, model.Confidence.LIKELY, key=lambda c: c.weight),
@@ -164,10 +164,13 @@ def _severity(signature: Signature, events: Sequence[model.Event], case: Analysi
     return signature.case_of(events, case.of(by_signature)).severity
 
 
-def _lived_on(ranks: Sequence[int], run: model.RunEvidence) -> bool:
-    """Whether all of them were seen when they were missed: their launcher had to end them, or somebody took stacks."""
+def _lived_on(ranks: Sequence[int], case: Analysis) -> bool:
+    """Whether all of them were seen when they were missed: their launcher had to end them, somebody took stacks, or
+    their agents see them."""
+    run, live = case.run, case.live
     ended = {d.rank for d in run.deaths if not d.by_launcher and not d.earlier}
     seen = {d.rank for d in run.deaths if d.by_launcher} | {s.rank for s in run.stacks if s.role == "rank"}
+    seen |= {r for r, s in live.ranks().items() if not s.is_gone} if live is not None else set()
     return bool(ranks) and all(r in seen and r not in ended for r in ranks)
 
 

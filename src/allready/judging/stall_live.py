@@ -16,7 +16,7 @@ from allready.judging.live_status import (
     status_of,
 )
 from allready.judging.run_signs import evidence
-from allready.judging.stall import LEAVING, WAITING, WORKING, StallCause, StallKind
+from allready.judging.stall import HELD_UP, LEAVING, WAITING, WORKING, StallCause, StallKind
 from allready.model import (
     Confidence,
     Evidence,
@@ -251,7 +251,10 @@ def _work(rank: _Rank) -> StallCause | None:
     uses_cpu = uses_cpu or (status.children_cpu_share or 0.0) > WORKS_SHARE
     if not (uses_cpu or 0.0 < rank.stay_s < MOVES_S or doing in WORKING):
         return None
-    return rank.cause(StallKind.WORK, FaultClass.CPU_BUSY, doing=doing if doing in WORKING else "cpu_work")
+    # What it waits for does not answer, where neither it nor a child has used a processor for as long as a hang takes.
+    is_held = doing in HELD_UP and rank.stay_s >= rank.live.hang_after_s and is_idle(rank.live, status.rank)
+    fault_class = FaultClass.CPU_STUCK if is_held else FaultClass.CPU_BUSY
+    return rank.cause(StallKind.WORK, fault_class, doing=doing if doing in WORKING else "cpu_work")
 
 
 def _idle(rank: _Rank) -> StallCause | None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from allready.errors import DeadlineExceeded, ExchangeError
+from allready.messaging.narrator import Narrator as Narrator
 from allready.model import Loss, LossReason
 
 T = TypeVar("T")
@@ -74,18 +75,6 @@ class NodeSide(Protocol):
             DeadlineExceeded: nothing came within `timeout_s`; nothing is lost.
             ExchangeError: the connection is gone; so is this check.
         """
-        ...
-
-
-class Narrator(Protocol):
-    """Where live progress goes.  Must be quick; called from the event loop."""
-
-    def say(self, key: str, **values: object) -> None:
-        """Show a passing state: the text of `key` (see `allready.text.ui`), replacing the previous state."""
-        ...
-
-    def log(self, key: str, **values: object) -> None:
-        """Show a line that stays."""
         ...
 
 

@@ -21,11 +21,9 @@ from allready.text.usage import choose_language as choose_language
 LANGUAGES = ("en", "zh")
 _NOBODY = {"zh": "某个进程"}
 _NOWHERE = {"zh": "未知地址"}
-_BLANK_AFTER_UNKNOWN = re.compile(
-    rf"(?<={_NOBODY['zh']}) (?=[\u4e00-\u9fff])|(?<={_NOWHERE['zh']}) (?=[\u4e00-\u9fff])"
-)
-_BESIDE_LATIN = re.compile(r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9(])|(?<=[A-Za-z0-9)])(?=[\u4e00-\u9fff])")
-_NO_BLANK = re.compile(
+_BLANK_AFTER_UNKNOWN = rf"(?<={_NOBODY['zh']}) (?=[\u4e00-\u9fff])|(?<={_NOWHERE['zh']}) (?=[\u4e00-\u9fff])"
+_BESIDE_LATIN = r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9(])|(?<=[A-Za-z0-9)])(?=[\u4e00-\u9fff])"
+_NO_BLANK = (
     r"(?<=[\u3000-\u30ff\uff00-\uffef])\n|\n(?=[\u3000-\u30ff\uff00-\uffef])"
     r"|(?<=[\u4e00-\u9fff])\n(?=[\u4e00-\u9fff])"
 )
@@ -54,7 +52,7 @@ def in_language(english: str, language: str, area: str, code: str, slot: str) ->
 
 def one_line(text: str) -> str:
     """Joined lines; between Chinese characters and beside Chinese punctuation a break is no blank."""
-    return " ".join(_NO_BLANK.sub("", text.strip()).split())
+    return " ".join(re.sub(_NO_BLANK, "", text.strip()).split())
 
 
 def say(finding: Finding, slot: str, language: str) -> str:
@@ -74,7 +72,7 @@ def say(finding: Finding, slot: str, language: str) -> str:
 def _fill(template: str, values: Mapping[str, str], language: str, *, is_command: bool = False) -> str:
     """A template with its values; a Chinese word for what is not known needs no blank before Chinese."""
     text = fill(template, values, is_command=is_command, nowhere=_NOWHERE[language], nobody=_NOBODY[language])
-    return _BLANK_AFTER_UNKNOWN.sub("", text)
+    return re.sub(_BLANK_AFTER_UNKNOWN, "", text)
 
 
 def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:
@@ -107,7 +105,7 @@ def _translated(remedy: Remedy, step: RemedyStep, values: Mapping[str, str], lan
 def place_text(where: str, language: str) -> str:
     """`on node 1`: where a step is done; Chinese has a blank beside letters and digits, and none elsewhere."""
     text = ui("report.remedy_place", language, where=where)
-    return text if language == "en" else _BESIDE_LATIN.sub(" ", text)
+    return text if language == "en" else re.sub(_BESIDE_LATIN, " ", text)
 
 
 def remedy_parts(remedy: Remedy | RemedyStep, language: str) -> tuple[str, str, str]:

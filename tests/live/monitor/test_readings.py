@@ -135,3 +135,23 @@ def test_nothing_that_an_agent_sends_breaks_the_reading() -> None:
     one = RankEvidence(rank=3, status=DEAD, stack="\x00\udcff[{", ring="[[[", dump="A" * 7, log_tail="\udcff" * 50)
     found = readings_of(answer(one, ras="{broken", kernel_lines=("\x00",)))
     assert all(not r.dumps and not r.deaths for r in found)
+
+
+def test_what_a_library_wrote_right_before_its_end_names_the_cause_and_what_the_rank_outlived_does_not() -> None:
+    """JAX names the task without heartbeats in one line, and ends the process by another."""
+    named = (
+        "E1120 17:0{}:06.190845    4005 coordination_service.cc:1549] [36] Use error polling to propagate the "
+        "following error to all tasks: UNAVAILABLE: "
+        "The following tasks are unhealthy (stopped sending heartbeats):\n1\n"
+        "The tasks have crashed. Check the task logs for an earlier error.\n"
+    )
+    end = (
+        "F1120 17:02:06.191887    4022 client.h:80] Terminating process because the JAX distributed service detected "
+        "fatal errors. This most likely indicates that another task died; see the other task logs for more details. "
+        "Disable Python buffering, i.e. `python -u`, to be sure to see all the previous output.\n"
+    )
+    aborted = replace(DEAD, exit_code=None, signal="SIGABRT")
+    for minute, expected in ((2, {"1"}), (0, set())):
+        words = named.format(minute) + end
+        [reading] = readings_of(answer(RankEvidence(rank=3, status=aborted, log_tail=words)))
+        assert {e.values["ranks"] for e in reading.events if e.values.get("ranks")} == expected, minute

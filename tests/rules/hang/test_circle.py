@@ -1,3 +1,5 @@
+from tests.fleets import check
+from tests.rules.live.made import job
 from tests.rules.runs import ask, at, group, one_missing
 
 
@@ -30,3 +32,11 @@ def test_a_chain_with_an_end_is_no_circle() -> None:
 
 def test_one_group_is_no_circle() -> None:
     assert ask("HNG004", progress=(one_missing(2),)).state == "clear"
+
+
+def test_receives_on_both_sides_of_a_running_job_whose_cells_count_them_with_their_group() -> None:
+    """Two ranks post `recv` from each other: their cells say that both wait, their records say in what."""
+    pairs = (two(0, 1, "0 send 0->1", waiting=1), two(0, 1, "0 send 1->0", waiting=0))
+    fleet = job(progress=pairs)
+    [hit] = check("HNG004", fleet).hits
+    assert hit.culprits.ranks == (0, 1)

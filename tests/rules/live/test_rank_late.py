@@ -37,3 +37,11 @@ def test_whoever_has_a_reason_that_stays_leaves_the_others_alone() -> None:
     ranks = (behind(1, cpu_share=0.9), behind(2, process_state=ProcessState.STOPPED))
     assert ask("LIV006", *ranks, stacks=(stack(1, "cpu_work"),)).state == "clear"
     assert ask("LIV001", *ranks, stacks=(stack(1, "cpu_work"),)).hits[0].culprits.ranks == (2,)
+
+
+def test_a_loader_that_uses_no_processor_for_as_long_as_a_hang_takes_is_stuck() -> None:
+    at_rest = {"cpu_share": 0.0, "children_cpu_share": 0.0}
+    for share, expected in ((0.0, FaultClass.CPU_STUCK), (0.5, FaultClass.CPU_BUSY)):
+        loads = behind(2, **(at_rest | {"children_cpu_share": share}))
+        [hit] = ask("LIV006", loads, stacks=(stack(2, "data_loading"),), live={"hang_after_s": 5.0}).hits
+        assert hit.fault_class is expected, share

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -19,6 +20,10 @@ MAX_RING_BYTES = 8 << 20
 MAX_TEXT = 256 << 10
 MAX_LINE = 4_096
 LAST_LINES = 6
+MESSAGING = ("jax.", "store.", "gloo.")
+"""Families of lines in which what carries messages between ranks tells why it fails."""
+END_S = 5.0
+"""What such a library wrote in the last seconds belongs to the end; an earlier line may have been outlived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +144,14 @@ def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> 
         own = []  # an exception that it got over
     num_lines = _cut(one.log_tail).rstrip().count("\n") + 1
     last_line = num_lines if not own and one.status.signal in CRASHES else None
+    times = [*map(_last_s, reading.events), *(d.time_s for d in own if d.time_s is not None)]
+    since_s = max(times, default=math.inf) - END_S if own and own[0].is_collective_error else math.inf
     events = [
         _event(e, one, whose)
         for e in reading.events
-        if _is_last(e, own[0] if own else None) or (e.role is Role.ROOT and e.origin.line == last_line is not None)
+        if _is_last(e, own[0] if own else None)
+        or (e.role is Role.ROOT and e.origin.line == last_line is not None)
+        or (e.role is Role.ROOT and e.signature.startswith(MESSAGING) and _last_s(e) >= since_s)
     ]
     return replace(reading, deaths=own, events=events, processes=[], op_streams=[])
 
@@ -154,6 +163,10 @@ def _nccl_errors(one: RankEvidence, source: str, whose: Whose, time_s: float) ->
     )
     events = [_event(e, one, whose) for e in reading.events if e.role in {Role.ROOT, Role.CASCADE}]
     return replace(reading, deaths=[], events=events, processes=[], op_streams=[])
+
+
+def _last_s(event: Event) -> float:
+    return event.last_time_s or event.time_s or -math.inf
 
 
 def _is_at_the_end(death: Death, log: str) -> bool:
