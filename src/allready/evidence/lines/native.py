@@ -65,7 +65,7 @@ class HashTable:
 
     def __init__(self, insert: Callable[..., None]) -> None:
         self._insert = insert
-        self._num = 0
+        self._num, self._most = 0, 32  # half of the places
         self.keys: Words = np.zeros(64, np.uint64)
         self.values: Ints = np.zeros(64, np.int64)
 
@@ -75,11 +75,12 @@ class HashTable:
     def add(self, hashes: Words, values: Ints) -> None:
         """New ones; of a hash that is known the number changes."""
         self._num += len(hashes)
-        if 2 * self._num > len(self.keys):
+        if self._num > self._most:
             used = np.flatnonzero(self.keys)
             hashes, values = np.concatenate((self.keys[used], hashes)), np.concatenate((self.values[used], values))
             room = 1 << (4 * self._num).bit_length()
             self.keys, self.values = np.zeros(room, np.uint64), np.zeros(room, np.int64)
+            self._most = room // 2
         hashes, values = np.ascontiguousarray(hashes, np.uint64), np.ascontiguousarray(values, np.int64)
         self._insert(hashes.ctypes.data, values.ctypes.data, len(hashes), *self.place)
 
@@ -105,6 +106,7 @@ class Native:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self.secret: Words = np.frombuffer(os.urandom(32), np.uint64) | np.uint64(1)
+        self._most = 1 << 9  # half of the places
         self._scratch: Words = np.zeros(1 << 10, np.uint64)
         self._scratch_values: Ints = np.zeros(1 << 10, np.int64)
 
@@ -147,8 +149,9 @@ class Native:
     def groups(self, keys: Ints) -> tuple[Ints, Ints]:
         """The indexes of equal keys, group by group as they first come; where each group begins."""
         num = len(keys)
-        if 2 * num > len(self._scratch):
+        if num > self._most:
             room = 1 << (2 * num).bit_length()
+            self._most = room // 2
             self._scratch, self._scratch_values = np.zeros(room, np.uint64), np.zeros(room, np.int64)
         which, order, begins = (np.empty(num, np.int64) for _ in range(3))
         keys = np.ascontiguousarray(keys, np.int64)
