@@ -3,7 +3,7 @@
 # test:          all tests that CI runs     test-slow, test-gpu: the rest
 # setup-newest:  the newest release of torch into .venv-newest (4 GB); test-newest: the tests that CI runs with it too
 # check-style:   linters, types             docs: pages and tables made from the code (docs/codes is not committed)
-# release-check: what a release needs besides
+# release-check: what a release needs besides      wheels: what is uploaded, in dist/
 #
 # PYTHON=python3.12 make setup                       another interpreter (3.11 or newer)
 # TORCH="torch==2.13.0" make setup                   another build of torch; any pip arguments
@@ -12,11 +12,11 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 BIN := .venv/bin
 
-.PHONY: setup-fast setup demo setup-newest test-fast test test-newest test-slow test-gpu check-style release-check docs clean
+.PHONY: wheels setup-fast setup demo setup-newest test-fast test test-newest test-slow test-gpu check-style release-check docs clean
 
 setup-fast: .venv/.fast
 
-.venv/.fast: pyproject.toml Makefile
+.venv/.fast: pyproject.toml Makefile tools/build_native.py src/allready/evidence/lines/native.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "allready needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -78,6 +78,13 @@ check-style: setup-fast
 release-check: check-style test
 	$(BIN)/python tools/dev.py untranslated
 	ALLREADY_RELEASE=1 $(BIN)/python -m pytest -q tests/text tests/test_wheel.py
+
+# dist/: the source, a wheel for every platform, and one with the compiled scanner for this one
+WHEEL_PLATFORM ?= manylinux_2_17_$(shell uname -m)
+wheels: setup-fast
+	$(BIN)/python -m hatchling build --target sdist --clean
+	ALLREADY_NO_NATIVE=1 $(BIN)/python -m hatchling build --target wheel
+	ALLREADY_WHEEL_PLATFORM=$(WHEEL_PLATFORM) $(BIN)/python -m hatchling build --target wheel
 
 docs: setup-fast
 	$(BIN)/python -m allready.docs docs/codes

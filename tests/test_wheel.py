@@ -1,5 +1,7 @@
 """What is installed: the package with its tables and texts, and nothing that only a checkout needs."""
 
+import platform
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -9,12 +11,43 @@ from hatchling.builders.wheel import WheelBuilder
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    folder = tmp_path_factory.mktemp("wheel")
+LIBRARY = "allready/evidence/lines/native.lib"
+
+
+def _built(folder: Path) -> tuple[str, set[str]]:
+    """The name of a wheel, and the names in it."""
     [path] = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
     with zipfile.ZipFile(path) as wheel:
-        return set(wheel.namelist())
+        return Path(path).name, set(wheel.namelist())
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """What is in the wheel that is built without a C compiler."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CC", "/nonexistent/cc")
+        name, found = _built(tmp_path_factory.mktemp("wheel"))
+    assert name.endswith("-py3-none-any.whl")
+    return found
+
+
+def test_without_a_compiler_the_wheel_is_for_every_platform(names: set[str]) -> None:
+    assert LIBRARY not in names
+    assert LIBRARY.replace(".lib", ".py") in names
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_with_a_compiler_the_wheel_has_the_compiled_scanner(
+    tmp_path: Path, names: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("ALLREADY_WHEEL_PLATFORM", f"manylinux_2_17_{platform.machine()}")
+    name, found = _built(tmp_path)
+    assert name.endswith(f"-py3-none-manylinux_2_17_{platform.machine()}.whl")
+    assert found == names | {LIBRARY}
+    monkeypatch.setenv("CC", "/nonexistent/cc")
+    with pytest.raises(RuntimeError, match="needs the compiled scanner"):
+        _built(tmp_path)
 
 
 def test_the_wheel_has_code_tables_texts_and_templates(names: set[str]) -> None:

@@ -42,7 +42,7 @@ def test_later_parts_of_which_nothing_is_known_are_left_out() -> None:
         "rank 2 wants 1 GiB; GPU 0 has 80 GiB in all, this holds 2 GiB"
     )
     essential = "NCCL is asked for, but torch {version} is built without CUDA"
-    assert fill(essential, {"version": "?"}) == essential.format(version="?")
+    assert fill(essential, {"version": "?"}) == essential.format(version="(unknown version)")
     assert fill("{who} waited in {op} with {n} elements", {"who": "rank 1", "op": "X", "n": "?"}) == (
         "rank 1 waited in X"
     )
@@ -52,7 +52,8 @@ def test_an_address_and_a_number_that_are_not_known_are_called_differently() -> 
     values = {"peer": "?", "error": "reset"}
     assert fill("could not reach {peer}: {error}", values) == "could not reach an unknown address: reset"
     assert fill("连不上 {peer}：{error}", values, nowhere="未知地址") == "连不上 未知地址：reset"
-    assert fill("rank {peer} ended", values) == "rank ? ended"
+    assert fill("rank {peer} ended", values) == "an unknown rank ended"
+    assert fill("节点 {n} 掉线", {"n": "?"}, someone="某个 {kind}") == "某个 节点 掉线"
     assert fill("read the log of rank {peer}", values, is_command=True) == "read the log of rank N"
 
 

@@ -24,7 +24,7 @@ CONTRACT = ["schema", "tool_version", "command", "started", "duration_s", "world
 def test_the_keys_are_those_of_the_contract_in_its_order() -> None:
     body = json.loads(encode(absent_report()))
     assert list(body)[:10] == CONTRACT
-    assert list(body["world"]) == ["num_nodes", "world_size", "nodes"]
+    assert list(body["world"]) == ["num_nodes", "world_size", "nodes", "is_numbered"]
     assert list(body["world"]["nodes"][0]) == ["node_rank", "name", "ranks"]
     assert list(body["verdict"])[:9] == [
         "code",

@@ -19,6 +19,7 @@ from allready.text import catalog
 from allready.text.ui import entries, table, ui
 from tests.cases import cases
 from tests.text.sources import TEXT
+from tests.text.test_catalog import finding
 
 RULES = load()
 SLOTS = ("title", "message", "page")
@@ -131,3 +132,19 @@ def test_texts_without_chinese_are_listed_and_a_release_has_none() -> None:
     elif missing:
         shown = "; ".join(missing[:10]) + ("; ..." if len(missing) > 10 else "")
         pytest.skip(f"shown in English until a release, {len(missing)}: {shown}")
+
+
+def test_no_sentence_has_a_question_mark_for_what_is_not_known() -> None:
+    """Each value of each rule's sentence unknown, alone and all together, in both languages."""
+    wrong, num = [], 0
+    for rule in RULES.values():
+        names = sorted(placeholders(rule.message))
+        known = dict.fromkeys(names, "7")
+        for some in (*([name] for name in names), names):
+            values = known | dict.fromkeys(some, UNKNOWN)
+            num += 1
+            said = (fill(rule.message, values), catalog.say(finding(rule.code, **values), "message", "zh"))
+            asks = plain(rule.message).count("?")
+            wrong += [(rule.code, some, text) for text in said if text.count("?") > asks]
+    assert num > 1_000
+    assert wrong == []

@@ -109,6 +109,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         expected_ranks=expected,
         node_of_rank=identities.node_of_rank,
         node_numbers=identities.node_numbers,
+        is_numbered=identities.is_numbered,
         peers=identities.peers,
         ended_well=well,
         closings=closings,
@@ -213,6 +214,7 @@ def world_of(run: RunEvidence) -> World:
     return World(
         num_nodes=num_nodes,
         world_size=run.expected_ranks,
+        is_numbered=run.is_numbered,
         nodes=tuple(
             WorldNode(node_rank=node, name=names.get(node, ""), ranks=tuple(ranks_by_node.get(node, ())))
             for node in sorted({*ranks_by_node, *names})

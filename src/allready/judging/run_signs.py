@@ -18,7 +18,9 @@ def who(run: RunEvidence, rank_numbers: Iterable[int]) -> str:
     if not named:
         return NOBODY
     nodes = sorted({run.node_of_rank[r] for r in named if r in run.node_of_rank})
-    where = f" (node {', '.join(map(str, nodes[:8]))}{', …' if len(nodes) > 8 else ''})" if nodes else ""
+    names = {} if run.is_numbered else {number: name for name, number in run.node_numbers.items()}
+    shown = ", ".join(names.get(node) or str(node) for node in nodes[:8]) + (", …" if len(nodes) > 8 else "")
+    where = f" ({'' if names else 'node '}{shown})" if nodes else ""
     return f"rank {ranges(named)}{where}"
 
 

@@ -25,6 +25,7 @@ _SUBJECT = re.compile(r"^\{who\}(?:: |：)|^on \{who\} |^\{who\} 上")
 """Where a sentence says the same without its writer."""
 _CLAUSES = re.compile(r"([;；] ?)([^;；]*)")
 _SHORT = re.compile(r"[,，] ?[^,，;；:：.。()（）]*\{(\w+)\}[^,，;；:：.。()（）]*")
+_NUMBERED = r"\b(?:rank|node|process|task)|节点|进程"
 _FEW_LETTERS = 8
 _PARTS = re.compile(r"([,，、;；] ?)")
 
@@ -51,11 +52,14 @@ def fill(
     is_command: bool = False,
     nowhere: str = "an unknown address",
     nobody: str = NOBODY,
+    someone: str = "an unknown {kind}",
+    nothing: str = "(unknown {name})",
 ) -> str:
     """`template` with `values`, without the parts that nothing is known for.
 
     is_command: for a shell, so that no question mark may stay.
-    nowhere, nobody: how a sentence calls an address, or who wrote a line, when that is not known.
+    nowhere, nobody, someone, nothing: how a sentence calls an address, who wrote a line, a rank or node, and anything
+    else when that is not known.  No sentence has a question mark in its place.
 
     Raises:
         KeyError: a value is missing altogether: a mistake of the rule.
@@ -77,12 +81,15 @@ def fill(
         template = re.sub(rf"(?<=the store) at \{{{name}\}}", "", template)
         if is_command:
             template = re.sub(rf" (?:at|on) \{{{name}\}}(?=[;,.:]|$)", "", template)
-    numbered = {name for name in unknown if re.search(rf"(?:rank|node|process|task|节点|进程) \{{{name}\}}", template)}
+    numbered = {name for name in unknown if re.search(rf"(?:{_NUMBERED}) \{{{name}\}}", template)}
     if is_command:
         filled |= {name: "N" if name in numbered else _PLACES.get(name, name.upper()) for name in unknown}
     else:
         template = _without_parts(template, unknown)
-        filled |= dict.fromkeys((unknown & _ADDRESSES) - numbered, nowhere)
+        for name in numbered:
+            template = re.sub(rf"({_NUMBERED}) \{{{name}\}}", lambda found: someone.format(kind=found[1]), template)
+        filled |= {name: nothing.format(name=name.replace("_", " ")) for name in unknown - _ADDRESSES}
+        filled |= dict.fromkeys(unknown & _ADDRESSES, nowhere)
     return template.format_map(filled)
 
 

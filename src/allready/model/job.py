@@ -21,15 +21,21 @@ class WorldNode(Struct, frozen=True, kw_only=True):
 
 
 class World(Struct, frozen=True, kw_only=True):
-    """The job's members as far as they are known; node ranks that never came are absent from `nodes`."""
+    """The job's members as far as they are known; node ranks that never came are absent from `nodes`.
+
+    `is_numbered`: the node ranks are the job's own; otherwise they only distinguish the nodes of the evidence.
+    """
 
     num_nodes: int
     world_size: int
     nodes: tuple[WorldNode, ...] = ()
+    is_numbered: bool = True
 
     def label(self, node_rank: int) -> str:
-        """`1 (gpu02)`, or `1` while the name is unknown."""
+        """`1 (gpu02)`, `1` while the name is unknown, `gpu02` where the job's own numbers are not known."""
         name = next((n.name for n in self.nodes if n.node_rank == node_rank and n.name), None)
+        if name and not self.is_numbered:
+            return name
         return f"{node_rank} ({name})" if name else str(node_rank)
 
     def labels(self, node_ranks: tuple[int, ...] | list[int], *, most: int = 8) -> str:

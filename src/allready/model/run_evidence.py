@@ -419,6 +419,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     expected_ranks: int = 0
     node_of_rank: Mapping[int, int] = {}
     node_numbers: Mapping[str, int] = {}  # host name or node hint -> node rank
+    is_numbered: bool = True  # these are the job's own numbers; otherwise hosts are shown as printed
     peers: Mapping[str, tuple[int, ...]] = {}  # address as logged -> ranks that live there
     ended_well: frozenset[int] = frozenset()
     closings: tuple[Closing, ...] = ()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allready.model import BenchRun, ClockOffset, Report, RunSummary, ranges
+from allready.model import BenchRun, ClockOffset, Report, RunSummary, World, ranges
 from allready.report import units
 from allready.report.pieces import Block, Gap, Piece, Text, dim, grid, line
 from allready.report.run_words import (
@@ -19,6 +19,7 @@ from allready.report.run_words import (
     iterations_head,
     operations,
     part,
+    places,
     r,
     read_text,
     role_word,
@@ -48,7 +49,7 @@ def compose(report: Report, language: str, verbose: int = 0) -> Iterator[Block]:
         return
     yield from _read(summary, language, verbose)
     yield from _differences(summary, language, verbose)
-    yield from _chain(summary, language, verbose)
+    yield from _chain(report, language, verbose)
     yield from _ranks(report, language, verbose)
     yield from _clocks(summary, language, verbose)
     yield from _iterations(summary, language, verbose)
@@ -78,7 +79,7 @@ def _ranks(report: Report, language: str, verbose: int) -> Iterator[Block]:
     yield Gap()
     yield line(Piece(r("ranks", language), "bold"), Piece(f" ({len(summary.ranks)})", "dim"))
     most = 400 if verbose else TEXT_COLUMNS
-    rows = [_row(band, language, most) for band in shown]
+    rows = [_row(band, report.world, language, most) for band in shown]
     names = ("rank", "node", "process", "gpu", "init", "network", "operations", "stand")
     keep = [i for i in range(len(names)) if i in {0, 7} or any(row[i] != units.UNKNOWN for row in rows)]
     yield grid([r(f"column_{names[i]}", language) for i in keep], ([row[i] for i in keep] for row in rows))
@@ -89,7 +90,7 @@ def _ranks(report: Report, language: str, verbose: int) -> Iterator[Block]:
             yield from _details(band, language)
 
 
-def _row(band: Band, language: str, most: int) -> tuple[Text, ...]:
+def _row(band: Band, world: World, language: str, most: int) -> tuple[Text, ...]:
     first, style = band.first, "bad" if band.is_bad else ""
     init: dict[str, Text] = {
         "completed": r("init_completed", language),
@@ -97,7 +98,7 @@ def _row(band: Band, language: str, most: int) -> tuple[Text, ...]:
     }
     return (
         Piece(_name(band), style or "bold"),
-        shorten(ranges(band.nodes), 16) or units.UNKNOWN,
+        places(world, band.nodes, 16) or units.UNKNOWN,
         band.process(language),
         band.gpu(),
         init.get(first.init, units.UNKNOWN),
@@ -122,7 +123,10 @@ def _details(band: Band, language: str) -> Iterator[Block]:
         yield line(" · ".join(known), lead=f"rank {_name(band)}", indent=2)
 
 
-def _chain(summary: RunSummary, language: str, verbose: int) -> Iterator[Block]:
+def _chain(report: Report, language: str, verbose: int) -> Iterator[Block]:
+    summary = report.summary
+    if summary is None:
+        return
     shown, more = chain(summary, most=40 if verbose else MAX_LINKS)
     if not shown:
         return
@@ -130,17 +134,20 @@ def _chain(summary: RunSummary, language: str, verbose: int) -> Iterator[Block]:
     yield Gap()
     yield line(Piece(r("chain", language), "bold"), Piece(f" ({dates[0]})" if len(dates) == 1 else "", "dim"))
     names = ("column_time", "column_rank", "column_role", "column_code", "column_text")
-    yield grid([r(n, language) for n in names], (_link(k, language, verbose, dated=len(dates) > 1) for k in shown))
+    yield grid(
+        [r(n, language) for n in names], (_link(k, report.world, language, verbose, len(dates) > 1) for k in shown)
+    )
     if more:
         yield dim(r("chain_more", language, count=more))
 
 
-def _link(link: Link, language: str, verbose: int, *, dated: bool) -> tuple[Text, ...]:
+def _link(link: Link, world: World, language: str, verbose: int, dated: bool) -> tuple[Text, ...]:
     first = link.first
     style = ROLE_STYLE.get(part(link), "dim")
     where = shorten(ranges(link.ranks), 20)
     if not where and link.nodes:
-        where = r("node", language, number=shorten(ranges(link.nodes), 12))
+        where = places(world, link.nodes, 20)
+        where = r("node", language, number=where) if world.is_numbered else where
     text = text_of(first, language, most=400)
     times = f" (×{link.count:,})" if link.count > 1 and link.count > len(link.ranks) else ""
     return (

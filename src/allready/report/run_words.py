@@ -275,6 +275,12 @@ def _alike(row: model.RankRow) -> tuple[object, ...]:
     return row.init, row.network, end, by_launcher, row.activity_kind, row.site, absences, counts, last
 
 
+def places(world: model.World, nodes: Iterable[int], most: int) -> str:
+    """`0-3`, or the hosts as printed where the job's own numbers are not known."""
+    numbers = list(nodes)
+    return shorten(model.ranges(numbers) if world.is_numbered else plain(world.labels(numbers), most=200), most)
+
+
 class Link(Struct, frozen=True):
     """One link of the chain of events: equal events of several ranks, the earliest of them first."""
 

@@ -21,7 +21,12 @@ from allready.text.usage import choose_language as choose_language
 LANGUAGES = ("en", "zh")
 _NOBODY = {"zh": "某个进程"}
 _NOWHERE = {"zh": "未知地址"}
-_BLANK_AFTER_UNKNOWN = rf"(?<={_NOBODY['zh']}) (?=[\u4e00-\u9fff])|(?<={_NOWHERE['zh']}) (?=[\u4e00-\u9fff])"
+_SOMEONE = {"zh": "某个 {kind}"}
+_NOTHING = {"zh": "（未知）"}
+_BLANK_AFTER_UNKNOWN = (
+    rf"(?<={_NOBODY['zh']}) (?=[\u4e00-\u9fff])|(?<={_NOWHERE['zh']}) (?=[\u4e00-\u9fff])"
+    rf"|(?<=某个) (?=[\u4e00-\u9fff])| ?(?={_NOTHING['zh']})|(?<={_NOTHING['zh']}) "
+)
 _BESIDE_LATIN = r"(?<=[\u4e00-\u9fff])(?=[A-Za-z0-9(])|(?<=[A-Za-z0-9)])(?=[\u4e00-\u9fff])"
 _NO_BLANK = (
     r"(?<=[\u3000-\u30ff\uff00-\uffef])\n|\n(?=[\u3000-\u30ff\uff00-\uffef])"
@@ -71,7 +76,15 @@ def say(finding: Finding, slot: str, language: str) -> str:
 
 def _fill(template: str, values: Mapping[str, str], language: str, *, is_command: bool = False) -> str:
     """A template with its values; a Chinese word for what is not known needs no blank before Chinese."""
-    text = fill(template, values, is_command=is_command, nowhere=_NOWHERE[language], nobody=_NOBODY[language])
+    text = fill(
+        template,
+        values,
+        is_command=is_command,
+        nowhere=_NOWHERE[language],
+        nobody=_NOBODY[language],
+        someone=_SOMEONE[language],
+        nothing=_NOTHING[language],
+    )
     return re.sub(_BLANK_AFTER_UNKNOWN, "", text)
 
 

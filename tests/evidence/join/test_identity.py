@@ -43,6 +43,32 @@ def test_nodes_are_numbered_as_their_names_say_when_they_begin_at_0() -> None:
     assert (named.node_numbers["gpu17"], named.node_numbers["gpu18"]) == (0, 1)
 
 
+def test_only_what_the_job_says_numbers_its_nodes() -> None:
+    """A host called worker-3 is no node 3: whatever number tells it apart is not shown."""
+    wrong = []
+    for number, (processes, numbers, is_numbered) in enumerate(
+        (
+            ((process(None, "worker-3", pid=7),), {"worker-3": 0}, False),
+            (
+                (process(None, "worker-1", pid=7), process(None, "worker-2", pid=8)),
+                {"worker-1": 1, "worker-2": 2},
+                False,
+            ),
+            ((process(0, "worker-0"), process(8, "worker-1")), {"worker-0": 0, "worker-1": 1}, True),
+            ((process(8, "worker-3"),), {"worker-3": 0, "vm": 0}, False),
+            ((process(None, "node3", pid=7),), {"node3": 3}, True),
+            ((process(0, "gpu17"), process(16, "gpu19")), {"gpu17": 0, "gpu19": 1}, False),
+            (tuple(process(r, f"gpu{17 + r}", comms=(comm(r, 2),)) for r in (0, 1)), {"gpu17": 0, "gpu18": 1}, True),
+        )
+    ):
+        found = known(*processes)
+        if (found.node_numbers, found.is_numbered) != (numbers, is_numbered):
+            wrong.append((number, found.node_numbers, found.is_numbered))
+    assert wrong == []
+    launched = event("elastic.rendezvous_complete", node="worker-3", values={"group_rank": "3"})
+    assert identify([process(24, "worker-3")], [launched], [], []).is_numbered
+
+
 def test_the_launchers_number_of_a_node_counts_more_than_its_name() -> None:
     told = [event("elastic.rendezvous_complete", node=n, values={"group_rank": g}) for n, g in (("a", "1"), ("b", "0"))]
     found = identify([process(0, "b"), process(1, "a")], told, [], [])

@@ -41,7 +41,7 @@ def test_recorded_logs_give_the_same_byte_for_byte() -> None:
     assert wrong == {}
 
 
-def _made_up(seed: int) -> bytes:
+def made_up(seed: int) -> bytes:
     """A launcher's log of some processes: lines that come again, some of them broken in every way."""
     rng = random.Random(seed)
     forms = (
@@ -60,7 +60,7 @@ def _made_up(seed: int) -> bytes:
 
 @pytest.mark.parametrize("limits", [LIMITS, TIGHT])
 def test_made_up_logs_give_the_same(limits: Limits) -> None:
-    assert [seed for seed in range(6) if _difference(_made_up(seed), limits)] == []
+    assert [seed for seed in range(6) if _difference(made_up(seed), limits)] == []
 
 
 def test_numbers_are_deleted_alike() -> None:

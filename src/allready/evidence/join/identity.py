@@ -15,6 +15,8 @@ MAX_RANKS = 1 << 18
 """No job is larger; a line that says so is damaged, and sets of ranks shall not fill the memory."""
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.%\w]*")
 """The numbers in an address number no nodes."""
+_NODE_STEMS = frozenset({"node", "node-", "node_", "noderank", "node_rank", "node-rank"})
+"""node0, node1 are numbers, as files are named; worker-3 is a host of that name, unless rank 0 lives on worker-0."""
 
 
 class Identities(Struct):
@@ -26,6 +28,8 @@ class Identities(Struct):
     node_key_of_rank: dict[int, str] = {}
     node_of_rank: dict[int, int] = {}
     node_numbers: dict[str, int] = {}
+    is_numbered: bool = False
+    """Whether the nodes' numbers are the job's own, and not only ours to distinguish them."""
     rank_of_node: dict[str, int] = {}
     """Of nodes that have one rank each, where every rank's node is known."""
     peers: dict[str, tuple[int, ...]] = {}
@@ -183,7 +187,7 @@ def _nodes(found: Identities, events: Sequence[Event], deaths: Sequence[Death], 
     for rank, host in addresses.items():
         best.setdefault(rank, by_address.get(host, host))
     found.node_key_of_rank = best
-    numbers = _numbered(best, named, events)
+    numbers, found.is_numbered = _numbered(best, named, events, found.world_size)
     found.node_numbers = dict(numbers)
     found.node_of_rank = _filled({rank: numbers[key] for rank, key in best.items() if key in numbers})
     if set(best) == set(range(found.world_size)):  # more than the size says: it is that of a smaller group
@@ -246,8 +250,13 @@ def _filled(node_of_rank: dict[int, int]) -> dict[int, int]:
     return {rank: rank // sizes[0] for rank in range(max(node_of_rank) + 1)}
 
 
-def _numbered(best: Mapping[int, str], lone: set[str], events: Sequence[Event]) -> dict[str, int]:
-    """Node key -> node rank: torchelastic's own words, else numbers in the names, else the order of lowest ranks."""
+def _numbered(
+    best: Mapping[int, str], lone: set[str], events: Sequence[Event], world_size: int
+) -> tuple[dict[str, int], bool]:
+    """Node key -> node rank: torchelastic's own words, else numbers in the names, else the order of lowest ranks.
+
+    And whether the job itself numbers its nodes so, as far as the evidence says.
+    """
     by_torch: dict[str, int] = {}
     for event in events:
         if event.signature == "elastic.rendezvous_complete":
@@ -256,26 +265,22 @@ def _numbered(best: Mapping[int, str], lone: set[str], events: Sequence[Event]) 
                 by_torch[key] = int(group_rank)
     keys = set(best.values()) | (lone if not best else {k for k in lone if re.search(r"\d$", k)})
     if by_torch and keys <= set(by_torch) and len(set(by_torch.values())) == len(by_torch):
-        return by_torch
+        return by_torch, True
     tails = {key: re.search(r"(\d{1,6})$", key) for key in keys}
     if keys and all(tails.values()) and not any(_ADDRESS.fullmatch(key) for key in keys):
         by_name = {key: int(match.group(1)) for key, match in tails.items() if match is not None}
         stems = {key[: -len(match.group(1))] for key, match in tails.items() if match is not None}
-        if len(stems) == 1 and len(set(by_name.values())) == len(keys) and _starts_at_0(best, by_name):
-            return by_name
+        is_confirmed = by_name.get(best.get(0, "")) == 0 or stems <= _NODE_STEMS
+        is_like_it = 0 not in best and len(keys) > 1 and max(by_name.values()) < 2 * len(keys) + 2
+        if len(stems) == 1 and len(set(by_name.values())) == len(keys) and (is_confirmed or is_like_it):
+            return by_name, is_confirmed
     keys = set(best.values()) or lone
     lowest = {key: min((r for r, k in best.items() if k == key), default=1 << 30) for key in keys}
     natural = {
         k: [(0, int(t), "") if t.isdecimal() else (1, 0, t) for t in re.findall(r"\d{1,9}|\D+", k)] for k in keys
     }
-    return {key: number for number, key in enumerate(sorted(keys, key=lambda k: (lowest[k], natural[k])))}
-
-
-def _starts_at_0(best: Mapping[int, str], by_name: Mapping[str, int]) -> bool:
-    """node0, node1 are ranks of nodes; gpu17, gpu18 are names: distinguished by whether rank 0 lives on number 0."""
-    if 0 in best:
-        return by_name.get(best[0], -1) == 0
-    return max(by_name.values()) < 2 * len(by_name) + 2
+    numbers = {key: number for number, key in enumerate(sorted(keys, key=lambda k: (lowest[k], natural[k])))}
+    return numbers, bool(best) and set(best) == set(range(world_size))
 
 
 def _peers(found: Identities, answers: Sequence[RasAnswer]) -> None:

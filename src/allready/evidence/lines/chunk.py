@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.marks import PADDING
+from allready.evidence.lines.native import Native
 from allready.evidence.lines.templates import Flags, Floats, Rows
 
 _PADDING = b"\n" * PADDING
@@ -21,8 +22,18 @@ class Lines:
     where they say none), and `numbers` of elements where the template leaves them open (-1 elsewhere).
     """
 
-    def __init__(self, buffer: bytearray, rows: Rows, base: int, offset: int, starts: Ints, lengths: Ints) -> None:
+    def __init__(
+        self,
+        buffer: bytearray,
+        rows: Rows,
+        base: int,
+        offset: int,
+        starts: Ints,
+        lengths: Ints,
+        native: Native | None = None,
+    ) -> None:
         self.buffer, self.rows, self.base, self.offset = buffer, rows, base, offset
+        self.native = native
         self.starts, self.lengths = starts, lengths
         num = len(starts)
         self.targets: npt.NDArray[np.int32] = np.full(num, UNKNOWN, np.int32)
@@ -57,11 +68,15 @@ class Lines:
             return b"", 0, indexes
         if len(indexes) == len(self.starts) and not self.starts[0]:
             return self.buffer, int(self.starts[-1] + self.lengths[-1]) + 1, self.starts
+        sizes = self.lengths[indexes] + 1
+        if self.native is not None:
+            size = int(sizes.sum())
+            out = bytearray(size) + _PADDING
+            return out, size, self.native.splice(self.rows.bytes, self.starts, self.lengths, indexes, out)
         borders = np.flatnonzero(np.diff(indexes) != 1) + 1
         firsts = self.starts[indexes[np.concatenate(([0], borders))]].tolist()
         lasts = indexes[np.concatenate((borders - 1, [len(indexes) - 1]))]
         ends = (self.starts[lasts] + self.lengths[lasts] + 1).tolist()
         with memoryview(self.buffer) as view:
             data = b"".join([*(view[a:b] for a, b in zip(firsts, ends, strict=True)), _PADDING])
-        sizes = self.lengths[indexes] + 1
         return data, len(data) - len(_PADDING), np.cumsum(sizes) - sizes

@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from allready.evidence.lines import coll
 from allready.evidence.lines.chunk import Lines
-from allready.evidence.lines.line_buffer import HEX_NUMBER, process_of
+from allready.evidence.lines.line_buffer import HEX_NUMBER, process_of, without_numbers
 from allready.evidence.lines.literals import Ints, distinct
 from allready.evidence.lines.marks import WORDS
+from allready.evidence.lines.native import HashTable, Native
 
 DULL, KEPT, NCCL, MARKED, APART = 0, 1, 2, 4, 8
 """What a form is: of no interest; worth keeping; with NCCL's word; it may say an iteration; the usual way decides."""
@@ -49,8 +50,10 @@ class Forms:
     `anchors`, `blocks`: find the literals that make a line worth keeping, or begin a block.
     """
 
-    def __init__(self, anchors: Finder, blocks: Finder) -> None:
-        self._anchors, self._blocks = anchors, blocks
+    def __init__(self, anchors: Finder, blocks: Finder, native: Native | None = None) -> None:
+        self._anchors, self._blocks, self._native = anchors, blocks, native
+        self._hashes: HashTable | None = None
+        self._process_hashes: HashTable | None = None
         self._numbers: dict[bytes, int] = {}
         self.forms: list[bytes] = []
         self.kinds: Kinds = np.zeros(0, np.uint8)
@@ -60,11 +63,36 @@ class Forms:
         self._fronts: dict[int, int] = {}
         self.processes: list[str] = [""]
 
-    def of(self, data: bytes | bytearray, size: int, num_lines: int) -> Ints | None:
-        """The number of each line's form in the first `size` bytes; None where forms do not come again."""
+    def of(self, lines: Lines, at: Ints) -> Ints | None:
+        """The number of the form of each line `at`; None where forms do not come again."""
         if self._pause:
             self._pause -= 1
             return None
+        if self._native is not None:
+            return self._of_lines(self._native, lines, at)
+        data, size, _ = lines.spliced(at)
+        return self._of_text(data, size, len(at))
+
+    def _of_lines(self, native: Native, lines: Lines, at: Ints) -> Ints:
+        """By the compiled scanner, which knows forms by their hashes."""
+        if self._hashes is None:
+            self._hashes = native.table()
+        some = (lines.rows.bytes, lines.starts, lines.lengths, at, self._hashes)
+        numbers, hashes, num_new = native.forms(*some)
+        if num_new:
+            is_new = np.flatnonzero(numbers < 0)
+            new, firsts, counts = np.unique(hashes[is_new], return_index=True, return_counts=True)
+            if self._see_new(len(new), len(at)):
+                new, firsts = new[counts > 1], firsts[counts > 1]  # the others will hardly come again
+            texts = [without_numbers(lines.text(index)) for index in at[is_new[firsts]].tolist()]
+            self._learn(texts)
+            if len(self._hashes) + len(new) <= 2 * _MAX_FORMS:
+                self._hashes.add(new, np.array([self._numbers.get(text, 0) for text in texts], np.int64))
+            numbers, _, _ = native.forms(*some)
+        return np.maximum(numbers, 0)
+
+    def _of_text(self, data: bytes | bytearray, size: int, num_lines: int) -> Ints:
+        """By deleting the numbers of all lines together."""
         text = bytes(memoryview(data)[:size])
         if b"0x" in text:
             text = HEX_NUMBER.sub(b"", text)
@@ -74,11 +102,17 @@ class Forms:
         if None in found:
             new = dict.fromkeys(line for line, number in zip(lines, found, strict=True) if number is None)
             self._learn(new)
-            if 2 * len(new) > num_lines:
-                self._pause = self._next_pause
-                self._next_pause = min(2 * self._next_pause, _MAX_PAUSE)
+            self._see_new(len(new), num_lines)
             found = list(map(self._numbers.get, lines))
         return np.array([0 if number is None else number for number in found] if None in found else found, np.int64)
+
+    def _see_new(self, num_new: int, num_lines: int) -> bool:
+        """Do not look for a while where most forms are new; whether they are."""
+        are_most = 2 * num_new > num_lines
+        if are_most:
+            self._pause = self._next_pause
+            self._next_pause = min(2 * self._next_pause, _MAX_PAUSE)
+        return are_most
 
     def _learn(self, new: Collection[bytes]) -> None:
         """Take new forms in, as many as there is room for."""
@@ -113,7 +147,10 @@ class Forms:
         if len(self.processes) > _MAX_PROCESSES:
             self._processes.clear()
             self._fronts.clear()
+            self._process_hashes = None
             self.processes = [""]
+        if self._native is not None:
+            return self._processes_in(self._native, lines, at)
         fronts = lines.rows.take(lines.starts[at], _FRONT_BYTES) @ _MIX
         some, firsts, which = np.unique(fronts, return_index=True, return_inverse=True)
         if len(some) <= max(_FEW_FRONTS, len(at) // 8):
@@ -124,6 +161,21 @@ class Forms:
                 return np.array(numbers, np.int64)[which]
         data, size, _ = lines.spliced(at)
         return self._by_text(bytes(memoryview(data)[:size]), len(at))
+
+    def _processes_in(self, native: Native, lines: Lines, at: Ints) -> Ints:
+        """By the compiled scanner."""
+        if self._process_hashes is None:
+            self._process_hashes = native.table()
+        some = (lines.rows.bytes, lines.starts, lines.lengths, at, self._process_hashes)
+        numbers, hashes, num_new = native.processes(*some)
+        if num_new:
+            is_new = np.flatnonzero(numbers < 0)
+            new, firsts = np.unique(hashes[is_new], return_index=True)
+            names = [process_of(lines.text(index)) for index in at[is_new[firsts]].tolist()]
+            given = [0 if name is None else self._number(name[0].encode()) for name in names]
+            self._process_hashes.add(new, np.array(given, np.int64))
+            numbers, _, _ = native.processes(*some)
+        return numbers
 
     def _by_front(self, front: int, lines: Lines, index: int) -> int | None:
         """The process of the lines with these first bytes; None where they do not tell it."""

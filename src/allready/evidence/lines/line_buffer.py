@@ -24,6 +24,7 @@ _PIDS = re.compile(rb".*:(\d{1,10}):\d{1,10} ", re.DOTALL)  # the last one: a ti
 _HOST_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 
 Span = tuple[int, int]
+_says_nothing = functools.lru_cache(maxsize=4096)(says_nothing)  # each process has the same forms
 
 
 def process_of(text: bytes) -> tuple[str, Span] | None:
@@ -104,6 +105,7 @@ class LineBuffer:
         self.repeats: list[Repeat] = []
         self.num_dropped = 0
         self._limits = limits
+        self._most_dull = min(limits.same_lines, limits.dull_lines)
         self._counts: dict[tuple[str, bytes], int] = {}
         self._uncounted: list[tuple[str, bytes]] = []
         self._dull: set[tuple[str, bytes]] = set()
@@ -138,7 +140,8 @@ class LineBuffer:
 
     def room(self, process: str, form: bytes, num: int) -> int:
         """Count `num` lines of a form (as `without_numbers` gives it); how many of them are to be kept, the first."""
-        self._count()
+        if self._uncounted:
+            self._count()
         key = (process, form[:_KEY_BYTES])
         count = self._counts.get(key, 0)
         if not count and len(self._counts) >= _MAX_KEYS:
@@ -149,17 +152,20 @@ class LineBuffer:
 
     def _most(self, key: tuple[str, bytes]) -> int:
         """How many lines of a form of a process are kept."""
-        if key not in self._counts and len(self.repeats) < _MAX_DULL and says_nothing(key[1]):
+        if key not in self._counts and len(self.repeats) < _MAX_DULL and _says_nothing(key[1]):
             self._dull.add(key)
-        limits = self._limits
-        return min(limits.same_lines, limits.dull_lines) if key in self._dull else limits.same_lines
+        return self._most_dull if key in self._dull else self._limits.same_lines
 
-    def count_more(self, process: str, form: bytes, num: int, first: RawLine, last: RawLine) -> None:
-        """Lines for which there was no room."""
+    def has_repeat(self, process: str, form: bytes) -> bool:
+        """Whether lines of a form were counted before."""
+        return (process, form[:_KEY_BYTES]) in self._repeats
+
+    def count_more(self, process: str, form: bytes, num: int, first: RawLine | None, last: RawLine) -> None:
+        """Lines for which there was no room; `first` is needed once."""
         key = (process, form[:_KEY_BYTES])
         index = self._repeats.get(key)
         if index is None:
-            index = self._new_repeat(key, first)
+            index = self._new_repeat(key, first or last)
         self.repeated(index, num, last.number, last.offset, last.text)
 
     def _new_repeat(self, key: tuple[str, bytes], line: RawLine) -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from allready.errors import UsageError
 from allready.evidence.lines.literals import Ints, places_of
+from allready.evidence.lines.native import HashTable, Native
 
 WORDS = (b"step", b"iter")  # every usual marker has one of these, in any case
 _MAX_BETWEEN = 24
@@ -61,6 +62,7 @@ class Marker:
     def __init__(self, pattern: str | None = None) -> None:
         self._pattern: re.Pattern[bytes] | None = None if pattern is None else compiled(pattern)
         self._known: dict[bytes, bool] = {}
+        self._known_hashes: HashTable | None = None  # of one `Native`
 
     @property
     def is_own(self) -> bool:
@@ -84,6 +86,18 @@ class Marker:
         good = self._are_iterations(data, places, starts[lines])
         lines, firsts = np.unique(lines[good], return_index=True)
         return Marks(lines, places[good][firsts], iterations[good][firsts])
+
+    def find_in(self, native: Native, data: npt.NDArray[np.uint8], starts: Ints, lengths: Ints, at: Ints) -> Marks:
+        """The same of the usual marker in the lines `at` of a buffer, by the compiled scanner."""
+        if self._known_hashes is None:
+            self._known_hashes = native.table()
+
+        def is_good(index: int, place: int) -> bool:
+            return self._is_good(data[max(int(starts[at[index]]), place - _BEFORE) : place].tobytes())
+
+        return Marks(
+            *native.marks((data, starts, lengths, at), (_MAX_BETWEEN, _MAX_DIGITS), self._known_hashes, is_good)
+        )
 
     def _are_iterations(self, data: bytes | bytearray, places: Ints, begins: Ints) -> npt.NDArray[np.bool_]:
         """Whether the words before say nothing against it; each different one is examined once."""

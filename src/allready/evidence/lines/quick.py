@@ -13,6 +13,7 @@ from allready.evidence.lines.last import LastLines
 from allready.evidence.lines.line_buffer import LINE_BYTES, LineBlock, LineBuffer
 from allready.evidence.lines.literals import Ints
 from allready.evidence.lines.model import Limits, RawLine
+from allready.evidence.lines.native import Native
 
 _MAX_SPREAD = 3
 _FEW = 256
@@ -24,10 +25,10 @@ _NOTHING: Ints = np.empty(0, np.int64)
 
 class Sorted(Struct):
     """The lines of a chunk by their forms, as indexes: those for the usual way, those of interest,
-    and how many may say an iteration; `kept`: what is to be put among the lines that the usual way keeps."""
+    and those that may say an iteration; `kept`: what is to be put among the lines that the usual way keeps."""
 
     usual: Ints
-    num_marked: int = 0
+    marked: Ints = _NOTHING
     interesting: Ints = _NOTHING
     kept_at: Sequence[int] = ()
     kept: LineBlock | None = None
@@ -36,14 +37,16 @@ class Sorted(Struct):
 class QuickLines:
     """For one log."""
 
-    def __init__(self, known: Forms, keeper: LineBuffer, last: LastLines, limits: Limits) -> None:
-        self._forms, self._keeper, self._last, self._limits = known, keeper, last, limits
+    def __init__(
+        self, known: Forms, keeper: LineBuffer, last: LastLines, limits: Limits, native: Native | None = None
+    ) -> None:
+        self._forms, self._keeper, self._last, self._limits, self._native = known, keeper, last, limits, native
 
-    def sort_out(self, lines: Lines, left: Ints, data: bytes | bytearray, size: int) -> Sorted:
-        """Take what is known of the lines `left`, which are the first `size` bytes of `data`."""
+    def sort_out(self, lines: Lines, left: Ints) -> Sorted:
+        """Take what is known of the lines `left`."""
         if len(left) < _FEW:
             return Sorted(left)
-        numbers = self._forms.of(data, size, len(left))
+        numbers = self._forms.of(lines, left)
         if numbers is None:
             return Sorted(left)
         kinds = self._forms.kinds[numbers]
@@ -52,8 +55,8 @@ class QuickLines:
         is_kept = ~is_usual & ((kinds & forms.KEPT) != 0)
         at = np.flatnonzero(is_kept)
         kept_at, kept = self._take(lines, left[at], numbers[at], kinds[at]) if len(at) else ([], None)
-        is_marked = ~is_usual & ((kinds & forms.MARKED) != 0)
-        return Sorted(left[is_usual], int(np.count_nonzero(is_marked)), left[at], kept_at, kept)
+        marked = left[~is_usual & ((kinds & forms.MARKED) != 0)]
+        return Sorted(left[is_usual], marked, left[at], kept_at, kept)
 
     def _take(self, lines: Lines, at: Ints, numbers: Ints, kinds: npt.NDArray[np.uint8]) -> tuple[list[int], LineBlock]:
         """Count the lines `at` by form and process; those for which there is room, in order."""
@@ -63,21 +66,27 @@ class QuickLines:
             processes[nccl] = self._forms.processes_of(lines, at[nccl])
             self._set_last(lines, at[nccl], processes[nccl])
         keys = processes * len(self._forms.forms) + numbers
-        order = np.argsort(keys, kind="stable")
-        in_order = keys[order]
-        begins = np.flatnonzero(np.concatenate(([True], in_order[1:] != in_order[:-1])))
+        if self._native is not None:
+            order, begins = self._native.groups(keys)
+            in_order = keys[order]
+        else:
+            order = np.argsort(keys, kind="stable")
+            in_order = keys[order]
+            begins = np.flatnonzero(np.concatenate(([True], in_order[1:] != in_order[:-1])))
         counts = np.diff(begins, append=len(keys))
-        rooms = np.empty(len(begins), np.int64)
-        pairs = zip(in_order[begins].tolist(), counts.tolist(), begins.tolist(), strict=True)
-        for pair, (key, num, begin) in enumerate(pairs):
-            process, number = divmod(key, len(self._forms.forms))
-            name, form = self._forms.processes[process], self._forms.forms[number]
-            room = rooms[pair] = self._keeper.room(name, form, num)
+        rooms = []
+        last = at[order[np.append(begins[1:], len(keys)) - 1]].tolist()
+        names, known = self._forms.processes, self._forms.forms
+        for key, num, begin, end in zip(in_order[begins].tolist(), counts.tolist(), begins.tolist(), last, strict=True):
+            process, number = divmod(key, len(known))
+            name, form = names[process], known[number]
+            room = self._keeper.room(name, form, num)
+            rooms.append(room)
             if room < num:
-                first, last = (int(at[order[begin + n]]) for n in (room, num - 1))
-                self._keeper.count_more(name, form, num - room, _raw(lines, first), _raw(lines, last))
+                first = None if self._keeper.has_repeat(name, form) else _raw(lines, int(at[order[begin + room]]))
+                self._keeper.count_more(name, form, num - room, first, _raw(lines, end))
         place = np.arange(len(keys)) - np.repeat(begins, counts)  # of each among those of its pair
-        kept = np.sort(at[order[place < np.repeat(rooms, counts)]])
+        kept = np.sort(at[order[place < np.repeat(np.array(rooms, np.int64), counts)]])
         return kept.tolist(), _block(lines, kept)
 
     def _set_last(self, lines: Lines, at: Ints, processes: Ints) -> None:

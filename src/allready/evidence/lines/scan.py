@@ -15,7 +15,7 @@ import numpy as np
 
 from allready.evidence.lines.blocks import Blocks
 from allready.evidence.lines.chunk import APART, UNKNOWN, Lines
-from allready.evidence.lines.coll import MARKER, MAX_BYTES
+from allready.evidence.lines.coll import MARKER, MAX_BYTES, without_clocks
 from allready.evidence.lines.feed import CHUNK, Chunk, Feed
 from allready.evidence.lines.forms import Forms
 from allready.evidence.lines.lane import Lane, LoopMemory
@@ -24,6 +24,7 @@ from allready.evidence.lines.line_buffer import LineBuffer, numbers_in, process_
 from allready.evidence.lines.literals import Ints, distinct, places_of
 from allready.evidence.lines.marks import PADDING, Marker
 from allready.evidence.lines.model import LIMITS, RESTART, Limits, Mark, RawLine, Scanned
+from allready.evidence.lines.native import Native, native
 from allready.evidence.lines.operations import WORD, Operations, tag_of, writer
 from allready.evidence.lines.planned import PlannedOperations
 from allready.evidence.lines.quick import QuickLines, Sorted
@@ -78,6 +79,7 @@ def scan(
     memory: ScanMemory | None = None,
     use_lane: bool = True,
     use_forms: bool = True,
+    use_native: bool = True,
 ) -> Scanned:
     """Everything in the lines whose first byte lies in [first_byte, last_byte).
 
@@ -88,6 +90,7 @@ def scan(
         on_bytes: called with the number of bytes that were read since its last call.
         use_lane: whether the fast lane (`lane`) may be used; it changes nothing but time.
         use_forms: whether lines are told by their forms (`forms`); it changes nothing but time.
+        use_native: whether the compiled part (`native`) may be used, where it is; it changes nothing but time.
 
     Raises:
         UsageError: `iteration_marker` is not a regular expression with a group.
@@ -108,7 +111,7 @@ def scan(
         first=_LESSON_BYTES if lane.needs_first_lesson else None,
         rows=memory.rows,
     )
-    one = _Scan(feed, reader, lane, memory, source, limits, last_byte, use_forms=use_forms)
+    one = _Scan(feed, reader, lane, memory, source, limits, last_byte, use_forms, native() if use_native else None)
     if not first_byte or feed.skip_line():
         one.run()
     return one.result()
@@ -126,12 +129,12 @@ class _Scan:
         source: str,
         limits: Limits,
         last_byte: int | None,
-        *,
         use_forms: bool,
+        compiled: Native | None,
     ) -> None:
         self._feed, self._reader, self._limits, self._last_byte = feed, reader, limits, last_byte
-        self._rows = feed.rows
-        self._templates = Templates(limits.templates, memory.workspace)
+        self._rows, self._native = feed.rows, compiled
+        self._templates = Templates(limits.templates, memory.workspace, compiled)
         self._streams = Streams(limits)
         self._operations = Operations(self._templates, self._streams, source)
         self._keeper = LineBuffer(limits)
@@ -150,7 +153,8 @@ class _Scan:
         self._planned = PlannedOperations(self._streams, source)
         self._quick: QuickLines | None = None
         if use_forms and not reader.marker.is_own:
-            self._quick = QuickLines(Forms(reader.anchors, reader.blocks), self._keeper, self._last, limits)
+            forms = Forms(reader.anchors, reader.blocks, compiled)
+            self._quick = QuickLines(forms, self._keeper, self._last, limits, compiled)
 
     def run(self) -> None:
         """To the end of the stream or of the part."""
@@ -190,7 +194,10 @@ class _Scan:
     def _chunk(self, chunk: Chunk) -> None:
         if self._fast(chunk):
             return
-        ends = np.flatnonzero(self._rows.bytes[: chunk.length] == 10)
+        if self._native is None:
+            ends = np.flatnonzero(self._rows.bytes[: chunk.length] == 10)
+        else:
+            ends = self._native.newlines(self._rows.bytes, chunk.length)
         starts = np.empty_like(ends)
         starts[0] = 0
         starts[1:] = ends[:-1] + 1
@@ -243,7 +250,8 @@ class _Scan:
     def _some(self, chunk: Chunk, starts: Ints, ends: Ints, first: int, end: int) -> Lines:
         """Lines `first` to `end` of a chunk."""
         some = starts[first:end]
-        return Lines(self._feed.buffer, self._rows, self._out.num_lines, chunk.offset, some, ends[first:end] - some)
+        lengths = ends[first:end] - some
+        return Lines(self._feed.buffer, self._rows, self._out.num_lines, chunk.offset, some, lengths, self._native)
 
     def _lines(self, lines: Lines) -> None:
         is_long = lines.lengths >= self._limits.line_bytes
@@ -252,22 +260,20 @@ class _Scan:
         self._operations.match(lines)
         wanted = ~(lines.is_blank | is_long)
         left = np.flatnonzero(wanted & (lines.targets == UNKNOWN))
-        data, size, places = lines.spliced(left)
+        known = Sorted(left) if self._quick is None else self._quick.sort_out(lines, left)
+        usual = known.usual
+        data, size, places = lines.spliced(usual)
         found = places_of(data, size, (WORD,)) if data.find(MARKER, 0, size) >= 0 else _NONE
         if len(found):
-            candidates = left[distinct(np.searchsorted(places, found, "right") - 1)]
+            candidates = usual[distinct(np.searchsorted(places, found, "right") - 1)]
             if self._operations.learn(lines, candidates):
                 left = left[lines.targets[left] == UNKNOWN]
-                data, size, places = lines.spliced(left)
-        known = Sorted(left) if self._quick is None else self._quick.sort_out(lines, left, data, size)
-        whole, usual = (data, size, places), known.usual
-        if len(usual) < len(left):
-            data, size, places = lines.spliced(usual)
+                usual = usual[lines.targets[usual] == UNKNOWN]
+                data, size, places = lines.spliced(usual)
         hits, marks = self._reader.read(data, size, places)
         marked, iterations = usual[marks.lines], marks.iterations
-        if known.num_marked:
-            marks = self._reader.marker.find(*whole)
-            marked, iterations = left[marks.lines], marks.iterations
+        if len(known.marked):
+            marked, iterations = self._marked_in(lines, known.marked, marked, iterations)
         hit_at = usual[[hit.line for hit in hits]] if hits else usual[:0]
         self._add_examples(lines, left, hit_at, known)
         events: list[tuple[int, int, Hit | int | None]] = []
@@ -278,6 +284,19 @@ class _Scan:
             events.sort(key=lambda one: one[:2])
         num_rest = len(left) - len(hits) - len(known.interesting)
         self._count(lines, num_rest + self._happen(events, lines, known))
+
+    def _marked_in(self, lines: Lines, at: Ints, others: Ints, iterations: Ints) -> tuple[Ints, Ints]:
+        """The markers of the lines `at` and those found in `others`, by line."""
+        if self._native is None:
+            data, size, places = lines.spliced(at)
+            marks = self._reader.marker.find(data, size, places)
+        else:
+            marks = self._reader.marker.find_in(self._native, self._rows.bytes, lines.starts, lines.lengths, at)
+        both, numbers = np.concatenate((at[marks.lines], others)), np.concatenate((marks.iterations, iterations))
+        if len(others):
+            order = np.argsort(both, kind="stable")
+            both, numbers = both[order], numbers[order]
+        return both, numbers
 
     def _happen(self, events: list[tuple[int, int, Hit | int | None]], lines: Lines, known: Sorted) -> int:
         """Take in the markers, hits and long lines of a chunk, and what is kept of known forms, in their order.
@@ -290,7 +309,8 @@ class _Scan:
         for (index, _, event), offset in zip(events, offsets, strict=True):
             number = lines.base + index + 1
             if isinstance(event, int):
-                self._mark(event, lines.text(index, 1024), number, int(num_before[index]))
+                if self._streams.wants(event):
+                    self._mark(event, lines.text(index, 1024), number, int(num_before[index]))
                 continue
             num_put = self._keep_until(known, num_put, index)
             if event is not None:
@@ -326,6 +346,7 @@ class _Scan:
         if not len(at):
             return []
         self._see(iterations, lines.base + at + 1)
+        self._streams.expect(iterations)
         wanted = np.flatnonzero(iterations % self._streams.mark_step == 0)
         if len(wanted) > _FEW:  # of lines that begin alike and say the same iteration the first will do
             begin = self._rows.take(lines.starts[at[wanted]], 16)
@@ -354,13 +375,14 @@ class _Scan:
             self._streams.mark(Mark(iteration=iteration, number=number, tag=self._tag(text)), num_before)
 
     def _tag(self, text: bytes) -> str | None:
-        """Who wrote a line; what stands before its count is read once, and once whatever numbers it has where it names
-        nobody."""
-        word = _MARKER_WORD.search(text)
+        """Who wrote a line; what stands before its count is read once, whenever it was written, and once whatever
+        numbers it has where it names nobody."""
+        word = _MARKER_WORD.search(text, 0, _FRONT_BYTES + 4)
         front = text[: min(_FRONT_BYTES, word.start() if word is not None else _FRONT_BYTES)]
         form = without_numbers(front)
         if form in self._tagless:
             return None
+        front = without_clocks(front)
         if front not in self._tags:
             tag = tag_of(writer(text))
             if tag is None:

@@ -46,14 +46,15 @@ def unpacked(block: bytes) -> Codes:
     return np.frombuffer(zlib.decompress(block), "<u2").astype(np.uint16, copy=False)
 
 
-def thinned_step(values: Sequence[int], most: int) -> int:
+def thinned_step(values: Sequence[int] | Ints, most: int) -> int:
     """The smallest power of two of which at most `most` of the values are multiples.
 
     It depends on the set of values only, so it does not matter in which portions they came.
     """
-    step = 1
-    while sum(1 for value in values if value % step == 0) > most and step < 1 << 62:
+    step, left = 1, np.asarray(values, np.int64)
+    while len(left) > most and step < 1 << 62:
         step *= 2
+        left = left[left % step == 0]
     return step
 
 
@@ -134,8 +135,21 @@ class Streams:
         if len(self._marks) > 2 * self._limits.marks:
             self._thin_marks()
 
+    def expect(self, iterations: Ints) -> None:
+        """Markers with these numbers come: of too many only those that will be left are to be taken."""
+        most = self._limits.marks
+        new = iterations[iterations % self.mark_step == 0]
+        if len(self._marks) + len(new) <= most:
+            return
+        before = np.fromiter((mark.iteration for mark in self._marks.values()), np.int64, len(self._marks))
+        step = self.mark_step * thinned_step(np.unique(np.concatenate((before, new))) // self.mark_step, most)
+        if step > self.mark_step:
+            self._keep_multiples([mark for mark in self._marks.values() if mark.iteration % step == 0], step)
+
     def _thin_marks(self) -> None:
-        marks, step = thinned_marks(self._marks.values(), self._limits.marks)
+        self._keep_multiples(*thinned_marks(self._marks.values(), self._limits.marks))
+
+    def _keep_multiples(self, marks: Collection[Mark], step: int) -> None:
         self.mark_step = step
         self._marks = {(mark.iteration, mark.tag): mark for mark in marks}
         self._new_marks = [(at, mark) for at, mark in self._new_marks if self.wants(mark.iteration)]

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from allready.evidence.lines.coll import MAX_BYTES
+from allready.evidence.lines.native import HashTable, LayoutPlace, Native
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
@@ -33,6 +34,7 @@ _SHIFT = np.uint64(0x10)
 _CLASS = np.uint64(0xC0)
 _FOLDS = (np.uint64(32), np.uint64(16))
 DIGIT, HEX = 0, 1
+_MAX_USES = 32  # of the layouts in one order
 PENDING = 0xFFFF  # the code of an operation that has none yet; no stream has so many
 _ALLOWED = np.zeros((2, 256), np.bool_)
 _ALLOWED[DIGIT, list(b"0123456789")] = True
@@ -63,6 +65,18 @@ class Layout(Struct, eq=False):
     hashes: Words = field(default_factory=lambda: np.empty(0, np.uint64))
     ids: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     hits: int = 0
+    table: HashTable | None = None  # the hashes and ids once more, for the compiled scanner
+
+    def place(self) -> LayoutPlace:
+        """The layout as `native.c` takes it."""
+        form, table = self.geometry, self.table
+        assert table is not None
+        date = (-1, -1, -1) if form.date is None else form.date
+        number = (-1, -1) if form.number is None else form.number
+        shift, mask, checked, classes = (x.ctypes.data for x in (form.shift, form.mask, form.checked, form.classes))
+        return LayoutPlace(
+            shift, mask, len(form.shift), *table.place, checked, classes, len(form.checked), *date, *number
+        )
 
 
 @functools.lru_cache(maxsize=512)
@@ -129,6 +143,26 @@ class Workspace:
         self.weights = _weights()
 
 
+class _LaidOut:
+    """All layouts one behind the other as `native.c` takes them, those that are hit most first in their length."""
+
+    def __init__(self, layouts: dict[int, list[Layout]]) -> None:
+        self.num_uses = 0
+        for some in layouts.values():
+            some.sort(key=lambda one: -one.hits)
+        self._layouts = [layout for length in sorted(layouts) for layout in layouts[length]]
+        nums = np.zeros(MAX_BYTES + 2, np.int64)
+        for length, some in layouts.items():
+            nums[length + 1] = len(some)
+        self.firsts: Ints = np.cumsum(nums)
+        self.places = (LayoutPlace * len(self._layouts))(*(layout.place() for layout in self._layouts))
+
+    def settle(self) -> None:
+        """Add up how often each was hit."""
+        for layout, place in zip(self._layouts, self.places, strict=True):
+            layout.hits += place.hits
+
+
 class Templates:
     """All known templates.
 
@@ -136,18 +170,20 @@ class Templates:
     -1 - target.
     """
 
-    def __init__(self, most: int, workspace: Workspace) -> None:
+    def __init__(self, most: int, workspace: Workspace, native: Native | None = None) -> None:
         self.target: npt.NDArray[np.int32] = np.empty(1024, np.int32)
         self.code: npt.NDArray[np.uint16] = np.empty(1024, np.uint16)
         self.generation = 0
         self._most = most
         self._words, self._moved, self._weights = workspace.words, workspace.moved, workspace.weights
+        self._native = native
         self._empty()
 
     def _empty(self) -> None:
         self.generation += 1
         self._layouts: dict[int, list[Layout]] = {}
         self._by_geometry: dict[Geometry, Layout] = {}
+        self._laid: _LaidOut | None = None
         self.num = 0
 
     def make_room(self) -> bool:
@@ -170,6 +206,8 @@ class Templates:
             del self._by_geometry[others.pop().geometry]
         others.append(layout)
         self._by_geometry[form] = layout
+        if self._native is not None:
+            layout.table = self._native.table()
         return layout
 
     def hash(self, layout: Layout, rows: Words) -> Words:
@@ -203,6 +241,9 @@ class Templates:
             hashes, ids = np.concatenate((layout.hashes, hashes)), np.concatenate((layout.ids, ids))
         order = hashes.argsort(kind="stable")
         layout.hashes, layout.ids = hashes[order], ids[order]
+        if layout.table is not None:
+            layout.table.add(np.maximum(hashed, 1), np.arange(self.num, end))
+            self._settle_laid()
         self.num = end
 
     def look_up(self, layout: Layout, hashed: Words, rows: Words) -> Ints:
@@ -226,6 +267,14 @@ class Templates:
         found = np.full(len(starts), -1, np.int64)
         if not self._layouts:
             return found
+        if self._native is not None:
+            if self._laid is None or self._laid.num_uses >= _MAX_USES:
+                self._settle_laid()
+                self._laid = _LaidOut(self._layouts)
+            self._laid.num_uses += 1
+            some = (rows.bytes, starts, lengths)
+            self._native.match(some, self._laid.places, self._laid.firsts, self._weights, (found, times, numbers))
+            return found
         short = np.minimum(lengths, MAX_BYTES).astype(np.uint16)
         order = np.argsort(short, kind="stable")
         sorted_ = short[order]
@@ -236,6 +285,12 @@ class Templates:
             if len(members):
                 self._match_group(rows, starts, length, members, found, times, numbers)
         return found
+
+    def _settle_laid(self) -> None:
+        """Templates were added, or which layouts are hit most has to be seen anew."""
+        if self._laid is not None:
+            self._laid.settle()
+            self._laid = None
 
     def _match_group(
         self, rows: Rows, starts: Ints, length: int, members: Ints, found: Ints, times: Floats, numbers: Ints
@@ -301,9 +356,9 @@ def dates(lines: Words, date: tuple[int, int, int]) -> Floats:
     seconds = (days * 86_400 + hour * 3600 + minute * 60 + second).astype(np.float64)
     if fraction:
         part = cells[:, fraction : min(end, fraction + 9)].astype(np.int64) - 48
-        scale = 10.0 ** -np.arange(1, part.shape[1] + 1)
         good &= (part <= 9).all(axis=1)
-        seconds += part @ scale
+        # whole numbers until the last step, so that the compiled scanner gives the same
+        seconds += (part @ 10 ** np.arange(part.shape[1] - 1, -1, -1, dtype=np.int64)) / 10.0 ** part.shape[1]
     seconds[~good] = np.nan
     return seconds
 

@@ -59,6 +59,7 @@ def run_evidence_of(
         expected_ranks=world.world_size,
         node_of_rank=dict(sorted(node_of_rank.items())),
         node_numbers=numbers,
+        is_numbered=True,
         progress=(
             *progress_of(
                 board.statuses, flight, world_size=world.world_size, last_marks=board.last_marks, shifts=board.shifts

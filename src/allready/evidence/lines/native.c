@@ -1,0 +1,444 @@
+/* What costs most for each line of a log, in one pass each; `native.py` calls it, and everything works without it.
+ *
+ * No Python headers, no state: all memory belongs to the caller.  A table is open addressing with linear probing, `mask`
+ * one less than its size; key 0 is an empty place, so no hash is 0.  Each function gives what its twin in Python gives.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__GNUC__)
+#define EXPORT __attribute__((visibility("default")))
+#else
+#define EXPORT
+#endif
+
+typedef const uint8_t *Bytes;
+
+#define VERSION 1
+#define MOST_LINE 8192 /* a longer line has no form */
+#define MOST_FORM 1024
+#define MOST_HOST 255
+
+EXPORT int64_t allready_version(void) { return VERSION; }
+
+static inline uint64_t word_at(Bytes p) {
+    uint64_t w;
+    memcpy(&w, p, 8);
+    return w;
+}
+
+static inline uint64_t mixed(uint64_t a, uint64_t b) {
+    unsigned __int128 r = (unsigned __int128)a * b;
+    return (uint64_t)r ^ (uint64_t)(r >> 64);
+}
+
+/* `p` can be read up to the next multiple of 8 after `n`, and is 0 there. */
+static inline uint64_t hash_of(Bytes p, int64_t n, const uint64_t *secret) {
+    uint64_t h = secret[0] ^ (uint64_t)n;
+    for (int64_t i = 0; i < n; i += 8) h = mixed(h ^ word_at(p + i), secret[1] ^ (uint64_t)i);
+    h = mixed(h ^ secret[2], secret[3]);
+    return h ? h : 1;
+}
+
+static inline int64_t found_at(uint64_t hash, const uint64_t *keys, const int64_t *values, uint64_t mask) {
+    for (uint64_t at = hash & mask; keys[at]; at = (at + 1) & mask)
+        if (keys[at] == hash) return values[at];
+    return -1;
+}
+
+/* Puts `num` hashes with their values into a table that has room for them. */
+EXPORT void allready_insert(const uint64_t *hashes, const int64_t *given, int64_t num, uint64_t *keys, int64_t *values,
+                            uint64_t mask) {
+    for (int64_t i = 0; i < num; i++) {
+        uint64_t at = hashes[i] & mask;
+        while (keys[at] && keys[at] != hashes[i]) at = (at + 1) & mask;
+        keys[at] = hashes[i];
+        values[at] = given[i];
+    }
+}
+
+/* How many newlines the first `size` bytes have. */
+EXPORT int64_t allready_count(Bytes data, int64_t size) {
+    int64_t num = 0, done = 0;
+    while (done < size) {
+        int64_t end = size - done < 255 ? size : done + 255;
+        uint8_t some = 0; /* so narrow that the compiler takes many at a time */
+        for (; done < end; done++) some = (uint8_t)(some + (data[done] == '\n'));
+        num += some;
+    }
+    return num;
+}
+
+/* Where each of them stands. */
+EXPORT int64_t allready_newlines(Bytes data, int64_t size, int64_t *ends) {
+    int64_t num = 0;
+    Bytes end = data + size;
+    for (Bytes p = data; p < end && (p = memchr(p, '\n', (size_t)(end - p))); p++) ends[num++] = p - data;
+    return num;
+}
+
+/* Copies lines with their newlines one behind the other; where each begins, and how many bytes in all. */
+EXPORT int64_t allready_splice(Bytes data, const int64_t *starts, const int64_t *lengths, const int64_t *at,
+                               int64_t num, uint8_t *out, int64_t *places) {
+    int64_t size = 0;
+    for (int64_t i = 0; i < num; i++) {
+        int64_t length = lengths[at[i]] + 1;
+        places[i] = size;
+        memcpy(out + size, data + starts[at[i]], (size_t)length);
+        size += length;
+    }
+    return size;
+}
+
+static inline int is_digit(uint8_t c) { return (uint8_t)(c - '0') < 10; }
+static inline int is_hex(uint8_t c) { return is_digit(c) || (uint8_t)(c - 'a') < 6; }
+
+/* Copies a line without its digits; `has` tells whether it has a carriage return (1) or "0x" (2).  How many bytes. */
+typedef int64_t (*Strip)(Bytes p, int64_t length, uint8_t *out, unsigned *has);
+
+static int64_t strip(Bytes p, int64_t length, uint8_t *out, unsigned *has) {
+    int64_t num = 0;
+    unsigned found = 0;
+    uint8_t before = 0;
+    for (int64_t i = 0; i < length; i++) {
+        uint8_t c = p[i];
+        out[num] = c;
+        num += !is_digit(c);
+        found |= (unsigned)(c == '\r') | (unsigned)((c == 'x') & (before == '0')) << 1;
+        before = c;
+    }
+    *has = found;
+    return num;
+}
+
+#if defined(__x86_64__)
+#include <tmmintrin.h>
+
+static uint64_t packing[256]; /* for each set of eight bytes that go: where the others come from */
+
+__attribute__((constructor)) static void fill_packing(void) {
+    for (int set = 0; set < 256; set++) {
+        uint8_t from[8], num = 0;
+        memset(from, 0x80, 8);
+        for (uint8_t i = 0; i < 8; i++)
+            if (!(set >> i & 1)) from[num++] = i;
+        memcpy(packing + set, from, 8);
+    }
+}
+
+/* Sixteen bytes at a time; reads and writes up to fifteen more than there are. */
+__attribute__((target("ssse3"))) static int64_t strip_by_16(Bytes p, int64_t length, uint8_t *out, unsigned *has) {
+    int64_t num = 0;
+    unsigned returns = 0, hexes = 0, zero_before = 0;
+    for (int64_t i = 0; i < length; i += 16) {
+        __m128i some = _mm_loadu_si128((const __m128i *)(p + i));
+        unsigned within = length - i < 16 ? (1u << (length - i)) - 1 : 0xFFFFu;
+        __m128i shifted = _mm_add_epi8(some, _mm_set1_epi8(0x50)); /* '0' becomes the least signed byte */
+        unsigned gone = (unsigned)_mm_movemask_epi8(_mm_cmplt_epi8(shifted, _mm_set1_epi8(-128 + 10)));
+        unsigned zeros = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(some, _mm_set1_epi8('0')));
+        unsigned crosses = (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(some, _mm_set1_epi8('x')));
+        returns |= (unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(some, _mm_set1_epi8('\r'))) & within;
+        hexes |= crosses & (zeros << 1 | zero_before) & within;
+        zero_before = zeros >> 15;
+        gone |= ~within;
+        unsigned low = gone & 0xFF, high = gone >> 8 & 0xFF;
+        __m128i half = _mm_loadl_epi64((const __m128i *)(packing + low));
+        _mm_storel_epi64((__m128i *)(out + num), _mm_shuffle_epi8(some, half));
+        num += 8 - __builtin_popcount(low);
+        half = _mm_loadl_epi64((const __m128i *)(packing + high));
+        _mm_storel_epi64((__m128i *)(out + num), _mm_shuffle_epi8(_mm_srli_si128(some, 8), half));
+        num += 8 - __builtin_popcount(high);
+    }
+    *has = (unsigned)(returns != 0) | (unsigned)(hexes != 0) << 1;
+    return num;
+}
+
+static Strip best_strip(void) { return __builtin_cpu_supports("ssse3") ? strip_by_16 : strip; }
+#else
+static Strip best_strip(void) { return strip; }
+#endif
+
+/* A line without its numbers, `0x1f` and `17` alike; -1 where it has a carriage return or is too long. */
+static int64_t form_of(Bytes p, int64_t length, uint8_t *out, Strip without_digits) {
+    unsigned has = 0;
+    int64_t num = without_digits(p, length, out, &has);
+    if (has & 1) return -1;
+    if (has & 2) {
+        num = 0;
+        for (int64_t i = 0; i < length;) {
+            uint8_t c = p[i];
+            if (!is_digit(c)) {
+                out[num++] = c;
+                i++;
+            } else if (c == '0' && i + 2 < length && p[i + 1] == 'x' && is_hex(p[i + 2])) {
+                for (i += 2; i < length && is_hex(p[i]); i++) {}
+            } else {
+                for (i++; i < length && is_digit(p[i]); i++) {}
+            }
+        }
+    }
+    if (num > MOST_FORM) return -1;
+    memset(out + num, 0, 8);
+    return num;
+}
+
+/* The number of each line's form: 0 where it can have none, -1 where it is new.  How many are new. */
+EXPORT int64_t allready_forms(Bytes data, const int64_t *starts, const int64_t *lengths, const int64_t *at,
+                              int64_t num, const uint64_t *secret, const uint64_t *keys, const int64_t *values,
+                              uint64_t mask, uint64_t *hashes, int64_t *numbers) {
+    uint8_t form[MOST_LINE + 32];
+    int64_t num_new = 0;
+    const Strip without_digits = best_strip();
+    for (int64_t i = 0; i < num; i++) {
+        int64_t length = lengths[at[i]];
+        int64_t size = length < MOST_LINE ? form_of(data + starts[at[i]], length, form, without_digits) : -1;
+        hashes[i] = 0;
+        numbers[i] = 0;
+        if (size < 0) continue;
+        hashes[i] = hash_of(form, size, secret);
+        numbers[i] = found_at(hashes[i], keys, values, mask);
+        num_new += numbers[i] < 0;
+    }
+    return num_new;
+}
+
+static inline int is_host(uint8_t c) {
+    return is_digit(c) || (uint8_t)((c | 0x20) - 'a') < 26 || c == '_' || c == '.' || c == '-';
+}
+
+/* How many digits stand before `end`, one more than ten at most. */
+static inline int64_t digits_before(Bytes p, int64_t end) {
+    int64_t at = end;
+    while (at > 0 && end - at <= 10 && is_digit(p[at - 1])) at--;
+    return end - at;
+}
+
+/* The "host:pid" before the word NCCL: where it begins, and its end in `stop`; -1 without one. */
+static int64_t process_in(Bytes p, int64_t length, int64_t *stop) {
+    int64_t word = -1;
+    for (Bytes q = p; (q = memchr(q, 'N', (size_t)(p + length - q))); q++) {
+        if (p + length - q < 5) return -1;
+        if (!memcmp(q, "NCCL ", 5)) {
+            word = q - p;
+            break;
+        }
+    }
+    for (int64_t blank = word - 1; blank > 3; blank--) {
+        if (p[blank] != ' ') continue;
+        int64_t thread = digits_before(p, blank);
+        if (thread < 1 || thread > 10 || blank - thread < 1 || p[blank - thread - 1] != ':') continue;
+        int64_t end = blank - thread - 1, pid = digits_before(p, end);
+        if (pid < 1 || pid > 10 || end - pid < 1 || p[end - pid - 1] != ':') continue;
+        int64_t host = end - pid - 1, begin = host;
+        while (begin > 0 && is_host(p[begin - 1])) begin--;
+        *stop = end;
+        return begin == host || host - begin > MOST_HOST ? -1 : begin;
+    }
+    return -1;
+}
+
+/* The number of the process that each line of NCCL's names: 0 for none, -1 where it is new.  How many are new. */
+EXPORT int64_t allready_processes(Bytes data, const int64_t *starts, const int64_t *lengths, const int64_t *at,
+                                  int64_t num, const uint64_t *secret, const uint64_t *keys, const int64_t *values,
+                                  uint64_t mask, uint64_t *hashes, int64_t *numbers) {
+    uint8_t name[MOST_HOST + 32];
+    int64_t num_new = 0;
+    for (int64_t i = 0; i < num; i++) {
+        Bytes line = data + starts[at[i]];
+        int64_t end = 0, begin = process_in(line, lengths[at[i]], &end);
+        hashes[i] = 0;
+        numbers[i] = 0;
+        if (begin < 0) continue;
+        memcpy(name, line + begin, (size_t)(end - begin));
+        memset(name + end - begin, 0, 8);
+        hashes[i] = hash_of(name, end - begin, secret);
+        numbers[i] = found_at(hashes[i], keys, values, mask);
+        num_new += numbers[i] < 0;
+    }
+    return num_new;
+}
+
+/* Gathers equal keys, the groups in the order in which they begin: `order` has the indexes group by group, `begins` where
+ * each group begins there.  `scratch` is an empty table, and is one again.  How many groups. */
+EXPORT int64_t allready_groups(const int64_t *given, int64_t num, uint64_t *scratch, int64_t *values, uint64_t mask,
+                               int64_t *which, int64_t *order, int64_t *begins) {
+    int64_t groups = 0;
+    for (int64_t i = 0; i < num; i++) {
+        uint64_t key = (uint64_t)given[i] + 1, at = mixed(key, 0x9E3779B97F4A7C15u) & mask;
+        while (scratch[at] && scratch[at] != key) at = (at + 1) & mask;
+        if (!scratch[at]) {
+            scratch[at] = key;
+            values[at] = groups;
+            begins[groups++] = 0;
+        }
+        which[i] = values[at];
+        begins[which[i]]++;
+    }
+    memset(scratch, 0, (size_t)(mask + 1) * sizeof *scratch);
+    for (int64_t group = 0, begin = 0; group < groups; group++) {
+        int64_t count = begins[group];
+        begins[group] = begin;
+        begin += count;
+    }
+    for (int64_t i = 0; i < num; i++) order[begins[which[i]]++] = i;
+    for (int64_t group = groups - 1; group > 0; group--) begins[group] = begins[group - 1];
+    if (groups) begins[0] = 0;
+    return groups;
+}
+
+static inline int is_between(uint8_t c) {
+    return c == ' ' || c == '\t' || c == '"' || c == '\'' || c == ':' || c == '=' || c == '#' || c == '|' || c == '[' ||
+           c == '(';
+}
+
+static inline int goes_on(uint8_t c) {
+    return is_digit(c) || (uint8_t)((c | 0x20) - 'a') < 26 || c == '%' || c == '_';
+}
+
+static inline uint32_t small_word(Bytes p) {
+    uint32_t w;
+    memcpy(&w, p, 4);
+    return w | 0x20202020u;
+}
+
+/* The number that a marker's word says, -1 where it says none. */
+static int64_t marked_number(Bytes p, int64_t left, int64_t most_between, int64_t most_digits) {
+    int64_t at = 4, num = 0, value = 0;
+    if (left >= 9 && (p[0] | 0x20) == 'i' && small_word(p + 4) == small_word((Bytes) "atio") && (p[8] | 0x20) == 'n') at = 9;
+    int64_t between = at;
+    while (at < left && is_between(p[at])) at++;
+    if (at - between > most_between) return -1;
+    for (; at < left && is_digit(p[at]); at++) {
+        if (++num > most_digits) return -1;
+        value = value * 10 + p[at] - '0';
+    }
+    if (!num) return -1;
+    if (at < left && goes_on(p[at])) return -1;
+    if (at + 1 < left && (p[at] == '.' || p[at] == ',') && is_digit(p[at + 1])) return -1;
+    return value;
+}
+
+/* The first marker of each line from `first` on: its line, place and number; how many, in `found`.  `keys`: what stands
+ * before a word, sixteen bytes with their digits as 0, whether that is good.  Ends with `num`, or with the index of a line
+ * where that is not known; then `place` is that of the word, and `hash` what to put into the table. */
+EXPORT int64_t allready_marks(Bytes data, const int64_t *starts, const int64_t *lengths, const int64_t *at, int64_t num,
+                              int64_t first, int64_t most_between, int64_t most_digits, const uint64_t *secret,
+                              const uint64_t *keys, const int64_t *values, uint64_t mask, int64_t *lines,
+                              int64_t *places, int64_t *numbers, int64_t *found, int64_t *place, uint64_t *hash) {
+    const uint32_t step = small_word((Bytes) "step"), iter = small_word((Bytes) "iter");
+    for (int64_t i = first; i < num; i++) {
+        Bytes line = data + starts[at[i]];
+        int64_t length = lengths[at[i]];
+        for (int64_t j = 0; j + 4 < length; j++) {
+            uint8_t c = line[j] | 0x20;
+            if (c != 's' && c != 'i') continue;
+            uint32_t word = small_word(line + j);
+            if (word != step && word != iter) continue;
+            int64_t number = marked_number(line + j, length - j, most_between, most_digits);
+            if (number < 0) continue;
+            uint8_t before[16];
+            for (int64_t k = 0; k < 16; k++) {
+                uint8_t one = j - 16 + k < 0 ? '\n' : line[j - 16 + k];
+                before[k] = is_digit(one) ? '0' : one;
+            }
+            uint64_t h = hash_of(before, 16, secret);
+            int64_t good = found_at(h, keys, values, mask);
+            if (good < 0) {
+                *place = starts[at[i]] + j;
+                *hash = h;
+                return i;
+            }
+            if (!good) continue;
+            lines[*found] = i;
+            places[*found] = starts[at[i]] + j;
+            numbers[(*found)++] = number;
+            break;
+        }
+    }
+    return num;
+}
+
+/* `templates.Layout`; `date`, `fraction` and `number` are columns, -1 without one. */
+typedef struct {
+    const uint64_t *shift, *mask;
+    int64_t width;
+    const uint64_t *keys;
+    const int64_t *ids;
+    uint64_t table_mask;
+    const int64_t *checked, *classes;
+    int64_t num_checked, date, fraction, fraction_end, number, number_end, hits;
+} Layout;
+
+static inline int64_t decimal(Bytes p, int64_t start, int64_t end) {
+    int64_t value = 0;
+    for (int64_t i = start; i < end; i++) value = value * 10 + (p[i] - '0');
+    return value;
+}
+
+/* Seconds since 1970; not a number where there is no such moment. */
+static double moment(Bytes p, int64_t fraction, int64_t fraction_end, Bytes line) {
+    static const int64_t days_of[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    static const int64_t columns[] = {0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18};
+    const double none = __builtin_nan("");
+    for (int i = 0; i < 14; i++)
+        if (!is_digit(p[columns[i]])) return none;
+    int64_t year = decimal(p, 0, 4), month = decimal(p, 5, 7), day = decimal(p, 8, 10);
+    int64_t hour = decimal(p, 11, 13), minute = decimal(p, 14, 16), second = decimal(p, 17, 19);
+    if (month < 1 || month > 12 || day < 1 || hour > 23 || minute > 59 || second > 60 || year < 1) return none;
+    int leap = (year % 4 == 0) && (year % 100 != 0 || year % 400 == 0);
+    if (day > days_of[month - 1] + (month == 2 && leap)) return none;
+    int64_t y = year - (month <= 2);
+    int64_t since_march = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+    int64_t days = y * 365 + y / 4 - y / 100 + y / 400 + since_march - 719468;
+    double seconds = (double)(days * 86400 + hour * 3600 + minute * 60 + second);
+    if (fraction > 0) {
+        double scale = 1.0;
+        int64_t end = fraction_end < fraction + 9 ? fraction_end : fraction + 9;
+        for (int64_t i = fraction; i < end; i++) {
+            if (!is_digit(line[i])) return none;
+            scale *= 10.0;
+        }
+        seconds += (double)decimal(line, fraction, end) / scale;
+    }
+    return seconds;
+}
+
+static int64_t looked_up(Layout *layout, Bytes line, const uint64_t *weights) {
+    uint64_t hash = 0;
+    for (int64_t i = 0; i < layout->width; i++) {
+        uint64_t w = (word_at(line + 8 * i) + layout->shift[i]) & layout->mask[i];
+        w ^= w >> 32;
+        w ^= w >> 16;
+        hash += w * weights[i];
+    }
+    int64_t id = found_at(hash ? hash : 1, layout->keys, layout->ids, layout->table_mask);
+    if (id < 0) return -1;
+    for (int64_t i = 0; i < layout->num_checked; i++) {
+        uint8_t c = line[layout->checked[i]];
+        if (layout->classes[i] ? !is_hex(c) : !is_digit(c)) return -1;
+    }
+    return id;
+}
+
+/* The template of each line, -1 where it is not known; its time and number where its layout has one.  The layouts of
+ * length n are `layouts[firsts[n]]` to before `layouts[firsts[n + 1]]`; of longer lines there are none. */
+EXPORT void allready_match(Bytes data, const int64_t *starts, const int64_t *lengths, int64_t num, Layout *layouts,
+                           const int64_t *firsts, int64_t longest, const uint64_t *weights, int64_t *ids,
+                           double *times, int64_t *numbers) {
+    for (int64_t i = 0; i < num; i++) {
+        int64_t length = lengths[i];
+        ids[i] = -1;
+        if (length > longest) continue;
+        Bytes line = data + starts[i];
+        for (int64_t l = firsts[length]; l < firsts[length + 1]; l++) {
+            Layout *layout = layouts + l;
+            int64_t id = looked_up(layout, line, weights);
+            if (id < 0) continue;
+            ids[i] = id;
+            layout->hits++;
+            if (layout->date >= 0) times[i] = moment(line + layout->date, layout->fraction, layout->fraction_end, line);
+            if (layout->number >= 0) numbers[i] = decimal(line, layout->number, layout->number_end);
+            break;
+        }
+    }
+}

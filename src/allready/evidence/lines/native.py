@@ -1,0 +1,213 @@
+"""The compiled part of the scanner (`native.c`), where it was built: it changes nothing but time.
+
+Installing compiles it where there is a C compiler; everything works without it, and `ALLREADY_NO_NATIVE=1` in the
+environment switches it off.
+"""
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float64]
+Array = npt.NDArray[Any]
+
+LIBRARY = Path(__file__).with_name("native.lib")
+VERSION = 1
+SWITCH = "ALLREADY_NO_NATIVE"
+_INT, _WORD, _AT = ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p
+_TABLE = (_AT, _AT, _WORD)
+_SOME_LINES = (_AT, _AT, _AT, _AT, _INT)  # the buffer, starts, lengths, indexes and their number
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "insert": (None, (_AT, _AT, _INT, *_TABLE)),
+    "count": (_INT, (_AT, _INT)),
+    "newlines": (_INT, (_AT, _INT, _AT)),
+    "splice": (_INT, (*_SOME_LINES, _AT, _AT)),
+    "forms": (_INT, (*_SOME_LINES, _AT, *_TABLE, _AT, _AT)),
+    "processes": (_INT, (*_SOME_LINES, _AT, *_TABLE, _AT, _AT)),
+    "groups": (_INT, (_AT, _INT, *_TABLE, _AT, _AT, _AT)),
+    "marks": (_INT, (*_SOME_LINES, _INT, _INT, _INT, _AT, *_TABLE, *6 * (_AT,))),
+    "match": (None, (_AT, _AT, _AT, _INT, _AT, _AT, _INT, _AT, _AT, _AT, _AT)),
+}
+
+
+@functools.cache
+def _loaded(path: str) -> ctypes.CDLL | None:
+    """The library, if it is there, loads, and is of this version."""
+    try:
+        library = ctypes.CDLL(path)
+        library.allready_version.restype = _INT
+        if library.allready_version() != VERSION:
+            return None
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, f"allready_{name}")
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError):
+        return None
+    return library
+
+
+def native() -> "Native | None":
+    """For one log; None where it was not built or is switched off."""
+    library = None if os.environ.get(SWITCH) else _loaded(str(LIBRARY))
+    return None if library is None else Native(library)
+
+
+class HashTable:
+    """From hashes (never 0) to numbers (never negative)."""
+
+    def __init__(self, insert: Callable[..., None]) -> None:
+        self._insert = insert
+        self._num, self._most = 0, 32  # half of the places
+        self.keys: Words = np.zeros(64, np.uint64)
+        self.values: Ints = np.zeros(64, np.int64)
+
+    def __len__(self) -> int:
+        return self._num
+
+    def add(self, hashes: Words, values: Ints) -> None:
+        """New ones; of a hash that is known the number changes."""
+        self._num += len(hashes)
+        if self._num > self._most:
+            used = np.flatnonzero(self.keys)
+            hashes, values = np.concatenate((self.keys[used], hashes)), np.concatenate((self.values[used], values))
+            room = 1 << (4 * self._num).bit_length()
+            self.keys, self.values = np.zeros(room, np.uint64), np.zeros(room, np.int64)
+            self._most = room // 2
+        hashes, values = np.ascontiguousarray(hashes, np.uint64), np.ascontiguousarray(values, np.int64)
+        self._insert(hashes.ctypes.data, values.ctypes.data, len(hashes), *self.place)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """As C takes it."""
+        return self.keys.ctypes.data, self.values.ctypes.data, len(self.keys) - 1
+
+
+class LayoutPlace(ctypes.Structure):
+    """`Layout` of `native.c`."""
+
+    _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
+        ("shift", _AT), ("mask", _AT), ("width", _INT), ("keys", _AT), ("ids", _AT), ("table_mask", _WORD),
+        ("checked", _AT), ("classes", _AT), ("num_checked", _INT), ("date", _INT), ("fraction", _INT),
+        ("fraction_end", _INT), ("number", _INT), ("number_end", _INT), ("hits", _INT),
+    ]  # fmt: skip
+
+
+class Native:
+    """The functions, for lines of one buffer: arrays go in and out."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self.secret: Words = np.frombuffer(os.urandom(32), np.uint64) | np.uint64(1)
+        self._most = 1 << 9  # half of the places
+        self._scratch: Words = np.zeros(1 << 10, np.uint64)
+        self._scratch_values: Ints = np.zeros(1 << 10, np.int64)
+
+    def table(self) -> HashTable:
+        """An empty one."""
+        return HashTable(self._library.allready_insert)
+
+    def newlines(self, data: Array, size: int) -> Ints:
+        """Where each newline of the first `size` bytes stands."""
+        ends = np.empty(self._library.allready_count(data.ctypes.data, size), np.int64)
+        self._library.allready_newlines(data.ctypes.data, size, ends.ctypes.data)
+        return ends
+
+    def splice(self, data: Array, starts: Ints, lengths: Ints, at: Ints, out: bytearray) -> Ints:
+        """Copy lines with their newlines into `out`; where each begins."""
+        places = np.empty(len(at), np.int64)
+        target = np.frombuffer(out, np.uint8)
+        lines = self._lines(data, starts, lengths, at)
+        self._library.allready_splice(*lines, target.ctypes.data, places.ctypes.data)
+        return places
+
+    def forms(self, data: Array, starts: Ints, lengths: Ints, at: Ints, table: HashTable) -> tuple[Ints, Words, int]:
+        """The number of each line's form (0 where it can have none, -1 where it is new), its hash, how many are new."""
+        return self._numbers(self._library.allready_forms, data, starts, lengths, at, table)
+
+    def processes(
+        self, data: Array, starts: Ints, lengths: Ints, at: Ints, table: HashTable
+    ) -> tuple[Ints, Words, int]:
+        """The same of the process that each line of NCCL's names."""
+        return self._numbers(self._library.allready_processes, data, starts, lengths, at, table)
+
+    def _numbers(
+        self, function: Callable[..., int], data: Array, starts: Ints, lengths: Ints, at: Ints, table: HashTable
+    ) -> tuple[Ints, Words, int]:
+        numbers, hashes = np.empty(len(at), np.int64), np.empty(len(at), np.uint64)
+        lines = self._lines(data, starts, lengths, at)
+        num_new = function(*lines, self.secret.ctypes.data, *table.place, hashes.ctypes.data, numbers.ctypes.data)
+        return numbers, hashes, num_new
+
+    def groups(self, keys: Ints) -> tuple[Ints, Ints]:
+        """The indexes of equal keys, group by group as they first come; where each group begins."""
+        num = len(keys)
+        if num > self._most:
+            room = 1 << (2 * num).bit_length()
+            self._most = room // 2
+            self._scratch, self._scratch_values = np.zeros(room, np.uint64), np.zeros(room, np.int64)
+        which, order, begins = (np.empty(num, np.int64) for _ in range(3))
+        keys = np.ascontiguousarray(keys, np.int64)
+        places = (array.ctypes.data for array in (self._scratch, self._scratch_values))
+        num_groups = self._library.allready_groups(
+            keys.ctypes.data, num, *places, len(self._scratch) - 1, *(x.ctypes.data for x in (which, order, begins))
+        )
+        return order, begins[:num_groups]
+
+    def marks(
+        self,
+        lines: tuple[Array, Ints, Ints, Ints],
+        bounds: tuple[int, int],
+        known: HashTable,
+        is_good: Callable[[int, int], bool],
+    ) -> tuple[Ints, Ints, Ints]:
+        """The first marker of each line (buffer, starts, lengths, indexes): its line, place and number.
+
+        `bounds`: bytes between word and number, and digits, at most.  `is_good`: of the word at a place in line
+        `index`, asked for once for equal bytes before it.
+        """
+        num = len(lines[3])
+        found = [np.empty(num, np.int64) for _ in range(3)]
+        num_found, place, hashed = _INT(0), _INT(0), _WORD(0)
+        outs = (*(x.ctypes.data for x in found), *map(ctypes.addressof, (num_found, place, hashed)))
+        first, some = 0, self._lines(*lines)
+        while True:
+            first = self._library.allready_marks(*some, first, *bounds, self.secret.ctypes.data, *known.place, *outs)
+            if first >= num:
+                break
+            good = is_good(first, place.value)
+            known.add(np.array([hashed.value], np.uint64), np.array([good], np.int64))
+        return found[0][: num_found.value], found[1][: num_found.value], found[2][: num_found.value]
+
+    def match(
+        self,
+        lines: tuple[Array, Ints, Ints],
+        layouts: "ctypes.Array[LayoutPlace]",
+        firsts: Ints,
+        weights: Words,
+        out: tuple[Ints, Floats, Ints],
+    ) -> None:
+        """Fill in the template of each line (buffer, starts, lengths), its time and its number."""
+        data, starts, lengths = lines[0], np.ascontiguousarray(lines[1]), np.ascontiguousarray(lines[2])
+        self._library.allready_match(
+            data.ctypes.data,
+            starts.ctypes.data,
+            lengths.ctypes.data,
+            len(starts),
+            ctypes.addressof(layouts),
+            firsts.ctypes.data,
+            len(firsts) - 2,
+            weights.ctypes.data,
+            *(array.ctypes.data for array in out),
+        )
+
+    def _lines(self, data: Array, starts: Ints, lengths: Ints, at: Ints) -> tuple[int, int, int, int, int]:
+        assert starts.flags.c_contiguous and lengths.flags.c_contiguous and at.flags.c_contiguous  # noqa: PT018
+        return data.ctypes.data, starts.ctypes.data, lengths.ctypes.data, at.ctypes.data, len(at)

@@ -1,0 +1,228 @@
+"""The compiled part of the scanner gives what Python gives; without it everything goes on."""
+
+import io
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import make_logs
+import numpy as np
+import pytest
+from tools.build_native import SOURCE, check_platform, compiled
+
+from allready.evidence.inputs import Found, Source, find, unpack
+from allready.evidence.lines import native as native_module
+from allready.evidence.lines.line_buffer import process_of, without_numbers
+from allready.evidence.lines.marks import PADDING, Marker
+from allready.evidence.lines.model import LIMITS, Limits, Scanned
+from allready.evidence.lines.native import SWITCH, Native, native
+from allready.evidence.lines.scan import scan
+from tests.evidence.lines.test_forms import TIGHT, made_up
+
+ROOT = Path(__file__).parents[3]
+FIXTURES = ROOT / "tests" / "fixtures"
+MOST_BYTES = 3_000_000
+KINDS = (
+    "--kind mixed --ranks 1", "--kind mixed --ranks 64", "--kind mixed --ranks 64 --timestamps", "--kind training",
+    "--kind words", "--ranks 1 --iterations", "--ranks 8 --interleaved", "--ranks 8 --interleaved --timestamps",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of this source, whatever is installed."""
+    path = tmp_path_factory.mktemp("native") / "native.lib"
+    reason = compiled(ROOT / SOURCE, path)
+    if reason:
+        pytest.skip(f"cannot be compiled here: {reason}")
+    return path
+
+
+@pytest.fixture
+def engine(library: Path, monkeypatch: pytest.MonkeyPatch) -> Native:
+    monkeypatch.setattr(native_module, "LIBRARY", library)
+    monkeypatch.delenv(SWITCH, raising=False)
+    found = native()
+    assert found is not None
+    return found
+
+
+def _difference(data: bytes, limits: Limits = LIMITS, chunk_bytes: int = 1 << 16) -> list[str]:
+    one, other = (
+        scan(
+            io.BytesIO(data),
+            limits=limits,
+            chunk_bytes=max(chunk_bytes, 2 * limits.line_bytes),
+            use_native=use_native,
+            use_lane=False,
+        )
+        for use_native in (True, False)
+    )
+    return [name for name in Scanned.__struct_fields__ if getattr(one, name) != getattr(other, name)]
+
+
+def _recorded() -> Iterator[tuple[str, bytes]]:
+    """Everything that the fixtures hold, archives opened."""
+    for found in find([str(FIXTURES)]):
+        for source in unpack(found) if isinstance(found, Found) else ():
+            if isinstance(source, Source):
+                with source.open() as stream:
+                    yield source.label, stream.read(MOST_BYTES)
+
+
+@pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.slow)])
+def test_recorded_runs_give_the_same(engine: Native, every: int) -> None:
+    """What is found in a log decides its verdict, so that is the same too."""
+    wrong, num, whole = {}, 0, bytearray()
+    for label, data in _recorded():
+        num += 1
+        if num % every:
+            continue
+        if fields := _difference(data, chunk_bytes=1 << 20):
+            wrong[label] = fields
+        if len(whole) < MOST_BYTES and len(data) < 200_000:
+            whole += data
+    assert num > 300
+    wrong |= {f"all, {limits}": fields for limits in (LIMITS, TIGHT) if (fields := _difference(bytes(whole), limits))}
+    assert wrong == {}
+
+
+def test_made_up_logs_give_the_same(engine: Native, tmp_path: Path) -> None:
+    wrong = {}
+    for options in KINDS:
+        folder = tmp_path / options.replace(" ", "")
+        make_logs.make(make_logs.parser().parse_args(["--bytes", "400KB", "--out", str(folder), *options.split()]))
+        for path in folder.iterdir():
+            if fields := _difference(path.read_bytes()):
+                wrong[options] = fields
+    for seed in range(4):
+        for limits in (LIMITS, TIGHT):
+            if fields := _difference(made_up(seed), limits):
+                wrong[f"{seed} {limits}"] = fields
+    assert wrong == {}
+
+
+def _lines(texts: list[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A buffer with these lines, where they begin, their lengths, and all of them."""
+    data = np.frombuffer(b"".join(text + b"\n" for text in texts) + b"\n" * 4_096, np.uint8)
+    lengths = np.array([len(text) for text in texts], np.int64)
+    starts = np.cumsum(lengths + 1) - lengths - 1
+    return data, starts, lengths, np.arange(len(texts))
+
+
+def test_forms_are_those_of_python(engine: Native) -> None:
+    """Lines have one number if and only if they differ in numbers only."""
+    rng = random.Random(3)
+    texts = [bytes(rng.choices(b"00012x9afg -", k=rng.randrange(40))) for _ in range(6_000)]
+    texts += [b"abc" * num + b"%d" % num + b"\x80/:@" * (num % 3) for num in range(900)]
+    lines, table = _lines(texts), engine.table()
+    numbers, hashes, num_new = engine.forms(*lines, table)
+    assert num_new == int(np.count_nonzero(numbers < 0))
+    by_hash: dict[int, set[bytes]] = {}
+    by_form: dict[bytes, set[int]] = {}
+    for text, number, hashed in zip(texts, numbers.tolist(), hashes.tolist(), strict=True):
+        form = without_numbers(text)
+        if number == 0:
+            assert len(form) > 1_024
+            continue
+        by_hash.setdefault(hashed, set()).add(form)
+        by_form.setdefault(form, set()).add(hashed)
+    assert len(by_form) > 2_000
+    assert {hashed: forms for hashed, forms in by_hash.items() if len(forms) > 1} == {}
+    assert {form: some for form, some in by_form.items() if len(some) > 1} == {}
+    keys = np.array(sorted(by_hash), np.uint64)
+    table.add(keys, np.arange(1, len(keys) + 1))
+    again, _, num_new = engine.forms(*lines, table)
+    assert num_new == 0
+    assert again.tolist() == [
+        int(np.searchsorted(keys, h)) + 1 if n else 0 for h, n in zip(hashes, numbers, strict=True)
+    ]
+
+
+def test_a_line_with_a_carriage_return_has_no_form(engine: Native) -> None:
+    texts = [b"x" * before + b"\r" + b"y" * after for before in range(0, 40, 3) for after in range(0, 40, 5)]
+    assert engine.forms(*_lines(texts), engine.table())[0].tolist() == [0] * len(texts)
+
+
+def test_processes_are_those_of_python(engine: Native) -> None:
+    rng = random.Random(4)
+    parts = [b"h1:22:33 ", b"NCCL ", b"[0] ", b"12:13:14 ", b":5:6 ", b"a.b-c_d:1:2 ", b"x", b":", b"12345678901:2:3 "]
+    texts = [b"".join(rng.choices(parts, k=rng.randrange(1, 7))) + b"INFO" for _ in range(5_000)]
+    texts += [b"h" * 300 + b":1:2 NCCL INFO", b"NCCL INFO h:1:2 ", b""]
+    numbers, hashes, _ = engine.processes(*_lines(texts), engine.table())
+    names: dict[int, set[str]] = {}
+    for text, number, hashed in zip(texts, numbers.tolist(), hashes.tolist(), strict=True):
+        found = process_of(text)
+        assert (number == 0) == (found is None), text
+        if found is not None:
+            names.setdefault(hashed, set()).add(found[0])
+    assert len(names) > 5
+    assert {hashed: some for hashed, some in names.items() if len(some) > 1} == {}
+
+
+def test_markers_are_those_of_python(engine: Native) -> None:
+    rng = random.Random(5)
+    parts = [b"step", b"Iter", b"iteration", b"ITERations", b" ", b": ", b"=", b"12", b"5.5", b"7%", b"max_",
+             b"global ", b"eval ", b"x", b"9" * 12, b"8" * 13, b"(", b" " * 25, b"1,", b"\r", b"'"]  # fmt: skip
+    texts = [b"".join(rng.choices(parts, k=rng.randrange(8))) for _ in range(20_000)]
+    lines = _lines(texts)
+    data = lines[0].tobytes()
+    expected = Marker().find(data, len(data) - PADDING, lines[1])
+    found = Marker().find_in(engine, *lines)
+    assert len(found.lines) > 400
+    assert [column.tolist() for column in found] == [column.tolist() for column in expected]
+
+
+def test_newlines_and_groups(engine: Native) -> None:
+    rng = random.Random(6)
+    data = bytes(rng.choices(b"\nab", k=5_000))
+    assert engine.newlines(np.frombuffer(data, np.uint8), 4_000).tolist() == [
+        at for at, byte in enumerate(data[:4_000]) if byte == 10
+    ]
+    for num in (0, 1, 3_000, 40):
+        keys = np.array([rng.randrange(30) * 10**12 for _ in range(num)], np.int64)
+        order, begins = engine.groups(keys)
+        groups = [part.tolist() for part in np.split(order, begins[1:])] if num else []
+        members: dict[int, list[int]] = {}
+        for at, key in enumerate(keys.tolist()):
+            members.setdefault(key, []).append(at)
+        assert groups == list(members.values())
+
+
+def test_it_is_not_needed(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_module, "LIBRARY", library)
+    monkeypatch.setenv(SWITCH, "1")
+    assert native() is None
+    monkeypatch.delenv(SWITCH)
+    assert native() is not None
+    broken, older = tmp_path / "broken.lib", tmp_path / "older.lib"
+    broken.write_bytes(b"no library")
+    (tmp_path / "older.c").write_text("long long allready_version(void) { return 0; }")
+    assert compiled(tmp_path / "older.c", older) == ""
+    for path in (broken, older, tmp_path / "none.lib"):
+        monkeypatch.setattr(native_module, "LIBRARY", path)
+        assert native() is None
+        assert scan(io.BytesIO(made_up(1))).num_lines == made_up(1).count(b"\n") + 1
+
+
+def test_why_it_was_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "native.lib"
+    for environ, words in (
+        ({"ALLREADY_NO_NATIVE": "1"}, "ALLREADY_NO_NATIVE is set"),
+        ({"CC": str(tmp_path / "none")}, "No such file"),
+        ({"CC": "false"}, "false ended with exit code 1"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.delenv(SWITCH, raising=False)
+            for name, value in environ.items():
+                patch.setenv(name, value)
+            assert words in compiled(ROOT / SOURCE, target), environ
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wheel_promises_no_older_c_library_than_it_needs() -> None:
+    needs = b"\0memcpy\0GLIBC_2.14\0GLIBC_2.2.5\0"
+    check_platform(needs, "manylinux_2_17_x86_64")
+    check_platform(needs, "")
+    with pytest.raises(RuntimeError, match=r"needs glibc 2\.14"):
+        check_platform(needs, "manylinux_2_5_x86_64")
