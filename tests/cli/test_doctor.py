@@ -21,7 +21,7 @@ from allready.cli.main import main
 from allready.errors import UsageError
 from allready.facts.exchange import from_json
 from allready.facts.usage import INITS
-from allready.model import FactMissing, HostFacts, LimitFacts, NodeFacts, Severity, UsageFacts
+from allready.model import FactMissing, HostFacts, ImportFacts, LimitFacts, NodeFacts, Severity, UsageFacts
 from allready.preflight.doctor.examine import judge, placed
 from allready.proc.process import all_pids, environ_of
 from tests.cases import cases
@@ -386,6 +386,17 @@ def test_an_interrupt_leaves_no_import_behind(tmp_path: Path) -> None:
 def test_the_facts_of_a_machine_with_a_gpu_have_no_finding() -> None:
     """Of an H200 in a container, as `--save` wrote them there."""
     facts = Path(__file__).parents[1] / "fixtures" / "doctor" / "h200.json"
+    report = doctor("--from", str(facts))
+    assert (report["status"], codes_of(report)) == ("healthy", set())
+
+
+def test_devices_of_torch_and_jax_on_a_machine_with_a_gpu() -> None:
+    """Of the same kind of machine, as `--use-gpus --save` wrote them there: torch 2.11 and JAX 0.11 answered."""
+    facts = Path(__file__).parents[1] / "fixtures" / "doctor" / "h200_use_gpus.json"
+    saved = from_json(json.loads(facts.read_text())["facts"])
+    assert isinstance(saved.imports, ImportFacts)
+    asked = [(m.name, m.devices.platform, m.devices.names) for m in saved.imports.modules if m.devices is not None]
+    assert asked == [("torch", "cuda", ("NVIDIA H200",)), ("jax", "gpu", ("NVIDIA H200",))]
     report = doctor("--from", str(facts))
     assert (report["status"], codes_of(report)) == ("healthy", set())
 

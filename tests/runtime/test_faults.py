@@ -174,6 +174,16 @@ def test_without_the_hub_every_rank_gets_a_local_failure_in_time(tmp_path: Path)
             assert job.last(rank, "ended")["error"] == "HubLost"
 
 
+def test_a_rank_ends_although_an_operation_of_gloo_does_not(tmp_path: Path) -> None:
+    """The destructor of the group would wait for it: 30 minutes by default."""
+    with Job(tmp_path, 2, script="unfinished.py") as job:
+        until(partial(job.has, 0, "started"), 100.0)
+        job.wait([0], 60.0)
+        assert job.processes[0].returncode == 1
+        assert "made by the test" in job.errors(0)
+        assert job.processes[1].poll() is None
+
+
 def test_a_stopped_hub_blocks_no_rank_beyond_its_bound(tmp_path: Path) -> None:
     with Job(tmp_path, 3, steps=5000, pace_s=0.02, confirm=True) as job:
         for rank in range(3):

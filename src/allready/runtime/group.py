@@ -303,12 +303,20 @@ class Group:
         if communicator is not None:
             communicator.leave()
             return
-        if self.has_unfinished():
-            # The group's destructor would wait for that thread; with one reference too many it never runs.
-            for group in (dist.group.WORLD, *self._subgroups):
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+        self.spare_unfinished()
         self._unfinished, self._subgroups, self._num_makings = [], {}, 0
         dist.destroy_process_group()
+
+    def spare_unfinished(self) -> None:
+        """Before the groups are let go, also by the end of the process: nothing waits for a thread that does not end.
+
+        The destructor of a group would; with one reference too many it never runs.
+        """
+        import torch.distributed as dist
+
+        if dist.is_initialized() and self.has_unfinished():
+            for group in (dist.group.WORLD, *self._subgroups):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
 def _exchange(store: Any, name: str, own: str, place: int, size: int) -> list[str]:

@@ -278,6 +278,7 @@ class Session:
         else:
             self._end(m.Leave())
         recording.left()  # after the others were told
+        self.group.spare_unfinished()
 
 
 def _name(error: BaseException) -> str:
