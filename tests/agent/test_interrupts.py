@@ -82,12 +82,17 @@ def test_a_second_ctrl_c_ends_it_sooner_and_keeps_it_as_well(job: Job) -> None:
 
 
 def test_a_healthy_job_that_is_interrupted_is_neither_healthy_nor_faulty(job: Job, tmp_path: Path) -> None:
+    """Its report says how far it came."""
     touch = tmp_path / "runs"
-    nodes = [job.node(n, "--grace", "3", job.script(LOOP), env={"TOUCH": str(touch)}) for n in (0, 1)]
-    wait_for(touch.exists, 60.0)
+    env = {"EACH_STEP": f"if step == 350: open({str(touch)!r}, 'w').close()"}
+    nodes = [job.node(n, "--grace", "3", job.script(LOOP), env=env) for n in (0, 1)]
+    wait_for(touch.exists, 90.0)
     nodes[0].process.send_signal(signal.SIGINT)
     assert [node.wait(20) for node in nodes] == [130, 130]
     assert_only_interrupted(nodes)
+    for node in nodes:
+        assert node.report()["course"]["num_iterations"] > 20
+        assert "iterations seen" in node.err
 
 
 @pytest.mark.slow

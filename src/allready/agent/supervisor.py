@@ -247,7 +247,8 @@ class Supervisor:
         if warning is None or self._warning is not None or not warning.has_effect(self._table.statuses.values()):
             return
         self._warning = warning
-        self._report = self._history.before(warning.began_s(self._table.statuses.values())) or self._known()
+        before = self._history.before(warning.began_s(self._table.statuses.values())) or self._known()
+        self._report = self._with_course(before)
         self._is_final = True
 
     @property
@@ -257,9 +258,14 @@ class Supervisor:
 
     async def _interrupt(self, interruption: Interruption) -> None:
         """Freeze the report, tell every node, then end the ranks."""
-        report = await self._report_of(interruption)
+        report = self._with_course(await self._report_of(interruption))
         await self._send(interrupted(report, interruption), is_final=True)
         await self._end(messages.StopCause.INTERRUPTED, interruption.signal)
+
+    def _with_course(self, report: Report) -> Report:
+        """A calm job publishes no reports; how far it came is told all the same."""
+        course = self._monitor.course if self._monitor is not None else None
+        return report if course is None else replace(report, course=course)
 
     async def _report_of(self, interruption: Interruption) -> Report:
         """The report of the moment before; a job that seemed to hang is sampled once more."""

@@ -110,6 +110,11 @@ class Judge:
             self._forget_if_new(attempt)
             self._course.take(self._pace, status, wall_s)
 
+    @property
+    def course(self) -> model.JobCourse | None:
+        """The rhythm of the attempt so far."""
+        return self._course.result()
+
     def take_evidence(self, evidence: model.NodeEvidence, now: float) -> None:
         """A node's answer to a question."""
         attempt = self._board.attempt
@@ -315,7 +320,7 @@ class Judge:
             not_checked=(*silent, *unchecked),
             summary=digest(run) if self._suspicion is not None or standing.finding is not None or is_over else None,
             notes=(*self._notes[-MAX_NOTES:], *run.notes[:MAX_NOTES]),
-            course=self._course.result(),
+            course=self.course,
         )
 
     def _run_evidence(self, now: float, world: model.World, *, is_over: bool, with_ends: bool) -> model.RunEvidence:
