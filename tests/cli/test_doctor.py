@@ -395,7 +395,7 @@ def test_devices_of_torch_and_jax_on_a_machine_with_a_gpu() -> None:
     facts = Path(__file__).parents[1] / "fixtures" / "doctor" / "h200_use_gpus.json"
     saved = from_json(json.loads(facts.read_text())["facts"])
     assert isinstance(saved.imports, ImportFacts)
-    asked = [(m.name, m.devices.platform, m.devices.names) for m in saved.imports.modules if m.devices is not None]
+    asked = [(m.module, m.devices.platform, m.devices.names) for m in saved.imports.modules if m.devices is not None]
     assert asked == [("torch", "cuda", ("NVIDIA H200",)), ("jax", "gpu", ("NVIDIA H200",))]
     report = doctor("--from", str(facts))
     assert (report["status"], codes_of(report)) == ("healthy", set())
