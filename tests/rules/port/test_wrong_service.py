@@ -1,4 +1,4 @@
-from allready.model import FactMissing
+from allready.model import Confidence, FactMissing
 from tests.fleets import check, fleet
 from tests.rules.port.fleets import worker_alone
 
@@ -7,11 +7,13 @@ def test_says_which_service_answered() -> None:
     [hit] = check("PRT006", worker_alone("wrong_service", service="ssh", detail="SSH-2.0-OpenSSH_9.2")).hits
     assert hit.culprits.nodes == (0,)
     assert (hit.values["service"], hit.values["banner"]) == ("ssh", "SSH-2.0-OpenSSH_9.2")
+    assert hit.confidence is Confidence.CERTAIN
 
 
 def test_a_service_without_words_is_said_as_such() -> None:
     [hit] = check("PRT006", worker_alone("wrong_service", service="silent", detail="silent")).hits
     assert hit.values["banner"] == "-"
+    assert hit.confidence is Confidence.LIKELY, "it may be node 0, stopped: the kernel accepts for it"
 
 
 def test_a_service_of_this_machine_is_no_clue_when_the_name_is_wrong() -> None:

@@ -3,7 +3,19 @@ from collections.abc import Iterator
 from allready.judging.addresses import is_misnamed, master_endpoint
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen
-from allready.model import Culprits, FaultClass, Hit, MasterContactFacts, PerNode, RemedyStep, Severity, World
+from allready.model import (
+    Confidence,
+    Culprits,
+    FaultClass,
+    Hit,
+    MasterContactFacts,
+    PerNode,
+    RemedyStep,
+    Severity,
+    World,
+)
+
+_SILENT = "silent"
 
 
 @Rule(
@@ -29,7 +41,8 @@ def wrong_service(contact: PerNode[MasterContactFacts], world: World) -> Iterato
     ## Check by hand
     `curl -v telnet://MASTER_ADDR:PORT` from the named node; `sudo ss -ltnp 'sport = :PORT'` on node 0.
     ## When it is harmless
-    When a proxy or a load balancer is there on purpose, and node 0 is not started yet.
+    When a proxy or a load balancer is there on purpose, and node 0 is not started yet.  A silent one may also be node 0
+    itself, stopped or without CPU time: the kernel accepts connections in its place.
     """
     found = grouped(
         (
@@ -54,5 +67,7 @@ def wrong_service(contact: PerNode[MasterContactFacts], world: World) -> Iterato
                 "banner": banner,
                 "port": port,
             },
+            # The kernel accepts for a process that is stopped or gets no CPU, too: node 0's own, for one.
+            confidence=Confidence.LIKELY if service == _SILENT else Confidence.CERTAIN,
             evidence=seen("attempts to reach node 0", dict.fromkeys(nodes, f"{address}: {service} {banner}")),
         )
