@@ -68,7 +68,8 @@ BARE = [
     f"AGE-SECRET-KEY-1{MIXED.upper()}",
     f'{{"auths": {{"r.io": {{"auth": "{MIXED}"}}}}}}', f'"identitytoken":"{MIXED}"', f"    client-key-data: {MIXED}==",
     f'os.environ["HF_TOKEN"] = "{MIXED}"', f"<password>{MIXED}</password>", f"Set-Cookie: sid={MIXED}; Path=/",
-    f'{{"msg": "{{\\"password\\": \\"{MIXED}\\"}}"}}', f"mysql -u root -p{MIXED} db", f'psk = "{MIXED}"',
+    f'{{"msg": "{{\\"password\\": \\"{MIXED}\\"}}"}}', f"mysql -u root -p{MIXED} db",
+    f"docker login -u bob -p {MIXED} ghcr.io", f"podman login -p {MIXED} quay.io", f'psk = "{MIXED}"',
     f"default  login me password {MIXED}", f"db.host:5432:prod:alice:{MIXED}", f"alice:$apr1${MIXED[:8]}${MIXED[:22]}",
     f"root:$6${MIXED[:16]}${MIXED * 2}:19000:0:99999:7:::", f"Private-Lines: 1\n{MIXED}\nPrivate-MAC: 0",
 ]  # fmt: skip
@@ -76,6 +77,7 @@ BARE = [
 HEXADECIMAL = [
     "dapi" + "0123456789abcdef" * 2, "dop_v1_" + "0123456789abcdef" * 4, "key-" + "0123456789abcdef" * 2,
     "shpat_" + "0123456789abcdef" * 2, "SK" + "0123456789abcdef" * 2, "pul-" + "01234567" * 5, "sbp_" + "01234567" * 5,
+    f"wandb: login key {HEX_KEY}",
 ]  # fmt: skip
 
 HARMLESS = [
@@ -96,6 +98,7 @@ HARMLESS = [
     "hf_transfer_checkpoint_loader_utils.py:20 disk-task-scheduler-with-a-long-name sk-learn-metrics-with-a-name",
     "tcp://10.0.0.1:29500 10.0.0.1<33549> git@host:x",
     'os.environ["NCCL_DEBUG"] = "INFO" x["key"] = "value" mysql -u root -h db --port 3306 login page cost $5$ and $1$',
+    "docker run -p 8080:8080 login wandb: run 3key at commit 0123456789abcdef0123456789abcdef01234567",
     'cookiecutter "auth": true, <token> is missing; auth: none; 10.0.0.1:5432: connection refused',
 ]
 

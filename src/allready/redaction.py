@@ -89,7 +89,8 @@ _FAMILIES = (
         r"|(?i:\bcookie: )|\bdefault\s{1,9}login\s{1,9}\S{1,200}\s{1,9}password\s{1,9}"
         r"|[\"'][A-Z0-9_]{0,60}(?:TOKEN|SECRET|PASSWORD|KEY)[\"']\]\s?=\s?[\"']"
         r"|\\[\"'](?:[A-Za-z0-9]{1,20}[_-]){0,3}(?i:password|token|secret|api_?key)\\[\"']\s?:\s?\\[\"']"
-        r"|\bmysql(?:dump|admin)?\s[^\n|;&]{0,100}?\s-p|:5432:[\w*-]{1,64}:[\w*-]{1,64}:)"
+        r"|\bmysql(?:dump|admin)?\s[^\n|;&]{0,100}?\s-p|:5432:[\w*-]{1,64}:[\w*-]{1,64}:"
+        r"|\b(?:docker|podman|nerdctl|buildah|skopeo|registry)\s{1,4}login\s(?:[^\n|;&]{0,200}?\s)?-p[ =]?)"
         r"(?!\(redacted\))(?:(?<=ookie: )[^\n\"']{4,}|[^\s\"'<>\\,;&)}\]]{4,})",
     ),
     _family(
@@ -98,11 +99,12 @@ _FAMILIES = (
         r"(?<=Private-Lines: )[0-9]{1,4}\s.{0,20000}?(?=Private-MAC|\Z)",
     ),
     _family(
-        "bearer |authorization: |pwd=|wandb login| -u |machine ",
+        "bearer |authorization: |pwd=|wandb| -u |machine ",
         r"(?i:(?<=bearer )|(?<=authorization: basic ))[A-Za-z0-9._~+/=-]{8,}",
         r"(?i:(?<=authorization: token )|(?<=authorization: apikey ))\S{8,}",
         r"(?i:(?<=;pwd=)|(?<=; pwd=))[^;\s\"']+",
         r"(?i:(?<=wandb login )|(?<=wandb login --relogin ))[A-Za-z0-9_-]{20,}",
+        r"(?P<key>(?i:\bwandb\b)[^\n]{0,80}?(?i:\bkey)[ :=]{1,4})[0-9a-f]{40}\b",
         r"(?<= -u )(?![0-9]+:[0-9]+(?:\s|$))[^\s:'\"]{1,128}:[^\s'\"]{1,512}",
         r"(?<=\bmachine )\S{1,255}\s{1,20}login\s{1,20}\S{1,255}\s{1,20}password\s{1,20}\S{1,512}",
     ),
