@@ -45,6 +45,8 @@ def of_shell(*lines: str) -> list[tuple[str, str | None, int | None]]:
         ("docker run -e A=b --env C=d --env=E=f image", [("A", "b"), ("C", "d"), ("E", "f")]),
         ("srun --export=ALL,A=b python t.py", [("A", "b")]),
         ("#SBATCH --export=ALL,A=b", [("A", "b")]),
+        ("#SBATCH --nodes=4 -t 1:00 --export=ALL,A=b", [("A", "b")]),
+        ("#PBS -l select=2 -v A=b", [("A", "b")]),
         ("if [ a = b ]; then export A=b; fi", [("A", "b")]),
         ("export A=", [("A", "")]),
         ("echo A=b", []),

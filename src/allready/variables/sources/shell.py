@@ -11,7 +11,10 @@ from allready.model.settings import Slip
 from allready.variables.sources.parsed import MAX_LINES, NAME, Parsed
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
-_BATCH_EXPORT = re.compile(r"#(?:SBATCH\s+--export[=\s]|PBS\s+-v|\$\s+-v|BSUB\s+-env)\s*(?:\"([^\"]{0,4000})\"|(\S+))")
+_BEFORE = r"\s+(?:[^#\n]{0,1000}?\s)?"  # other options on the same line
+_BATCH_EXPORT = re.compile(
+    rf"#(?:SBATCH{_BEFORE}--export[=\s]|(?:PBS|\$){_BEFORE}-v|BSUB{_BEFORE}-env)\s*(?:\"([^\"]{{0,4000}})\"|(\S+))"
+)
 _DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=[^}]*\}")
 _CONTAINER = re.compile(r"(?:APPTAINERENV|SINGULARITYENV)_(?=[A-Za-z_])")
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
