@@ -1,14 +1,16 @@
-"""`allready bench` beside nccl-tests: whole runs of both, in turn, with the same ranks, sizes and iterations.
+"""`allready bench` beside nccl-tests: whole runs of both, in turn, with the same ranks, sizes, iterations and CPUs.
 
     python benchmarks/against_nccl_tests.py PATH/all_reduce_perf OUT.json [--rounds 8] [--parts 1K:16M:100:20]
+        [--ranks 2 | --gpus 4] [--path nccl] [--cpus 0-3,4-7] [--env NCCL_MAX_NCHANNELS=1] [--out-of-place]
 
 `all_reduce_perf` must be built with MPI=1; `mpirun` is Open MPI's.  By default two ranks share GPU 0, each with an
 NCCL_HOSTID of its own, and talk over sockets: start `nvidia-cuda-mps-control -d` first, or small sizes take
-milliseconds.  `--gpus N` starts a rank on each of N GPUs instead.
+milliseconds.  With NCCL 2.30 or newer `--one-host` lets them talk by P2P instead, which is far quieter.
+`--ranks 1` is one rank alone (out of place it copies within its GPU); `--gpus N` starts a rank on each of N GPUs.
 
-A round runs every part (smallest size, largest size, iterations, warm-ups) once with each tool; who begins changes from
-round to round.  Compared are medians over the rounds: nccl-tests' in-place time of the slowest rank (`-a 3`), and
-`time_s` of our report.  `noise` is what nccl-tests differs by from itself between odd and even rounds.
+A round runs every part (smallest size, largest size, iterations, warm-ups) once with nccl-tests, once with allready,
+and once more with nccl-tests, which is the control (A/A); the order rotates from round to round.  Compared are medians
+over the rounds of the slowest rank's time (`-a 3`; `time_s` of our report), as ratios to the first nccl-tests.
 """
 
 import argparse
@@ -24,16 +26,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from allready.report.units import size as size_words
+from allready.units import size as size_words
 
 FACTOR = 4
 LIMIT_S = 120.0
 Part = tuple[str, str, int, int]
+TOOLS = ("nccl-tests", "allready", "again")
 
 
-def own_variables(rank: int) -> dict[str, str]:
-    """What makes NCCL take two ranks on one GPU for ranks of two machines."""
-    return {"NCCL_HOSTID": f"host{rank}", "NCCL_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": "0"}
+def own_variables(rank: int, *, one_host: bool) -> dict[str, str]:
+    """What makes NCCL take two ranks on one GPU: as ranks of two machines, or (from NCCL 2.30 on) as they are."""
+    how = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"} if one_host else {"NCCL_HOSTID": f"host{rank}"}
+    return {**how, "NCCL_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": "0"}
 
 
 def ended(commands: Sequence[tuple[list[str], dict[str, str], Path]], good: Sequence[int] = (0,)) -> None:
@@ -62,30 +66,54 @@ def ended(commands: Sequence[tuple[list[str], dict[str, str], Path]], good: Sequ
             raise SystemExit(f"{' '.join(argv)}: exit code {process.returncode}\n{log.read_text()[-3000:]}")
 
 
+def pinned(cpus: Sequence[str], number: int) -> list[str]:
+    """What starts a rank (or, of several GPUs, all of a node) on CPUs of its own."""
+    return ["taskset", "-c", cpus[number]] if cpus else []
+
+
 def with_nccl_tests(
-    program: str, part: Part, folder: Path, ranks: int, *, shared: bool
+    args: argparse.Namespace, part: Part, folder: Path, ranks: int, *, shared: bool
 ) -> tuple[dict[int, float], dict[str, Any]]:
-    """Size -> seconds, in place; and the tool's own file."""
+    """Size -> seconds; and the tool's own file."""
     low, high, iters, warmup = part
-    own = [program, "-b", low, "-e", high, "-f", str(FACTOR), "-n", str(iters), "-w", str(warmup), "-a", "3", "-c", "0"]
+    own = [
+        args.program,
+        "-b",
+        low,
+        "-e",
+        high,
+        "-f",
+        str(FACTOR),
+        "-n",
+        str(iters),
+        "-w",
+        str(warmup),
+        "-a",
+        "3",
+        "-c",
+        "0",
+    ]
+    own += ["-G", str(args.graphs)] if args.graphs else []
     written = folder / "nccl_tests.json"
     written.unlink(missing_ok=True)
     argv = ["mpirun", "--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.getuid() == 0 else [])]
     if shared:
         for rank in range(ranks):
-            named = [f"{name}={value}" for name, value in own_variables(rank).items()]
+            named = [f"{name}={value}" for name, value in own_variables(rank, one_host=args.one_host).items()]
             forwarded = [word for name in (*named, "NCCL_TESTS_DEVICE=0") for word in ("-x", name)]
-            argv += [*([":"] if rank else []), "-np", "1", *forwarded, *own, *([] if rank else ["-J", str(written)])]
+            argv += [*([":"] if rank else []), "-np", "1", *forwarded, *pinned(args.cpus, rank), *own]
+            argv += [] if rank else ["-J", str(written)]
     else:
         argv += ["-np", "1", *own, "-J", str(written), *([":", "-np", str(ranks - 1), *own] if ranks > 1 else [])]
     ended([(argv, dict(os.environ), folder / "nccl_tests.log")])
     body: dict[str, Any] = json.loads(written.read_text())
-    times = {row["size"]: float(row["in_place"]["time"]) * 1e-6 for row in body["results"]}
+    form = "out_of_place" if args.out_of_place else "in_place"
+    times = {row["size"]: float(row[form]["time"]) * 1e-6 for row in body["results"]}
     return times, body
 
 
 def with_allready(
-    part: Part, folder: Path, ranks: int, number: int, *, shared: bool
+    args: argparse.Namespace, part: Part, folder: Path, ranks: int, number: int, *, shared: bool
 ) -> tuple[dict[int, float], dict[str, Any]]:
     """Size -> seconds; and the report."""
     low, high, iters, warmup = part
@@ -93,38 +121,43 @@ def with_allready(
     report.unlink(missing_ok=True)
     options = ["--min-bytes", low, "--max-bytes", high, "--factor", str(FACTOR), "--iters", str(iters)]
     options += ["--warmup", str(warmup), "--budget", "90", "--backend", "nccl", "--json", str(report)]
+    options += ["--path", args.path, *(["--cuda-graph"] if args.graphs else [])]
     nodes = ranks if shared else 1
     commands = []
     for node in range(nodes):
-        argv = [sys.executable, "-m", "allready", "bench", "all_reduce", *options]
+        argv = [*pinned(args.cpus, node), sys.executable, "-m", "allready", "bench", "all_reduce", *options]
         argv += ["--nproc-per-node", "1" if shared else str(ranks)]
         if shared:
             argv += ["--nnodes", str(nodes), "--node-rank", str(node)]
             argv += ["--master-addr", "127.0.0.1", "--master-port", str(29600 + number % 100)]
-        own = own_variables(node) if shared else {}
+        own = own_variables(node, one_host=args.one_host) if shared else {}
         commands.append((argv, {**os.environ, **own}, folder / f"allready{node}.log"))
     ended(commands, good=(0, 1, 3))  # a finding about the machine does not spoil the measurement
     body = json.loads(report.read_text())
     points = body["collectives"]["runs"][0]["points"]
-    return {point["size_bytes"]: point["time_s"] for point in points}, body
+    forms = [point["other_form"] if args.out_of_place else point for point in points]
+    return {point["size_bytes"]: form["time_s"] for point, form in zip(points, forms, strict=True)}, body
 
 
-def rows(theirs: dict[int, list[float]], ours: dict[int, list[float]]) -> list[dict[str, Any]]:
+def rows(times: dict[str, dict[int, list[float]]]) -> list[dict[str, Any]]:
     """Size by size."""
     found = []
-    for size_bytes, times in sorted(theirs.items()):
-        middle = statistics.median(times)
-        odd, even = statistics.median(times[1::2] or times), statistics.median(times[::2])
+    for size_bytes, theirs in sorted(times["nccl-tests"].items()):
+        ours, again = times["allready"][size_bytes], times["again"][size_bytes]
+        middle = statistics.median(theirs)
         found.append(
             {
                 "size_bytes": size_bytes,
-                "runs": len(times),
+                "runs": len(theirs),
                 "nccl_tests_s": middle,
-                "allready_s": statistics.median(ours[size_bytes]),
-                "ratio": statistics.median(ours[size_bytes]) / middle,
-                "noise_ratio": odd / even,
-                "nccl_tests_each_s": times,
-                "allready_each_s": ours[size_bytes],
+                "allready_s": statistics.median(ours),
+                "again_s": statistics.median(again),
+                "ratio": statistics.median(ours) / middle,
+                "control_ratio": statistics.median(again) / middle,
+                "ratio_to_both": statistics.median(ours) / statistics.median(theirs + again),
+                "nccl_tests_each_s": theirs,
+                "allready_each_s": ours,
+                "again_each_s": again,
             }
         )
     return found
@@ -141,6 +174,12 @@ def main() -> int:
     )
     parser.add_argument("--ranks", type=int, default=2, help="ranks that share GPU 0")
     parser.add_argument("--gpus", type=int, help="a rank on each of so many GPUs instead")
+    parser.add_argument("--path", default="nccl", help="of allready bench")
+    parser.add_argument("--cpus", type=lambda text: text.split("/"), default=[], help="of each rank: 0-3/4-7")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="for both tools")
+    parser.add_argument("--one-host", action="store_true", help="ranks of one GPU by P2P; needs NCCL 2.30")
+    parser.add_argument("--graphs", type=int, default=0, metavar="N", help="CUDA graphs; ours launches each 5 times")
+    parser.add_argument("--out-of-place", action="store_true", help="compare this form; needs --path nccl")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no round that would end later than this")
     args = parser.parse_args()
     parts: list[Part] = []
@@ -148,8 +187,8 @@ def main() -> int:
         low, high, iters, warmup = part.split(":")
         parts.append((low, high, int(iters), int(warmup)))
     ranks, shared = args.gpus or args.ranks, args.gpus is None
-    theirs: dict[int, list[float]] = {}
-    ours: dict[int, list[float]] = {}
+    os.environ.update(setting.split("=", 1) for setting in args.env)
+    measured: dict[str, dict[int, list[float]]] = {tool: {} for tool in TOOLS}
     began, number = time.monotonic(), 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -157,14 +196,14 @@ def main() -> int:
             if done and (time.monotonic() - began) * (done + 1) / done > args.seconds:
                 break
             for part in parts:
-                for tool in ("nccl-tests", "allready")[:: 1 if done % 2 else -1]:
+                for tool in TOOLS[done % 3 :] + TOOLS[: done % 3]:
                     number += 1
                     if tool == "allready":
-                        times, report = with_allready(part, folder, ranks, number, shared=shared)
+                        times, report = with_allready(args, part, folder, ranks, number, shared=shared)
                     else:
-                        times, theirs_file = with_nccl_tests(args.program, part, folder, ranks, shared=shared)
+                        times, theirs_file = with_nccl_tests(args, part, folder, ranks, shared=shared)
                     for size_bytes, time_s in times.items():
-                        (ours if tool == "allready" else theirs).setdefault(size_bytes, []).append(time_s)
+                        measured[tool].setdefault(size_bytes, []).append(time_s)
             kept = {
                 "nccl_tests": {key: theirs_file.get(key) for key in ("nccl_version", "args")},
                 "allready": report["tool_version"],
@@ -173,14 +212,20 @@ def main() -> int:
                 "ranks": ranks,
                 "shared": shared,
                 "parts": args.parts,
-                "rows": rows(theirs, ours),
+                "path": args.path,
+                "cpus": args.cpus,
+                "env": args.env,
+                "one_host": args.one_host,
+                "graphs": args.graphs,
+                "form": "out_of_place" if args.out_of_place else "in_place",
+                "rows": rows(measured),
             }
             args.out.write_text(json.dumps(kept, indent=1) + "\n")
             sys.stdout.write(f"round {done + 1} after {time.monotonic() - began:.0f} s\n")
             sys.stdout.flush()
-    for row in rows(theirs, ours):
+    for row in rows(measured):
         both = f"nccl-tests {row['nccl_tests_s'] * 1e6:10.1f} us  allready {row['allready_s'] * 1e6:10.1f} us"
-        ratios = f"ratio {row['ratio']:.4f}  noise {row['noise_ratio']:.4f}"
+        ratios = f"ratio {row['ratio']:.4f}  to both {row['ratio_to_both']:.4f}  control {row['control_ratio']:.4f}"
         sys.stdout.write(f"{size_words(row['size_bytes']):>9}  {row['runs']:>3} runs  {both}  {ratios}\n")
     return 0
 

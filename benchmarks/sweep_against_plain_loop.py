@@ -57,6 +57,8 @@ class Side:
     sizes: tuple[int, ...] = ()
     dtype: str = "float32"
     is_bench: bool = False
+    path: str = "torch"
+    is_graph: bool = False
     sent: list[dict[str, Any]] = field(default_factory=list)
 
     @property

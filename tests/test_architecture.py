@@ -24,17 +24,18 @@ MAY_IMPORT = {
     "errors": set(),
     "json_bounds": set(),
     "garbage": set(),
+    "units": set(),
     "redaction": {"model"},
     "model": set(),
     "text": {"model"},
     "signatures": {"model"},
-    "evidence": {"model", "redaction", "errors", "garbage", "json_bounds", "signatures", "text"},
+    "evidence": {"model", "units", "redaction", "errors", "garbage", "json_bounds", "signatures", "text"},
     "proc": {"model"},
-    "judging": {"model", "signatures", "evidence", "text"},
-    "variables": {"model", "errors", "text"},
-    "rules": {"model", "signatures", "judging", "text", "variables"},
-    "facts": {"model", "redaction", "errors", "proc", "variables"},
-    "report": {"model", "errors", "json_bounds", "text", "judging"},
+    "judging": {"model", "units", "signatures", "evidence", "text"},
+    "variables": {"model", "units", "errors", "text"},
+    "rules": {"model", "units", "signatures", "judging", "text", "variables"},
+    "facts": {"model", "units", "redaction", "errors", "proc", "variables"},
+    "report": {"model", "units", "errors", "json_bounds", "text", "judging"},
     "docs": {"model", "judging", "rules", "signatures", "text"},
     "bundle": {"model", "redaction", "errors", "json_bounds", "signatures", "evidence", "facts", "text"},
     "launch": {
@@ -43,11 +44,11 @@ MAY_IMPORT = {
     },
     "messaging": {"model", "errors", "text", "json_bounds"},
     "preflight": {
-        "model", "errors", "text", "judging", "rules", "facts", "evidence", "report", "messaging", "launch", "live",
-        "proc",
+        "model", "units", "errors", "text", "judging", "rules", "facts", "evidence", "report", "messaging", "launch",
+        "live", "proc",
     },
     "live": {
-        "model", "redaction", "bundle", "errors", "text", "judging", "rules", "facts", "evidence", "report",
+        "model", "units", "redaction", "bundle", "errors", "text", "judging", "rules", "facts", "evidence", "report",
         "messaging", "proc", "exposition",
     },
     "bench": {"model", "errors", "json_bounds"},
@@ -59,13 +60,15 @@ MAY_IMPORT = {
     "exposition": set(),
     "runtime": {
         "model", "errors", "text", "redaction", "exposition", "evidence", "judging", "rules", "messaging", "live",
+        "proc",
     },
     "metrics": {"model", "runtime"},
     "integrations": {"errors", "runtime"},
+    "jax": {"model", "errors", "launch", "runtime"},
     "lab": {"model", "errors", "text", "rules", "facts", "evidence", "report", "proc"},
     "cli": {
-        "model", "redaction", "bundle", "errors", "garbage", "json_bounds", "text", "signatures", "judging", "rules",
-        "facts", "evidence",
+        "model", "units", "redaction", "bundle", "errors", "garbage", "json_bounds", "text", "signatures", "judging",
+        "rules", "facts", "evidence", "proc",
         "report", "launch", "messaging", "preflight", "live", "agent", "lab", "docs", "variables",
         "bench",
     },
@@ -77,7 +80,7 @@ MAY_IMPORT = {
 LATE = {"launch.elastic_agent"}
 """Modules that import torch at their top, and are themselves imported inside functions only."""
 FRAMEWORKS = {"torch", "jax", "jaxlib"}
-FRAMEWORK_PARTS = {"preflight", "live", "launch", "runtime"}
+FRAMEWORK_PARTS = {"preflight", "live", "launch", "runtime", "jax"}
 HEAVY = ("torch", "jax", "rich", "jinja2", "pyroute2", "pynvml", "psutil")
 """What must not be loaded by importing our modules; each takes a good part of the 0.2 s that `--help` has."""
 
@@ -212,8 +215,9 @@ def imported_modules() -> dict[str, set[str]]:
         targets = found.setdefault(module.name, set())
         for node in ast.walk(module.tree):
             for name in module.targets(node):
-                target = name.removeprefix("allready.")
-                targets.add(target if target in names else target.rpartition(".")[0])
+                if name.startswith("allready."):  # the part `jax` is not JAX
+                    target = name.removeprefix("allready.")
+                    targets.add(target if target in names else target.rpartition(".")[0])
         targets &= names - {module.name}
     return found
 

@@ -13,6 +13,7 @@ from allready import redaction as secrets
 from allready.cli.main import main
 from allready.model import Difference
 from allready.redaction import REDACTED, is_secret_name, masked, masked_all, masked_value
+from allready.redaction.places import without_placed
 from tests.cases import cases
 from tests.clock import cpu_s
 
@@ -80,7 +81,49 @@ HEXADECIMAL = [
     f"wandb: login key {HEX_KEY}",
 ]  # fmt: skip
 
+PLACED = [
+    f"hf_token:\n  {SECRET}a\n  {SECRET}b\nnext: 3\n", f"password: >-\n  {SECRET}\n  two words\nuser: bob\n",
+    f"  api_key: |\n    {SECRET}a\n\n    {SECRET}b\nkind: x\n", f"api_key: {SECRET}\n  {SECRET}b\nfoo: bar\n",
+    f"tokens:\nhf_token:\n  - {SECRET}a\n  - {SECRET}b\nx: 1\n", f"api_keys:\n  openai: {SECRET}\n  n: 1\n",
+    f"- name: HF_TOKEN\n  value: {SECRET}\n", f"- name: DB_PASSWORD\n  value: |\n    {SECRET}\n- name: X\n  value: y\n",
+    f'{{"name": "WANDB_API_KEY", "value": "{SECRET}"}}', f'{{ name = "HF_TOKEN", value = "{SECRET}" }}',
+    f'<add key="ApiSecret" value="{SECRET}"/>', f'variable "db_password" {{ default = "{SECRET}" }}',
+    f"apiVersion: v1\nkind: Secret\ndata:\n  a.txt: {SECRET}\n  b: |\n    {SECRET}\ntype: Opaque\n",
+    f"kind: Secret\ndata: {{a: {SECRET}, b: '{SECRET}'}}\ntype: Opaque\n",
+    f'{{"kind": "Secret", "data": {{"a": "{SECRET}", "b": "{SECRET}"}}, "type": "Opaque"}}',
+    f'{{"type": "service_account", "private_key_id": "{SECRET}{HEX_KEY}", "client_id": "1234"}}',
+    f"JobCompPass={SECRET}", f"AccountingStoragePass={SECRET}", f"ansible_ssh_pass: {SECRET}",
+    f"[x]\npass = {SECRET}\n",
+    f"requirepass {SECRET}", f"bindpw {SECRET}", f"aws_session_token=\n  {SECRET}\n", f"PresharedKey = {SECRET}=",
+    f"az keyvault secret set --vault-name v --name w --value {SECRET}", f"gh secret set HF --body '{SECRET}'",
+    f"aws secretsmanager create-secret --name x --secret-string {SECRET}", f"vault login -no-print {SECRET}",
+    f"aws configure set aws_secret_access_key {SECRET} --profile p", f"ssh-keygen -t rsa -N {SECRET} -f k",
+    f"echo {SECRET} | kinit bob", f'{{"username":"bob","key":"{SECRET}"}}',
+    f"redis-cli -h h -a {SECRET} ping", f"sshpass -p '{SECRET} x' ssh root@gpu01", f"sshpass -p{SECRET} ssh root@gpu01",
+    f"ipmitool -I lanplus -H bmc01 -U admin -P {SECRET} power status", f"snmpget -v2c -c {SECRET} host",
+    f"openssl enc -aes-256-cbc -k {SECRET} -in x", f"openssl rsa -passin pass:{SECRET} -in x",
+    f"curl --user bob:{SECRET} https://x", f"kubectl create secret generic hf --from-literal=mine={SECRET}",
+    f"echo {SECRET} | docker login -u x --password-stdin", f"xauth add h/unix:0 MIT-MAGIC-COOKIE-1 {HEX_KEY}",
+    f"headers={{'Authorization': 'Basic {SECRET}=='}}", f"{{'password': b'{SECRET}'}}", f"t.py --db-pass {SECRET}",
+    f"aws configure set aws_secret_access_key {MIXED}", f"vastai set api-key {HEX_KEY}{HEX_KEY}",
+    f"Namespace(wandb_key='{HEX_KEY}', lr=0.1)", f"RUNPOD={MIXED}", f"JENKINS_API={HEX_KEY}",
+    f"secret_laptop_{HEX_KEY}.{MIXED[:32]}", f"notion secret_{MIXED[:43]}", f"tskey-auth-{MIXED[:12]}-{MIXED[:32]}",
+    f"fw_{MIXED[:24]}", f"csk-{MIXED[:48]}", f"sb_secret_{MIXED[:31]}", f"rpa_{MIXED[:44]}",
+]  # fmt: skip
+"""Known by where they stand, or by looking drawn at random."""
+
 HARMLESS = [
+    "kind: Pod\nspec:\n  secret:\n    secretName: hf\n    items:\n    - key: a\n      path: b\n",
+    "- name: HF_TOKEN\n  valueFrom:\n    secretKeyRef:\n      name: hf\n      key: token\n",
+    "- name: NUM_TOKENS\n  value: '4096'\n",
+    "kind: ConfigMap\ndata:\n  train.sh: |\n    torchrun train.py\n",
+    "token:\n  Traceback (most recent call last):\n",
+    "name: tokenizer_path\nvalue: /data/x",
+    "fxgraph cache_key=0123456789abcdef0123456789abcdef COMMIT=" + "0123456789abcdef" * 2,
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel",
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL torchjob-worker-0-x7k2p ami-0abcdef1234567890 sha256-0123456789abcdef",
+    "image: nvcr.io/nvidia/pytorch:24.08-py3 models--meta-llama--Llama-3-8B-Instruct checkpoint-1000-of-2000-step",
+    "first_pass: 12ms forward_pass=3 backward pass: slow; echo done | tee log; openssl version; curl -k https://x",
     "docker run -u 1000:1000 image",
     "glibc-2.31-compatible-and-long-enough-name cudnn-8.9 SK hynix s.value",
     "sk_buff xox hooks.slack.com npm_config_prefix=/usr machine learning login page",
@@ -117,6 +160,18 @@ def test_masks_the_shapes_of_well_known_tokens(line: str) -> None:
     assert "0123456" not in shown
 
 
+@cases("text", PLACED)
+def test_masks_what_stands_where_secrets_stand(text: str) -> None:
+    shown = masked(text)
+    assert REDACTED in shown
+    assert "hidden" not in shown
+    assert "0123456789abcdef" not in shown
+    assert "two words" not in shown
+    kept = ("foo: bar", "next: 3", "user: bob", "x: 1", "kind: x", "value: y", "type: Opaque", "client_id", "lr=0.1")
+    assert [word for word in kept if word in text and word not in shown] == []
+    assert masked(shown) == shown
+
+
 @cases("line", HARMLESS)
 def test_leaves_what_is_no_secret(line: str) -> None:
     assert masked(line) == line
@@ -132,7 +187,7 @@ def sought(text: str) -> str:
     text = secrets._compiled(secrets._NAMED).sub(secrets._without_value, text)
     for family in secrets._FAMILIES:
         text = secrets._compiled(family.shapes, re.DOTALL).sub(secrets._without_shape, text)
-    return text
+    return without_placed(text, text.lower())
 
 
 @cases("line", [*SHOWN, *BARE, *HARMLESS, *(line.replace("s", "ſ").replace("k", "\N{KELVIN SIGN}") for line in SHOWN)])
@@ -190,7 +245,9 @@ def test_takes_any_text_and_settles(text: str) -> None:
     "piece",
     ["a_", "a-", "--a-", "TOKEN", "_KEY", "token='", "://", "eyJ", "sk-", "key = ", "A_", "-----BEGIN ", " ",
      "AKIAIOSFODNN7EXAMPLE ", "glpat-", "a.", "machine a login ", " -u a", "SG.", "1:AA", "dp.a.", "aToken", "abc8Q~",
-     "xoxb-1", "Pwd=", "http://a", "0123456789:AA", "hooks.slack.com/", "shared access ", "aA"],
+     "xoxb-1", "Pwd=", "http://a", "name: token\n", "a-token:\n ", "token:\n", "name: ", "echo ", " api_key: |\n  ",
+     "aA1_", "sshpass -p", "openssl ", "--user a:", "kind: Secret\n", "0123456789:AA", "hooks.slack.com/",
+     "shared access ", "aA", "secret set --value", '"username":"a",', "vault login -a ", "ssh-keygen -N "],
 )  # fmt: skip
 def test_takes_linear_time_on_hostile_text(piece: str) -> None:
     assert cpu_s(lambda: masked((piece * 20_000)[:20_000] + " token"), enough_s=1.0) < 1.0

@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_MODULES = ("jax", "metrics")
 _RUNTIME = {
     "AdaptiveTimeout": "pace",
     "CollectiveFailed": "failures",
@@ -44,10 +45,10 @@ _RUNTIME = {
 
 
 def __getattr__(name: str) -> "Any":
-    if name == "metrics":
+    if name in _MODULES:
         import importlib
 
-        return importlib.import_module("allready.metrics")
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _RUNTIME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
@@ -56,4 +57,4 @@ def __getattr__(name: str) -> "Any":
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_RUNTIME, "metrics"})
+    return sorted({*globals(), *_RUNTIME, *_MODULES})

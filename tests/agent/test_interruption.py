@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from allready.agent.closing import closed
 from allready.agent.interruption import SAME_SHUTDOWN_S, Interruption, ReportHistory, ReportKeeper, interrupted
+from allready.agent.supervisor import _ended_ranks
 from allready.model import (
     Confidence,
     Culprits,
@@ -208,3 +209,23 @@ def test_a_failed_job_is_never_healthy() -> None:
 
 def test_a_job_that_ended_before_anything_was_known_is_not_waiting_any_more() -> None:
     assert closed(report(Status.WAITING), GOOD).status is Status.UNKNOWN
+
+
+def test_a_rank_whose_end_is_noted_later_than_it_was_seen_tells_when_the_shutdown_began() -> None:
+    """Its parent reaps it after a sample saw a zombie, and after our own signal: the judge may have spoken between."""
+    noted = node(rank0=("SIGHUP", AT_S + 0.2))
+    assert CTRL_C.began_s([noted]) == AT_S
+    assert CTRL_C.began_s([noted], {0: AT_S - 0.1, 1: AT_S - 0.5}) == AT_S - 0.1
+    assert CTRL_C.began_s([node(rank0=("SIGKILL", AT_S + 0.2))], {0: AT_S - 0.1}) == AT_S
+    assert CTRL_C.began_s([noted], {0: AT_S - SAME_SHUTDOWN_S - 1.0}) == AT_S
+
+
+def test_ranks_that_ended_with_the_shutdown_had_not_ended_before_it() -> None:
+    """Else the last sample, which shows their ends, would be judged."""
+    both = {0: node(rank0=("SIGKILL", AT_S - 9.0), rank1=("SIGHUP", AT_S + 0.1))}
+    assert _ended_ranks(both) == {0, 1}
+    assert _ended_ranks(both, before_s=AT_S) == {0}
+    ahead = {0: node(3600.0, rank0=("SIGKILL", AT_S - 9.0 + 3600.0))}
+    assert _ended_ranks(ahead, before_s=AT_S) == {0}
+    unnoted = replace(ahead[0], ranks=(replace(ahead[0].ranks[0], ended_s=None),))
+    assert _ended_ranks({0: unnoted}, before_s=AT_S) == set()

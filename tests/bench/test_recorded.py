@@ -44,6 +44,35 @@ def test_beside_nccl_tests_we_are_within_its_own_spread_from_64_kib_on() -> None
     assert 0 < max(small.values()) < 10e-6
 
 
+ONE_HOST = FILE.with_name("h200_one_host.json")
+
+
+def _apart(part: str) -> dict[int, tuple[float, float]]:
+    """Size -> how far we are from nccl-tests, and how far it is from itself."""
+    found = {}
+    for row in msgspec.json.decode(ONE_HOST.read_bytes())[part]["rows"]:
+        theirs, again = row["nccl_tests_each_s"], row["again_each_s"]
+        assert len(theirs) == len(again) == len(row["allready_each_s"]) == row["runs"]
+        ours = median(row["allready_each_s"])
+        found[row["size_bytes"]] = (ours / median(theirs + again) - 1, median(again) / median(theirs) - 1)
+    assert sorted(found) == [1024 * 4**n for n in range(11)]
+    return found
+
+
+def test_two_ranks_of_one_gpu_are_within_2_percent_of_nccl_tests_with_graphs_from_4_kib_on() -> None:
+    apart = _apart("graphs")
+    assert [size for size, (ours, _) in apart.items() if abs(ours) > 0.02] == [1024]
+    assert apart[1024][0] < 0.025
+    assert max(abs(control) for _, control in apart.values()) < 0.015
+
+
+def test_call_by_call_they_are_from_4_mib_on_and_one_rank_from_16_mib_on() -> None:
+    """Below, one call takes longer than the GPU does, and ours is made by Python."""
+    for part, least in (("plain", 2**22), ("one_rank", 2**24)):
+        assert min(size for size, (ours, _) in _apart(part).items() if abs(ours) < 0.02) == least
+        assert all(abs(ours) < 0.02 for size, (ours, _) in _apart(part).items() if size >= least)
+
+
 def test_nccl_without_torch_is_not_faster_in_the_same_communicator() -> None:
     rows = msgspec.json.decode(NCCL_TESTS.read_bytes())["raw"]
     assert [row["size_bytes"] for row in rows] == [1024 * 4**n for n in range(8)]

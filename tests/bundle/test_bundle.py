@@ -15,7 +15,7 @@ from allready.bundle.pseudonyms import Pseudonyms
 from allready.cli.main import main
 from tests.cases import cases
 from tests.cli.processes import PROGRAM, plain_environment
-from tests.test_redaction import BARE, HEXADECIMAL, MIXED, SECRET, SHOWN
+from tests.test_redaction import BARE, HEXADECIMAL, MIXED, PLACED, SECRET, SHOWN
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
 
@@ -97,6 +97,15 @@ def test_no_secret_of_any_shape_is_in_it(shape: str, tmp_path_factory: pytest.Te
     assert b"redacted" in text
     assert b"hidden" not in text.lower()
     assert b"0123456" not in text
+
+
+def test_no_secret_of_any_place_is_in_it(tmp_path: Path) -> None:
+    for number, text in enumerate(PLACED):
+        (tmp_path / f"{number}.yaml").write_text(text)
+    found = written(tmp_path, Order(name="b", paths=(str(tmp_path),)))
+    kept = {name: data for name, data in found.items() if b"hidden" in data or b"0123456789abcdef" in data}
+    assert kept == {}
+    assert sum(b"redacted" in data for data in found.values()) >= len(PLACED)
 
 
 def test_a_private_key_of_many_lines_goes_and_what_follows_stays(tmp_path: Path) -> None:

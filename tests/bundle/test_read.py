@@ -119,7 +119,7 @@ def test_what_is_no_bundle_is_a_usage_error(tmp_path: Path) -> None:
     for name, data in files.items():
         (tmp_path / "x.tar.gz").write_bytes(data)
         codes = [main(["doctor", "--from", str(tmp_path / "x.tar.gz")])]
-        if "facts" not in name:
+        if name not in {"facts that are none", "gzip", "empty", "cut", "no manifest"}:  # archives that env lint reads
             codes.append(main(["env", "lint", str(tmp_path / "x.tar.gz")]))
         if set(codes) != {2}:
             wrong[name] = codes

@@ -20,7 +20,7 @@ from typing import Any, Self
 import psutil
 
 from tests.clock import until
-from tests.preflight.ports import free_port
+from tests.ports import free_port
 
 MARK = "CHECK_TEST_MARK"
 PROGRAM = (sys.executable, "-m", "allready")

@@ -1,9 +1,14 @@
 """`allready env` as a person uses it: pages, findings with their lines, presets, and what is refused."""
 
+import gzip
 import json
+import os
 import shlex
+import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -199,8 +204,50 @@ def test_the_interface_towards_a_peer_is_the_one_of_the_kernels_route() -> None:
 
 def test_what_is_no_text_is_not_called_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "damaged.tar.gz").write_bytes(b"\x1f\x8b" + bytes(range(128, 256)) * 20)
-    assert main(["env", "lint", str(tmp_path / "damaged.tar.gz")]) == 3
-    assert "no text" in capsys.readouterr().out
+    (tmp_path / "program").write_bytes(Path("/bin/true").read_bytes()[:3000])
+    (tmp_path / "deep.json").write_bytes(b"[" * 100_000 + b"]" * 100_000)  # a parser that calls itself would crash
+    (tmp_path / "deep.yaml").write_text("a: " + "- " * 100_000)
+    for name in ("damaged.tar.gz", "program", "deep.json", "deep.yaml"):
+        assert main(["env", "lint", str(tmp_path / name)]) == 3, name
+        assert "cannot be read as what it seems to be" in capsys.readouterr().out
     (tmp_path / "windows.env").write_bytes("NCCL_TIMEOUT=5\n".encode("utf-16"))
     main(["env", "lint", str(tmp_path / "windows.env")])
     assert "NCCL_TIMEOUT" in capsys.readouterr().out
+
+
+def test_files_within_archives_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever they are called; what a name in one says about other folders has no meaning, for nothing is written."""
+    image = bytes(range(256)) * 20
+    with zipfile.ZipFile(tmp_path / "job.zip", "w") as packed:
+        packed.writestr("job/Dockerfile", "FROM x\nENV NCCL_IB_DISABLE=true\n")
+        packed.writestr("../train.sh", "export NCCL_TIMEOUT=30\n")
+        packed.writestr("a.png", image)
+    shutil.copy(tmp_path / "job.zip", tmp_path / "run.sh")
+    with tarfile.open(tmp_path / "job.tar.gz", "w:gz") as archive:
+        for name in ("job.zip", "run.sh"):
+            archive.add(tmp_path / name, name)
+    for name in ("job.zip", "run.sh", "job.tar.gz"):
+        assert main(["env", "lint", str(tmp_path / name)]) == 1, name
+        shown = capsys.readouterr().out
+        assert f"{name}!" in shown
+        assert "job/Dockerfile:2: NCCL_IB_DISABLE=true" in shown
+        assert "train.sh:1: NCCL_TIMEOUT=30" in shown
+    (tmp_path / "cut.zip").write_bytes((tmp_path / "job.zip").read_bytes()[:60])
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as packed:
+        packed.writestr("a.png", image)
+    (tmp_path / "zeros.sh.gz").write_bytes(gzip.compress(bytes(200 << 20), 1))
+    for name in ("cut.zip", "images.zip", "zeros.sh.gz"):
+        assert main(["env", "lint", str(tmp_path / name)]) == 3, name
+        assert name in capsys.readouterr().out
+
+
+def test_a_pipe_that_nobody_writes_is_refused_and_the_shells_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    allready = f"{sys.executable} -m allready"
+    for arguments in (f"env lint {pipe}", f"doctor --from {pipe}", f"doctor --diff {pipe}"):
+        done = subprocess.run(f"{allready} {arguments}", shell=True, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, "a named pipe" in done.stderr) == (2, True), arguments
+    command = f"{allready} env lint <(echo export NCCL_TIMEOUT=5)"
+    read = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert "NCCL_TIMEOUT=5" in read.stdout

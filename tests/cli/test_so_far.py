@@ -96,14 +96,12 @@ def told(folder: Path, node: int) -> str:
 
 
 @pytest.mark.jobs
-@pytest.mark.parametrize(
-    ("code", "end"), [(0, "the job ended well after"), (3, "the job ended with exit code 3 after")]
-)
-def test_run_begins_and_ends_with_a_line(code: int, end: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("code", "language", "end"), [(0, "en", "the job ended well after"), (3, "zh", "作业在")])
+def test_run_begins_and_ends_with_a_line(code: int, language: str, end: str, tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(f"import sys\nprint('from the rank')\nsys.exit({code})\n")
     done = subprocess.run(
-        [sys.executable, "-m", "allready", "run", "--report-dir", "out", "--lang", "en", str(script)],
+        [sys.executable, "-m", "allready", "run", "--report-dir", "out", "--lang", language, str(script)],
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -111,7 +109,12 @@ def test_run_begins_and_ends_with_a_line(code: int, end: str, tmp_path: Path) ->
         check=False,
     )
     lines = [line for line in done.stderr.splitlines() if line.startswith("allready run: ")]
-    assert lines[0] == f"allready run: 1 node, 1 rank on this one; report: {tmp_path}/out; live view: allready watch"
+    begins = {
+        "en": f"1 node, 1 rank on this one; report: {tmp_path}/out; live view: allready watch",
+        "zh": f"1 个节点，本节点 1 个 rank；报告：{tmp_path}/out；实时查看：allready watch",
+    }
+    assert lines[0] == f"allready run: {begins[language]}"
+    assert "ended with" not in lines[-1]  # in Chinese the reason is told in Chinese as well
     assert lines[-1].startswith(f"allready run: {end}")
     assert lines[-1].endswith("out/report.html")
     assert (tmp_path / "out" / "report.html").is_file()

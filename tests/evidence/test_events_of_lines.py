@@ -1,6 +1,7 @@
 """What the real tables make of lines, where one line alone does not say it."""
 
 import io
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,7 +17,7 @@ OVERCOME = {s.id for s in load().values() if s.code in {"CUD011", "STO019"}}
 OOM = "CUDA out of memory. Tried to allocate 28.00 MiB (GPU 1; 10.92 GiB total capacity; 10.13 GiB already allocated)"
 
 
-def events(*lines: str) -> list[Event]:
+def events(*lines: str) -> Sequence[Event]:
     return read_lines(lines, "out.log", mtime_s=1.0).events
 
 

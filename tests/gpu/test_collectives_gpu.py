@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from allready.model.operations import OPERATIONS
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.hub import conduct
-from allready.preflight.collectives.spec import GIB, MIB, STAGES
+from allready.preflight.collectives.nccl_operations import ONLY_OUT_OF_PLACE
+from allready.preflight.collectives.spec import BENCH_STAGES, STAGES
+from allready.units import GIB, MIB
 from tests.messaging.memory import silent
 from tests.preflight.collectives.cluster import agents, rank_processes, run, spec
 
@@ -107,6 +110,23 @@ def test_busbw_is_within_3_percent_of_a_plain_torch_loop(gpus: int, tmp_path: Pa
     for size_bytes, ours_s, *plain_s, _ in rows:
         if size_bytes >= 32 * MIB:  # below, the launch of a kernel is timed, and differs from run to run by more
             assert min(plain_s) / 1.03 <= ours_s <= max(plain_s) * 1.03, table
+
+
+@pytest.mark.parametrize("path", ["torch", "nccl"])
+@pytest.mark.parametrize("is_graph", [False, True])
+def test_each_way_of_calling_nccl_gives_right_results_on_one_gpu(path: str, *, is_graph: bool) -> None:
+    if num_gpus() < 1:
+        pytest.skip("torch sees no GPU")
+    sizes: dict[str, Any] = {"min_bytes": 1024, "max_bytes": 16 * MIB, "factor": 128, "iters": 10, "warmup": 2}
+    asked = spec({0: 1}, "nccl", path=path, is_graph=is_graph, is_bench=True, stages=BENCH_STAGES["nccl"], **sizes)
+    result = asyncio.run(run(asked))
+    assert [(s.name, s.outcome) for s in result.stages] == [(name, "ok") for name in BENCH_STAGES["nccl"]]
+    assert {p.num_iterations for p in result.points} == {50 if is_graph else 10}
+    assert sum(p.num_errors for p in result.points) == 0
+    others = {p.operation: p.other_form for p in result.points}
+    expected = set(OPERATIONS) - ONLY_OUT_OF_PLACE if path == "nccl" else set()
+    assert {name for name, form in others.items() if form is not None} == expected
+    assert all(form.num_errors == 0 and form.time_s > 0 for form in others.values() if form is not None)
 
 
 def test_a_stopped_rank_in_the_nccl_sweep_is_named_and_all_are_ended(gpus: int) -> None:

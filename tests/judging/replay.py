@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from allready.evidence.inputs import find
 from allready.evidence.read import read_all
 from allready.evidence.reading import Reading
-from allready.evidence.stacks import read_stacks
+from allready.evidence.stacks.read import read_stacks
 from allready.judging.analysis import Analysis
 from allready.judging.assemble import assemble, world_of
 from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED
@@ -207,13 +207,15 @@ class Feed:
 
     def _ended(self, rank: int, death: Death | None) -> RankStatus:
         signal = death.signal if death is not None and death.kind != "exception" else None
-        code = 0 if death is None else None if signal else death.exit_code or 1
+        code = 0 if death is None else death.exit_code
+        if death is not None and death.kind == "exception" and code is None:
+            code = 1  # Python's own for an exception that nobody caught
         is_oom = death is not None and death.kind == "oom"
         return RankStatus(
             rank=rank,
             pid=self._pid(rank),
             process_state=ProcessState.KILLED if signal else ProcessState.EXITED,
-            exit_code=code,
+            exit_code=None if signal else code,
             signal=signal,
             ended_s=self.wall_s + self.ended_at[rank],
             oom_killed=is_oom,

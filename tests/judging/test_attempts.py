@@ -30,6 +30,14 @@ def test_an_agent_that_does_not_give_up_lets_workers_write_on() -> None:
     assert find_attempts([FAILED, TABLE], {"out.node0.log": 500}).lines == {}
 
 
+def test_what_lies_in_an_earlier_attempts_folder_is_over() -> None:
+    names = [
+        f"logs/run_{run}/attempt_{attempt}/{rank}/stderr.log" for run in "ab" for attempt in (0, 1) for rank in (0, 1)
+    ]
+    found = find_attempts([], dict.fromkeys([*names[:6], "attempt_7.log", "my_attempt_0/x.log"], 9))
+    assert found.lines == dict.fromkeys(names[:2], 9)  # run b has one attempt
+
+
 def test_other_nodes_that_write_on_in_one_log_are_no_new_attempt() -> None:
     waits = [event("torch.watchdog_timeout", 30 + i, rank=i, node="node1") for i in range(40)]
     assert find_attempts([FAILED, *waits], {"out.node0.log": 500}).lines == {}

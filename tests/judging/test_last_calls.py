@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from allready.evidence.flight.join import join_dumps
-from allready.evidence.stacks import read_stacks
+from allready.evidence.stacks.read import read_stacks
 from allready.judging.calls import compare_dumps
 from allready.judging.last_calls import with_last_calls
 from allready.model import Death, Mismatch, Origin, RunEvidence

@@ -140,3 +140,11 @@ def test_which_of_the_ranks_it_is_replaces_that_it_is_one_of_them() -> None:
     one = finding("HNG010", culprits=Culprits(ranks=(1,)), fault_class=FaultClass.DESYNC_FLOW)
     assert code(stand([circle], [one])) == "HNG010"
     assert code(stand([one], [circle])) == "HNG010"
+
+
+def test_where_no_line_has_a_time_the_deeper_cause_replaces_what_follows_from_it() -> None:
+    """Ranks cannot resolve a name, and do not reach the store: which line comes first is chance."""
+    name = finding("STO007", 0, None, fault_class=FaultClass.START_NAME, confidence=Confidence.CERTAIN)
+    store = finding("STO005", 0, None, fault_class=FaultClass.START_PATH, confidence=Confidence.CERTAIN)
+    assert code(stand([store], [name, store])) == "STO007"
+    assert code(stand([name], [name, store], [store])) == "STO007"

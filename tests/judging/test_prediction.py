@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allready.cli.main import main
-from allready.judging.prediction import MIB, STRATEGIES, Question, messages, predict, time_at
+from allready.judging.prediction import STRATEGIES, Question, messages, predict, time_at
 from allready.model import BenchPoint, Collectives
 from allready.model.operations import DTYPE_BYTES, OPERATIONS
 from allready.report import html, json_report
 from allready.report.blocks import compose
 from allready.report.terminal import plain_lines
+from allready.units import MIB
 from tests.report.made_up_run import whole_report
 
 KIB, GIB = 2**10, 2**30

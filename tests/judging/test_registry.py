@@ -1,19 +1,25 @@
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
+from allready.cli.diagnose_judge import INAPPLICABLE
 from allready.judging import registry
+from allready.judging.engine import Outcome, run
 from allready.judging.layers import Layer
-from allready.judging.registry import AREAS, RULES, Need, Rule, load, placeholders
+from allready.judging.registry import AREAS, AREAS_OF_FILES, RULES, Need, Rule, load, load_for, placeholders
 from allready.model import (
     Collectives,
     EnvFacts,
     FaultClass,
+    Fleet,
     Hit,
     NetFacts,
+    NodeFacts,
     PerNode,
     Reachability,
     RollCall,
+    RunEvidence,
     Severity,
     World,
 )
@@ -123,3 +129,20 @@ def test_loading_twice_is_harmless() -> None:
 
 def test_the_collectives_are_evidence() -> None:
     assert Need("collectives", Collectives, per_node=False, optional=False) in load()["COL001"].needs
+
+
+def test_files_of_a_run_are_asked_all_rules_that_can_say_something_about_them() -> None:
+    """The other folders are not imported for them; a rule there that could be asked would be forgotten."""
+    files = Fleet(world=World(num_nodes=0, world_size=0), run_evidence=RunEvidence(), inapplicable=INAPPLICABLE)
+    asked = load_for(files)
+    left_out = [rule for code, rule in load().items() if code not in asked]
+    assert len(left_out) > 100
+
+    def never(**_: object) -> Iterator[Hit]:
+        raise AssertionError
+
+    outcomes = [run(replace(rule, body=never), files) for rule in left_out]
+    assert [o for o in outcomes if o != Outcome(code=o.code)] == []
+    assert load_for(replace(files, inapplicable=frozenset())) == load()
+    assert load_for(replace(files, nodes={0: NodeFacts.none("asleep")})) == load()
+    assert {rule.area for rule in asked.values() if not rule.area.startswith("log_")} == set(AREAS_OF_FILES)

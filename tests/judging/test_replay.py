@@ -26,7 +26,7 @@ CI = [name for name in ARCHIVES if name.startswith(("runs/", "h100/two_nodes/"))
 
 CANNOT: Mapping[str, tuple[str, ...]] = {
     "output alone is recorded, without states of processes and the node of a port, which agents send": (
-        "runs_cpu/jax_stop", "runs_cpu/start_name", "runs_cpu/start_port", "runs_cpu_two_nodes/groups_cross",
+        "runs_cpu/start_port", "runs_cpu_two_nodes/groups_cross",
     ),
     "agents read NCCL's log of ranks that failed, and so do not know which other nodes have the interface": (
         "h100/jax/interface",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from allready.cli.diagnose_judge import Question, judge_readings
 from allready.evidence.lines.scan import scan
 from allready.evidence.log import interpret
-from allready.model import Confidence, Report, Status
+from allready.model import Confidence, FaultClass, Report, Status
 
 WORLD = 8
 
@@ -70,3 +70,49 @@ def test_another_algorithm_on_one_node_explains_a_job_that_stays_in_its_first_ca
 def test_it_explains_nothing_where_calls_or_steps_went_on() -> None:
     assert _report(_algorithms(50)).status is Status.UNKNOWN
     assert _verdict([*_algorithms(1), "step 3/40 loss 2.0"]) is None
+
+
+def test_sockets_on_one_node_explain_a_start_that_never_completes() -> None:
+    lines = []
+    for rank in range(WORLD):
+        lines += [_line(rank, f"Using network {'IB' if rank < 4 else 'Socket'}"), _init(rank, "START")]
+    verdict = _report(lines).verdict
+    assert verdict is not None
+    assert (verdict.code, verdict.fault_class, verdict.confidence) == (
+        "FAB002", FaultClass.ENV_MISMATCH, Confidence.LIKELY,
+    )  # fmt: skip
+    completed = _report([*lines, *(_init(rank, "COMPLETE") for rank in range(WORLD))])
+    assert [f.fault_class for f in completed.findings if f.code == "FAB002"] == [FaultClass.SLOW_COMM]
+
+
+def test_connections_that_nobody_accepted_to_the_last_attempt_are_the_verdict() -> None:
+    def tried(number: int) -> list[str]:
+        text = f"socketPollConnect: connect to 10.0.0.9<41234> returned Connection timed out, retrying ({number}/34)"
+        return [_line(0, f"{text} after sleep for 3400 msec")]
+
+    assert _verdict(tried(34)) == ("NLG181", Confidence.LIKELY)
+    assert _verdict(tried(33)) is None
+
+
+CANCELLED = "slurmstepd: error: *** JOB 1809579 ON r8i3n1 CANCELLED AT 2021-05-23T08:45:57 ***"
+
+
+def test_a_cancelled_job_has_no_other_fault() -> None:
+    steps = [f"step {n}/40 loss 2.0" for n in range(1, 21)]
+    assert _verdict([*steps, CANCELLED]) == ("LCH008", Confidence.POSSIBLE)
+    assert _verdict([*steps, "srun: Job step aborted: Waiting up to 32 seconds for job step to finish."]) is None
+    assert _report([*steps, "Training finished."]).status is Status.HEALTHY
+    raised = ["[rank2]: Traceback (most recent call last):", '[rank2]:   File "t.py", line 3, in <module>']
+    found = _verdict([*steps, *raised, "[rank2]: ValueError: bad", CANCELLED])
+    assert found is not None
+    assert found[0] == "DTH001"
+
+
+def test_of_several_jobs_in_one_log_that_slurm_ended_the_last_is_named() -> None:
+    def ended(job: int, host: str) -> str:
+        return f"slurmstepd: error: *** JOB {job} ON {host} CANCELLED AT 2025-08-17T01:22:18 ***"
+
+    steps = [f"step {n}/40 loss 2.0" for n in range(1, 21)]
+    verdict = _report([*steps, ended(7, "dgx-1"), *steps, ended(9, "dgx-2")]).verdict
+    assert verdict is not None
+    assert "JOB 9 on dgx-2" in _report([*steps, ended(7, "dgx-1"), *steps, ended(9, "dgx-2")]).findings[0].message

@@ -40,6 +40,13 @@ def _mounts() -> Counter[str]:
 MOUNTS_AT_START = _mounts()
 
 
+def _net_namespace(pid: int) -> str | None:
+    """None: the process has ended since it was listed, and the next snapshot has it no more."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return str(Path(f"/proc/{pid}/ns/net").readlink())
+    return None
+
+
 def snapshot() -> dict[str, Any]:
     """Everything there is now, after the ended processes that were handed to process 1 are reaped."""
     with contextlib.suppress(ChildProcessError):
@@ -48,7 +55,7 @@ def snapshot() -> dict[str, Any]:
     pids = sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
     return {
         "processes": pids,
-        "net namespaces": sorted({str(Path(f"/proc/{pid}/ns/net").readlink()) for pid in pids}),
+        "net namespaces": sorted(set(filter(None, map(_net_namespace, pids)))),
         "new mounts": sorted((_mounts() - MOUNTS_AT_START).elements()),
         "interfaces": Path("/proc/net/dev").read_text(),
         "files": sorted(str(path) for path in STATE.parent.glob(f"{STATE.name}*")),

@@ -13,12 +13,7 @@ from allready.launch.plan import AttemptPlan, AttemptResult
 from allready.launch.request import Command
 from allready.launch.run_ranks import run_ranks
 from allready.launch.workers import WorkerGroup
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+from tests.ports import free_port
 
 
 def is_free(port: int) -> bool:

@@ -3,24 +3,14 @@
 import os
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from allready.launch import log_relay
 from allready.launch.log_relay_client import MARK
 from allready.launch.workers import Worker, WorkerGroup
-from tests.clock import Deadline
 
 DEADLINE_S = 20.0
-
-
-def until(condition: Callable[[], object], what: str = "", timeout_s: float = DEADLINE_S) -> None:
-    """Wait until it is true; fail at the deadline."""
-    deadline = Deadline(timeout_s)
-    while not condition():
-        assert not deadline.passed(), f"never came about: {what or condition}"
-        time.sleep(0.005)
 
 
 def python(code: str, *arguments: str) -> tuple[str, ...]:

@@ -17,9 +17,10 @@ from allready.launch import run_ranks
 from allready.launch.plan import AttemptResult
 from allready.launch.request import Command
 from allready.model import ProcessEnd
-from tests.clock import Stopwatch
-from tests.launch.attempts_of_nodes import Nodes, again, free_port, has_succeeded, is_free, plan_of, plans_of, script
-from tests.launch.processes import output, until
+from tests.clock import Stopwatch, until
+from tests.launch.attempts_of_nodes import Nodes, again, has_succeeded, is_free, plan_of, plans_of, script
+from tests.launch.processes import output
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
 
@@ -134,7 +135,7 @@ def test_gloo_works_through_the_agents_store_attempt_after_attempt(tmp_path: Pat
 def test_a_failing_rank_ends_its_node_and_stop_the_others(tmp_path: Path) -> None:
     code = f"import os, sys\nif os.environ['RANK'] == '1': sys.exit(9)\n{SLEEPS}"
     with Nodes(plans_of(tmp_path, script(tmp_path, code), [2, 1])) as nodes:
-        until(lambda: 0 in nodes.results, timeout_s=60.0)
+        until(lambda: 0 in nodes.results, 60.0)
         first = nodes.results[0]
         assert first.ends[1].exit_code == 9
         assert first.ends[0].signal == "SIGTERM"
@@ -165,7 +166,7 @@ def test_there_is_time_to_look_before_living_ranks_are_ended(tmp_path: Path) -> 
 def test_stop_ends_ranks_within_the_grace(tmp_path: Path) -> None:
     code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPS
     with Nodes([plan_of(tmp_path, script(tmp_path, code), grace_s=0.5)]) as nodes:
-        until(lambda: all(b"up" in output(tmp_path, r) for r in range(2)), timeout_s=60.0)
+        until(lambda: all(b"up" in output(tmp_path, r) for r in range(2)), 60.0)
         begun = Stopwatch()
         nodes.stops[0].set()
         result = nodes.join()[0]
@@ -178,7 +179,7 @@ def test_stop_ends_ranks_within_the_grace(tmp_path: Path) -> None:
 def test_stop_ends_the_wait_for_a_node_that_never_comes(tmp_path: Path) -> None:
     plans = plans_of(tmp_path, script(tmp_path, SLEEPS), [1, 1])
     with Nodes(plans[:1]) as nodes:
-        until(lambda: not is_free(plans[0].store_port), "the store listens", 60.0)
+        until(lambda: not is_free(plans[0].store_port), 60.0, what=lambda: "the store listens")
         begun = Stopwatch()
         nodes.stops[0].set()
         result = nodes.join()[0]
@@ -214,7 +215,7 @@ def test_a_node_that_is_through_waits_for_the_others(tmp_path: Path) -> None:
         while os.environ["RANK"] == "1" and not os.path.exists(sys.argv[1] + "/go"): time.sleep(0.02)
     """
     with Nodes(plans_of(tmp_path, script(tmp_path, code), [1, 1])) as nodes:
-        until(lambda: len(nodes.groups[0].poll()) == 1 and 1 in nodes.started, timeout_s=60.0)
+        until(lambda: len(nodes.groups[0].poll()) == 1 and 1 in nodes.started, 60.0)
         assert not nodes.results
         (tmp_path / "go").touch()
         assert all(has_succeeded(r) and not r.ended_by_us for r in nodes.join().values())
@@ -223,7 +224,7 @@ def test_a_node_that_is_through_waits_for_the_others(tmp_path: Path) -> None:
 def test_stop_ends_the_wait_of_a_node_that_is_through_and_it_stays_a_success(tmp_path: Path) -> None:
     code = f"import os\nif os.environ['RANK'] == '1':\n    exec({SLEEPS!r})"
     with Nodes(plans_of(tmp_path, script(tmp_path, code), [1, 1])) as nodes:
-        until(lambda: len(nodes.groups[0].poll()) == 1 and 1 in nodes.started, timeout_s=60.0)
+        until(lambda: len(nodes.groups[0].poll()) == 1 and 1 in nodes.started, 60.0)
         nodes.stops[0].set()
         until(lambda: 0 in nodes.results)
         assert has_succeeded(nodes.results[0])
@@ -327,7 +328,7 @@ def test_what_record_writes_about_an_exception_is_brought_back(tmp_path: Path) -
 
 def test_a_rank_stopped_by_sigstop_is_no_end(tmp_path: Path) -> None:
     with Nodes([plan_of(tmp_path, script(tmp_path, SLEEPS), nproc=1)]) as nodes:
-        until(lambda: b"up" in output(tmp_path), timeout_s=60.0)
+        until(lambda: b"up" in output(tmp_path), 60.0)
         os.kill(nodes.started[0][0], signal.SIGSTOP)
         time.sleep(0.3)
         assert not nodes.results

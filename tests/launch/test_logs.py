@@ -28,8 +28,8 @@ from allready.launch.logs import (
 )
 from allready.launch.request import Note
 from allready.launch.workers import WorkerGroup
-from tests.clock import cpu_s, slowness
-from tests.launch.processes import output, python, until, worker
+from tests.clock import cpu_s, slowness, until
+from tests.launch.processes import output, python, worker
 
 pytestmark = pytest.mark.jobs
 
@@ -329,7 +329,7 @@ def test_a_reader_that_takes_its_time_holds_no_rank_up(tmp_path: Path) -> None:
 
     group = WorkerGroup(on_lines=slow)
     group.start([worker(tmp_path, python("for n in range(300000): print(n)"))])
-    until(lambda: group.poll(), timeout_s=60.0)  # two million bytes, and the terminal has taken none
+    until(lambda: group.poll(), 60.0)  # two million bytes, and the terminal has taken none
     assert lines == []
     gate.set()
     group.stop(grace_s=1.0)
@@ -348,7 +348,7 @@ def test_a_rank_that_prints_much_is_not_slowed_down(tmp_path: Path) -> None:
     group = WorkerGroup()
     begun = time.monotonic()
     group.start([worker(tmp_path, python(code))])
-    until(lambda: group.poll(), timeout_s=60.0)
+    until(lambda: group.poll(), 60.0)
     ours_s = time.monotonic() - begun
     assert (tmp_path / "rank0" / "out.log").stat().st_size == 64000 * 1600
     group.close()
@@ -382,7 +382,7 @@ def test_a_full_disk_stops_nothing_and_is_told_once(small_disk: Path, heard: Hea
     """
     go = small_disk.parent / "go"
     heard.group.start([worker(small_disk, python(code, str(go)))])
-    until(lambda: b"full" in heard.texts(), "the terminal shows what the disk does not take")
+    until(lambda: b"full" in heard.texts(), what=lambda: "the terminal shows what the disk does not take")
     (small_disk / "rank0" / "out.log").write_bytes(b"")
     go.touch()
     until(lambda: heard.group.poll())

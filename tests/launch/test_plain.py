@@ -9,9 +9,9 @@ import pytest
 
 from allready.launch.plan import AttemptResult
 from allready.launch.request import Command
-from tests.clock import Stopwatch
+from tests.clock import Stopwatch, until
 from tests.launch.attempts_of_nodes import Nodes, has_succeeded, plan_of, plans_of, script
-from tests.launch.processes import output, until
+from tests.launch.processes import output
 
 pytestmark = pytest.mark.jobs
 
@@ -55,7 +55,7 @@ def test_one_failure_ends_the_node_and_its_code_is_kept(tmp_path: Path) -> None:
 def test_stop_ends_all_within_the_grace(tmp_path: Path) -> None:
     code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SLEEPS
     with Nodes([plan_of(tmp_path, script(tmp_path, code), grace_s=0.3)], over_torch=False) as nodes:
-        until(lambda: all(b"up" in output(tmp_path, r) for r in range(2)), timeout_s=60.0)
+        until(lambda: all(b"up" in output(tmp_path, r) for r in range(2)), 60.0)
         begun = Stopwatch()
         nodes.stops[0].set()
         result = nodes.join()[0]

@@ -20,8 +20,8 @@ from allready.launch.logs import OUT_LOG
 from allready.launch.request import Note
 from allready.launch.workers import Worker, WorkerGroup
 from allready.model import ProcessEnd
-from tests.clock import Stopwatch
-from tests.launch.processes import is_alive, marked, num_fds, numbers_in, output, python, state_of, until, worker
+from tests.clock import Stopwatch, until
+from tests.launch.processes import is_alive, marked, num_fds, numbers_in, output, python, state_of, worker
 
 pytestmark = pytest.mark.jobs
 
@@ -242,7 +242,7 @@ def test_no_line_is_lost_where_the_disk_is_full(tmp_path: Path) -> None:
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         group.start([worker(tmp_path, python(PRINTS))])
-        until(lambda: group.poll(), timeout_s=60.0)
+        until(lambda: group.poll(), 60.0)
         group.stop(grace_s=5.0)
         assert group.drain(30.0)
     finally:
@@ -262,7 +262,7 @@ def test_a_disk_that_hangs_does_not_stop_the_ranks(tmp_path: Path) -> None:
     reader = os.open(made.log_dir / OUT_LOG, os.O_RDONLY | os.O_NONBLOCK)
     try:
         group.start([made])
-        until(lambda: group.poll(), timeout_s=60.0)  # it has printed 5 MB, and ended
+        until(lambda: group.poll(), 60.0)  # it has printed 5 MB, and ended
         until(lambda: [note.key for note in notes] == ["workers.log_hangs"])
         os.set_blocking(reader, True)
         got = 0
@@ -286,7 +286,7 @@ def test_a_program_that_does_not_exist_leaves_nothing_behind(tmp_path: Path, gro
     assert group.pids == {}
     assert marked(group) == []
     assert heard == []
-    until(lambda: num_fds() == before, "the pipes and files are closed")
+    until(lambda: num_fds() == before, what=lambda: "the pipes and files are closed")
     group.start([worker(tmp_path, python("print('again')"))])
     until(lambda: group.poll())
     assert output(tmp_path).endswith(b"again\n")
@@ -319,7 +319,7 @@ def test_sixty_four_ranks_start_and_stop(tmp_path: Path) -> None:
     before = num_fds()
     group.start([worker(tmp_path, python(SLEEPS), r) for r in range(64)])
     assert len(set(group.pids.values())) == 64
-    until(lambda: all(is_up(tmp_path, r) for r in range(64)), timeout_s=60.0)
+    until(lambda: all(is_up(tmp_path, r) for r in range(64)), 60.0)
     ends = group.stop(grace_s=30.0)
     assert {e.signal for e in ends.values()} == {"SIGTERM"}
     assert len(ends) == 64
@@ -458,7 +458,7 @@ class Agent:
             self.process.wait(20)
             assert self.process.stdout is not None
             self.process.stdout.close()
-            until(lambda: not self.left() and not is_alive(self.log_relay), "nothing is left of the agent")
+            until(lambda: not self.left() and not is_alive(self.log_relay), what=lambda: "nothing is left of the agent")
 
 
 def test_an_agent_killed_by_sigkill_leaves_nothing(agent: Agent, tmp_path: Path) -> None:
@@ -470,7 +470,7 @@ def test_an_agent_killed_by_sigkill_leaves_nothing(agent: Agent, tmp_path: Path)
     agent.process.kill()
     until(lambda: not agent.left())
     until(lambda: not any(is_alive(pid) for pid in (*agent.pids, *children)))
-    until(lambda: not is_alive(agent.log_relay), "the keeper ends as well")
+    until(lambda: not is_alive(agent.log_relay), what=lambda: "the keeper ends as well")
 
 
 def test_what_was_printed_before_the_agent_died_is_in_the_logs(agent: Agent, tmp_path: Path) -> None:

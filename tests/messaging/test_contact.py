@@ -13,7 +13,7 @@ from allready.messaging.contact import Contact
 from allready.messaging.identify import classify_bytes, identify
 from tests.cases import cases
 from tests.messaging.test_hub import at_loopback, hello
-from tests.preflight.ports import free_port
+from tests.ports import free_port
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -21,7 +21,7 @@ from allready.messaging.link import Link
 from allready.messaging.wire import GREETING, Hello, encode
 from allready.model import Loss, LossReason, PortHolder
 from tests.cases import cases
-from tests.preflight.ports import free_port
+from tests.ports import free_port
 
 
 def hello(node_rank: int, **changes: Any) -> Hello:

@@ -22,7 +22,7 @@ from allready.messaging.wire import GREETING, encode
 from allready.model import LossReason, TokenGap
 from tests.cases import cases
 from tests.messaging.test_hub import at_loopback, hello, stopped, until
-from tests.preflight.ports import free_port
+from tests.ports import free_port
 
 SECRET = "correct horse battery staple"
 

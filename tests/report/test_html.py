@@ -103,7 +103,7 @@ def test_a_faulty_report_says_who_what_and_why() -> None:
         "node 2 (gpu2)",
         "0 (gpu0) → 2 (gpu2)",
         "iptables -I INPUT",
-        "2.1 s after",
+        "found after 2.1 s",
         "10.0.0.3:40002 silent for 2.0 s (11 of 12)",
         "nccl_init",
         "0-4,6,7",

@@ -71,6 +71,18 @@ def main() -> None:
         culprits=None if verdict is None else verdict.culprits.ranks,
         share=found.lags[0].last_share[plan.get("late", 0)],
     )
+    tuning = metrics.tune(allready.AdaptiveTimeout(least=0.5, margin=4, after=10), apply=True)
+    (advice,) = (a for a in tuning.advice if a.operation == "all_reduce")
+    adapted = allready.effective_timeouts()[0].learned["all_reduce"].total_seconds()
+    with allready.phase("evaluation"):
+        inside = allready.effective_timeouts()[0]
+    say(
+        "tuning",
+        text=[str(a) for a in tuning.advice],
+        limits_s=[advice.limit_s, advice.advised_s, adapted],
+        last=advice.last,
+        inside=[inside.calls.total_seconds(), len(inside.learned)],
+    )
     for victim, kind in plan["faults"]:
         try:
             if victim == ME:

@@ -270,6 +270,23 @@ def test_a_process_in_the_place_of_one_that_is_gone_may_join() -> None:
     assert [(f.members, f.anew) for f in gathered(hub, 2.4)] == [((0, 1, 2), True)] * 3
 
 
+@cases(("made_by_members", "made_by_joiner", "anew"), [(1, 1, False), (2, 1, True)])
+def test_groups_that_were_not_made_together_are_made_anew(
+    made_by_members: int, made_by_joiner: int, anew: bool
+) -> None:
+    """A rank slept while the others made theirs again, or formed the old ones again: torch's do not find each other."""
+    hub = formed(3)
+    hub.lost(2, 1.0)
+    gathered(hub, 1.0, made=1)
+    hub.returned(2)
+    hub.take(2, m.Join(timeout_s=9.0, made=made_by_joiner), 2.0)
+    for rank in (0, 1):
+        hub.take(rank, m.Vote(epoch=2, number=0), 2.0)
+    hub.tick(2.3)
+    found = gathered(hub, 2.4, made=made_by_members)
+    assert [(f.members, f.anew) for f in found] == [((0, 1, 2), anew)] * 3
+
+
 def test_a_group_that_is_too_small_is_refused_at_once() -> None:
     hub = formed(2)
     hub.lost(1, 1.0)

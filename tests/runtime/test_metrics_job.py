@@ -34,6 +34,12 @@ def test_event_logs_name_the_culprit_of_the_last_verdict_and_nothing_that_hangs_
                 late = job.last(rank, "lateness")
                 assert (late["code"], late["culprits"]) == ("SLW001", [3]), late
                 assert late["share"] > 0.8
+                tuning = job.last(rank, "tuning")
+                assert tuning == job.last(0, "tuning"), "advice is the same on every rank"
+                before_s, advised_s, adapted_s = tuning["limits_s"]
+                assert (before_s, tuning["last"], tuning["inside"]) == (600.0, 3, [1800.0, 0]), tuning
+                assert 0.5 <= advised_s == adapted_s < before_s
+                assert any("rank 3 was last in" in text for text in tuning["text"])
                 assert [(e["code"], e["culprits"]) for e in job.events(rank) if e["event"] == "recovered"] == [
                     ("RTM002", [1]),
                     ("RTM001", [2]),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from allready.errors import UsageError
 from allready.runtime.pace import HALF_LIFE, MAX_KINDS, AdaptiveTimeout, Pace, Paces
+from allready.runtime.repeats import Repeats
 
 NOISE = 3.0
 MOST_S = 600.0
@@ -81,8 +82,46 @@ def test_a_rare_slow_call_is_remembered_for_a_while_and_then_forgotten() -> None
 def test_the_memory_is_bounded() -> None:
     paces = Paces()
     for number in range(2 * MAX_KINDS):
-        paces.of((number,), "all_reduce")
-    assert sum(len(paces.learned((number,))) for number in range(2 * MAX_KINDS)) == MAX_KINDS
+        paces.of("training", (number,), "all_reduce")
+    assert sum(len(paces.learned("training", (number,))) for number in range(2 * MAX_KINDS)) == MAX_KINDS
+
+
+def test_ranks_that_merge_what_they_saw_have_the_same_deadline() -> None:
+    """The one that always comes last has never waited."""
+    waiting, last = Pace(), Pace()
+    for _ in range(30):
+        waiting.note(4_000_000, 0.5, 4)
+        last.note(4_000_000, 0.01, 4)
+        last.note(100, 0.002, 4)
+    assert limit_s(last, 4_000_000) < 0.1 < 2.0 < limit_s(waiting, 4_000_000)
+    tables = [waiting.table(), last.table()]
+    for pace in (waiting, last):
+        for table in tables:
+            pace.merge(table)
+    assert waiting.table() == last.table()
+    assert limit_s(last, 4_000_000) == limit_s(waiting, 4_000_000) == pytest.approx(2.5)
+    assert limit_s(waiting, 100) == pytest.approx(0.01)
+
+
+def test_an_evaluation_teaches_nothing_about_training() -> None:
+    paces = Paces()
+    for phase, took_s in (("training", 0.01), ("evaluation", 900.0)):
+        for _ in range(20):
+            paces.of(phase, (), "barrier").note(0, took_s, 4)
+    assert limit_s(paces.of("training", (), "barrier"), 0) == pytest.approx(0.05)
+    assert limit_s(paces.of("evaluation", (), "barrier"), 0) == MOST_S
+
+
+def test_the_fifth_recovery_at_the_same_step_is_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    repeats = Repeats()
+    everybody = (0, 1, 2)
+    for step in (7, 7, 7, 8, *[9] * 11):  # progress in between, then none
+        repeats.note(everybody, step, "RTM005: rank 1", warn=True)
+    assert [r.getMessage().partition(":")[0] for r in caplog.records] == [
+        f"recovery {n} in a row with the same ranks at step 9" for n in (5, 10)
+    ]
+    assert "RTM005: rank 1" in caplog.text
+    assert [repeats.note(ranks, 9, "", warn=False) for ranks in ((0, 1), (0, 1), (0, 2))] == [1, 2, 1]
 
 
 @pytest.mark.parametrize("wrong", [{"margin": 0.5}, {"after": 0}, {"least": timedelta(seconds=-1)}])

@@ -13,6 +13,18 @@ REFUSED = (
 PORT = "RuntimeError: The server socket has failed to listen on any local network address. code: -98, name: EADDRINUSE"
 PADDLE = "ERROR launch.py:269] ABORT!!! Out of all 4 trainers, the trainer process with rank=[0, 2] was aborted."
 VERDICTS = {
+    "a message broken between two words": (
+        ["OSError: [Errno 28] No space", "left on device: '/scratch/ckpt'"],
+        "PYL006",
+    ),
+    "a message broken behind a colon": (
+        [
+            "Failed to bind NVLink SHARP (NVLS) Multicast memory of size 2097152:",
+            "CUDA error 401 'the operation cannot'.",
+        ],
+        "NLG059",
+    ),
+    "two lines that are no message": (["OSError: [Errno 28] No space is given", "left on device: 3 files"], None),
     "memory that was got later": ([REFUSED, *STEPS], None),
     "memory that was not got": ([REFUSED, *STEPS[:20]], "CUD020"),
     "a rank that aborted with 0": (["application called MPI_Abort(MPI_COMM_WORLD, 0) - process 0"], "DTH004"),

@@ -19,6 +19,7 @@ COMMAND = re.compile(
     r"|\bsystemctl status|\bip (?:route get|neigh) [{A-Z]|\bip -|\bnc -|\bss -|\bgetent hosts|\bethtool -?[{A-Z]"
     r"|\bdf -|\bfree -[gh]\b|\blsmod \||\bmount \||\bcat /|\bps -[of]|\bibv_devinfo -|\bibstat -|\bmlxfwmanager -"
     r"|\bkill -\w+ [{P]|\bsacct -j|\bkubectl describe pod|\bulimit -[lnu](?! (?:unlimited|\d))"
+    r"|\bedac-util -|\brocm-smi -|\bamd-smi [a-z]|\bras-mc-ctl -|\bkubectl (?:get|logs|describe) [\w{]"
     r"|\bping (?:-c \d )?[{A-Z]|\b(?:coredumpctl|lspci|ethtool|scontrol|env explain)\b[^;,.()]* \{"
 )
 """Shell commands that show something, or act on a process.  Settings of the next start are none, nor names alone."""

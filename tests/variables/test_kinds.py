@@ -93,7 +93,7 @@ FILES: tuple[tuple[str, str, dict[str, str | None]], ...] = (
     (
         "run.sh",
         ('export NCCL_DEBUG=${NCCL_DEBUG:-INFO}\n: ${NCCL_TIMEOUT:=5}\n: "${NCCL_ALGO:=Ring}"; export NCCL_ALGO\n'),
-        {"NCCL_DEBUG": None, "NCCL_ALGO": None},
+        {"NCCL_DEBUG": None, "NCCL_ALGO": "Ring"},
     ),
     (
         "run.sh",
@@ -364,6 +364,311 @@ FILES: tuple[tuple[str, str, dict[str, str | None]], ...] = (
         ("export NCCL_DEBUG=INFO\r\nexport NCCL_TIMEOUT=5\r\n"),
         {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "5"},
     ),
+    (
+        "Dockerfile",
+        (
+            "FROM nvcr.io/nvidia/pytorch:24.08-py3\n"
+            "RUN echo 'export NCCL_DEBUG=INFO' >> /etc/profile && pip install x\n"
+            "ENV NCCL_IB_TIMEOUT=22\n"
+            'CMD ["bash","-c","NCCL_TIMEOUT=30 torchrun t.py"]\n'
+        ),
+        {"NCCL_IB_TIMEOUT": "22", "NCCL_TIMEOUT": "30"},
+    ),
+    ("Dockerfile", ("FROM x\nENTRYPOINT export NCCL_ALGO=Ring && exec torchrun t.py\n"), {"NCCL_ALGO": "Ring"}),
+    (
+        "Dockerfile",
+        ("FROM x\nRUN <<EOF\nexport NCCL_TIMEOUT=4\nENV NCCL_DEBUG=INFO\nEOF\nENV NCCL_PROTO=LL\n"),
+        {"NCCL_PROTO": "LL"},
+    ),
+    (
+        "compose.yaml",
+        (
+            "services:\n"
+            "  t:\n"
+            '    command: ["bash","-c","NCCL_IB_DISABLE=true torchrun t.py"]\n'
+            "    environment:\n"
+            "      NCCL_IB_HCA: ${HCA:-mlx5}\n"
+            "      NCCL_IB_TC: 106\n"
+            "      NCCL_P2P_DISABLE: yes\n"
+        ),
+        {"NCCL_IB_DISABLE": "true", "NCCL_IB_HCA": None, "NCCL_IB_TC": "106", "NCCL_P2P_DISABLE": "yes"},
+    ),
+    (
+        "pod.yaml",
+        (
+            "apiVersion: v1\n"
+            "kind: Pod\n"
+            "spec:\n"
+            "  containers:\n"
+            "  - name: a\n"
+            '    args: ["env", "NCCL_TIMEOUT=30", "torchrun", "t.py"]\n'
+            "  - name: b\n"
+            "    command: [mpirun, -x, NCCL_DEBUG=INFO, -np, '2', ./a]\n"
+        ),
+        {"NCCL_TIMEOUT": "30", "NCCL_DEBUG": "INFO"},
+    ),
+    (
+        "mpijob.yaml",
+        (
+            "apiVersion: kubeflow.org/v2beta1\n"
+            "kind: MPIJob\n"
+            "spec:\n"
+            "  mpiReplicaSpecs:\n"
+            "    Launcher:\n"
+            "      template:\n"
+            "        spec:\n"
+            "          containers:\n"
+            "          - name: l\n"
+            "            command:\n"
+            "            - mpirun\n"
+            "            - --allow-run-as-root\n"
+            "            - -x\n"
+            "            - NCCL_SOCKET_IFNAME=eth0\n"
+            "            - -x\n"
+            "            - NCCL_TIMEOUT=99\n"
+            "            - -x\n"
+            "            - LD_LIBRARY_PATH\n"
+            "            - all_reduce_perf\n"
+        ),
+        {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_TIMEOUT": "99"},
+    ),
+    (
+        "kustomization.yaml",
+        (
+            "apiVersion: kustomize.config.k8s.io/v1beta1\n"
+            "kind: Kustomization\n"
+            "configMapGenerator:\n"
+            "- name: nccl\n"
+            "  literals:\n"
+            "  - NCCL_DEBUG=INFO\n"
+            "  - NCCL_TIMEOUT=30\n"
+            "patches:\n"
+            "- patch: |-\n"
+            "    - op: add\n"
+            "      path: /spec/template/spec/containers/0/env/-\n"
+            "      value:\n"
+            "        name: NCCL_IB_DISABLE\n"
+            '        value: "true"\n'
+        ),
+        {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "30", "NCCL_IB_DISABLE": "true"},
+    ),
+    (
+        "main.tf",
+        (
+            'resource "aws_batch_job_definition" "t" {\n'
+            "  container_properties = jsonencode({\n"
+            "    environment = [\n"
+            '      { name = "NCCL_TIMEOUT", value = "30" },\n'
+            "    ]\n"
+            "  })\n"
+            "}\n"
+        ),
+        {"NCCL_TIMEOUT": "30"},
+    ),
+    (
+        "nextflow.config",
+        ("env {\n  NCCL_DEBUG = 'INFO'\n  NCCL_TIMEOUT = '30'\n}\n"),
+        {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "30"},
+    ),
+    (
+        "run.sh",
+        (
+            "f() { NCCL_DEBUG=INFO torchrun t.py; }\n"
+            "case $X in a) export NCCL_ALGO=Ring;; b) export NCCL_PROTO=LL ;; esac\n"
+        ),
+        {"NCCL_DEBUG": "INFO", "NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"},
+    ),
+    (
+        "run.sh",
+        ('ARGS=(-x NCCL_DEBUG=INFO -x NCCL_TIMEOUT=5)\nmpirun "${ARGS[@]}" ./a\n'),
+        {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "5"},
+    ),
+    (
+        "run.sh",
+        ('MPI_OPTS="-x NCCL_DEBUG=INFO -x NCCL_TIMEOUT=5"\nmpirun $MPI_OPTS ./a\n'),
+        {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "5"},
+    ),
+    (
+        "run.sh",
+        (
+            "kubectl set env deploy/x NCCL_TIMEOUT=5\n"
+            'kubectl run t --env="NCCL_DEBUG=INFO" --image x\n'
+            "helm install x --set env.NCCL_ALGO=Ring\n"
+        ),
+        {"NCCL_TIMEOUT": "5", "NCCL_DEBUG": "INFO"},
+    ),
+    (
+        "run.sh",
+        ('deepspeed --launcher_args "-x NCCL_DEBUG=INFO" t.py\naccelerate launch --mixed_precision bf16 t.py\n'),
+        {"NCCL_DEBUG": "INFO"},
+    ),
+    (
+        "run.sh",
+        ('ray job submit --runtime-env-json \'{"env_vars": {"NCCL_TIMEOUT": "5"}}\' -- python t.py\n'),
+        {"NCCL_TIMEOUT": "5"},
+    ),
+    (
+        "run.sh",
+        (
+            "torchx run -s kubernetes dist.ddp --env NCCL_DEBUG=INFO,NCCL_TIMEOUT=4 -j 2x2\n"
+            "sky launch --env NCCL_ALGO=Ring t.yaml\n"
+        ),
+        {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "4", "NCCL_ALGO": "Ring"},
+    ),
+    (
+        "run.sh",
+        (
+            "qsub -v NCCL_DEBUG=INFO,NCCL_TIMEOUT=5 job.pbs\n"
+            'bsub -env "all, NCCL_ALGO=Ring" x\n'
+            "sbatch --export=ALL,NCCL_PROTO=LL job.sh\n"
+        ),
+        {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "5", "NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"},
+    ),
+    ("run.ps1", ("$env:NCCL_DEBUG = \"INFO\"\n$Env:NCCL_TIMEOUT='5'\n"), {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "5"}),
+    (
+        "run.bat",
+        ('@echo off\r\nset NCCL_DEBUG=INFO\r\nset "NCCL_TIMEOUT=5"\r\n'),
+        {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "5"},
+    ),
+    (
+        "train.ipynb",
+        (
+            '{"cells":[{"cell_type":"code","source":["import os\\n","os.environ[\\"NCCL_TIMEOUT'
+            '\\"] = \\"5\\"\\n","%env NCCL_DEBUG=INFO\\n","!NCCL_ALGO=Ring torchrun t.py\\n"]}],"me'
+            'tadata":{},"nbformat":4}'
+        ),
+        {"NCCL_TIMEOUT": "5", "NCCL_DEBUG": "INFO", "NCCL_ALGO": "Ring"},
+    ),
+    (
+        "t.py",
+        (
+            "import os\n"
+            "os.environ['NCCL_TIMEOUT']='5'\n"
+            "os.environ.update(NCCL_DEBUG='INFO')\n"
+            "import subprocess\n"
+            "subprocess.run(['torchrun'], env={**os.environ,'NCCL_ALGO':'Ring'})\n"
+            "ENV = {'NCCL_PROTO':'LL'}\n"
+            "os.environ |= {'NCCL_IB_TC':'106'}\n"
+            "os.environ['NCCL_IB_SL']=str(3)\n"
+            "os.environ['NCCL_MIN_CTAS']=f'{3}'\n"
+            "for k,v in {'NCCL_MAX_CTAS':'4'}.items(): os.environ[k]=v\n"
+            "os.environ.update(dict(NCCL_BUFFSIZE='8M'))\n"
+        ),
+        {
+            "NCCL_TIMEOUT": "5",
+            "NCCL_DEBUG": "INFO",
+            "NCCL_ALGO": "Ring",
+            "NCCL_IB_TC": "106",
+            "NCCL_IB_SL": None,
+            "NCCL_MIN_CTAS": None,
+            "NCCL_MAX_CTAS": "4",
+            "NCCL_BUFFSIZE": "8M",
+        },
+    ),
+    (
+        "t.py",
+        (
+            "from ray.train import RunConfig\n"
+            "import ray\n"
+            "ray.init(runtime_env={'env_vars': {'NCCL_TIMEOUT':'5','NCCL_DEBUG':'INFO'}})\n"
+            "import modal\n"
+            "image = modal.Image.debian_slim().env({'NCCL_ALGO':'Ring'})\n"
+        ),
+        {"NCCL_TIMEOUT": "5", "NCCL_DEBUG": "INFO"},
+    ),
+    (
+        ".gitlab-ci.yml",
+        (
+            "variables:\n"
+            "  NCCL_DEBUG: INFO\n"
+            "  X:\n"
+            "    value: '1'\n"
+            "    description: d\n"
+            "  NCCL_TIMEOUT:\n"
+            "    value: '30'\n"
+            "train:\n"
+            "  script:\n"
+            "    - export NCCL_ALGO=Ring\n"
+            "    - torchrun t.py\n"
+        ),
+        {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "30", "NCCL_ALGO": "Ring"},
+    ),
+    (
+        "w.yaml",
+        ("jobs:\n  t:\n    steps:\n    - run: NCCL_TIMEOUT=9 torchrun t.py\n      env:\n        NCCL_DEBUG: INFO\n"),
+        {"NCCL_TIMEOUT": "9", "NCCL_DEBUG": "INFO"},
+    ),
+    (
+        "values.yaml",
+        (
+            "worker:\n"
+            "  extraEnv:\n"
+            "    - name: NCCL_DEBUG\n"
+            "      value: INFO\n"
+            "  envFrom: []\n"
+            "  extraEnvVarsList: []\n"
+            "  environmentVars:\n"
+            "    NCCL_TIMEOUT: '5'\n"
+        ),
+        {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "5"},
+    ),
+    (
+        "pyproject.toml",
+        ('[tool.pytest.ini_options]\nenv = ["NCCL_DEBUG=INFO"]\n[tool.pixi.activation.env]\nNCCL_TIMEOUT = "5"\n'),
+        {"NCCL_TIMEOUT": "5", "NCCL_DEBUG": "INFO"},
+    ),
+    (
+        "supervisord.conf",
+        ('[program:t]\ncommand=torchrun t.py\nenvironment=NCCL_DEBUG="INFO",NCCL_TIMEOUT="5"\n'),
+        {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "5"},
+    ),
+    (
+        "mod.tcl",
+        (
+            "#%Module1.0\n"
+            "setenv NCCL_DEBUG INFO\n"
+            "prepend-path PATH /x\n"
+            "setenv NCCL_TIMEOUT {5}\n"
+            'setenv NCCL_ALGO "Ring"\n'
+        ),
+        {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "5", "NCCL_ALGO": "Ring"},
+    ),
+    (
+        "Makefile",
+        ("export NCCL_DEBUG := INFO\ntrain:\n\tNCCL_TIMEOUT=5 torchrun t.py\n"),
+        {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "5"},
+    ),
+    (
+        "flyte.yaml",
+        (
+            "task_resources: {}\n"
+            "plugins:\n"
+            "  k8s:\n"
+            "    default-env-vars:\n"
+            "      - NCCL_DEBUG: INFO\n"
+            "      - NCCL_TIMEOUT: '5'\n"
+        ),
+        {"NCCL_DEBUG": "INFO", "NCCL_TIMEOUT": "5"},
+    ),
+    (
+        "azureml.yaml",
+        (
+            "$schema: https://x\n"
+            "type: command\n"
+            "command: NCCL_ALGO=Ring python t.py\n"
+            "environment_variables:\n"
+            "  NCCL_TIMEOUT: 5\n"
+            "environment: azureml:x@latest\n"
+        ),
+        {"NCCL_TIMEOUT": "5", "NCCL_ALGO": "Ring"},
+    ),
+    ("run.sh", "cat <<< hello\nexport NCCL_DEBUG=INFO\n", {"NCCL_DEBUG": "INFO"}),
+    (
+        "run.sh",
+        "export NCCL_BUFFSIZE=$((1<<22))\nexport NCCL_ALGO=Ring\n",
+        {"NCCL_BUFFSIZE": None, "NCCL_ALGO": "Ring"},
+    ),
+    ("run.sh", "export NCCL_DEBUG='a <<b'\nexport NCCL_ALGO=Ring\n", {"NCCL_DEBUG": "a <<b", "NCCL_ALGO": "Ring"}),
 )
 
 

@@ -221,7 +221,21 @@ WORDS = st.sampled_from(
         "os.environ[", "]", ",", "&a", "*a",
     ]
 )  # fmt: skip
-NAMES = ["a.sh", "Dockerfile", ".env", "nccl.conf", "t.py", "a.md", "unknown"]
+NAMES = [
+    "a.ipynb",
+    "a.tf",
+    "Makefile",
+    "a.ps1",
+    "supervisord.conf",
+    "a.toml",
+    "a.sh",
+    "Dockerfile",
+    ".env",
+    "nccl.conf",
+    "t.py",
+    "a.md",
+    "unknown",
+]
 if HAS_YAML:
     NAMES += ["a.yaml", "a.json"]
 
@@ -230,7 +244,7 @@ if HAS_YAML:
 @settings(max_examples=600, deadline=None)
 def test_any_text_can_be_read(name: str, text: str) -> None:
     parsed = read_text(name, text)
-    lines = text.count("\n") + text.count("\r") + 2
+    lines = text.count("\n") + text.count("\r") + text.count("\0") + 2
     for setting in parsed.settings:
         assert setting.name.isidentifier()
         assert setting.line is None or 1 <= setting.line <= lines, text

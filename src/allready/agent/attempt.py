@@ -14,6 +14,7 @@ from pathlib import Path
 
 from allready.agent import messages
 from allready.agent.context import AgentContext
+from allready.agent.earlier import put_aside_node
 from allready.launch import logs
 from allready.launch import plan as planning
 from allready.launch.flag_kinds import streams
@@ -62,6 +63,7 @@ class LocalAttempt:
             rank: run_paths.rank_log_dir(context.report_dir.absolute(), orders.attempt, orders.node_rank, rank)
             for rank in orders.ranks
         }
+        put_aside_node(context.report_dir, orders.attempt, orders.node_rank)
         self._show = show = _show_of(context.request)
         local = {rank: number for number, rank in enumerate(orders.ranks)}
         template = context.request.torchrun.get("log_line_prefix_template")

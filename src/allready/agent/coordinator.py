@@ -19,6 +19,7 @@ from allready.agent import messages
 from allready.agent.closing import closed
 from allready.agent.compare import Comparison
 from allready.agent.context import AgentContext
+from allready.agent.earlier import put_aside_job
 from allready.agent.node import NodeAgent
 from allready.agent.nodes import NodeTable
 from allready.agent.supervisor import Supervisor
@@ -109,6 +110,7 @@ class JobCoordinator:
             await self._roll.hub.close()
 
     async def _run_ranks(self) -> JobEnd:
+        put_aside_job(self._agent.report_dir, with_reports=False)
         self.can_be_interrupted = True
         agent = self._node = NodeAgent(self._roll.hub.local_node(), self._agent)
         local = asyncio.create_task(agent.follow())

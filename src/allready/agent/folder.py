@@ -7,6 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from allready.agent.earlier import put_aside_job
 from allready.launch.request import Note
 
 MARK = ".node0"
@@ -31,7 +32,8 @@ class ReportFolder:
         self._lock = -1
 
     def open(self) -> None:
-        """Make it.  Where another job on this node uses it, one with a number is taken.
+        """Make it.  Where another job on this node uses it, one with a number is taken; what a job left in it that is
+        over is put aside.
 
         Raises:
             OSError: it cannot be made, nor may it be elsewhere.
@@ -46,6 +48,9 @@ class ReportFolder:
             values = {"wanted": str(wanted), "path": str(self.path), "reason": error.strerror or str(error)}
             self.notes.append(Note(key="run.folder_moved", values=values))
         if self._is_node_0:
+            earlier = put_aside_job(self.path, with_reports=True)
+            if earlier is not None:
+                self.notes.append(Note(key="run.folder_used", values={"path": str(earlier)}))
             (self.path / MARK).write_text(f"{time.time():.0f}\n", encoding="ascii")
 
     def _take(self, wanted: Path) -> None:

@@ -5,7 +5,7 @@ of it, say nothing about that; so the report is frozen before anything is shut d
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,14 +33,23 @@ class Interruption(Struct, frozen=True, kw_only=True):
     node: int
     time_s: float
 
-    def began_s(self, statuses: Iterable[NodeStatus]) -> float:
+    def began_s(self, statuses: Iterable[NodeStatus], gone_s: Mapping[int, float] | None = None) -> float:
         """When the shutdown began: at this signal, or before, where such a signal reached a rank of any node first.
 
         A rank that is just gone, and of which it is not yet known how it ended, counts as reached: since the sample
         before.
+
+        Args:
+            statuses: the newest of every node.
+            gone_s: rank -> the first sample that showed it to be gone, by node 0's clock; its parent may note the end
+                later than that.
         """
+        seen = gone_s or {}
         ends = [
-            (status.time_s - UNSEEN_S if rank.ended_s is None else rank.ended_s) - status.clock_offset_s
+            min(
+                (status.time_s - UNSEEN_S if rank.ended_s is None else rank.ended_s) - status.clock_offset_s,
+                seen.get(rank.rank, float("inf")),
+            )
             for status in statuses
             for rank in status.ranks
             if rank.signal in STOP_SIGNALS | {self.signal} or (rank.is_gone and rank.ended_s is None)

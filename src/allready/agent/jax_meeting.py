@@ -8,7 +8,7 @@ closed, and JAX opens it anew.  In a rank: `allready.launch.jax_rendezvous`.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from allready.agent import messages
 from allready.agent.line_server import LineServer
 from allready.launch.jax import listening, split_address
+from allready.launch.jax_meeting import JaxMeeting, Patience
 from allready.launch.jax_rendezvous import SOCKET
 from allready.launch.request import RunRequest
 
@@ -26,7 +27,6 @@ PROBE_S = 2.0
 SHARE_EVERY_S = 0.2
 MAX_RANKS = 1024
 MAX_LINE_BYTES = 65_536
-MAX_SHOWN = 8
 
 
 class RankServer:
@@ -176,7 +176,7 @@ class Meetings:
 
     def __init__(self, job: RunRequest, plan: messages.Plan) -> None:
         self._job, self._plan = job, plan
-        self._meetings: dict[tuple[str, int], _Meeting] = {}
+        self._meetings: dict[tuple[str, int], JaxMeeting] = {}
         self._number = 0
         self._shared_s = float("-inf")
 
@@ -189,7 +189,7 @@ class Meetings:
             return
         if meeting is None or (meeting.is_over and waiting.process not in meeting.here):
             self._number += 1
-            meeting = self._meetings[key] = _Meeting(self._job, self._plan, waiting, self._number, now)
+            meeting = self._meetings[key] = self._begun(waiting, now)
         meeting.join(waiting, now)
 
     def news(self, now: float) -> list[messages.Meeting]:
@@ -200,70 +200,9 @@ class Meetings:
         found = (meeting.news(now, is_due=is_due) for meeting in self._meetings.values())
         return [meeting for meeting in found if meeting is not None]
 
-
-class _Meeting:
-    """The processes that name the same coordinator; `here`: those that wait now."""
-
-    def __init__(self, job: RunRequest, plan: messages.Plan, first: messages.Waiting, number: int, now: float) -> None:
-        self.here: dict[int, messages.Waiting] = {}
-        self._job = job
-        self._state = messages.Meeting(number=number, coordinator=first.coordinator, num_processes=first.num_processes)
-        self._shared: messages.Meeting | None = None
+    def _begun(self, first: messages.Waiting, now: float) -> JaxMeeting:
+        job, plan = self._job, self._plan
         is_whole = first.num_processes == plan.world_size
-        self._labels = [name for name, ranks in plan.nodes for _ in range(ranks)] if is_whole else []
-        self._began = self._patience_until = now
-        self._attempt_ends = now + job.jax_timeout_s
-
-    @property
-    def is_over(self) -> bool:
-        return self._state.is_over
-
-    def join(self, waiting: messages.Waiting, now: float) -> None:
-        if waiting.process not in self.here:
-            self._state = replace(self._state, failed=max(self._state.failed, waiting.failed))
-            self._patience_until = max(self._patience_until, now + waiting.patience_s)
-        self.here[waiting.process] = waiting
-
-    def news(self, now: float, *, is_due: bool) -> messages.Meeting | None:
-        """The meeting, where it is another one than was shared last: at once when processes can go on by it."""
-        if not self.is_over:
-            first = self.here.get(0)
-            self._state = replace(self._state, why=self._why(), address=first.address if first is not None else "")
-            if len(self.here) == self._state.num_processes and all(w.is_ready for w in self.here.values()):
-                self._state = replace(self._state, go=self._state.address)
-            elif now >= self._attempt_ends:
-                self._fail(now)
-        state, shared = self._state, self._shared
-        is_urgent = state.is_over or shared is None or state.address != shared.address
-        if state == shared or not (is_due or is_urgent):
-            return None
-        self._shared = state
-        return state
-
-    def _fail(self, now: float) -> None:
-        job, why, failed = self._job, self._state.why, self._state.failed + 1
-        self._state = replace(self._state, failed=failed)
-        if failed >= job.jax_attempts and now >= self._patience_until:
-            attempts = "1 attempt" if failed == 1 else f"{failed} attempts"
-            self._state = replace(self._state, give_up=f"{why} after {attempts} ({now - self._began:.0f} s)")
-            return
-        wait_s = job.jax_backoff.wait_s(min(failed, job.jax_attempts) - 1)
-        note = f"attempt {failed} of {max(job.jax_attempts, failed)}: {why}; again in {wait_s:.1f} s"
-        self._state = replace(self._state, notes=(*self._state.notes, note))
-        self._attempt_ends = now + wait_s + job.jax_timeout_s
-
-    def _why(self) -> str:
-        size = self._state.num_processes
-        missing = [n for n in range(size) if n not in self.here]
-        if missing:
-            noun, verb = ("process", "is") if len(missing) == 1 else ("processes", "are")
-            return f"{noun} {self._listed(missing)} {verb} missing, {len(self.here)} of {size} are here"
-        not_ready = [n for n, waiting in sorted(self.here.items()) if not waiting.is_ready]
-        problem = next((w.problem for n in not_ready if (w := self.here[n]).problem), "not yet")
-        if 0 in not_ready:
-            return f"process {self._listed([0])}: {problem}"
-        return f"process {self._listed(not_ready)} does not reach process {self._listed([0])}: {problem}"
-
-    def _listed(self, processes: Sequence[int]) -> str:
-        names = [f"{n} ({self._labels[n]})" if n < len(self._labels) else str(n) for n in processes[:MAX_SHOWN]]
-        return ", ".join(names) + (f" and {len(processes) - MAX_SHOWN} more" if len(processes) > MAX_SHOWN else "")
+        labels = [name for name, ranks in plan.nodes for _ in range(ranks)] if is_whole else []
+        patience = Patience(attempts=job.jax_attempts, timeout_s=job.jax_timeout_s, backoff=job.jax_backoff)
+        return JaxMeeting(patience, first, number=self._number, now=now, labels=labels)

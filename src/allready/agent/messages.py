@@ -12,6 +12,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from allready.launch.jax_meeting import Meeting as Meeting
+from allready.launch.jax_meeting import Waiting as Waiting
 from allready.messaging.wire import MAX_NODES, MAX_RANKS_PER_NODE
 from allready.model import JobOutcome, ProcessEnd, Report
 
@@ -84,45 +86,6 @@ class Request(Struct, frozen=True, kw_only=True):
     warned: str | None = None
     watch: bool | None = None
     gather: bool = False
-
-
-class Waiting(Struct, frozen=True, kw_only=True):
-    """A JAX process that waits for the others.  `coordinator`, `bind`: what the script gives, "" where it is ours;
-    `failed`: attempts that JAX itself used up; `patience_s`: go on at least so long (the script's own time-out).
-
-    Its agent adds `address` (where it listens for process 0), `is_ready` (it listens, or process 0 is reached) and
-    `problem` (why not).
-    """
-
-    process: Annotated[int, Meta(ge=0)]
-    num_processes: Annotated[int, Meta(ge=1, le=1 << 22)]
-    coordinator: str = ""
-    bind: str = ""
-    failed: int = 0
-    patience_s: float = 0.0
-    address: str = ""
-    is_ready: bool = False
-    problem: str = ""
-
-
-class Meeting(Struct, frozen=True, kw_only=True):
-    """The JAX processes that name the same `coordinator` ("" is ours).  `why`: what they wait for now; `notes`: one for
-    each attempt that failed; `address`: where process 0 listens; `go` or `give_up` ends it."""
-
-    number: int
-    coordinator: str
-    num_processes: int
-    why: str = ""
-    notes: tuple[str, ...] = ()
-    address: str = ""
-    failed: int = 0
-    go: str = ""
-    give_up: str = ""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the processes go on, or give up."""
-        return bool(self.go or self.give_up)
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

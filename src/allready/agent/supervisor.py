@@ -69,6 +69,7 @@ class Supervisor:
         self._is_final = False
         self._warning: Interruption | None = None
         self._known = known
+        self._at_start = known()
         self._report: Report | None = None
 
     async def run(self, local: asyncio.Task[object]) -> Outcome:
@@ -80,8 +81,9 @@ class Supervisor:
         while True:
             await self._roll.take_messages(timeout_s=CALM_TICK_S if self._is_calm() else TICK_S)
             is_over = self._living_nodes() <= set(self._table.ended)
-            if self._table.interruption is not None and self._stop is None and not is_over:
-                await self._interrupt(self._table.interruption)
+            interruption = self._table.interruption
+            if interruption is not None and self._stop is None and not (is_over and self._has_own_end(interruption)):
+                await self._interrupt(interruption)
             now = time.monotonic()
             if not self._is_final:
                 self._heed_warning()
@@ -247,14 +249,23 @@ class Supervisor:
         if warning is None or self._warning is not None or not warning.has_effect(self._table.statuses.values()):
             return
         self._warning = warning
-        before = self._history.before(warning.began_s(self._table.statuses.values())) or self._known()
+        before = self._before(warning.began_s(self._table.statuses.values(), self._table.gone_s))
         self._report = self._with_course(before)
         self._is_final = True
+
+    def _before(self, time_s: float) -> Report:
+        """The report of before this moment.  A calm job publishes none: then the newest that accuses nobody holds."""
+        newest = self._known()
+        return self._history.before(time_s) or (newest if newest.verdict is None else self._at_start)
 
     @property
     def _is_warned(self) -> bool:
         """Whether ranks left because of a warning, and the job was not stopped by something else."""
         return self._warning is not None and (self._stop is None or self._stop.cause is messages.StopCause.RANK_FAILED)
+
+    def _has_own_end(self, interruption: Interruption) -> bool:
+        """Whether the ranks, which have all ended, did so by themselves and not by what ends the job."""
+        return self._succeeded() or not interruption.has_effect(self._table.statuses.values())
 
     async def _interrupt(self, interruption: Interruption) -> None:
         """Freeze the report, tell every node, then end the ranks."""
@@ -270,8 +281,8 @@ class Supervisor:
     async def _report_of(self, interruption: Interruption) -> Report:
         """The report of the moment before; a job that seemed to hang is sampled once more."""
         now = time.monotonic()
-        began_s = interruption.began_s(self._table.statuses.values())
-        before = self._history.before(began_s) or self._known()
+        began_s = interruption.began_s(self._table.statuses.values(), self._table.gone_s)
+        before = self._before(began_s)
         if self._warning is not None:
             return self.report
         monitor = self._monitor
@@ -281,7 +292,7 @@ class Supervisor:
         is_suspected = monitor.wants(now) is not None or not monitor.is_calm
         if not is_suspected:
             return before
-        ended = _ended_ranks(self._table.statuses)
+        ended = _ended_ranks(self._table.statuses, before_s=began_s)
         for evidence in await self._last_evidence(monitor):
             if _ended_ranks({evidence.node_rank: evidence.status}) <= ended:
                 monitor.take_evidence(evidence, now)
@@ -307,5 +318,12 @@ class Supervisor:
         return answers
 
 
-def _ended_ranks(statuses: Mapping[int, NodeStatus]) -> set[int]:
-    return {r.rank for s in statuses.values() for r in s.ranks if r.is_gone}
+def _ended_ranks(statuses: Mapping[int, NodeStatus], *, before_s: float = float("inf")) -> set[int]:
+    """`before_s`: node 0's clock; of an end without a time it is not known whether it was before."""
+    return {
+        r.rank
+        for s in statuses.values()
+        for r in s.ranks
+        if r.is_gone
+        and (before_s == float("inf") or (r.ended_s is not None and r.ended_s - s.clock_offset_s < before_s))
+    }

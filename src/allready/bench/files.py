@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.json_bounds import TooLargeError, decode_within
-from allready.model import SCHEMA, BenchPoint, BenchSpread, CollectiveRun, Report
+from allready.model import SCHEMA, BenchForm, BenchPoint, BenchSpread, CollectiveRun, Report
 from allready.model.operations import DTYPE_BYTES, OPERATIONS
 
 VERSION = 3
@@ -33,7 +33,8 @@ _PROGRAMS = {
 }  # fmt: skip
 _COLUMNS = (
     "operation", "size_bytes", "count", "dtype", "time_us", "algbw_gb_per_s", "busbw_gb_per_s", "num_wrong",
-    "num_iterations", "min_us", "median_us", "p99_us", "max_us", "cv", "slowest_rank",
+    "num_iterations", "min_us", "median_us", "p99_us", "max_us", "cv", "slowest_rank", "other_form", "other_time_us",
+    "other_busbw_gb_per_s", "algorithm", "protocol",
 )  # fmt: skip
 
 
@@ -57,7 +58,7 @@ def nccl_json(report: Report, args: Iterable[str]) -> dict[str, Any]:
     points = run.points if run is not None else ()
     ranks = run.ranks if run is not None else ()
     names = {r: (node.name, r - node.ranks[0]) for node in report.world.nodes for r in node.ranks}
-    wrong = sum(p.num_errors for p in points)
+    wrong = sum(p.num_errors + (p.other_form.num_errors if p.other_form else 0) for p in points)
     busbw = [p.busbw_gb_per_s for p in points]
     return {
         "version": VERSION,
@@ -73,7 +74,7 @@ def nccl_json(report: Report, args: Iterable[str]) -> dict[str, Any]:
             "iterations": max((p.num_iterations for p in points), default=0),
             "aggregated_iterations": 1,
             "validation": 1,
-            "graph": 0,
+            "graph": int(run is not None and run.is_graph),
         },
         "devices": [
             {"rank": r, "group": 0, "pid": 0, "hostname": names.get(r, ("", 0))[0], "device": names.get(r, ("", 0))[1]}
@@ -89,12 +90,6 @@ def nccl_json(report: Report, args: Iterable[str]) -> dict[str, Any]:
 def _result(point: BenchPoint, num_ranks: int, *, in_place: bool) -> dict[str, Any]:
     """A row; `in_place`: the framework has one buffer for the operations that can do with one, as torch has."""
     operation = OPERATIONS[point.operation]
-    body = {
-        "time": point.time_s * 1e6,
-        "alg_bw": point.algbw_gb_per_s,
-        "bus_bw": point.busbw_gb_per_s,
-        "nwrong": float(point.num_errors),
-    }
     place, other = ("in_place", "out_of_place") if operation.in_place and in_place else ("out_of_place", "in_place")
     found: dict[str, Any] = {
         "size": point.size_bytes,
@@ -102,8 +97,8 @@ def _result(point: BenchPoint, num_ranks: int, *, in_place: bool) -> dict[str, A
         "type": _TYPES[point.dtype],
         "redop": "sum" if operation.reduces else "none",
         "root": f"{0 if operation.has_root else -1:6}",
-        other: None,
-        place: body,
+        other: None if point.other_form is None else _form(point.other_form),
+        place: _form(point),
     }
     if point.spread is not None:
         s = point.spread
@@ -118,6 +113,15 @@ def _result(point: BenchPoint, num_ranks: int, *, in_place: bool) -> dict[str, A
     found["actual_iterations"] = point.num_iterations
     found["experiment_name"] = _PROGRAMS[point.operation]
     return found
+
+
+def _form(measured: BenchPoint | BenchForm) -> dict[str, float]:
+    return {
+        "time": measured.time_s * 1e6,
+        "alg_bw": measured.algbw_gb_per_s,
+        "bus_bw": measured.busbw_gb_per_s,
+        "nwrong": float(measured.num_errors),
+    }
 
 
 def _nccl_version(report: Report) -> int:
@@ -140,10 +144,16 @@ def csv_text(run: CollectiveRun) -> str:
             if s is not None
             else [""] * 5
         )
+        form = p.other_form
+        other = (
+            ["in_place" if form.in_place else "out_of_place", _us(form.time_s), f"{form.busbw_gb_per_s:.6g}"]
+            if form is not None
+            else [""] * 3
+        )
         writer.writerow([
             p.operation, p.size_bytes, count_of(p, len(run.ranks)), p.dtype, _us(p.time_s), f"{p.algbw_gb_per_s:.6g}",
             f"{p.busbw_gb_per_s:.6g}", p.num_errors, p.num_iterations, *spread,
-            "" if p.slowest_rank is None else p.slowest_rank,
+            "" if p.slowest_rank is None else p.slowest_rank, *other, p.algorithm, p.protocol,
         ])  # fmt: skip
     return out.getvalue()
 

@@ -41,6 +41,14 @@ def is_packed(head: bytes) -> bool:
     return head.startswith(GZIP)
 
 
+def is_bundle(path: str) -> bool:
+    """Whether the first file in an archive is the manifest of a bundle, sound or not."""
+    try:
+        return next((name.partition("/")[2] == MANIFEST for name, _ in _streams(path)), False)
+    except BundleError:
+        return False
+
+
 def read_bundle(path: str) -> Bundle:
     """Manifest, facts and environment.
 

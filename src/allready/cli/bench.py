@@ -14,6 +14,7 @@ from allready.launch.layout import Layout
 from allready.model import Report
 from allready.model.operations import DTYPE_BYTES, JAX_OPERATIONS, OPERATIONS
 from allready.preflight.check.request import STAGES, BenchRequest, CheckRequest
+from allready.preflight.collectives.spec import PATHS
 from allready.text.usage import usage_text
 
 if TYPE_CHECKING:
@@ -71,6 +72,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     sizes.add_argument("--iters", type=count, metavar="N", help="timed iterations per size (default 20)")
     sizes.add_argument("--warmup", "--warmup-iters", type=count, metavar="N", help="warm-up iterations per size")
+    sizes.add_argument(
+        "--path",
+        choices=PATHS,
+        default="torch",
+        help="what calls NCCL: torch, as in training (default); or a loop of our own around NCCL's functions, in place "
+        "and out of place, for comparison with nccl-tests",
+    )
+    add_both_spellings(sizes, "cuda-graph", action="store_true", help="launch the iterations of a size as a CUDA graph")
+    add_both_spellings(
+        sizes,
+        "ask-nccl",
+        action="store_true",
+        help="afterwards, let NCCL say which algorithm it takes for each size, and run its own diagnostics (2.31)",
+    )
     sizes.add_argument(
         "--budget", type=positive_s, default=60.0, metavar="S", help="time of all sweeps together (default 60 s)"
     )
@@ -159,6 +174,8 @@ def request_of(
         raise UsageError("{strategy} needs operations that are not measured with JAX", strategy=question.strategy)
     if args.isolate and (search or question is not None):
         raise UsageError("--isolate is for operations, not for {search}", search=search or PREDICT)
+    if search and (args.path != "torch" or args.cuda_graph or args.ask_nccl):
+        raise UsageError("--path, --cuda-graph and --ask-nccl are for operations, not for {search}", search=search)
     if question is not None:
         return _request(args, layout, baseline, overlays, operations=STRATEGIES[question.strategy], question=question)
     unknown = [name for name in args.what if name not in OPERATIONS and name != ALL and not search]
@@ -208,6 +225,9 @@ def _request(
             dtype=args.dtype,
             factor=args.factor,
             step_bytes=args.step,
+            path=args.path,
+            is_graph=args.cuda_graph,
+            asks_nccl=args.ask_nccl,
             budget_s=args.budget,
             baseline=baseline.points if baseline is not None else (),
             baseline_source=baseline.name if baseline is not None else "",

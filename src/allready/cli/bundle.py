@@ -263,7 +263,7 @@ def _extract(args: argparse.Namespace) -> int:
 
 
 def _shown(manifest: "Manifest", target: Path | None, language: str) -> "Iterator[Block]":
-    from allready.report import units
+    from allready import units
     from allready.report.pieces import Gap, Grid, Line, Piece
     from allready.report.safe import plain
 

@@ -170,14 +170,14 @@ def _load_what_comes_next() -> None:
     import allready.cli.diagnose_judge
     import allready.evidence.digest
     import allready.judging.assemble  # noqa: F401
-    from allready.judging.registry import load
+    from allready.judging.registry import load_for_files
 
-    load()
+    load_for_files()
 
 
 def progress_values(done_bytes: int, total_bytes: int | None, elapsed_s: float) -> tuple[str, dict[str, object]]:
     """Which text of progress, and its values."""
-    from allready.report import units
+    from allready import units
 
     rate = done_bytes / elapsed_s if elapsed_s > 0 else 0.0
     values: dict[str, object] = {"done": units.size(done_bytes), "rate": units.size(rate)}

@@ -285,7 +285,7 @@ def _rows_of_meaning(meaning: Mapping[str, Any], t: Any, colon: str, language: s
 
 
 def _rows_of_sums(sums: Mapping[str, Any], t: Any) -> Iterator[str]:
-    from allready.report import units
+    from allready import units
 
     waited = units.time(sums["waited_s"]) if "waited_s" in sums else units.UNKNOWN
     if "elements" in sums:

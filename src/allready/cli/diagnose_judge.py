@@ -1,7 +1,7 @@
 """Readings -> run evidence -> findings -> report: the way of `allready diagnose` once everything was read."""
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -15,7 +15,7 @@ from allready.json_bounds import memory_bytes
 from allready.judging.arbiter import in_order
 from allready.judging.closings import ENDED_BY
 from allready.judging.layers import Layer
-from allready.judging.registry import load
+from allready.judging.registry import Rule, load, load_for
 from allready.model import (
     Closing,
     ClosingKind,
@@ -79,16 +79,17 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     from allready.judging.engine import crashed, judge
     from allready.judging.report_builder import ReportBuilder, status_of, verdict_of
     from allready.judging.run_signs import onset
-    from allready.judging.standstill import with_standstill
+    from allready.judging.standstill import with_ending, with_standstill
     from allready.redaction import masked_all
 
     run_evidence = run_evidence_of(readings, question)
     saved = saved_reports(readings)
     fleet = fleet_of(run_evidence, saved.check)
-    findings, unchecked = judge(fleet)
+    rules = load() if saved.runs else load_for(fleet)
+    findings, unchecked = judge(fleet, rules.values())
     if question.since is None:
-        findings = with_live(findings, saved.runs)
-    findings = in_order(with_standstill(findings, run_evidence), load())
+        findings = with_live(findings, saved.runs, rules)
+    findings = in_order(with_ending(with_standstill(findings, run_evidence), run_evidence), rules)
     open_questions = undecided(run_evidence, readings, saved)
     shown = run_evidence if question.ranks is None else only_ranks(run_evidence, question.ranks)
     summary = digest(shown, onset_s=onset(run_evidence))
@@ -175,7 +176,7 @@ def _end_s(report: Report) -> float:
     return _start_s(report) + report.duration_s
 
 
-def with_live(findings: Sequence[Finding], runs: Sequence[Report]) -> tuple[Finding, ...]:
+def with_live(findings: Sequence[Finding], runs: Sequence[Report], rules: Mapping[str, Rule]) -> tuple[Finding, ...]:
     """The findings together with what `allready run` saw while the processes lived: states, sockets, counters of GPUs.
 
     A node that only lost node 0 knows less than anybody who names a fault, and stays out then.
@@ -183,20 +184,18 @@ def with_live(findings: Sequence[Finding], runs: Sequence[Report]) -> tuple[Find
     live = [f for run in runs for f in run.findings]
     if any(run.verdict is not None and run.verdict.code != NODE_0_LOST for run in runs):
         live = [f for f in live if f.code != NODE_0_LOST]
-    rules = load()
-    after, seen = _watched(findings, live, runs)
+    after, seen = _watched(findings, live, runs, rules)
     known = {(f.code, f.culprits): f for f in (*reversed(seen), *after) if f.code in rules}
     return in_order(known.values(), rules)
 
 
 def _watched(
-    findings: Sequence[Finding], live: Sequence[Finding], runs: Sequence[Report]
+    findings: Sequence[Finding], live: Sequence[Finding], runs: Sequence[Report], rules: Mapping[str, Rule]
 ) -> tuple[Sequence[Finding], Sequence[Finding]]:
     """Files hold one moment, `run` watched the ranks: what it said of a rank stands for a standstill in the files.
 
     Its explanation of a wait is an error where the files show that the wait was not over when the job was ended.
     """
-    rules = load()
     verdicts = [r.verdict for r in runs if r.verdict is not None and r.verdict.code in rules]
     said = {v.code: v.culprits.ranks for v in verdicts if rules[v.code].layer in WATCHED}
     stalls = [f for f in findings if rules[f.code].layer is Layer.STALL and f.code not in said]

@@ -8,6 +8,7 @@ import msgspec
 from allready import __version__
 from allready.bundle.read import BundleError, is_packed, read_bundle
 from allready.errors import ExchangeError, UsageError
+from allready.evidence.inputs import waits_for_ever
 from allready.facts.exchange import from_json, to_json
 from allready.json_bounds import TooLargeError, decode_within
 from allready.model import SCHEMA, NodeFacts
@@ -16,6 +17,7 @@ from allready.report.safe import safe_json
 
 FACTS_SCHEMA = "allready.facts/1"
 MAX_BYTES = 256 << 20
+PIPE = "a named pipe, which is never opened"
 MAX_MEMORY_BYTES = 192 << 20
 
 
@@ -43,6 +45,8 @@ def load(option: str, path: str) -> NodeFacts:
     Raises:
         UsageError: it cannot be read, or has no facts.
     """
+    if waits_for_ever(path):
+        raise UsageError("{option} {path}: {reason}", option=option, path=path, reason=PIPE)
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)

@@ -1,7 +1,6 @@
 """`allready env lint`: settings that are wrong, in this environment, in files, or between nodes."""
 
 import argparse
-import codecs
 import os
 import re
 import sys
@@ -12,7 +11,8 @@ from typing import Any
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from allready.bundle.read import Bundle, BundleError, is_packed, read_bundle
+from allready.bundle.read import Bundle, BundleError, is_bundle, is_packed, read_bundle
+from allready.cli.env_files import Unreadable, head_of, is_text, read_files
 from allready.cli.env_machine import Machine, cloud_of, read_machine
 from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.output import deliver_json
@@ -47,14 +47,12 @@ from allready.text.ui import ui
 from allready.variables import table
 from allready.variables.sources.parsed import Parsed
 from allready.variables.sources.plain import parse_nccl_conf
-from allready.variables.sources.read import MAX_BYTES, read_environment, read_text
+from allready.variables.sources.read import read_environment, read_text
 from allready.variables.sources.structured import YamlMissingError
 from allready.variables.table import Type
 
 SCHEMA = "allready.env-lint/1"
 ENVIRONMENT = "environment"
-NO_TEXT = 20
-"""A file of which one character in so many is none is an image, an archive, anything else."""
 _NEEDED = ("net", "rdma", "gpu", "software")
 _OTHERS_SOFTWARE = {SourceKind.DOCKERFILE, SourceKind.KUBERNETES, SourceKind.MARKDOWN, SourceKind.DUMP}
 """Kinds whose software is not what is installed here."""
@@ -63,13 +61,6 @@ _INPUT_FILES = frozenset({
     "GLOO_DEVICE_TRANSPORT_TCP_TLS_CA_FILE", "GLOO_DEVICE_TRANSPORT_TCP_TLS_CERT", "GLOO_DEVICE_TRANSPORT_TCP_TLS_PKEY",
 })  # fmt: skip
 _NODES = re.compile(r"(?:--nnodes[= ]|--nodes[= ]|#SBATCH\s+-N\s*|\bnnodes:\s*)(\d{1,5})\b")
-
-
-class Unreadable(Struct, frozen=True):
-    """A source, or a part of it, that could not be read as what it is."""
-
-    place: str
-    why: str
 
 
 class Judged(Struct, frozen=True, kw_only=True):
@@ -110,7 +101,7 @@ def lint(args: argparse.Namespace) -> Judged:
     unreadable: list[Unreadable] = []
     if (bundle := _bundle_of(args)) is not None:
         return _of_bundle(args.files[0], bundle, given)
-    texts = [("stdin" if name == "-" else name, _text(name)) for name in args.files]
+    texts = list(read_files(args.files, unreadable))
     parsed = [p for name, text in texts if (p := _parsed(name, text, unreadable)) is not None]
     if not args.files:
         parsed = [_environment(host)]
@@ -133,7 +124,7 @@ def lint(args: argparse.Namespace) -> Judged:
         findings += more
         unchecked += not_checked
     return Judged(
-        sources=tuple(name for name, _ in texts) or (ENVIRONMENT,),
+        sources=tuple(name for name, _ in texts) or tuple(args.files) or (ENVIRONMENT,),
         num_settings=sum(s.name in table.load() for p in parsed for s in p.settings),
         findings=tuple(sorted(findings, key=_order)),
         unreadable=tuple(unreadable),
@@ -147,11 +138,11 @@ def _bundle_of(args: argparse.Namespace) -> Bundle | None:
     """The bundle that is the only file; None where it is another one.
 
     Raises:
-        UsageError: it is packed, and no bundle.
+        UsageError: it is damaged.
     """
     name = args.files[0] if len(args.files) == 1 else "-"
     try:
-        if name == "-" or not Path(name).is_file() or not is_packed(_bytes(Path(name), 16)):
+        if name == "-" or not Path(name).is_file() or not is_packed(head_of(name)) or not is_bundle(name):
             return None
         return read_bundle(name)
     except OSError:
@@ -209,30 +200,9 @@ def _order(finding: Finding) -> tuple[int, str, int, str]:
     return -finding.severity.weight, finding.values.get("file", ""), int(line) if line.isdecimal() else 0, finding.code
 
 
-def _text(name: str) -> str:
-    """The content of a file, or of standard input.
-
-    Raises:
-        UsageError: it cannot be opened, or is too large to be a file of settings.
-    """
-    try:
-        data = sys.stdin.buffer.read(MAX_BYTES + 1) if name == "-" else _bytes(Path(name))
-    except OSError as error:
-        raise UsageError("{name}: {error}", name=name, error=error.strerror) from error
-    if len(data) > MAX_BYTES:
-        raise UsageError("{name}: larger than {size}", name=name, size=f"{MAX_BYTES >> 20} MiB")
-    is_wide = data[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}
-    return data.decode("utf-16" if is_wide else "utf-8-sig", errors="replace")
-
-
-def _bytes(path: Path, most: int = MAX_BYTES + 1) -> bytes:
-    with path.open("rb") as file:
-        return file.read(most)
-
-
 def _parsed(name: str, text: str, unreadable: list[Unreadable]) -> Parsed | None:
     """What a file assigns; None where it cannot be read."""
-    if text.count("\ufffd") * NO_TEXT > len(text):
+    if not is_text(text):
         unreadable.append(Unreadable(name, "it is no text"))
         return None
     try:

@@ -170,28 +170,18 @@ def _asked(words: Sequence[str], limit_s: float) -> dict[str, Any]:
     Raises:
         ToolError: it wrote none, or not in time.
     """
-    from allready.facts.children import end_child
+    from allready.proc.command import run_command
 
-    child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "allready", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        cwd="/",
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
-    )
+    argv = [sys.executable, "-P", "-m", "allready", *words]
     try:
-        out, err = child.communicate(timeout=limit_s)
+        done = run_command(argv, timeout_s=limit_s, cwd="/", env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"})
     except subprocess.TimeoutExpired:
         raise ToolError(f"no answer within {limit_s:.0f} s") from None
-    finally:
-        end_child(child)
     try:
-        body = json.loads(out[:MAX_ANSWER_BYTES])
+        body = json.loads(done.stdout[:MAX_ANSWER_BYTES])
     except (ValueError, RecursionError):
-        why = err.decode(errors="replace").strip()[-MAX_TEXT_CHARS:]
-        raise ToolError(why or f"no answer (exit code {child.returncode})") from None
+        why = done.stderr.decode(errors="replace").strip()[-MAX_TEXT_CHARS:]
+        raise ToolError(why or f"no answer (exit code {done.returncode})") from None
     return body if isinstance(body, dict) else {"answer": body}
 
 

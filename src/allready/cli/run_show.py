@@ -9,13 +9,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready import units
 from allready.agent.coordinator import JobEnd
 from allready.agent.folder import ReportFolder
 from allready.cli.output import write_all
 from allready.cli.so_far import SoFar
 from allready.launch.request import Note, RunRequest
 from allready.model import Report, Status, UncheckedKind
-from allready.report import json_report, terminal, units
+from allready.report import json_report, terminal
 from allready.report.course import course_lines
 from allready.report.live import LiveNarrator
 from allready.report.safe import plain
@@ -127,12 +128,18 @@ class RunShow:
             self._language,
             code=end.job.exit_code,
             cause=ui(f"run.cause_{end.job.outcome}", self._language),
-            why=end.why or "-",
+            why=self._why(end),
             took=units.time(report.duration_s),
             status=t(f"status_{report.status}", self._language),
             course="".join(t("semicolon", self._language) + text for text in course[:1]),
             path=str(self.report_path().with_suffix(".html")),
         )
+
+    def _why(self, end: JobEnd) -> str:
+        """The reason in the reader's language where the report has it; else the English one of the record."""
+        if self._language != "en" and end.report.verdict is not None:
+            return sentence(end.report, self._language)
+        return end.why or "-"
 
     def begin(self, nproc: int) -> None:
         """The first line: how large the job is, where its report will be, how to look at it meanwhile."""

@@ -5,6 +5,7 @@ import functools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from allready import model
@@ -28,7 +29,7 @@ def digest(run: model.RunEvidence, *, onset_s: float | None = None) -> model.Run
     """Small enough for report.json, however much was read."""
     sources = sorted(run.sources, key=lambda s: (s.problem is None, -s.num_understood, s.path))
     return model.RunSummary(
-        ranks=tuple(_rows(run))[:MAX_ROWS],
+        ranks=tuple(islice(_rows(run), MAX_ROWS)),
         timeline=_timeline(run),
         clocks=run.clocks,
         sources=tuple(sources[:MAX_SOURCES]),

@@ -30,6 +30,9 @@ _PROGRAM = re.compile(
 )
 _OUT_OF_BOUNDS = re.compile(r"^# Out of bounds values\s*:\s*(\d{1,18})\s*(OK|FAILED)?")
 _AVERAGE = re.compile(r"^# Avg bus bandwidth\s*:\s*([\d.eE+-]{1,30})")
+_NCCL = re.compile(r"[A-Za-z][\w.\-]{0,254}:\d{1,9}:\d{1,9} \[\d{1,4}\] .{0,200}?NCCL ")
+"""NCCL's own line behind half a row: both are written to one file, and a row is written in three pieces."""
+
 _NOTE = re.compile(
     r"^#\s*(?:$|\(B\)|out-of-place|in-place|Using devices|Blocking Enabled|Parallel Init|Collective test|Reducing"
     r"|Per-Iteration|Writing JSON)"
@@ -76,9 +79,14 @@ class _Reader:
         self._operation = ""
         self._num_ranks = 0
         self._version: dict[str, str] = {}
+        self._piece: list[str] = []  # the words of a row that is not yet whole
 
     def take(self, line: str, number: int) -> None:
         """One line without its prefix."""
+        if (nccl := _NCCL.search(line)) is not None:
+            self._row_piece(line[: nccl.start()].split(), number)
+            self.tally.add_unknown(line)
+            return
         if not line.strip():
             return
         if self._comment(line, number) if line.startswith("#") else self._row(line, number):
@@ -133,8 +141,24 @@ class _Reader:
                 )
             )
 
+    def _row_piece(self, words: list[str], number: int) -> bool:
+        """A part of a row, between NCCL's lines: its beginning, or the numbers of one half."""
+        if self._table is None or not words:
+            return False
+        num_columns = len(self._table.columns) - self._table.columns.count("timestamp")
+        begins = len(words) >= 3 and words[0].isdecimal() and words[2] in _SIZES
+        if not begins and not (self._piece and all(_float(w) is not None or w == "N/A" for w in words)):
+            return False
+        self._piece = words if begins else self._piece + words
+        if len(self._piece) < num_columns:
+            return True
+        whole, self._piece = self._piece, []
+        return len(whole) == num_columns and self._row(" ".join(whole), number)
+
     def _row(self, line: str, number: int) -> bool:
         words = line.split()
+        if self._piece and self._row_piece(words, number):
+            return True
         if not words[0].isdecimal() or len(words[0]) > 18 or len(words) < 7:
             return False
         if self._table is None:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from allready import garbage
@@ -29,6 +29,7 @@ from allready.evidence.readers import (
     with_record,
 )
 from allready.evidence.reading import Reading
+from allready.evidence.sharing import Shared
 from allready.model import SourceRecord
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ _SMALL_BYTES = 1 << 22  # a file that is read in milliseconds
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _MAX_AHEAD = 20_000  # files that are known before the first is read
 _MAX_REPORTS_BYTES = 32 << 20  # of saved reports, compressed
+_FEW = 1_000  # readings whose memory does not matter, as far as it depends on their number
 _MAX_BARE = 1_000  # records of one kind of sources that gave nothing
 
 
@@ -121,6 +123,7 @@ class _Results(Struct):
     kept: list[tuple[int, int, Reading]] = []
     bare: dict[str, list[int]] = {}  # kind -> number, those left out, their bytes
     reports_bytes: int = 0
+    shared: Shared = field(default_factory=Shared)
 
     def add(self, index: int, reading: Reading) -> None:
         record = reading.source
@@ -129,7 +132,7 @@ class _Results(Struct):
             self.reports_bytes += num_bytes
             if self.reports_bytes > _MAX_REPORTS_BYTES:
                 why = f"left out: the reports before it take {_MAX_REPORTS_BYTES >> 20} MiB"
-                reading.reports, reading.source = [], replace(record, problem=record.problem or why)
+                reading.reports, reading.source = (), replace(record, problem=record.problem or why)
                 record = reading.source
         is_bare = not any(getattr(reading, name) for name in Reading.__struct_fields__ if name != "source")
         if is_bare:
@@ -139,6 +142,8 @@ class _Results(Struct):
                 counts[1] += 1
                 counts[2] += record.size_bytes
                 return
+        if len(self.kept) >= _FEW:
+            self.shared.put_into(reading)
         self.kept.append((index, len(self.kept), reading))
 
     def readings(self) -> list[Reading]:

@@ -217,13 +217,13 @@ def add_asides(reading: Reading, data: bytes, label: str) -> None:
         from allready.evidence.nccl_tests import read_nccl_tests
 
         tables = read_nccl_tests(data, label)
-        reading.benches += tables.benches
+        reading.benches = [*reading.benches, *tables.benches]
         reading.processes = reading.processes or tables.processes  # NCCL's own lines tell more
         reading.source = _with_known(reading.source, tables.source)
     if _STACK_MARK in data:
-        from allready.evidence.stacks import read_stacks
+        from allready.evidence.stacks.read import read_stacks
 
-        reading.stacks += read_stacks(data, label).stacks
+        reading.stacks = [*reading.stacks, *read_stacks(data, label).stacks]
 
 
 def _with_known(log: SourceRecord, tables: SourceRecord) -> SourceRecord:
@@ -250,7 +250,7 @@ def _read_ras(data: bytes, label: str) -> Reading:
 
 
 def _read_stacks(data: bytes, label: str) -> Reading:
-    from allready.evidence.stacks import read_stacks
+    from allready.evidence.stacks.read import read_stacks
 
     return read_stacks(data, label)
 

@@ -180,19 +180,19 @@ class Tally(Struct):
         )
 
 
-class Reading(Struct, kw_only=True):
+class Reading(Struct, kw_only=True, omit_defaults=True):
     """Everything one source gave."""
 
     source: model.SourceRecord
-    events: list[model.Event] = []
-    processes: list[model.ProcessRecord] = []
-    deaths: list[model.Death] = []
+    events: Sequence[model.Event] = ()
+    processes: Sequence[model.ProcessRecord] = ()
+    deaths: Sequence[model.Death] = ()
     closing: model.Closing | None = None
-    op_streams: list[OpStream] = []
-    dumps: list[FlightDump] = []
-    ras: list[RasAnswer] = []
-    stacks: list[model.ProcessStack] = []
-    benches: list[model.BenchRun] = []
-    inspections: list[InspectorSummary] = []
-    event_logs: list[model.EventLog] = []
-    reports: list[bytes] = []  # report.json files of other commands, compressed (zlib)
+    op_streams: Sequence[OpStream] = ()
+    dumps: Sequence[FlightDump] = ()
+    ras: Sequence[RasAnswer] = ()
+    stacks: Sequence[model.ProcessStack] = ()
+    benches: Sequence[model.BenchRun] = ()
+    inspections: Sequence[InspectorSummary] = ()
+    event_logs: Sequence[model.EventLog] = ()
+    reports: Sequence[bytes] = ()  # report.json files of other commands, compressed (zlib)

@@ -100,7 +100,7 @@ def _is(kind: str, text: bytes) -> bool:
     elif kind == EVENT_LOG:
         from allready.evidence.event_log import is_event_log as is_it
     elif kind == STACKS:
-        from allready.evidence.stacks import is_stacks as is_it
+        from allready.evidence.stacks.read import is_stacks as is_it
     else:
         from allready.evidence.flight.reader import is_dump as is_it
     return is_it(text)

@@ -14,12 +14,12 @@ from allready.facts.processes import command_of, user_of
 from allready.model import Gpu, GpuFacts, GpuPair, GpuProcess, ProcessState, Xid
 from allready.proc.process import parse_stat
 from allready.redaction import redact
+from allready.units import MIB
 
 MAX_GPUS = 64
 MAX_XIDS = 32
 KERNEL_S = 0.5
 MAX_PROCESSES = 32
-MIB = 2**20
 _XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,3}),")
 KFD = "/sys/class/kfd/kfd/topology/nodes"
 SMI = "nvidia-smi"

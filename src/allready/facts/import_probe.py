@@ -12,8 +12,8 @@ from typing import Any
 
 from allready.errors import FactUnavailable
 from allready.facts.child_output import ChildOutput
-from allready.facts.children import end_child
 from allready.facts.files import words_of
+from allready.proc.kill import end_child
 from allready.proc.process import Stat, read_stat, wchan_of
 
 RECENT_S = 1.0

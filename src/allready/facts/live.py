@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from allready.errors import DeadlineExceeded, FactUnavailable
-from allready.facts.children import end_child
 from allready.facts.files import opened, words_of
 
 MAX_FILE_BYTES = 16 * 2**20
@@ -43,31 +42,23 @@ class LiveHost:
         program = self._program(argv[0])
         if program is None:
             raise FactUnavailable(f"{argv[0]}: not installed")
-        import subprocess
+        from subprocess import TimeoutExpired
+
+        from allready.proc.command import run_command
 
         name = Path(argv[0]).name
         try:
-            child = subprocess.Popen(
-                [program, *argv[1:]],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                env={**self._environ, "LC_ALL": "C"},
-            )
+            done = run_command([program, *argv[1:]], timeout_s=timeout_s, env={**self._environ, "LC_ALL": "C"})
+        except TimeoutExpired:
+            raise FactUnavailable(f"{name}: no answer within {timeout_s:.1f} s") from None
         except (OSError, ValueError) as error:
             raise FactUnavailable(f"{name}: {words_of(error)}") from error
-        try:
-            out, err = child.communicate(timeout=max(0.01, timeout_s))
-        except subprocess.TimeoutExpired:
-            raise FactUnavailable(f"{name}: no answer within {timeout_s:.1f} s") from None
-        finally:
-            end_child(child)
-        if child.returncode != 0:
-            words = err.decode(errors="replace").strip().splitlines() or out.decode(errors="replace").splitlines()[-1:]
-            how = f"exit code {child.returncode}" if child.returncode > 0 else f"signal {-child.returncode}"
+        out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        if code := done.returncode:
+            words = err.strip().splitlines() or out.splitlines()[-1:]
+            how = f"exit code {code}" if code > 0 else f"signal {-code}"
             raise FactUnavailable(f"{name}: {how}{': ' + words[-1].strip()[:300] if words else ''}")
-        return out.decode(errors="replace")
+        return out
 
     def probe(self, name: str, *, timeout_s: float) -> Any:
         from allready.facts import probes

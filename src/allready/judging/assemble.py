@@ -13,7 +13,7 @@ from allready.evidence.join.watchdog import watchdog_progress
 from allready.evidence.join.zones import in_one_zone
 from allready.evidence.operations import join_operations
 from allready.evidence.reading import Reading
-from allready.evidence.stacks import describe, kind_of_thread
+from allready.evidence.stacks.meaning import describe, kind_of_thread
 from allready.judging.attempts import Attempts, find_attempts, settle_attempts, with_appended
 from allready.judging.calls import compare_dumps, compare_operations
 from allready.judging.closings import is_denied, job_closing, overruled
@@ -63,7 +63,8 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
     attempts = with_appended(attempts, closings, events, deaths)
     events_now, deaths = settle_attempts(attempts, events, deaths)
     deaths = overruled(deaths, closings)
-    closing = job_closing(closings, deaths, events_now, identities)
+    last_closings = [c for c in closings if not attempts.is_over(c.origin.source, c.origin.line, None, None)]
+    closing = job_closing(last_closings, deaths, events_now, identities)
     if closing is not None and is_denied(closing, answers, {r.source.path: r.source.last_time_s for r in readings}):
         closing = None
     benches = tuple(b for r in readings for b in r.benches)

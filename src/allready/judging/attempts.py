@@ -4,6 +4,7 @@ The last attempt decides.  An earlier one decides only where the last one never 
 nothing but connections that nobody answered, while the earlier one had an error of its own.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -30,8 +31,14 @@ TABLE = "elastic.failure_table"
 ENDED = ("elastic.death_signal", "launcher.slurm")
 """The last words of an agent that gives up; and those of one that was ended, if they follow soon."""
 
+OF_SLURM = {"launcher.slurm_cancelled", "launcher.slurm_time_limit", "launcher.slurm_preempted"}
+"""What slurmstepd says of the end of a job, with its number."""
+
 NEVER_WENT = {FaultClass.START_ABSENT, FaultClass.START_NAME, FaultClass.START_PATH}
 
+
+_FOLDER = re.compile(r"(?<![^/!])attempt_(\d{1,6})/")
+"""torchrun's folder of the logs of one attempt."""
 
 Agent = tuple[str, str | None, int | None]
 """Source, node and pid."""
@@ -54,8 +61,9 @@ def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int]) -> Atte
     """By agent: a failure that was not its last word, since it failed again or workers started after it.
 
     An agent that gives up ends with its table; one that goes on says nothing at the usual level, and workers write on.
+    Its folders of logs have a folder for each attempt.
     """
-    found = Attempts()
+    found = Attempts(lines=_earlier_folders(num_lines))
     written: dict[str, list[Event]] = {}
     failures: dict[Agent, list[Event]] = {}
     for event in sorted((e for e in events if e.origin.line is not None), key=lambda e: e.origin.line or 0):
@@ -80,6 +88,18 @@ def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int]) -> Atte
     return found
 
 
+def _earlier_folders(num_lines: Mapping[str, int]) -> dict[str, int]:
+    """The logs in `attempt_0` where `attempt_1` lies beside it: source -> its last line."""
+    numbered = {source: match for source in num_lines if (match := _FOLDER.search(source)) is not None}
+    last: dict[str, int] = {}
+    for source, match in numbered.items():
+        parent = source[: match.start()]
+        last[parent] = max(last.get(parent, 0), int(match[1]))
+    return {
+        source: num_lines[source] for source, match in numbered.items() if int(match[1]) < last[source[: match.start()]]
+    }
+
+
 def _wrote_on(last: int, written: Sequence[Event], num_lines: int) -> bool | None:
     """Whether workers wrote on after an agent's last failure; None where the agent gave up then, or was ended."""
     later = [e for e in written if (e.origin.line or 0) > last]
@@ -100,6 +120,8 @@ def with_appended(
     the first step was counted was no rank: a job script has steps of its own.
     """
     lines = dict(attempts.lines)
+    for source, over in _cancelled_before(events).items():
+        lines[source] = max(lines.get(source, 0), over)
     for closing in closings:
         source, again = closing.origin.source, closing.restart_line
         ends = [d.origin for d in deaths] + [e.origin for e in events if _is_grave(e)]
@@ -109,6 +131,18 @@ def with_appended(
             if death.origin.source == source and death.kind in {"exit", "signal"} and _is_before(death, closing):
                 lines[source] = max(lines.get(source, 0), death.origin.line or 0)
     return Attempts(lines=lines, times=attempts.times)
+
+
+def _cancelled_before(events: Sequence[Event]) -> dict[str, int]:
+    """Where Slurm ended another job than the last one that it ended in the same log: source -> the last such line."""
+    ended = [(e.origin.line or 0, e.origin.source, e) for e in events if e.signature in OF_SLURM and "job" in e.values]
+    last: dict[str, str] = {}
+    found: dict[str, int] = {}
+    for line, source, event in sorted(ended, key=lambda one: one[0], reverse=True):
+        job = event.values["job"].partition(".")[0]
+        if last.setdefault(source, job) != job:
+            found[source] = max(found.get(source, 0), line)
+    return found
 
 
 def _is_before(death: Death, closing: Closing) -> bool:
@@ -147,7 +181,11 @@ def settle_attempts(
         )
     return (
         tuple(
-            replace(e, role=Role.CASCADE) if over and e.role in {Role.ROOT, Role.RECORD} and _is_grave(e) else e
+            replace(e, role=Role.HARMLESS)
+            if over and e.signature in OF_SLURM
+            else replace(e, role=Role.CASCADE)
+            if over and e.role in {Role.ROOT, Role.RECORD} and _is_grave(e)
+            else e
             for e, over in zip(events, is_over, strict=True)
         ),
         tuple(replace(d, earlier=True) if over else d for d, over in zip(deaths, was, strict=True)),

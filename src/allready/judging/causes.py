@@ -5,6 +5,7 @@ from typing import Any
 
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_grave_root, who
+from allready.judging.stated import stated
 from allready.model import CRASHES, Culprits, Death, Evidence, Hit, Role, RunEvidence, clock_time
 from allready.signatures import of_line
 from allready.signatures.watchdog import TIMEOUTS
@@ -142,7 +143,7 @@ def who_died(deaths: Sequence[Death], run: RunEvidence) -> str:
 
 def evidence_of(deaths: Sequence[Death], run: RunEvidence) -> tuple[Evidence, ...]:
     """The deaths, then the first words of those that felt them."""
-    own = [Evidence(source=str(d.origin), text=_described(d), time=clock_time(d.time_s)) for d in deaths[:4]]
+    own = [_described(d) for d in deaths[:4]]
     felt = [
         Evidence(source=str(e.origin), text=e.text[:400], time=clock_time(e.time_s))
         for e in run.events
@@ -161,10 +162,20 @@ def hit_of(deaths: Sequence[Death], run: RunEvidence, **changes: Any) -> Hit:
     return Hit(values={"who": who_died(deaths, run)} | changes.pop("values", {}), **(known | changes))
 
 
-def _described(death: Death) -> str:
-    how = death.text or death.signal or f"exit code {death.exit_code}"
-    more = f", at {death.site}" if death.site else f"; before it: {death.last_words}" if death.last_words else ""
-    return f"{called(death)}: {how}{more}"
+def _described(death: Death) -> Evidence:
+    how = death.text or death.signal
+    form = "{who}: {how}" if how else "{who}: exit code {code}"
+    more = "[[, at {site}]]" if death.site else "[[; before it: {words}]]"
+    return stated(
+        str(death.origin),
+        form + more,
+        time=clock_time(death.time_s),
+        who=called(death),
+        how=how,
+        code=death.exit_code,
+        site=death.site or None,
+        words=death.last_words or None,
+    )
 
 
 def called(death: Death) -> str:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.arbiter import in_order
-from allready.judging.registry import JOB_PARTS, Applies, Rule, load
+from allready.judging.registry import JOB_PARTS, Applies, Rule, load_for
 from allready.judging.signs import SIGNS
 from allready.judging.values import hosts_of, processes_of
 from allready.model.fill import fill, fill_steps
@@ -128,7 +128,7 @@ def judge(
 
     A crash of a rule is reported as not checked, so that it can never pass for healthy.
     """
-    chosen = {rule.code: rule for rule in (load().values() if rules is None else rules)}
+    chosen = {rule.code: rule for rule in (load_for(fleet).values() if rules is None else rules)}
     findings: list[model.Finding] = []
     unchecked: list[model.NotChecked] = []
     case = Analysis(fleet)

@@ -9,6 +9,7 @@ from importlib import resources
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.model import BenchPoint
 
@@ -110,13 +111,15 @@ def algorithm_of(variables: Mapping[str, str]) -> str:
 def compare(points: Iterable[BenchPoint], hardware: Hardware) -> Comparison | None:
     """The largest all_reduce for which a value is published, beside the lowest of those; None where there is none.
 
-    Sources differ with NCCL's version: a machine that reaches the lowest of them is healthy.
+    Sources differ with NCCL's version: a machine that reaches the lowest of them is healthy.  What NCCL logged as the
+    algorithm of a point counts more than what the variables leave open.
     """
     table = load_table()
-    values = [v for v in table.value if _is_of(v, hardware)]
     for point in sorted(points, key=lambda p: -p.size_bytes):
         if point.operation != "all_reduce":
             continue
+        known = _LOGGED.get(point.algorithm, point.algorithm.lower()) or hardware.algorithm
+        values = [v for v in table.value if _is_of(v, replace(hardware, algorithm=known))]
         # A larger message is not slower: the value of the next smaller size holds as well.
         sizes = [v.size_bytes for v in values if v.size_bytes <= point.size_bytes]
         if not sizes or (point.size_bytes > max(sizes) and max(sizes) < min(_PLATEAU, point.size_bytes)):
@@ -127,6 +130,8 @@ def compare(points: Iterable[BenchPoint], hardware: Hardware) -> Comparison | No
     return None
 
 
+_LOGGED = {"COLLNET_DIRECT": "sharp", "COLLNET_CHAIN": "sharp"}
+"""NCCL's words for algorithms -> those of the table, where they are not the same in small letters."""
 _PLATEAU = 2**30
 """From here on the bandwidth hardly grows; below it only equal sizes are compared."""
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track, operation_at
-from allready.evidence.stacks import library_call
+from allready.evidence.stacks.meaning import library_call
 from allready.judging.flight_calls import calls_of
 from allready.judging.majority import majority
 from allready.judging.sequence import codes_before, out_of_turn

@@ -116,6 +116,8 @@ class VerdictLatch(Struct):
         if new.confidence.weight != old.confidence.weight:
             return new.confidence.weight > old.confidence.weight
         new_s, old_s = seconds(new.fault_time), seconds(old.fault_time)
+        if new_s is None and old_s is None:
+            return self._layer(new).explains(self._layer(old))  # no time says what came first: the deeper is the cause
         if new_s is None or old_s is None:
             return False
         # The same rank: the same moment known better, not what became of it later.

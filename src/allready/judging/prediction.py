@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from allready.model import BenchPoint, CurveGap, PredictedCollective, Prediction
 from allready.model.operations import DTYPE_BYTES, OPERATIONS
+from allready.units import MIB
 
-MIB = 2**20
 FIRST_BUCKET_BYTES = MIB
 DDP_BUCKET_BYTES = 25 * MIB
 FSDP_UNITS = 32

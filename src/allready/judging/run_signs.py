@@ -5,8 +5,21 @@ from typing import Any
 
 from allready.judging.analysis import Analysis
 from allready.judging.processes import is_at_start, overcome
+from allready.judging.stated import stated
 from allready.judging.values import grouped
-from allready.model import Confidence, Event, Evidence, Hit, Origin, Role, RunEvidence, Severity, clock_time, ranges
+from allready.model import (
+    Confidence,
+    Event,
+    Evidence,
+    Hit,
+    Origin,
+    ProcessStack,
+    Role,
+    RunEvidence,
+    Severity,
+    clock_time,
+    ranges,
+)
 from allready.model.fill import NOBODY
 from allready.signatures import load
 from allready.signatures.watchdog import ERRORS, TIMEOUTS
@@ -27,6 +40,18 @@ def who(run: RunEvidence, rank_numbers: Iterable[int]) -> str:
 def evidence(origin: Origin | None, text: str, time_s: float | None = None) -> Evidence:
     """A piece of evidence that names its source."""
     return Evidence(source=str(origin) if origin is not None else "", text=text[:400], time=clock_time(time_s))
+
+
+def stack_evidence(stack: ProcessStack) -> Evidence:
+    """What a process was doing, by its stack."""
+    return stated(
+        str(stack.origin),
+        "pid {pid}: {activity}[[ at {site}]]",
+        time=clock_time(stack.time_s),
+        pid=stack.pid,
+        activity=stack.activity or stack.error or None,
+        site=stack.site or None,
+    )
 
 
 def hit_of_lines(events: Sequence[Event], **changes: Any) -> Hit:

@@ -63,6 +63,7 @@ def _body(signature: Signature) -> Callable[..., Iterator[model.Hit]]:
         if not events:  # true of nearly all of hundreds, so everything else waits
             return
         roots = [e for e in events if e.role in {model.Role.ROOT, model.Role.RECORD}]
+        roots = roots or [e for e in events if e.role is not model.Role.HARMLESS]  # those of a job before say nothing
         needed = placeholders(signature.message) | placeholders_of(resolved(signature.steps))
         groups = {name for line in signature.lines for name in line.groups}
         yield _hit(signature, roots or events, case, needed | groups)

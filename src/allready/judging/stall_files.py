@@ -5,8 +5,9 @@ import re
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.stall import BUSY, LEAVING, STUCK, StallCause, StallKind
+from allready.judging.stated import stated
 from allready.judging.waits import WaitSnapshot
-from allready.model import Absence, Confidence, Death, Event, Evidence, FaultClass, Role, RunEvidence
+from allready.model import Absence, Confidence, Death, Event, Evidence, FaultClass, Role, RunEvidence, clock_time
 from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 CLOSED = {"nccl.peer_closed", "nccl.peer_reset", "gloo.peer_closed"}
@@ -29,7 +30,7 @@ def stall_by_files(case: Analysis, rank: int, snapshot: WaitSnapshot) -> StallCa
         shown.append(elsewhere[2])
     silent = {p.absent[rank] for p in run.progress if rank in p.absent}
     shown += [
-        evidence(p.origin, f"RAS: rank {rank} is {p.absent[rank]}")
+        stated(str(p.origin or ""), "RAS: rank {rank} is {state}", rank=rank, state=p.absent[rank])
         for p in run.progress
         if p.absent.get(rank) in {Absence.UNRESPONSIVE, Absence.DEAD}
     ]
@@ -71,7 +72,15 @@ def _stack(run: RunEvidence, rank: int) -> tuple[str, str, list[Evidence]]:
         doing, site = stack.activity, stack.site
         main = next((t for t in stack.threads if t.is_main), stack.threads[0] if stack.threads else None)
         frames = " < ".join(f"{f.function} ({f.file}:{f.line})" for f in main.frames[:4]) if main else stack.error
-        shown.append(evidence(stack.origin, f"rank {rank} main thread: {frames}", stack.time_s))
+        shown.append(
+            stated(
+                str(stack.origin or ""),
+                "rank {rank} main thread: {frames}",
+                time=clock_time(stack.time_s),
+                rank=rank,
+                frames=(frames or "")[:400],
+            )
+        )
     return doing, site, shown
 
 
@@ -84,7 +93,13 @@ def left_early(run: RunEvidence, rank: int) -> tuple[str, str, Evidence] | None:
     signal = _not_signalled(run, rank)
     if signal is not None:
         pids = ", ".join(str(d.pid) for d in run.deaths if d.by_launcher and d.origin.source == signal.origin.source)
-        shown = evidence(signal.origin, f"the launcher told only {pids} to end: rank {rank} had ended", signal.time_s)
+        shown = stated(
+            str(signal.origin or ""),
+            "the launcher told only {pids} to end: rank {rank} had ended",
+            time=clock_time(signal.time_s),
+            pids=pids,
+            rank=rank,
+        )
         return "exit", "its process had ended with exit code 0", shown
     return None
 

@@ -15,8 +15,8 @@ from allready.judging.live_status import (
     same_place_s,
     status_of,
 )
-from allready.judging.run_signs import evidence
 from allready.judging.stall import HELD_UP, LEAVING, WAITING, WORKING, StallCause, StallKind
+from allready.judging.stated import stated
 from allready.model import (
     Confidence,
     Evidence,
@@ -27,6 +27,7 @@ from allready.model import (
     RankEvidence,
     RankStatus,
     RunEvidence,
+    clock_time,
 )
 
 STOPPED_S = 0.9
@@ -125,6 +126,8 @@ def _ended(rank: _Rank) -> StallCause | None:
         return rank.cause(StallKind.DIED, FaultClass.DEAD, doing=how, began_s=None)
     ended_s = None if status.ended_s is None else status.ended_s - offset_s(rank.live, rank.node)
     known = {"stays": True, "confidence": Confidence.CERTAIN, "doing": how, "began_s": ended_s}
+    if status.exit_code is None and status.signal is None:  # nobody saw how: a job that only is watched
+        return rank.cause(StallKind.LEFT, FaultClass.DEAD, **known)
     return rank.cause(StallKind.LEFT, FaultClass.DESYNC_FLOW, **known)
 
 
@@ -334,30 +337,49 @@ def _shown(
     rank: int, status: RankStatus, seen: RankEvidence | None, stack: ProcessStack | None
 ) -> tuple[Evidence, ...]:
     """The process's state, its stacks and its children as evidence."""
-    cpu = "" if status.cpu_share is None else f", {status.cpu_share:.0%} of a processor"
-    beat = "" if status.heartbeat_age_s is None else f", beacon {status.heartbeat_age_s:.1f} s ago"
     found = [
-        Evidence(
-            source=f"rank {rank}",
-            text=f"process {status.pid}: {status.process_state}, phase {status.phase}{cpu}{beat}"
-            + (f", at {status.site}" if status.site else ""),
+        stated(
+            f"rank {rank}",
+            "process {pid}: {state}, phase {phase}[[, {cpu} of a processor]][[, beacon {age} s ago]][[, at {site}]]",
+            pid=status.pid,
+            state=status.process_state,
+            phase=status.phase,
+            cpu=None if status.cpu_share is None else f"{status.cpu_share:.0%}",
+            age=None if status.heartbeat_age_s is None else f"{status.heartbeat_age_s:.1f}",
+            site=status.site or None,
         )
     ]
     if seen is not None and (seen.wchan or seen.syscall):
-        call = f"system call {seen.syscall}" if seen.syscall else ""
-        path = f" on {seen.open_file}" if seen.open_file else ""
-        where = f"kernel function {seen.wchan}" if seen.wchan else ""
-        found.append(Evidence(source=f"rank {rank} /proc", text=", ".join(w for w in (call + path, where) if w)))
+        form = "system call {call}[[ on {file}]][[, kernel function {function}]]"
+        found.append(
+            stated(
+                f"rank {rank} /proc",
+                form if seen.syscall else "kernel function {function}",
+                call=seen.syscall,
+                file=seen.open_file or None,
+                function=seen.wchan or None,
+            )
+        )
     if stack is not None and stack.threads:
         main = next((t for t in stack.threads if t.is_main), stack.threads[0])
         others = [t for t in stack.threads if t is not main and t.frames][:3]
-        for thread, name in ((main, "main thread"), *((t, f"thread {t.name}") for t in others)):
+        form = "rank {rank} main thread: {frames}"
+        for thread in (main, *others):
             frames = " < ".join(f"{f.function} ({f.file}:{f.line})" for f in thread.frames[:4])
-            found.append(evidence(stack.origin, f"rank {rank} {name}: {frames}", stack.time_s))
+            found.append(
+                stated(
+                    str(stack.origin),
+                    form if thread is main else "rank {rank} thread {thread}: {frames}",
+                    time=clock_time(stack.time_s),
+                    rank=rank,
+                    thread=thread.name,
+                    frames=frames[:400],
+                )
+            )
     elif seen is not None and seen.why_no_stack:
-        found.append(Evidence(source=f"rank {rank}", text=f"no stack: {seen.why_no_stack}"[:300]))
+        found.append(stated(f"rank {rank}", "no stack: {why}", why=str(seen.why_no_stack)[:300]))
     found += [
-        Evidence(source=f"rank {rank}", text=f"{child.role} process {child.pid}: {child.state}")
+        stated(f"rank {rank}", "{role} process {pid}: {state}", role=child.role, pid=child.pid, state=child.state)
         for child in (seen.children if seen is not None else ())
         if child.state in ProcessState.FROZEN | {ProcessState.ZOMBIE, ProcessState.DISK}
     ][:3]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from allready.judging.arbiter import is_error
-from allready.model import Confidence, Finding, RunEvidence, Severity
+from allready.model import Confidence, FaultClass, Finding, RunEvidence, Severity
 
 MAX_FIRST_CALLS = 3
 """A job that stands still from the beginning is in the first operations of its communicators."""
@@ -25,8 +25,23 @@ def with_standstill(findings: Sequence[Finding], run: RunEvidence) -> tuple[Find
             raised = replace(
                 finding,
                 severity=Severity.ERROR,
+                fault_class=CLASS_OF_STANDSTILL.get(finding.code, finding.fault_class),
                 confidence=min(finding.confidence, Confidence.LIKELY, key=lambda c: c.weight),
             )
+            return (*findings[:at], raised, *findings[at + 1 :])
+    return tuple(findings)
+
+
+def with_ending(findings: Sequence[Finding], run: RunEvidence) -> tuple[Finding, ...]:
+    """The findings, that of who ended the job from outside raised to an error at "possible".
+
+    Only where no finding is an error and no log has a good end: a cancelled job has no other fault.
+    """
+    if any(map(is_error, findings)) or run.closing is not None:
+        return tuple(findings)
+    for at, finding in enumerate(findings):
+        if finding.code in ENDED_FROM_OUTSIDE and ENDED_FROM_OUTSIDE[finding.code](finding):
+            raised = replace(finding, severity=Severity.ERROR, confidence=Confidence.POSSIBLE)
             return (*findings[:at], raised, *findings[at + 1 :])
     return tuple(findings)
 
@@ -62,6 +77,16 @@ def _disagrees(run: RunEvidence) -> bool:
 
 FITTING: Mapping[str, Callable[[RunEvidence], bool]] = {
     "NLG004": _is_unreachable,  # an interface that other nodes cannot reach
+    "FAB002": _disagrees,  # plain sockets on some ranks
     "FAB004": _disagrees,  # settings of NCCL that must be equal
 }
 """Code of a warning -> whether the standstill is one that it brings about."""
+
+CLASS_OF_STANDSTILL = {"FAB002": FaultClass.ENV_MISMATCH}
+"""What is only slow where it works, and keeps a job from starting where it does not."""
+
+ENDED_FROM_OUTSIDE: Mapping[str, Callable[[Finding], bool]] = {
+    "LCH008": lambda finding: finding.values.get("what") in {"JOB", "STEP"}  # cancelled, and nothing says why
+}
+"""Code of a line on the end -> whether it says that a scheduler ended the job.  A signal to torchrun alone says less:
+whoever watches a job that hangs sends one as well."""

@@ -1,36 +1,14 @@
-"""How rules write values (sizes, ranks, stages), the same in every language, and what a job asks for."""
+"""How rules write values (ranks, stages), the same in every language, and what a job asks for."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from allready import model
+from allready.units import size
 
 Key = TypeVar("Key")
 Member = TypeVar("Member")
-
-KIB, MIB, GIB = 2**10, 2**20, 2**30
-
-
-SLOW_GB_PER_S = 0.01
-"""A bandwidth below this reads better in Mbit/s."""
-
-
-def size(num_bytes: int) -> str:
-    """`64 MiB`, `1.5 GiB`, `1000 B`: whole units where they are exact, else one decimal."""
-    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if num_bytes >= unit:
-            return f"{num_bytes // unit} {name}" if num_bytes % unit == 0 else f"{num_bytes / unit:.1f} {name}"
-    return f"{num_bytes} B"
-
-
-def rate(gb_per_s: float | None) -> str:
-    """A bandwidth in the unit that suits it: `15.7 GB/s`, `40 Mbit/s`, `0.35 Mbit/s`; `-` when it is not known."""
-    if gb_per_s is None:
-        return "-"
-    if gb_per_s >= SLOW_GB_PER_S:
-        return f"{gb_per_s:.3g} GB/s"
-    return f"{gb_per_s * 8000:.3g} Mbit/s"
 
 
 def listed(items: Sequence[str], most: int, separator: str = ", ") -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_stopped
+from allready.judging.stated import stated
 from allready.model import UNNAMED_GROUP, Evidence, GroupProgress, Operation, Position, clock_time
 
 MAX_AHEAD = 1_000
@@ -293,16 +294,21 @@ def positions(snapshot: WaitSnapshot, shown: Sequence[int]) -> tuple[Evidence, .
             if position is None:
                 why = wait.why_unseen.get(rank)
                 if why is not None:
-                    text = f"rank {rank}, group {name}: {why}"
-                    found.append(Evidence(source=wait.source, text=text))
+                    found.append(
+                        stated(wait.source, "rank {rank}, group {group}: {why}", rank=rank, group=name, why=why)
+                    )
                 continue
-            stuck = f", not through {position.stuck.name} #{position.stuck.seq}" if position.stuck else ""
-            done = "" if position.completed is None else f", last completed {position.completed}"
             found.append(
-                Evidence(
-                    source=str(position.origin) if position.origin else wait.source,
-                    text=f"rank {rank}, group {name}: last enqueued {position.enqueued}{done}{stuck}",
+                stated(
+                    str(position.origin) if position.origin else wait.source,
+                    "rank {rank}, group {group}: last enqueued {enqueued}[[, last completed {completed}]]"
+                    "[[, not through {stuck}]]",
                     time=clock_time(position.time_s),
+                    rank=rank,
+                    group=name,
+                    enqueued=position.enqueued,
+                    completed=position.completed,
+                    stuck=f"{position.stuck.name} #{position.stuck.seq}" if position.stuck else None,
                 )
             )
-    return tuple(dict.fromkeys(found))[:8]
+    return tuple({(e.source, e.text, e.time): e for e in found}.values())[:8]

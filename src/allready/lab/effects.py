@@ -13,6 +13,7 @@ from allready.lab import holders, hosts
 from allready.lab.faults.base import Effect, Filter, Links, Tmpfs
 from allready.lab.network import HUB, INTERFACE, LabView, Op
 from allready.lab.record import Record
+from allready.proc.command import run_command
 
 TIMEOUT_S = 30.0
 
@@ -21,22 +22,13 @@ def run_tool(argv: Sequence[str], text: str = "") -> str:
     """Run one program to its end and give its standard output."""
     environ = os.environ | {"LC_ALL": "C"}
     try:
-        done = subprocess.run(  # started in its own session; subprocess.run kills and reaps it at the deadline
-            argv,
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-            env=environ,
-            start_new_session=True,
-            cwd="/",
-        )
+        done = run_command(argv, timeout_s=TIMEOUT_S, given=text.encode(), env=environ, cwd="/")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LabError(f"{argv[0]}: {error}") from error
-    if done.returncode != 0 and not done.stdout:
-        raise LabError(f"{Path(argv[0]).name}: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
-    return done.stdout
+    out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    if done.returncode != 0 and not out:
+        raise LabError(f"{Path(argv[0]).name}: {' '.join(err.split()) or f'exit code {done.returncode}'}")
+    return out
 
 
 def netlink_argv(record: Record) -> list[str]:

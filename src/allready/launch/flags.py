@@ -26,6 +26,7 @@ from allready.launch.option_sources import OptionSources
 from allready.launch.rendezvous import Rendezvous
 from allready.launch.request import DEFAULT_WAIT_S, Command, RunRequest
 from allready.launch.scheduler_values import detect
+from allready.proc.command import run_command
 
 DEFAULT_GRACE_S = 30.0
 XPU_DEADLINE_S = 60.0
@@ -300,22 +301,14 @@ def as_number(asked: int | str | None, count_gpus: Callable[[], int]) -> int | N
 def _count_xpus() -> int:
     """How many XPUs torch sees, asked in a process of its own: a driver may crash or hang."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _ASK_XPUS],
-            capture_output=True,
-            text=True,
-            timeout=XPU_DEADLINE_S,
-            check=False,
-            start_new_session=True,
-            stdin=subprocess.DEVNULL,
-        )
+        done = run_command([sys.executable, "-c", _ASK_XPUS], timeout_s=XPU_DEADLINE_S)
     except subprocess.TimeoutExpired:
         raise UsageError(
             "--nproc-per-node xpu: torch did not count the XPUs within {deadline_s:.0f} s", deadline_s=XPU_DEADLINE_S
         ) from None
-    words = done.stdout.split()
+    words = done.stdout.decode(errors="replace").split()
     if done.returncode or not words or not words[-1].isdecimal():
-        last = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no answer"])[-1]
         raise UsageError("--nproc-per-node xpu: torch cannot count the XPUs: {error}", error=last[:300])
     if int(words[-1]) < 1:
         raise UsageError("--nproc-per-node xpu: no XPU is visible to torch on this machine")

@@ -23,6 +23,9 @@ VARIABLE = "ALLREADY_JAX"
 MODULE = "jax.distributed"
 _COLLECTIVES = "jax_cpu_collectives_implementation"
 _TRANSIENT = ("DEADLINE_EXCEEDED", "UNAVAILABLE", "ABORTED", "CANCELLED", "UNKNOWN", "INTERNAL")
+_MARK = "__allready_meets__"
+Meet = Callable[..., tuple[str, int]]
+"""Takes and gives what `meet` does."""
 _OF_RUNTIME = {"JaxRuntimeError", "XlaRuntimeError"}
 
 
@@ -88,13 +91,25 @@ def _wrap(module: ModuleType, orders: Orders) -> bool:
 
     @functools.wraps(original)
     def initialize(*args: Any, **kwargs: Any) -> Any:
-        return _initialize(original, orders, args, kwargs)
+        return begin(original, orders, args, kwargs)
 
+    setattr(initialize, _MARK, True)
     module.initialize = initialize  # type: ignore[attr-defined]
     return True
 
 
-def _initialize(original: Callable[..., Any], orders: Orders, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def is_wrapped(function: Callable[..., Any]) -> bool:
+    """Whether `allready run` has put its own meeting before this `jax.distributed.initialize`."""
+    return getattr(function, _MARK, False) is True
+
+
+def begin(
+    original: Callable[..., Any], orders: Orders, args: tuple[Any, ...], kwargs: dict[str, Any], *, gather: Meet = meet
+) -> Any:
+    """JAX's `initialize`, once all processes have met; `gather`: how they do.
+
+    What the processes wait for in vain is raised in JAX's own class of errors, with the `GiveUpError` as its context.
+    """
     import inspect
 
     try:
@@ -104,13 +119,13 @@ def _initialize(original: Callable[..., Any], orders: Orders, args: tuple[Any, .
         return original(*args, **kwargs)  # says itself what is wrong
     names = signature.parameters
     is_known = {"coordinator_address", "num_processes", "process_id"} <= names.keys()
-    if not is_known or getattr(_state(), "client", None) is not None:
+    if not is_known or getattr(jax_state(), "client", None) is not None:
         return original(*args, **kwargs)  # a second call is the script's mistake, and JAX reports it
     process, number = given.get("process_id", orders.process), given.get("num_processes", orders.num_processes)
     if not (isinstance(process, int) and isinstance(number, int) and 0 <= process < number):
         filled = {"coordinator_address": orders.address, **given}
         return original(**{**filled, "num_processes": number, "process_id": process})  # JAX says what is wrong
-    return _attempts(original, _chosen(orders, given, process, number), given, set(names))
+    return _attempts(original, _chosen(orders, given, process, number), given, set(names), gather)
 
 
 def _chosen(orders: Orders, given: dict[str, Any], process: int, number: int) -> Orders:
@@ -133,13 +148,15 @@ def _chosen(orders: Orders, given: dict[str, Any], process: int, number: int) ->
     )
 
 
-def _attempts(original: Callable[..., Any], orders: Orders, given: dict[str, Any], names: set[str]) -> Any:
+def _attempts(
+    original: Callable[..., Any], orders: Orders, given: dict[str, Any], names: set[str], gather: Meet
+) -> Any:
     started = time.monotonic()
     patience_s = float(given.get("initialization_timeout", 0) or 0)
     failed = 0
     while True:
         try:
-            address, failed = meet(orders, failed=failed, patience_s=patience_s - (time.monotonic() - started))
+            address, failed = gather(orders, failed=failed, patience_s=patience_s - (time.monotonic() - started))
         except GiveUpError as error:
             raise _runtime_error()(f"DEADLINE_EXCEEDED: jax.distributed.initialize: {error}") from None
         arguments = _arguments(orders, given, names, orders.coordinator or address)
@@ -190,13 +207,14 @@ def _is_transient(error: Exception) -> bool:
     return type(error).__name__ in _OF_RUNTIME and str(error).startswith(_TRANSIENT)
 
 
-def _state() -> Any:
+def jax_state() -> Any:
+    """What JAX itself knows of the job; None where it is kept elsewhere."""
     return getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
 
 
 def _reset() -> bool:
     """Forget what a failed attempt left, so that JAX takes another one; whether that was possible."""
-    state = _state()
+    state = jax_state()
     if state is None or not hasattr(state, "client"):
         return False
     service = getattr(state, "service", None)

@@ -1,8 +1,8 @@
 """In a JAX rank: all processes meet through their agents before JAX's own `initialize` begins.
 
 The rank asks the agent of its node, over a socket in the run folder, until node 0 says go: `agent.jax_meeting`.
-Standard library only.  Lines of JSON: the rank's (`agent.messages.Waiting`), and the agent's {"why", "notes", "go",
-"give_up", ...} (`agent.messages.Meeting`).
+Standard library only.  Lines of JSON: the rank's (`jax_meeting.Waiting`), and the agent's {"why", "notes", "go",
+"give_up", ...} (`jax_meeting.Meeting`).  Without an agent: `jax_roll_call`.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import random
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,7 +25,11 @@ FIRST_WORD_S, LATER_WORDS_S = 2.0, 5.0  # of who is missing
 
 
 class GiveUpError(Exception):
-    """All attempts are used up; the message says who is missing or what is in the way."""
+    """All attempts are used up; the message says who is missing or what is in the way.  `missing`: as far as known."""
+
+    def __init__(self, text: str, missing: tuple[int, ...] = ()) -> None:
+        super().__init__(text)
+        self.missing = missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,22 +89,30 @@ def meet(orders: Orders, *, failed: int = 0, patience_s: float = 0.0) -> tuple[s
     """
     own = {"process": orders.process, "num_processes": orders.num_processes, "coordinator": orders.coordinator,
            "bind": orders.bind, "failed": failed, "patience_s": patience_s}  # fmt: skip
-    began, next_word, num_notes = time.monotonic(), time.monotonic() + FIRST_WORD_S, 0
     with _connection(orders.run_dir) as agent:
-        while True:
-            answer = _ask(agent, own)
-            for note in (answer.get("notes") or [])[num_notes:]:
-                say(note)
-                num_notes += 1
-                next_word = time.monotonic() + LATER_WORDS_S
-            if answer.get("give_up"):
-                raise GiveUpError(answer["give_up"])
-            if answer.get("go"):
-                return answer["go"], answer["failed"]
-            if time.monotonic() >= next_word and answer.get("why"):
-                next_word = time.monotonic() + LATER_WORDS_S
-                say(f"{answer['why']} ({time.monotonic() - began:.0f} s)")
-            pause(ASK_EVERY_S)
+        return follow(lambda: _ask(agent, own))
+
+
+def follow(ask: Callable[[], dict[str, Any]], *, every_s: float = ASK_EVERY_S) -> tuple[str, int]:
+    """Ask until the answer is to go on, and say meanwhile what is waited for; returns and raises as `meet` does."""
+    began, next_word = time.monotonic(), time.monotonic() + FIRST_WORD_S
+    number, num_notes = None, 0
+    while True:
+        answer = ask()
+        if answer.get("number") != number:
+            number, num_notes = answer.get("number"), 0
+        for note in (answer.get("notes") or [])[num_notes:]:
+            say(note)
+            num_notes += 1
+            next_word = time.monotonic() + LATER_WORDS_S
+        if answer.get("give_up"):
+            raise GiveUpError(answer["give_up"], tuple(answer.get("missing") or ()))
+        if answer.get("go"):
+            return answer["go"], answer["failed"]
+        if time.monotonic() >= next_word and answer.get("why"):
+            next_word = time.monotonic() + LATER_WORDS_S
+            say(f"{answer['why']} ({time.monotonic() - began:.0f} s)")
+        pause(every_s)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ together (`outcome_of`).  What log lines mean is known to `allready.signatures` 
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -293,7 +293,7 @@ def _root_of_event(event: Event | None, death: Death) -> EndCause | None:
     return _of_event(event) if _signatures()[event.signature].severity in (Severity.ERROR, Severity.BLOCKER) else None
 
 
-def _main_event(events: list[Event]) -> Event | None:
+def _main_event(events: Sequence[Event]) -> Event | None:
     """The line that explains most: a cause before a record before a consequence, the deepest first."""
     order = {Role.ROOT: 0, Role.RECORD: 1, Role.CASCADE: 2}
     signatures = _signatures()
@@ -302,7 +302,7 @@ def _main_event(events: list[Event]) -> Event | None:
     return min(known, key=lambda e: (order[e.role], Layer(signatures[e.signature].layer).position), default=None)
 
 
-def _own_death(deaths: list[Death]) -> Death | None:
+def _own_death(deaths: Sequence[Death]) -> Death | None:
     """The process's own words: an exception rather than anything else, the last one."""
     own = [d for d in deaths if not d.by_launcher]
     return next((d for d in reversed(own) if d.kind == "exception"), own[-1] if own else None)

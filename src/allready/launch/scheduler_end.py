@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from allready.launch.request import Note
 from allready.model import ScheduledEnd, SchedulerCause
+from allready.proc.command import run_command
 
 ANSWER_S = 2.0
 MAX_BYTES = 1 << 16
@@ -66,16 +67,8 @@ class SchedulerQuestion:
 
     def _ask(self) -> None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            done = subprocess.run(
-                [self._program, "show", "job", "--oneliner", self._job],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=ANSWER_S,
-                check=False,
-                start_new_session=True,
-                env={**os.environ, "LC_ALL": "C"},
-            )
+            argv = [self._program, "show", "job", "--oneliner", self._job]
+            done = run_command(argv, timeout_s=ANSWER_S, env={**os.environ, "LC_ALL": "C"})
             self._found = read_slurm(done.stdout[:MAX_BYTES].decode("utf-8", "replace"))
 
 

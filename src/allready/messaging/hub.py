@@ -17,6 +17,8 @@ from allready.errors import ExchangeError
 from allready.messaging import datagram
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of, take
 from allready.messaging.inbox import Inbox
+from allready.messaging.silence import heard
+from allready.messaging.sockets import writer_state
 from allready.messaging.token import HELLO, WANTS_TOKEN, Seal, Token, is_nonce, new_nonce
 from allready.messaging.wire import (
     ANY_RANK,
@@ -429,8 +431,10 @@ class Hub:
         rank = peer.claim.node_rank
         while True:
             try:
-                async with asyncio.timeout(SILENCE_S):
-                    payload, flags = await read_payload(reader, seal=peer.seal)
+                word = read_payload(reader, seal=peer.seal)
+                payload, flags = await heard(
+                    word, SILENCE_S, is_acknowledged=lambda: writer_state(peer.writer).is_acknowledged
+                )
             except TimeoutError:
                 raise ConnectionLostError(Loss(reason=LossReason.SILENT, silent_s=SILENCE_S)) from None
             await self._inbox.room(rank)

@@ -11,7 +11,8 @@ from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of
 from allready.messaging.hub import BEAT_S, SILENCE_S
 from allready.messaging.inbox import Inbox
-from allready.messaging.sockets import TcpState, tcp_state
+from allready.messaging.silence import heard
+from allready.messaging.sockets import TcpState, writer_state
 from allready.messaging.token import Seal
 from allready.messaging.wire import decode, encode, plain, read_payload, sealed
 from allready.model import ClockFacts, Loss, LossReason
@@ -108,8 +109,8 @@ class Link:
     async def _read(self) -> None:
         try:
             while True:
-                async with asyncio.timeout(SILENCE_S):
-                    payload, flags = await read_payload(self._reader, seal=self._seal)
+                word = read_payload(self._reader, seal=self._seal)
+                payload, flags = await heard(word, SILENCE_S, is_acknowledged=lambda: self._state().is_acknowledged)
                 self._received_s = time.monotonic()
                 await self._inbox.room(0)
                 kind, body = decode(payload, flags)
@@ -125,10 +126,7 @@ class Link:
             self._inbox.put(0, LOST, loss_of(error))
 
     def _state(self) -> TcpState:
-        try:
-            return tcp_state(self._writer.get_extra_info("socket"))
-        except (AttributeError, OSError):  # closed, or no socket of the kernel
-            return TcpState()
+        return writer_state(self._writer)
 
     def _arrives_alone(self) -> bool:
         """Node 0 repeats what it sent, and it arrives: node 0 gets no acknowledgement, so our way to it is broken."""

@@ -1,5 +1,6 @@
 """Addresses and sockets of the reachability stage; the numbers of Linux that Python's `socket` does not name."""
 
+import asyncio
 import contextlib
 import fcntl
 import ipaddress
@@ -141,6 +142,11 @@ class TcpState(Struct, frozen=True):
     busy_s: float = 0.0
     full_s: float = 0.0
 
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether the peer's kernel has everything that was sent to it."""
+        return self.num_segments > 0 and self.num_unacked == 0 and self.num_timeouts == 0
+
 
 def tcp_state(sock: socket.socket) -> TcpState:
     """`struct tcp_info` of linux/tcp.h, which grows with the kernel's version."""
@@ -161,6 +167,14 @@ def tcp_state(sock: socket.socket) -> TcpState:
         busy_s=read("=Q", 168) / 1e6,  # since Linux 4.10
         full_s=read("=Q", 176) / 1e6,
     )
+
+
+def writer_state(writer: asyncio.StreamWriter) -> TcpState:
+    """The state of a stream's connection; all 0 where it is closed, or no socket of the kernel."""
+    try:
+        return tcp_state(writer.get_extra_info("socket"))
+    except (AttributeError, OSError):
+        return TcpState()
 
 
 def tcp_progress(sock: socket.socket) -> tuple[int, int] | None:

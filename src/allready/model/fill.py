@@ -25,7 +25,18 @@ _SUBJECT = re.compile(r"^\{who\}(?:: |：)|^on \{who\} |^\{who\} 上")
 """Where a sentence says the same without its writer."""
 _CLAUSES = re.compile(r"([;；] ?)([^;；]*)")
 _SHORT = re.compile(r"[,，] ?[^,，;；:：.。()（）]*\{(\w+)\}[^,，;；:：.。()（）]*")
-_NUMBERED = r"\b(?:rank|node|process|task)|节点|进程"
+_NUMBERED = re.compile(r"(\b(?:rank|node|process|task)|节点|进程) \{(\w+)\}")
+_PORTS = (
+    (re.compile(r" on port \{(\w+)\}(?=\W)"), " on its port"),
+    (re.compile(r"监听端口 \{(\w+)\}"), "监听端口"),
+    (re.compile(r"<\{(\w+)\}>"), ""),
+    (re.compile(r" port \{(\w+)\}"), ""),
+    (re.compile(r"(?<=.) ?端口 \{(\w+)\}(?: 上)?"), ""),
+    (re.compile(r"(?<=the store) at \{(\w+)\}"), ""),
+)
+"""How an address or a port is said that is not known."""
+_PLACE_OF_COMMAND = re.compile(r" (?:at|on) \{(\w+)\}(?=[;,.:]|$)")
+_WITH = re.compile(r" with \{(\w+)\} \w+")
 _FEW_LETTERS = 8
 _PARTS = re.compile(r"([,，、;；] ?)")
 
@@ -74,20 +85,14 @@ def fill(
     if not unknown:
         return template.format_map(filled)
     template = _BRACKETS.sub(lambda found: _known_part(found, unknown), template)
-    for name in unknown:
-        template = re.sub(rf" on port \{{{name}\}}(?=\W)", " on its port", template)
-        template = re.sub(rf"监听端口 \{{{name}\}}", "监听端口", template)
-        template = re.sub(rf"<\{{{name}\}}>| port \{{{name}\}}|(?<=.) ?端口 \{{{name}\}}(?: 上)?", "", template)
-        template = re.sub(rf"(?<=the store) at \{{{name}\}}", "", template)
-        if is_command:
-            template = re.sub(rf" (?:at|on) \{{{name}\}}(?=[;,.:]|$)", "", template)
-    numbered = {name for name in unknown if re.search(rf"(?:{_NUMBERED}) \{{{name}\}}", template)}
+    for pattern, instead in (*_PORTS, (_PLACE_OF_COMMAND, "")) if is_command else _PORTS:
+        template = _replaced(pattern, instead, template, unknown)
+    numbered = {name for _, name in _NUMBERED.findall(template)} & unknown
     if is_command:
         filled |= {name: "N" if name in numbered else _PLACES.get(name, name.upper()) for name in unknown}
     else:
         template = _without_parts(template, unknown)
-        for name in numbered:
-            template = re.sub(rf"({_NUMBERED}) \{{{name}\}}", lambda found: someone.format(kind=found[1]), template)
+        template = _NUMBERED.sub(lambda at: someone.format(kind=at[1]) if at[2] in unknown else at[0], template)
         filled |= {name: nothing.format(name=name.replace("_", " ")) for name in unknown - _ADDRESSES}
         filled |= dict.fromkeys(unknown & _ADDRESSES, nowhere)
     return template.format_map(filled)
@@ -151,6 +156,11 @@ def fill_place(template: str, values: Mapping[str, object]) -> str:
     return "" if any(str(values[name]) == UNKNOWN for name in names) else template.format_map(values)
 
 
+def _replaced(pattern: re.Pattern[str], instead: str, template: str, unknown: set[str]) -> str:
+    """What matches and names something unknown, in other words."""
+    return pattern.sub(lambda found: instead if found[1] in unknown else found[0], template)
+
+
 def _without_parts(template: str, unknown: set[str]) -> str:
     """A sentence without its later clauses of which no value is known, and without short ones (`, {free} free`)."""
 
@@ -165,7 +175,7 @@ def _without_parts(template: str, unknown: set[str]) -> str:
         return "" if names <= unknown and len(letters) <= _FEW_LETTERS else found[0]
 
     template = _SHORT.sub(short, _CLAUSES.sub(clause, template))
-    return re.sub(r" with \{(\w+)\} \w+", lambda found: "" if found[1] in unknown else found[0], template)
+    return _replaced(_WITH, "", template, unknown)
 
 
 def _known_part(found: re.Match[str], unknown: set[str]) -> str:

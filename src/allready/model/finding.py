@@ -68,12 +68,17 @@ class Culprits(Struct, frozen=True, kw_only=True):
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
-    """One thing that was seen: where (file:line, rank or probe), and the text as it stood there."""
+    """One thing that was seen: where (file:line, rank or probe), and the text as it stood there.
+
+    `form`, `values`: of a text that is a sentence of ours, the template that it was made from; see `judging.stated`.
+    """
 
     source: str
     text: str
     time: str | None = None  # ISO-8601
     node_rank: int | None = None
+    form: str = ""
+    values: Mapping[str, str] = {}
 
 
 class Hit(Struct, frozen=True, kw_only=True):

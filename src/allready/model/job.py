@@ -232,6 +232,35 @@ class BenchSpread(Struct, frozen=True, kw_only=True):
     cv_share: float  # standard deviation / mean
 
 
+class NcclChoice(Struct, frozen=True, kw_only=True):
+    """What NCCL takes for an operation of one size (of one rank's part, where the buffers are split)."""
+
+    operation: str  # NCCL's word: AllReduce
+    size_bytes: int
+    algorithm: str  # RING, TREE, NVLS, ...
+    protocol: str  # LL, LL128, SIMPLE
+
+
+class NcclDiagnostic(Struct, frozen=True, kw_only=True):
+    """A line of the diagnostics that NCCL makes of itself (2.31 and newer)."""
+
+    level: str  # OK, INFO, ...
+    check: str  # p2p, net bw, GPU inventory, ...
+    text: str
+    kind: str = ""  # slow_network: the rate of `rank` is far from that of others; p2p_wrong: data did not arrive right
+    rank: int | None = None
+
+
+class BenchForm(Struct, frozen=True, kw_only=True):
+    """One form of an operation, in place or out of place, where both were measured."""
+
+    in_place: bool
+    time_s: float
+    algbw_gb_per_s: float
+    busbw_gb_per_s: float
+    num_errors: int
+
+
 class BenchPoint(Struct, frozen=True, kw_only=True):
     """One row of a sweep: algbw = size / time, busbw = algbw * the factor of the operation (`model.operations`)."""
 
@@ -245,6 +274,9 @@ class BenchPoint(Struct, frozen=True, kw_only=True):
     dtype: str = "float32"
     spread: BenchSpread | None = None  # of the rank with the greatest median
     slowest_rank: int | None = None  # the rank whose iterations took longer than those of the others, if one does
+    other_form: BenchForm | None = None  # in place where the row is out of place, and the other way round
+    algorithm: str = ""  # NCCL's, where its log says it
+    protocol: str = ""
 
 
 class PairPoint(Struct, frozen=True, kw_only=True):
@@ -281,6 +313,9 @@ class CollectiveRun(Struct, frozen=True, kw_only=True):
     pairs: tuple[PairPoint, ...] = ()  # of `bench pairs`
     groups: tuple[GroupPoint, ...] = ()  # of `bench bisect`
     extra_env: dict[str, str] = {}
+    path: str = "torch"  # what called NCCL: torch, or nccl (our own loop, as in nccl-tests)
+    is_graph: bool = False  # the operations were launched as CUDA graphs
+    diagnostics: tuple[NcclDiagnostic, ...] = ()  # NCCL's own
     sizes_left: tuple[int, ...] = ()  # of the sweep, not measured for want of time
     left_s: float | None = None  # how long one operation of the first of them would take, by those before
     traffic: Live | None = None  # connections of the ranks, where a stage stopped or was slow; not in reports

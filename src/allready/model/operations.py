@@ -30,6 +30,11 @@ class Operation(Struct, frozen=True, kw_only=True):
     has_root: bool = False
     in_place: bool = False  # torch has one buffer for it
 
+    @property
+    def nccl_name(self) -> str:
+        """NCCL's word for it: AllReduce."""
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
     def bus_factor(self, num_ranks: int) -> float:
         """busbw / algbw."""
         return self.factor * (num_ranks - 1) / num_ranks if self.parts else self.factor

@@ -15,6 +15,8 @@ from typing import Any
 
 from allready.proc.process import ProcessId, identify, is_running
 
+REAP_S = 2.0  # a killed process in an uninterruptible system call cannot be waited for; do not wait for ever
+
 
 @contextlib.contextmanager
 def pidfd_of(process: ProcessId) -> Iterator[int | None]:
@@ -94,16 +96,25 @@ def reap(process: ProcessId) -> None:
             os.waitpid(process.pid, os.WNOHANG)
 
 
-def end_child(child: "subprocess.Popen[Any]", *, timeout_s: float) -> None:
-    """Kill a child that has a session of its own, and its process group; reap it, and close our ends of its pipes.
+def end_child(child: "subprocess.Popen[Any]", *, timeout_s: float = REAP_S) -> None:
+    """End a child that has a session of its own, reap it, and close our ends of its pipes.
 
-    One that hangs in the kernel is left behind after `timeout_s`.
+    While it is not reaped, or somebody still holds its pipes, its whole process group is killed.  One that hangs in the
+    kernel is left behind after `timeout_s`.
     """
-    if child.poll() is None:  # not reaped, so the group's number cannot be another's
-        with contextlib.suppress(ProcessLookupError):
+    pipes = [pipe for pipe in (child.stdin, child.stdout, child.stderr) if pipe is not None and not pipe.closed]
+    if child.returncode is None or pipes:
+        try:
             os.killpg(child.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(timeout_s)
-    for pipe in (child.stdin, child.stdout, child.stderr):
-        if pipe is not None:
+        except ProcessLookupError:
+            pass
+        except PermissionError:  # one of the group runs as another user
+            child.kill()
+    for pipe in pipes:
+        with contextlib.suppress(OSError):  # what was not yet written to it
             pipe.close()
+    try:
+        child.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        # In an uninterruptible call (a broken GPU or file system); it is reaped when that ends, or by init.
+        child.returncode = -signal.SIGKILL

@@ -5,9 +5,9 @@ from statistics import median
 
 from msgspec import Struct
 
+from allready import units
 from allready.model import BenchPoint, CollectiveRun, Collectives
 from allready.model.operations import OPERATIONS
-from allready.report import units
 from allready.report.safe import plain
 
 LEVELS = (0.95, 0.88, 0.7, 0.4)
@@ -31,6 +31,16 @@ RICH: Sequence[tuple[str, Cell]] = (
     ("bench_cv", lambda p: f"{p.spread.cv_share:.0%}" if p.spread else ""),
     ("bench_slowest", lambda p: "" if p.slowest_rank is None else str(p.slowest_rank)),
 )
+ALGORITHM: tuple[str, Cell] = ("bench_algorithm", lambda p: plain(f"{p.algorithm} {p.protocol}", most=40))
+IN_PLACE: Sequence[tuple[str, Cell]] = (
+    ("bench_time_in_place", lambda p: units.time(p.other_form.time_s) if p.other_form else ""),
+    ("bench_busbw_in_place", lambda p: units.bandwidth(p.other_form.busbw_gb_per_s) if p.other_form else ""),
+)
+OUT_OF_PLACE: Sequence[tuple[str, Cell]] = (
+    ("bench_time_out_of_place", IN_PLACE[0][1]),
+    ("bench_busbw_out_of_place", IN_PLACE[1][1]),
+)
+"""The other form, where both were measured."""
 """Of a benchmark, which keeps how the single iterations differ."""
 
 
@@ -106,6 +116,15 @@ def tables(run: CollectiveRun) -> tuple[Table, ...]:
         columns = RICH if is_rich else PLAIN
         if all(p.slowest_rank is None for p in points):
             columns = [c for c in columns if c[0] != "bench_slowest"]
+        if any(p.algorithm for p in points):
+            columns = [*columns, ALGORITHM]
+        other = next((p.other_form for p in points if p.other_form is not None), None)
+        if other is not None:
+            columns = [*columns, *(IN_PLACE if other.in_place else OUT_OF_PLACE)]
+        if is_rich and run.path != "torch":
+            title += f" · {plain(run.path, most=20)}"
+        if is_rich and run.is_graph:
+            title += " · CUDA graph"
         found.append(Table(title=title, points=points, columns=columns))
     return tuple(found)
 

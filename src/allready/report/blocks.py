@@ -6,8 +6,9 @@ Everything in a block is harmless (`safe.plain`); styles are names that `allread
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from allready import units
 from allready.model import CollectiveRun, Culprits, Finding, Remedy, Report, Severity, Status
-from allready.report import prediction, run_blocks, units
+from allready.report import prediction, run_blocks
 from allready.report.bench import pair_matrices, tables
 from allready.report.course import course_lines
 from allready.report.matrix import LETTERS, matrix
@@ -35,7 +36,7 @@ from allready.report.words import (
     where,
     why_not_checked,
 )
-from allready.text.catalog import remedy_parts
+from allready.text.catalog import remedy_parts, say_evidence
 
 MAX_EVIDENCE = 8
 MAX_MATRIX = 16
@@ -113,7 +114,7 @@ def _evidence(finding: Finding, language: str, verbose: int) -> Iterator[Block]:
         if item.node_rank is not None:
             place = f"{t('culprit_node', language, label=item.node_rank)} · {place}"
         time = f" ({_clock(item.time, verbose)})" if item.time else ""
-        text = plain(item.text, most=400 if verbose < 2 else 4000)
+        text = plain(say_evidence(item, language), most=400 if verbose < 2 else 4000)
         yield line(Piece(f"{place}{colon}", "dim"), f"{text}{time}", lead=lead, indent=2)
     if len(finding.evidence) > most:
         yield dim(t("evidence_more", language, count=len(finding.evidence) - most), lead=lead)

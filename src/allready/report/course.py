@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
+from allready import units
 from allready.model import JobCourse, RankCourse, Report
-from allready.report import units
 from allready.report.curve import HEIGHT, LEFT, RIGHT, TOP, WIDTH, Curve, Dot, Line, Tick, round_ticks
 from allready.report.safe import plain
 from allready.report.words import t

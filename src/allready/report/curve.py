@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from allready import units
 from allready.model import BenchPoint
-from allready.report import units
 from allready.report.safe import plain
 
 WIDTH, HEIGHT = 600, 310

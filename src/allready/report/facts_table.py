@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from allready import units
 from allready.judging.majority import Split
 from allready.model import NODE_FACTS, FactMissing, NotApplicable, Report, fact_from_json
 from allready.model import facts as f
-from allready.report import units
 from allready.report.safe import plain
 from allready.report.words import t
 

@@ -11,8 +11,8 @@ import hashlib
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from allready import units
 from allready.model import Report, ranges
-from allready.report import units
 from allready.report.page import page
 from allready.report.safe import plain, shorten
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from allready import units
 from allready.model import DatagramProbe, PathProbe, Reachability
-from allready.report import units
 from allready.report.safe import plain
 
 OUTCOMES = ("ok", "not_run", "error", "refused", "stuck", "no_route", "filtered")

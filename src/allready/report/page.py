@@ -6,9 +6,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from allready import units
 from allready.model import Evidence, RankRow, Remedy, Report
 from allready.report import curve as curves
-from allready.report import prediction, units, words
+from allready.report import prediction, words
 from allready.report.bench import best as best_point
 from allready.report.bench import pair_matrices, series, tables
 from allready.report.code_pages import pages_of
@@ -20,7 +21,7 @@ from allready.report.page_run import page_run
 from allready.report.run_words import details, folded_findings, r
 from allready.report.safe import plain
 from allready.report.words import SYMBOLS, other_findings, t, verdict_finding
-from allready.text.catalog import place_text
+from allready.text.catalog import place_text, say_evidence
 
 WIDE_MATRIX = 12
 """Up to this many nodes a good cell has room for its round trip."""
@@ -30,6 +31,10 @@ MAX_EVIDENCE = 200
 MAX_PLACES = 4
 OPEN_EVIDENCE = 8
 """More rows of evidence than this are folded."""
+
+
+MAX_CHARS = 2000
+"""Of one piece of evidence."""
 
 
 def both(say: Callable[..., str], *args: Any, **values: Any) -> Markup:
@@ -116,12 +121,17 @@ def _prediction(report: Report) -> dict[str, Any] | None:
 
 def evidence_rows(items: Sequence[Evidence]) -> list[dict[str, Any]]:
     """Evidence with the places that show the same together: `places` of (node, source), how many more, text, time."""
-    equal: dict[tuple[str, str | None], list[tuple[int | None, str]]] = {}
+    equal: dict[tuple[str, str | None], list[Evidence]] = {}
     for item in items[:MAX_EVIDENCE]:
-        equal.setdefault((item.text, item.time), []).append((item.node_rank, item.source))
+        equal.setdefault((item.text, item.time), []).append(item)
     return [
-        {"places": places[:MAX_PLACES], "more": max(0, len(places) - MAX_PLACES), "text": text, "time": time}
-        for (text, time), places in equal.items()
+        {
+            "places": [(item.node_rank, item.source) for item in same[:MAX_PLACES]],
+            "more": max(0, len(same) - MAX_PLACES),
+            "text": both(lambda language, item=same[0]: plain(say_evidence(item, language), most=MAX_CHARS)),
+            "time": time,
+        }
+        for (_, time), same in equal.items()
     ]
 
 

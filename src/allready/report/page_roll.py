@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
+from allready import units
 from allready.model import Claim, Report
-from allready.report import units
 from allready.report.curve import round_ticks
 from allready.report.safe import shorten
 from allready.report.words import absent, late_by_s, t

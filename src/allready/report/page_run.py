@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from allready import units
 from allready.model import Report, RunSummary
-from allready.report import run_blocks, run_words, units
+from allready.report import run_blocks, run_words
 from allready.report.run_words import ROLES, Band, bands, days, ended_well, rows_of, says_nothing, weight, when
 from allready.report.safe import plain
 from allready.report.timeline import shape, timeline

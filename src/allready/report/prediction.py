@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from allready import units
 from allready.model import CurveGap, Prediction
-from allready.report import units
 from allready.report.pieces import Block, Gap, grid, line
 from allready.report.safe import plain
 from allready.report.words import t

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from allready import units
 from allready.model import BenchRun, ClockOffset, Report, RunSummary, World, ranges
-from allready.report import units
 from allready.report.pieces import Block, Gap, Piece, Text, dim, grid, line
 from allready.report.run_words import (
     AREAS,

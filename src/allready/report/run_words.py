@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
-from allready import model
-from allready.report import units
+from allready import model, units
 from allready.report.safe import plain, shorten, width
 from allready.text.run_events import say_event, say_position
 from allready.text.ui import ui

@@ -13,8 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from allready import units
 from allready.model import Report, RunSummary, TimelineEvent, ranges
-from allready.report import units
 from allready.report.run_words import HARMLESS, OPERATION, bands, clock, onset_s, same, tells, weight
 from allready.report.safe import plain, shorten
 

@@ -7,8 +7,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from allready import model
-from allready.report import units
+from allready import model, units
 from allready.report.bench import best as best_point
 from allready.report.matrix import Matrix
 from allready.report.run_words import ended

@@ -206,7 +206,8 @@ class Agreement:
         outside = [r for r in self.members if r not in ready and r not in self._gone]
         furthest = max(r.step for r in ready.values())
         steps = {r: one.step for r, one in ready.items()} | {r: min(one.step, furthest) for r, one in joined.items()}
-        store = next(iter(ready.values())).store
+        first = next(iter(ready.values()))
+        wishes: list[m.Ready | m.Join] = [*ready.values(), *joined.values()]
         self.epoch += 1
         self.members = tuple(sorted(steps))
         self.phase = Phase.RUNNING
@@ -217,9 +218,9 @@ class Agreement:
             epoch=self.epoch,
             members=self.members,
             steps=tuple(steps[r] for r in self.members),
-            anew=any(r.anew or r.store != store for group in (ready, joined) for r in group.values()),
+            anew=any(r.anew or (r.store, r.made) != (first.store, first.made) for r in wishes),
             joined=tuple(joined),
-            store=store,
+            store=first.store,
         )
         return [*self._to_members(formed), *((r, m.Excluded(epoch=self.epoch)) for r in outside)]
 

@@ -172,7 +172,7 @@ class Handle:
             self._fail(error)
             return
         self._leave()
-        pace = session.paces.of(call.group, call.operation)
+        pace = session.paces.of(session.phase, call.group, call.operation)
         pace.note(call.num_bytes, time.monotonic() - begin_s, session.num_ranks(call.group))
         if call.take is not None:
             call.take()

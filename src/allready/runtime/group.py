@@ -82,6 +82,9 @@ class Group:
         self._first_store = store, store_rank
         self.was_formed = False
         """Whether this process ever had a group."""
+        self.made = 0
+        """The epoch in which the group object was made."""
+        self._is_doubtful = False
         self.store_text = ""
         """Where the job's store is now; empty: where it was at the start."""
         self._can_reconfigure = "cuda" not in self.devices and can_reconfigure()
@@ -106,8 +109,8 @@ class Group:
         return any(not w.is_completed() for w in self._unfinished)
 
     def is_spoilt(self) -> bool:
-        """Whether it cannot form again in place: a thread is stuck in it, or subgroups came from it."""
-        return self.has_unfinished() or self._num_makings > 0
+        """Whether it cannot form again in place: a thread is stuck in it, it has subgroups, or it failed to form."""
+        return self._is_doubtful or self.has_unfinished() or self._num_makings > 0
 
     def needs_store(self, text: str, members: Iterable[int]) -> bool:
         """Whether the process of the store that this text names is not among these ranks: it may be dead or stopped."""
@@ -172,8 +175,10 @@ class Group:
         place, size = members.index(self._rank), len(members)
         store = dist.PrefixStore(f"allready/{self.attempt}/{epoch}", self._store)
         self.is_same = not anew and self._can_reconfigure and self._is_on_this_store and dist.is_initialized()
+        self._is_doubtful = self.is_same  # until it has formed
         if not self.is_same:
             self.leave()
+            self.made = epoch
             more = {"enable_reconfigure": True} if self._can_reconfigure else {}
             _number_from(epoch - 1)
             limit = nccl.UNLIMITED if "cuda" in self.devices else FORM
@@ -186,6 +191,7 @@ class Group:
             self._connect(is_over)
         if "cpu" in self.devices:
             self._remember(store, place, size, before)
+        self._is_doubtful = False
 
     def _connect(self, is_over: Callable[[], bool]) -> None:
         communicator = nccl.Communicator()

@@ -22,7 +22,8 @@ class Beat(Struct, frozen=True, kw_only=True):
 class Ready(Struct, frozen=True, kw_only=True):
     """This rank's main thread waits for the group that follows `epoch`.
 
-    `anew`: its present one is unusable.  `store`: where the job's store is, if not where it was at the start.
+    `anew`: its present one is unusable.  `made`: the epoch in which its group object was made; only those of one epoch
+    can be formed again in place.  `store`: where the job's store is, if not where it was at the start.
     `admits`: a rank that asks to join may come in here.
     """
 
@@ -31,16 +32,18 @@ class Ready(Struct, frozen=True, kw_only=True):
     min_ranks: int
     step: int = 0
     anew: bool = False
+    made: int = 0
     store: str = ""
     admits: bool = True
 
 
 class Join(Struct, frozen=True, kw_only=True):
-    """This rank, which is outside, asks to be taken into a next group; `anew`, `store`: as in `Ready`."""
+    """This rank, which is outside, asks to be taken into a next group; `anew`, `made`, `store`: as in `Ready`."""
 
     timeout_s: float
     step: int = 0
     anew: bool = False
+    made: int = 0
     store: str = ""
 
 

@@ -10,6 +10,8 @@ from allready.runtime.durations import Duration, duration
 HALF_LIFE = 1000
 """Calls of one size after which a long one counts half: a rare slow call is remembered, but not for ever."""
 MAX_KINDS = 1024
+TRAINING = "training"
+"""The phase in which a rank is outside of all others."""
 _DECAY: float = 0.5 ** (1 / HALF_LIFE)
 
 
@@ -95,9 +97,34 @@ class Pace:
         known = [sizes for sizes in self._sizes.values() if sizes.num_calls >= after and sizes.least_bytes > 0]
         return min((_bound(sizes, num_bytes, num_ranks) for sizes in known), default=None)
 
+    def table(self) -> "Table":
+        """What was seen, to be told to other ranks."""
+        return {of: (s.least_bytes, s.num_calls, s.num_ranks, s.worst_s) for of, s in self._sizes.items()}
+
+    def merge(self, table: "Table") -> None:
+        """Take over what another rank has seen: of every size the longest call counts."""
+        for of, (least_bytes, num_calls, num_ranks, worst_s) in table.items():
+            sizes = self._sizes.setdefault(of, _Sizes(least_bytes))
+            sizes.least_bytes = min(sizes.least_bytes, least_bytes)
+            sizes.num_calls = max(sizes.num_calls, num_calls)
+            sizes.num_ranks = max(sizes.num_ranks, num_ranks)
+            sizes.worst_s = max(sizes.worst_s, worst_s)
+
+    def most_calls(self) -> int:
+        """Of any size."""
+        return max((sizes.num_calls for sizes in self._sizes.values()), default=0)
+
+    def longest_s(self) -> float:
+        """Of the calls of all sizes, old ones counting less."""
+        return max((sizes.worst_s for sizes in self._sizes.values()), default=0.0)
+
     def largest_bytes(self, *, after: int) -> int | None:
         """Of the sizes seen often enough."""
         return max((s.least_bytes for s in self._sizes.values() if s.num_calls >= after), default=None)
+
+
+Table = dict[int, tuple[int, int, int, float]]
+"""Size, as a power of two -> the least bytes, calls, ranks, and the longest time."""
 
 
 def _bound(sizes: _Sizes, num_bytes: int, num_ranks: int) -> float:
@@ -106,20 +133,21 @@ def _bound(sizes: _Sizes, num_bytes: int, num_ranks: int) -> float:
 
 
 class Paces:
-    """Of all operations and groups of a rank; the memory is bounded."""
+    """Of all phases, operations and groups of a rank; the memory is bounded."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[Ranks, str], Pace] = {}
+        self._of: dict[tuple[str, Ranks, str], Pace] = {}
 
-    def of(self, group: Ranks, operation: str) -> Pace:
-        """The one of this operation in this group; kept when the group forms again."""
-        found = self._of.get((group, operation))
+    def of(self, phase: str, group: Ranks, operation: str) -> Pace:
+        """The one of this operation in this group and phase; kept when the group forms again."""
+        key = (phase, group, operation)
+        found = self._of.get(key)
         if found is None:
             if len(self._of) >= MAX_KINDS:
                 del self._of[next(iter(self._of))]
-            found = self._of[group, operation] = Pace()
+            found = self._of[key] = Pace()
         return found
 
-    def learned(self, group: Ranks) -> dict[str, Pace]:
+    def learned(self, phase: str, group: Ranks) -> dict[str, Pace]:
         """By operation."""
-        return {operation: pace for (ranks, operation), pace in self._of.items() if ranks == group}
+        return {name: pace for (at, ranks, name), pace in self._of.items() if (at, ranks) == (phase, group)}

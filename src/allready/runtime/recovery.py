@@ -220,7 +220,14 @@ def recover_as(session: Session, wish: Wish, error: BaseException | None, cause:
                 failure = again
             else:
                 recording.recovered(found.members, found.steps, time.monotonic() - begin_s)
+                _note_repeat(session, found)
                 return found
+
+
+def _note_repeat(session: Session, recovery: Recovery) -> None:
+    failure = recovery.failure
+    if failure is not None and (failure.failure is None or failure.failure.cause is not FailureCause.JOINS):
+        session.repeats.note(recovery.members, max(recovery.steps), failure, warn=recovery.rank == 0)
 
 
 def agreed_failure(error: BaseException) -> CollectiveFailed:
@@ -254,21 +261,26 @@ def destroy_process_group() -> None:
 def phase(name: str, timeout: Duration | AdaptiveTimeout | None = None) -> Iterator[None]:
     """Calls inside have the timeout of this phase, safe ones and the plain ones of the default group.
 
+    A timeout that is learned outside does not hold inside, and what calls inside take teaches nothing outside: a phase
+    is entered because something else goes on.
+
     Args:
         name: "training" (10 min), "evaluation" (30 min), "small" (5 min), or any other with a timeout.
-        timeout: instead of the phase's own; with an `AdaptiveTimeout` plain collectives have its `most`.
+        timeout: instead of the phase's own; with an `AdaptiveTimeout`, learned from calls in phases of this name, plain
+            collectives have its `most`.
     """
     session = current()
     if timeout is None and name not in PHASES:
         raise UsageError("no phase {name}; give a timeout, or one of {names}", name=name, names=", ".join(PHASES))
     before_s, adaptive_before, limited_before = session.timeout_s, session.adaptive, session.is_limited
-    session.is_limited = True
-    _apply(session, *_parts(timeout, PHASES.get(name, PHASES["training"])))
+    phase_before = session.phase
+    session.is_limited, session.phase = True, name
+    apply_timeout(session, *_parts(timeout, PHASES.get(name, PHASES["training"])))
     try:
         yield
     finally:
-        session.is_limited = limited_before
-        _apply(session, timedelta(seconds=before_s), adaptive_before)
+        session.is_limited, session.phase = limited_before, phase_before
+        apply_timeout(session, timedelta(seconds=before_s), adaptive_before)
 
 
 @contextlib.contextmanager
@@ -302,7 +314,8 @@ def _parts(timeout: Duration | AdaptiveTimeout | None, usual: timedelta) -> tupl
     return usual if timeout is None else duration(timeout), None
 
 
-def _apply(session: Session, timeout: timedelta, adaptive: AdaptiveTimeout | None) -> None:
+def apply_timeout(session: Session, timeout: timedelta, adaptive: AdaptiveTimeout | None) -> None:
+    """From now on: of plain collectives, and of safe calls that bring none of their own."""
     session.adaptive = adaptive
     session.timeout_s = timeout.total_seconds()
     session.group.timeout = timeout
@@ -366,6 +379,7 @@ def _gather(session: Session, wish: Wish) -> m.Formed:
             min_ranks=wish.min_ranks,
             step=wish.step,
             anew=session.group.is_spoilt(),
+            made=session.group.made,
             store=session.group.store_text,
             admits=wish.admits,
         )
@@ -393,7 +407,7 @@ def _ask_in(session: Session, wish: Wish) -> m.Formed:
     with session.lock:
         epoch = member.ask_in()
     limit_s = wish.left_s
-    session.send(m.Join(timeout_s=limit_s, step=wish.step, anew=anew, store=group.store_text))
+    session.send(m.Join(timeout_s=limit_s, step=wish.step, anew=anew, made=group.made, store=group.store_text))
     session.wait(lambda: member.epoch > epoch, limit_s + MARGIN_S)
     with session.lock:
         formed = member.formed

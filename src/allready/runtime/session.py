@@ -22,7 +22,8 @@ from allready.runtime.hang_watch import HangWatch
 from allready.runtime.hub import max_record_bytes
 from allready.runtime.link import Link
 from allready.runtime.member import Member
-from allready.runtime.pace import AdaptiveTimeout, Paces
+from allready.runtime.pace import TRAINING, AdaptiveTimeout, Pace, Paces
+from allready.runtime.repeats import Repeats
 
 MARGIN_S = 2.0
 """For the hub's answer on its way, beside the time that the protocol itself takes."""
@@ -54,6 +55,9 @@ class Session:
         self.adaptive: AdaptiveTimeout | None = None
         """Of calls that bring no timeout of their own; `timeout_s` then is its most."""
         self.paces = Paces()
+        self.phase = TRAINING
+        """What calls take is learned for each phase apart."""
+        self.repeats = Repeats()
         self.pending: dict[Ranks, list[Pending]] = {}
         """Calls in flight that nobody has waited for yet, by group, the oldest first."""
         self._link: Link | None = None
@@ -140,10 +144,14 @@ class Session:
         if timeout is not None and not isinstance(timeout, AdaptiveTimeout):
             return duration(timeout).total_seconds()
         adaptive = self.adaptive if timeout is None else timeout
+        pace = self.paces.of(self.phase, group, operation)
+        return self.learned_limit_s(adaptive, pace, group, num_bytes)
+
+    def learned_limit_s(self, adaptive: AdaptiveTimeout | None, pace: Pace, group: Ranks, num_bytes: int) -> float:
+        """How long a call may take that has taken so long before."""
         if adaptive is None:
             return self.timeout_s
         most_s = self.timeout_s if adaptive.most_s is None else adaptive.most_s
-        pace = self.paces.of(group, operation)
         return adaptive.limit_s(pace.expected_s(num_bytes, self.num_ranks(group), after=adaptive.after), most_s)
 
     def abandon_pending(self) -> None:

@@ -69,10 +69,10 @@ def _learned(session: Session, group: tuple[int, ...]) -> dict[str, timedelta]:
     if adaptive is None:
         return {}
     found = {}
-    for operation, pace in session.paces.learned(group).items():
+    for operation, pace in session.paces.learned(session.phase, group).items():
         largest = pace.largest_bytes(after=adaptive.after)
         if largest is not None:
-            limit_s = session.limit_s(None, operation, group, largest)
+            limit_s = session.learned_limit_s(adaptive, pace, group, largest)
             found[operation] = timedelta(seconds=limit_s)
     return found
 

@@ -6,13 +6,14 @@ keyed by code.  What a language lacks falls back to English slot by slot.
 
 import functools
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any
 
 from msgspec.structs import replace
 
-from allready.model import Finding, Remedy, RemedyStep
+from allready.model import Evidence, Finding, Remedy, RemedyStep
 from allready.model.fill import fill, fill_place, steps_of
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, entries, ui
@@ -86,6 +87,24 @@ def _fill(template: str, values: Mapping[str, str], language: str, *, is_command
         nothing=_NOTHING[language],
     )
     return re.sub(_BLANK_AFTER_UNKNOWN, "", text)
+
+
+@functools.cache
+def evidence_forms(language: str) -> Mapping[str, str]:
+    """The templates of evidence in `language` by the English one; empty for English."""
+    if language == "en":
+        return {}
+    file = resources.files("allready.text") / FOLDERS[language] / "rules" / "evidence.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+def say_evidence(item: Evidence, language: str) -> str:
+    """The text of one piece of evidence: quoted as it is, a sentence of ours in `language`."""
+    template = evidence_forms(language).get(item.form) if item.form else None
+    try:
+        return _fill(template, item.values, language) if template else item.text
+    except (KeyError, ValueError, IndexError):
+        return item.text
 
 
 def say_remedies(finding: Finding, language: str) -> tuple[Remedy, ...]:

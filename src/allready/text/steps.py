@@ -33,6 +33,9 @@ _OF_A_HOST = {
     "iommu_log": "dmesg -T | grep -iE 'iommu|dmar'",
     "sandbox_log": "dmesg -T | grep -iE 'apparmor|audit'",
     "memory_errors": "dmesg -T | grep -ciE 'corrected|CE memory'",
+    "memory_modules": "edac-util -v",
+    "amd_errors": "rocm-smi --showras",
+    "amd_topology": "rocm-smi --showtopo",
     "event_log": "ipmitool sel list | tail",
     "temperatures": "ipmitool sdr | grep -iE 'temp|fan'",
     "gpus": "nvidia-smi -L",
@@ -96,6 +99,13 @@ _OF_A_HOST = {
 _ANYWHERE = {
     "job_record": "sacct -j {job} -o JobID,State,ExitCode,MaxRSS,ReqMem,Start,End,NodeList",
     "pod": "kubectl describe pod {pod}",
+    "pods": "kubectl get pods -o wide",
+    "pod_events": "kubectl get events --sort-by=.lastTimestamp",
+    "last_pod_log": "kubectl logs {pod} --previous",
+    "kube_nodes": "kubectl get nodes -o wide",
+    "pods_of_nodes": "kubectl describe nodes | grep -A8 Allocated",
+    "volume_claims": "kubectl get pvc",
+    "queues": "kubectl get podgroup,workload",
     "partitions": "scontrol show partition",
     "explain_variable": "allready env explain {name}",
 }

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from allready import units
 from allready.model import Interface
 from allready.variables import filters, table, values
 from allready.variables.here import Here, gid_types
@@ -74,8 +75,7 @@ def _size(asked: _Asked) -> Iterator[Meaning]:
     if number is None or number < 1024:
         yield from _number(asked)
         return
-    power = min(3, (number.bit_length() - 1) // 10)
-    yield Meaning("size", {"number": number, "size": f"{number / 1024**power:.4g} {('', 'KiB', 'MiB', 'GiB')[power]}"})
+    yield Meaning("size", {"number": number, "size": units.size(number)})
 
 
 def _word(asked: _Asked) -> Iterator[Meaning]:

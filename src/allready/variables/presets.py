@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
+from allready import units
 from allready.errors import UsageError
 from allready.model import RdmaPort
 from allready.variables import table
@@ -16,7 +17,6 @@ from allready.variables.versions import Standing, found_of, is_before, nccl_back
 LOOPBACK = "lo"
 FAST_ETHERNET_MBIT = 100_000
 MAX_WORKERS = 8
-GIB = 1 << 30
 _ACCEPTED = {Standing.READ, Standing.DEPRECATED}
 
 
@@ -224,8 +224,8 @@ def _container(maker: _Maker, here: Here) -> None:
     _basic(maker, here)
     maker.set("NVIDIA_DRIVER_CAPABILITIES", "compute,utility", "capabilities")
     maker.set("PYTHONUNBUFFERED", 1, "unbuffered")
-    if here.in_container and here.shm_bytes is not None and here.shm_bytes < GIB and here.processes > 1:
-        maker.note("shm_small", size=f"{here.shm_bytes >> 20} MiB")
+    if here.in_container and here.shm_bytes is not None and here.shm_bytes < units.GIB and here.processes > 1:
+        maker.note("shm_small", size=units.size(here.shm_bytes))
     maker.note("docker_run")
 
 
@@ -259,7 +259,7 @@ def _gpu_cache(maker: _Maker, here: Here) -> None:
     maker.loader("pin_memory", False, "cached_pin")
     free = _free_gpu_bytes(here)
     if free is not None:
-        maker.note("cache_budget", size=f"{free // 2 // GIB} GiB", free=f"{free // GIB} GiB")
+        maker.note("cache_budget", size=units.size(free // 2), free=units.size(free))
     else:
         maker.note("cache_budget_unknown")
 
@@ -285,7 +285,7 @@ def _prefetch(maker: _Maker, here: Here) -> None:
     maker.loader("persistent_workers", True, "persistent")
     if here.shm_bytes is not None:
         most = here.shm_bytes // (here.processes * workers * 4 * 2)
-        maker.note("shm_batches", size=f"{max(1, most >> 20)} MiB", shm=f"{here.shm_bytes >> 20} MiB")
+        maker.note("shm_batches", size=units.size(most), shm=units.size(here.shm_bytes))
 
 
 _MAKERS: dict[str, Callable[[_Maker, Here], None]] = {

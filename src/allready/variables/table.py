@@ -176,6 +176,14 @@ def not_variables() -> tuple[Elsewhere, ...]:
     return _lists("_not_variables.json")
 
 
+@functools.cache
+def flag_types() -> dict[str, Type]:
+    """What flags of XLA take, from `tables/_xla_flag_types.json`: many more than have rows."""
+    content = msgspec.json.decode((resources.files(__package__) / "tables" / "_xla_flag_types.json").read_bytes())
+    kinds = {"bool": Type.BOOL, "int": Type.INT, "float": Type.FLOAT, "string": Type.TEXT}
+    return {name: kind for key, kind in kinds.items() for name in content[key]}
+
+
 def find(name: str) -> Variable | None:
     """The row of `name`; flags of XLA may be given with or without their dashes."""
     rows = load()

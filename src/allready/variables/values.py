@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from allready.variables.table import Reader, Syntax, Type, Variable
+from allready.variables.table import Reader, Syntax, Type, Variable, flag_types
 
 _TRUE, _FALSE = {"1", "y", "yes", "t", "true"}, {"0", "n", "no", "f", "false"}
 _OFF_WORDS = _FALSE | {"off", "none", "disable", "disabled", ""}
@@ -257,11 +257,39 @@ def _gpus(variable: Variable, value: str) -> Iterator[Problem]:
 
 
 def _flags(variable: Variable, value: str) -> Iterator[Problem]:
+    """Flags between blanks; of those in the table the value as well, at which XLA ends the process if it is wrong."""
     for word in value.split()[:256]:
         if not word.startswith("--") and "=" in word:
             yield Problem(kind=Kind.MALFORMED, part=word, better=f"--{word.lstrip('-')}")
         elif word.startswith("--xla_tpu_") and variable.name == "XLA_FLAGS":
             yield Problem(kind=Kind.STOPS, part=word, better="LIBTPU_INIT_ARGS")
+        else:
+            yield from _flag(word)
+
+
+def _flag(word: str) -> Iterator[Problem]:
+    """The value of one flag of XLA, where it is known what the flag takes."""
+    name, equals, given = word.partition("=")
+    kind = flag_types().get(name)
+    if kind is None or "$" in given or "{{" in given:
+        return
+    if kind is Type.BOOL and equals and given.lower() not in {"true", "false", "1", "0"}:
+        yield Problem(kind=Kind.STOPS, part=word, better=f"{name}={'false' if given.lower() in _OFF_WORDS else 'true'}")
+    elif kind is Type.INT and not re.fullmatch(r"[-+]?\d{1,19}", given):
+        yield Problem(kind=Kind.STOPS, part=word, better=f"{name}={_flag_number(name, given)}")
+    elif not equals and kind is not Type.BOOL:
+        yield Problem(kind=Kind.STOPS, part=word, better=f"{name}=")
+
+
+def _flag_number(name: str, given: str) -> str:
+    """The number meant by `8M` or `30s`, by the unit in the flag's name; "N" where that is not known."""
+    match = re.fullmatch(r"(\d{1,9})([A-Za-z]{1,3})", given)
+    if match is None:
+        return "N"
+    unit = match[2].lower()
+    if name.endswith("_bytes") and unit[0] in _UNITS and unit[1:] in {"", "b", "ib"}:
+        return str(int(match[1]) * _UNITS[unit[0]])
+    return f"{int(match[1]) * _SECONDS[unit]:.0f}" if "_seconds" in name and unit in _SECONDS else "N"
 
 
 def _options(variable: Variable, value: str) -> Iterator[Problem]:

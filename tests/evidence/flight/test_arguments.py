@@ -13,6 +13,7 @@ from allready.evidence.flight.columns import MAX_SHAPES
 from allready.evidence.flight.given import MAX_SPLITS, Given, given_of
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.reader import read_dump
+from allready.evidence.reading import FlightDump
 from allready.judging.flight_splits import MAX_COMPARED, MAX_MISFITS, misfits_of
 from allready.model import Misfit
 from tests.cases import cases
@@ -142,7 +143,7 @@ def test_many_different_splits_still_leave_the_roots() -> None:
 
 @pytest.mark.parametrize("as_json", [True, False])
 def test_both_kinds_of_files_hold_them(as_json: bool) -> None:
-    found = []
+    found: list[FlightDump] = []
     for rank in range(4):
         rows = [rooted(int(rank == 2))]
         if as_json:
@@ -156,7 +157,7 @@ def test_both_kinds_of_files_hold_them(as_json: bool) -> None:
 
 
 def test_arguments_without_a_dump_are_none() -> None:
-    assert read_dump(pickle.dumps({"arguments": []}, protocol=2), "x", name_hint="x").dumps == []
+    assert not read_dump(pickle.dumps({"arguments": []}, protocol=2), "x", name_hint="x").dumps
 
 
 JSON = st.recursive(

@@ -186,13 +186,13 @@ def test_values_of_any_type_are_survived(item: dict[str, object]) -> None:
 
 def test_one_endless_line_does_not_fill_memory() -> None:
     reading = read_inspector(io.BytesIO(b'{"header": "' + b"x" * (5 << 20)), "x")
-    assert reading.inspections == []
+    assert not reading.inspections
     assert reading.source.problem is not None
 
 
 def test_each_kind_is_told_by_itself() -> None:
     """In a step of two collectives the second finds everybody there; together they would tell of nobody."""
-    found = []
+    found: list[InspectorSummary] = []
     for rank in range(4):
         first = [record(rank, i, 28.0 if rank == 1 else 30_000.0) for i in range(20)]
         second = [record(rank, i, 25.0, name="AllGather") for i in range(20)]
@@ -205,7 +205,7 @@ def test_each_kind_is_told_by_itself() -> None:
 
 
 def test_the_short_time_of_a_broadcast_s_root_says_nothing() -> None:
-    found = []
+    found: list[InspectorSummary] = []
     for rank in range(4):
         text = "\n".join(record(rank, i, 900.0 if rank else 3.0, name="Broadcast") for i in range(20))
         found += read_inspector(text.encode(), f"gpu-{rank}.log").inspections

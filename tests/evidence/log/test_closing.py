@@ -70,6 +70,76 @@ GOOD = {
         "Epoch 0: 100%|#####| 50/50 [00:10<00:00, 5.0it/s]",
         "Epoch 1: 100%|#####| 50/50 [00:10<00:00, 5.0it/s]",
     ],
+    "steps up to an announced number": [
+        "Overriding: max_iters = 200",
+        *(f"iter {n}: loss 3.1, time 120ms" for n in range(0, 201, 10)),
+    ],
+    "steps from 0, of a configuration": [
+        "Config param steps: 20",
+        *(f"completed step: {n}, loss: 7" for n in range(20)),
+    ],
+    "an evaluation by tens, and its result": [
+        "Namespace(epochs=3)",
+        *(f"Epoch: [{e}][{b:2d}/20] loss 1.0" for e in range(3) for b in range(0, 20, 5)),
+        "Test: [ 0/25] acc 61.0",
+        "Test: [20/25] acc 61.0",
+        " * Acc@1 61.2",
+        "Training time 1:02:03",
+    ],
+    "tests behind the end": [
+        *HALF,
+        "`Trainer.fit` stopped: `max_epochs=10` reached.",
+        "Restoring states from the checkpoint path at /x/epoch=9-step=1000.ckpt",
+        "Testing DataLoader 0: 100%|##########| 10/10 [00:01<00:00,  9.87it/s]",
+    ],
+    "a program that says where it ends": [
+        *(f"iteration {n}/ 50000 | loss 1.0" for n in range(10, 110, 10)),
+        "exiting program at iteration 100",
+    ],
+    "a checkpoint saved behind the end": [*HALF, "Training completed.", "Async checkpoint save for step 40 finalized"],
+    "a launcher that waits for the others, done": [
+        *HALF,
+        "[default] worker group successfully finished. Waiting 300 seconds for other agents to finish.",
+        "Done waiting for other agents. Elapsed: 0.0003 seconds",
+    ],
+    "all processes of a launcher": [
+        *(f"[INFO] process {pid} spawned with command: ['python']" for pid in (71, 72, 73)),
+        *HALF,
+        *(f"[INFO] Process {pid} exits successfully." for pid in (72, 71, 73)),
+    ],
+    "as many processes as a node has GPUs": [*(f"[INFO] Process {pid} exits successfully." for pid in range(50, 66))],
+    "a server": [
+        "Uvicorn running (Press CTRL+C to quit)",
+        "Application shutdown complete.",
+        "Finished server process [3]",
+    ],
+    "closing lines by the hundred": [
+        *HALF,
+        "ENDING TIMING RUN AT 2021-05-19 09:49:37 AM",
+        *(f"RESULT,unet,,{n},2021-05-19 09:41:10 AM" for n in range(300)),
+    ],
+    "the best of all": [*(f"epoch step loss {9 / n:.3f}" for n in range(1, 30)), "*** Best metric: 79.12 (epoch 298)"],
+    "a sum of all": [
+        *(f"{n}0\timages/sec: 2627.5 +/- 18.5" for n in range(1, 9)),
+        "-----",
+        "total images/sec: 2637.11",
+    ],
+    "a sum behind a limit of steps": [
+        *(f"Iteration:   {n}%|#| {n}/99 [00:01<00:35, 2.7it/s]" for n in range(1, 5)),
+        "DLL -  e2e_train_time : 37.5 final_loss : 6.04",
+    ],
+    "a count that a summary repeats": [
+        "--max-epoch 1",
+        *(f"epoch 0 | step {n} | loss 2" for n in range(10, 90, 10)),
+        "| done training in 521.8 seconds",
+        "epoch 0 | step () | loss 4.7",
+    ],
+    "a result that stands once": [*(f"loss {9 / n:.3f}" for n in range(1, 40)), "{'f1': 91.15, 'exact_match': 84.27}"],
+    "a step before the end of a count by tens": [
+        *(f"Batch: {n}/7387, loss 0.5" for n in range(7000, 7387, 50)),
+        "{'f1': 91.15, 'exact_match': 84.27}",
+    ],
+    "a state": [*HALF, "[State Transition] RUNNING -> FINISHED."],
     "a reached limit": [*HALF, "`Trainer.fit` stopped: `max_steps=20` reached."],
     "a launcher's word": [*HALF, "Job 88 exited with status 0"],
     "a scheduler's word": [*HALF, "State: COMPLETED (exit code 0)"],
@@ -78,6 +148,29 @@ GOOD = {
 }
 
 OPEN = {
+    "steps short of an announced number": [
+        "Overriding: max_iters = 200",
+        *(f"iter {n}: loss 3.1, time 120ms" for n in range(0, 181, 10)),
+    ],
+    "steps up to the number of warm-up steps": ["num_warmup_steps: 40", *(f"step {n} loss 3" for n in range(1, 41))],
+    "an evaluation without its result": [
+        "Namespace(epochs=3)",
+        *(f"Epoch: [{e}][{b:2d}/20] loss 1.0" for e in range(3) for b in range(0, 20, 5)),
+        "Test: [ 0/25] acc 61.0",
+        "Test: [10/25] acc 61.0",
+    ],
+    "a process of a launcher that stays": [
+        *(f"[INFO] process {pid} spawned with command: ['python']" for pid in (71, 72, 73)),
+        *HALF,
+        *(f"[INFO] Process {pid} exits successfully." for pid in (72, 71)),
+    ],
+    "fewer processes than a node has GPUs": [*(f"[INFO] Process {pid} exits successfully." for pid in range(50, 65))],
+    "a launcher that waits for the others": [*HALF, "Training finished. Waiting for rank 3"],
+    "a result after each epoch": [line for e in range(2) for line in (f"epoch {e} loss 2", f"{{'accuracy': 0.8{e}}}")],
+    "a result midway": [*HALF, "{'accuracy': 0.81}"],
+    "a count by tens, one short": [f"iteration {n}/ 100 | loss 2.0" for n in range(10, 100, 10)],
+    "the best midway": [*HALF, "best checkpoint: 20"],
+    "the best so far": [line for e in range(3) for line in (f"iter {e} loss 2.0", f"Best metric: 7{e}.1 (epoch {e})")],
     "the last epoch begun, the one before out of sight": [
         "Namespace(epochs=3, lr=0.1)",
         *(f"epoch {e} step {n} loss 2.1" for e in range(2) for n in range(900)),

@@ -469,7 +469,7 @@ def test_what_python_throws_away_ends_no_process(function: str, file: str) -> No
         "    handle.close()",
         "OSError: [Errno 9] Bad file descriptor",
     ]
-    assert read_lines(lines, "out.log", mtime_s=1.0).deaths == []
+    assert not read_lines(lines, "out.log", mtime_s=1.0).deaths
     other = [line.replace(function, "main").replace(file, "/srv/app/main.py") for line in lines]
     assert [d.text for d in read_lines(other, "out.log", mtime_s=1.0).deaths] == [
         "OSError: [Errno 9] Bad file descriptor"
@@ -488,7 +488,7 @@ OPEN = [
 def test_a_traceback_behind_a_good_end_or_announced_as_ignored_is_no_death(before: str) -> None:
     (death,) = read_lines(OPEN, "out.log", mtime_s=1.0).deaths
     assert death.is_open
-    assert read_lines(["epoch 3 loss 0.1", before, *OPEN], "out.log", mtime_s=1.0).deaths == []
+    assert not read_lines(["epoch 3 loss 0.1", before, *OPEN], "out.log", mtime_s=1.0).deaths
 
 
 @pytest.mark.parametrize("before", [["Epoch 1 completed"], ["run 3 done"], ["Training finished", "epoch 4 loss 0.1"]])

@@ -76,7 +76,7 @@ def test_every_nccl_log_is_one_process_with_its_rank(files: Mapping[str, Mapping
         node, host, pid = name.removeprefix("nccl.").removesuffix(".log").split(".")
         (process,) = reading.processes
         assert (process.host, process.pid, process.node) == (host, int(pid), node)
-        assert reading.deaths == []
+        assert not reading.deaths
         ranks.append(process.rank)
         if run != "wrong_ifname":
             assert process.interfaces == (("eth9", "10.77.0.1" if node == "node0" else "10.77.0.2"),)

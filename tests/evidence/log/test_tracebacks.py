@@ -274,7 +274,7 @@ def test_errors_of_the_library_are_told_from_the_users(words: str, is_collective
     ],
 )
 def test_what_was_caught_is_no_death(text: str) -> None:
-    assert read(text).deaths == []
+    assert not read(text).deaths
 
 
 OPEN = PLAIN.replace("<module>", "test_loop")
@@ -380,7 +380,7 @@ RuntimeError: Using hostfile at /h but host=gpu-0011 was not reachable via ssh.
 
 
 def test_a_traceback_that_breaks_off_is_no_death() -> None:
-    assert read("\n".join(PLAIN.splitlines()[:-1])).deaths == []
+    assert not read("\n".join(PLAIN.splitlines()[:-1])).deaths
 
 
 def test_a_traceback_in_a_ranks_own_file_is_that_ranks() -> None:
@@ -393,7 +393,7 @@ def test_a_traceback_in_a_ranks_own_file_is_that_ranks() -> None:
 
 def test_launchers_traceback_is_no_ranks_death() -> None:
     text = PLAIN.replace("/home/user/train.py", "/usr/lib/python3.12/site-packages/torch/distributed/run.py")
-    assert read(text.replace("ValueError: bad", "torch.distributed.elastic.x.ChildFailedError: ")).deaths == []
+    assert not read(text.replace("ValueError: bad", "torch.distributed.elastic.x.ChildFailedError: ")).deaths
     found = death(
         text.replace("ValueError: bad", "torch.distributed.DistNetworkError: The client socket has timed out")
     )
@@ -448,3 +448,33 @@ def test_a_checkpoint_that_failed_on_one_rank_is_that_ranks_failure_whoever_tell
     )
     assert (found.rank, found.site) == (2, SITE)
     assert found.text.endswith("dict_keys([2, 3])")
+
+
+HEADLESS = {
+    "its frames and its last line": ("".join(PLAIN.splitlines(keepends=True)[1:]), None),
+    "of a rank": ("".join(f"[rank8]: {line}\n" for line in PLAIN.splitlines()[3:]), 8),
+    "behind a line of source": ("    main()\n" + "".join(PLAIN.splitlines(keepends=True)[3:]), None),
+    "its last line alone": ("step 120 loss 2.31\nRuntimeError: The size of tensor a (512) must match\n", None),
+    "its last line alone, of a rank": ("[rank3]: KeyError: 'layers.12'\n", 3),
+}
+
+NO_DEATH_WITHOUT_HEADER = {
+    "frames that a program prints": '  File "/a/b.py", line 3, in f\n    g()\nstep 3 loss 1.0\nstep 4 loss 1.0\n',
+    "a word behind frames": '  File "/a/b.py", line 3, in f\n    g()\nDone: 3\n',
+    "a library's frames and a warning": '  File "/a/b.py", line 3, in f\nW1124 10:00:00.000 12 x.py:3] slow\n',
+    "behind which steps follow": "ValueError: bad record, skipped\nstep 3 loss 1.0\nstep 4 loss 1.0\n",
+    "logged": "2024-05-01 10:00:00,000 - ERROR - ValueError: bad record\n",
+}
+
+
+@cases("name", list(HEADLESS))
+def test_a_traceback_whose_head_is_cut_off_is_read(name: str) -> None:
+    text, rank = HEADLESS[name]
+    found = death(text)
+    assert (found.kind, found.rank) == ("exception", rank)
+    assert found.text.startswith(("ValueError: bad sample", "RuntimeError: The size", "KeyError: 'layers"))
+
+
+@cases("name", list(NO_DEATH_WITHOUT_HEADER))
+def test_what_only_looks_like_the_rest_of_a_traceback_is_no_death(name: str) -> None:
+    assert read(NO_DEATH_WITHOUT_HEADER[name], "out.log").deaths == []

@@ -1,6 +1,7 @@
 """Tables of nccl-tests in every layout they have had."""
 
 import pickle
+import re
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,6 +55,14 @@ def test_a_table_of_today_has_rows_averages_and_ranks() -> None:
 def test_prefixes_of_launchers_are_taken_off(prefix: str) -> None:
     text = "".join(f"{prefix}{line}\n" for line in NEW.splitlines())
     assert only(text).rows == only(NEW).rows
+
+
+def test_rows_in_pieces_between_lines_of_nccl_are_put_together() -> None:
+    nccl = "gpu17:4711:4711 [1] NCCL INFO AllReduce: opCount 0 sendbuff 0x7 recvbuff 0x9 count 2 datatype 7 op 0\n"
+    broken = re.sub(r"(float +sum +-1)( +\S+ +\S+ +\S+ +\d)( .*)\n", rf"\1{nccl}\2{nccl}{nccl}\3\n", NEW)
+    assert broken.count("NCCL INFO") == 6
+    assert only(broken).rows == only(NEW).rows
+    assert only(broken).in_place_rows == only(NEW).in_place_rows
 
 
 def test_the_old_layout_with_an_error_column_has_no_number_of_wrong_values() -> None:
@@ -134,7 +143,7 @@ def test_lines_of_nccl_between_the_rows_are_left_alone() -> None:
 
 
 def test_other_text_is_no_table() -> None:
-    assert read_nccl_tests(b"1 2 3 4 5 6 7 8 9 10 11 12 13\n", "x").benches == []
+    assert not read_nccl_tests(b"1 2 3 4 5 6 7 8 9 10 11 12 13\n", "x").benches
 
 
 LINES = [*NEW.splitlines(), "#  size count type time algbw busbw", "#  size  count  type  algbw"]

@@ -5,7 +5,8 @@ import pickle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allready.evidence.stacks import describe, is_stacks, read_stacks
+from allready.evidence.stacks.meaning import describe
+from allready.evidence.stacks.read import is_stacks, read_stacks
 from allready.evidence.stacks.threads import MAX_FRAMES, MAX_PROCESSES, MAX_THREADS
 from tests.evidence.stacks.test_read import FAULTHANDLER, PYSPY
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from allready.evidence.stacks import describe, read_stacks
 from allready.evidence.stacks.libraries import is_users, package_path
-from allready.evidence.stacks.meaning import load
+from allready.evidence.stacks.meaning import describe, load
+from allready.evidence.stacks.read import read_stacks
 from allready.model import Frame, Origin, ProcessStack, ThreadStack
 from tests.cases import cases
 

@@ -1,9 +1,10 @@
 """py-spy, faulthandler, gdb and kernel stacks; several in one file; errors; who is who."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from allready.evidence.stacks import is_stacks, read_stacks
+from allready.evidence.stacks.read import is_stacks, read_stacks
 from allready.model import ProcessStack
 from tests.cases import cases
 
@@ -39,7 +40,7 @@ Thread 0x00007f53b1ffb700 (most recent call first):
 """
 
 
-def read(text: str, name: str = "stacks.txt") -> list[ProcessStack]:
+def read(text: str, name: str = "stacks.txt") -> Sequence[ProcessStack]:
     reading = read_stacks(text.encode(), name)
     assert reading.source.num_unknown == 0, reading.source.unknown_examples
     return reading.stacks
@@ -123,7 +124,7 @@ def test_json_of_py_spy_is_the_same_as_its_text() -> None:
 
 def test_broken_json_is_a_problem_and_no_crash() -> None:
     reading = read_stacks(b'[{"pid": 7, "thread_id": 1, "frames": [', "x")
-    assert reading.stacks == []
+    assert not reading.stacks
     assert reading.source.problem == "broken JSON"
 
 
@@ -360,6 +361,6 @@ def test_where_torchs_watchdog_says_that_a_collective_was_called_stands_nobody()
 
 """
     assert read_stacks((text + PYSPY).encode(), "out.log").stacks[0].pid == 4711
-    assert read_stacks(text.encode(), "out.log").stacks == []
+    assert not read_stacks(text.encode(), "out.log").stacks
     [gdb] = read_stacks(b"Thread 1 (LWP 77):\n#0  0x00007f in poll () from /lib/libc.so.6\n", "gdb.txt").stacks
     assert gdb.threads[0].frames[0].function == "poll"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from allready.evidence.stacks import read_stacks
+from allready.evidence.stacks.read import read_stacks
 from allready.live.beacon import names
 from allready.live.beacon.names import STACK_SIGNAL
 from allready.live.beacon.state import CellState

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from allready.evidence.stacks import read_stacks
+from allready.evidence.stacks.read import read_stacks
 from allready.live.beacon.stacks import MAX_FRAMES, MAX_THREADS, all_stacks, can_read_stacks
 from tests.cases import cases
 from tests.clock import Deadline

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +24,7 @@ from allready.messaging.wire import to_json
 from allready.model import Gather, Report, Status
 from allready.model.process import end_of
 from tests.live.beacon.helpers import rank_command
+from tests.ports import free_port
 
 HEAD = """
 import ctypes, os, signal, sys, threading, time
@@ -119,13 +119,6 @@ class Job:
             end = end_of(None if code < 0 else code, name, rank=rank, time_s=time.time())
             self.observers[self.node_of[rank]].note_end(end)
         return news
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 @contextlib.contextmanager

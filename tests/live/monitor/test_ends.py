@@ -1,6 +1,7 @@
 """How ranks ended: who was first, who was told to, who died of another's operation."""
 
 import json
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -37,7 +38,7 @@ def death(rank: int, time_s: float | None = 100.0, **changes: object) -> Death:
     return replace(known, time_s=time_s, **changes)
 
 
-def ends(*ranks: RankStatus, stopping_s: float | None = None) -> list[Death]:
+def ends(*ranks: RankStatus, stopping_s: float | None = None) -> Sequence[Death]:
     status = NodeStatus(node_rank=1, time_s=200.0, clock_offset_s=3.0, ranks=ranks)
     return reading_of_ends({1: status}, stopping_s=stopping_s).deaths
 

@@ -71,7 +71,7 @@ def test_the_very_last_line_of_a_process_that_crashed_is_why() -> None:
     assert [event.signature for event in reading.events] == ["jax.cannot_listen"]
     for status, tail in ((killed, line), (crashed, line + "step 1\n")):
         [reading] = readings_of(answer(RankEvidence(rank=3, status=status, log_tail=tail)))
-        assert reading.events == [], f"{status.signal}: another one ended it, or it went on after the line"
+        assert not reading.events, f"{status.signal}: another one ended it, or it went on after the line"
 
 
 def test_a_lost_connection_is_known_as_one() -> None:
@@ -110,7 +110,7 @@ def test_a_warning_of_nccl_explains_neither_a_living_rank_nor_an_error_of_the_sc
     [reading] = readings_of(
         answer(RankEvidence(rank=3, status=DEAD, log_tail=WARNING + traceback("ValueError: bad shard")))
     )
-    assert reading.events == []
+    assert not reading.events
 
 
 def test_a_rank_on_its_way_out_is_heard_if_its_error_is_the_last_thing_it_said() -> None:
@@ -120,7 +120,7 @@ def test_a_rank_on_its_way_out_is_heard_if_its_error_is_the_last_thing_it_said()
     assert [d.time_s for d in reading.deaths] == [90.0]
     went_on = text + "".join(f"step {i} loss 0.1\n" for i in range(20))
     [reading] = readings_of(answer(RankEvidence(rank=3, status=ending, log_tail=went_on)))
-    assert reading.deaths == []
+    assert not reading.deaths
 
 
 def test_the_kernel_s_words_count_for_ranks_of_this_node_only() -> None:

@@ -12,7 +12,7 @@ import pytest
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.inputs import find
 from allready.evidence.read import ReaderPool
-from allready.evidence.stacks import read_stacks
+from allready.evidence.stacks.read import read_stacks
 from allready.judging.assemble import assemble
 from allready.live.environment import beacon_environment, rank_environment
 from allready.model.live import NodeEvidence, NodeStatus, PaceSample

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from allready.evidence.stacks import read_stacks
+from allready.evidence.stacks.read import read_stacks
 from allready.live import run_paths
 from allready.live.beacon import names
 from allready.live.beacon.cell import BeaconCell

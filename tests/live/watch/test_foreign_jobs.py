@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from allready.evidence.ras import read_ras
-from allready.evidence.stacks import read_stacks
+from allready.evidence.stacks.read import read_stacks
 from allready.judging.assemble import assemble
 from allready.live.node.stacks import spy_program
 from allready.live.watch.find import found_jobs, is_agent, job_of_pids, rank_of, unranked

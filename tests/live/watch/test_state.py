@@ -88,7 +88,7 @@ def test_shows_each_rank_with_how_far_it_is_behind() -> None:
     first, second = lines_of(state(culprit=1))
     assert (first.lag, second.lag) == ("0", "2")
     assert first.operation == "default_pg #12, 2.5 s"
-    assert first.sockets == "out 68 KiB backoff 3"
+    assert first.sockets == "out 68.4 KiB backoff 3"
     assert (first.period, first.cpu) == ("20 ms", "50%")
     assert second.is_odd
     assert not first.is_odd

@@ -154,6 +154,15 @@ def test_only_nccl_has_transports_to_isolate() -> None:
         plan(asked(), alone, GPUS)
 
 
+def test_paths_graphs_and_questions_are_for_nccl() -> None:
+    wanted: tuple[dict[str, Any], ...] = ({"path": "nccl"}, {"is_graph": True}, {"asks_nccl": True})
+    for bench in wanted:
+        spec = plan(request(bench=BenchRequest(**bench)), WORLD, GPUS)
+        assert (spec.path, spec.is_graph) == (bench.get("path", "torch"), bench.get("is_graph", False))
+        with pytest.raises(UsageError, match="are for NCCL"):
+            plan(request(backend="gloo", bench=BenchRequest(**bench)), WORLD, GPUS)
+
+
 def test_each_node_keeps_its_own_devices() -> None:
     launch = GPUS[1].launch
     assert isinstance(launch, LaunchFacts)

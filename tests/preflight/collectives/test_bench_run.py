@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from allready.model import CollectiveRun
 from allready.model.operations import OPERATIONS, SWEEPS
+from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.spec import BENCH_STAGES
-from tests.preflight.collectives.cluster import hook_all_reduce, run, spec
+from allready.preflight.collectives.variants import ask_nccl, with_choices
+from tests.messaging.memory import silent
+from tests.preflight.collectives.cluster import agents, hook_all_reduce, run, spec
 
 pytestmark = [pytest.mark.torch, pytest.mark.jobs]
 
@@ -44,6 +48,34 @@ def test_a_rank_stopped_in_all_gather_is_named_with_stage_and_size(
     assert (bad.name, bad.outcome, bad.size_bytes, bad.culprits) == ("all_gather", "hung", 3072, (2,))
     assert bad.iteration == 4  # the first three are the checked one and those that tell how long one takes
     assert [(s.rank, s.state) for s in bad.ranks] == [(2, "stopped")]
+
+
+def test_what_nccl_says_in_the_output_of_a_rank_is_in_the_rows_and_beside_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """NCCL's lines, recorded from 2.32.3, are printed by ranks of Gloo where the variables ask for them."""
+    say = (
+        "if os.environ.get('NCCL_DEBUG') == 'INFO' and rank == 0: size = args[0].numel() * 4; "
+        "print(f'n:1:1 [0] NCCL INFO AllReduce: {size} Bytes -> Algo TREE proto LL channel{{Lo..Hi}}={{0..1}}'); "
+        "print('n:1 NCCL DIAG [OK]   p2p: verified P2P access in both directions between every GPU pair (2 peer "
+        "accesses)', flush=True)"
+    )
+    hook_all_reduce(monkeypatch, tmp_path, before=say)
+    sizes: dict[str, Any] = {"min_bytes": 1024, "max_bytes": 4096, "factor": 4, "iters": 3, "warmup": 1}
+    asked = spec({0: 1, 1: 1}, **sizes, is_bench=True, stages=BENCH_STAGES["gloo"][: 1 + BENCH_STAGES["gloo"].index(
+        "sweep")])  # fmt: skip
+
+    async def both() -> tuple[CollectiveRun, CollectiveRun]:
+        async with agents(2) as (hub, _):
+            first = await conduct(hub, asked, silent())
+            return first, await ask_nccl(hub, asked, silent())
+
+    first, answer = asyncio.run(both())
+    assert {(p.algorithm, p.protocol) for p in first.points} == {("", "")}
+    named = with_choices(first, answer)
+    assert [(p.size_bytes, p.algorithm, p.protocol) for p in named.points] == [(s, "TREE", "LL") for s in (1024, 4096)]
+    assert [p.time_s for p in named.points] == [p.time_s for p in first.points]
+    assert [(d.level, d.check, d.kind) for d in answer.diagnostics] == [("OK", "p2p", "")]
 
 
 def test_every_operation_accepts_its_own_result_and_no_other() -> None:

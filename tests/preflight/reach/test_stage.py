@@ -16,6 +16,7 @@ from allready.preflight.reach import ReachRequest, conduct, endpoint, take_part,
 from allready.text.ui import ui
 from tests.clock import Stopwatch
 from tests.messaging.memory import MemoryNode, memory_channel, silent
+from tests.ports import free_port
 from tests.preflight.reach.parts import Part, Recorder, facts, honest, paths_of, run_over, run_stage, transport
 
 pytestmark = pytest.mark.jobs
@@ -25,12 +26,6 @@ QUICK = ReachRequest(connect_s=0.5, echo_s=0.4, endpoint_s=1.0)
 
 def loopback_nodes(num_nodes: int) -> list[Part]:
     return [honest(facts(f"127.0.0.{r + 1}")) for r in range(num_nodes)]
-
-
-def free_port(address: str) -> int:
-    with socket.socket() as sock:
-        sock.bind((address, 0))
-        return int(sock.getsockname()[1])
 
 
 async def test_healthy_nodes_reach_each_other_on_every_port_size_and_datagram() -> None:

@@ -116,3 +116,16 @@ def test_a_check_s_own_sweep_and_ranks_that_share_a_gpu_are_not_judged() -> None
     )
     shared = fleet(1, world=world, gpu={0: one_gpu}, collectives=model.Collectives(runs=(run,)))
     assert check("BEN001", shared).state == "clear"
+
+
+def test_the_algorithm_that_nccl_logged_chooses_the_value_and_one_without_a_value_gives_no_verdict() -> None:
+    hardware, plain = Hardware(gpu=H200, gpus=8, nodes=1), point(16 * GIB, 367.6)
+    by_logs = {}
+    for algorithm in ("", "NVLS", "RING", "TREE"):
+        found = compare([replace(plain, algorithm=algorithm, protocol="SIMPLE")], hardware)
+        by_logs[algorithm] = None if found is None else (found.value.algorithm, found.grade)
+    assert by_logs["RING"] == ("ring", Grade.GOOD)
+    assert by_logs["NVLS"] == by_logs[""]
+    assert by_logs["NVLS"] is not None
+    assert by_logs["NVLS"][0] == "nvls"
+    assert by_logs["TREE"] is None

@@ -1,5 +1,6 @@
 from allready.evidence.sniff import STACKS, kind_of
-from allready.evidence.stacks import describe, read_stacks
+from allready.evidence.stacks.meaning import describe
+from allready.evidence.stacks.read import read_stacks
 from allready.live.node.stacks import only_state
 from tests.rules.runs import ask, at, death, group, stack
 

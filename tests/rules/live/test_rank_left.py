@@ -2,7 +2,9 @@
 
 from msgspec.structs import replace
 
-from allready.model import Confidence, Death, Origin, Position
+from allready.judging.registry import load
+from allready.model import Confidence, Death, FaultClass, Origin, Position
+from allready.model.fill import fill
 from tests.fleets import check
 from tests.rules.live.made import NOW, ask, behind, ended, job, mark, stack, waiting
 
@@ -16,6 +18,14 @@ def test_names_the_rank_that_left_with_its_number_of_operations() -> None:
 def test_names_the_one_that_made_a_call_more_when_all_others_are_through() -> None:
     [hit] = ask("LIV007", ended(0), ended(1), ended(3)).hits
     assert (hit.culprits.ranks, hit.confidence) == ((2,), Confidence.LIKELY)
+
+
+def test_whoever_ended_unseen_may_have_been_killed_and_is_no_desync() -> None:
+    """A job that is only watched: its ranks are no children, so nobody learns their exit codes."""
+    [hit] = ask("LIV007", ended(1, exit_code=None)).hits
+    assert (hit.culprits.ranks, hit.confidence, hit.fault_class) == ((1,), Confidence.LIKELY, FaultClass.DEAD)
+    assert "another number of calls" not in fill(load()["LIV007"].message, hit.values)
+    assert "another number of calls" in fill(load()["LIV007"].message, ask("LIV007", ended(1)).hits[0].values)
 
 
 def test_blames_nobody_on_a_tie() -> None:

@@ -45,6 +45,19 @@ def test_another_transfer_that_fills_a_queue_during_one_burst_is_no_random_loss(
     assert check("NET019", lossy((0, 1), datagrams=once)).state == "clear"
 
 
+def test_a_queue_that_another_transfer_keeps_full_is_no_random_loss() -> None:
+    """Seen: three nodes, one at 4 Mbit/s; its other sender repeated as many segments and lost no datagram."""
+    slow, fast = 3.6 / 8e3, 0.25
+    rates = {pair: {"throughput_gb_per_s": slow if 1 in pair else fast} for pair in PAIRS}
+    resent = {pair: rates[pair] | {"num_segments": 400, "num_retransmits": 140} for pair in PAIRS if 1 in pair}
+    datagrams = dict.fromkeys(resent, WHOLE) | {(2, 1): {"bursts_sent": (100, 100), "bursts_received": (85, 76)}}
+    paths = {pair: SENT | rates[pair] for pair in PAIRS} | resent
+    assert check("NET019", reached(3, paths=paths, datagrams=datagrams)).state == "clear"
+    alone = paths | {(0, 1): SENT | {"throughput_gb_per_s": fast}}  # the other way into node 1 is fast
+    [hit] = check("NET019", reached(3, paths=alone, datagrams=datagrams)).hits
+    assert hit.culprits.links == ((2, 1),)
+
+
 def test_filtered_datagrams_say_nothing() -> None:
     none = {"bursts_sent": (100, 100), "bursts_received": (0, 0)}
     assert check("NET019", lossy((0, 1), datagrams=none)).state == "clear"

@@ -64,3 +64,16 @@ def test_torchruns_decorator_is_advice_for_torchruns_ranks_only() -> None:
 
     assert "decorate" not in told()  # JAX, mpirun, allready run: nothing reads what it writes
     assert "decorate main()" in told(event("elastic.child_failed", None, role=Role.RECORD))
+
+
+def test_the_same_exception_on_most_ranks_accuses_none_of_them() -> None:
+    site = "vocabulary.py:58 count_file"
+    first = death(1, site=site, time_s=1000.0, first=True)
+    later = [death(rank, site=site, time_s=1002.0) for rank in (0, 2, 3)]
+    [hit] = ask("DTH001", deaths=(first, *later), expected_ranks=4).hits
+    assert hit.culprits.ranks == ()
+    elsewhere = [death(rank, site="train.py:9", time_s=1002.0) for rank in (0, 2, 3)]
+    [hit] = ask("DTH001", deaths=(first, *elsewhere), expected_ranks=4).hits
+    assert hit.culprits.ranks == (1,)
+    [hit] = ask("DTH001", deaths=(first, *later[:2]), expected_ranks=16).hits
+    assert hit.culprits.ranks == (1,)

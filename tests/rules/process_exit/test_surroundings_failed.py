@@ -107,7 +107,7 @@ def test_nobody_died() -> None:
         ("botocore.exceptions.EndpointConnectionError: Could not connect: Connection refused", "nc -vz HOST PORT"),
         ("requests.exceptions.ConnectionError: HTTPSConnectionPool(host='hub.example', port=443): Connection refused",
          "nc -vz hub.example 443"),
-        ("hub.LocalEntryNotFoundError: Temporary failure in name resolution", "getent hosts HOST PORT"),
+        ("hub.EndpointError: Temporary failure in name resolution", "getent hosts HOST PORT"),
     ],
 )  # fmt: skip
 def test_a_connection_of_the_program_is_none_of_the_job(words: str, hint: str) -> None:

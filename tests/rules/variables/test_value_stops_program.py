@@ -13,6 +13,9 @@ CODE = "VAR010"
         ("PYTORCH_ALLOC_CONF", "expandable_segments=True"),
         ("PYTORCH_ALLOC_CONF", "expandable_segment:True"),
         ("XLA_FLAGS", "--xla_tpu_enable_latency_hiding_scheduler=true"),
+        ("XLA_FLAGS", "--xla_gpu_enable_latency_hiding_scheduler=yes"),
+        ("XLA_FLAGS", "--xla_gpu_all_reduce_combine_threshold_bytes=8M"),
+        ("XLA_FLAGS", "--xla_dump_to=/tmp/x --xla_force_host_platform_device_count 2"),
         ("JAX_ENABLE_X64", "2"),
         ("MASTER_PORT", "auto"),
     ],
@@ -30,6 +33,8 @@ def test_values_that_end_the_program(name: str, value: str) -> None:
         ("PYTORCH_ALLOC_CONF", "expandable_segments:True,max_split_size_mb:512"),
         ("PYTORCH_CUDA_ALLOC_CONF", "roundup_power2_divisions:[256:1,512:2,>:4]"),
         ("XLA_FLAGS", "--xla_gpu_enable_latency_hiding_scheduler=true"),
+        ("XLA_FLAGS", "--xla_gpu_enable_latency_hiding_scheduler --xla_gpu_enable_triton_gemm=False --xla_dump_to=1"),
+        ("XLA_FLAGS", "--xla_force_host_platform_device_count=$N --xla_a_flag_of_tomorrow=yes"),
         ("JAX_ENABLE_X64", "on"),
         ("MASTER_PORT", "29500"),
     ],
@@ -45,3 +50,16 @@ def test_an_option_may_be_newer_than_the_table() -> None:
 def test_says_what_to_write_for_a_slip() -> None:
     found = values(CODE, here(PYTORCH_ALLOC_CONF="expandable_segment:True"))
     assert (found["part"], found["better"]) == ("expandable_segment", "expandable_segments")
+
+
+@cases(
+    "flag, better",
+    [
+        ("--xla_gpu_all_reduce_combine_threshold_bytes=8M", "--xla_gpu_all_reduce_combine_threshold_bytes=8388608"),
+        ("--xla_cpu_collective_timeout_seconds=2min", "--xla_cpu_collective_timeout_seconds=120"),
+        ("--xla_gpu_enable_latency_hiding_scheduler=off", "--xla_gpu_enable_latency_hiding_scheduler=false"),
+        ("--xla_force_host_platform_device_count=two", "--xla_force_host_platform_device_count=N"),
+    ],
+)
+def test_says_what_a_flag_of_xla_takes(flag: str, better: str) -> None:
+    assert values(CODE, here(XLA_FLAGS=flag))["better"] == better

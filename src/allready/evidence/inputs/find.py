@@ -11,8 +11,11 @@ from allready.model import SourceRecord
 
 STDIN = "-"
 _OPEN_ALREADY = ("/dev/fd/", "/proc/self/fd/")
-_PASSED_OVER = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", "site-packages"})
-"""Folders of programs, not of their runs."""
+EARLIER = "allready-earlier"
+"""In a report folder: what jobs left that used it before.  Of another run, so it is read only where it is named."""
+
+_PASSED_OVER = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", "site-packages", EARLIER})
+"""Folders of programs, not of their runs, and of other runs."""
 
 _WHAT = (
     (stat.S_ISFIFO, "a named pipe, which is never opened"),
@@ -145,6 +148,14 @@ class _Walker:
                 yield _found(entry.path, status)
         else:
             yield from self._any(entry.path, given=False)
+
+
+def waits_for_ever(path: str) -> bool:
+    """Whether nobody may ever write what a reader of this path waits for: a named pipe, but not the shell's <(...)."""
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode) and not path.startswith(_OPEN_ALREADY)  # noqa: PTH116
+    except (OSError, ValueError):
+        return False
 
 
 def find(arguments: Sequence[str]) -> Iterator[Found | SourceRecord]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-GIB = 1 << 30
+from allready.units import GIB
 
 
 class TooMuchError(Exception):

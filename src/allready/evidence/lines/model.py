@@ -38,7 +38,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     processes: int = 20_000
     templates: int = 200_000
     rest_examples: int = 8
-    edge_bytes: int = 32_768
+    edge_bytes: int = 65_536
 
 
 LIMITS = Limits()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from allready.evidence.log import elastic, tracebacks
+from allready.evidence.log import elastic, headless, tracebacks
 from allready.evidence.log.elastic import Entry, ErrorFile
 from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Traceback
@@ -27,6 +27,11 @@ class Blocks(Struct):
     rendezvous: dict[int, Mapping[str, str]] = {}
     error_files: list[tuple[int, ErrorFile]] = []
     of_error: dict[int, Traceback] = {}  # line that names the exception -> its traceback
+
+    def add(self, block: Traceback) -> None:
+        """Take in one traceback."""
+        self.tracebacks.append(block)
+        self.of_error.update(dict.fromkeys(block.error_lines, block))
 
     def table_rows(self, lines: Sequence[Line]) -> Iterator[tuple[WriterKey, int | None, int | None, int | None]]:
         """(writer, rank, local rank, pid) of every failed process in a table."""
@@ -62,11 +67,10 @@ def find(lines: Sequence[Line]) -> Blocks:
             if error_file is not None:
                 found.error_files.append((at, error_file))
                 members = [at]
-        elif tracebacks.begins(line):
-            block = tracebacks.read(lines, at)
+        elif (is_whole := tracebacks.begins(line)) or headless.begins(line):
+            block = tracebacks.read(lines, at) if is_whole else headless.read(lines, at)
             if block is not None:
-                found.tracebacks.append(block)
-                found.of_error.update(dict.fromkeys(block.error_lines, block))
+                found.add(block)
                 members = block.taken
         elif elastic.is_section(line):
             entries, members = elastic.read_section(lines, at)
@@ -77,4 +81,7 @@ def find(lines: Sequence[Line]) -> Blocks:
         for member in members:
             taken.add(member)
             lines[member].is_understood = True
+    alone = headless.last_words(lines, taken)
+    if alone is not None:
+        found.add(alone)
     return found

@@ -1,19 +1,23 @@
 """How a log ends: its program, launcher or scheduler says that it is done, its progress is full, or it stops midway."""
 
+import functools
 import re
 from collections.abc import Iterator
 
+from allready.evidence.log.announced import steps
 from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.line import decode
+from allready.evidence.log.members import all_ended
 from allready.evidence.log.progress import Progress, counts, progress
 from allready.evidence.log.trouble import is_bad, is_of_a_library, is_of_some, is_overcome
 from allready.model import Closing, ClosingKind
 
 _MAX_LINES = 400
 _MAX_LINE_BYTES, _MAX_BAR_BYTES = 1_000, 4_000
+_MAX_HEAD_BYTES = 65_536
 _MAX_BEHIND = 120
-"""Ordinary lines behind the words: results, paths, summaries of trackers."""
+"""Ordinary lines behind the words that differ in more than numbers: results, paths, summaries of trackers."""
 
 _SUBJECT = (
     r"(?:pre-?training|fine-?tun(?:e|ing)|training|train(?:er)?|fit(?:ting)?|run|jobs?|benchmark(?:s|ing)?|experiments?|"
@@ -22,20 +26,29 @@ _SUBJECT = (
 )
 _CERTAIN = re.compile(
     rf"\b{_SUBJECT}\b[\w\s:.,'\"`#/()-]{{0,40}}?\b(?:finished|done|completed?|succeeded|successful|ended)\b|"
-    rf"\b(?:finished|done|completed|end of|end|exiting|concluded)\b[ \w]{{0,12}}?(?:with |the |all |of |from )*"
-    rf"{_SUBJECT}\b|"
-    r"\b(?:finished|completed|terminated|ended|exit(?:ed|s|ing)?)\s+(?:successfully|normally|cleanly|gracefully)\b|"
+    r"\b(?:finish(?:ed|ing)|done|completed|end of|end|ending|exiting|concluded)\b"
+    rf"[ \w]{{0,12}}?(?:with |the |all |of |from )*{_SUBJECT}\b|"
+    r"\b(?:finished|completed|terminated|ended|ran|run|executed|exit(?:ed|s|ing)?)\s+(?:successfully|normally|cleanly|gracefully)\b|"
     r"\bsuccessfully\s+(?:finished|completed|terminated|ended|exited|trained)\b|"
     r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _-]?(?:with|status|code|value)){1,3}\s*[:=]?\s*\(?0\b(?!\.\d)|"
     r"\b(?:job ?state|state|status|result)\b['\"]?\s*[:=]\s*['\"]?(?:success(?:ful)?|succeeded|completed?|"
     r"finished|passed)\b|"
-    r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
-    r"\breached (?:the )?(?:max(?:imum)?|final|last|target|end)\b|\bexiting program (?:at|after)\b|"
-    r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed|"
-    r"训练(?:已)?(?:完成|结束)",
+    r"\breached (?:the )?(?:max(?:imum)?|final|last|target|end)\b|"
+    r"(?:->|=>|→) ?['\"]?(?:finished|succeeded|completed|success)\b|训练(?:已)?(?:完成|结束)",
     re.IGNORECASE,
 )
-"""Words of an end of everything."""
+"""Words of an end of everything, unless a part is named."""
+
+_WHOLE = re.compile(
+    r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
+    r"\bexiting program (?:at|after)\b|\bfinish(?:ed|ing) training (?:at|after)\b|"
+    r"\bworker group (?:successfully )?finished\b|\bfinished server process\b|"
+    r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
+    re.IGNORECASE,
+)
+"""Words of an end of everything that may name a step, a worker or a process."""
+
+_SENTENCE = re.compile(r"(?<=[.!;])\s+(?=[A-Z\d])")
 
 _RECORD = re.compile(r"\btrain_(?:runtime|samples_per_second)\b['\"]?\s{0,40}[:=]\s{0,4}\d|\*{3,} train metrics")
 """What a trainer prints once, behind its last step, whatever else the line counts."""
@@ -43,49 +56,114 @@ _RECORD = re.compile(r"\btrain_(?:runtime|samples_per_second)\b['\"]?\s{0,40}[:=
 _LIKELY = re.compile(
     r"\btotal\b[\w ]{0,20}\b(?:time|runtime|duration|elapsed)\b|"
     r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b\s*"
-    r"(?:is|was)?\s*[:=(]|"
+    r"(?:is|was)?\s*(?:[:=(]|\d)|"
     r"\b(?:finished|completed|done|took)\b.{0,20}\b\d[\d.:]*\s*(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
-    r"\bfinal (?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|\bresults? (?:saved|written)\b|"
-    r"\bsav(?:ed|ing) (?:the )?final\b|\brun (?:summary|stats|statistics):|"
+    r"\bresults? (?:saved|written)\b|\brun (?:summary|stats|statistics):|"
     r"wandb: Synced \d|\bearly[ _-]?stopp(?:ing|ed)\b|"
     r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
+    r"\bprocess group destroyed\b|"
     r"^\W*(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|bye|passed)[\s.!]*\W*$",
     re.IGNORECASE,
 )
 """Words that programs print when they end, and some of them more often."""
 
-_OF_A_PART = re.compile(
-    r"\b(?:epoch|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|compil\w*|"
-    r"checkpoint\w*|data\w*|token\w*|pre-?process\w*|prepar\w*|start-?up|hand-?shake|prolog\w*|epilog\w*|preflight|"
-    r"build\w*|built|phase|stage|fold|chunk|shard\w*|part|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
-    r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+)\b",
-    re.IGNORECASE,
-)
-_NOT = re.compile(
-    r"\b(?:not|never|no|fail\w*|abort\w*|cancel\w*|killed|until|unless|when|before|if|will|unable|without|waiting|"
-    r"unsuccessful\w*|expected|should|estimated|eta|remaining|interrupted|prematurely)\b|n't\b",
-    re.IGNORECASE,
-)
-_HARMLESS = re.compile(r"\b(?:0|no|zero|without) (?:\w+ )?(?:errors?|failures?|failed)\b", re.IGNORECASE)
-_BEGINS = re.compile(
-    r"\b(?:start(?:ing|ed)?|begin(?:ning)?|running|loading|evaluating|launching|resum(?:e|ing)|initiali[sz]ing|waiting|"
-    r"building|creating|preparing|setting up|constructing|(?:re)?trying|retries|restarting|"
-    r"epoch_start|eval_start|block_start)\b",
-    re.IGNORECASE,
-)
+
+@functools.cache
+def _of_all() -> re.Pattern[str]:
+    """The best, the last and the sum of all: such words may name an epoch or a checkpoint."""
+    return re.compile(
+        r"\bbest (?:\w{1,20} ){0,2}(?:metric|acc\w*|score|result|loss|f1|map|bleu|perplexity|checkpoint|model)\b\W{0,4}"
+        r"(?:is |was |at )?\W{0,4}\d|\bsav(?:ed|ing) (?:the )?final\b|"
+        r"\bfinal[ _](?:\w{1,20} )?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|"
+        r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
+        r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _sum() -> re.Pattern[str]:
+    """Behind the last count such a word ends the run also where the count is not full: a limit of steps came first."""
+    return re.compile(r"\b(?:final|total|average|avg|mean)\b|\bfinal_", re.IGNORECASE)
+
+
+@functools.cache
+def _result() -> re.Pattern[str]:
+    """What an evaluation found, where it is the last line and stands once."""
+    return re.compile(
+        r"(?<![a-z])(?:f1|fb1|exact[_ ]match|bleu|rouge-?\w?|m?ap(?:50)?|miou|wer|perplexity|ppl|accuracy|"
+        r"precision|recall|auc|acc@1|top-?1)\b['\"]?\s{0,24}[:=]?\s{0,4}\d[\d.]{0,20}%?",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _of_a_part() -> re.Pattern[str]:
+    return re.compile(
+        r"\b(?:epoch|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|compil\w*|"
+        r"checkpoint\w*|data\w*|token\w*|pre-?process\w*|prepar\w*|start-?up|hand-?shake|prolog\w*|epilog\w*|preflight|"
+        r"build\w*|built|phase|stage|fold|chunk|shard\w*|part|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
+        r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+)\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _negated() -> re.Pattern[str]:
+    return re.compile(
+        r"\b(?:not|never|no|fail\w*|abort\w*|cancel\w*|killed|until|unless|when|before|if|will|unable|without|waiting|"
+        r"unsuccessful\w*|expected|should|estimated|eta|remaining|interrupted|prematurely)\b|n't\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _harmless() -> re.Pattern[str]:
+    return re.compile(r"\b(?:0|no|zero|without) (?:\w+ )?(?:errors?|failures?|failed)\b", re.IGNORECASE)
+
+
+@functools.cache
+def _begins() -> re.Pattern[str]:
+    return re.compile(
+        r"\b(?:start(?:ing|ed)?|begin(?:ning)?|running|loading|evaluating|launching|resum(?:e|ing)|initiali[sz]ing|"
+        r"(?<!done )waiting|"
+        r"building|creating|preparing|setting up|constructing|(?:re)?trying|retries|restarting|"
+        r"epoch_start|eval_start|block_start)\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _waits() -> re.Pattern[str]:
+    return re.compile(r"\b(?:(?<!done )waiting|retrying|restarting|resuming)\b", re.IGNORECASE)
+
+
 _STEP = re.compile(r"\b(?:step|iter|iteration|epoch)\b['\"]?[ :=/\[#]{1,3}\d{1,12}\b(?!\.\d)", re.IGNORECASE)
-_SUMMARY = re.compile(r"^\s{0,80}(?:wandb: |\*{3,})|\b(?:sav(?:ed|ing)|checkpoint\w*|best|final|last)\b", re.IGNORECASE)
+
+
+@functools.cache
+def _summary() -> re.Pattern[str]:
+    return re.compile(
+        r"\s{0,80}(?:wandb: |\*{3,}|best\b|final\b|last\b)|.{0,200}?\b(?:sav(?:e|ed|ing)|checkpoint\w*)\b",
+        re.IGNORECASE,
+    )
+
+
 _DIGITS = re.compile(r"\d+")
 _OF_WHAT_WAS = re.compile(r"['\"]event_type['\"]\s{0,4}:\s{0,4}['\"](?:POINT_IN_TIME|INTERVAL_END)['\"]")
 """A record of what has been: an interval's end, a measurement.  It names a step, and no step follows from it."""
 
 _INFO = re.compile(r"\s{0,80}I\d{4} ")
-_MEMBER_DONE = re.compile(
-    r"\b(?:rank|worker|process|task)[ _]?\d{1,7}\b[\s:,]{1,4}(?:is |has |was )?(?:done|finished|completed)\b"
-    r"(?!\W{0,3}(?:[a-z]{1,12} ){0,3}(?:\w{1,12}_)?(?:steps?|epochs?|iter\w*|batch\w*|rounds?|updates?)\b)",
-    re.IGNORECASE,
-)
-"""A member's last word: a count in it is the one that it reached."""
+
+
+@functools.cache
+def _member_done() -> re.Pattern[str]:
+    """A member's last word: a count in it is the one that it reached."""
+    return re.compile(
+        r"\b(?:rank|worker|process|task)[ _]?\d{1,7}\b[\s:,]{1,4}(?:is |has |was )?(?:done|finished|completed)\b"
+        r"(?!\W{0,3}(?:[a-z]{1,12} ){0,3}(?:\w{1,12}_)?(?:steps?|epochs?|iter\w*|batch\w*|rounds?|updates?)\b)",
+        re.IGNORECASE,
+    )
 
 
 def find(log: LogContext) -> Closing | None:
@@ -103,15 +181,36 @@ class _Ending:
         self.readings = [
             one
             for at, text in enumerate(self.lines)
-            if text and _MEMBER_DONE.search(text) is None
+            if text and _member_done().search(text) is None
             for one in counts(at, text)
         ]
         self._head = ""
 
+    @functools.cached_property
+    def _shapes(self) -> list[str]:
+        return [_shape(text) for text in self.lines]
+
+    @functools.cached_property
+    def _repeating(self) -> set[int]:
+        """The lines that say again where a count was, as a summary does."""
+        last: dict[str, tuple[int, int | None]] = {}
+        new: set[int] = set()
+        for one in self.readings:
+            if last.get(one.label) != (one.done, one.total):
+                last[one.label] = one.done, one.total
+                new.add(one.at)
+        return {one.at for one in self.readings} - new
+
+    @functools.cached_property
+    def _counting(self) -> set[int]:
+        """The lines that count the program's own steps, or others that have not come to their end."""
+        counts = {one.at for one in self.readings if not one.is_minor or one.total is None or one.done < one.total}
+        return counts - self._repeating
+
     @property
     def head(self) -> str:
         if not self._head:
-            self._head = self._log.scanned.head.decode("utf-8", "replace").replace("\r", "\n")
+            self._head = self._log.scanned.head[:_MAX_HEAD_BYTES].decode("utf-8", "replace").replace("\r", "\n")
         return self._head
 
     def number(self, at: int) -> int:
@@ -121,7 +220,7 @@ class _Ending:
     def closing(self) -> Closing | None:
         if not any(self.lines):
             return None
-        state = progress(self.readings, self.lines, self.head) if self.readings else None
+        state = self._progress()
         words = self._words(state)
         at = state.at if state is not None else None
         behind = left_behind(self.readings, self.lines, self.number(0), self._log.scanned.marks)
@@ -136,6 +235,16 @@ class _Ending:
         if state is not None and state.is_midway:
             return self._made(ClosingKind.MIDWAY, state.at, at, state)
         return self._made(ClosingKind.OPEN, last, at, None)
+
+    def _progress(self) -> Progress | None:
+        """What the counts say; those without a total where no other count tells how far the program came."""
+        state = progress(self.readings, self.lines, self.head) if self.readings else None
+        if state is not None and (state.is_full or state.is_midway):
+            return state
+        found = steps(self.lines, self.head)
+        if found is None or (state is not None and state.at > found.at and state.total is not None):
+            return state
+        return Progress(found.at, found.done, found.total, is_full=found.is_full, is_midway=not found.is_full)
 
     def _made(
         self, kind: ClosingKind, place: int, at: int | None, state: Progress | None, *, is_certain: bool = False
@@ -172,26 +281,31 @@ class _Ending:
 
     def _words(self, state: Progress | None) -> tuple[int, bool] | None:
         """The line whose words close the log, and whether they mean the whole run."""
-        num_behind = 0
+        behind: set[str] = set()
         only_records = False
+        last_exit = all_ended(self.lines, self.head)
         for at in range(len(self.lines) - 1, -1, -1):
             text = self.lines[at]
             if not text.strip() or _is_noise(text):
                 continue
             if _is_end_of_run(text):
                 return (at, True) if _means_all(text) else None
+            if at == last_exit:
+                return at, True
             if _OF_WHAT_WAS.search(text) is not None:
                 only_records = only_records or _STEP.search(text) is not None
             else:
-                if state is not None and at == state.at and state.is_midway:
+                if state is not None and state.is_midway and at in self._counting:
                     return None
                 said = self._said(at, state)
+                if said is not None and _waits().search(text) and not any(map(str.strip, self.lines[at + 1 :])):
+                    return None
                 if said is not None:
                     return None if only_records else (at, said)
-                if (num_behind == 0 and _BEGINS.search(text)) or _goes_on(text):
+                if (not behind and _begins().search(text)) or (_goes_on(text) and at not in self._repeating):
                     return None
-            num_behind += 1
-            if num_behind > _MAX_BEHIND:
+            behind.add(self._shapes[at])
+            if len(behind) > _MAX_BEHIND:
                 return None
         return None
 
@@ -200,9 +314,18 @@ class _Ending:
         text = self.lines[at]
         if _means_all(text):
             return True
-        if _LIKELY.search(text) and not _is_other(text):
+        is_of_all = _of_all().search(text) is not None and not _denies(text)
+        is_result = (
+            _result().search(text) is not None
+            and not _denies(text)
+            and not any(line.strip() and not _is_noise(line) for line in self.lines[at + 1 :])
+            and self._shapes[at] not in self._shapes[:at]
+            and (state is None or (state.total is not None and state.done >= state.total))
+        )
+        if is_of_all or is_result or (_LIKELY.search(text) and not _is_other(text)):
             is_midway = state is not None and state.is_midway
-            if not is_midway and self._stands_once(at):
+            is_sum = is_of_all and state is not None and at > state.at and _sum().search(text) is not None
+            if (is_sum or not is_midway) and self._stands_once(at):
                 return False
         return None
 
@@ -220,16 +343,16 @@ class _Ending:
 
     def _stands_once(self, at: int) -> bool:
         """Whether no line like it stands elsewhere: a time that is printed after each epoch ends nothing."""
-        shape = _shape(self.lines[at])
-        places = [index for index, text in enumerate(self.lines) if _shape(text) == shape]
-        between = {_shape(text) for text in self.lines[places[0] : places[-1]]}
+        shape = self._shapes[at]
+        places = [index for index, other in enumerate(self._shapes) if other == shape]
+        between = set(self._shapes[places[0] : places[-1]])
         return not between - {"", shape}
 
     def _is_contradicted(self, at: int) -> bool:
         """Whether something failed in this line or behind it, or begins there and has shown nothing yet."""
         behind = [text for text in self.lines[at:] if text.strip()]
         own = [text for text in behind if not is_of_a_library(text)]
-        return any(map(is_bad, behind)) or bool(own and _BEGINS.search(own[-1]))
+        return any(map(is_bad, behind)) or bool(own and _begins().search(own[-1]))
 
 
 def _shape(text: str) -> str:
@@ -240,14 +363,14 @@ def _is_noise(text: str) -> bool:
     """A library's line, but not a program's own closing words that it logs like one."""
     if not is_of_a_library(text):
         return False
-    return _INFO.match(text) is None or (_CERTAIN.search(text) is None and _LIKELY.search(text) is None)
+    return _INFO.match(text) is None or not any(words.search(text) for words in (_CERTAIN, _WHOLE, _LIKELY, _of_all()))
 
 
 def _goes_on(text: str) -> bool:
     """Whether a line counts a step, other than in a summary of what was."""
     if _STEP.search(text) is None:
         return False
-    return _SUMMARY.match(text) is None and _MEMBER_DONE.search(text) is None
+    return _summary().match(text) is None and _member_done().search(text) is None
 
 
 def _is_end_of_run(text: str) -> bool:
@@ -260,14 +383,20 @@ def _means_all(text: str) -> bool:
         return re.search(r"\bsuccess['\"]?\s{0,4}(?:[,}\])]|$)", text) is not None
     if _RECORD.search(text) is not None:
         return True
-    match = _CERTAIN.search(text)
-    return match is not None and not _is_other(text)
+    return any(
+        (_WHOLE.search(part) and not _denies(part)) or (_CERTAIN.search(part) and not _is_other(part))
+        for part in _SENTENCE.split(text)
+    )
 
 
 def _is_other(text: str) -> bool:
     """Whether the words are about a part of the run, or deny the end."""
-    plain = _HARMLESS.sub("", text)
-    return _OF_A_PART.search(plain) is not None or _NOT.search(plain) is not None or is_of_some(plain)
+    return _of_a_part().search(_harmless().sub("", text)) is not None or _denies(text)
+
+
+def _denies(text: str) -> bool:
+    plain = _harmless().sub("", text)
+    return _negated().search(plain) is not None or is_of_some(plain)
 
 
 def _last_lines(log: LogContext) -> Iterator[str]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allready.evidence.log import horovod, ray, statuses, tracebacks, wrapped
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.events import Collector, Finder, Found, values_of
-from allready.evidence.log.line import MAX_EVENT_TEXT, Line
+from allready.evidence.log.line import MAX_EVENT_TEXT, Line, decode_all
 from allready.model import Event, Origin, Role
 from allready.signatures import Signature
 
@@ -31,6 +31,11 @@ _HAS_MORE = ("async exception", "NCCL error", "NCCL operation", "DistBackendErro
 _CPP_FRAME = re.compile(r"(?:Exception raised from|frame #\d)")
 _MAX_MORE = 12
 _FRAME = re.compile(r"""\s*File ["'][^"']{1,400}["'], line \d{1,9}(?:, in .{1,200})?\s*$""")
+_GOES_ON = re.compile(r"[a-z0-9(<'\"./,][^:\]]{0,60}(?:[\s.,()<>]|$)")
+"""How a line goes on: no prefix, no name of an exception."""
+
+_MIN_BROKEN = 20
+_MAX_SHORT = 32_768
 _MAX_BETWEEN = 16  # lines of other ranks that may stand between a frame and its source
 
 
@@ -58,7 +63,7 @@ class _Extraction:
         for at, line in enumerate(log.lines):
             if not line.is_known or at in pieces:
                 continue
-            found = self._finder.find(line.rest, line.text)
+            found = self._finder.find(line.rest, line.text) or self._in_two(line)
             if found is not None or line.prefix.kind != "nccl":
                 self._line(at, line, found)
         self._add_repeats()
@@ -66,6 +71,25 @@ class _Extraction:
             for place, event in enumerate(self.collector):
                 if event.signature == horovod.STALLED:
                     self.collector.change(place, role=Role.HARMLESS)
+
+    def _in_two(self, line: Line) -> Found | None:
+        """What the line says together with the next one, where a terminal or a page broke it: only what stands across
+        the break counts, and only in a log so short that all of it was kept."""
+        after = self._rows[line.number] if 0 < line.number < len(self._rows) else ""
+        goes_on = _GOES_ON.match(after) or (line.rest.endswith((":", ",", "(")) and after[:1].isalnum())
+        if line.is_understood or len(line.rest) < _MIN_BROKEN or not goes_on:
+            return None
+        for blank in (" ", ""):
+            whole = f"{line.rest.rstrip()}{blank}{after}"
+            found = None if wrapped.is_watchdogs(whole) else self._finder.find(whole, whole)
+            if found is not None and found[1].start() < len(line.rest.rstrip()) < found[1].end():
+                return found
+        return None
+
+    @functools.cached_property
+    def _rows(self) -> list[str]:
+        scanned = self._log.scanned
+        return decode_all(scanned.head.split(b"\n")) if scanned.num_bytes <= _MAX_SHORT else []
 
     def _line(self, at: int, line: Line, found: Found | None) -> None:
         log = self._log

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 
 from allready.evidence.log.comms import Comms
-from allready.model import Transport
+from allready.model import NcclChoice, NcclDiagnostic, Transport
 from allready.redaction import masked_value
 
 _Item = TypeVar("_Item")
@@ -26,6 +26,9 @@ _PORT = re.compile(r"(?:^|[\s=\]{])([A-Za-z][\w.\-]{0,63}):(\d{1,3})/(IB|RoCE|RO
 _GDR_NIC = re.compile(r"NET/(\S{1,60}) : GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']{1,64})'")
 _COUNTS = re.compile(r"(\d+) (coll|collnet|nvls|p2p) channels( per peer)?")
 _TUNING = re.compile(r"(?:(\w{1,40}): )?(\d+) Bytes -> Algo (\w{1,30}) proto (\w{1,20})")
+_DIAGNOSTIC = re.compile(r"NCCL DIAG \[(\w{1,12})\] {1,8}([\w/ ]{1,60}): (.{1,500})")
+_OFF_MEDIAN = re.compile(r"\S{1,40} rank (\d{1,9}) \(.{1,200}?\): [\d.]{1,20} Gbit/s, >\d+% off median")
+_P2P_WRONG = re.compile(r"only \d+/\d+ GPU-to-GPU peer accesses passed|(?:write|read) mismatch")
 _TIMINGS = re.compile(r"Init timings(?: - \w{1,60})?: rank \d+ nranks (\d+) total ([\d.]{1,20}) \(([^)]{1,400})\)")
 _BOOTSTRAP = re.compile(r"Bootstrap timings total ([\d.]{1,20}) \(([^)]{1,400})\)")
 _PART = re.compile(r"(\w{1,40}) ([\d.]{1,20})(?:,|$)")
@@ -85,6 +88,34 @@ def class_of(text: str, level: str | None, *, is_nccl: bool = True) -> str:
     if _CONNECT.match(text):
         return "connect"
     return "init" if _INIT.search(text) else "other"
+
+
+def choice_of(text: str) -> NcclChoice | None:
+    """What a line of NCCL's TUNING says: the algorithm and protocol of an operation of one size."""
+    match = _TUNING.search(text)
+    if match is None:
+        return None
+    operation, size_bytes, algorithm, protocol = match.groups()
+    return NcclChoice(
+        operation=operation or "",
+        size_bytes=int(size_bytes[:18]),
+        algorithm=_named(algorithm, _ALGORITHMS),
+        protocol=_named(protocol, _PROTOCOLS),
+    )
+
+
+def diagnostic_of(text: str) -> NcclDiagnostic | None:
+    """A line of NCCL's own diagnostics (NCCL_RUN_DIAGNOSTICS, NCCL_RUN_RAS_DIAGNOSTICS)."""
+    match = _DIAGNOSTIC.search(text)
+    if match is None:
+        return None
+    level, check, words = match.groups()
+    off, kind = _OFF_MEDIAN.match(words) if check == "net bw" else None, ""
+    if off is not None:
+        kind = "slow_network"
+    elif check == "p2p" and _P2P_WRONG.match(words):
+        kind = "p2p_wrong"
+    return NcclDiagnostic(level=level, check=check, text=words, kind=kind, rank=int(off[1]) if off else None)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -276,12 +307,11 @@ class NcclProcess(Struct):
         return True
 
     def read_tuning(self, text: str) -> bool:
-        match = _TUNING.search(text)
-        if match is None:
+        choice = choice_of(text)
+        if choice is None:
             return False
-        operation, _, algorithm, protocol = match.groups()
-        key = f"{_named(algorithm, _ALGORITHMS)}/{_named(protocol, _PROTOCOLS)}"
-        key = f"{operation} {key}" if operation else key
+        key = f"{choice.algorithm}/{choice.protocol}"
+        key = f"{choice.operation} {key}" if choice.operation else key
         if key in self.algorithms or len(self.algorithms) < MAX_NAMES:
             self.algorithms[key] = self.algorithms.get(key, 0) + 1
         return True

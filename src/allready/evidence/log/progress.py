@@ -1,9 +1,12 @@
 """Counts that go up to an end that the program announced: bars, `epoch 3/10`, `step 100 of 1000`."""
 
+import functools
 import itertools
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from allready.evidence.log.trouble import is_of_a_library
 
 _COUNT = re.compile(
     r"(?P<label>\b(?:global[_ ]?|train(?:ing)?[_ ]?)?(?:epochs?|steps?|iter(?:ation)?s?|batch(?:es)?|updates?|rounds?|"
@@ -16,12 +19,13 @@ _BAR = re.compile(
     r"(?P<label>.{0,120}?)(?P<percent>\d{1,3})%\|[^|]{0,300}\|\s{0,8}(?P<done>\d{1,12})/(?P<total>\d{1,12})\b"
 )
 _INNER = re.compile(
-    r"\bepochs?:?\s{0,4}\[\s{0,8}(?P<epoch>\d{1,9})\]\s{0,4}\[\s{0,8}(?P<done>\d{1,12})\s{0,8}/\s{0,8}(?P<total>\d{1,12})\]",
+    r"\bepochs?(?:\(\w{1,20}\))?:?\s{0,4}\[\s{0,8}(?P<epoch>\d{1,9})\]\s{0,4}\[\s{0,8}(?P<done>\d{1,12})\s{0,8}/\s{0,8}(?P<total>\d{1,12})\]",
     re.IGNORECASE,
 )
 _KERAS = re.compile(r"\s{0,8}(?P<done>\d{1,9})/(?P<total>\d{1,9})\s{1,4}(?:\[[=>. ]{2,200}\]|[━╸╺]{2,200})")
 _EPOCH = re.compile(
-    r"\bepoch\b['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b(?!\s{0,8}(?:/|of\b|%\|)|\.\d)", re.IGNORECASE
+    r"(?<!max-)(?<!num-)(?<!total-)\bepoch\b['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b(?!\s{0,8}(?:/|of\b|%\|)|\.\d)",
+    re.IGNORECASE,
 )
 _EPOCH_ENDS = re.compile(
     r"\bend[-_ ]of[-_ ](?:the[-_ ]|train(?:ing)?[-_ ])?epoch\b|"
@@ -39,6 +43,11 @@ _NUM_EPOCHS = re.compile(
     r"['\"]?\s{0,4}[:= .]\s{0,40}['\"]?(\d{1,9})\b(?![./]\d)",
     re.IGNORECASE,
 )
+_FILE = re.compile(r"(?<!\S)\S{1,300}?\.(?:ckpt|pth?|bin|safetensors|tar|h5|npz|msgpack|distcp)\b\S{0,60}")
+"""`epoch=9-step=1000.ckpt` counts nothing."""
+
+_FILES = (".ckpt", ".pt", ".bin", ".safetensors", ".tar", ".h5", ".np", ".msgpack", ".distcp")
+
 _MANY = 3
 _FEW_EPOCHS = 2
 _NUM_BEFORE = 5
@@ -72,6 +81,8 @@ class Progress(NamedTuple):
 
 def counts(at: int, text: str) -> list[Reading]:
     """All counts in one line."""
+    if any(mark in text for mark in _FILES):
+        text = _FILE.sub("", text)
     found: list[Reading] = []
     bar = _BAR.match(text)
     if bar is not None:
@@ -89,7 +100,7 @@ def counts(at: int, text: str) -> list[Reading]:
     inner = _INNER.search(text)
     if inner is not None:
         found.append(Reading(at, "epoch", int(inner["epoch"]), None, is_outer=True, is_minor=False))
-        minor = _MINOR.search(text[: inner.start()]) is not None
+        minor = _MINOR.search(text[: inner.start("epoch")]) is not None
         found.append(Reading(at, "inner", int(inner["done"]), int(inner["total"]), is_outer=False, is_minor=minor))
     keras = _KERAS.match(text)
     if keras is not None:
@@ -104,6 +115,12 @@ def counts(at: int, text: str) -> list[Reading]:
         if epoch is not None:
             found.append(Reading(at, "epoch", int(epoch["done"]), None, is_outer=True, is_minor=False))
     return [one for one in found if one.total is None or 0 < one.total >= one.done]
+
+
+@functools.lru_cache(maxsize=1)
+def _counts_of(head: str) -> tuple[Reading, ...]:
+    """All counts of a log's beginning."""
+    return tuple(one for at, text in enumerate(head.splitlines()) for one in counts(at, text))
 
 
 def _is_outer(match: re.Match[str]) -> bool:
@@ -126,7 +143,7 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str) -> Pr
         steps = [one for one in last.values() if not one.is_minor]
         main = max(steps, key=lambda one: (not one.label.startswith("bar"), one.at, one.total or 0), default=None)
     if main is None:
-        full = latest.done == latest.total
+        full = latest.done == latest.total or _has_result(latest.at, readings, lines)
         return Progress(latest.at, latest.done, latest.total, is_full=False, is_midway=not full)
     total, done = main.total, main.done
     if total is None:
@@ -134,8 +151,14 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str) -> Pr
     is_open = [
         one
         for one in last.values()
-        if one is not main and one.total is not None and one.at >= latest.at - _MANY and not _is_nearly(one, readings)
+        if one is not main
+        and one.total is not None
+        and one.at >= latest.at - _MANY
+        and not _is_nearly(one, readings)
+        and not (one.is_minor and _has_result(one.at, readings, lines))
     ]
+    if not main.is_outer and main.total is not None and _is_nearly(main, readings, is_strict=True):
+        done = main.total
     full = total is not None and done >= total and not any(one.at >= main.at for one in is_open)
     full = full and _is_a_course(main, readings, head)
     if full and not main.is_outer:
@@ -150,10 +173,20 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str) -> Pr
     return Progress(latest.at, done, total, is_full=full, is_midway=midway)
 
 
+def _has_result(at: int, readings: Sequence[Reading], lines: Sequence[str]) -> bool:
+    """Whether the program wrote a line that counts nothing behind this one: an evaluation prints every tenth batch of
+    its own, and then what came out."""
+    counted = {one.at for one in readings}
+    return any(
+        text.strip() and place not in counted and not is_of_a_library(text)
+        for place, text in enumerate(lines[at + 1 :], start=at + 1)
+    )
+
+
 def _is_a_course(main: Reading, readings: Sequence[Reading], head: str) -> bool:
     """Whether it was seen to go up to a total that stayed the same: `run 1/1` and `item 7/7` say nothing of an end."""
     same = [one for one in readings if one.label == main.label]
-    begun = [one for text in head.splitlines() for one in counts(-1, text) if one.label == main.label]
+    begun = [one for one in _counts_of(head) if one.label == main.label]
     totals = {one.total for one in same}
     if main.total is not None and len(totals) > 1 and sum(one.total == main.total for one in same) == 1:
         return False
@@ -164,7 +197,7 @@ def _is_a_course(main: Reading, readings: Sequence[Reading], head: str) -> bool:
 
 def _may_be_all(main: Reading, head: str) -> bool:
     """Whether this count of steps can be that of the whole run: no bar, no batches, and no epochs are announced."""
-    if main.label.startswith("bar") or "batch" in main.label:
+    if main.label.startswith("bar") or ("batch" in main.label and "epoch" in head.lower()):
         return False
     return not any(int(match[1]) > 1 for match in _NUM_EPOCHS.finditer(head))
 
@@ -186,13 +219,13 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
     return bool(inner)  # how long the epochs before were is not known
 
 
-def _is_nearly(one: Reading, readings: Sequence[Reading]) -> bool:
+def _is_nearly(one: Reading, readings: Sequence[Reading], *, is_strict: bool = False) -> bool:
     """Whether the next line that the program would print lies behind its end: it prints every tenth step."""
     if one.total is None or one.done >= one.total:
         return True
     same = [r.done for r in readings if r.label == one.label and r.total == one.total]
     step = same[-1] - same[-2] if len(same) > 1 else 0
-    return step > 1 and one.done + step >= one.total
+    return step > 1 and one.done + step >= one.total + is_strict
 
 
 def _came_before(main: Reading, readings: Sequence[Reading], head: str) -> bool:
@@ -201,21 +234,19 @@ def _came_before(main: Reading, readings: Sequence[Reading], head: str) -> bool:
     # several processes that write into one log are a little apart
     return any(a - b > _MANY and a >= 2 * b for a, b in itertools.pairwise(same)) or any(
         one.label == main.label and one.done == one.total and one.done == main.done
-        for at, text in enumerate(head.splitlines())
-        for one in counts(at, text)
-        if same and len(head) >= 32_000
+        for one in (_counts_of(head) if same and len(head) >= 32_000 else ())
     )
 
 
 def _counts_from_zero(main: Reading, readings: Sequence[Reading], head: str) -> bool:
-    first = next((one for at, text in enumerate(head.splitlines()) for one in counts(at, text) if one.is_outer), None)
+    first = next((one for one in _counts_of(head) if one.is_outer), None)
     first = first or next((one for one in readings if one.is_outer), None)
     return first is not None and first.done == 0 and main.total is not None and main.done == main.total - 1
 
 
 def _announced(main: Reading, readings: Sequence[Reading], lines: Sequence[str], head: str) -> tuple[int | None, int]:
     """The number of epochs that the beginning announces, and how many are done, by numbers from 0 or from 1."""
-    begun = [one for at, text in enumerate(head.splitlines()) for one in counts(at, text) if one.is_outer]
+    begun = [one for one in _counts_of(head) if one.is_outer]
     totals = {int(match[1]) for match in _NUM_EPOCHS.finditer(head)} - {0}
     if not totals and _EPOCH_ENDS.search(lines[main.at]) is not None:
         totals = {one.total for one in begun if one.label == main.label and one.total is not None}

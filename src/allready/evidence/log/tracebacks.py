@@ -58,8 +58,11 @@ _COLLECTIVE = re.compile(
     r"store based barrier|client socket|server socket|Timed out waiting \d+ms|Timed out after \d+ seconds waiting for|"
     r"Connection reset by peer|Broken pipe|connectFullMesh|coordination service|Barrier timed out|heartbeat timeout|"
     r"GetKeyValue\(\) timed out|JAX distributed service|failed to connect to all addresses|"
-    r"Application timeout caused pair closure|WorkNCCL|timed out in blocking wait|failed to recv, got 0 bytes"
+    r"Application timeout caused pair closure|WorkNCCL|timed out in blocking wait|failed to recv, got 0 bytes|"
+    r"NCCL Last Error:|Work timed out during finalize"
 )
+
+_LAST_ERROR = re.compile(r"Last [Ee]rror:")
 
 _OF_THE_PROGRAM = {"ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError", "BrokenPipeError"}
 """Python's own: a data source, a tracker or a loader's pipe; the libraries of collectives raise RuntimeError."""
@@ -79,11 +82,13 @@ class Failure(Struct):
 
     @property
     def last_error(self) -> str | None:
-        """NCCL's last message, from the line after `Last error:`."""
+        """NCCL's last message, from the line after `Last error:`, or behind nccl2's `NCCL Last Error:`."""
         for at, line in enumerate(self.more):
-            _before, found, after = line.partition("Last error:")
+            found = _LAST_ERROR.search(line)
             if found:
-                return after.strip() or next((m.strip() for m in self.more[at + 1 : at + 2] if m.strip()), None)
+                return line[found.end() :].strip() or next(
+                    (m.strip() for m in self.more[at + 1 : at + 2] if m.strip()), None
+                )
         return None
 
     @property
@@ -283,8 +288,8 @@ class _Reader:
         return replace(self.root, frames=[]) if self.root.is_of_spawn else self.root
 
 
-def read(lines: Sequence[Line], start: int) -> Traceback | None:
-    """The traceback whose header is `lines[start]`; None when its exception is not in `lines`."""
+def read(lines: Sequence[Line], start: int, *, has_header: bool = True) -> Traceback | None:
+    """The traceback whose header, or first frame, is `lines[start]`; None when its exception is not in `lines`."""
     opener = lines[start]
     reader = _Reader(opener)
     before_it = _line_before(lines, start)
@@ -293,6 +298,8 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
     of_rank = _OF_RANK.search(opener.text)
     reader.of_ranks = [] if of_rank is None else [int(of_rank[1])]
     taken, error_lines = [start], []
+    if not has_header:
+        reader.take(opener)
     for at in range(start + 1, min(len(lines), start + MAX_SKIPPED)):
         line = lines[at]
         if line.prefix.writer != opener.prefix.writer or line.prefix.rank != opener.prefix.rank:
@@ -303,7 +310,7 @@ def read(lines: Sequence[Line], start: int) -> Traceback | None:
             continue
         before = len(reader.failures)
         verdict = reader.take(line)
-        if verdict is False or len(taken) > MAX_LINES:
+        if verdict is False or len(taken) > MAX_LINES or (verdict is None and not has_header):
             break
         if verdict:
             taken.append(at)

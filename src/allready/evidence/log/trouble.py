@@ -1,5 +1,6 @@
 """Words by which a line says that something went wrong; behind a run's last progress they deny a good end."""
 
+import functools
 import re
 
 _NAN = r"(?:nan|-?inf(?:inite|inity)?|non-?finite)"
@@ -10,65 +11,90 @@ _MEMBERS = (
     r"(?:ranks?|workers?|nodes?|tasks?|process(?:es)?|gpus?|pods?|jobs?|tests?|trials?|runs?|hosts?|replicas?|actors?|"
     r"members?)"
 )
-_BAD = re.compile(
-    r"\b(?:[a-z]*error|[a-z]*exception|[a-z]*interrupt|fail(?:ed|ure)|fatal|killed|terminated|cancell?ed|"
-    r"abort(?:ed|ing)?|"
-    r"errored|panic)\b(?!['\"]?\s{0,4}[:=(]?\s{0,4}\.?\d)|"
-    r"\b(?:traceback|segmentation|segfault|SIG(?:TERM|KILL|ABRT|SEGV|INT|BUS|HUP)|out of memory|"
-    r"oom(?:killed|[-_]kill)?|timed? ?out|interrupted|preempt\w*|core dumped|terminate called|unhealthy|"
-    r"unreachable|evicted|back-?off|"
-    r"crash(?:ed|es)?|died|dead|diverged|divergence|corrupt(?:ed|ion)?|gave up|giving up|bail(?:ing|ed) out|"
-    r"unexpectedly|prematurely|"
-    r"(?:ended|stopped|terminated|exited|aborted) early|incomplete|unsuccessful(?:ly)?|stale file|broken pipe|"
-    r"no space left|quota exceeded|limit exceeded|not found|cannot|can't|could not|couldn't|unable to|"
-    r"permission denied|no such file|fallen off|no progress|not responding|stop(?:ped|ping)? (?:due|because)|too many|"
-    r"ctrl[ -]?\+?[ -]?c|not all|only \d{1,9} of|is lost|has been lost|lost (?:contact|connection|communication)|"
-    r"connection (?:reset|refused|closed|lost|aborted)|with errors?|with failures?)\b|"
-    r"\bNVRM: Xid|\^C\s*$|"
-    r"\bError \d{1,6}\s*$|\b[1-9]\d{0,8} (?:\w{1,20} )?(?:errors?|failures?|failed|errored)\b|"
-    r"\b(?:errors?|failed|failures?|errored)['\"]?\s{0,4}=\s{0,4}[1-9]\d{0,8}\b(?!\.\d)|"
-    rf"{_STATUS}\(?-?[1-9]\d{{0,9}}\b(?!\.\d)|\bnon-?zero\b|"
-    r"\b(?:exit(?:ed|ing|s)?|finished|done|ended|completed)\b[^.;|]{0,30}?\b(?:status|code|"
-    r"with)\b['\"]?\s{0,4}[:=]?\s{0,4}"
-    r"\(?-?[1-9]\d{0,9}\b\)?(?=[\s.,;)]*$|[,;])|"
-    r"\bsuccess['\"]?\s{0,4}[:=]\s{0,4}['\"]?(?:false|no|0)\b|"
-    rf"\b(?:is|are|was|were|becomes?|became|turned|got|found|detected|encountered|has|contains|"
-    rf"produced)\s+(?:an? |to )?{_NAN}\b|"
-    rf"\b(?:lost|missing|dead|failed) {_MEMBERS}\b|\b{_MEMBERS}\b.{{0,12}}?\blost\b|"
-    r"失败|错误|异常|中断|杀死|终止|故障|超时|未完成|崩溃|不足|エラー|異常|強制終了|失敗|"
-    r"\b(?:Erreur|Fehler|Abgebrochen|Getötet|Terminado|Matado|Ошибка)\b",
-    re.IGNORECASE,
-)
-_HARMLESS = re.compile(
-    r"(?<![=:.\w])(?:0|no|zero|without(?: any)?) (?:[a-z]+ ){0,4}?(?:\w*errors?|exceptions?|failures?|failed|"
-    r"errored|timeouts?)\b|"
-    r"\b(?:mean|abs|squared|absolute|rel(?:ative)?|max|rms|abs_|test|train|val|validation|top-?\d|word|character) "
-    r"(?:\w+ )?errors?\b|"
-    r"\b(?:ignore[ds]?|skip(?:ped|ping)?|disabled?|if|unless|handle|on|any|except|raise|until)\b.{0,40}?"
-    r"\b(?:\w*errors?|exceptions?|failures?|nan|inf|timeouts?)\b",
-    re.IGNORECASE,
-)
-_OVERCOME = re.compile(
-    r"\b(?:retry(?:ing)?|trying again|continu(?:e|ing)|going on|ignor(?:ed|ing|e)|skipp(?:ed|ing)|falling back|"
-    r"fallback|"
-    r"recovered|using .{1,40} instead|optional|deprecated|will be (?:ignored|disabled|skipped))\b",
-    re.IGNORECASE,
-)
-_SHARE = re.compile(
-    rf"\b(?P<done>\d{{1,9}})\s?(?:of|/|out of)\s?(?P<total>\d{{1,9}})\s+(?:\w{{1,20}}\s)?{_MEMBERS}\b", re.IGNORECASE
-)
+
+
+@functools.cache
+def _bad() -> re.Pattern[str]:
+    return re.compile(
+        r"\b(?:[a-z]*error|[a-z]*exception|[a-z]*interrupt|fail(?:ed|ure)|fatal|killed|terminated|cancell?ed|"
+        r"abort(?:ed|ing)?|"
+        r"errored|panic)\b(?!['\"]?\s{0,4}[:=(]?\s{0,4}\.?\d)|"
+        r"\b(?:traceback|segmentation|segfault|SIG(?:TERM|KILL|ABRT|SEGV|INT|BUS|HUP)|out of memory|"
+        r"oom(?:killed|[-_]kill)?|timed? ?out|interrupted|preempt\w*|core dumped|terminate called|unhealthy|"
+        r"unreachable|evicted|back-?off|"
+        r"crash(?:ed|es)?|died|dead|diverged|divergence|corrupt(?:ed|ion)?|gave up|giving up|bail(?:ing|ed) out|"
+        r"unexpectedly|prematurely|"
+        r"(?:ended|stopped|terminated|exited|aborted) early|incomplete|unsuccessful(?:ly)?|stale file|broken pipe|"
+        r"no space left|quota exceeded|limit exceeded|not found|cannot|can't|could not|couldn't|unable to|"
+        r"permission denied|no such file|fallen off|no progress|not responding|stop(?:ped|ping)? (?:due|because)|"
+        r"too many|"
+        r"ctrl[ -]?\+?[ -]?c|not all|only \d{1,9} of|is lost|has been lost|lost (?:contact|connection|communication)|"
+        r"connection (?:reset|refused|closed|lost|aborted)|with errors?|with failures?)\b|"
+        r"\bNVRM: Xid|\^C\s*$|"
+        r"\bError \d{1,6}\s*$|\b[1-9]\d{0,8} (?:\w{1,20} )?(?:errors?|failures?|failed|errored)\b|"
+        r"\b(?:errors?|failed|failures?|errored)['\"]?\s{0,4}=\s{0,4}[1-9]\d{0,8}\b(?!\.\d)|"
+        rf"{_STATUS}\(?-?[1-9]\d{{0,9}}\b(?!\.\d)|\bnon-?zero\b|"
+        r"\b(?:exit(?:ed|ing|s)?|finished|done|ended|completed)\b[^.;|]{0,30}?\b(?:status|code|"
+        r"with)\b['\"]?\s{0,4}[:=]?\s{0,4}"
+        r"\(?-?[1-9]\d{0,9}\b\)?(?=[\s.,;)]*$|[,;])|"
+        r"\bsuccess['\"]?\s{0,4}[:=]\s{0,4}['\"]?(?:false|no|0)\b|"
+        rf"\b(?:is|are|was|were|becomes?|became|turned|got|found|detected|encountered|has|contains|"
+        rf"produced)\s+(?:an? |to )?{_NAN}\b|"
+        rf"\b(?:lost|missing|dead|failed) {_MEMBERS}\b|\b{_MEMBERS}\b.{{0,12}}?\blost\b|"
+        r"失败|错误|异常|中断|杀死|终止|故障|超时|未完成|崩溃|不足|エラー|異常|強制終了|失敗|"
+        r"\b(?:Erreur|Fehler|Abgebrochen|Getötet|Terminado|Matado|Ошибка)\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _harmless() -> re.Pattern[str]:
+    return re.compile(
+        r"(?<![=:.\w])(?:0|no|zero|without(?: any)?) (?:[a-z]+ ){0,4}?(?:\w*errors?|exceptions?|failures?|failed|"
+        r"errored|timeouts?)\b|\bpress ctrl[ -]?\+?[ -]?c\b|"
+        r"\b(?:mean|abs|squared|absolute|rel(?:ative)?|max|rms|abs_|test|train|val|validation|top-?\d|word|character) "
+        r"(?:\w+ )?errors?\b|"
+        r"\b(?:ignore[ds]?|skip(?:ped|ping)?|disabled?|if|unless|handle|on|any|except|raise|until)\b.{0,40}?"
+        r"\b(?:\w*errors?|exceptions?|failures?|nan|inf|timeouts?)\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _overcome() -> re.Pattern[str]:
+    return re.compile(
+        r"\b(?:retry(?:ing)?|trying again|continu(?:e|ing)|going on|ignor(?:ed|ing|e)|skipp(?:ed|ing)|falling back|"
+        r"fallback|"
+        r"recovered|using .{1,40} instead|optional|deprecated|will be (?:ignored|disabled|skipped))\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _share() -> re.Pattern[str]:
+    return re.compile(
+        rf"\b(?P<done>\d{{1,9}})\s?(?:of|/|out of)\s?(?P<total>\d{{1,9}})\s+(?:\w{{1,20}}\s)?{_MEMBERS}\b",
+        re.IGNORECASE,
+    )
+
+
 _LIBRARY = re.compile(
     r"\s*(?:\[rank\d+\]:)?\[?[WI]\d{4} |.{0,200}?(?:\bWarning: |\.py:\d{1,6}: [A-Z]\w{2,40}Warning: |"
-    r"warnings\.warn\(|resource_tracker|\bWARNING\b|"
+    r"warnings\.warn\(|resource_tracker|\bWARN(?:ING)?\b|_WARN\b|"
     r"NCCL INFO )|"
-    r"[WI]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: [WI] \w{1,40}/"
+    r"slurmstepd: error: _is_a_lwp|[WI]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: [WI] \w{1,40}/"
 )
-_OF_A_MEMBER = re.compile(
-    rf"\b{_MEMBERS}\b.{{0,24}}?\b(?:failed|lost|died|dead|crashed|killed|unreachable|not responding|fail(?:s|ure)?)\b|"
-    r"\bdeath signal\b|\bSIG(?:TERM|KILL|ABRT|SEGV)\b",
-    re.IGNORECASE,
-)
-"""What also counts in a warning: another process or node is gone."""
+
+
+@functools.cache
+def _of_a_member() -> re.Pattern[str]:
+    """What also counts in a warning: another process or node is gone."""
+    return re.compile(
+        rf"\b{_MEMBERS}\b.{{0,24}}?\b(?:failed|lost|died|dead|crashed|killed|unreachable|not responding|"
+        rf"fail(?:s|ure)?)\b|"
+        r"\bdeath signal\b|\bSIG(?:TERM|KILL|ABRT|SEGV)\b",
+        re.IGNORECASE,
+    )
 
 
 def is_of_a_library(text: str) -> bool:
@@ -79,16 +105,16 @@ def is_of_a_library(text: str) -> bool:
 def is_bad(text: str) -> bool:
     """Whether a line says that something went wrong."""
     if is_of_a_library(text):
-        return _OF_A_MEMBER.search(text) is not None
-    plain = _HARMLESS.sub("", text)
-    return _BAD.search(plain) is not None or is_of_some(plain)
+        return _of_a_member().search(text) is not None
+    plain = _harmless().sub("", text)
+    return _bad().search(plain) is not None or is_of_some(plain)
 
 
 def is_of_some(text: str) -> bool:
     """Whether it counts some of several: `7 of 8 ranks`."""
-    return any(int(match["done"]) < int(match["total"]) for match in _SHARE.finditer(text))
+    return any(int(match["done"]) < int(match["total"]) for match in _share().finditer(text))
 
 
 def is_overcome(text: str) -> bool:
     """Whether a line says itself that the program goes on."""
-    return _OVERCOME.search(text) is not None
+    return _overcome().search(text) is not None

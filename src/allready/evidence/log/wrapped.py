@@ -70,6 +70,11 @@ def _begins(line: Line) -> bool:
     return line.prefix.kind != "nccl" and any(word in text for word in _WORDS) and _BEGUN.search(text) is not None
 
 
+def is_watchdogs(text: str) -> bool:
+    """Whether there are words of torch's watchdog, whose pieces only `join` puts together."""
+    return any(word in text for word in _WORDS)
+
+
 def _is_head(line: Line) -> bool:
     """Whether the line ends before the sentence says what it is."""
     return line.prefix.kind == "glog" and len(line.rest) < _MAX_HEAD and _HEAD.fullmatch(line.rest) is not None

@@ -28,6 +28,7 @@ _RESULT_OF_TEXT = {
 }
 
 MAX_RANKS = 1_000_000  # A rank or a size beyond is a broken number
+VERSION = re.compile(r"NCCL version \S{1,60} compiled with CUDA \S+")
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[ T](\d\d):(\d\d):(\d\d)")
 
 

@@ -7,8 +7,7 @@ from itertools import islice
 from typing import Any
 
 from allready.evidence.ras.answer import answer_of
-from allready.evidence.ras.common import as_pid, parse_time
-from allready.evidence.ras.report import VERSION, TextReport
+from allready.evidence.ras.common import VERSION, as_pid, parse_time
 from allready.evidence.ras.tolerant import parse_object
 from allready.evidence.reading import RasAnswer, Reading, Tally
 from allready.evidence.text_lines import lines_of
@@ -119,6 +118,8 @@ class _Reader:
             self._text_report(text, origin, line)
 
     def _text_report(self, text: str, origin: Origin, line: int) -> None:
+        from allready.evidence.ras.report import TextReport
+
         report = TextReport(origin)
         for number, item in enumerate(lines_of(text), line):
             if _TEXT_EVENT.match(item.strip()) or _TALK.match(item.strip()):

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from allready.evidence.ras.common import MAX_RANKS, error_of_text, hash_name, operation_name
+from allready.evidence.ras.common import MAX_RANKS, VERSION, error_of_text, hash_name, operation_name
 from allready.evidence.reading import RasAnswer, Tally
 from allready.model import Absence, Event, GroupProgress, Origin, Position
 
-VERSION = re.compile(r"NCCL version \S{1,60} compiled with CUDA \S+")
 MAX_LINES = 300_000
 """Of one report that say something; one about 10,000 ranks has a tenth of it."""
 

@@ -12,7 +12,7 @@ from allready.evidence.flight.reader import read_dump
 from allready.evidence.log import read_lines
 from allready.evidence.ras.read import read_ras
 from allready.evidence.reading import Reading
-from allready.evidence.stacks import read_stacks
+from allready.evidence.stacks.read import read_stacks
 from allready.model import CRASHES, Death, Event, NodeEvidence, Origin, RankEvidence, Role, SourceRecord
 
 MAX_DUMP_BYTES = 16 << 20

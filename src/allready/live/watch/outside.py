@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded
-from allready.evidence.stacks import describe, read_stacks
+from allready.evidence.stacks.meaning import describe
+from allready.evidence.stacks.read import read_stacks
 from allready.facts.tasks import Task
 from allready.judging.stall import WAITING
 from allready.live.monitor.monitor import Judge

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from allready import units
 from allready.model import GroupMark, NodeStatus, RankStatus, Report, ranges
 from allready.text.ui import ui
 
@@ -249,17 +250,8 @@ def _queues(queued: tuple[int, int, int] | None) -> str:
     if queued is None:
         return ""
     sent, received, backoff = queued
-    parts = [f"{label} {_bytes(value)}" for label, value in (("out", sent), ("in", received)) if value]
+    parts = [f"{label} {units.size(value)}" for label, value in (("out", sent), ("in", received)) if value]
     return " ".join([*parts, *([f"backoff {backoff}"] if backoff else [])]) or "-"
-
-
-def _bytes(value: int) -> str:
-    size = float(value)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
 
 
 def as_json(state: WatchState) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from allready.judging.report_builder import (
     status_when_interrupted,
     verdict_of,
 )
-from allready.judging.values import size
 from allready.model import (
     Collectives,
     Finding,
@@ -38,6 +37,7 @@ from allready.model import (
 )
 from allready.preflight.check.thinning import thin
 from allready.text.reasons import not_checked, reason
+from allready.units import size
 
 EXPECTATION = "BEN001"
 """The rule that compares a bandwidth with published values."""

@@ -21,6 +21,9 @@ class BenchRequest(Struct, frozen=True, kw_only=True):
     baseline: tuple[BenchPoint, ...] = ()  # of an earlier run, to compare with
     baseline_source: str = ""
     overlays: dict[str, tuple[BenchPoint, ...]] = {}  # curves of other runs, to draw beside this one
+    path: str = "torch"  # of `collectives.spec.PATHS`
+    is_graph: bool = False
+    asks_nccl: bool = False
     question: Question | None = None  # what to predict from the measured curves
 
 

@@ -12,8 +12,9 @@ from allready.model.operations import DTYPE_BYTES, OPERATIONS, SWEEPS
 from allready.preflight.check.request import BenchRequest, CheckRequest
 from allready.preflight.collectives import variants
 from allready.preflight.collectives.hub import conduct
-from allready.preflight.collectives.spec import BENCH_STAGES, DEFAULT_BYTES, GIB, KIB, MIB, STAGES, RunSpec, with_needed
+from allready.preflight.collectives.spec import BENCH_STAGES, DEFAULT_BYTES, STAGES, RunSpec, with_needed
 from allready.text.reasons import reason
+from allready.units import GIB, KIB, MIB
 
 SWEEP_S, QUICK_SWEEP_S = 20.0, 10.0
 FAULTY_SWEEP_S, EXPLICIT_SWEEP_S = 5.0, 120.0
@@ -96,6 +97,10 @@ def _bench_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> Ru
         raise UsageError("--isolate switches NCCL's transports off; these nodes use {backend}", backend=spec.backend)
     if request.isolate and spec.world_size < 2:
         raise UsageError("one rank uses no transport: --isolate needs --nproc-per-node from 2")
+    if (bench.path != "torch" or bench.is_graph or bench.asks_nccl) and spec.backend != "nccl":
+        raise UsageError(
+            "--path nccl, --cuda-graph and --ask-nccl are for NCCL; these nodes use {backend}", backend=spec.backend
+        )
     if bench.search:
         return _search_spec(spec, request, bench)
     wanted = {OPERATIONS[name].stage for name in bench.operations}
@@ -114,6 +119,8 @@ def _bench_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> Ru
         min_bytes=max(least, min_bytes),
         max_bytes=max(least, min_bytes, request.max_bytes if request.max_bytes is not None else high),
         sweep_budget_s=bench.budget_s,
+        path=bench.path,
+        is_graph=bench.is_graph,
         is_bench=True,
         is_faulty=False,
     )
@@ -184,6 +191,10 @@ async def run_collectives(hub: HubSide, request: CheckRequest, spec: RunSpec, na
     elif request.isolate and request.bench is not None:
         runs += await variants.measure_without_each(hub, spec, narrator)
     bench = request.bench or BenchRequest()
+    if bench.asks_nccl and runs[0].bad is None:
+        asked = await variants.ask_nccl(hub, spec, narrator)
+        runs[0] = variants.with_choices(runs[0], asked)
+        runs.append(replace(asked, points=(), sizes_left=(), left_s=None))  # single, logged operations are no curve
     return model.Collectives(
         runs=tuple(runs),
         baseline=bench.baseline,

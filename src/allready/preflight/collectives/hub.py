@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from allready import units
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.judging.arbiter import is_error
 from allready.judging.link_paths import broken_in
@@ -18,7 +19,6 @@ from allready.model.operations import SWEEPS
 from allready.preflight.collectives import wire
 from allready.preflight.collectives.spec import SEARCHES, RunSpec
 from allready.preflight.collectives.tracker import Ending, StageTracker
-from allready.report import units
 
 _TICK_S = 0.25
 _EXAMINE_S = 2.5
@@ -163,6 +163,8 @@ class _Run:
             dtype=spec.dtype,
             members=spec.members,
             is_bench=spec.is_bench,
+            path=spec.path,
+            is_graph=spec.is_graph,
             iters=spec.iters,
             warmup=spec.warmup,
             size_budget_s=spec.size_budget_s,
@@ -388,6 +390,9 @@ class _Run:
             stages=tuple(stages),
             points=tracker.points(),
             extra_env=dict(spec.extra_env),
+            path=spec.path,
+            is_graph=spec.is_graph,
+            diagnostics=tuple(tracker.diagnostics),
             copies_gb_per_s=tracker.speeds(),
             pairs=tuple(sorted(tracker.pairs, key=lambda p: (p.sender, p.receiver))),
             groups=tuple(sorted(tracker.groups, key=lambda g: (g.round, g.members))),

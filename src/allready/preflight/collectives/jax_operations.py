@@ -121,6 +121,14 @@ class JaxOperation:
     def settle(self) -> None:
         """Nothing: the input is never written."""
 
+    def repeat(self, count: int) -> None:
+        """Run it so often."""
+        for _ in range(count):
+            self._run(self._input).block_until_ready()
+
+    def failure(self) -> None:
+        """Nothing: JAX raises what went wrong when a result is waited for."""
+
     def _values(self, count: int, weight: int) -> Any:
         np = self._devices.numpy
         return ((np.arange(count) % self._weights.period + 1) * weight).astype(self._dtype)

@@ -67,19 +67,25 @@ class Buffers:
     """The memory of all operations: one buffer, and another where one has separate input and output."""
 
     def __init__(self, torch: Any, device: Any, dtype: str, size_bytes: int, *, needs_two: bool) -> None:
-        self.dtype = getattr(torch, dtype)
-        self._item_bytes = self.dtype.itemsize
-        count = max(1, size_bytes // self._item_bytes)
+        self.dtype, self.dtype_name = getattr(torch, dtype), dtype
+        self.item_bytes = self.dtype.itemsize
+        count = max(1, size_bytes // self.item_bytes)
+        self.size_bytes = count * self.item_bytes
         self._all = [torch.zeros(count, dtype=self.dtype, device=device) for _ in range(1 + needs_two)]
         self.device = device
 
     def main(self, size_bytes: int) -> Any:
         """The buffer of an operation that has one; the output of one that has two."""
-        return self._all[0][: size_bytes // self._item_bytes]
+        return self._all[0][: size_bytes // self.item_bytes]
 
     def other(self, size_bytes: int) -> Any:
         """The input of an operation that has two."""
-        return self._all[-1][: size_bytes // self._item_bytes]
+        return self._all[-1][: size_bytes // self.item_bytes]
+
+    def clear(self) -> None:
+        """Zero everywhere."""
+        for tensor in self._all:
+            tensor.zero_()
 
 
 class RankOperation:
@@ -91,6 +97,8 @@ class RankOperation:
         self.operation: Operation = OPERATIONS[name]
         self._dist, self._group, self._pattern, self._buffers = dist, group, pattern, buffers
         self._rank, self._world_size = rank, world_size
+        self.in_place = self.operation.in_place
+        self._start: Callable[[], Any] = lambda: None
 
     def bind(self, size_bytes: int) -> Callable[[], Any]:
         """Choose the buffers of this size; returns what starts the operation."""
@@ -101,8 +109,14 @@ class RankOperation:
         self._in = self._out
         if not self.operation.in_place:
             self._in = buffers.other(part_bytes if name == "all_gather" else size_bytes)
-        starter: Callable[[], Any] = getattr(self, f"_{name}")()
-        return starter
+        self._start = getattr(self, f"_{name}")()
+        return self._start
+
+    def repeat(self, count: int) -> None:
+        """Start it so often."""
+        start = self._start
+        for _ in range(count):
+            start()
 
     def fill(self) -> None:
         """Values whose result is known; what must be received is wiped before."""
@@ -136,6 +150,9 @@ class RankOperation:
         """Before repetitions: repeated sums in one buffer would end at infinity."""
         if self.operation.in_place:
             self._out.zero_()
+
+    def failure(self) -> None:
+        """torch itself ends a rank whose operation failed."""
 
     # Each returns a function without arguments, with everything looked up: a Python call more is 1 % of 40 us.
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from allready.errors import ExchangeError
 from allready.model.operations import DTYPE_BYTES
-from allready.preflight.collectives.spec import ALL_STAGES, MAX_SIZES
+from allready.preflight.collectives.spec import ALL_STAGES, MAX_SIZES, PATHS
 from allready.preflight.collectives.wire import StartOrder
 
 MAX_RANKS = 1024
@@ -22,6 +22,14 @@ ALL_SWITCHES: Mapping[str, str] = {
     "NCCL_NET": "Socket",
 }
 """Also what only makes NCCL faster; with the only values that an order may give them."""
+QUESTIONS: Mapping[str, str] = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "TUNING",
+    "NCCL_DEBUG_FILE": "/dev/stdout",
+    "NCCL_RUN_DIAGNOSTICS": "1",
+    "NCCL_RUN_RAS_DIAGNOSTICS": "1",
+}
+"""What makes NCCL say which algorithms it takes, and (from 2.31 on) what its own diagnostics find."""
 
 _MAX_WORLD = 1 << 26
 _MAX_SIZE_BYTES = 1 << 40
@@ -37,7 +45,7 @@ def refuse_nonsense(order: StartOrder, *, most_ranks: int = MAX_RANKS) -> None:
     Raises:
         ExchangeError: it asks for something else; the message says what.
     """
-    bad = [name for name, value in order.extra_env.items() if ALL_SWITCHES.get(name) != value]
+    bad = [name for name, value in order.extra_env.items() if {**ALL_SWITCHES, **QUESTIONS}.get(name) != value]
     if bad:
         raise ExchangeError(f"node 0 asks for variables that it may not set: {', '.join(map(ascii, bad[:8]))[:200]}")
     if not (
@@ -59,6 +67,8 @@ def refuse_nonsense(order: StartOrder, *, most_ranks: int = MAX_RANKS) -> None:
         len(order.sizes) <= MAX_SIZES
         and all(0 < size <= _MAX_SIZE_BYTES for size in order.sizes)
         and order.dtype in DTYPE_BYTES
+        and order.path in PATHS
+        and (order.backend == "nccl" or (order.path == "torch" and not order.is_graph))
         and len(order.members) <= order.world_size
         and all(0 <= m < order.world_size for m in order.members)
         and 0 < order.iters <= _MAX_COUNT

@@ -19,6 +19,7 @@ from msgspec.structs import asdict
 
 from allready.model import ProcessState, RankState
 from allready.model.operations import SWEEPS
+from allready.preflight.collectives.nccl_words import NcclWords
 from allready.preflight.collectives.rank_side import STACK_SIGNAL
 from allready.preflight.collectives.wire import POSITION, RankLine, RankOrders
 from allready.proc.cell import CellReader, anonymous_cell
@@ -65,6 +66,7 @@ class RankProcess:
         self._cell: CellReader | None = None
         self._pending = b""
         self._tail = bytearray()
+        self._nccl = NcclWords()
         self._cpu: deque[tuple[float, float]] = deque(maxlen=8)
         self._cgroup = CgroupFiles()
         self._oom_kills: int | None = None
@@ -258,6 +260,8 @@ class RankProcess:
         while chunk := self._read(self._output):
             self._tail += chunk
             del self._tail[:-_TAIL_BYTES]
+            for line in self._nccl.feed(chunk):
+                self._on_line(line)
 
     def _read_progress(self) -> None:
         while chunk := self._read(self._progress):
@@ -334,7 +338,7 @@ def _state_of(pid: int) -> ProcessState:
 
 def main_stack(dump: bytes) -> tuple[str, ...]:
     """The main thread's frames of the newest dump of faulthandler, innermost first: "file:line function"."""
-    from allready.evidence.stacks import read_stacks
+    from allready.evidence.stacks.read import read_stacks
 
     for process in reversed(read_stacks(dump, "stack").stacks):
         for thread in process.threads:

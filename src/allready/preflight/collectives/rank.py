@@ -19,6 +19,8 @@ from allready.messaging.any_port import any_port
 from allready.model.operations import OPERATIONS, SWEEPS
 from allready.preflight.collectives.local import measure
 from allready.preflight.collectives.meetings import Meetings
+from allready.preflight.collectives.nccl_library import Communicator, NcclLibrary
+from allready.preflight.collectives.nccl_operations import ONLY_OUT_OF_PLACE, NcclOperation
 from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
 from allready.preflight.collectives.rank_side import RankSide, StoreUnreachableError, WrongResultError
 from allready.preflight.collectives.sweep import Sweep
@@ -42,6 +44,7 @@ class TorchRank:
         self.spent_s = 0.0  # by the sweeps so far, the same on all ranks
         self.store: Any = None
         self.nccl: Any = None
+        self.communicator: Communicator | None = None  # where NCCL is called without torch
 
     @property
     def group(self) -> Any:
@@ -91,7 +94,7 @@ class TorchRank:
         orders = self.side.orders
         operations = [OPERATIONS[SWEEPS[stage]] for stage in orders.stages if stage in SWEEPS]
         size_bytes = max(orders.sizes) if operations and orders.sizes else _WITHOUT_SWEEP_BYTES
-        needs_two = any(not operation.in_place for operation in operations)
+        needs_two = orders.path == "nccl" or any(not operation.in_place for operation in operations)
         self.buffers = Buffers(self.torch, self.device, orders.dtype, size_bytes, needs_two=needs_two)
         if self.device.type == "cuda":
             self.torch.cuda.synchronize(self.device)
@@ -134,6 +137,10 @@ class TorchRank:
 
     def nccl_init(self, note: Note) -> None:
         """NCCL connects all ranks with each other, now and not at the first collective."""
+        if self.side.orders.path == "nccl":
+            self.communicator = self._connect()
+            note(f"NCCL {self.communicator.library.version()}, called without torch")
+            return
         options: dict[str, Any] = {"backend": "nccl", "timeout": timedelta(seconds=self.side.orders.backend_timeout_s)}
         eager = "device_id" in inspect.signature(self.dist.new_group).parameters
         if eager:
@@ -143,6 +150,14 @@ class TorchRank:
             self.dist.all_reduce(self.torch.ones(1, device=self.device), group=self.nccl)
             self.torch.cuda.synchronize(self.device)
         note("NCCL " + ".".join(str(n) for n in self.torch.cuda.nccl.version()))
+
+    def _connect(self) -> Communicator:
+        """A communicator of our own."""
+        orders, library = self.side.orders, NcclLibrary.loaded()
+        os.environ["NCCL_COMM_BLOCKING"] = "1"  # a call that returns early would end a row of them
+        if orders.rank == 0:
+            self.store.set("allready/nccl_id", library.new_id())
+        return library.connect(self.store.get("allready/nccl_id"), orders.rank, orders.world_size)
 
     def small(self, note: Note) -> None:
         pattern = Pattern(self.torch, self.side.orders.rank, self.side.orders.world_size, self.device)
@@ -173,16 +188,32 @@ class TorchRank:
 
     def sweep(self, note: Note, stage: str) -> None:
         orders = self.side.orders
-        assert self.buffers is not None
-        rank, world_size = orders.rank, orders.world_size
-        pattern = Pattern(self.torch, rank, world_size, self.device, orders.dtype)
-        one = RankOperation(SWEEPS[stage], self.dist, self.group, pattern, rank, world_size, self.buffers)
-        cuda = self.torch.cuda if self.device.type == "cuda" else None
-        sweep = Sweep(self.side, stage, one, self._greatest, cuda)
-        num_left = sum(s in SWEEPS for s in orders.stages[orders.stages.index(stage) :])
-        num_sizes, took_s = sweep.run(max(0.0, orders.sweep_budget_s - self.spent_s) / num_left)
+        with contextlib.ExitStack() as stack:
+            if self.device.type == "cuda" and (orders.path == "nccl" or orders.is_graph):
+                stack.enter_context(self.torch.cuda.stream(self.torch.cuda.Stream(self.device)))
+            one, other = self._operations(SWEEPS[stage])
+            cuda = self.torch.cuda if self.device.type == "cuda" else None
+            sweep = Sweep(self.side, stage, one, self._greatest, cuda, other)
+            num_left = sum(s in SWEEPS for s in orders.stages[orders.stages.index(stage) :])
+            num_sizes, took_s = sweep.run(max(0.0, orders.sweep_budget_s - self.spent_s) / num_left)
         self.spent_s += took_s
         note(sweep.words(num_sizes))
+
+    def _operations(self, name: str) -> tuple[RankOperation, RankOperation | None]:
+        """An operation in the form that torch has, and in its other one where NCCL is called without torch."""
+        orders, buffers = self.side.orders, self.buffers
+        assert buffers is not None
+        rank, world_size = orders.rank, orders.world_size
+        pattern = Pattern(self.torch, rank, world_size, self.device, orders.dtype)
+        if self.communicator is None:
+            return RankOperation(name, self.dist, self.group, pattern, rank, world_size, buffers), None
+        stream = int(self.torch.cuda.current_stream(self.device).cuda_stream)
+        usual = OPERATIONS[name].in_place
+        one, other = (
+            NcclOperation(name, self.communicator, stream, pattern, rank, world_size, buffers, in_place=in_place)
+            for in_place in (usual, not usual)
+        )
+        return one, None if name in ONLY_OUT_OF_PLACE else other
 
     def _greatest(self, values: Sequence[float]) -> list[float]:
         """The greatest of each over all ranks; goes over Gloo."""

@@ -7,9 +7,11 @@ from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.model.operations import DTYPE_BYTES, JAX_OPERATIONS, OPERATIONS, SWEEPS
+from allready.units import GIB, KIB, MIB
 
-KIB, MIB, GIB = 2**10, 2**20, 2**30
 MAX_SIZES = 256
+PATHS = ("torch", "nccl")
+"""What calls NCCL: torch.distributed, as training does, or our own loop, as nccl-tests does."""
 PAIR_S = 10.0
 """How long one pair or group of a search may take, connecting included."""
 
@@ -119,6 +121,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     members: tuple[int, ...] = ()  # ranks that a search pairs, or groups
     is_bench: bool = False  # measures more per size, and expects each to be about as fast as those before
     is_faulty: bool = False  # a fault is known already: no stage is broken off before its deadline
+    path: str = "torch"  # one of PATHS
+    is_graph: bool = False  # operations are captured in a CUDA graph and launched as one
 
     def __post_init__(self) -> None:
         if self.backend not in STAGES:

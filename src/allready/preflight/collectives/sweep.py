@@ -4,6 +4,9 @@ Per size: iteration 0 is checked; the next (of the first size, two) tells how lo
 many follow; then the warm-ups and the timed ones, back to back.  Where already iteration 0 takes long it is the
 measurement.  A size that would not end within the sweep's time is left out with all larger ones.  Before each operation
 the progress cell says which it is.
+
+Where NCCL is called without torch, the same is done for the other form of the operation (in place or out of place),
+and the iterations of a size are counted on.
 """
 
 import itertools
@@ -11,7 +14,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from allready.model.operations import Operation
 from allready.preflight.collectives.budget import SweepBudget
@@ -24,6 +27,8 @@ _WARM_UP_S = 20e-3
 _MAX_WARM_UPS = 100
 _LEAD_IN = 2  # operations that bring the GPUs into step before single ones are timed
 _POLL_S = (20e-6, 1e-3)
+_ASK_EVERY_S = 0.2
+_GRAPH_S, _REPLAYS = 1.0, 5  # the operations of one graph take no longer; so many launches are timed
 
 
 class Measured(Protocol):
@@ -43,6 +48,22 @@ class Measured(Protocol):
     def settle(self) -> None:
         """Before repetitions."""
 
+    def repeat(self, count: int) -> None:
+        """Start it so often, with as little as possible in between."""
+
+    def failure(self) -> None:
+        """Raise what went wrong in the background, where nobody else would."""
+
+
+class Form(NamedTuple):
+    """What was measured of one form of an operation at one size."""
+
+    time_s: float
+    times_s: list[float]
+    num_errors: int
+    words: str
+    last: int  # iteration
+
 
 class Sweep:
     """The sweep of one operation.  Collective: every rank of the group runs it with the same orders."""
@@ -54,17 +75,22 @@ class Sweep:
         operation: Measured,
         greatest: Callable[[Sequence[float]], Sequence[float]],
         cuda: Any = None,
+        other: Measured | None = None,
     ) -> None:
         """Prepare; nothing is started.
 
         Args:
             greatest: gives the greatest of each number over all ranks, the same on all of them.
             cuda: torch.cuda, where operations are only enqueued.
+            other: the operation's other form, where it has one.
         """
         orders = side.orders
-        self._side, self._stage, self._operation = side, stage, operation
+        self._side, self._stage, self._operation, self._other = side, stage, operation, other
         self._greatest, self._cuda = greatest, cuda
+        self._by_host = cuda is not None and orders.path == "nccl"
         self._start: Callable[[], Any] = lambda: None
+        self._bound = operation  # the form that is measured now
+        self._last = 0  # iteration that was entered
         self.sizes = self._operation.operation.sizes(orders.sizes, num_ranks=orders.world_size, dtype=orders.dtype)
 
     def run(self, total_s: float) -> tuple[int, float]:
@@ -85,69 +111,97 @@ class Sweep:
         return "1 size" if num_asked == 1 else f"{num_sizes}{among} sizes"
 
     def _one_size(self, size_bytes: int, budget: SweepBudget, began: float, *, is_first: bool) -> None:
-        self._start = self._operation.bind(size_bytes)
-        self._operation.fill()
-        checked_s = self._synced(size_bytes, 0)
-        num_errors, words = self._operation.check()
-        self._operation.settle()
-        checked_s, elapsed_s = self._agree(checked_s, time.perf_counter() - began)
-        budget.learn(size_bytes, checked_s, elapsed_s)
-        times_s = [checked_s]
-        time_s = checked_s
-        if not budget.is_slow(checked_s):
-            if is_first:
-                self._synced(size_bytes, 1)
-            took_s, elapsed_s = self._agree(self._synced(size_bytes, 1 + is_first), time.perf_counter() - began)
-            budget.learn(size_bytes, took_s, elapsed_s)
-            time_s, times_s = self._timed(size_bytes, 1 + is_first, took_s, budget.num_operations(took_s))
+        form = self._one_form(self._operation, size_bytes, budget, began, 0, is_first=is_first)
+        other = None
+        if self._other is not None:
+            other = self._one_form(self._other, size_bytes, budget, began, form.last + 1, is_first=False)
         self._side.send(
             "point",
             stage=self._stage,
             size_bytes=size_bytes,
-            time_s=time_s,
-            iterations=len(times_s),
-            num_errors=num_errors,
-            text=words,
-            spread=spread_of(times_s) if self._side.orders.is_bench else None,
+            time_s=form.time_s,
+            iterations=len(form.times_s),
+            num_errors=form.num_errors,
+            text=form.words or (other.words if other is not None else ""),
+            spread=spread_of(form.times_s) if self._side.orders.is_bench else None,
+            **({} if other is None else {"other_time_s": other.time_s, "other_errors": other.num_errors}),
         )
+
+    def _one_form(
+        self, operation: Measured, size_bytes: int, budget: SweepBudget, began: float, first: int, *, is_first: bool
+    ) -> Form:
+        """Measure; `first`: the iteration that is checked."""
+        self._start, self._bound = operation.bind(size_bytes), operation
+        operation.fill()
+        checked_s = self._synced(size_bytes, first)
+        num_errors, words = operation.check()
+        operation.settle()
+        checked_s, elapsed_s = self._agree(checked_s, time.perf_counter() - began)
+        budget.learn(size_bytes, checked_s, elapsed_s)
+        done = first
+        if is_first:  # it also connected the ranks and loaded kernels: the next one tells how long one takes
+            done, checked_s = first + 1, self._second(size_bytes, first + 1, checked_s, budget, began)
+        if budget.is_slow(checked_s):
+            return Form(checked_s, [checked_s], num_errors, words, done)
+        done += 1
+        took_s, elapsed_s = self._agree(self._synced(size_bytes, done), time.perf_counter() - began)
+        budget.learn(size_bytes, took_s, elapsed_s)
+        fits = budget.num_operations(took_s)
+        return Form(*self._timed(size_bytes, done, took_s, fits), num_errors, words, self._last)
+
+    def _second(self, size_bytes: int, number: int, before_s: float, budget: SweepBudget, began: float) -> float:
+        """The operation after the very first; returns its seconds, agreed upon only where the first was slow."""
+        took_s = self._synced(size_bytes, number)
+        if not budget.is_slow(before_s):
+            return before_s
+        took_s, elapsed_s = self._agree(took_s, time.perf_counter() - began)
+        budget.learn(size_bytes, took_s, elapsed_s)
+        return took_s
 
     def _timed(self, size_bytes: int, done: int, took_s: float, fits: int) -> tuple[float, list[float]]:
         """Warm-ups and timed operations, as many as asked for or as fit; returns their mean in seconds, and each."""
-        if self._side.orders.is_bench and self._cuda is not None:
+        orders = self._side.orders
+        if orders.is_bench and self._cuda is not None:
             fits //= 2  # they are done again, each with an event of its own
-        warmup = min(self._side.orders.warmup, fits)
-        iters = max(1, min(self._side.orders.iters, fits))
-        if self._cuda is not None:
-            warmup = max(1, warmup, min(math.ceil(_WARM_UP_S / took_s), _MAX_WARM_UPS))
-            time_s = self._timed_on_gpu(size_bytes, done, warmup, iters, took_s)
-            if not self._side.orders.is_bench:
-                return time_s, [time_s] * iters
-            return time_s, self._each_on_gpu(size_bytes, done + warmup + iters, iters)
-        return self._timed_on_cpu(size_bytes, done, warmup, iters)
+        warmup = min(orders.warmup, fits)
+        iters = max(1, min(orders.iters, fits))
+        if self._cuda is None:
+            return self._timed_on_cpu(size_bytes, done, warmup, iters)
+        if orders.is_graph:
+            return self._timed_graph(size_bytes, done, max(1, min(iters, int(_GRAPH_S / took_s))))
+        warmup = max(1, warmup, min(math.ceil(_WARM_UP_S / took_s), _MAX_WARM_UPS))
+        time_s = self._timed_on_gpu(size_bytes, done, warmup, iters, took_s)
+        if not orders.is_bench:
+            return time_s, [time_s] * iters
+        return time_s, self._each_on_gpu(size_bytes, done + warmup + iters, iters)
+
+    def _mark(self, size_bytes: int, entered: int, done: int) -> None:
+        self._last = entered
+        self._side.mark(size_bytes, entered, done)
 
     def _synced(self, size_bytes: int, iteration: int) -> float:
         """One operation, waited for; returns its seconds on this rank."""
         self._wait_gpu()
-        self._side.mark(size_bytes, iteration, iteration - 1)
+        self._mark(size_bytes, iteration, iteration - 1)
         begin = time.perf_counter()
         self._start()
         self._wait_gpu()
         took_s = time.perf_counter() - begin
-        self._side.mark(size_bytes, iteration, iteration)
+        self._mark(size_bytes, iteration, iteration)
         return took_s
 
     def _wait_gpu(self) -> None:
         if self._cuda is not None:
             event = self._cuda.Event()
             event.record()
-            _wait(event)
+            self._wait(event)
 
     def _agree(self, *seconds: float) -> tuple[float, ...]:
         """The greatest of each over all ranks, the same on all of them."""
         return tuple(max(float(s), 1e-7) for s in self._greatest(seconds))
 
     def _timed_on_cpu(self, size_bytes: int, done: int, warmup: int, iters: int) -> tuple[float, list[float]]:
-        write, start, clock = self._side.mark, self._start, time.perf_counter
+        write, start, clock = self._mark, self._start, time.perf_counter
         for iteration in range(done + 1, done + 1 + warmup):
             write(size_bytes, iteration, iteration - 1)
             start()
@@ -164,15 +218,15 @@ class Sweep:
         """The same operations again, each between two events; apart, because an event costs small ones 4 %."""
         new_event, start = self._cuda.Event, self._start
         events = [new_event(enable_timing=True) for _ in range(iters + 1)]
-        self._side.mark(size_bytes, done + 1, done)
+        self._mark(size_bytes, done + 1, done)
         for _ in range(_LEAD_IN):
             start()
         events[0].record()
         for event in events[1:]:
             start()
             event.record()
-        _wait(events[-1])
-        self._side.mark(size_bytes, done + 1, done + 1)
+        self._wait(events[-1])
+        self._mark(size_bytes, done + 1, done + 1)
         return [float(before.elapsed_time(after)) / 1e3 for before, after in itertools.pairwise(events)]
 
     def _timed_on_gpu(self, size_bytes: int, done: int, warmup: int, iters: int, one_s: float) -> float:
@@ -182,20 +236,25 @@ class Sweep:
         else is done, because small operations take no longer than their launch.  Marks between the operations (one per
         50 ms at most, so that they cost nothing) tell how far this GPU came; a hang between two marks is located to the
         earlier one.
+
+        NCCL without torch is timed as nccl-tests does it, for the comparison: from GPUs that have nothing left to do,
+        by the host's clock.
         """
-        new_event, write = self._cuda.Event, self._side.mark
-        start = self._start
+        new_event, write = self._cuda.Event, self._mark
+        repeat = self._bound.repeat
         first, last = done + 1 + warmup, done + warmup + iters
         stride = max(1, math.ceil(_MARK_EVERY_S / one_s))
         unused = [new_event() for _ in range(stride, iters, stride)]
         begin, end = new_event(enable_timing=True), new_event(enable_timing=True)
         marks: deque[tuple[int, Any]] = deque()
         write(size_bytes, done + 1, done)
-        for _ in range(warmup):
-            start()
+        repeat(warmup)
+        if self._by_host:  # the last warm-up, waited for without a pause, brings the ranks into step
+            self._wait_gpu()
         write(size_bytes, first, done)
         marks.append((first - 1, begin))
         begin.record()
+        began = time.perf_counter()
         for number in range(0, iters, stride):
             if number:
                 while marks and marks[0][1].query():
@@ -203,23 +262,64 @@ class Sweep:
                 write(size_bytes, first + number, done)
                 marks.append((first + number - 1, unused.pop()))
                 marks[-1][1].record()
-            for _ in range(min(stride, iters - number)):
-                start()
+            repeat(min(stride, iters - number))
         end.record()
         marks.append((last, end))
         write(size_bytes, last, done)
+        took_s = 0.0
+        if self._by_host and len(marks) == 2:  # a short one: nothing else is done before the clock is read
+            self._wait(end)
+            took_s = time.perf_counter() - began
         for iteration, event in marks:
-            _wait(event)
+            self._wait(event)
+            took_s = took_s or (time.perf_counter() - began if event is end else 0.0)
             write(size_bytes, last, iteration)
-        return float(begin.elapsed_time(end)) / 1e3 / iters
+        return (took_s if self._by_host else float(begin.elapsed_time(end)) / 1e3) / iters
 
+    def _timed_graph(self, size_bytes: int, done: int, iters: int) -> tuple[float, list[float]]:
+        """So many operations as one CUDA graph, launched several times in a row; then again, to time each launch."""
+        cuda = self._cuda
+        graph = cuda.CUDAGraph()
+        self._mark(size_bytes, done + 1, done)
+        # The watchdog of torch asks for events at any time, which would break a capture of the whole process.
+        with cuda.graph(graph, stream=cuda.current_stream(), capture_error_mode="thread_local"):
+            self._bound.repeat(iters)
+        graph.replay()  # the first launch also brings it to the GPU
+        self._wait_gpu()
+        self._mark(size_bytes, done + 2, done + 1)
+        begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        begin.record()
+        began = time.perf_counter()
+        for _ in range(_REPLAYS):
+            graph.replay()
+        end.record()
+        self._wait(end)
+        took_s = time.perf_counter() - began
+        if not self._by_host:
+            took_s = float(begin.elapsed_time(end)) / 1e3
+        self._mark(size_bytes, done + 3, done + 2)
+        events = [cuda.Event(enable_timing=True) for _ in range(_REPLAYS + 1)]
+        events[0].record()
+        for event in events[1:]:
+            graph.replay()
+            event.record()
+        self._wait(events[-1])
+        self._mark(size_bytes, done + 3, done + 3)
+        graph.reset()
+        pairs = itertools.pairwise(events)
+        each = [float(before.elapsed_time(after)) / 1e3 / iters for before, after in pairs for _ in range(iters)]
+        return took_s / iters / _REPLAYS, each
 
-def _wait(event: Any) -> None:
-    """Wait for a CUDA event, but not inside CUDA, so that this thread can be asked where it is."""
-    pause_s = _POLL_S[0]
-    while not event.query():
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, _POLL_S[1])
+    def _wait(self, event: Any) -> None:
+        """Wait for a CUDA event, but not inside CUDA, so that this thread can be asked where it is."""
+        pause_s, asked = _POLL_S[0], time.perf_counter()
+        while not event.query():
+            if time.perf_counter() - asked > _ASK_EVERY_S:
+                self._bound.failure()
+                asked = time.perf_counter()
+            if not self._by_host:
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, _POLL_S[1])
 
 
 def spread_of(times_s: list[float]) -> dict[str, float]:

@@ -6,13 +6,14 @@ once, after a moment in which the first cause may still overtake its consequence
 """
 
 import re
+from collections.abc import Iterable
 
 from msgspec import Struct
 
 from allready.judging.bandwidth import straggler
 from allready.judging.majority import is_minority
-from allready.model import BenchPoint, GroupPoint, PairPoint
-from allready.model.operations import OPERATIONS, SWEEPS
+from allready.model import BenchForm, BenchPoint, GroupPoint, NcclChoice, NcclDiagnostic, PairPoint
+from allready.model.operations import OPERATIONS, SWEEPS, Operation
 from allready.preflight.collectives.spec import SEARCHES, RunSpec
 from allready.preflight.collectives.wire import Position, Progress, RankEvent
 
@@ -20,6 +21,7 @@ STOPPED_FOR_S = 2.0
 SETTLE_S = 0.3
 SETTLE_MAX_S = 1.5
 CAUSE_WAIT_S = 2.5
+_MOST_DIAGNOSTICS = 256
 _ON_ITS_OWN = frozenset({"import", "device", "allocate", "local", "jax_import"})  # here no rank needs another
 _APART = _ON_ITS_OWN | SEARCHES  # a pair that is blocked is a result of a search, and the others go on
 _LOST_PEER = re.compile(
@@ -111,6 +113,8 @@ class StageTracker:
         self._speeds: dict[int, dict[str, float]] = {}
         self.pairs: list[PairPoint] = []
         self.groups: list[GroupPoint] = []
+        self.diagnostics: dict[NcclDiagnostic, None] = {}  # in their order
+        self._choices: dict[tuple[str, int], NcclChoice] = {}  # (operation, bytes of a rank's part) -> NCCL's choice
 
     @property
     def current(self) -> int:
@@ -202,6 +206,8 @@ class StageTracker:
             time_s = max(max(p.time_s for p in by_rank.values()), 1e-9)
             algbw = size_bytes / time_s / 1e9
             spreads = {r: p.spread for r, p in by_rank.items() if p.spread is not None}
+            own_bytes = size_bytes // n if operation.is_split else size_bytes
+            choice = self._choices.get((operation.nccl_name, own_bytes))
             slowest = max(spreads, key=lambda r: spreads[r].median_s, default=None)
             rows.append(
                 BenchPoint(
@@ -215,9 +221,28 @@ class StageTracker:
                     dtype=self._spec.dtype,
                     spread=spreads[slowest] if slowest is not None else None,
                     slowest_rank=straggler(spreads),
+                    other_form=self._other_form(operation, size_bytes, by_rank.values()),
+                    algorithm=choice.algorithm if choice else "",
+                    protocol=choice.protocol if choice else "",
                 )
             )
         return tuple(rows)
+
+    def _other_form(self, operation: Operation, size_bytes: int, events: Iterable[RankEvent]) -> BenchForm | None:
+        """Of one size, where all ranks measured it."""
+        events = list(events)
+        times = [e.other_time_s for e in events if e.other_time_s is not None]
+        if len(times) < len(events):
+            return None
+        time_s = max(*times, 1e-9)
+        algbw = size_bytes / time_s / 1e9
+        return BenchForm(
+            in_place=not operation.in_place,
+            time_s=time_s,
+            algbw_gb_per_s=algbw,
+            busbw_gb_per_s=algbw * operation.bus_factor(len(events)),
+            num_errors=sum(e.other_errors for e in events),
+        )
 
     def speeds(self) -> dict[int, dict[str, float]]:
         """What each rank measured of its own: rank -> name of the copy -> GB/s."""
@@ -246,7 +271,7 @@ class StageTracker:
                 self._moved = max(self._moved, at)
             case "point" | "left" if event.stage in self._stages and event.stage in SWEEPS:
                 self._take_size(rank, event)
-            case "local" | "pair" | "group":
+            case "local" | "pair" | "group" | "nccl":
                 self._take_own(rank, event)
                 self._moved = max(self._moved, at)
             case "wrong":
@@ -270,13 +295,22 @@ class StageTracker:
                 pass
 
     def _take_own(self, rank: Rank, event: RankEvent) -> None:
-        """What a rank measured alone, or as the reporter of a pair or group."""
-        if event.event == "local":
+        """What a rank measured alone, or as the reporter of a pair or group, or what NCCL said in it."""
+        if event.event == "nccl":
+            self._take_words(event)
+        elif event.event == "local":
             self._speeds[rank.rank] = dict(event.speeds)
         elif event.pair is not None and event.pair.sender == rank.rank:
             self.pairs.append(event.pair)
         elif event.group is not None and event.group.members[:1] == (rank.rank,):
             self.groups.append(event.group)
+
+    def _take_words(self, event: RankEvent) -> None:
+        """What NCCL said in the output of a rank."""
+        if event.choice is not None:
+            self._choices.setdefault((event.choice.operation, event.choice.size_bytes), event.choice)
+        if event.diagnostic is not None and len(self.diagnostics) < _MOST_DIAGNOSTICS:
+            self.diagnostics.setdefault(event.diagnostic)
 
     def _take_size(self, rank: Rank, event: RankEvent) -> None:
         """A size of the sweep was measured, or left out."""
@@ -285,7 +319,7 @@ class StageTracker:
             self._left.setdefault(stage, event)
             return
         self._points.setdefault((stage, event.size_bytes), {})[rank.rank] = event
-        if event.num_errors:
+        if _num_wrong(event):
             rank.error = rank.error or f"size {event.size_bytes}: {event.text}"
 
     def _fail(self, rank: Rank, at: float) -> None:
@@ -304,11 +338,11 @@ class StageTracker:
     # What it means.
 
     def _done(self) -> Ending:
-        bad = [key for key, by_rank in sorted(self._points.items()) if any(p.num_errors for p in by_rank.values())]
+        bad = [key for key, by_rank in sorted(self._points.items()) if any(map(_num_wrong, by_rank.values()))]
         if not bad:
             return Ending(outcome="done")
         (stage, size_bytes), by_rank = bad[0], self._points[bad[0]]
-        saw = tuple(sorted(r for r, p in by_rank.items() if p.num_errors))
+        saw = tuple(sorted(r for r, p in by_rank.items() if _num_wrong(p)))
         all_ranks = tuple(self.ranks)
         return Ending(
             outcome="wrong",
@@ -478,6 +512,10 @@ class StageTracker:
         if p is None or operation is None:
             return False
         return (p.stage, p.size_bytes, p.done if done else p.entered) >= operation
+
+
+def _num_wrong(point: RankEvent) -> int:
+    return point.num_errors + point.other_errors
 
 
 def _when(rank: Rank) -> float:

@@ -1,15 +1,17 @@
 """Further runs: which transport matters (`--isolate`), and from how many ranks on it fails (`--grow`)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from allready.messaging.channel import HubSide, Narrator
 from allready.model import CollectiveRun
 from allready.preflight.collectives.hub import conduct
-from allready.preflight.collectives.order_check import ALL_SWITCHES, NCCL_SWITCHES
+from allready.preflight.collectives.order_check import ALL_SWITCHES, NCCL_SWITCHES, QUESTIONS
 from allready.preflight.collectives.spec import RunSpec
 
+ASKED = "asked"
+"""Label of the run in which NCCL is asked."""
 CONTROL = "again"
 """Label of a run that changes nothing: what it differs by from another is noise."""
 _ISOLATE_S = 20.0
@@ -78,6 +80,35 @@ async def measure_without_each(
         await conduct(hub, replace(shorter, label=label, extra_env={**spec.extra_env, **change}), narrator)
         for label, change in changes
     ]
+
+
+async def ask_nccl(
+    hub: HubSide, spec: RunSpec, narrator: Narrator, *, questions: Mapping[str, str] = QUESTIONS
+) -> CollectiveRun:
+    """One short run in which NCCL says what it takes for each size, and what its own diagnostics find."""
+    this = replace(
+        spec,
+        label=ASKED,
+        stages=tuple(s for s in spec.stages if s != "local"),
+        iters=1,
+        warmup=0,
+        is_graph=False,
+        sweep_budget_s=min(spec.sweep_budget_s, _ISOLATE_S),
+        extra_env={**spec.extra_env, **questions},
+    )
+    return await conduct(hub, this, narrator)
+
+
+def with_choices(run: CollectiveRun, asked: CollectiveRun) -> CollectiveRun:
+    """A run with the algorithms that NCCL named in another run of the same operations and sizes."""
+    known = {(p.operation, p.size_bytes): p for p in asked.points}
+    points = (
+        replace(p, algorithm=p.algorithm or other.algorithm, protocol=p.protocol or other.protocol)
+        if (other := known.get((p.operation, p.size_bytes)))
+        else p
+        for p in run.points
+    )
+    return replace(run, points=tuple(points))
 
 
 async def grow(hub: HubSide, spec: RunSpec, narrator: Narrator) -> list[CollectiveRun]:

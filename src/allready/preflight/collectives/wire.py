@@ -4,7 +4,16 @@ import struct
 
 from msgspec import Struct
 
-from allready.model import BenchSpread, GroupPoint, NodeEvidence, NodeStatus, PairPoint, RankState
+from allready.model import (
+    BenchSpread,
+    GroupPoint,
+    NcclChoice,
+    NcclDiagnostic,
+    NodeEvidence,
+    NodeStatus,
+    PairPoint,
+    RankState,
+)
 
 START = "collectives.start"
 PORT = "collectives.port"
@@ -34,6 +43,8 @@ class RankOrders(Struct, frozen=True, kw_only=True):
     dtype: str = "float32"
     members: tuple[int, ...] = ()  # ranks that are paired, or grouped
     is_bench: bool = False
+    path: str = "torch"  # or "nccl": by NCCL's own functions
+    is_graph: bool = False
     iters: int = 1
     warmup: int = 0
     size_budget_s: float = 1.0
@@ -69,7 +80,7 @@ class RankLine(Struct, frozen=True, kw_only=True):
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
     event: entered, finished, error, wrong, local, pair, group, point, left (the sizes from `size_bytes` on do not fit
-    into the time; one operation would take `time_s`), port, done.
+    into the time; one operation would take `time_s`), port, done.  nccl: the agent read it in the rank's output.
     """
 
     event: str
@@ -82,9 +93,13 @@ class RankLine(Struct, frozen=True, kw_only=True):
     time_s: float = 0.0
     iterations: int = 0
     num_errors: int = 0
+    other_time_s: float | None = None  # of a point, in the other form of its operation
+    other_errors: int = 0
     spread: BenchSpread | None = None
     pair: PairPoint | None = None
     group: GroupPoint | None = None
+    choice: NcclChoice | None = None
+    diagnostic: NcclDiagnostic | None = None
     speeds: dict[str, float] = {}  # a rank's own copies: name -> GB/s
     is_store_unreachable: bool = False  # an error: it gets no connection to rank 0's store
 

@@ -2,7 +2,6 @@ from collections.abc import Iterator
 
 from allready.judging.expectation import ADVERTISED, Comparison, Grade, Hardware, algorithm_of, compare
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import size
 from allready.model import (
     Collectives,
     Confidence,
@@ -17,6 +16,7 @@ from allready.model import (
     Severity,
     World,
 )
+from allready.units import size
 
 SWITCHES = {"NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
 SEVERITY = {Grade.GOOD: Severity.INFO, Grade.FAIR: Severity.WARNING, Grade.POOR: Severity.ERROR}
@@ -69,7 +69,7 @@ def busbw_expected(
 
 
 def _hit(found: Comparison, hardware: Hardware, off: tuple[str, ...]) -> Hit:
-    link, busbw = found.link, found.point.busbw_gb_per_s
+    link, busbw, has_choice = found.link, found.point.busbw_gb_per_s, bool(found.point.algorithm)
     promised = ""
     if link is not None:
         side = "above" if busbw >= ADVERTISED * link.advertised else "below"
@@ -90,5 +90,8 @@ def _hit(found: Comparison, hardware: Hardware, off: tuple[str, ...]) -> Hit:
             "off": ", ".join(off) or "-",
             "link": promised or "-",
         },
-        evidence=(Evidence(source=found.source, text=f"{found.value.kind}: {found.value.busbw:g} GB/s"),),
+        evidence=(
+            Evidence(source=found.source, text=f"{found.value.kind}: {found.value.busbw:g} GB/s"),
+            *([Evidence(source="NCCL", text=f"{found.point.algorithm} {found.point.protocol}")] * has_choice),
+        ),
     )

@@ -2,8 +2,9 @@ from collections.abc import Iterator
 from statistics import median
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import size
-from allready.model import Collectives, Confidence, Evidence, FaultClass, Hit, RemedyStep, Severity
+from allready.judging.stated import stated
+from allready.model import Collectives, Confidence, FaultClass, Hit, RemedyStep, Severity
+from allready.units import size
 
 SLOWER, MUCH_SLOWER = 0.9, 0.5
 MAX_ROWS = 8
@@ -42,10 +43,11 @@ def slower_than_baseline(collectives: Collectives) -> Iterator[Hit]:
             continue
         worst = sorted(points, key=lambda p: shares[p])
         rows = [
-            Evidence(
-                source=size(p.size_bytes),
-                text=f"{p.busbw_gb_per_s:.4g} GB/s, baseline "
-                f"{before[operation, p.dtype, p.size_bytes].busbw_gb_per_s:.4g} GB/s",
+            stated(
+                size(p.size_bytes),
+                "{rate} GB/s, baseline {usual} GB/s",
+                rate=f"{p.busbw_gb_per_s:.4g}",
+                usual=f"{before[operation, p.dtype, p.size_bytes].busbw_gb_per_s:.4g}",
             )
             for p in worst[:MAX_ROWS]
         ]

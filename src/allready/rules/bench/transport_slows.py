@@ -2,8 +2,9 @@ from collections.abc import Iterator
 
 from allready.judging.isolation import isolated
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import size
-from allready.model import Collectives, Confidence, Culprits, Evidence, FaultClass, Hit, RemedyStep, Severity
+from allready.judging.stated import stated
+from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, RemedyStep, Severity
+from allready.units import size
 
 
 @Rule(
@@ -49,10 +50,12 @@ def transport_slows(collectives: Collectives) -> Iterator[Hit]:
                 "transport": one.transport,
             },
             evidence=(
-                Evidence(
-                    source=one.setting,
-                    text=f"busbw {one.ratio * found.busbw_gb_per_s:.4g} GB/s, {found.busbw_gb_per_s:.4g} GB/s without "
-                    f"it, which varies by {found.noise_share:.0%}",
+                stated(
+                    one.setting,
+                    "busbw {rate} GB/s, {usual} GB/s without it, which varies by {noise}",
+                    rate=f"{one.ratio * found.busbw_gb_per_s:.4g}",
+                    usual=f"{found.busbw_gb_per_s:.4g}",
+                    noise=f"{found.noise_share:.0%}",
                 ),
             ),
         )

@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 from allready.judging.isolation import isolated
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import size
 from allready.model import Collectives, Confidence, Evidence, FaultClass, Hit, Severity
+from allready.units import size
 
 
 @Rule(

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from allready import model
 from allready.judging.majority import Split
+from allready.judging.stated import stated
 from allready.judging.values import grouped, on_nodes, rank_labels, stage_label
 
 CONSEQUENCE = (
@@ -239,19 +240,29 @@ def evidence(
 ) -> tuple[model.Evidence, ...]:
     """The stage's own line, then one for each rank: last step, state, innermost frames, last line of the error."""
     lines = [
-        model.Evidence(
-            source=f"stage {stage.name}",
-            text=f"{stage.outcome} after {stage.duration_s:.1f} s (deadline {stage.deadline_s:.0f} s); entered "
-            f"{list(stage.entered)[:64]}, finished {list(stage.finished)[:64]}"
-            + (f"; {stage.detail}" if stage.detail else ""),
+        stated(
+            f"stage {stage.name}",
+            "{outcome} after {seconds} s, deadline {deadline} s; entered {entered}, finished {finished}[[; {detail}]]",
+            outcome=stage.outcome,
+            seconds=f"{stage.duration_s:.1f}",
+            deadline=f"{stage.deadline_s:.0f}",
+            entered=list(stage.entered)[:64],
+            finished=list(stage.finished)[:64],
+            detail=stage.detail or None,
         )
     ]
-    for state in list(states)[:most]:
-        text = f"{state.step}; {doing(state)}"
-        text += f"; stack: {' < '.join(state.stack[:5])}" if len(state.stack) > 1 else ""
-        text += f"; {state.error}" if state.error else ""
-        node = state.node_rank if state.node_rank >= 0 else None
-        lines.append(model.Evidence(source=f"rank {state.rank}", node_rank=node, text=text))
+    lines += [
+        stated(
+            f"rank {state.rank}",
+            "{step}; {doing}[[; stack: {frames}]][[; {error}]]",
+            node_rank=state.node_rank if state.node_rank >= 0 else None,
+            step=state.step,
+            doing=doing(state),
+            frames=" < ".join(state.stack[:5]) if len(state.stack) > 1 else None,
+            error=state.error or None,
+        )
+        for state in list(states)[:most]
+    ]
     return tuple(lines)
 
 

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 
 from allready import model
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import stated
 from allready.judging.values import rank_label, stage_label
 
 
@@ -51,9 +52,11 @@ def grow_breaks(collectives: model.Collectives, world: model.World) -> Iterator[
             "added": rank_label(world, added[0]) if len(added) == 1 else model.ranges(added) or "?",
         },
         evidence=tuple(
-            model.Evidence(
-                source=run.label,
-                text=f"ranks {model.ranges(run.ranks)}: {f'{run.bad.name} {run.bad.outcome}' if run.bad else 'ok'}",
+            stated(
+                run.label,
+                "ranks {ranks}: {outcome}",
+                ranks=model.ranges(run.ranks),
+                outcome=f"{run.bad.name} {run.bad.outcome}" if run.bad else "ok",
             )
             for _, run in runs
         ),

@@ -3,8 +3,10 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.majority import is_minority
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import rank_labels, size, stage_label
+from allready.judging.stated import stated
+from allready.judging.values import rank_labels, stage_label
 from allready.rules.collective._blame import evidence
+from allready.units import size
 
 
 @Rule(
@@ -76,8 +78,12 @@ def _sizes(stage: model.StageResult | None, points: tuple[model.BenchPoint, ...]
 
 def _evidence(stage: model.StageResult | None, points: tuple[model.BenchPoint, ...]) -> tuple[model.Evidence, ...]:
     counts = tuple(
-        model.Evidence(
-            source="sweep", text=f"{size(p.size_bytes)}: {p.num_errors} wrong in {p.num_iterations} iterations"
+        stated(
+            "sweep",
+            "{size}: {wrong} wrong in {all} iterations",
+            size=size(p.size_bytes),
+            wrong=p.num_errors,
+            all=p.num_iterations,
         )
         for p in points[:16]
     )

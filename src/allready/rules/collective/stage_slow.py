@@ -2,9 +2,10 @@ from collections.abc import Iterator
 
 from allready.judging.rank_traffic import carries_data, moving
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import rate
-from allready.model import Collectives, Confidence, Culprits, Evidence, FaultClass, Hit, RemedyStep, Severity, World
+from allready.judging.stated import stated
+from allready.model import Collectives, Confidence, Culprits, FaultClass, Hit, RemedyStep, Severity, World
 from allready.rules.collective._blame import Kind, blame_first_run, hit_of
+from allready.units import bandwidth_with_unit
 
 
 @Rule(
@@ -53,11 +54,18 @@ def stage_slow(collectives: Collectives, world: World) -> Iterator[Hit]:
         confidence=Confidence.LIKELY,
         culprits=Culprits(),
         num_ranks=len(found.run.ranks),
-        rate=rate(most / 1e9),
+        rate=bandwidth_with_unit(most / 1e9),
         link=f"{world.label(a)} -> {world.label(b)}",
         seconds=f"{found.stage.stuck_s if found.stage.stuck_s is not None else found.stage.deadline_s:.0f}",
         evidence=tuple(
-            Evidence(source="sockets of the ranks", text=f"node {a} -> node {b}: {rate(r / 1e9)}", node_rank=a)
+            stated(
+                "sockets of the ranks",
+                "node {a} -> node {b}: {rate}",
+                node_rank=a,
+                a=a,
+                b=b,
+                rate=bandwidth_with_unit(r / 1e9),
+            )
             for (a, b), r in sorted(rates.items())[:16]
         ),
     )

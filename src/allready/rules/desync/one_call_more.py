@@ -5,6 +5,7 @@ from allready.judging.majority import is_minority
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
+from allready.judging.stated import stated
 from allready.judging.waits import TORCH
 
 SIZE_ERRORS = (
@@ -45,10 +46,10 @@ def one_call_more(run: model.RunEvidence) -> Iterator[model.Hit]:
     leading = [(progress, ahead) for progress in run.progress if (ahead := _ahead(progress))]
     if not leading:
         return  # as in nearly every run, so nobody needs to look through all lines
-    stated = [e for e in run.events if any(word in (e.text + " ".join(e.extra)).lower() for word in SIZE_ERRORS)]
+    lines = [e for e in run.events if any(word in (e.text + " ".join(e.extra)).lower() for word in SIZE_ERRORS)]
     for progress, ahead in leading:
         complaints = [p.error for p in progress.positions.values() if p.error and "usage" in p.error.lower()]
-        if not (stated or complaints):
+        if not (lines or complaints):
             continue
         counts = {r: p.enqueued for r, p in progress.positions.items()}
         usual = min(counts.values())
@@ -63,15 +64,15 @@ def one_call_more(run: model.RunEvidence) -> Iterator[model.Hit]:
             confidence=model.Confidence.LIKELY,
             evidence=(
                 *(
-                    model.Evidence(source=progress.source, text=f"rank {r}: {n} operations launched")
+                    stated(progress.source, "rank {rank}: {num} operations launched", rank=r, num=n)
                     for r, n in counts.items()
                 ),
                 *(
                     model.Evidence(source=str(e.origin), text=e.text[:400], time=model.clock_time(e.time_s))
-                    for e in stated[:3]
+                    for e in lines[:3]
                 ),
             )[:10],
-            fault_time=model.clock_time(min((e.time_s for e in stated if e.time_s is not None), default=None)),
+            fault_time=model.clock_time(min((e.time_s for e in lines if e.time_s is not None), default=None)),
         )
         return
 

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from allready.judging.mismatch import evidence_of, first_mismatches, hit_of
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import who
+from allready.judging.stated import stated
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Mismatch, RunEvidence, Severity
 
 
@@ -57,8 +58,11 @@ def splits_differ(run: RunEvidence) -> Iterator[Hit]:
 def _shown(mismatch: Mismatch) -> Iterator[Evidence]:
     """A line for each pair that does not fit."""
     for misfit in mismatch.misfits[:6]:
-        yield Evidence(
-            source=str(mismatch.origin or mismatch.source),
-            text=f"rank {misfit.sender} sends {misfit.num_sent} elements to rank {misfit.receiver}, "
-            f"rank {misfit.receiver} expects {misfit.num_expected}",
+        yield stated(
+            str(mismatch.origin or mismatch.source),
+            "rank {sender} sends {sent} elements to rank {receiver}, rank {receiver} expects {expected}",
+            sender=misfit.sender,
+            receiver=misfit.receiver,
+            sent=misfit.num_sent,
+            expected=misfit.num_expected,
         )

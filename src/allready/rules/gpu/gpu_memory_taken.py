@@ -2,7 +2,9 @@ from collections.abc import Iterator
 
 from allready import model
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import GIB, MIB, listed, size, used_gpus, wants_nccl
+from allready.judging.stated import stated
+from allready.judging.values import listed, used_gpus, wants_nccl
+from allready.units import GIB, MIB, size
 
 _MIN_BYTES = 512 * MIB
 _RESERVED_BYTES = GIB
@@ -65,13 +67,16 @@ def gpu_memory_taken(
                 "holders": listed([f"pid {p.pid} ({p.user or '?'}, {p.command or '?'})" for p in holders], 6) or "?",
             },
             evidence=tuple(
-                model.Evidence(
-                    source=f"NVML GPU {index}",
+                stated(
+                    f"NVML GPU {index}",
+                    "used {used} of {all}[[; {holders}]]",
                     node_rank=node,
-                    text=f"used {size(g.memory_used_bytes)} of {size(g.memory_total_bytes)}"
-                    + "".join(
-                        f"; pid {p.pid} {p.user} {p.command}: {size(p.used_bytes or 0)}" for p in g.processes[:8]
-                    ),
+                    used=size(g.memory_used_bytes),
+                    all=size(g.memory_total_bytes),
+                    holders="; ".join(
+                        f"pid {p.pid} {p.user} {p.command}: {size(p.used_bytes or 0)}" for p in g.processes[:8]
+                    )
+                    or None,
                 )
                 for index, g, _ in bad
             ),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import listed, seen, size
+from allready.judging.values import listed, seen
 from allready.model import (
     Confidence,
     Culprits,
@@ -18,6 +18,7 @@ from allready.model import (
     UsageFacts,
     World,
 )
+from allready.units import size
 
 
 @Rule(

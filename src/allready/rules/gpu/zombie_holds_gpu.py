@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import listed, seen, size
+from allready.judging.values import listed, seen
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, HostFacts, PerNode, RemedyStep, Severity, World
+from allready.units import size
 
 
 @Rule(

@@ -6,7 +6,8 @@ from allready.judging.mismatch import described
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.model import Confidence, Evidence, FaultClass, Hit, RemedyStep, Severity
+from allready.judging.stated import stated
+from allready.model import Confidence, FaultClass, Hit, RemedyStep, Severity
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -50,7 +51,7 @@ def all_entered(case: Analysis) -> Iterator[Hit]:
         severity=Severity.WARNING if blame.is_glance else None,
         confidence=Confidence.POSSIBLE,
         evidence=tuple(
-            Evidence(source=wait.source, text=f"rank {r}: in {wait.operation.name} #{wait.operation.seq}")
+            stated(wait.source, "rank {rank}: in {call}", rank=r, call=f"{wait.operation.name} #{wait.operation.seq}")
             for r in wait.waiting[:8]
         ),
     )

@@ -6,7 +6,8 @@ from allready.judging.mismatch import described
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Severity, clock_time
+from allready.judging.stated import stated
+from allready.model import Confidence, Culprits, FaultClass, Hit, Severity, clock_time
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -55,11 +56,13 @@ def completed_elsewhere(case: Analysis) -> Iterator[Hit]:
         },
         confidence=Confidence.LIKELY,
         evidence=tuple(
-            Evidence(
-                source=str(p.origin) if p.origin else wait.source,
-                text=f"rank {r}: last completed {p.completed}, gave up in "
-                + (f"{p.stuck.name} #{p.stuck.seq}" if p.stuck is not None else "none"),
+            stated(
+                str(p.origin) if p.origin else wait.source,
+                "rank {rank}: last completed {completed}[[, gave up in {stuck}]]",
                 time=clock_time(p.time_s),
+                rank=r,
+                completed=p.completed,
+                stuck=f"{p.stuck.name} #{p.stuck.seq}" if p.stuck is not None else None,
             )
             for r in (*sorted(wait.elsewhere)[:4], *wait.waiting[:4])
             for p in (positions[r],)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
 from allready.judging.registry import Applies, Layer, Rule
-from allready.judging.run_signs import evidence, who
+from allready.judging.run_signs import evidence, stack_evidence, who
 from allready.judging.signs import Sign
 from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING
 from allready.model import Confidence, Culprits, FaultClass, Hit, ProcessStack, RunEvidence, Severity
@@ -52,8 +52,7 @@ def odd_stack(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         fault_class=_class_of(one),
         confidence=Confidence.LIKELY,
         evidence=(
-            evidence(one.origin, f"pid {one.pid}: {one.activity} at {one.site}", one.time_s),
-            *(evidence(s.origin, f"pid {s.pid}: {s.activity} at {s.site}", s.time_s) for s in waiting[:4]),
+            *map(stack_evidence, (one, *waiting[:4])),
             *(evidence(None, f"{n} x {what}") for what, n in Counter(s.activity for s in waiting).items()),
         ),
     )

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
 from allready.judging.registry import Applies, Layer, Rule
-from allready.judging.run_signs import evidence, who
+from allready.judging.run_signs import stack_evidence, who
 from allready.judging.signs import Sign
 from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, RunEvidence, Severity
 
@@ -50,8 +50,5 @@ def process_stopped(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         culprits=Culprits(ranks=tuple(sorted(stopped))),
         values={"who": who(run, stopped), "pid": first.pid or "?", "others": who(run, others)},
         confidence=Confidence.LIKELY,
-        evidence=tuple(
-            evidence(s.origin, f"pid {s.pid}: {s.activity or s.error or '?'}" + (f" at {s.site}" if s.site else ""))
-            for s in (*stopped.values(), *(ranks[r] for r in others[:4]))
-        )[:10],
+        evidence=tuple(stack_evidence(s) for s in (*stopped.values(), *(ranks[r] for r in others[:4])))[:10],
     )

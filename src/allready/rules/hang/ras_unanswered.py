@@ -3,8 +3,9 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.hang import RAS_SILENT
 from allready.judging.registry import Applies, Layer, Rule
-from allready.judging.run_signs import evidence, who
+from allready.judging.run_signs import who
 from allready.judging.signs import Sign
+from allready.judging.stated import stated
 from allready.judging.values import KILLED_BY, PROCESS_STATE
 
 
@@ -58,5 +59,8 @@ def ras_unanswered(run: model.RunEvidence) -> Iterator[model.Hit]:
             },
             fault_class=model.FaultClass.DEAD if is_dead else model.FaultClass.CPU_STUCK,
             confidence=model.Confidence.LIKELY if is_dead or group.complete else model.Confidence.POSSIBLE,
-            evidence=tuple(evidence(group.origin, f"RAS: rank {r} is {group.absent[r]}") for r in silent[:8]),
+            evidence=tuple(
+                stated(str(group.origin or ""), "RAS: rank {rank} is {state}", rank=r, state=group.absent[r])
+                for r in silent[:8]
+            ),
         )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from allready.judging.majority import Split
+from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import Claim, Evidence, TokenGap, ranges
 
@@ -56,24 +57,41 @@ def current(claims: Iterable[Claim]) -> tuple[Claim, ...]:
     return tuple(sorted(last.values(), key=lambda c: (c.node_rank, c.arrival_s)))
 
 
+ROLL_CALL = "roll call on node 0"
+ARRIVED = "node {node} ({party}) arrived after {seconds} s"
+
+
 def party(claim: Claim) -> str:
     """`gpu1, 10.0.0.2, pid 1001`."""
     return ", ".join(part for part in (claim.name, claim.address, f"pid {claim.pid}" if claim.pid else "") if part)
 
 
-def arrival(claim: Claim) -> str:
+def arrived(claim: Claim) -> Evidence:
     """When this node reported, and from where."""
-    return f"node {claim.node_rank} ({party(claim)}) arrived after {claim.arrival_s:.1f} s"
+    return stated(
+        ROLL_CALL,
+        ARRIVED,
+        node_rank=claim.node_rank,
+        node=claim.node_rank,
+        party=party(claim),
+        seconds=f"{claim.arrival_s:.1f}",
+    )
 
 
 def evidence(claims: Iterable[Claim]) -> tuple[Evidence, ...]:
     """The claims as they were made."""
     return tuple(
-        Evidence(
-            source="roll call on node 0",
+        stated(
+            ROLL_CALL,
+            ARRIVED + ": nnodes {nnodes}, nproc-per-node {nproc}, job id {job}[[, refused: {why}]]",
             node_rank=c.node_rank,
-            text=f"{arrival(c)}: nnodes {c.num_nodes}, nproc-per-node {c.nproc_per_node}, job id {c.job_id!r}"
-            + (f", refused: {c.refused}" if c.refused else ""),
+            node=c.node_rank,
+            party=party(c),
+            seconds=f"{c.arrival_s:.1f}",
+            nnodes=c.num_nodes,
+            nproc=c.nproc_per_node,
+            job=repr(c.job_id),
+            why=c.refused or None,
         )
         for c in list(claims)[:MAX_EVIDENCE]
     )

@@ -25,7 +25,8 @@ def master_lost(contact: model.PerNode[model.MasterContactFacts], case: Analysis
     ## What it checks
     Nodes whose connection to node 0 ended before the check did, as these nodes saw it. Where it was not closed but fell
     silent, the path between them is named and not node 0: a cable, a stopped process or a lost machine are
-    indistinguishable.
+    indistinguishable. Silence counts while this node's own process runs, and for half as long again where node 0's
+    kernel acknowledges what is sent to it: a machine with more work than processors is no fault.
     ## Why it matters
     Node 0 holds the store. Without it no rank can continue, and in a training job every other rank would print a
     network error while the cause lies in node 0's output.

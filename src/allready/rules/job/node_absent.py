@@ -6,7 +6,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.firewall import locked_out
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE
-from allready.rules.job._claims import arrival
+from allready.rules.job._claims import arrived
 
 CUT_SHORT_S = 10.0
 """A conflict ends the roll call at once: before this, a missing node has not had the time to come."""
@@ -93,10 +93,7 @@ def node_absent(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
         },
         # Packets of an unknown node arrive and no answer gets through: then the silent node may well be running.
         confidence=model.Confidence.POSSIBLE if unexplained or misnumbered else model.Confidence.LIKELY,
-        evidence=tuple(
-            model.Evidence(source="roll call on node 0", node_rank=c.node_rank, text=arrival(c))
-            for c in [c for c in roll.claims if c.refused is None][:MAX_EVIDENCE]
-        ),
+        evidence=tuple(arrived(c) for c in [c for c in roll.claims if c.refused is None][:MAX_EVIDENCE]),
     )
 
 

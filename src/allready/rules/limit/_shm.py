@@ -3,8 +3,9 @@
 import re
 
 from allready.judging.analysis import Analysis
-from allready.judging.values import GIB, MIB, seen, wants_nccl
+from allready.judging.values import seen, wants_nccl
 from allready.model import Evidence, GpuFacts, LaunchFacts, LimitFacts, PerNode, SoftwareFacts
+from allready.units import GIB, MIB
 
 DOCKER_DEFAULT_BYTES = 64 * MIB
 ROOMY_BYTES = GIB

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import GIB, MIB, seen, size
+from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, UsageFacts, Volume, World
+from allready.units import GIB, MIB, size
 
 FULL_BYTES = 16 * MIB
 LOW_BYTES = 2 * GIB

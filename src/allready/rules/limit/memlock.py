@@ -3,7 +3,8 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import GIB, MIB, nccl_worked, seen, size, wants_nccl
+from allready.judging.values import nccl_worked, seen, wants_nccl
+from allready.units import GIB, MIB, size
 
 _HOPELESS_BYTES = 64 * MIB
 _ENOUGH_BYTES = 16 * GIB

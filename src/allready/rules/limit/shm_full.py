@@ -2,9 +2,10 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import MIB, nccl_worked, size
+from allready.judging.values import nccl_worked
 from allready.model import Culprits, FaultClass, Hit, LaunchFacts, LimitFacts, PerNode, RemedyStep, Severity
 from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, needed_bytes, shm_evidence
+from allready.units import MIB, size
 
 _LITTLE_BYTES = 512 * MIB
 _LITTLE_SHARE = 0.05

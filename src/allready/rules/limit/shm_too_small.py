@@ -3,8 +3,9 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import nccl_worked, size, wants_nccl
+from allready.judging.values import nccl_worked, wants_nccl
 from allready.rules.limit._shm import DOCKER_DEFAULT_BYTES, ROOMY_BYTES, needed_bytes, shm_evidence
+from allready.units import size
 
 
 @Rule(

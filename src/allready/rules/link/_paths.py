@@ -6,9 +6,15 @@ from collections.abc import Iterable
 from allready.judging.analysis import Analysis
 from allready.judging.link_ends import Stuck, newest_sockets
 from allready.judging.link_paths import Broken, arrows, broken, names
+from allready.judging.stated import stated
 from allready.model import Confidence, Culprits, Evidence, Hit, Live, SocketRow, clock_time
 
 MAX_SOCKETS = 8
+_UNANSWERED = (
+    "node {src} -> node {dst}: {waiting} B in {segments} segments unacknowledged after {timeouts} retransmission "
+    "timeouts"
+    "[[, last data from there {heard} s ago]][[, segments of {segment} B, path MTU {mtu} B]]"
+)
 _ARRIVED = {
     "lost": "; the other end did not get it",
     "answer lost": "; the other end has it: the acknowledgement is lost",
@@ -78,10 +84,13 @@ def silence(live: Live) -> tuple[Evidence, ...]:
     """For how long each node that is not node 0 has been silent, the most silent first."""
     silent = sorted(((s, n) for n, s in live.heard_s.items() if n in live.statuses), reverse=True)
     return tuple(
-        Evidence(
-            source="agent heartbeats",
-            text=f"node {n}: last heartbeat {s:.1f} s ago" + (f", {live.lost[n]}" if n in live.lost else ""),
+        stated(
+            "agent heartbeats",
+            "node {node}: last heartbeat {seconds} s ago[[, {loss}]]",
             node_rank=n,
+            node=n,
+            seconds=f"{s:.1f}",
+            loss=live.lost.get(n),
         )
         for s, n in silent[:4]
     )
@@ -94,16 +103,16 @@ def socket_name(row: SocketRow) -> str:
 
 def _row(live: Live, end: Stuck) -> Evidence:
     row = end.row
-    text = (
-        f"node {end.src} -> node {end.dst}: {row.send_queue_bytes} B in {row.unacked} segments unacknowledged after "
-        f"{row.backoff} retransmission timeouts"
-    )
-    if row.last_received_s is not None:
-        text += f", last data from there {row.last_received_s:.1f} s ago"
-    if row.segment_bytes is not None and row.path_mtu_bytes is not None:
-        text += f", segments of {row.segment_bytes} B, path MTU {row.path_mtu_bytes} B"
-    return Evidence(
-        source=socket_name(row) + (f", rank {row.rank}" if row.rank is not None else ""),
-        text=text + _ARRIVED.get(end.way, ""),
+    return stated(
+        socket_name(row) + (f", rank {row.rank}" if row.rank is not None else ""),
+        _UNANSWERED + _ARRIVED.get(end.way, ""),
         node_rank=end.src if end.src in live.statuses else None,
+        src=end.src,
+        dst=end.dst,
+        waiting=row.send_queue_bytes,
+        segments=row.unacked,
+        timeouts=row.backoff,
+        heard=None if row.last_received_s is None else f"{row.last_received_s:.1f}",
+        segment=row.segment_bytes if row.path_mtu_bytes is not None else None,
+        mtu=row.path_mtu_bytes,
     )

@@ -14,6 +14,7 @@ from allready.judging.link_ends import (
 )
 from allready.judging.link_paths import arrows, names
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import stated
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RemedyStep, Severity, SocketRow
 from allready.rules.link._paths import socket_name
 
@@ -74,7 +75,7 @@ def connect_unanswered(live: Live) -> Iterator[Hit]:
             "ports": ", ".join(map(str, sorted({t.row.remote_port for t in tries})[:6])),
         },
         confidence=Confidence.CERTAIN if any(t.row.backoff > 2 for t in tries) else Confidence.LIKELY,
-        evidence=tuple(Evidence(source=socket_name(t.row), text=t.text, node_rank=t.src) for t in tries[:8]),
+        evidence=tuple(t.evidence() for t in tries[:8]),
     )
 
 
@@ -91,11 +92,13 @@ class Attempt(Struct, frozen=True, kw_only=True):
         """The direction in which packets are lost."""
         return (self.dst, self.src) if self.has_arrived else (self.src, self.dst)
 
-    @property
-    def text(self) -> str:
-        """As evidence."""
-        arrived = f"; they reached node {self.dst}, whose answers are lost" if self.has_arrived else ""
-        return f"node {self.src} -> node {self.dst}: {self.row.backoff + 1} SYN packets without an answer{arrived}"
+    def evidence(self) -> Evidence:
+        """Its socket, and what became of its packets."""
+        form = "node {src} -> node {dst}: {num} SYN packets without an answer"
+        form += "; they reached node {dst}, whose answers are lost" if self.has_arrived else ""
+        return stated(
+            socket_name(self.row), form, node_rank=self.src, src=self.src, dst=self.dst, num=self.row.backoff + 1
+        )
 
 
 def connecting(live: Live) -> Iterator[Attempt]:

@@ -4,7 +4,8 @@ from allready.judging.link_ends import SURELY, stuck_ends
 from allready.judging.link_idle import alive_beside, idle_before_s, is_answered, is_stale
 from allready.judging.link_paths import arrows, names
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.judging.stated import stated
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import socket_name
 
 
@@ -50,12 +51,16 @@ def idle_dropped(live: Live) -> Iterator[Hit]:
         },
         confidence=Confidence.LIKELY if any(s.row.backoff >= SURELY for s in stale) else Confidence.POSSIBLE,
         evidence=tuple(
-            Evidence(
-                source=socket_name(s.row),
-                text=f"node {arrows([(s.src, s.dst)])}: {s.row.backoff} retransmission timeouts, last data from there "
-                f"{s.row.last_received_s or 0.0:.0f} s ago; {len(alive_beside(live, s))} other connections of this "
-                f"path work{', and a SYN is answered' if is_answered(live, s) else ''}",
+            stated(
+                socket_name(s.row),
+                "node {link}: {timeouts} retransmission timeouts, last data from there {seconds} s ago; "
+                "{others} other connections of this path work"
+                + (", and a SYN is answered" if is_answered(live, s) else ""),
                 node_rank=s.src,
+                link=arrows([(s.src, s.dst)]),
+                timeouts=s.row.backoff,
+                seconds=f"{s.row.last_received_s or 0.0:.0f}",
+                others=len(alive_beside(live, s)),
             )
             for s in stale[:8]
         ),

@@ -2,7 +2,8 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, Evidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.judging.stated import stated
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import broken_path, path_hit
 
 
@@ -36,6 +37,8 @@ def link_down(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     found = broken_path(case, "down")
     if found is not None:
-        evidence = (Evidence(source="/sys/class/net", text=f"{name}: no carrier") for name in found.interfaces[:4])
+        evidence = (
+            stated("/sys/class/net", "{interface}: no carrier", interface=name) for name in found.interfaces[:4]
+        )
         interfaces = ", ".join(found.interfaces[:8])
         yield path_hit(live, found, confidence=Confidence.CERTAIN, evidence=evidence, interfaces=interfaces)

@@ -5,7 +5,8 @@ from allready.judging.analysis import Analysis
 from allready.judging.link_ends import address_book, is_unanswered, plain, snapshots
 from allready.judging.link_paths import broken, names
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RemedyStep, Severity, clock_time
+from allready.judging.stated import stated
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity, clock_time
 
 ONE_GAP_S = 1.5
 TWICE = 2
@@ -59,11 +60,13 @@ def link_flaps(case: Analysis, live: Live) -> Iterator[Hit]:
         confidence=Confidence.CERTAIN if carrier else Confidence.LIKELY,
         evidence=(
             *(
-                Evidence(source="/sys/class/net", text=f"node {n}: carrier lost {len(t)} times", node_rank=n)
+                stated("/sys/class/net", "node {node}: carrier lost {num} times", node_rank=n, node=n, num=len(t))
                 for (n,), t in sorted(carrier.items())[:4]
             ),
             *(
-                Evidence(source="sockets", text=f"node {a} and node {b}: unacknowledged {len(t)} times, then answered")
+                stated(
+                    "sockets", "node {a} and node {b}: unacknowledged {num} times, then answered", a=a, b=b, num=len(t)
+                )
                 for (a, b), t in sorted(gaps.items())[:4]
             ),
         ),

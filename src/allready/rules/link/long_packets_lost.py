@@ -3,7 +3,8 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.link_paths import path_sizes
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, Evidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.judging.stated import stated
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.link._paths import broken_path, path_hit
 
 
@@ -58,10 +59,14 @@ def long_packets_lost(case: Analysis, live: Live) -> Iterator[Hit]:
         found,
         confidence=Confidence.CERTAIN,
         evidence=(
-            Evidence(
-                source="UDP datagrams to a closed port",
-                text=f"node {a} -> node {b}: {size.passed_bytes} B answered, {size.lost_bytes} B never",
+            stated(
+                "UDP datagrams to a closed port",
+                "node {a} -> node {b}: {passed} B answered, {lost} B never",
                 node_rank=a,
+                a=a,
+                b=b,
+                passed=size.passed_bytes,
+                lost=size.lost_bytes,
             )
             for (a, b), size in sorted(sizes.items())[:4]
         ),

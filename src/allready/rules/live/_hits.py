@@ -7,6 +7,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
 from allready.judging.live_status import named, status_of
 from allready.judging.stall import StallCause, StallKind
+from allready.judging.stated import stated
 from allready.judging.waits import WaitSnapshot, positions
 from allready.model import Culprits, Evidence, Hit, Live, World, clock_time, wall_clock
 
@@ -100,7 +101,15 @@ def shown(live: Live, found: HangBlame, causes: Sequence[StallCause]) -> tuple[E
     for rank in found.waiting[:4]:
         status = status_of(live, rank)
         if status is not None and status.site:
-            evidence.append(Evidence(source=f"rank {rank}", text=f"rank {rank} waits: {status.phase} at {status.site}"))
+            evidence.append(
+                stated(
+                    f"rank {rank}",
+                    "rank {rank} waits: {phase} at {site}",
+                    rank=rank,
+                    phase=status.phase,
+                    site=status.site,
+                )
+            )
     return tuple(evidence)[:MAX_EVIDENCE]
 
 

@@ -7,6 +7,7 @@ from allready.judging.hang import HangKind, blame_hang
 from allready.judging.live_status import mark_of, named
 from allready.judging.majority import is_minority
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import stated
 from allready.model import Confidence, Culprits, Evidence, FaultClass, GroupMark, Hit, Live, RemedyStep, Severity, World
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, node_label, shown
 
@@ -105,7 +106,13 @@ def _by_recorder(marks: Mapping[int, GroupMark], seq: int) -> _Shown | None:
     return _Shown(
         behind=behind,
         evidence=tuple(
-            Evidence(source=f"rank {r}", text=f"launched {m.enqueued}, begun {m.started}, completed {m.completed}")
+            stated(
+                f"rank {r}",
+                "launched {launched}, begun {begun}, completed {completed}",
+                launched=m.enqueued,
+                begun=m.started,
+                completed=m.completed,
+            )
             for r, m in sorted(marks.items())[:8]
         ),
     )
@@ -131,10 +138,12 @@ def _by_gpu(live: Live, ranks: Iterable[int], for_s: float) -> _Shown | None:
     return _Shown(
         behind=behind,
         evidence=tuple(
-            Evidence(
-                source=f"NVML, GPU {found[r].gpu} of rank {r}",
-                text=f"{shares[r][0]:.2%} of the multiprocessors and {shares[r][1]:.3%} of the warps in use"
-                + (f", {found[r].gpu_power_w:.0f} W" if found[r].gpu_power_w is not None else ""),
+            stated(
+                f"NVML, GPU {found[r].gpu} of rank {r}",
+                "{sms} of the multiprocessors and {warps} of the warps in use[[, {power} W]]",
+                sms=f"{shares[r][0]:.2%}",
+                warps=f"{shares[r][1]:.3%}",
+                power=None if found[r].gpu_power_w is None else f"{found[r].gpu_power_w:.0f}",
             )
             for r in (*behind, *(r for r in shares if r not in behind))[:8]
         ),

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.live_status import named, offset_s
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import stated
 
 
 @Rule(
@@ -51,10 +52,13 @@ def node_gone(live: model.Live, world: model.World) -> Iterator[model.Hit]:
                 "ranks": named(live, world, running),
             },
             evidence=(
-                model.Evidence(
-                    source="agents",
-                    text=f"node {node}: last message {live.heard_s.get(node, 0.0):.1f} s ago; {loss}",
+                stated(
+                    "agents",
+                    "node {node}: last message {seconds} s ago; {loss}",
                     node_rank=node,
+                    node=node,
+                    seconds=f"{live.heard_s.get(node, 0.0):.1f}",
+                    loss=loss,
                 ),
             ),
             fault_time=model.clock_time(spoke_s),

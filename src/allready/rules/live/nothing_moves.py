@@ -4,8 +4,9 @@ from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
 from allready.judging.live_status import named, same_place_s
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import stated
 from allready.judging.values import grouped
-from allready.model import Evidence, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
 
 STILL_S = 40.0
 OPEN = {HangKind.NONE, HangKind.LEVEL, HangKind.INSIDE, HangKind.PARTIAL, HangKind.ALL_WAIT}
@@ -60,8 +61,13 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     yield Hit(
         values={"seconds": f"{still_s:.0f}", "places": "; ".join(texts) + ("; …" if len(shown) > MAX_PLACES else "")},
         evidence=tuple(
-            Evidence(
-                source=f"rank {rank}", text=f"rank {rank}: {status.phase} at {status.site or '?'}, pid {status.pid}"
+            stated(
+                f"rank {rank}",
+                "rank {rank}: {phase}[[ at {site}]], pid {pid}",
+                rank=rank,
+                phase=status.phase,
+                site=status.site or None,
+                pid=status.pid,
             )
             for rank, status in sorted(living.items())[:8]
         ),

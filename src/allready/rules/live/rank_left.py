@@ -19,8 +19,8 @@ from allready.rules.live._hits import hit_of, visible_s
     layer=Layer.DESYNC,
     title="Ranks have exited while others still wait for them",
     message="{left} left ({doing})[[ after {last} operations]][[, in iteration {own_iteration}]][[, the last of them "
-    "{own}]]; {waiting} waited since {waits_since} in {operation}[[, iteration {iteration}]][[: {theirs}]]; {who} made "
-    "another number of calls than the rest",
+    "{own}]]; {waiting} waited since {waits_since} in {operation}[[, iteration {iteration}]][[: {theirs}]][[; {odd} "
+    "made another number of calls than the rest]]",
     remedy=RemedyStep(
         explanation="every rank must make equally many calls: look for uneven data (drop_last=True, a "
         "DistributedSampler, torch.distributed.algorithms.join.Join), an early return, break or "
@@ -30,8 +30,9 @@ from allready.rules.live._hits import hit_of, visible_s
 def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    Processes that ended with exit code 0, or that are in their last steps (destroy_process_group, the interpreter's
-    end), while others of their group wait in an operation that these never entered.
+    Processes that ended with exit code 0 or with an unknown one (a job that is only watched; the class is DEAD then),
+    or that are in their last steps (destroy_process_group, the interpreter's end), while others of their group wait in
+    an operation that these never entered.
     ## Why it matters
     One batch less on one rank ends it early; the others wait for it until the time-out, and its log shows nothing
     wrong.
@@ -47,6 +48,8 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     if not gone or any(s.signal for r in gone if (s := status_of(live, r.rank)) is not None):
         return
     accused, is_sure = _accused(gone, found)
+    has_died = any(r.fault_class is FaultClass.DEAD for r in gone)
+    is_sure = is_sure and not has_died
     yield hit_of(
         case,
         found,
@@ -55,8 +58,10 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         values={
             "left": named(live, world, (c.rank for c in gone)),
             "who": named(live, world, accused),
+            "odd": UNKNOWN if has_died else named(live, world, accused),
             **_counts(found, gone),
         },
+        fault_class=FaultClass.DEAD if has_died else None,
         confidence=Confidence.CERTAIN if is_sure else Confidence.LIKELY if accused else Confidence.POSSIBLE,
         fault_time=clock_time(visible_s(found, gone)),
     )

@@ -7,6 +7,8 @@ from allready.model import DatagramProbe, PathProbe
 
 MIN_LOST = 4
 MIN_SHARE = 0.02
+SAME_RATE = 4.0
+"""Two directions whose bandwidths differ by no more than this factor share what limits them."""
 UNRELIABLE = 0.08
 """Two first packets in a row, or their answers, are lost in 2 of 100 connections or more."""
 MIN_SEGMENTS = 100
@@ -30,6 +32,11 @@ class Sent(Struct):
     def share(self) -> float:
         """Of the packets of the bursts, how many did not arrive."""
         return self.num_lost / self.num_packets if self.num_packets else 0.0
+
+    @property
+    def resent_share(self) -> float:
+        """Of the TCP segments, how many were sent again."""
+        return self.num_resent / self.num_segments if self.num_segments else 0.0
 
     def add_path(self, path: PathProbe) -> None:
         """Count one connection."""
@@ -65,9 +72,27 @@ def judge_sent(case: Analysis) -> dict[tuple[int, int], Sent]:
 
 def losing_links(case: Analysis) -> dict[tuple[int, int], Sent]:
     """Directions that lose packets at random, which no healthy network does."""
+    sent = case.of(judge_sent)
     return {
-        n: s for n, s in case.of(judge_sent).items() if s.is_random and s.num_lost >= MIN_LOST and s.share >= MIN_SHARE
+        link: s
+        for link, s in sent.items()
+        if s.is_random and s.num_lost >= MIN_LOST and s.share >= MIN_SHARE and not _is_of_a_queue(link, s, sent)
     }
+
+
+def _is_of_a_queue(link: tuple[int, int], own: Sent, sent: dict[tuple[int, int], Sent]) -> bool:
+    """Whether a full queue explains the lost datagrams: another direction through the same end is as slow and repeats
+    half as many segments or more, and next to all of its datagrams arrived."""
+    return any(
+        other.num_packets >= MIN_SEGMENTS
+        and other.share < min(MIN_SHARE, own.share / 5)
+        and 2 * other.resent_share >= max(own.resent_share, MIN_SHARE)
+        and own.best_gb_per_s is not None
+        and other.best_gb_per_s is not None
+        and max(own.best_gb_per_s, other.best_gb_per_s) <= SAME_RATE * min(own.best_gb_per_s, other.best_gb_per_s)
+        for end, other in sent.items()
+        if end != link and (end[0] == link[0] or end[1] == link[1])
+    )
 
 
 def silent_by_chance(case: Analysis) -> frozenset[int]:

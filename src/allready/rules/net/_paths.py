@@ -13,6 +13,7 @@ from msgspec import Struct
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import MAX_PEERS, opening
+from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE, commands, listed
 from allready.rules.net._interfaces import holder, parse_interface
 from allready.rules.net._losses import silent_by_chance
@@ -279,12 +280,22 @@ def path_evidence(paths: Iterable[model.PathProbe]) -> tuple[model.Evidence, ...
     """The probes with their outcomes."""
     found = []
     for p in list(paths)[:MAX_EVIDENCE]:
-        passed = f", passed {p.passed_bytes[-1]} B" if p.passed_bytes else ""
-        stuck = f", stuck at {p.stuck_bytes} B" if p.stuck_bytes is not None else ""
-        detail = f": {p.detail}" if p.detail else ""
         source = f"{p.src_address} -> " if p.src_address else ""  # an attempt without an answer has no address
-        text = f"{source}{p.address} port {p.port}: {p.outcome} after {p.duration_s:.1f} s{passed}{stuck}{detail}"
-        found.append(model.Evidence(source=f"TCP probe ({p.kind}) {p.src} -> {p.dst}", text=text, node_rank=p.src))
+        found.append(
+            stated(
+                f"TCP probe ({p.kind}) {p.src} -> {p.dst}",
+                "{path} port {port}: {outcome} after {seconds} s[[, passed {passed} B]][[, stuck at {stuck} B]]"
+                "[[: {detail}]]",
+                node_rank=p.src,
+                path=f"{source}{p.address}",
+                port=p.port,
+                outcome=p.outcome,
+                seconds=f"{p.duration_s:.1f}",
+                passed=p.passed_bytes[-1] if p.passed_bytes else None,
+                stuck=p.stuck_bytes,
+                detail=p.detail or None,
+            )
+        )
     return tuple(found)
 
 
@@ -296,10 +307,12 @@ def datagram_evidence(paths: Paths, hops: Iterable[Hop]) -> tuple[model.Evidence
 def probe_evidence(probes: Iterable[model.DatagramProbe]) -> tuple[model.Evidence, ...]:
     """Which datagrams arrived."""
     return tuple(
-        model.Evidence(
-            source=f"datagrams {d.src} -> {d.dst}",
-            text=f"sent {_sizes(d.sent_bytes)} B, received {_sizes(d.received_bytes)} B",
+        stated(
+            f"datagrams {d.src} -> {d.dst}",
+            "sent {sent} B, received {received} B",
             node_rank=d.dst,
+            sent=_sizes(d.sent_bytes),
+            received=_sizes(d.received_bytes),
         )
         for d in list(probes)[:MAX_EVIDENCE]
     )

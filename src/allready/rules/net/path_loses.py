@@ -4,11 +4,13 @@ from itertools import chain
 from allready.judging.analysis import Analysis
 from allready.judging.majority import is_minority
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import MAX_EVIDENCE, rate
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RemedyStep, Severity
+from allready.judging.stated import stated
+from allready.judging.values import MAX_EVIDENCE
+from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._losses import MIN_SEGMENTS, Sent, judge_sent, losing_links
 from allready.rules.net._pace import interface_of
 from allready.rules.net._paths import MAX_LINKS, Link, arrows
+from allready.units import bandwidth_with_unit
 
 
 @Rule(
@@ -67,16 +69,20 @@ def path_loses(reach: Reachability, case: Analysis) -> Iterator[Hit]:
             "links": arrows(sorted(bad), case.world),
             "resent": _resent(bad.values(), 1),
             "others": _resent(fine, 2),
-            "rate": rate(max((s.best_gb_per_s for s in bad.values() if s.best_gb_per_s), default=None)),
+            "rate": bandwidth_with_unit(max((s.best_gb_per_s for s in bad.values() if s.best_gb_per_s), default=None)),
             "where": case.world.label(where),
             "interface": interface_of(case, where),
         },
         evidence=tuple(
-            Evidence(
-                source=f"probe {a} -> {b}",
-                text=f"{s.num_resent} of {s.num_segments} segments sent again, {rate(s.best_gb_per_s)}"
-                + (f"; {s.num_lost} of {s.num_packets} datagrams did not arrive" if s.num_packets else ""),
+            stated(
+                f"probe {a} -> {b}",
+                "{again} of {all} segments sent again, {rate}[[; {lost} of {datagrams} datagrams did not arrive]]",
                 node_rank=a,
+                again=s.num_resent,
+                all=s.num_segments,
+                rate=bandwidth_with_unit(s.best_gb_per_s),
+                lost=s.num_lost if s.num_packets else None,
+                datagrams=s.num_packets or None,
             )
             for (a, b), s in sorted(sent.items(), key=lambda item: (-item[1].share, item[0]))[:MAX_EVIDENCE]
         ),

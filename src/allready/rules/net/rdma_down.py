@@ -2,8 +2,9 @@ import shlex
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import stated
 from allready.judging.values import listed, on_nodes
-from allready.model import Culprits, Evidence, FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
+from allready.model import Culprits, FaultClass, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
 from allready.rules.net._rdma import Place, by_place, down_places
 
 
@@ -49,10 +50,12 @@ def rdma_down(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
                 "devices": ",".join(f"{device}:{port}" for device, port in down[:8]),
             },
             evidence=tuple(
-                Evidence(
-                    source=f"/sys/class/infiniband/{p.device}/ports/{p.port}",
+                stated(
+                    f"/sys/class/infiniband/{p.device}/ports/{p.port}",
+                    "state {state}, physical state {physical}",
                     node_rank=n,
-                    text=f"state {p.state}, physical state {p.physical_state}",
+                    state=p.state,
+                    physical=p.physical_state,
                 )
                 for place in down[:4]
                 for n in nodes[:4]

@@ -2,8 +2,9 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
+from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE, on_nodes
-from allready.model import Culprits, Evidence, FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
+from allready.model import Culprits, FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
 from allready.rules.net._interfaces import exports_on, holder, needed_choices, shared_addresses
 
 
@@ -57,7 +58,14 @@ def same_address(transport: PerNode[TransportFacts], net: PerNode[NetFacts], cas
                 "exports": exports_on(case, nodes, sorted({c.choice.variable for c in users}), shared),
             },
             evidence=tuple(
-                Evidence(source=c.choice.variable, node_rank=c.node, text=f"{c.backend} on node {c.node}: {c.text}")
+                stated(
+                    c.choice.variable,
+                    "{backend} on node {node}: {choice}",
+                    node_rank=c.node,
+                    backend=c.backend,
+                    node=c.node,
+                    choice=c.text,
+                )
                 for c in users[:MAX_EVIDENCE]
             ),
         )

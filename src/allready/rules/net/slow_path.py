@@ -2,11 +2,13 @@ from collections.abc import Callable, Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import MAX_EVIDENCE, rate
+from allready.judging.stated import stated
+from allready.judging.values import MAX_EVIDENCE
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._losses import losing_links
 from allready.rules.net._pace import PROBE_BYTES, Slow, bandwidths, interface_of, slow_round_trips, slow_transfers
 from allready.rules.net._paths import IPERF, MAX_LINKS, arrows, judge_paths
+from allready.units import bandwidth_with_unit
 
 
 @Rule(
@@ -47,7 +49,7 @@ def slow_path(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     transfers, losing = case.of(slow_transfers), case.of(losing_links)
     if transfers is not None and not all(link in losing or link[::-1] in losing for link in transfers.links):
         severity = Severity.ERROR if transfers.is_clear else None
-        yield _hit(case, transfers, "1 MiB", lambda s: rate(PROBE_BYTES / s / 1e9), severity)
+        yield _hit(case, transfers, "1 MiB", lambda s: bandwidth_with_unit(PROBE_BYTES / s / 1e9), severity)
     trips = case.of(slow_round_trips)
     if trips is not None:
         yield _hit(case, trips, "RTT", lambda s: f"{s * 1e3:.2f} ms", None)
@@ -83,8 +85,12 @@ def _hit(case: Analysis, slow: Slow, what: str, show: Callable[[float], str], se
                 for a, b in slow.worst[: MAX_EVIDENCE // 2]
             ),
             *(
-                Evidence(
-                    source="bandwidth of the node's links", text=f"out {rate(out)}, in {rate(inward)}", node_rank=node
+                stated(
+                    "bandwidth of the node's links",
+                    "out {sent}, in {received}",
+                    node_rank=node,
+                    sent=bandwidth_with_unit(out),
+                    received=bandwidth_with_unit(inward),
                 )
                 for node, (out, inward) in sorted(of_nodes.items(), key=lambda item: min(x or 0.0 for x in item[1]))[
                     : MAX_EVIDENCE // 2

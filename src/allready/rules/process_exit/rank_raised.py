@@ -3,8 +3,11 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.causes import culprits_of, first_causes, hit_of, is_named_by_signature
 from allready.judging.environment_errors import trouble_of
+from allready.judging.majority import is_majority
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, RemedyStep, RunEvidence, Severity
+from allready.model import Confidence, Culprits, Death, FaultClass, Hit, RemedyStep, RunEvidence, Severity
+
+_MIN_ALIKE = 3
 
 
 @Rule(
@@ -43,10 +46,13 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     if not deaths:
         return
     is_open = all(d.is_open for d in deaths)
+    alike = _alike(deaths[0], run)
+    if alike:
+        deaths = alike
     yield hit_of(
         deaths,
         run,
-        culprits=Culprits() if is_open else culprits_of(deaths, run),
+        culprits=Culprits() if is_open or alike else culprits_of(deaths, run),
         values={
             "error": deaths[0].text or "?",
             "site": deaths[0].site or "?",
@@ -54,6 +60,23 @@ def rank_raised(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         },
         confidence=Confidence.CERTAIN if deaths[0].rank is not None and not is_open else Confidence.LIKELY,
     )
+
+
+def _alike(first: Death, run: RunEvidence) -> list[Death]:
+    """The same exception on most ranks, at one place of the program: then none of them is at fault, whichever a
+    launcher saw first.  Empty where it is not so."""
+    same = [
+        d
+        for d in run.deaths
+        if d.kind == "exception"
+        and not d.earlier
+        and d.site is not None
+        and (d.site, d.text) == (first.site, first.text)
+    ]
+    ranks = {d.rank for d in same} - {None}
+    known = {d.rank for d in run.deaths if not d.by_launcher} | {p.rank for p in run.processes}
+    num = max(run.expected_ranks, len(known - {None}))
+    return same if len(ranks) >= _MIN_ALIKE and is_majority(len(ranks), num) else []
 
 
 def _is_of_torchrun(run: RunEvidence) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from allready.judging.stated import stated
 from allready.model import Confidence, Culprits, Evidence, FailureCause, Hit, MemberState, RankAtFailure, RuntimeFailure
 
 
@@ -72,16 +73,19 @@ def hit_of(
             "error": errors[0] if errors else "?",
             **values,
         },
-        evidence=tuple(Evidence(source=f"rank {r.rank}", text=_text(r)) for r in failure.ranks),
+        evidence=tuple(_text(r) for r in failure.ranks),
     )
 
 
-def _text(rank: RankAtFailure) -> str:
-    parts = [rank.state.value]
-    if rank.call is not None:
-        parts.append(f"entered {rank.call.entered}, completed {rank.call.completed}")
-        if rank.call.waited_s is not None:
-            parts.append(f"{rank.call.waited_s:.3f} s in {rank.call.operation}")
-    if rank.error:
-        parts.append(rank.error)
-    return "; ".join(parts)
+def _text(rank: RankAtFailure) -> Evidence:
+    call = rank.call
+    return stated(
+        f"rank {rank.rank}",
+        "{state}[[; entered {entered}, completed {completed}]][[; {seconds} s in {call}]][[; {error}]]",
+        state=rank.state.value,
+        entered=None if call is None else call.entered,
+        completed=None if call is None else call.completed,
+        seconds=None if call is None or call.waited_s is None else f"{call.waited_s:.3f}",
+        call=None if call is None else call.operation,
+        error=rank.error or None,
+    )

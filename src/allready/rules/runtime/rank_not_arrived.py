@@ -15,7 +15,7 @@ from allready.rules.runtime._seen import behind, hit_of, is_lone_failure, joins
     remedy=(
         RemedyStep(
             explanation="if {who} does something legitimate instead (evaluation, checkpoint), give that phase its own"
-            " timeout: with allready.phase(...)"
+            " timeout: with allready.phase(...), in JAX the timeout of the barrier"
         ),
         RemedyStep(shared="stack"),
     ),

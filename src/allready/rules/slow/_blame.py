@@ -9,7 +9,8 @@ from allready.judging.analysis import Analysis
 from allready.judging.link_ends import silent_nodes
 from allready.judging.link_paths import broken
 from allready.judging.live_status import named, status_of
-from allready.model import Confidence, Culprits, Evidence, Hit, Live
+from allready.judging.stated import stated
+from allready.model import Confidence, Culprits, Hit, Live
 from allready.rules.slow._pace import (
     CHANCE,
     DOMINANT,
@@ -165,7 +166,8 @@ def rank_hit(
     slow: Sequence[Slow],
     confidence: Confidence,
     source: str = "",
-    texts: Mapping[int, str] | None = None,
+    form: str = "",
+    shares: Mapping[int, float] | None = None,
     **values: object,
 ) -> Hit:
     """The hit of a rule that found why the others wait for some ranks.
@@ -175,12 +177,13 @@ def rank_hit(
         slow: not empty, the slowest first; the culprits.
         confidence: of the cause.
         source: of the evidence of the cause, after the rank.
-        texts: rank -> that evidence; it stands before that of the lateness.
+        form: that evidence, of `share`; it stands before that of the lateness.
+        shares: rank -> its share.
         values: of the message, besides those of `rank_values`.
     """
     own = (
-        Evidence(source=f"rank {rank}, {source}" if source else f"rank {rank}", text=text)
-        for rank, text in list((texts or {}).items())[:MAX_SHOWN]
+        stated(f"rank {rank}, {source}" if source else f"rank {rank}", form, share=percent(share))
+        for rank, share in list((shares or {}).items())[:MAX_SHOWN]
     )
     return Hit(
         culprits=Culprits(ranks=ranks_of(slow)),

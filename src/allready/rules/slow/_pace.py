@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from allready.judging.live_status import SILENT_S
 from allready.judging.majority import is_majority
+from allready.judging.stated import stated
 from allready.model import Evidence, Lag, Live, ProcessState, RankStatus, RunEvidence
 
 HEAVY = 0.22
@@ -168,9 +169,16 @@ def lateness_evidence(slow: Iterable[Slow]) -> tuple[Evidence, ...]:
     found = []
     for lag in {id(s.lag): s.lag for s in slow}.values():
         for r, share in sorted(lag.waited_share.items(), key=lambda item: -item[1])[:6]:
-            text = (
-                f"rank {r}: median {lag.median_late_s.get(r, 0.0) * 1000:.1f} ms late, the others waited for it "
-                f"{share:.0%} of the time ({lag.num_waits.get(r, 0)} of {lag.num_operations} operations)"
+            found.append(
+                stated(
+                    f"{lag.source}, group {lag.group}",
+                    "rank {rank}: median {late} ms late, the others waited for it {share} of the time, "
+                    "in {waits} of {all} operations",
+                    rank=r,
+                    late=f"{lag.median_late_s.get(r, 0.0) * 1000:.1f}",
+                    share=percent(share),
+                    waits=lag.num_waits.get(r, 0),
+                    all=lag.num_operations,
+                )
             )
-            found.append(Evidence(source=f"{lag.source}, group {lag.group}", text=text))
     return tuple(found[:10])

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from allready.judging.analysis import Analysis
 from allready.judging.link_ends import address_book, key, plain, snapshots
 from allready.judging.link_paths import arrows, names
+from allready.judging.stated import stated
 from allready.model import Evidence, Live, SocketRow
 
 MIN_S = 1.5
@@ -264,10 +265,15 @@ def lossy_path(case: Analysis) -> BadPath | None:
 def flow_evidence(found: Iterable[Flow]) -> Iterator[Evidence]:
     """One line per path."""
     for flow in found:
-        yield Evidence(
-            source="sockets",
-            text=f"node {flow.src} -> node {flow.dst}: {flow.rate_bit_per_s / 1e6:.1f} Mbit/s while sending, sending "
-            f"{flow.busy:.0%} of the time, round trip {flow.rtt_s * 1000:.1f} ms, {flow.num_retransmits} segments "
-            "retransmitted",
+        yield stated(
+            "sockets",
+            "node {src} -> node {dst}: {rate} Mbit/s while sending, sending {busy} of the time, round trip {rtt} ms, "
+            "{again} segments retransmitted",
             node_rank=flow.src,
+            src=flow.src,
+            dst=flow.dst,
+            rate=f"{flow.rate_bit_per_s / 1e6:.1f}",
+            busy=f"{flow.busy:.0%}",
+            rtt=f"{flow.rtt_s * 1000:.1f}",
+            again=flow.num_retransmits,
         )

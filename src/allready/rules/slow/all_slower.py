@@ -4,7 +4,8 @@ from statistics import median
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, NodeStatus, RemedyStep, Severity
+from allready.judging.stated import stated
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, NodeStatus, RemedyStep, Severity
 from allready.rules.slow._blame import blame
 from allready.rules.slow._pace import has_stopped
 
@@ -46,12 +47,19 @@ def all_slower(case: Analysis, live: Live) -> Iterator[Hit]:
     speeds = [s for n in live.statuses for s in _speeds(live, n)]
     factors = [before / max(now, 1e-9) for before, now in speeds]
     if len(speeds) >= max(2, len(live.ranks())) and min(factors) >= FACTOR:
-        text = f"{len(speeds)} ranks, slower by {min(factors):.1f} to {max(factors):.1f}"
         yield Hit(
             culprits=Culprits(),
             values={"now": f"{median(s for _, s in speeds):.3g}", "before": f"{median(s for s, _ in speeds):.3g}"},
             confidence=Confidence.POSSIBLE,
-            evidence=(Evidence(source="flight recorder", text=text),),
+            evidence=(
+                stated(
+                    "flight recorder",
+                    "{num} ranks, slower by {least} to {most}",
+                    num=len(speeds),
+                    least=f"{min(factors):.1f}",
+                    most=f"{max(factors):.1f}",
+                ),
+            ),
         )
 
 

@@ -3,7 +3,8 @@ from collections.abc import Iterator
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Lag, RemedyStep, RunEvidence, Severity
+from allready.judging.stated import stated
+from allready.model import Confidence, Culprits, FaultClass, Hit, Lag, RemedyStep, RunEvidence, Severity
 
 ALWAYS = 0.8
 """Share of operations that a rank must enter last to be the slow one; imbalance that rotates gives each about 1/n."""
@@ -70,9 +71,12 @@ def always_last(run: RunEvidence) -> Iterator[Hit]:
                 },
                 confidence=Confidence.CERTAIN if is_sure and lag.last_share[rank] >= 0.9 else Confidence.LIKELY,
                 evidence=tuple(
-                    Evidence(
-                        source=lag.source,
-                        text=f"rank {r}: median lateness {late:.4f} s, last in {lag.last_share.get(r, 0):.0%}",
+                    stated(
+                        lag.source,
+                        "rank {rank}: median lateness {late} s, last in {share}",
+                        rank=r,
+                        late=f"{late:.4f}",
+                        share=f"{lag.last_share.get(r, 0):.0%}",
                     )
                     for r, late in sorted(lag.median_late_s.items(), key=lambda item: -item[1])[:6]
                 ),

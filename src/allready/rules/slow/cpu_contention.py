@@ -4,7 +4,8 @@ from msgspec.structs import replace
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, Evidence, FaultClass, Hit, Live, RemedyStep, Severity
+from allready.judging.stated import stated
+from allready.model import Confidence, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit, ranks_of
 from allready.rules.slow._pace import percent
 
@@ -39,5 +40,7 @@ def cpu_contention(case: Analysis, live: Live) -> Iterator[Hit]:
         node = live.node_of_rank()[ranks_of(slow)[0]]
         pressure = live.statuses[node].cpu_pressure_share or 0.0
         hit = rank_hit(case, slow, Confidence.LIKELY, pressure=percent(pressure))
-        text = f"{pressure:.0%} of the time some process waits for a CPU"
-        yield replace(hit, evidence=(Evidence(source="/proc/pressure/cpu", text=text), *hit.evidence))
+        shown = stated(
+            "/proc/pressure/cpu", "{share} of the time some process waits for a CPU", share=percent(pressure)
+        )
+        yield replace(hit, evidence=(shown, *hit.evidence))

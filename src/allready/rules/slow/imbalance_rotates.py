@@ -2,7 +2,8 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Live, RemedyStep, RunEvidence, Severity
+from allready.judging.stated import stated
+from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, RunEvidence, Severity
 from allready.rules.slow._blame import blame
 from allready.rules.slow._pace import has_stopped, percent
 
@@ -48,8 +49,11 @@ def imbalance_rotates(case: Analysis, live: Live, run: RunEvidence) -> Iterator[
                 values={"share": percent(min(1.0, sum(shares))), "group": lag.group},
                 confidence=Confidence.LIKELY,
                 evidence=tuple(
-                    Evidence(
-                        source=f"{lag.source}, group {lag.group}", text=f"rank {r}: waited for {s:.0%} of the time"
+                    stated(
+                        f"{lag.source}, group {lag.group}",
+                        "rank {rank}: waited for {share} of the time",
+                        rank=r,
+                        share=f"{s:.0%}",
                     )
                     for r, s in sorted(lag.waited_share.items(), key=lambda item: -item[1])[:8]
                 ),

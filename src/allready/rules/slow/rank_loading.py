@@ -43,7 +43,8 @@ def rank_loading(case: Analysis, live: Live) -> Iterator[Hit]:
             case,
             slow,
             Confidence.CERTAIN if len(share) == 1 else Confidence.LIKELY,
-            texts={r: f"in data loading in {s:.0%} of samples" for r, s in share.items()},
+            form="in data loading in {share} of samples",
+            shares=share,
             loading=percent(max(share.values())),
             site=usual_site(live, min(share)),
         )

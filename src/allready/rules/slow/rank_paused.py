@@ -36,5 +36,12 @@ def rank_paused(case: Analysis, live: Live) -> Iterator[Hit]:
     slow = case.of(blame).because("paused")
     if slow:
         paused = {r: paused_share(live, r) for r in ranks_of(slow)}
-        texts = {r: f"stopped {share:.0%} of the time" for r, share in paused.items()}
-        yield rank_hit(case, slow, Confidence.CERTAIN, "/proc", texts, paused=percent(max(paused.values())))
+        yield rank_hit(
+            case,
+            slow,
+            Confidence.CERTAIN,
+            "/proc",
+            form="stopped {share} of the time",
+            shares=paused,
+            paused=percent(max(paused.values())),
+        )

@@ -44,5 +44,12 @@ def rank_throttled(case: Analysis, live: Live) -> Iterator[Hit]:
     slow = case.of(blame).because("throttled")
     if slow:
         share = {r: throttled_share(live, r) for r in ranks_of(slow)}
-        texts = {r: f"throttled {s:.0%} of the time" for r, s in share.items()}
-        yield rank_hit(case, slow, Confidence.CERTAIN, "cpu.stat", texts, throttled=percent(max(share.values())))
+        yield rank_hit(
+            case,
+            slow,
+            Confidence.CERTAIN,
+            "cpu.stat",
+            form="throttled {share} of the time",
+            shares=share,
+            throttled=percent(max(share.values())),
+        )

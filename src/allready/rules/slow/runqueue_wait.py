@@ -50,7 +50,8 @@ def runqueue_wait(case: Analysis, live: Live) -> Iterator[Hit]:
             slow,
             Confidence.CERTAIN,
             "schedstat",
-            {r: f"waited for a CPU {s:.0%} of the time" for r, s in queued.items()},
+            form="waited for a CPU {share} of the time",
+            shares=queued,
             queued=percent(max(queued.values())),
             rest=percent(median(others_queued(live, queued))),
         )

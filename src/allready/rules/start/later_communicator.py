@@ -6,6 +6,7 @@ from allready import model
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import evidence, who
 from allready.judging.signs import Sign
+from allready.judging.stated import stated
 
 ID_WAIT = "torch.store_get_failed"
 
@@ -63,7 +64,7 @@ def later_communicator(run: model.RunEvidence) -> Iterator[model.Hit]:
             confidence=model.Confidence.LIKELY if elsewhere else model.Confidence.POSSIBLE,
             evidence=(
                 *(
-                    model.Evidence(source=source, text=f"rank {rank} of {name}: Init START without Init COMPLETE")
+                    stated(source, "rank {rank} of {group}: Init START without Init COMPLETE", rank=rank, group=name)
                     for rank, source in sorted(one.ranks.items())[:6]
                 ),
                 *(evidence(event.origin, event.text, event.time_s) for event in elsewhere[:3]),

@@ -5,6 +5,7 @@ from allready.judging.majority import is_minority
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import nodes_wholly, speaks_beside_its_launcher, who
 from allready.judging.signs import Sign
+from allready.judging.stated import stated
 
 
 @Rule(
@@ -73,7 +74,7 @@ def rank_never_joined(run: model.RunEvidence) -> Iterator[model.Hit]:
         # A rank without any line may only lack a log; one that logs elsewhere really did not join.
         confidence=model.Confidence.LIKELY if is_seen or is_few or is_sure else model.Confidence.POSSIBLE,
         evidence=tuple(
-            model.Evidence(source=source, text=f"rank {rank}: Init START without Init COMPLETE")
+            stated(source, "rank {rank}: Init START without Init COMPLETE", rank=rank)
             for rank, source in sorted(started.items())[:6]
         ),
         fault_time=model.clock_time(min(times, default=None)),

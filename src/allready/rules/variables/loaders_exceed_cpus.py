@@ -16,14 +16,17 @@ from allready.model import Culprits, Evidence, FaultClass, Hit, RemedyStep, Sett
     message="{option} for {ranks} ranks of a task makes {workers} workers; "
     "{asked} (line {asked_line}) gives it {cpus} CPUs",
     remedy=(
-        RemedyStep(explanation="ask for more CPUs (--cpus-per-task), or for at most {share} workers", where="{file}"),
+        RemedyStep(
+            explanation="ask for more CPUs ({asked}), or for at most {share} workers of each rank", where="{file}"
+        ),
     ),
 )
 def loaders_exceed_cpus(settings: Settings) -> Iterator[Hit]:
     """
     ## What it checks
     In a script for Slurm: `--num-workers` of a command, times its `--nproc-per-node`, against `--cpus-per-task` of the
-    script. A command without that option counts as one rank.
+    script. A command without that option counts as one rank. In YAML and JSON (manifests, configurations of trainers
+    and launchers): `num_workers`, times the processes of a node, against the only number of CPUs in the document.
     ## Why it matters
     num_workers counts for each rank and each DataLoader. Workers that share a CPU load no faster, and take time from
     the ranks' own threads.

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.model import CallFailed, LogBegin, LogLine, RankOut
+from allready.proc.kill import end_child
 from allready.redaction import masked_all
 from allready.runtime.metrics.sinks import told, verdict_of
 
@@ -59,7 +60,7 @@ class Command:
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)  # what it left behind, too
-            process.wait()
+            end_child(process)
         if process.returncode:
             raise ChildProcessError(f"exit code {process.returncode}")
 

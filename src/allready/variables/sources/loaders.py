@@ -1,7 +1,10 @@
 """Workers of DataLoader that a job's file asks for, beside the CPUs that it asks for."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
 
 from allready.model.settings import LoaderPlan
 
@@ -11,6 +14,91 @@ _CPUS = re.compile(
     r"^#SBATCH[ \t]{1,20}(?:[^#\n]{0,200}[ \t])?((?:--cpus-per-task[= ]|-c[ \t]{0,9})(\d{1,4}))\b", re.MULTILINE
 )
 MAX_PLANS = 64
+_WORKERS_KEY = re.compile(r"(?:\w{1,40}_)?num_workers")
+_CPUS_KEYS = {"cpus_per_task", "cpus", "num_cpus", "ncpus", "cpu"}
+_RANKS_KEYS = {"nproc_per_node", "num_processes", "processes_per_node", "num_gpus_per_node", "devices"}
+_TASKS_KEYS = {"tasks_per_node", "ntasks_per_node"}
+_MACHINES_KEYS = {"num_machines", "num_nodes", "nnodes", "nodes"}
+MAX_DEPTH = 60
+
+
+class _Said(Struct, frozen=True):
+    """A key of a configuration with a number, or a command in it."""
+
+    key: str
+    number: int
+    line: int
+    text: str
+    ranks: int = 0
+
+
+def plans_in_tree(source: str, document: Any) -> Iterator[LoaderPlan]:
+    """Those of one document of YAML or JSON: a manifest, a launcher's or a trainer's configuration.
+
+    It must give one number of CPUs.  Ranks that share them: what it says of processes on a node, but one where each
+    task is a rank.
+    """
+    said = list(_said(document, "", 0))
+    cpus = [s for s in said if s.key in _CPUS_KEYS]
+    if len({s.number for s in cpus}) != 1:
+        return
+    ranks = _shared_by(said, cpus[0])
+    for asked in [s for s in said if _WORKERS_KEY.fullmatch(s.key)][:MAX_PLANS]:
+        yield LoaderPlan(
+            source=source,
+            line=asked.line,
+            text=asked.text,
+            workers=asked.number,
+            ranks=asked.ranks or ranks,
+            cpus=cpus[0].number,
+            cpus_line=cpus[0].line,
+            cpus_text=cpus[0].text,
+        )
+
+
+def _shared_by(said: Sequence[_Said], cpus: _Said) -> int:
+    """How many ranks share the CPUs, as far as the document says."""
+    ranks = {s.number for s in said if s.key in _RANKS_KEYS}
+    machines = {s.number for s in said if s.key in _MACHINES_KEYS}
+    if len(ranks) != 1 or (cpus.key == "cpus_per_task" and any(s.key in _TASKS_KEYS for s in said)):
+        return 1
+    number = ranks.pop()
+    is_total = any(s.key == "num_processes" for s in said)
+    return max(1, number // max(machines)) if machines and is_total and max(machines) > 0 else max(1, number)
+
+
+def _said(node: Any, key: str, depth: int) -> Iterator[_Said]:
+    if depth > MAX_DEPTH:
+        return
+    if node.id == "scalar":
+        yield from _said_by(node, key.lower().replace("-", "_"))
+    elif node.id == "sequence":
+        words = [str(child.value) for child in node.value if child.id == "scalar"]
+        if len(words) == len(node.value) and node.value:
+            yield from _in_command(" ".join(words), node.start_mark.line + 1)
+            return
+        for child in node.value:
+            yield from _said(child, key, depth + 1)
+    elif node.id == "mapping":
+        for name, child in node.value:
+            if name.id == "scalar" and name.value != "requests":  # of Kubernetes: a container may use its limit
+                yield from _said(child, str(name.value), depth + 1)
+
+
+def _said_by(node: Any, key: str) -> Iterator[_Said]:
+    line = node.start_mark.line + 1
+    if re.fullmatch(r"\d{1,5}", str(node.value)):
+        yield _Said(key, int(node.value), line, f"{key}: {node.value}")
+    elif "workers" in str(node.value):
+        yield from _in_command(str(node.value), line + (1 if node.style in {"|", ">"} else 0))
+
+
+def _in_command(text: str, line: int) -> Iterator[_Said]:
+    """`--num-workers 8` and, for its command, `--nproc-per-node 4`."""
+    for option in _WORKERS.finditer(text):
+        ranks = _RANKS.search(_command_around(text, option.start()))
+        at = line + text.count("\n", 0, option.start())
+        yield _Said("num_workers", int(option[1]), at, " ".join(option[0].split()), int(ranks[1]) if ranks else 0)
 
 
 def plans_in(source: str, text: str) -> Iterator[LoaderPlan]:

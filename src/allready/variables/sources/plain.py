@@ -1,7 +1,7 @@
 """Files of plain NAME=VALUE lines: .env, the output of env, NCCL's configuration files."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator
 
 from allready.model.settings import Slip
 from allready.variables.sources.parsed import MAX_LINES, NAME, Parsed
@@ -13,6 +13,18 @@ _DOTENV = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*?)\s*
 _LUA = re.compile(
     r"\s*(setenv|pushenv)\s*\(\s*[\"']([A-Za-z_][A-Za-z0-9_]*)[\"']\s*,\s*(?:([\"'])(.*?)\3\s*\)|.)", re.DOTALL
 )
+_HCL_PAIR = re.compile(
+    r"\bname\s{0,20}=\s{0,20}\"([A-Za-z_][A-Za-z0-9_]{0,200})\"[\s,]{0,80}value\s{0,20}=\s{0,20}\"?([^\"\n,}]{0,4000}?)[\"\s,}]"
+)
+_HCL_ENTRY = re.compile(
+    r"^[ \t]*\"?([A-Z][A-Z0-9]*_[A-Z0-9_]{1,200})\"?[ \t]*=[ \t]*\"([^\"\n]{0,4000})\"", re.MULTILINE
+)
+_POWERSHELL = re.compile(r"\$env:([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*(?:#.*)?$", re.IGNORECASE)
+_CMD_SET = re.compile(r"@?set\s+\"?([A-Za-z_][A-Za-z0-9_]*)=([^\"]*)\"?$", re.IGNORECASE)
+_MAKE_EXPORT = re.compile(r"export\s+([A-Za-z_][A-Za-z0-9_]*)\s*[:?+]{0,2}=\s*(.*?)\s*(?:#.*)?$")
+_SUPERVISED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(\"[^\"]*\"|'[^']*'|[^,\s]*)")
+_TOML_LIST = re.compile(r"\s*([A-Za-z_-]+)\s*=\s*\[(.*)\]\s*$")
+_TOML_PAIR = re.compile(r"[\"']([A-Za-z_][A-Za-z0-9_]*)=([^\"']*)[\"']")
 _TOML_TABLE = re.compile(r"\[{1,2}([^\[\]]{1,200})\]{1,2}")
 
 
@@ -67,14 +79,56 @@ def parse_lua_module(text: str, found: Parsed) -> None:
             found.assign(match[2], match[4] if match[3] else None, number)
 
 
-def parse_toml(text: str, found: Parsed, keys: Collection[str]) -> None:
-    """Lines `NAME = "value"` of the tables whose last name is among `keys`."""
+def parse_toml(text: str, found: Parsed, is_key: Callable[[str], bool]) -> None:
+    """Lines `NAME = "value"` of the tables of whose last name `is_key` is true."""
     table = ""
     for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
         if match := _TOML_TABLE.fullmatch(line.partition("#")[0].strip()):
             table = match[1].rpartition(".")[2].strip(" \"'").lower()
-        elif table in keys and (match := _DOTENV.match(line)):
+        elif (match := _TOML_LIST.match(line)) and is_key(match[1]):
+            for pair in _TOML_PAIR.finditer(match[2]):
+                found.assign(pair[1], None if "$" in pair[2] else pair[2], number)
+        elif is_key(table) and (match := _DOTENV.match(line)):
             found.assign(match[1], _unquoted(match[2]), number)
+
+
+def parse_hcl(text: str, found: Parsed) -> None:
+    """Terraform: `{ name = "A", value = "b" }`, and maps whose names are variables."""
+    for pattern in (_HCL_PAIR, _HCL_ENTRY):
+        for match in pattern.finditer(text):
+            value = None if "${" in match[2] else match[2]
+            found.assign(match[1], value, text.count("\n", 0, match.start(1)) + 1)
+
+
+def parse_windows(text: str, found: Parsed) -> None:
+    """`$env:A = "b"` of PowerShell, `set A=b` of cmd."""
+    for number, line in enumerate(text.split("\n")[:MAX_LINES], start=1):
+        line = line.strip()
+        if match := _POWERSHELL.match(line):
+            found.assign(match[1], _unquoted(match[2]), number)
+        elif match := _CMD_SET.match(line):
+            found.assign(match[1], None if "%" in match[2] else match[2].rstrip(), number)
+
+
+def parse_makefile(text: str, found: Parsed) -> None:
+    """`export A := b`, where blanks around the mark are right, and the commands of the rules."""
+    lines = text.split("\n")[:MAX_LINES]
+    for number, line in enumerate(lines):
+        if match := _MAKE_EXPORT.match(line):
+            found.assign(match[1], None if "$" in match[2] else match[2], number + 1)
+            lines[number] = ""
+        elif not line.startswith("\t"):
+            lines[number] = ""
+    parse_shell("\n".join(line.lstrip("\t@-").replace("$$", "$") for line in lines), found)
+
+
+def parse_supervisor(text: str, found: Parsed) -> None:
+    """supervisord: `environment=A="b",C="d"`."""
+    for number, line in joined_lines(text):
+        key, equals, value = line.partition("=")
+        if equals and key.strip() == "environment":
+            for match in _SUPERVISED.finditer(value):
+                found.assign(match[1], _unquoted(match[2]), number)
 
 
 def parse_nccl_conf(text: str, found: Parsed) -> None:

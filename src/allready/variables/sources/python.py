@@ -8,6 +8,9 @@ from allready.variables.sources.parsed import MAX_SETTINGS, Parsed
 
 CALLS = {"init_process_group", "shrink_group", "new_group"}
 
+FOR_OTHERS = {"env_vars", "environment_variables", "container_env"}
+"""Under these keys libraries take the variables of the processes that they start (Ray's `runtime_env`)."""
+
 Pair = tuple[ast.expr, ast.expr]
 
 
@@ -35,8 +38,11 @@ def _pairs(node: ast.AST) -> Iterator[Pair]:
     match node:
         case ast.AugAssign(target=changed, op=ast.BitOr(), value=ast.Dict() as added) if _is_environ(changed):
             yield from _items(added)
-        case ast.Dict() if _adds_to_environ(node):
-            yield from _items(node)
+        case ast.Dict():
+            yield from _of_dict(node)
+        case ast.For(target=ast.Tuple(elts=[name, value]), iter=ast.Call(func=ast.Attribute(value=ast.Dict() as rows))):
+            if any(_is_set_from(inner, name, value) for inner in node.body):
+                yield from _items(rows)
         case ast.Assign(targets=targets, value=value):
             for target in targets:
                 if isinstance(target, ast.Subscript) and _is_environ(target.value):
@@ -53,14 +59,33 @@ def _updates(node: ast.Call) -> Iterator[Pair]:
     for argument in node.args:
         if isinstance(argument, ast.Dict):
             yield from _items(argument)
+        elif isinstance(argument, ast.Call) and _name(argument) == "dict":
+            yield from _updates(argument)
     for keyword in node.keywords:
         if keyword.arg:
             yield ast.copy_location(ast.Constant(keyword.arg), keyword.value), keyword.value
 
 
+def _of_dict(node: ast.Dict) -> Iterator[Pair]:
+    """Variables in a dict that extends the environment, or that a library takes for other processes."""
+    if _adds_to_environ(node):
+        yield from _items(node)
+    for key, value in _items(node):
+        if isinstance(key, ast.Constant) and key.value in FOR_OTHERS and isinstance(value, ast.Dict):
+            yield from _items(value)
+
+
 def _adds_to_environ(node: ast.Dict) -> bool:
     """`{**os.environ, "A": "b"}`, as it is given to a subprocess."""
     return any(k is None and _is_environ(_copied(v)) for k, v in zip(node.keys, node.values, strict=True))
+
+
+def _is_set_from(node: ast.stmt, name: ast.expr, value: ast.expr) -> bool:
+    """`os.environ[name] = value`, the body of a loop over the items of a dict."""
+    match node:
+        case ast.Assign(targets=[ast.Subscript(value=owner, slice=ast.Name(id=key))], value=ast.Name(id=given)):
+            return _is_environ(owner) and key == getattr(name, "id", "") and given == getattr(value, "id", "")
+    return False
 
 
 def _items(node: ast.Dict) -> Iterator[Pair]:

@@ -1,13 +1,14 @@
 """Which kind a file is, and everything that it assigns."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 
 from allready.model.settings import Setting, Slip, SourceKind
 from allready.variables.sources import markdown, plain
 from allready.variables.sources.dockerfile import parse_dockerfile
 from allready.variables.sources.loaders import plans_in
+from allready.variables.sources.notebook import parse_notebook
 from allready.variables.sources.parsed import MAX_LINES, MAX_SETTINGS, Parsed
 from allready.variables.sources.python import parse_python
 from allready.variables.sources.shell import parse_shell
@@ -17,13 +18,13 @@ MAX_BYTES = 8 << 20
 
 _NAMES = {
     SourceKind.DOCKERFILE: r"(?:.*[./])?(?:Dockerfile|Containerfile)(?:\..*)?|.*\.(?:Dockerfile|dockerfile)",
-    SourceKind.CONFIG: r".*\.(?:ya?ml|json|toml)",
-    SourceKind.PYTHON: r".*\.py",
+    SourceKind.CONFIG: r".*\.(?:ya?ml|json|toml|tf|hcl)|supervisord?.*\.conf",
+    SourceKind.PYTHON: r".*\.(?:py|ipynb)",
     SourceKind.NCCL_CONF: r"\.?nccl\.conf",
     SourceKind.DOTENV: r"\.env(?:\..*)?|.*\.env|\.deepspeed_env|environment",
     SourceKind.UNIT: r".*\.(?:service|scope|slice)",
     SourceKind.LUA_MODULE: r".*\.lua",
-    SourceKind.SHELL: r".*\.(?:sh|bash|zsh|sbatch|slurm|pbs|lsf|t?csh|fish)",
+    SourceKind.SHELL: r".*\.(?:sh|bash|zsh|sbatch|slurm|pbs|lsf|t?csh|fish|ps1|bat|cmd|mk)|[Mm]akefile|GNUmakefile",
     SourceKind.MARKDOWN: r".*\.(?:md|rst|markdown)",
 }
 _PARSERS = {
@@ -39,6 +40,15 @@ _PARSERS = {
     SourceKind.SHELL: parse_shell,
     SourceKind.BATCH: parse_shell,
 }
+_BY_NAME: tuple[tuple[str, Callable[[str, Parsed], None]], ...] = (
+    (r".*\.ipynb", parse_notebook),
+    (r".*\.(?:tf|hcl)", plain.parse_hcl),
+    (r"supervisord?.*\.conf", plain.parse_supervisor),
+    (r".*\.(?:ps1|bat|cmd)", plain.parse_windows),
+    (r".*\.mk|[Mm]akefile|GNUmakefile", plain.parse_makefile),
+)
+"""Files of a kind that are written differently."""
+_BLANKS = re.compile(r"^[ \t]*[A-Z][A-Z0-9_]*[ \t]+=[ \t]", re.MULTILINE)
 _COMMAND = re.compile(
     r"^\s*(?:export|#!|#SBATCH|setenv|srun|mpirun|torchrun|python|deepspeed|accelerate)\b|^#!", re.MULTILINE
 )
@@ -63,7 +73,9 @@ def read_text(source: str, text: str) -> Parsed:
         pairs = (row.partition("=") for row in text.split("\0"))
         return read_environment({name: value for name, equals, value in pairs if equals}, source)
     found = Parsed(source=source, kind=kind_of(source, text))
-    _PARSERS[found.kind](text, found)
+    name = file_name(source)
+    parse = next((parser for pattern, parser in _BY_NAME if re.fullmatch(pattern, name)), _PARSERS[found.kind])
+    parse(text, found)
     if found.kind not in {SourceKind.CONFIG, SourceKind.KUBERNETES, SourceKind.PYTHON} and text.count("\n") > MAX_LINES:
         found.slip(MAX_LINES, f"only the first {MAX_LINES} lines are read", Slip.UNREADABLE)
     if found.kind in {SourceKind.SHELL, SourceKind.BATCH}:
@@ -81,9 +93,14 @@ def read_environment(variables: Mapping[str, str], source: str = "environment") 
     return Parsed(source=source, kind=SourceKind.ENVIRONMENT, settings=settings)
 
 
+def file_name(source: str) -> str:
+    """The last part of a path, also of `archive!member`."""
+    return PurePath(source.rpartition("!")[2]).name
+
+
 def kind_of(source: str, text: str) -> SourceKind:
     """By the file's name, and where that does not show it by its content."""
-    name = PurePath(source).name
+    name = file_name(source)
     kind = next((kind for kind, pattern in _NAMES.items() if re.fullmatch(pattern, name)), None)
     if kind is None and _UNIT.search(text):
         return SourceKind.UNIT
@@ -95,6 +112,8 @@ def kind_of(source: str, text: str) -> SourceKind:
         lines = [line for line in text.split("\n")[:200] if line.strip()]
         if lines and all(_DUMP_LINE.fullmatch(line) for line in lines):
             return SourceKind.DUMP
+        if _BLANKS.search(text):  # as settings of programs are written; a shell would take the first word for a command
+            return SourceKind.DOTENV
     if kind in {None, SourceKind.SHELL}:
         return SourceKind.BATCH if _BATCH.search(text) else SourceKind.SHELL
     return kind

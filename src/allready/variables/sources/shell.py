@@ -1,6 +1,7 @@
 """Assignments in shell scripts, and in the commands that pass variables on (env, srun, mpirun, docker)."""
 
 import itertools
+import json
 import re
 from collections.abc import Iterator
 
@@ -15,12 +16,17 @@ _BEFORE = r"\s+(?:[^#\n]{0,1000}?\s)?"  # other options on the same line
 _BATCH_EXPORT = re.compile(
     rf"#(?:SBATCH{_BEFORE}--export[=\s]|(?:PBS|\$){_BEFORE}-v|BSUB{_BEFORE}-env)\s*(?:\"([^\"]{{0,4000}})\"|(\S+))"
 )
-_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=[^}]*\}")
+_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=([^}]*)\}")
 _CONTAINER = re.compile(r"(?:APPTAINERENV|SINGULARITYENV)_(?=[A-Za-z_])")
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _KEYWORDS = {"if", "then", "else", "elif", "do", "while", "until", "!", "{", "(", "time", "exec", "command", "sudo"}
 _DECLARES = {"export", "declare", "typeset", "readonly", "local"}
 _ENV_OPTIONS = {"-e", "-E", "--env", "-x", "--export", "-env", "-genv"}
+_LISTS = {"qsub": {"-v"}, "bsub": {"-env"}, "msub": {"-v"}}
+"""Options of a scheduler's command that take a list of variables."""
+_PRINT = {"echo", "printf", "grep", "sed", "awk"}
+_HOLDS_OPTIONS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=\s*-[^\n]*\s[A-Za-z_][A-Za-z0-9_]*=")
+_UNKNOWN_MARKS = ("$(", "${", "{{")
 _OF_ENV = {"-u", "--unset", "-C", "--chdir", "-S", "--split-string"}
 """Options of env that take the next word."""
 _SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
@@ -44,6 +50,7 @@ class _Word(Struct, frozen=True):
 def parse_shell(text: str, found: Parsed, *, first_line: int = 1) -> None:
     """All assignments of a script, in its order; any text has a reading."""
     first = len(found.settings)
+    is_tcl = text.startswith("#%Module")
     exported: set[str] = set()
     everything_exported = False
     for command in _commands(text, first_line, found):
@@ -62,7 +69,8 @@ def parse_shell(text: str, found: Parsed, *, first_line: int = 1) -> None:
         elif head in _DECLARES:
             _declaration(words, found, exported)
         elif head == "setenv" and len(words) == 3:
-            found.assign(words[1].text, words[2].known(words[2].text), words[1].line)
+            value = words[2].text.removeprefix("{").removesuffix("}") if is_tcl else words[2].text
+            found.assign(words[1].text, words[2].known(value), words[1].line)
         else:
             _command(words, found)
         if everything_exported:
@@ -115,6 +123,8 @@ def _command(words: list[_Word], found: Parsed) -> None:
     alone = place == len(words)
     for word in words[:place]:
         _assign(word.text, word, found, exported=not alone)
+        if _HOLDS_OPTIONS.match(word.text):
+            _options(replace(word, text=word.text.partition("=")[2].strip()), found)
     if alone:
         return
     if len(words) > 1 and words[1].text == "=" and words[0].text.isupper() and NAME.fullmatch(words[0].text):
@@ -124,32 +134,78 @@ def _command(words: list[_Word], found: Parsed) -> None:
     if rest[0].text == ":":
         for word in rest[1:]:
             for match in _DEFAULT.finditer(word.text):
-                found.assign(match[1], None, word.line, exported=False)
+                value = None if "$" in match[2] or "`" in match[2] else match[2].strip("\"'")
+                found.assign(match[1], value, word.line, exported=False)
         return
     _arguments(rest, found)
     _inner_script(rest, found)
 
 
+def parse_arguments(words: list[tuple[str, int]], found: Parsed) -> None:
+    """Variables among the words of a command that is started without a shell, each with its line."""
+    made = [_Word(text, line, fixed=not any(mark in text for mark in _UNKNOWN_MARKS)) for text, line in words]
+    _arguments(made, found)
+    _inner_script(made, found)
+
+
 def _arguments(words: list[_Word], found: Parsed) -> None:
     """Variables among the arguments of a command that passes them on."""
     programs = {word.text.rpartition("/")[2] for word in words}
+    if _is_of_its_own(words, found):
+        return
     is_env = words[0].text.rpartition("/")[2] == "env"
     for place, (before, word) in enumerate(itertools.pairwise(words), start=1):
         if before.text == "--export" or word.text.startswith("--export="):
             _export_list(word.text.removeprefix("--export="), word, found)
+        elif before.text in _LISTS.get(words[0].text.rpartition("/")[2], ()):
+            _export_list(word.text, word, found)
+        elif before.text == "--runtime-env-json" or word.text.startswith("--runtime-env-json="):
+            _json_map(word, found)
+        elif word.text.startswith("-") and " " in word.text and "=" in word.text:
+            _options(word, found)
         elif before.text in {"-env", "-genv"} and NAME.fullmatch(word.text) and place + 1 < len(words):
             value = words[place + 1]
             found.assign(word.text, value.known(value.text), word.line)
         elif _ASSIGNMENT.fullmatch(word.text.removeprefix("--env=")):
             if is_env or before.text in _ENV_OPTIONS or word.text.startswith("--env="):
                 text = word.text.removeprefix("--env=")
-                if programs & {"apptainer", "singularity"}:  # they take a list
+                if programs & {"apptainer", "singularity", "torchx"}:  # they take a list
                     _export_list(re.sub(r",(?![A-Za-z_][A-Za-z0-9_]*=)", "\0", text), word, found)
                 else:
                     _assign(text, word, found)
         else:
             is_option = word.text.startswith("-") or before.text in _OF_ENV
             is_env = word.text.rpartition("/")[2] == "env" or (is_env and is_option)
+
+
+def _is_of_its_own(words: list[_Word], found: Parsed) -> bool:
+    """Whether the command takes its arguments as no other does; then it is read."""
+    if [w.text for w in words[:3]] == ["kubectl", "set", "env"]:
+        for word in words[3:]:
+            _assign(word.text, word, found)
+        return True
+    return words[0].text.rpartition("/")[2] in _PRINT
+
+
+def _json_map(word: _Word, found: Parsed) -> None:
+    """Ray's `--runtime-env-json '{"env_vars": {"A": "b"}}'`."""
+    try:
+        given = json.loads(word.text.removeprefix("--runtime-env-json="))
+    except (ValueError, RecursionError):
+        return
+    variables = given.get("env_vars") if isinstance(given, dict) else None
+    for name, value in variables.items() if isinstance(variables, dict) else ():
+        if NAME.fullmatch(name):
+            found.assign(name, word.known(str(value)), word.line)
+
+
+def _options(word: _Word, found: Parsed) -> None:
+    """Options of a launcher within one word: `--launcher_args "-x A=b"`, `OPTIONS="-x A=b -x C=d"`."""
+    inner = [
+        replace(w, line=word.line, fixed=word.fixed) for words in _Words(word.text, word.line).commands for w in words
+    ]
+    if inner and " " not in inner[0].text:
+        _arguments(inner, found)
 
 
 def _inner_script(words: list[_Word], found: Parsed) -> None:
@@ -210,18 +266,23 @@ def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]
         mark = ""
         pending = []
         yield from words.commands
-        if match := _HEREDOC.search(joined):
-            waiting = match[2]
+        waiting = words.heredoc
     if pending:
         yield from _Words("\n".join(pending), start).commands
 
 
 class _Words:
-    """The words of one logical line.  `open_mark`: a quote or a backslash at the end that asks for the next line."""
+    """The words of one logical line.
+
+    `open_mark`: a quote or a backslash at the end that asks for the next line.  `heredoc`: the word that ends the
+    here-document behind the line.
+    """
 
     def __init__(self, text: str, line: int) -> None:
         self.commands: list[list[_Word]] = [[]]
         self.open_mark = ""
+        self.heredoc: str | None = None
+        self._arithmetic = 0
         self._text = text
         self._at = 0
         self._line = line
@@ -243,9 +304,7 @@ class _Words:
                     self.commands.append([])
                 self._at += 1
             elif letter in ";&|<>()":
-                self._end_word()
-                self.commands.append([])
-                self._at += 1
+                self._operator()
             elif letter in "'\"":
                 self._quoted(letter)
             elif letter == "\\":
@@ -253,6 +312,21 @@ class _Words:
             else:
                 self._plain(letter)
         self._end_word()
+
+    def _operator(self) -> None:
+        """A mark that ends a command; `<<` begins a here-document, but not as `<<<` or between `((` and `))`."""
+        self._end_word()
+        self.commands.append([])
+        two, width = self._text[self._at : self._at + 2], 1
+        if two in {"((", "))"}:
+            self._arithmetic = max(0, self._arithmetic + (1 if two == "((" else -1))
+            width = 2
+        elif two == "<<" and not self._arithmetic:
+            is_text = self._text.startswith("<<<", self._at)
+            match = None if is_text else _HEREDOC.match(self._text, self._at)
+            self.heredoc = match[2] if match else self.heredoc
+            width = 3 if is_text else 2
+        self._at += width
 
     def _skip_comment(self) -> None:
         end = self._text.find("\n", self._at)

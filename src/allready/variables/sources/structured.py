@@ -8,23 +8,40 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from allready.errors import AllreadyError
 from allready.model.settings import Slip, SourceKind
+from allready.variables.sources.loaders import plans_in_tree
 from allready.variables.sources.parsed import NAME, Parsed
 from allready.variables.sources.plain import parse_dotenv, parse_toml
-from allready.variables.sources.shell import parse_shell
+from allready.variables.sources.shell import parse_arguments, parse_shell
 
-KEYS = {
-    "env", "envs", "environment", "environ", "env_vars", "envvars", "extraenv", "extraenvvars", "environment_variables",
-    "extra_env", "variables", "container_env", "containerenv", "remoteenv", "env_set", "environmentvariables",
-}  # fmt: skip
-"""Under these keys (in lower case) stand variables."""
+_KEY = re.compile(
+    r"(?:[a-z]*env|[a-z]*envs|environ|[a-z]*environment|[a-z]*env(?:ironment)?var(?:iable)?s?(?:list)?|variables|envset"
+    r"|literals)"
+)
+"""Under these keys, in small letters without `-` and `_`, stand variables."""
+
+
+def is_key(key: str) -> bool:
+    """Whether variables stand under this key: `env`, `environment`, `extraEnvVars`, `env_variables`, ..."""
+    return _KEY.fullmatch(key.lower().replace("_", "").replace("-", "")) is not None
+
 
 _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PAIRED = re.compile(r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\.")
 """One character beyond 16 bits, which JSON writes as two; or another escape, of which no part begins one."""
+_SETS = re.compile(r"(?:^|[\s;&(\"'])[A-Z][A-Z0-9_]*=\S")
+_FILE = re.compile(r"[\w.-]+\.(?:ya?ml|json)")
+MAX_INNER = 20
+"""Depth below which a file within a file is not read."""
 _TEXT = "tag:yaml.org,2002:str"
 _COMMENT = re.compile(r"^[ ]*//.*$", re.MULTILINE)
+MAX_NESTED = 500
+_BRACKETS = re.compile(r"[\[\]{}]")
+_NESTED_ENTRIES = re.compile(rf"(?:[-?:][ \t]+){{{MAX_NESTED}}}|^ {{4000}}", re.MULTILINE)
+"""Lists within lists on one line, and a line that stands as far to the right as a thousand levels do."""
 MAX_NODES = 200_000
 MAX_DEPTH = 100
 
@@ -40,7 +57,7 @@ def parse_structured(text: str, found: Parsed) -> None:
         YamlMissingError: PyYAML is not installed.
     """
     if found.source.endswith(".toml"):
-        parse_toml(text, found, KEYS)
+        parse_toml(text, found, is_key)
         return
     try:
         import yaml
@@ -52,6 +69,9 @@ def parse_structured(text: str, found: Parsed) -> None:
         text = _COMMENT.sub("", text)  # as editors and devcontainers allow
         text = _PAIRED.sub(lambda escape: str(json.loads(f'"{escape[1]}"')) if escape[1] else escape[0], text)
     documents = []
+    if _is_too_deep(text):
+        found.slip(1, "nested too deeply", Slip.UNREADABLE)
+        return
     try:
         for document in yaml.compose_all(text, Loader=loader):
             documents += [document] if document is not None else []
@@ -63,7 +83,18 @@ def parse_structured(text: str, found: Parsed) -> None:
     if any({"apiVersion", "kind"} <= {k.value for k, _ in _pairs(document)} for document in documents):
         found.kind = SourceKind.KUBERNETES
     for document in documents:
+        found.loaders += plans_in_tree(found.source, document)
         _Walk(found).visit(document, "env" if _is_flat(document) else "", 0)
+
+
+def _is_too_deep(text: str) -> bool:
+    """Whether a parser that calls itself for each level would end the process."""
+    depth = 0
+    for mark in _BRACKETS.finditer(text):
+        depth = max(0, depth + (1 if mark[0] in "[{" else -1))
+        if depth > MAX_NESTED:
+            return True
+    return _NESTED_ENTRIES.search(text) is not None
 
 
 class _Walk:
@@ -74,23 +105,31 @@ class _Walk:
         self._seen: set[tuple[int, bool]] = set()
 
     def visit(self, node: Any, key: str, depth: int) -> None:
-        place = (id(node), key.lower() in KEYS)  # an alias may stand for variables in one place only
+        place = (id(node), is_key(key))  # an alias may stand for variables in one place only
         if place in self._seen or depth > MAX_DEPTH or len(self._seen) > MAX_NODES:
             return
         self._seen.add(place)
         if node.id == "scalar":
-            if node.tag == _TEXT and ("export " in node.value or "\n" in node.value):
+            if node.tag == _TEXT and ("export " in node.value or "\n" in node.value or _SETS.search(node.value)):
                 self._script(node)
-        elif key.lower() in KEYS:
+        elif is_key(key):
             self._variables(node, depth)
         elif node.id == "sequence":
+            words = [(str(c.value), c.start_mark.line + 1) for c in node.value if c.id == "scalar" and c.tag == _TEXT]
+            if len(words) > 1 and not any("\n" in text for text, _ in words):
+                parse_arguments([(text if " " not in text else "", line) for text, line in words], self._found)
             for child in node.value:
                 self.visit(child, key, depth + 1)
+        elif _adds_variables(node):
+            added = _value_of(node)
+            self._entry(added, depth) if added.id == "mapping" else self._variables(added, depth)
         else:
             kept = _DATA.get(_kind(node), ())
             for name, child in _pairs(node):
                 if name.value in kept:
                     self._data(child, depth)
+                elif name.value == "patch" and child.id == "scalar":
+                    self._file(child, depth)
                 else:
                     self.visit(child, str(name.value), depth + 1)
 
@@ -99,7 +138,9 @@ class _Walk:
         for name, child in _pairs(node):
             if child.id != "scalar" or not NAME.fullmatch(name.value) or "\n" in child.value:
                 lines = [line for line in str(child.value).split("\n") if line.strip() and line.lstrip()[0] != "#"]
-                if child.id == "scalar" and lines and all(map(_PAIR.fullmatch, map(str.strip, lines))):
+                if child.id == "scalar" and _FILE.fullmatch(str(name.value)):
+                    self._file(child, depth)
+                elif child.id == "scalar" and lines and all(map(_PAIR.fullmatch, map(str.strip, lines))):
                     first = child.start_mark.line + (2 if child.style in {"|", ">"} else 1)
                     parse_dotenv(child.value, self._found, first_line=first)
                 else:
@@ -116,6 +157,8 @@ class _Walk:
                 elif name.value == "<<":
                     for merged in child.value if child.id == "sequence" else (child,):
                         self.visit(merged, "env", depth + 1)
+                elif (value := _value_of(child)) is not None and value.id == "scalar" and str(name.value).isupper():
+                    self._assign(str(name.value), value, must_be_text=False)
                 else:
                     self.visit(child, str(name.value), depth + 1)
             return
@@ -129,7 +172,9 @@ class _Walk:
     def _entry(self, node: Any, depth: int) -> None:
         parts = {str(name.value): child for name, child in _pairs(node)}
         name, value = parts.get("name"), parts.get("value")
-        if name is None or name.id != "scalar":
+        if name is None and parts and all(part.isupper() and NAME.fullmatch(part) for part in parts):
+            self._variables(node, depth)
+        elif name is None or name.id != "scalar":
             self.visit(node, "", depth + 1)
         elif value is not None and value.id == "scalar":
             self._assign(name.value, value, must_be_text=True)
@@ -148,12 +193,36 @@ class _Walk:
     def _script(self, node: Any) -> None:
         """A command line or a script among the arguments."""
         inner = Parsed(source=self._found.source, kind=self._found.kind)
-        parse_shell(node.value, inner, first_line=node.start_mark.line + (2 if node.style in {"|", ">"} else 1))
-        self._found.settings += inner.settings
+        parse_shell(node.value, inner, first_line=_first_line(node))
+        self._found.settings += [s for s in inner.settings if s.exported or "\n" in node.value]
+
+    def _file(self, node: Any, depth: int) -> None:
+        """A file of YAML or JSON within a ConfigMap, or a patch."""
+        inner = Parsed(source=self._found.source, kind=self._found.kind)
+        if depth < MAX_INNER:
+            parse_structured(node.value, inner)
+        first = _first_line(node) - 1
+        self._found.settings += [replace(s, line=(s.line or 1) + first) for s in inner.settings]
 
 
 _DATA = {"ConfigMap": ("data",), "Secret": ("stringData",)}
 """What manifests of these kinds hold under these keys may become variables (envFrom)."""
+
+
+def _first_line(node: Any) -> int:
+    """The number of the line on which a scalar's text begins."""
+    return int(node.start_mark.line) + (2 if node.style in {"|", ">"} else 1)
+
+
+def _value_of(node: Any) -> Any:
+    """What stands under `value` in a mapping, or None."""
+    return next((child for name, child in _pairs(node) if name.value == "value"), None)
+
+
+def _adds_variables(node: Any) -> bool:
+    """Whether a mapping is a step of a JSON patch that adds to an `env`."""
+    path = next((str(child.value) for name, child in _pairs(node) if name.value == "path"), "")
+    return re.search(r"/env(?:/-|/\d+)?$", path) is not None and _value_of(node) is not None
 
 
 def _kind(node: Any) -> str:

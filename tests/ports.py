@@ -3,8 +3,8 @@
 import socket
 
 
-def free_port() -> int:
+def free_port(address: str = "127.0.0.1") -> int:
     """A TCP port that nobody listens on right now."""
     with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
+        sock.bind((address, 0))
         return int(sock.getsockname()[1])

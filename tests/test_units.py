@@ -3,7 +3,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allready.report import units
+from allready import units
 from tests.cases import cases
 
 

@@ -13,19 +13,23 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec.structs
 
 from allready.model import Difference
+from allready.redaction.places import REDACTED as REDACTED
+from allready.redaction.places import without_placed
 
 T = TypeVar("T")
-
-REDACTED = "(redacted)"
 
 _WORD = r"(?:TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)S?"
 _KEY = r"(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|ENCRYPTION|SIGNING|SSH|AUTH)"
 
 # NCCL_IB_PKEY is the number of a partition; PWD is a folder.
-_ENV_NAME = rf"(?:[A-Z0-9_]*{_WORD}|[A-Z0-9_]*{_KEY}_?KEYS?|[A-Z0-9_]+_(?:KEYS?|PASS|PWD|AUTH|COOKIE|JWT|BEARER))"
+_ENV_NAME = (
+    rf"(?:[A-Z0-9_]*{_WORD}|[A-Z0-9_]*{_KEY}_?KEYS?(?:_ID)?"
+    r"|[A-Z0-9_]+_(?:KEYS?|PASS|PWD|AUTH|COOKIE|JWT|BEARER))"
+)
 _SECRET_ENV = re.compile(_ENV_NAME)
 
-_VALUE = r"""(?:"[^"\n]{0,4096}"?|'[^'\n]{0,4096}'?|[^\s"',;&)}\]]+)"""
+_VALUE = r"""(?:(?<![A-Za-z0-9_])[bru]{1,2}(?:"[^"\n]{0,4096}"|'[^'\n]{0,4096}')"""
+_VALUE += r"""|"[^"\n]{0,4096}"?|'[^'\n]{0,4096}'?|[^\s"',;&)}\]]+)"""
 _NOT_SECRET = re.compile(r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|n/a|\(redacted\)?|[<\[*].*|)", re.IGNORECASE)
 _NOT_NAMES = re.compile(
     r"(?:pad|eos|bos|unk|sep|cls|mask|image|special|max|min|num|new|per|next|first|last|stop|end|start)[_-]?tokens?",
@@ -38,17 +42,21 @@ _NAMED = (
     rf"(?P<env_value>{_VALUE})"
     # An option of a command: --hf-token value, --api_key=value
     r"|(?<![\w-])(?P<flag>--?(?:[A-Za-z0-9]+[_.-]){0,8}"
-    r"(?i:token|secret|password|passwd|passphrase|(?:api|access|secret|private|auth)[_-]?key))"
+    r"(?i:token|secret|password|passwd|passphrase|(?:db|ssh|smtp|redis|admin|root)[_-]?pass"
+    r"|(?:api|access|secret|private|auth)[_-]?key))"
     rf"(?P<flag_is>=|\s+|['\"],\s*(?=['\"]))(?P<flag_value>(?!-){_VALUE})"
     # A name in code, JSON, YAML or a URL: token="value", 'api_key': 'value', ?access_token=value
     r"|(?<![A-Za-z0-9])(?P<name>(?:[A-Za-z0-9]+[_.-]){0,8}"
     r"(?:(?i:token|secret|password|passwd|passphrase|x-amz-(?:signature|credential|security-token)"
-    r"|(?:api|shared[ _-]?access|access|secret|private|auth|account)[ _-]?key)"
+    r"|(?:api|(?:pre)?shared(?:[ _-]?access)?|access|secret|private|auth|account)[ _-]?key(?:_id)?"
+    r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|sudo|proxy|ipmi|bmc|redis|keystore)[_-]?pass)"
+    r"|[A-Za-z]{0,30}(?:Storage|Comp|Db|User|Admin|Root|Bind)Pass"
     r"|[a-z][A-Za-z0-9]{0,40}?(?:Token|Secret|Password|Passwd|Passphrase|(?:Api|Access|Secret|Private|Auth)Key)))"
     rf"(?P<name_is>[\"']?\s?(?:=|:)\s?)(?P<name_value>{_VALUE})"
 )
 _NAMED_HINTS = (
-    "token", "secret", "passw", "passphrase", "credential", "key", "_pass", "_pwd", "_auth", "_cookie", "_jwt",
+    "token", "secret", "passw", "passphrase", "credential", "key", "_pass", "-pass", "pass=", "pass =", "pass:",
+    'pass"', "pass'", "_pwd", "_auth", "_cookie", "_jwt",
     "bearer", "signature",
 )  # fmt: skip
 """In small letters; a text without any has nothing that `_NAMED` finds.  A search for each is ten times as fast."""
@@ -211,7 +219,7 @@ def masked(text: str) -> str:
     for family in _FAMILIES:
         if not is_plain or _has_one(family.hints, small):
             text = _compiled(family.shapes, re.DOTALL).sub(_without_shape, text)
-    return text
+    return without_placed(text, small)
 
 
 def _has_one(hints: tuple[str, ...], text: str) -> bool:

@@ -5,7 +5,9 @@ A number that is None, infinite or not a number is shown as `–`, never as 0.
 
 import math
 
-from allready.judging.values import SLOW_GB_PER_S
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+SLOW_GB_PER_S = 0.01
+"""A bandwidth below this reads better in Mbit/s."""
 
 UNKNOWN = "–"
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

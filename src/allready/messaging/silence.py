@@ -1,0 +1,46 @@
+"""How long a peer has been silent, by a clock that runs only while this process does.
+
+On a machine with more work than processors an agent may get none for many seconds: it, or its peer.  Nothing follows
+from words that it had no time to hear, and a peer whose kernel acknowledges has a path to it and may only be late.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+LATE_FACTOR = 1.5
+"""A peer whose kernel acknowledges everything gets so much longer."""
+_STEPS = 20
+
+
+async def heard(word: Coroutine[Any, Any, T], limit_s: float, *, is_acknowledged: Callable[[], bool]) -> T:
+    """What the peer says.
+
+    Args:
+        word: reads it; cancelled at the end of patience.
+        limit_s: patience, in time in which this process ran.
+        is_acknowledged: whether the peer's kernel has everything that we sent.
+
+    Raises:
+        TimeoutError: it says nothing.
+    """
+    task = asyncio.ensure_future(word)
+    try:
+        if await _comes(task, limit_s) or (is_acknowledged() and await _comes(task, limit_s * (LATE_FACTOR - 1))):
+            return task.result()
+        raise TimeoutError
+    finally:
+        task.cancel()
+
+
+async def _comes(task: "asyncio.Future[T]", limit_s: float) -> bool:
+    step_s = limit_s / _STEPS
+    ran_s = 0.0
+    while not task.done() and ran_s < limit_s:
+        begun_s = time.monotonic()
+        await asyncio.wait({task}, timeout=step_s)
+        ran_s += min(time.monotonic() - begun_s, 2 * step_s)  # what was longer, it did not run
+    return task.done()

@@ -1,0 +1,222 @@
+"""Secrets known by where they stand: in a command, beside a name, in a block of YAML, in a Kubernetes Secret."""
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+
+REDACTED = "(redacted)"
+
+_NAME = (
+    r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]{0,60}?(?i:token|secret|passw(?:or)?d|passphrase|credential|authtok"
+    r"|(?:api|access|secret|private|auth|account|encryption|signing|preshared|shared)[_-]?key(?:[_-]?id)?"
+    r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|user|sudo|proxy|ipmi|bmc|redis|sql|keystore)[_-]?pass)s?"
+)
+"""A name in any case and style: `api_key`, `clientSecret`, `HF_TOKEN`, `StoragePass`."""
+_QUOTED = r"(?:\"[^\"\n]{0,4096}\"|'[^'\n]{0,4096}'|[^\s\"'|;&<>]{1,4096})"
+_NO_VALUE = r"(?!\$|\(redacted\)|<|\{|\[|[-\d.]{1,12}(?![\w.-])|(?i:none|null|true|false|\"\"|'')(?![\w-]))"
+_KINDS = re.compile(r"[a-z]+|[A-Z]+|[0-9]+")
+
+_COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("sshpass",), r"(?P<before>\bsshpass\s{1,4}-p\s{0,4})" + _QUOTED),
+    (("redis-cli",), r"(?P<before>\bredis-cli\s[^\n|;&]{0,200}?-a\s{1,4})" + _QUOTED),
+    (("ipmitool",), r"(?P<before>\bipmitool\s[^\n|;&]{0,200}?-P\s{1,4})" + _QUOTED),
+    (("snmp",), r"(?P<before>\bsnmp[a-z]{2,9}\s[^\n|;&]{0,100}?-c\s{1,4})" + _QUOTED),
+    (("openssl",), r"(?P<before>\bopenssl\s[^\n|;&]{0,200}?-[kK]\s{1,4})" + _QUOTED),
+    (("-pass",), r"(?P<before>-pass(?:in|out)?\s{1,4}pass:)" + _QUOTED),
+    (("--user ", "--user=", "-user "), r"(?P<before>\s--(?:proxy-)?user[ =][\"']?[^\s:'\"]{1,128}:)[^\s'\"]{1,512}"),
+    (("--from-literal",), r"(?P<before>--from-literal[ =][\"']?[\w.-]{1,100}=)" + _QUOTED),
+    (
+        ("requirepass", "masterauth", "bindpw", "rootpw", "authtok", "psk"),
+        r"(?m:(?P<before>^[ \t]*(?:requirepass|masterauth|bindpw|rootpw|(?:\w{1,30}_)?authtok|wpa_psk)[ \t=]{1,8}))"
+        + _QUOTED,
+    ),
+    (("pass =", "pass=", "pwd =", "pwd="), r"(?m:(?P<before>^[ \t]*(?:pass|pwd)[ \t]?=[ \t]?))" + _NO_VALUE + _QUOTED),
+    (
+        ("secret",),
+        r"(?P<before>\bsecrets?(?:manager)? (?:set|create|put|update|add)[^\n|;&]{0,200}?\s--"
+        r"(?:value|body|secret-string|string-value)[ =])" + _QUOTED,
+    ),
+    (("configure set",), r"(?P<before>\bconfigure set \S{0,60}(?:secret|token|password)\S{0,40}\s{1,4})" + _QUOTED),
+    (("vault login",), r"(?P<before>\bvault login\s(?:-\S{1,60}\s){0,4})(?!-|\()" + _QUOTED),
+    (("ssh-keygen",), r"(?P<before>\bssh-keygen\s[^\n|;&]{0,200}?-N\s{1,4})(?!\"\"|'')" + _QUOTED),
+    (
+        ("username",),
+        r"(?P<before>[\"']username[\"']\s?:\s?[\"'][^\"'\n]{1,99}[\"'],\s{0,20}[\"']key[\"']\s?:\s?\")[^\"\n]{8,400}",
+    ),
+    (("mit-magic-cookie",), r"(?P<before>MIT-MAGIC-COOKIE-1\s{1,4})[0-9a-fA-F]{16,}"),
+    (
+        ("authorization",),
+        (
+            r"(?P<before>(?i:authorization)[\"']?\s?[:=,]\s?[\"']?(?i:basic|bearer|token|apikey|digest|negotiate)"
+            r"\s{1,4})[^\s\"',;]{4,4096}"
+        ),
+    ),
+    (
+        ("-stdin", "--with-token", "chpasswd", "sudo -s", "passwd", "kinit"),
+        r"(?P<before>\b(?:echo|printf)\s{1,4}(?:-[ne]{1,2}\s{1,4})?)"
+        + _QUOTED
+        + r"(?=\s{0,4}\|[^\n]{0,200}?(?:-stdin\b|--with-token|chpasswd|sudo -S|passwd|\bkinit\b))",
+    ),
+)
+"""What programs take as a secret, and words in small letters of which such a text has at least one."""
+
+_BESIDE = (
+    r"(?P<before>[\"']?\b(?:(?i:name|key)[\"']?\s?[:=]|variable)\s?[\"']?"
+    + _NAME
+    + r"[\"']?\s{0,60}[,{]?\s{0,60}[\"']?(?i:value|default)[\"']?\s?[:=]\s?)"
+    + _NO_VALUE
+    + r"(?![|>])"
+    + r"(?:\"(?:[^\"\n\\]|\\.){1,4096}\"|'[^'\n]{1,4096}'|[^\s\"',}\]]{1,4096})"
+)
+"""`name: HF_TOKEN` with `value: ...` behind it, in YAML, JSON, XML and HCL."""
+_LONG = re.compile(r"(?<![A-Za-z0-9+/_.~-])[A-Za-z0-9+/_.~-]{20,4096}={0,2}")
+_AFTER_NAME = re.compile(_NAME + r"\s{1,4}$")
+"""`aws configure set aws_secret_access_key ...`"""
+_AFTER_KEY = re.compile(
+    r"(?<![A-Za-z0-9_.-])(?!(?i:\w{0,40}(?:cache|store|hash|graph|group|sort|public|partition)))"
+    r"[A-Za-z0-9_.-]{1,60}(?i:[_-](?:key|api|pat|sas|auth|dsn))[\"']?\s?[:=]\s?[\"']?$"
+)
+_AFTER_SET = re.compile(r"(?<![A-Za-z0-9_])[A-Z][A-Z0-9_]{2,60}=[\"']?$")
+_PREFIXED = re.compile(r"([a-z][a-z0-9]{0,11}(?:[_-][a-z0-9]{1,12}){0,3})[_.-]([A-Za-z0-9._-]{20,400})")
+"""`xyz_` and what looks drawn at random: the shape that services give their tokens."""
+_OF_SECRETS = re.compile(r"(?:.*[_-])?(?:secret|token|key|sk|pat)")
+LOOK_BACK = 80
+
+_KEY_LINE = re.compile(
+    r"(?P<indent>[ \t]*(?:- )?)[\"']?(?P<name>[\w./-]{1,120})[\"']?[ \t]*(?:=[ \t]*|:(?:[ \t]+(?P<rest>[^\n]*))?)$",
+    re.MULTILINE,
+)
+_GATE = re.compile(
+    r"^[ \t]*(?:- )?(?:name:[ \t]{1,4})?[\"']?[\w./-]{0,60}(?:token|secret|pass|key|credential)[\w-]{0,12}[\"']?[ \t]*"
+    r"(?::[ \t]*[^\s{\[][^\n]*|[:=]?[ \t]*)\n[ \t]*(?:- |[ \t])",
+    re.MULTILINE | re.IGNORECASE,
+)
+_HINTS = ("token", "secret", "passw", "passphrase", "credential", "key", "pass:")
+_IS_NAME = re.compile(_NAME + r"$")
+_BLOCK = re.compile(r"(?:!!?\w+[ \t]+)?[|>][-+0-9]{0,2}[ \t]*(?:#.*)?$")
+_MAPPING = re.compile(r"[ \t]*(?:- )?[\"']?[\w./-]+[\"']?[ \t]*:(?:[ \t]|$)")
+_SECRET_KIND = re.compile(r"(?m:^[ \t]*(?:- )?kind:[ \t]*[\"']?Secret\b)|\"kind\"\s?:\s?\"Secret\"")
+_FLOW_DATA = re.compile(r"(\b(?:data|stringData)[\"']?\s?:\s?\{)([^{}]{1,1000000})(\})")
+_FLOW_VALUE = re.compile(r"(:\s?)(?:([\"'])(?:[^\"'\\]|\\.)*[\"']|[^\s,{}\"']+)")
+_SPLIT = re.compile(r"(?m)(^---.*\n)")
+MAX_WORDS = 3
+
+
+def without_placed(text: str, small: str) -> str:
+    """The text without the secrets that this module knows.  small: the same in small letters."""
+    for hints, pattern in _COMMANDS:
+        if any(hint in small for hint in hints):
+            text = _compiled(pattern).sub(rf"\g<before>{REDACTED}", text)
+    if "value" in small or "default" in small:
+        text = _compiled(_BESIDE).sub(rf"\g<before>{REDACTED}", text)
+    text = _LONG.sub(_if_token, text)
+    if "secret" in small and _SECRET_KIND.search(text):
+        text = "".join(_secret_document(part) if _SECRET_KIND.search(part) else part for part in _SPLIT.split(text))
+    if "\n" in text and any(hint in small for hint in _HINTS) and _GATE.search(text):
+        text = _walked(text, lambda name, around: _IS_NAME.match(name) is not None or _is_list(around))
+    return text
+
+
+def is_random(word: str, *, with_digits: bool = True) -> bool:
+    """Whether letters and digits change as often as in a drawn key: names and paths change at their separators only."""
+    bare = re.sub(r"[^A-Za-z0-9]", "", word)
+    digits = sum(c.isdecimal() for c in bare)
+    if re.fullmatch(r"[0-9a-f]{32,}", bare):
+        return 3 < digits < len(bare) - 3
+    upper, lower = sum(c.isupper() for c in bare), sum(c.islower() for c in bare)
+    if len(bare) < 20 or min(upper, lower) < 2 or (digits < 2 and with_digits):
+        return False
+    return len(_KINDS.findall(bare)) >= 0.4 * len(bare)
+
+
+@functools.cache
+def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    return re.compile(pattern, flags)
+
+
+def _if_token(match: re.Match[str]) -> str:
+    """A long word, `(redacted)` if it looks drawn at random and something says that it is a secret."""
+    word = match[0].rstrip(".-")
+    rest = match[0][len(word) :]
+    if word.isalpha() or word.startswith("_Z"):  # as compilers write C++ names
+        return match[0]
+    if (parts := _PREFIXED.fullmatch(word)) and any(_is_drawn(p, parts[1]) for p in re.split(r"[.~]", parts[2])):
+        return REDACTED + rest
+    before = match.string[max(0, match.start() - LOOK_BACK) : match.start()]
+    if not before or before[-1] not in " \t\n=:\"'" or not is_random(word):
+        return match[0]
+    is_mixed = len(word) >= 32 and not word.islower()
+    if _AFTER_NAME.search(before) or _AFTER_KEY.search(before) or (is_mixed and _AFTER_SET.search(before)):
+        return REDACTED + rest
+    return match[0]
+
+
+def _is_drawn(part: str, prefix: str) -> bool:
+    if part.islower():  # a number of a commit, a digest
+        return _OF_SECRETS.fullmatch(prefix) is not None and is_random(part)
+    return is_random(part, with_digits=_OF_SECRETS.fullmatch(prefix) is None)
+
+
+def _secret_document(text: str) -> str:
+    text = _FLOW_DATA.sub(lambda m: m[1] + _FLOW_VALUE.sub(_without_flow_value, m[2]) + m[3], text)
+    return _walked(text, lambda _, around: around in {"data", "stringData"})
+
+
+def _without_flow_value(match: re.Match[str]) -> str:
+    quote = match[2] or ""
+    return f"{match[1]}{quote}{REDACTED}{quote}"
+
+
+def _is_list(name: str) -> bool:
+    """Whether what stands below has names of its own, and is secret."""
+    return name.lower().replace("-", "_").endswith(("api_keys", "passwords", "access_keys", "auth_tokens"))
+
+
+def _walked(text: str, is_secret: Callable[[str, str], bool]) -> str:
+    """What belongs to the keys of which `is_secret(name, name of the mapping around it)` is true, as `(redacted)`."""
+    lines = text.split("\n")
+    above: list[tuple[int, str]] = []
+    called: dict[int, str] = {}
+    at = 0
+    while at < len(lines):
+        match = _KEY_LINE.match(lines[at])
+        if match is None:
+            at += 1
+            continue
+        indent, name, rest = len(match["indent"]), match["name"], (match["rest"] or "").strip()
+        above = [entry for entry in above if entry[0] < indent]
+        around = above[-1][1] if above else ""
+        above.append((indent, name))
+        if name == "name":
+            called[indent] = rest.strip("\"'")
+        elif name == "value":  # of an entry of `env`
+            name = called.get(indent, name)
+        first, at = at, at + 1
+        if not is_secret(name, around):
+            continue
+        is_block = _BLOCK.match(rest) is not None
+        if rest and not is_block and around and is_secret("", around):
+            lines[first] = lines[first][: match.start("rest")] + REDACTED
+        for number in _below(lines, at, indent, is_block=is_block, is_empty=not rest):
+            mark = re.match(r"[ \t]*(?:- )?", lines[number])
+            lines[number] = (mark[0] if mark else "") + REDACTED
+            at = number + 1
+    return "\n".join(lines)
+
+
+def _below(lines: list[str], at: int, indent: int, *, is_block: bool, is_empty: bool) -> Iterator[int]:
+    """The lines that belong to the scalar, or to the list of scalars, of a key in front of line `at`."""
+    while at < len(lines):
+        line = lines[at]
+        if line.strip():
+            depth = len(line) - len(line.lstrip())
+            is_item = is_empty and line.lstrip().startswith("- ") and depth >= indent
+            if depth <= indent and not is_item:
+                return
+            if not is_block and (_MAPPING.match(line) or len(line.split()) > MAX_WORDS + is_item):
+                return
+            if line.strip() != REDACTED:
+                yield at
+        elif not is_block:
+            return
+        at += 1

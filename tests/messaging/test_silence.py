@@ -1,0 +1,98 @@
+"""Silence counts while this process runs; a peer whose kernel acknowledges may be late."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from allready.messaging.silence import LATE_FACTOR, heard
+
+LIMIT_S = 0.6
+
+
+async def after(delay_s: float) -> str:
+    await asyncio.sleep(delay_s)
+    return "word"
+
+
+async def until_silent(delay_s: float, *, is_acknowledged: bool = False) -> tuple[str, float]:
+    begun_s = time.monotonic()
+    try:
+        found = await heard(after(delay_s), LIMIT_S, is_acknowledged=lambda: is_acknowledged)
+    except TimeoutError:
+        found = "silent"
+    return found, time.monotonic() - begun_s
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "is_acknowledged", "expected"),
+    [(0.01, False, "word"), (30.0, False, "silent"), (LIMIT_S * 1.2, True, "word"), (30.0, True, "silent")],
+)
+async def test_a_peer_is_silent_after_the_limit_and_later_where_it_acknowledges(
+    delay_s: float, is_acknowledged: bool, expected: str
+) -> None:
+    found, took_s = await until_silent(delay_s, is_acknowledged=is_acknowledged)
+    assert found == expected
+    if found == "silent":
+        assert took_s >= LIMIT_S * (LATE_FACTOR if is_acknowledged else 1.0)
+
+
+def _listen(results: Any, port_of: Callable[[], int]) -> None:
+    """A process that is stopped while its peer goes on speaking."""
+
+    async def listen() -> str:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of())
+        words = 0
+        try:
+            while words < 6:
+                await heard(reader.readexactly(1), LIMIT_S, is_acknowledged=lambda: False)
+                words += 1
+                results.put("listens" if words == 1 else words)
+        except TimeoutError:
+            return f"silent after {words}"
+        finally:
+            writer.close()
+        return "heard all"
+
+    results.put(asyncio.run(listen()))
+
+
+async def test_a_process_that_did_not_run_hears_what_came_meanwhile() -> None:
+    speaking: set[asyncio.Task[None]] = set()
+
+    async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        speaking.add(task)
+        for _word in range(40):
+            writer.write(b"x")
+            await asyncio.sleep(0.1)
+        writer.close()
+
+    server = await asyncio.start_server(speak, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    process = context.Process(target=_listen, args=(results, lambda: port), daemon=True)
+    process.start()
+    try:
+        assert await asyncio.to_thread(results.get, True, 20.0) == "listens"
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        await asyncio.sleep(3 * LIMIT_S)  # the loop goes on speaking
+        os.kill(process.pid, signal.SIGCONT)
+        deadline_s = time.monotonic() + 20.0
+        last: object = None
+        while not isinstance(last, str) and time.monotonic() < deadline_s:
+            last = await asyncio.to_thread(results.get, True, 20.0)
+        assert last == "heard all"
+    finally:
+        process.kill()
+        process.join(5.0)
+        server.close()
+        await asyncio.wait(speaking)
