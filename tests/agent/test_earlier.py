@@ -61,7 +61,18 @@ def test_the_second_job_in_a_folder_has_nothing_of_the_first(job: Job, tmp_path:
 def test_what_is_not_a_job_s_stays(tmp_path: Path, with_reports: bool) -> None:
     ours = ["attempt0/node0/rank0/out.log", "attempt12/node3/rank9/out.log", "attempts.jsonl"]
     reports = ["report.json", "report.html", "report-node2.json"]
-    others = ["attempt_0/x", "my-report.json", "checkpoint/attempt0/x", ".in-use-0", "report.json.bak", "attempts"]
+    others = [
+        "attempt_0/x",
+        "attempt1/notes.txt",
+        "attempt3/nodes/x",
+        "my-report.json",
+        "checkpoint/attempt0/x",
+        ".in-use-0",
+        "report.json.bak",
+        "attempts",
+    ]
+    (tmp_path / "elsewhere/node0").mkdir(parents=True)
+    (tmp_path / "attempt2").symlink_to(tmp_path / "elsewhere")
     for name in (*ours, *reports, *others):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -70,6 +81,7 @@ def test_what_is_not_a_job_s_stays(tmp_path: Path, with_reports: bool) -> None:
     moved = [*ours, *(reports if with_reports else [])]
     assert all((place / name).read_text() == name for name in moved)
     assert all((tmp_path / name).exists() == (name not in moved) for name in (*ours, *reports, *others))
+    assert (tmp_path / "attempt2/node0").is_dir()
     assert put_aside_job(tmp_path, with_reports=with_reports) is None
 
 
@@ -87,7 +99,7 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
     away = tmp_path / "away"
     away.mkdir()
     folder = tmp_path / "report"
-    (folder / "attempt0").mkdir(parents=True)
+    (folder / "attempt0/node0").mkdir(parents=True)
     (folder / EARLIER).symlink_to(away)
     assert put_aside_job(folder, with_reports=True) is None
     assert (folder / "attempt0").is_dir()

@@ -10,7 +10,8 @@ from allready.evidence.inputs.find import EARLIER
 from allready.launch.attempts import RECORD
 from allready.live.run_paths import node_log_dir
 
-_ATTEMPT = re.compile(r"attempt(\d{1,6})")
+_ATTEMPT = re.compile(r"attempt\d{1,6}")
+_NODE = re.compile(r"node\d{1,6}")
 _REPORT = re.compile(r"report(-node\d*)?\.(json|html)")
 MAX_SAME_SECOND = 100
 
@@ -22,7 +23,7 @@ def put_aside_job(report_dir: Path, *, with_reports: bool) -> Path | None:
         with_reports: also its reports, since none of this job's can be there yet.
     """
     names = _names(report_dir)
-    ranks_left = [name for name in names if name == RECORD or _ATTEMPT.fullmatch(name)]
+    ranks_left = [name for name in names if name == RECORD or _is_attempt(report_dir / name)]
     if not ranks_left:
         return None
     reports = [name for name in names if with_reports and _REPORT.fullmatch(name)]
@@ -31,10 +32,17 @@ def put_aside_job(report_dir: Path, *, with_reports: bool) -> Path | None:
 
 def put_aside_node(report_dir: Path, attempt: int, node_rank: int) -> Path | None:
     """Before ranks of a node begin: its logs of this attempt and of later ones, which cannot be this job's."""
-    matches = [match for name in _names(report_dir) if (match := _ATTEMPT.fullmatch(name))]
-    numbers = sorted(int(match[1]) for match in matches if int(match[1]) >= attempt)
+    attempts = [int(name.removeprefix("attempt")) for name in _names(report_dir) if _is_attempt(report_dir / name)]
+    numbers = sorted(number for number in attempts if number >= attempt)
     folders = [node_log_dir(Path(), number, node_rank) for number in numbers]
     return _put_aside(report_dir, [folder for folder in folders if (report_dir / folder).is_dir()])
+
+
+def _is_attempt(path: Path) -> bool:
+    """A folder of logs as an agent makes it; one that a user calls `attempt1` holds no node's folder."""
+    if path.is_symlink() or not _ATTEMPT.fullmatch(path.name):
+        return False
+    return any(_NODE.fullmatch(name) for name in _names(path))
 
 
 def _names(report_dir: Path) -> list[str]:
