@@ -1,6 +1,7 @@
 # setup-fast, test-fast: without torch, JAX and root, in about a minute; enough for rules, signatures, texts and reports
 # setup:         everything into .venv      demo: two nodes on this machine, healthy and with faults
-# test:          all tests that CI runs     test-slow, test-gpu: the rest
+# test:          all tests that CI runs; of a few that fail, whether they fail alone as well
+# test-slow, test-gpu: the rest
 # setup-newest:  the newest release of torch into .venv-newest (4 GB); test-newest: the tests that CI runs with it too
 # check-style:   linters, types             docs: pages and tables made from the code (docs/codes is not committed)
 # release-check: what a release needs besides      wheels: what is uploaded, in dist/
@@ -54,7 +55,7 @@ test-fast: setup-fast
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --fast
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python tools/again.py
 
 setup-newest:
 	$(PYTHON) tools/newest.py setup

@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from allready.judging.registry import load
+from allready.judging.loading import load
 
 PAGES = ("verdict-order.md", "zh/verdict-order.md")
 ROW = re.compile(r"^(\| `(\w+)` \| [^|]* \|) [^|]* \| [^|]* \|$", re.MULTILINE)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from allready import model
 from allready.judging.engine import Outcome, run
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model.fill import fill_steps
 
 __all__ = [

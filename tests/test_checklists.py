@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from allready.cli.completion import all_commands
-from allready.judging.registry import AREAS, load
+from allready.judging.loading import AREAS, load
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = (DOCS / "checklists.md", DOCS / "zh" / "checklists.md")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tools import dev
 
-from allready.judging.registry import load
+from allready.judging.loading import load
 
 ROOT = Path(__file__).resolve().parents[1]
 

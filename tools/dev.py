@@ -13,7 +13,7 @@ from pathlib import Path
 from allready import __version__
 from allready.docs import untranslated
 from allready.errors import AllreadyError, UsageError
-from allready.judging.registry import AREAS, load
+from allready.judging.loading import AREAS, load
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 

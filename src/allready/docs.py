@@ -14,7 +14,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from allready import signatures
-from allready.judging.registry import AREAS, Rule, load
+from allready.judging.loading import AREAS, load
+from allready.judging.registry import Rule
 from allready.model import RemedyStep
 from allready.model.fill import plain, steps_of
 from allready.text import catalog

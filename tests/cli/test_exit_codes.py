@@ -12,8 +12,8 @@ from tests.cli.processes import ROLL, Job
 
 CRASHING_RULE = """
 from msgspec.structs import replace
-import allready.judging.registry as registry
-registry.load()
+from allready.judging import loading, registry
+loading.load()
 rules = registry.RULES
 [rule] = [r for r in rules.values() if r.body.__name__ == "nofile"]
 def nofile(*args, **kwargs):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from allready.cli.main import main
-from allready.judging.registry import load
+from allready.judging.loading import load
 from tests.cases import cases
 
 

@@ -8,7 +8,7 @@ import pytest
 from allready.cli.main import main
 from allready.judging.arbiter import explain_order, in_order
 from allready.judging.layers import Layer
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Confidence, Culprits, FaultClass, Finding, Severity
 from allready.report.json_report import decode
 from tests.cases import cases

@@ -9,7 +9,8 @@ from allready.judging import registry
 from allready.judging.arbiter import in_order
 from allready.judging.engine import crashed, judge, run
 from allready.judging.layers import Layer
-from allready.judging.registry import RULES, Rule, load
+from allready.judging.loading import load
+from allready.judging.registry import RULES, Rule
 from allready.model import (
     Confidence,
     Culprits,

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.judging.latch import VerdictLatch, seconds
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Confidence, Culprits, FaultClass, Finding, Severity
 
 

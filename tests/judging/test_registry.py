@@ -7,7 +7,8 @@ from allready.cli.diagnose_judge import INAPPLICABLE
 from allready.judging import registry
 from allready.judging.engine import Outcome, run
 from allready.judging.layers import Layer
-from allready.judging.registry import AREAS, AREAS_OF_FILES, RULES, Need, Rule, load, load_for, placeholders
+from allready.judging.loading import AREAS, AREAS_OF_FILES, load, load_for
+from allready.judging.registry import RULES, Need, Rule, placeholders
 from allready.model import (
     Collectives,
     EnvFacts,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from allready.evidence.log import read_lines
-from allready.judging import registry
+from allready.judging import loading, registry
 from allready.judging.engine import judge
 from allready.model import CommRecord, Confidence, Event, FaultClass, Hit, Origin, ProcessRecord, Role, Severity
 from allready.signatures import load
@@ -16,7 +16,7 @@ from tests.rules.runs import ask, death, event, operation, run_fleet
 
 
 def test_what_such_a_rule_needs_is_what_its_function_asks_for() -> None:
-    rules = [rule for rule in registry.load().values() if rule.area.startswith("log_")]
+    rules = [rule for rule in loading.load().values() if rule.area.startswith("log_")]
     assert rules
     for rule in rules:
         assert rule.body is not None

@@ -16,7 +16,8 @@ import pytest
 from msgspec import Struct
 
 from allready.judging.engine import Outcome, run
-from allready.judging.registry import JOB_PARTS, Applies, Rule, load
+from allready.judging.loading import load
+from allready.judging.registry import JOB_PARTS, Applies, Rule
 from allready.model import NODE_FACTS, Collectives, Fleet, Reachability, RollCall
 from tests import fleets
 

@@ -367,7 +367,7 @@ def main() -> None:
     import torch.nn.parallel
 
     import allready.runtime.evaluation  # noqa: F401 - all of these before the forks
-    from allready.judging.registry import load_area
+    from allready.judging.loading import load_area
 
     load_area("runtime")
 

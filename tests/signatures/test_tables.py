@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 from msgspec.structs import replace
 
+from allready.judging.loading import load as load_rules
 from allready.judging.registry import HEADINGS, placeholders
-from allready.judging.registry import load as load_rules
 from allready.model import Event, FaultClass, Origin, RemedyStep, Role, Severity
 from allready.model.fill import placeholders_of
 from allready.signatures import load, of_line

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from allready.docs import index, main, markdown, page_of
-from allready.judging.registry import Rule, load
+from allready.judging.loading import load
+from allready.judging.registry import Rule
 from tests.cases import cases
 
 RULES = load()

@@ -4,7 +4,8 @@ import re
 
 from allready import model
 from allready.docs import own_steps
-from allready.judging.registry import load, placeholders
+from allready.judging.loading import load
+from allready.judging.registry import placeholders
 from allready.judging.values import hosts_of, processes_of
 from allready.model.fill import UNKNOWN, fill_steps
 from allready.text.catalog import say_remedies

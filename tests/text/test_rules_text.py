@@ -5,7 +5,8 @@ import inspect
 import re
 from pathlib import Path
 
-from allready.judging.registry import AREAS, HEADINGS, Rule, load, placeholders
+from allready.judging.loading import AREAS, load
+from allready.judging.registry import HEADINGS, Rule, placeholders
 from allready.model.fill import plain
 from tests.cases import cases
 from tests.text.sources import TEXT

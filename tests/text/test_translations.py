@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from allready.docs import own_steps, page_of, untranslated
-from allready.judging.registry import Rule, load, placeholders
+from allready.judging.loading import load
+from allready.judging.registry import Rule, placeholders
 from allready.model.fill import UNKNOWN, fill, plain, steps_of
 from allready.text import catalog
 from allready.text.ui import entries, table, ui

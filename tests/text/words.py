@@ -95,7 +95,7 @@ def texts() -> tuple[Text, ...]:
 
 
 def _of_rules() -> Iterator[Text]:
-    from allready.judging.registry import load
+    from allready.judging.loading import load
 
     for code, rule in load().items():
         file = PACKAGE / "rules" / rule.area / f"{rule.name}.py"

@@ -1,7 +1,7 @@
 """Settings that are right: nothing is found.  False alarms are worse than nothing."""
 
 from allready.judging.engine import judge
-from allready.judging.registry import load_area
+from allready.judging.loading import load_area
 from allready.model import Severity
 from tests.cases import cases
 from tests.fleets import fleet

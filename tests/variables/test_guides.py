@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from allready.judging.engine import judge
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Settings, SoftwareFacts
 from allready.variables import table
 from allready.variables.presets import NAMES

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.judging.engine import judge
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import GpuFacts, NetFacts, RdmaFacts, Severity
 from allready.text.ui import ui
 from allready.variables import table

@@ -1,7 +1,7 @@
 """Settings that providers of machines publish for their networks: right as they are, so nothing above information."""
 
 from allready.judging.engine import judge
-from allready.judging.registry import load_area
+from allready.judging.loading import load_area
 from allready.model import Severity
 from tests.fleets import fleet
 from tests.rules.variables.made import net, rdma, settings, software

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from allready.judging.engine import judge
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.judging.report_builder import ReportBuilder, keep_first_detection, verdict_of
 from allready.messaging.hub import BEAT_S
 from allready.model import Fleet, Live, NodeEvidence, NodeStatus, Report, Status, World

@@ -170,7 +170,7 @@ def _load_what_comes_next() -> None:
     import allready.cli.diagnose_judge
     import allready.evidence.digest
     import allready.judging.assemble  # noqa: F401
-    from allready.judging.registry import load_for_files
+    from allready.judging.loading import load_for_files
 
     load_for_files()
 

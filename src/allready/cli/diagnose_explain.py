@@ -15,7 +15,8 @@ from allready.evidence.clock import Clock
 from allready.evidence.prefix import Prefix, parse
 from allready.judging import transfer
 from allready.judging.engine import finding_of
-from allready.judging.registry import Rule, load
+from allready.judging.loading import load
+from allready.judging.registry import Rule
 from allready.judging.values import process_row
 from allready.model import HOSTS, PROCESSES, Confidence, Finding, Hit, clock_time
 from allready.model.fill import NOBODY, UNKNOWN, placeholders, placeholders_of

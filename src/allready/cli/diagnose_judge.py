@@ -15,7 +15,8 @@ from allready.json_bounds import memory_bytes
 from allready.judging.arbiter import in_order
 from allready.judging.closings import ENDED_BY
 from allready.judging.layers import Layer
-from allready.judging.registry import Rule, load, load_for
+from allready.judging.loading import load, load_for
+from allready.judging.registry import Rule
 from allready.model import (
     Closing,
     ClosingKind,

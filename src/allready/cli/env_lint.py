@@ -21,7 +21,7 @@ from allready.facts.env import is_read, nccl_conf_files
 from allready.facts.host import Host
 from allready.facts.live import LiveHost
 from allready.judging.engine import crashed, judge
-from allready.judging.registry import load_area
+from allready.judging.loading import load_area
 from allready.model import (
     EnvFacts,
     FactMissing,

@@ -11,7 +11,8 @@ from allready.cli.options import add_language
 from allready.cli.output import deliver_json
 from allready.docs import Page, by_area, page_of
 from allready.errors import UsageError
-from allready.judging.registry import Rule, load
+from allready.judging.loading import load
+from allready.judging.registry import Rule
 from allready.report.pieces import Block, Gap, Grid, Line, Piece
 from allready.report.terminal import show_blocks
 from allready.text.catalog import choose_language

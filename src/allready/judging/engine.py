@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.arbiter import in_order
-from allready.judging.registry import JOB_PARTS, Applies, Rule, load_for
+from allready.judging.loading import load_for
+from allready.judging.registry import JOB_PARTS, Applies, Rule
 from allready.judging.signs import SIGNS
 from allready.judging.values import hosts_of, processes_of
 from allready.model.fill import fill, fill_steps

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from allready.judging.engine import judge
 from allready.judging.link_ends import address_book, key, plain, snapshots
 from allready.judging.link_paths import broken_in
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Collectives, Finding, Fleet, Live, NodeEvidence, NodeStatus, World
 
 

@@ -1,4 +1,4 @@
-"""Rules and how they are found.
+"""Rules and what they need.
 
 A rule is a generator function under `@Rule(...)`.  Its parameters say what it needs:
 
@@ -9,13 +9,10 @@ A rule is a generator function under `@Rule(...)`.  Its parameters say what it n
   are evidence whose absence is not worth a "not checked";
 - a parameter with default None is optional: its absence is not worth a "not checked".
 
-One file is one rule; the file's folder gives the area, and `load()` imports every file of every area.
+One file is one rule; the file's folder gives the area (`loading` imports them).
 """
 
-import functools
-import importlib
 import inspect
-import pkgutil
 import re
 from collections.abc import Callable, Iterator
 from enum import Flag, auto
@@ -31,16 +28,6 @@ from allready.judging.signs import Sign
 from allready.model.fill import placeholders as placeholders
 from allready.model.fill import placeholders_of
 from allready.text.steps import resolved
-
-AREAS = (
-    "job", "name", "port", "net", "env", "limit", "gpu", "collective", "bench",
-    "process_exit", "start", "desync", "link", "hang", "live", "slow", "fabric", "runtime", "variables", "fallback",
-)  # fmt: skip
-"""Folders of rules, in the order in which one area explains the next: who is here, then paths, then the rest;
-the second line judges what a run left behind."""
-
-AREAS_OF_FILES = ("job", "process_exit", "start", "desync", "hang", "slow", "fabric", "fallback")
-"""Folders with rules that can be asked where there is nothing but what a run left behind."""
 
 JOB_PARTS: dict[type, str] = {
     model.World: "world",
@@ -141,44 +128,6 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 
 RULES: dict[str, Rule] = {}
-
-
-def load() -> dict[str, Rule]:
-    """Import every rule; returns code -> rule, sorted by code."""
-    _import(AREAS)
-    return dict(sorted(RULES.items()))
-
-
-def load_for(fleet: model.Fleet) -> dict[str, Rule]:
-    """The same of the rules that can be asked of this fleet: files of a run alone need a third of the imports."""
-    others = set(JOB_PARTS.values()) - {"world", "run_evidence"}
-    is_checked = fleet.nodes or not {"roll", "reach", "collectives"} <= fleet.inapplicable
-    if fleet.run_evidence is None or is_checked or any(getattr(fleet, part) is not None for part in others):
-        return load()
-    return load_for_files()
-
-
-def load_for_files() -> dict[str, Rule]:
-    """The same of the rules that can be asked where there is nothing but what a run left behind."""
-    _import(AREAS_OF_FILES)
-    kept = {code: rule for code, rule in RULES.items() if rule.area in AREAS_OF_FILES or rule.area.startswith("log_")}
-    return dict(sorted(kept.items()))
-
-
-def _import(areas: tuple[str, ...]) -> None:
-    for area in areas:
-        load_area(area)
-    importlib.import_module("allready.judging.signature_rules").register()
-
-
-@functools.cache
-def load_area(area: str) -> tuple[Rule, ...]:
-    """Import the rules of one folder, sorted by code."""
-    package = importlib.import_module(f"allready.rules.{area}")
-    for module in pkgutil.iter_modules(package.__path__):
-        if not module.name.startswith("_"):
-            importlib.import_module(f"{package.__name__}.{module.name}")
-    return tuple(RULES[code] for code in sorted(RULES) if RULES[code].area == area)
 
 
 def _where(needs: tuple[Need, ...]) -> Applies:

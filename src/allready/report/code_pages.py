@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from allready.judging.registry import Rule, load
+from allready.judging.loading import load
+from allready.judging.registry import Rule
 from allready.model import Report
 from allready.text import catalog
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from allready.judging.engine import judge
-from allready.judging.registry import load_area
+from allready.judging.loading import load_area
 from allready.judging.report_builder import verdict_of
 from allready.model import Fleet, RuntimeFailure, Verdict, World
 

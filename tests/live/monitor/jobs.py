@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from allready.agent.node import gather
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.live import run_paths
 from allready.live.environment import beacon_environment, rank_environment
 from allready.live.monitor.monitor import Judge

@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from allready.judging.engine import judge
-from allready.judging.registry import Rule, load
+from allready.judging.loading import load
+from allready.judging.registry import Rule
 from allready.live.monitor.pace import PaceBook
 from allready.model import Finding, Fleet, Live, NodeStatus, RunEvidence, Severity, World, WorldNode
 

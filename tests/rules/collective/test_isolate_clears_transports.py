@@ -1,4 +1,4 @@
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Severity
 from tests.fleets import check, fleet
 from tests.rules.collective.made_up import stopped_at

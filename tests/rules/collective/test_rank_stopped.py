@@ -1,5 +1,5 @@
 from allready.judging.engine import judge
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Severity
 from tests.fleets import check, fleet
 from tests.rules.collective.made_up import stage, state, stopped_at

@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import BenchPoint, Collectives, Confidence, FaultClass, Severity
 from tests.fleets import check, fleet, healthy_collectives
 from tests.rules.collective.made_up import stage, state, stopped_at

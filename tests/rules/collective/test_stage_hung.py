@@ -1,5 +1,5 @@
 from allready.judging.engine import judge
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Confidence, FaultClass
 from tests.fleets import check, fleet, healthy_reach
 from tests.rules.collective.made_up import stage, state, stopped_at

@@ -1,6 +1,6 @@
 from typing import Any
 
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Confidence, Death, FaultClass
 from tests.rules.runs import ask, death, group, one_missing
 

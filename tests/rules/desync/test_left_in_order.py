@@ -1,6 +1,6 @@
 from typing import Any
 
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Confidence, Culprits, Death, Event, FaultClass, Origin
 from tests.rules.runs import ask, death, event, one_missing
 

@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Confidence, FaultClass, Live
 from tests.fleets import check
 from tests.rules.desync.test_other_call import mismatch

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from allready.judging.engine import judge, run
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Fleet, Severity
 from tests.cases import cases
 from tests.clock import cpu_s

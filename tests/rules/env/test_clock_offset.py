@@ -23,7 +23,7 @@ def test_blames_nobody_of_two() -> None:
 
 
 def test_is_never_more_than_a_warning() -> None:
-    from allready.judging.registry import load
+    from allready.judging.loading import load
 
     [hit] = check("ENV004", fleet(2, clock={1: off(86400.0)})).hits
     assert hit.severity is None

@@ -1,4 +1,4 @@
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import FactMissing, Severity
 from tests.fleets import check, fleet
 from tests.rules.env.made import host

@@ -1,6 +1,6 @@
 import re
 
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import FactMissing, Severity
 from allready.variables import table
 from allready.variables.versions import is_read

@@ -1,4 +1,4 @@
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import FactMissing, FaultClass
 from tests.fleets import check, fleet
 from tests.rules.gpu.made_up import gpus, launched, launched_on

@@ -1,4 +1,4 @@
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Severity
 from allready.model.fill import fill, fill_steps, steps_of
 from allready.text.ui import entries

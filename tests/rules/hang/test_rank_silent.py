@@ -1,6 +1,6 @@
 import pytest
 
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Confidence, FaultClass, Origin, ProcessRecord, Role
 from allready.model.fill import fill_steps
 from tests.rules.runs import ask, at, death, event, group, one_missing, process, stack

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Confidence, Death, FaultClass, Origin
 from tests.rules.runs import ask, death, event, one_missing
 

@@ -1,4 +1,4 @@
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import FactMissing, Loader, Severity, UsageFacts
 from tests.fleets import check, fleet
 

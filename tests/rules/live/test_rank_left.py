@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Confidence, Death, FaultClass, Origin, Position
 from allready.model.fill import fill
 from tests.fleets import check

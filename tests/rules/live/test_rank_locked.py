@@ -37,7 +37,7 @@ def test_a_loop_that_is_always_seen_at_its_lock_still_moves() -> None:
     from msgspec.structs import replace
 
     from allready.judging.engine import run
-    from allready.judging.registry import load
+    from allready.judging.loading import load
     from tests.rules.live.made import job
 
     fleet = job(replace(moving, main_cpu_s=5.0), seen={2: FUTEX}, stacks=(stack(2, "lock"),))
@@ -55,7 +55,7 @@ def test_a_stack_that_was_taken_somewhere_else_tells_nothing() -> None:
     from msgspec.structs import replace
 
     from allready.judging.engine import run
-    from allready.judging.registry import load
+    from allready.judging.loading import load
     from tests.rules.live.made import job
 
     fleet = job(behind(2, site_since_s=NOW - 4), seen={2: FUTEX}, stacks=(stack(2, "lock"),))

@@ -20,7 +20,7 @@ def test_a_short_pause_is_no_stop() -> None:
     from msgspec.structs import replace
 
     from allready.judging.engine import run
-    from allready.judging.registry import load
+    from allready.judging.loading import load
     from tests.rules.live.made import job
 
     fleet = job(behind(2, process_state=ProcessState.STOPPED))

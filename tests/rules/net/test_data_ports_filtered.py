@@ -145,6 +145,6 @@ def test_is_not_checked_without_probes() -> None:
 
 
 def test_blocks() -> None:
-    from allready.judging.registry import load
+    from allready.judging.loading import load
 
     assert load()["NET001"].severity is Severity.BLOCKER

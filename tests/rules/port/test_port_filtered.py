@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Caller, Confidence, FactMissing, FirewallFacts, Fleet, NetFacts
 from allready.model.fill import fill_steps
 from tests.cases import cases

@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import FactMissing, MasterPortFacts, PortHolder, RollCall
 from tests.fleets import check, claim, fleet
 from tests.rules.port.fleets import worker_alone

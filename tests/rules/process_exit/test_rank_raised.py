@@ -1,4 +1,4 @@
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Confidence, Event, Role, Severity
 from allready.model.fill import fill_steps
 from allready.text.catalog import remedy_text

@@ -1,5 +1,5 @@
 from allready.judging.engine import judge
-from allready.judging.registry import load_area
+from allready.judging.loading import load_area
 from allready.model import FailureCause, MemberState
 from tests.fleets import check, fleet
 from tests.rules.runtime.made_up import CODES, failed, gone, rank

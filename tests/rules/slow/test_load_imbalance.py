@@ -1,4 +1,4 @@
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import Severity
 
 from .moving import SLOW_JOB, ask, late

@@ -1,4 +1,4 @@
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import CommRecord, Confidence, FaultClass
 from tests.rules.runs import ask, death, event, process
 

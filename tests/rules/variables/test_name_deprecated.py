@@ -1,4 +1,4 @@
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model.fill import fill_steps
 from tests.cases import cases
 from tests.rules.variables.made import clear, here, hits, script, software, values

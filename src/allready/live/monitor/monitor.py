@@ -9,7 +9,7 @@ from allready.judging.engine import crashed
 from allready.judging.engine import judge as ask
 from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.judging.report_builder import ReportBuilder
 from allready.live.monitor.course import CourseBook
 from allready.live.monitor.ends import STOPS

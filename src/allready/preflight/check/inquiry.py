@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from allready.facts.collect import to_json
 from allready.judging.arbiter import in_order
 from allready.judging.engine import crashed, judge
+from allready.judging.loading import load
 from allready.judging.rank_traffic import traffic_findings
-from allready.judging.registry import load
 from allready.judging.report_builder import (
     ReportBuilder,
     keep_first_detection,

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from allready.facts.apart import Found, Reader
 from allready.facts.collect import Also
-from allready.judging.registry import load
+from allready.judging.loading import load
 from allready.model import (
     FactMissing,
     Fleet,

@@ -13,7 +13,7 @@ from msgspec import Struct
 from allready.errors import UsageError
 from allready.evidence.event_log import KIND, event_lags
 from allready.judging.engine import judge
-from allready.judging.registry import load_area
+from allready.judging.loading import load_area
 from allready.judging.report_builder import verdict_of
 from allready.model import EventLog, Fleet, Lag, LogBegin, Origin, RunEvidence, RuntimeCounts, Verdict, World
 from allready.runtime import recording
