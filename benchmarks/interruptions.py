@@ -30,7 +30,6 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import queue
 import random
 import shutil
 import signal
@@ -47,9 +46,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-SOURCES = Path(__file__).resolve().parents[1] / "src"
-if importlib.util.find_spec("allready") is None:
-    sys.path.insert(0, str(SOURCES))
+from side_by_side import Lane, Lanes, use_this_checkout
+
+use_this_checkout()
 
 from allready.live.run_paths import run_dirs  # noqa: E402
 from allready.proc.process import ProcessId, children_of, identify, is_running  # noqa: E402
@@ -167,21 +166,14 @@ class Outcome:
     """Of a trial that failed: what helps to find out why."""
 
 
-@dataclass(frozen=True)
-class Lane:
-    """Where one trial at a time runs: processors and ports that no other lane uses."""
-
-    number: int
-    cpus: frozenset[int]
-
-    def port(self, trial: int) -> int:
-        """A port that is free, with free ones behind it for torch's store and JAX."""
-        first = FIRST_PORT + self.number * PORTS_PER_LANE
-        for turn in range(PORTS_PER_LANE // 50):
-            port = first + (trial + turn) * 50 % PORTS_PER_LANE
-            if all(_is_free(port + more) for more in range(4)):
-                return port
-        raise OSError(f"no port of {first} to {first + PORTS_PER_LANE - 1} is free")
+def port_of(lane: Lane, trial: int) -> int:
+    """A port that no other lane uses and that is free, with free ones behind it for torch's store and JAX."""
+    first = FIRST_PORT + lane.number * PORTS_PER_LANE
+    for turn in range(PORTS_PER_LANE // 50):
+        port = first + (trial + turn) * 50 % PORTS_PER_LANE
+        if all(_is_free(port + more) for more in range(4)):
+            return port
+    raise OSError(f"no port of {first} to {first + PORTS_PER_LANE - 1} is free")
 
 
 class Watch:
@@ -228,7 +220,7 @@ class Job:
         script = folder / "train.py"
         script.write_text(JAX if trial.framework == "jax" else TORCH)
         per_node = 2 // trial.nodes
-        port = lane.port(trial.number)
+        port = port_of(lane, trial.number)
         self.sent: list[tuple[float, str, int]] = []
         fault = "sleep" if trial.fault == "sleep" else "none"
         self.agents = [
@@ -244,7 +236,7 @@ class Job:
                 stdin=subprocess.DEVNULL,
                 stdout=(folder / f"out{node}").open("wb"),
                 stderr=subprocess.STDOUT,
-                env=_environment(),
+                env={**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"},
                 start_new_session=True,
             )
             for node in range(trial.nodes)
@@ -342,15 +334,6 @@ def _run(*words: str | Path) -> bool:
     return subprocess.run(words, capture_output=True, check=False, timeout=10).returncode == 0
 
 
-def _environment() -> dict[str, str]:
-    """Agents use the same allready as this program, installed or not."""
-    paths = [path for path in (os.environ.get("PYTHONPATH", ""),) if path]
-    if str(SOURCES) in sys.path:
-        paths.insert(0, str(SOURCES))
-    added = {"PYTHONPATH": os.pathsep.join(paths)} if paths else {}
-    return {**os.environ, **added, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
-
-
 def _tail(path: Path) -> str:
     with contextlib.suppress(OSError):
         return path.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
@@ -359,8 +342,6 @@ def _tail(path: Path) -> str:
 
 def run(trial: Trial, folder: Path, lane: Lane) -> Outcome:
     """One trial, from the start to the last process's end."""
-    with contextlib.suppress(OSError):  # of this thread: what it starts inherits them
-        os.sched_setaffinity(0, lane.cpus)
     job = Job(trial, folder, lane)
     outcome = Outcome(trial=trial)
     try:
@@ -511,29 +492,17 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(rows)
 
 
-def lanes(number: int) -> list[Lane]:
-    """This process's processors, shared out evenly; where there are fewer than lanes, every lane has all of them."""
-    cpus = sorted(os.sched_getaffinity(0))
-    share = len(cpus) // number
-    return [Lane(lane, frozenset(cpus[lane * share : (lane + 1) * share] if share else cpus)) for lane in range(number)]
-
-
 def play(trials: Sequence[Trial], out: Path, jobs: int, on_outcome: Callable[[Outcome], None]) -> list[Outcome]:
     """All of them, so many at a time; the folder of one that did not fail is removed."""
-    free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
-    for lane in lanes(jobs):
-        free.put(lane)
+    lanes = Lanes(jobs)
 
     def one(trial: Trial) -> Outcome:
-        lane = free.get()
+        folder = Path(tempfile.mkdtemp(prefix=f"interrupt-{trial.number}-", dir=out))
         try:
-            folder = Path(tempfile.mkdtemp(prefix=f"interrupt-{trial.number}-", dir=out))
-            try:
+            with lanes.one() as lane:
                 outcome = run(trial, folder, lane)
-            except OSError as error:  # no port, no room for a process: not played, which is no success
-                outcome = Outcome(trial=trial, problems=[f"not played: {error}"])
-        finally:
-            free.put(lane)
+        except OSError as error:  # no port, no room for a process: not played, which is no success
+            outcome = Outcome(trial=trial, problems=[f"not played: {error}"])
         if not outcome.problems:
             shutil.rmtree(folder, ignore_errors=True)
         on_outcome(outcome)
