@@ -198,9 +198,7 @@ class _Reader(Struct, frozen=True):
         (first,) = struct.unpack("<i", self.memory.read(code + layout.first_line, 4))
         table = self.bytes(self.memory.pointer(code + layout.table))
         return Frame(
-            self.file(code),
-            line_of(table, first, instruction),
-            self.text(self.memory.pointer(code + layout.function)),
+            self.file(code), line_of(table, first, instruction), self.text(self.memory.pointer(code + layout.function))
         )
 
     def bytes(self, address: int) -> bytes:

@@ -37,6 +37,15 @@ def test_two_ranks_of_one_slow_node_are_both_named() -> None:
     assert hit.culprits.ranks == (2, 3)
 
 
+def test_where_all_wait_for_a_cpu_nobody_is_late_by_itself() -> None:
+    crowd = {r: {"queued_share": 0.35} for r in range(4)}
+    assert ask("SLW006", (late(2),), ranks=crowd).state == "clear"
+    [hit] = ask("SLW006", (late(2),), ranks=crowd | {2: {"queued_share": 0.1}}).hits
+    assert hit.culprits.ranks == (2,)
+    torn = crowd | {2: {"queued_share": 0.8}}
+    assert ask("SLW013", (late(2),), ranks=torn).state == "clear"
+
+
 ROWS_AND_COLUMNS = {"0": (0, 1), "1": (2, 3), "2": (0, 2), "3": (1, 3)}
 """Groups of a 2 x 2 mesh."""
 
