@@ -13,13 +13,20 @@ from allready.model import (
     EndCause,
     FaultClass,
     Finding,
+    GroupPosition,
+    Happening,
     JobOutcome,
     NodeStatus,
     ProcessState,
+    RankRow,
     RankStatus,
     Report,
+    RunEvent,
+    RunSummary,
     Severity,
+    StackGroup,
     Status,
+    TimelineEvent,
     Verdict,
     World,
 )
@@ -229,3 +236,26 @@ def test_ranks_that_ended_with_the_shutdown_had_not_ended_before_it() -> None:
     assert _ended_ranks(ahead, before_s=AT_S) == {0}
     unnoted = replace(ahead[0], ranks=(replace(ahead[0].ranks[0], ended_s=None),))
     assert _ended_ranks({0: unnoted}, before_s=AT_S) == set()
+
+
+def test_a_job_that_ended_well_shows_no_moment_of_its_way() -> None:
+    """Seen: "waits in ? #196; imports or compiles" of ranks of a healthy job that was over."""
+    waits = RunEvent(kind=Happening.WAITS, operation="?", seq=196, group="default_pg")
+    position = GroupPosition(group="default_pg", source="flight recorder", enqueued=196, completed=195, waits=waits)
+    row = RankRow(
+        rank=2, end=waits, ending="waits in ? #196", activity="import_or_compile x", activity_kind="import_or_compile",
+        site="x", positions=(position,), groups={"default_pg (flight recorder)": "196 enqueued, waits in ? #196"},
+    )  # fmt: skip
+    summary = RunSummary(
+        ranks=(row,), stacks=(StackGroup(ranks=(2,), frames=("x",)),),
+        timeline=(TimelineEvent(time_s=1.0, role="operation", text="", event=waits),),
+    )  # fmt: skip
+    before = replace(report(Status.HEALTHY), summary=summary)
+    after = closed(before, GOOD).summary
+    assert after is not None
+    assert (after.stacks, after.timeline) == ((), ())
+    [shown] = after.ranks
+    assert shown.end == RunEvent(kind=Happening.ENDED_WELL, exit_code=0)
+    assert (shown.ending, shown.activity, shown.activity_kind, shown.site, shown.groups) == ("", "", "", "", {})
+    assert [p.waits for p in shown.positions] == [None]
+    assert closed(before, FAILED).summary == summary
