@@ -20,13 +20,20 @@ from allready.model import (
     EndCause,
     FaultClass,
     Finding,
+    GroupPosition,
+    Happening,
     JobOutcome,
     NodeStatus,
     ProcessState,
+    RankRow,
     RankStatus,
     Report,
+    RunEvent,
+    RunSummary,
     Severity,
+    StackGroup,
     Status,
+    TimelineEvent,
     Verdict,
     World,
 )
@@ -264,3 +271,26 @@ def test_ends_that_no_status_has_are_known_from_the_last_message() -> None:
         table.take(0, messages.ENDED, to_builtins(messages.Ended(attempt=0, ends=ends)))
         assert hang_up.has_effect(table.known_ends())
         assert _ended_ranks(dict(enumerate(table.known_ends()))) == {0, 1}
+
+
+def test_a_job_that_ended_well_shows_no_moment_of_its_way() -> None:
+    """Seen: "waits in ? #196; imports or compiles" of ranks of a healthy job that was over."""
+    waits = RunEvent(kind=Happening.WAITS, operation="?", seq=196, group="default_pg")
+    position = GroupPosition(group="default_pg", source="flight recorder", enqueued=196, completed=195, waits=waits)
+    row = RankRow(
+        rank=2, end=waits, ending="waits in ? #196", activity="import_or_compile x", activity_kind="import_or_compile",
+        site="x", positions=(position,), groups={"default_pg (flight recorder)": "196 enqueued, waits in ? #196"},
+    )  # fmt: skip
+    summary = RunSummary(
+        ranks=(row,), stacks=(StackGroup(ranks=(2,), frames=("x",)),),
+        timeline=(TimelineEvent(time_s=1.0, role="operation", text="", event=waits),),
+    )  # fmt: skip
+    before = replace(report(Status.HEALTHY), summary=summary)
+    after = closed(before, GOOD).summary
+    assert after is not None
+    assert (after.stacks, after.timeline) == ((), ())
+    [shown] = after.ranks
+    assert shown.end == RunEvent(kind=Happening.ENDED_WELL, exit_code=0)
+    assert (shown.ending, shown.activity, shown.activity_kind, shown.site, shown.groups) == ("", "", "", "", {})
+    assert [p.waits for p in shown.positions] == [None]
+    assert closed(before, FAILED).summary == summary
