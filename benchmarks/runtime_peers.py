@@ -153,10 +153,11 @@ def main() -> int:
     parser.add_argument("--tools", nargs="*", choices=TOOLS, default=list(TOOLS))
     parser.add_argument("--faults", nargs="*", choices=FAULTS, default=list(FAULTS))
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no job after so long")
+    parser.add_argument("--results", type=Path, help="JSON lines: what is in it counts too, what is found is added")
     given = parser.parse_args()
     begin_s = time.monotonic()
     versions = {tool: version_of(tool) for tool in given.tools}
-    found: dict[tuple[str, str], list[float | None]] = {}
+    found = read(given.results)
     for _ in range(given.runs):
         for fault in given.faults:
             for tool in (t for t in given.tools if versions[t]):
@@ -166,6 +167,9 @@ def main() -> int:
                     run = Run(tool, fault, Path(folder))
                     lost_s = run.measured()
                     found.setdefault((tool, fault), []).append(lost_s)
+                    if given.results:
+                        with given.results.open("a") as out:
+                            out.write(json.dumps({"tool": tool, "fault": fault, "lost_s": lost_s}) + "\n")
                     sys.stderr.write(f"{tool} {fault}: {lost_s}\n{run.errors() if lost_s is None else ''}\n")
     import torch
 
@@ -178,6 +182,15 @@ def main() -> int:
         print(f"| {TOOLS[tool]} | " + " | ".join(shown(found.get((tool, f), [])) for f in given.faults) + " |")
     ours = [v for (tool, _), all_of in found.items() if tool.startswith("allready") for v in all_of]
     return int(None in ours)
+
+
+def read(results: Path | None) -> dict[tuple[str, str], list[float | None]]:
+    """What earlier calls have found: (tool, fault) -> seconds of each run."""
+    found: dict[tuple[str, str], list[float | None]] = {}
+    for line in results.read_text().splitlines() if results is not None and results.exists() else []:
+        one = json.loads(line)
+        found.setdefault((one["tool"], one["fault"]), []).append(one["lost_s"])
+    return found
 
 
 def shown(found: list[float | None]) -> str:
