@@ -77,7 +77,7 @@ class Run:
             good_s = self._wait(
                 lambda: self._at("step", others, after_s=struck_s), LIMITS_S[self._fault], until_end=True
             )
-            return None if good_s is None else good_s - struck_s
+            return None if good_s is None else float(good_s - struck_s)
         finally:
             self._end()
 
@@ -114,7 +114,7 @@ class Run:
 
     def _at(self, event: str, ranks: list[int], *, after_s: float = -1.0) -> float | None:
         """When the last of these ranks had its first such event that began after then; None: not all had."""
-        found = []
+        found: list[float] = []
         for rank in ranks:
             path = self._folder / f"{rank}.jsonl"
             lines = path.read_text().splitlines(keepends=True) if path.exists() else []

@@ -2,6 +2,7 @@
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,8 +61,8 @@ def test_a_failure_within_a_replica_group_drops_its_step_in_torchft_with_our_ver
 ) -> None:
     """Without torchft: one replica group, and an object with those methods of its manager that are called."""
     ranks = list(range(4 if is_real else 2))
-    plan = {"script": "torchft_rank.py", "real": is_real, "victim": 1, "where": str(tmp_path)}
-    with Job(tmp_path, len(ranks), **plan) as job:
+    plan: dict[str, Any] = {"real": is_real, "victim": 1, "where": str(tmp_path)}
+    with Job(tmp_path, len(ranks), script="torchft_rank.py", **plan) as job:
         job.wait(ranks)
         for rank in (0, 1):
             assert job.last(rank, "failed") == {"event": "failed", "step": 3, "code": "RTM002", "culprits": [1]}

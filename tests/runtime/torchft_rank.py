@@ -129,6 +129,8 @@ def main() -> None:
         store=dist.PrefixStore("allready", store), rank=ME, world_size=2, timeout=timeout, start_timeout=100.0
     )
     module = torch.nn.Linear(4, 1)
+    manager: Any
+    group: Any
     manager, group = real(module, store) if plan["real"] else (Manager(), Group())
     optimizer = torch.optim.SGD(module.parameters(), lr=0.05)
     has_struck = False

@@ -123,7 +123,7 @@ def hugging_face_calls() -> int:
         if control.should_save:
             (Path(plan["where"]) / f"checkpoint-{state.global_step}").mkdir(parents=True, exist_ok=True)
     callback.on_train_end(arguments, state, control, **more)
-    return state.global_step
+    return int(state.global_step)
 
 
 def lightning_calls() -> int:
