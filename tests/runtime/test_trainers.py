@@ -1,13 +1,16 @@
 """Our callbacks in real trainers of others, on two ranks: they stop alike and fail alike."""
 
 import importlib.util
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from allready.errors import UsageError
-from allready.integrations import hugging_face_callback, lightning_callback
+from allready.integrations import hugging_face_callback, lightning_callback, trainers
+from allready.runtime.stopping import StopSignals
 from tests.runtime.job import Job
 
 
@@ -27,18 +30,12 @@ TRAINERS = [
 @pytest.mark.torch
 @pytest.mark.jobs
 @pytest.mark.parametrize("trainer", TRAINERS)
-@pytest.mark.parametrize(("signal", "victim"), [("SIGKILL", 1), ("SIGTERM", 1)])
-def test_ranks_of_a_trainer_stop_alike_and_fail_alike(trainer: str, signal: str, victim: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "victim"), [("SIGKILL", 1), ("SIGTERM", 1)])
+def test_ranks_of_a_trainer_stop_alike_and_fail_alike(trainer: str, kind: str, victim: int, tmp_path: Path) -> None:
     with Job(
-        tmp_path,
-        2,
-        script="trainer_rank.py",
-        trainer=trainer,
-        signal=signal,
-        victim=victim,
-        where=str(tmp_path / "out"),
+        tmp_path, 2, script="trainer_rank.py", trainer=trainer, signal=kind, victim=victim, where=str(tmp_path / "out")
     ) as job:
-        if signal == "SIGKILL":
+        if kind == "SIGKILL":
             job.wait([0])
             failed = {"event": "failed", "is_default": True, "code": "RTM001", "culprits": [1]}
             assert job.last(0, "failed") == failed
@@ -74,6 +71,24 @@ def test_a_failure_within_a_replica_group_drops_its_step_in_torchft_with_our_ver
             assert job.last(rank, "done")["steps"] == 8
         if not is_real:
             assert [job.last(rank, "aborts")["num"] for rank in ranks] == [1, 1]
+
+
+def test_a_trainer_in_another_thread_stops_by_signals_to_other_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainers, "current", lambda: None)
+    monkeypatch.setattr(StopSignals, "agreed", lambda _: signal.SIGTERM)
+    before, found = signal.getsignal(signal.SIGTERM), list[int]()
+    steps = trainers.Steps(1)
+
+    def train() -> None:
+        steps.begin()
+        found.append(steps.done())
+        steps.end()
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join(30)
+    assert (found, steps.exit_code) == ([signal.SIGTERM], 143)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_trainer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
