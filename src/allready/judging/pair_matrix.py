@@ -45,6 +45,14 @@ class MatrixReading(Struct, frozen=True, kw_only=True):
         return not (self.members or self.senders or self.receivers or self.links)
 
 
+def by_rail(points: Iterable[PairPoint]) -> dict[str, tuple[PairPoint, ...]]:
+    """The pairs of each network between the nodes; one that has no name where there is only one."""
+    found: dict[str, list[PairPoint]] = {}
+    for point in points:
+        found.setdefault(point.rail, []).append(point)
+    return {rail: tuple(of) for rail, of in found.items()}
+
+
 def read_matrix(points: Iterable[PairPoint]) -> MatrixReading:
     """What stands out while most members are as they should be; nothing of fewer than four members."""
     points = tuple(points)
