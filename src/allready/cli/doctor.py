@@ -53,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_both_spellings(
         facts, "port-range", type=port_range, metavar="A-B", help="which TCP ports of this range are taken, and by what"
     )
+    facts.add_argument(
+        "--peers", metavar="HOST,HOST", help="other machines of the job: does the packet filter here let them in"
+    )
     add_both_spellings(
         facts,
         "use-gpus",
@@ -170,7 +173,9 @@ def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
     if error is not None:
         _say("doctor.job_unknown", args, why=str(error))
     deadline_s = max(1.0, (args.timeout or (USE_GPUS_S if args.use_gpus else DEADLINE_S)) - SETUP_S)
-    found = examine(launch, deadline_s=deadline_s, also=Also(ports=_ports(args, launch), use_gpus=args.use_gpus))
+    peers = tuple(name for name in (args.peers or "").replace(" ", "").split(",") if name)
+    also = Also(ports=_ports(args, launch), peers=peers, use_gpus=args.use_gpus)
+    found = examine(launch, deadline_s=deadline_s, also=also)
     return found.facts, settings_here(Answered(found.conf_files), found.facts)
 
 
