@@ -155,7 +155,9 @@ def _farewells(log: LogContext) -> set[int]:
     """The numbers of the last lines that say nothing but good-bye; most of them are not kept."""
     last = log.scanned.tail.rstrip(b"\n").split(b"\n")
     first = log.scanned.num_lines - len(last) + 1
-    texts = ((number, text[:_FAREWELL_BYTES].decode("utf-8", "replace")) for number, text in enumerate(last, start=first))
+    texts = (
+        (number, text[:_FAREWELL_BYTES].decode("utf-8", "replace")) for number, text in enumerate(last, start=first)
+    )
     return {number for number, text in texts if not text.strip() or _FAREWELL.match(text)}
 
 
