@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec.structs
 
 from allready.model import Difference
+from allready.patterns import compiled
 from allready.redaction.places import REDACTED as REDACTED
 from allready.redaction.places import without_placed
 
@@ -71,12 +72,6 @@ class _Family(NamedTuple):
 
 def _family(hints: str, *shapes: str) -> _Family:
     return _Family(tuple(hints.split("|")), "|".join(shapes))
-
-
-@functools.cache
-def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """Most texts hint at no secret, so that most of these patterns are never needed; compiling all costs 7 ms."""
-    return re.compile(pattern, flags)
 
 
 _FAMILIES = (
@@ -185,9 +180,9 @@ _GPU_UUID = re.compile(r"(?:MIG-)?(?:GPU|MIG)-[0-9a-f-]{36}")
 
 def redact(name: str, value: str) -> str:
     """The value of a variable with every likely secret replaced by "(redacted)"; all of it if the name says so."""
-    if _compiled(_STRICT_NAME, re.IGNORECASE).search(name) or is_secret_name(name):
+    if compiled(_STRICT_NAME, re.IGNORECASE).search(name) or is_secret_name(name):
         return REDACTED if value else value
-    return _LONG_WORD.sub(_if_random, _compiled(_STRICT_VALUE, re.IGNORECASE | re.DOTALL).sub(REDACTED, masked(value)))
+    return _LONG_WORD.sub(_if_random, compiled(_STRICT_VALUE, re.IGNORECASE | re.DOTALL).sub(REDACTED, masked(value)))
 
 
 def _if_random(match: re.Match[str]) -> str:
@@ -215,10 +210,10 @@ def masked(text: str) -> str:
     small = text.lower()
     is_plain = text.isascii()  # else a letter that is no ASCII may stand for one that is
     if not is_plain or _has_one(_NAMED_HINTS, small):
-        text = _compiled(_NAMED).sub(_without_value, text)
+        text = compiled(_NAMED).sub(_without_value, text)
     for family in _FAMILIES:
         if not is_plain or _has_one(family.hints, small):
-            text = _compiled(family.shapes, re.DOTALL).sub(_without_shape, text)
+            text = compiled(family.shapes, re.DOTALL).sub(_without_shape, text)
     return without_placed(text, small)
 
 
