@@ -13,6 +13,7 @@ from msgspec import Struct
 from allready import redaction as secrets
 from allready.cli.main import main
 from allready.model import Difference
+from allready.patterns import compiled
 from allready.redaction import REDACTED, is_secret_name, masked, masked_all, masked_value
 from allready.redaction.places import without_placed
 from tests.cases import cases
@@ -203,9 +204,9 @@ def test_masking_again_changes_nothing(line: str) -> None:
 
 def sought(text: str) -> str:
     """`masked` without a look at the hints first."""
-    text = secrets._compiled(secrets._NAMED).sub(secrets._without_value, text)
+    text = compiled(secrets._NAMED).sub(secrets._without_value, text)
     for family in secrets._FAMILIES:
-        text = secrets._compiled(family.shapes, re.DOTALL).sub(secrets._without_shape, text)
+        text = compiled(family.shapes, re.DOTALL).sub(secrets._without_shape, text)
     return without_placed(text, text.lower(), lambda encoded: masked(encoded) != encoded)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec.structs
 
 from allready.model import Difference
+from allready.patterns import compiled
 from allready.redaction.places import REDACTED as REDACTED
 from allready.redaction.places import without_placed
 
@@ -79,12 +80,6 @@ class _Family(NamedTuple):
 def _family(hints: str, *shapes: str) -> _Family:
     """In front of a shape `\\b` lets an underscore stand as well: people put tokens into names."""
     return _Family(tuple(hints.split("|")), re.sub(r"(^|\|)\\b", r"\1(?<![A-Za-z0-9])", "|".join(shapes)))
-
-
-@functools.cache
-def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """Most texts hint at no secret, so that most of these patterns are never needed; compiling all costs 7 ms."""
-    return re.compile(pattern, flags)
 
 
 _FAMILIES = (
@@ -193,9 +188,9 @@ _GPU_UUID = re.compile(r"(?:MIG-)?(?:GPU|MIG)-[0-9a-f-]{36}")
 
 def redact(name: str, value: str) -> str:
     """The value of a variable with every likely secret replaced by "(redacted)"; all of it if the name says so."""
-    if _compiled(_STRICT_NAME, re.IGNORECASE).search(name) or is_secret_name(name):
+    if compiled(_STRICT_NAME, re.IGNORECASE).search(name) or is_secret_name(name):
         return REDACTED if value else value
-    return _LONG_WORD.sub(_if_random, _compiled(_STRICT_VALUE, re.IGNORECASE | re.DOTALL).sub(REDACTED, masked(value)))
+    return _LONG_WORD.sub(_if_random, compiled(_STRICT_VALUE, re.IGNORECASE | re.DOTALL).sub(REDACTED, masked(value)))
 
 
 def _if_random(match: re.Match[str]) -> str:
@@ -221,14 +216,14 @@ def masked_value(name: str, value: str) -> str:
 def masked(text: str) -> str:
     """The text with what looks like a secret replaced by "(redacted)"."""
     if "\\" in text and '"' in text:
-        text = _compiled(_LITERAL).sub(_without_in_literal, text)
+        text = compiled(_LITERAL).sub(_without_in_literal, text)
     small = text.lower()
     is_plain = text.isascii()  # else a letter that is no ASCII may stand for one that is
     if not is_plain or _has_one(_NAMED_HINTS, small):
-        text = _compiled(_NAMED).sub(_without_value, text)
+        text = compiled(_NAMED).sub(_without_value, text)
     for family in _FAMILIES:
         if not is_plain or _has_one(family.hints, small):
-            text = _compiled(family.shapes, re.DOTALL).sub(_without_shape, text)
+            text = compiled(family.shapes, re.DOTALL).sub(_without_shape, text)
     return without_placed(text, small, lambda encoded: masked(encoded) != encoded)
 
 
