@@ -161,6 +161,63 @@ spec:
     assert [m.slip for m in found.malformed] == ["not-a-text"]
 
 
+HELM = """{{- if .Values.enabled }}
+kind: Pod
+metadata:
+  labels: {{- include "x.labels" . | nindent 4 }}
+spec:
+  containers:
+  - env:
+    - name: A
+      value: "b"
+    {{- /* two
+    lines */}}
+    - {name: B, value: {{ .Values.b | quote }}}
+    {{- range $k, $v := .Values.env }}
+    - name: {{ $k }}
+      value: {{ $v | quote }}
+    {{- end }}
+    - name: C
+      value: "{{ .Values.c }}"
+    - name: D
+      value: "true"
+{{- end }}
+"""
+JINJA = """{# note #}
+env:
+{% for k, v in env.items() %}
+  {{ k }}: "{{ v }}"
+{% endfor %}
+  A: b
+"""
+
+
+@needs_yaml
+def test_templates_of_manifests() -> None:
+    found = read_text("templates/pod.yaml", HELM)
+    assert [row for row in pairs(found) if row[0] in "ABCD"] == [
+        ("A", "b", 9), ("B", None, 12), ("C", None, 18), ("D", "true", 20),
+    ]  # fmt: skip
+    assert found.malformed == []
+    assert pairs(read_text("job.yaml.j2", JINJA)) == [("A", "b", 6)]
+
+
+def test_copies_of_the_environment_in_python() -> None:
+    lines = [
+        "import os, subprocess",
+        "mine = os.environ.copy()",
+        "mine['A'] = 'b'",
+        "mine.update(C='d')",
+        "subprocess.run(['x'], env=dict(os.environ, E='f'))",
+        "other = {}",
+        "other['G'] = 'h'",
+        "merged = {**os.environ, 'I': 'j'}",
+        "merged['K'] = 'l'",
+    ]
+    found = pairs(read_text("launch.py", "\n".join(lines)))
+    assert found == [("A", "b", 3), ("C", "d", 4), ("E", "f", 5), ("I", "j", 8), ("K", "l", 9)]
+
+
 @needs_yaml
 @cases(
     "name, text, expected",

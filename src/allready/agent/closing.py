@@ -34,17 +34,15 @@ def closed(report: Report, job: JobOutcome, *, notes: Sequence[str] = ()) -> Rep
 
 
 def leave_for_relay(run_dir: Path, path: Path, report: Report) -> None:
-    """Write down what shall stand in `path` if this agent is killed; `launch.log_relay` puts it there.
+    """Write down what shall stand in `path` if this agent is killed; `launch.log_relay` puts it there.  Called before
+    the report itself is written, so that neither order of a kill and a write leaves an older one.
 
     A report that is healthy so far, or waits, is not how a job ended whose agent was killed.
     """
-    draft = run_dir / LAST_REPORT
+    if report.status in {Status.HEALTHY, Status.WAITING}:
+        report = _open(report, reason(UncheckedKind.AGENT_KILLED))
     try:
-        if report.status in {Status.HEALTHY, Status.WAITING}:
-            killed = _open(report, reason(UncheckedKind.AGENT_KILLED))
-            write_atomic(draft, os.fsencode(path.absolute()) + b"\n" + encode(killed))
-        else:
-            draft.unlink(missing_ok=True)
+        write_atomic(run_dir / LAST_REPORT, os.fsencode(path.absolute()) + b"\n" + encode(report))
     except OSError as error:
         log.debug("no report for the case that this agent is killed: %s", error)
 
