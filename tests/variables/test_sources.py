@@ -1,6 +1,7 @@
 """Every kind of file, read as the program that uses it reads it."""
 
 import importlib.util
+import itertools
 import json
 import shlex
 
@@ -12,6 +13,7 @@ from allready.model import SourceKind
 from allready.variables.sources.parsed import Parsed
 from allready.variables.sources.read import kind_of, read_environment, read_text
 from tests.cases import cases
+from tests.clock import Stopwatch
 
 HAS_YAML = importlib.util.find_spec("yaml") is not None
 needs_yaml = pytest.mark.skipif(not HAS_YAML, reason="PyYAML is not installed")
@@ -327,3 +329,23 @@ def test_what_is_beyond_the_bounds_is_not_passed_over_in_silence(text: str) -> N
     found = read_text("a.sh", text)
     assert [m.slip for m in found.malformed] == ["unreadable"]
     assert "only the first" in found.malformed[0].text
+
+
+@needs_yaml
+def test_aliases_of_aliases_are_read_once() -> None:
+    """Seen: 400 bytes of YAML that a walk along every alias takes hours for."""
+    names = "abcdefghij"
+    rows = [f"{names[0]}: &{names[0]} [num_workers, 8]"]
+    rows += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in itertools.pairwise(names)]
+    watch = Stopwatch()
+    assert pairs(read_text("job.yaml", "\n".join([*rows, "cpus_per_task: 4"]))) == []
+    assert watch.s < 3.0
+
+
+def test_a_command_of_endless_lines_is_read_in_time() -> None:
+    """Seen: an instruction of 50,000 continued lines took minutes; each line was read again with all before it."""
+    watch = Stopwatch()
+    found = read_text("Dockerfile", "FROM x\nENV A=1 \\\n" + "  B=2 \\\n" * 40_000 + "  C=3\n")
+    assert watch.s < 15.0
+    assert ("A", "1", 2) in pairs(found)
+    assert ("B", "2", 180) in pairs(found)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from allready.errors import AllreadyError
 from allready.model.settings import Slip, SourceKind
 from allready.variables.sources.loaders import plans_in_tree
-from allready.variables.sources.parsed import NAME, Parsed
+from allready.variables.sources.parsed import MAX_NODES, NAME, Parsed
 from allready.variables.sources.plain import parse_dotenv, parse_toml
 from allready.variables.sources.shell import parse_arguments, parse_shell
 
@@ -47,7 +47,6 @@ MAX_NESTED = 500
 _BRACKETS = re.compile(r"[\[\]{}]")
 _NESTED_ENTRIES = re.compile(rf"(?:[-?:][ \t]+){{{MAX_NESTED}}}|^ {{4000}}", re.MULTILINE)
 """Lists within lists on one line, and a line that stands as far to the right as a thousand levels do."""
-MAX_NODES = 200_000
 MAX_DEPTH = 100
 
 
