@@ -74,7 +74,7 @@ def test_the_init_container_asks_for_the_job_that_follows_it() -> None:
 
 @cases("name", ["pytorchjob", "pytorchjob-roll-call", "jobset", "jobset-roll-call"])
 def test_manifests_fit_the_schemas_of_their_kinds(name: str) -> None:
-    """The schemas are those of the released definitions, as far as the manifests use them; unknown fields are errors."""
+    """The schemas are those of released definitions, as far as the manifests use them; unknown fields are errors."""
     yaml, jsonschema = pytest.importorskip("yaml"), pytest.importorskip("jsonschema")
     schemas = json.loads((EXAMPLES.parent / "tests/fixtures/kubernetes/schemas.json").read_text())
     documents = list(yaml.safe_load_all((EXAMPLES / f"kubernetes/{name}.yaml").read_text()))

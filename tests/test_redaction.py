@@ -79,6 +79,10 @@ BARE = [
     f"MTA{MIXED[:21]}.aB3dE5.{MIXED[:38]}", f"_auth={MIXED}", f"fs.s3a.secret.key={MIXED}",
     f'{{"SessionToken":"{MIXED}"}}', f"---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----{MIXED}",
     f"curl -b 'session={MIXED}' https://h/", f"curl -ume:{MIXED} https://h/", f"http -a me:{MIXED} GET h",
+    f"Authorization: SSWS {MIXED}", f"https://open.feishu.cn/open-apis/bot/v2/hook/{MIXED}", f"api.login('{MIXED}')",
+    f"https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key={MIXED}", f"swanlab login -k {MIXED}", f"AKCp{MIXED}",
+    f"https://conda.anaconda.org/t/{MIXED}/channel", f"az login --service-principal -u x -p {MIXED} --tenant y",
+    f"mc alias set m http://h me {MIXED}", f"pat{MIXED[:14]}.{'0123456789abcdef' * 4}",
     f"password for bob: {MIXED}", f"the new password is {MIXED}", f"密码：{MIXED}", f"令牌={MIXED}",
 ]  # fmt: skip
 """Shapes that are known without a name before them, and connection strings."""

@@ -24,8 +24,8 @@ USE_GPUS_S = 30.0
 PROLOG_S = 2.0
 SETUP_S = 0.5
 """Of the deadline, what judging and showing take on an idle machine."""
-FEWEST_S = 1.0
-"""For reading facts, however late it is."""
+FEWEST_S = 1.5
+"""For reading facts, however late it is: what is not read in time is not judged."""
 
 EPILOG = """\
   allready doctor                            this machine, in 3 s; no torch, no root and no peers needed
@@ -126,7 +126,7 @@ def _one_line(args: argparse.Namespace) -> int:
     if args.source:
         facts = placed(load("--from", args.source))
     else:
-        facts = examine(alone(), deadline_s=_left_s(args.timeout or PROLOG_S), also=Also(imports=False)).facts
+        facts = examine(alone(), deadline_s=_deadline_s(args.timeout, PROLOG_S), also=Also(imports=False)).facts
     if args.save:
         try:
             save(args.save, facts)
@@ -146,11 +146,14 @@ def _one_line(args: argparse.Namespace) -> int:
     return code
 
 
-def _left_s(limit_s: float) -> float:
-    """What is left of the time since this process was started; on a loaded machine the end takes as long as the start.
+def _deadline_s(asked_s: float | None, limit_s: float) -> float:
+    """For reading facts: what somebody asked for, else what is left of the limit since this process was started.
 
-    A process that is older than the limit was not started for this.
+    On a loaded machine the end takes as long as the start.  A process that is older than the limit was not started for
+    this.
     """
+    if asked_s is not None:
+        return max(1.0, asked_s - SETUP_S)
     own = read_stat(os.getpid())
     age_s = own.age_s() if own is not None else 0.0
     begun_s = age_s if age_s < limit_s else 0.0
@@ -185,7 +188,7 @@ def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
         raise error
     if error is not None:
         _say("doctor.job_unknown", args, why=str(error))
-    deadline_s = _left_s(args.timeout or (USE_GPUS_S if args.use_gpus else DEADLINE_S))
+    deadline_s = _deadline_s(args.timeout, USE_GPUS_S if args.use_gpus else DEADLINE_S)
     peers = tuple(name for name in (args.peers or "").replace(" ", "").split(",") if name)
     also = Also(ports=_ports(args, launch), peers=peers, use_gpus=args.use_gpus)
     found = examine(launch, deadline_s=deadline_s, also=also)

@@ -131,7 +131,8 @@ _FAMILIES = (
         r"(?<![\w~.-])[\w~.-]{3}[0-9]Q~[\w~.-]{31,34}|\bLTAI[A-Za-z0-9]{12,20}\b|\bGOOG1[A-Z0-9]{20,70}\b",
     ),
     _family(
-        "_v1_|hrku-|fm1_|fm2_|sbp_|pscale_|.atlasv1.|pul-",
+        "_v1_|akcp|pat|hrku-|fm1_|fm2_|sbp_|pscale_|.atlasv1.|pul-",
+        r"\bAKCp[A-Za-z0-9]{40,100}|\bpat[A-Za-z0-9]{14}\.[a-f0-9]{64}\b",
         r"\bdo[opr]_v1_[a-f0-9]{32,}|\bwandb_v1_[A-Za-z0-9_]{16,}|\bHRKU-[A-Za-z0-9_-]{20,}",
         r"\bfm[12]_[A-Za-z0-9+/=_-]{30,}|\bsbp_[a-f0-9]{32,}|\bpscale_[a-z]{2,5}_[A-Za-z0-9_.-]{20,}",
         r"\b[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_-]{40,}|\bpul-[a-f0-9]{40}\b",

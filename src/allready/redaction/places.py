@@ -77,6 +77,20 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(?::| is:?| was:?| set to| changed to) {1,4})[\"'`]?)" + _TOLD,
     ),
     (("密码", "口令", "令牌", "密钥"), r"(?P<before>(?:密码|口令|令牌|密钥)\s?(?:[:=：]|[是为])\s?[\"'“]?)" + _TOLD),
+    (("/hook/", "/send?key="), r"(?P<before>/bot/v[0-9]/hook/|/webhook/send\?key=)[A-Za-z0-9_-]{8,200}"),
+    (("anaconda.org/t/",), r"(?P<before>anaconda\.org/t/)[A-Za-z0-9_-]{8,200}"),
+    ((".login(",), r"(?P<before>\.login\([\"'])[^\s\"']{16,512}"),
+    ((" login -k", " login --api"), r"(?P<before>\blogin (?:-k|--api-?key)[ =])" + _QUOTED),
+    (("service-principal",), r"(?P<before>--service-principal\s[^\n|;&]{0,300}?\s-p[ =])" + _QUOTED),
+    (
+        ("mc alias set", "mc config host"),
+        r"(?P<before>\bmc (?:alias set|config host add) \S{1,99} \S{1,300} \S{1,99} )" + _QUOTED,
+    ),
+    (("crumb",), r"(?P<before>(?i:crumb)[\"']?\s?[:=]\s?[\"']?)[0-9a-f]{32,128}"),
+    (
+        ("authorization",),
+        r"(?P<before>(?i:authorization): [A-Za-z][A-Za-z0-9-]{1,30} )(?=[^\s\"']*[0-9])[^\s\"']{16,4096}",
+    ),
     (("mit-magic-cookie",), r"(?P<before>MIT-MAGIC-COOKIE-1\s{1,4})[0-9a-fA-F]{16,}"),
     (
         ("authorization",),

@@ -67,6 +67,13 @@ def test_the_ports_that_the_kernel_gives_count_for_several_nodes_only() -> None:
     assert found(closed) == ()
 
 
+def test_each_port_that_was_asked_for_counts_of_the_kernels_range_most() -> None:
+    closed = nft("tcp dport 40000-40010 drop")
+    [hit] = found(closed, ports=(30000, 50000), nodes=2)
+    assert hit.values["ports"] == "40000-40010"
+    assert found(closed, ports=None, nodes=2) == ()
+
+
 def test_a_port_of_a_job_on_this_machine_is_a_warning() -> None:
     [hit] = found(nft("tcp dport 29500-29510 drop"))
     assert hit.severity is Severity.WARNING

@@ -116,11 +116,12 @@ def _shut_ports(
 ) -> Iterator[_Shut]:
     ranges = _ranges(node, asked, job, case)
     for ports in ranges:
-        closed = _within(filter_.dropped_ports, ports)
+        most = 0 if ports == asked.asked_ports else (ports[1] - ports[0]) // 2
+        closed = _within(filter_.dropped_ports, ports, most)
         rule = rule_for(filter_, closed) if closed else None
         if closed and drops_port(filter_, closed[0]) and _concerns(rule, node, case):
             yield _Shut(direction="in", ports=closed, rule=rule)
-        shut_out = _within(filter_.out_dropped_ports, ports) if job.num_nodes > 1 or asked.asked_peers else None
+        shut_out = _within(filter_.out_dropped_ports, ports, most) if job.num_nodes > 1 or asked.asked_peers else None
         rule = rule_for(filter_, shut_out, outward=True) if shut_out else None
         if shut_out and drops_out(filter_, shut_out[0]) and _concerns(rule, node, case):
             yield _Shut(direction="out", ports=shut_out, rule=rule)
@@ -141,12 +142,11 @@ def _ranges(node: int, asked: UsageFacts, job: LaunchFacts, case: Analysis) -> t
     return tuple(dict.fromkeys(found))
 
 
-def _within(dropped: Sequence[Ports], ports: Ports) -> Ports | None:
-    """The first span of dropped ports within `ports`; a few closed ports of the kernel's wide range are no fault."""
+def _within(dropped: Sequence[Ports], ports: Ports, most: int = 0) -> Ports | None:
+    """The first span of dropped ports within `ports`, where more than `most` are dropped: the kernel picks any of its
+    range, so that a few closed ones are no fault."""
     spans = [(max(a, ports[0]), min(b, ports[1])) for a, b in dropped if a <= ports[1] and b >= ports[0]]
-    wide = ports[1] - ports[0] >= 1000
-    closed = sum(b - a + 1 for a, b in spans)
-    return spans[0] if spans and not (wide and closed < (ports[1] - ports[0]) // 2) else None
+    return spans[0] if sum(b - a + 1 for a, b in spans) > most else None
 
 
 def _concerns(rule: DropRule | None, node: int, case: Analysis) -> bool:
