@@ -302,7 +302,7 @@ class GroupPoint(Struct, frozen=True, kw_only=True):
     members: tuple[int, ...]
     size_bytes: int
     gb_per_s: float | None  # busbw; None: it failed
-    noise_share: float = 0.0  # two standard errors of its median, as a share of it
+    noise_share: float = 0.0  # two standard errors of its rate, as a share of it
     error: str = ""
 
 
