@@ -82,7 +82,8 @@ def nvlink_not_used(
     [link] = links
     if not link.is_nvlink or best.busbw_gb_per_s >= LOST * link.advertised:
         return
-    off = switched_off(env[node].variables if env and node in env else {})
+    variables = env[node].variables if env and node in env else {}
+    off = tuple(name for name in switched_off(variables) if name == "NCCL_P2P_DISABLE")  # the others leave NVLink
     up = [f"GPU {g.index}: {sum(g.nvlinks)} of {len(g.nvlinks)}" for g in used if g.nvlinks]
     yield Hit(
         confidence=Confidence.LIKELY,
