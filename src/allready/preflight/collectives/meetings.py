@@ -106,7 +106,7 @@ class Meetings:
         for turn in turns(rails):
             mine = next((rail for rail in turn if self._rank in rail.members), None)
             plans = [make_schedule(rail.members, max_rounds=MAX_ROUNDS, seed="pairs").rounds for rail in turn]
-            own = plans[turn.index(mine)] if mine is not None else ()
+            own: Sequence[Sequence[tuple[int, int]]] = plans[turn.index(mine)] if mine is not None else ()
             num_rounds = max(map(len, plans))
             done += self._rounds(mine, own, num_rounds)
             planned += num_rounds

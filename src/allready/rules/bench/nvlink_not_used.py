@@ -70,8 +70,8 @@ def nvlink_not_used(
     run = collectives.runs[0] if collectives.runs else None
     if run is None or run.backend != "nccl" or world.num_nodes != 1 or len(run.ranks) < 2:
         return
-    [(node, facts)] = list(gpu.items())[:1] or [(None, None)]
-    if node is None or facts is None or len(run.ranks) > len(facts.visible):
+    node, facts = next(iter(gpu.items()), (0, GpuFacts(gpus=())))
+    if len(run.ranks) > len(facts.visible):
         return
     used = [g for g in facts.gpus if g.index in facts.visible]
     links = {link for g in used if (link := link_of_gpu(g.name)) is not None}
