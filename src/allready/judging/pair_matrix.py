@@ -19,7 +19,7 @@ SLOW_SIDE = 0.85
 SLOW_LINK = 0.85
 """Of what its two ends reach with others.  One pair alone differs more than that by accident, but not twice: pairs that
 look slow are measured again (`suspects`)."""
-GAP = 2.0
+GAP = 1.5
 """How much wider than the others differ must be what lies between slow members and them."""
 SURE = 4.0
 """So many standard errors: the standard deviation of all cells over the root of the number of cells."""

@@ -302,7 +302,7 @@ class GroupPoint(Struct, frozen=True, kw_only=True):
     members: tuple[int, ...]
     size_bytes: int
     gb_per_s: float | None  # busbw; None: it failed
-    noise_share: float = 0.0  # two standard errors of its median, as a share of it
+    noise_share: float = 0.0  # two standard errors of its rate, as a share of it
     error: str = ""
 
 
@@ -315,6 +315,7 @@ class CollectiveRun(Struct, frozen=True, kw_only=True):
     stages: tuple[StageResult, ...]
     points: tuple[BenchPoint, ...] = ()
     copies_gb_per_s: dict[int, dict[str, float]] = {}  # rank -> its own copies (h2d, d2h, d2d, memory, work) -> GB/s
+    held_share: dict[int, float] = {}  # rank -> share of the time for which a CPU quota held it back, if any did
     pairs: tuple[PairPoint, ...] = ()  # of `bench pairs`
     num_pairs_planned: int = 0  # with all networks; fewer are in `pairs` where the time was over, or of many nodes
     groups: tuple[GroupPoint, ...] = ()  # of `bench bisect`

@@ -395,6 +395,7 @@ class _Run:
             is_graph=spec.is_graph,
             diagnostics=tuple(tracker.diagnostics),
             copies_gb_per_s=tracker.speeds(),
+            held_share=tracker.held(),
             num_pairs_planned=spec.num_pairs,
             pairs=tuple(tracker.pairs[key] for key in sorted(tracker.pairs)),
             groups=tuple(sorted(tracker.groups, key=lambda g: (g.round, g.members))),

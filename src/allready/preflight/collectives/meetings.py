@@ -27,6 +27,7 @@ from allready.preflight.reach.schedule import disjoint_rounds, make_schedule
 _REPEATS = 5, 200
 _ENOUGH_GROUP_S = 1.2
 _ENOUGH_S = 0.15  # of one direction of a pair: longer than what a scheduler does to a process
+_ENOUGH_LONG_S = 0.6  # the same in a bisection, which has few rounds and measures none of them again
 _SMALL_REPEATS = 7
 _POLL_S = 0.005
 _CONNECT_S = 3.0  # Gloo tries several times for so long each
@@ -48,12 +49,17 @@ def without_reply_s(took_s: float, latency_s: float) -> float:
 
 
 def noise_of(times: Sequence[float]) -> float:
-    """Two standard errors of the median of these, as a share of it."""
+    """Two standard errors of the lower quartile of these, as a share of it."""
     if len(times) < _REPEATS[0]:
         return 0.0
-    low, middle, high = statistics.quantiles(times, n=4)
-    deviation = (high - low) / 1.349  # of a normal distribution with these quartiles
-    return 2 * 1.253 * deviation / middle / math.sqrt(len(times))
+    low, middle, _ = statistics.quantiles(times, n=4)
+    deviation = (middle - low) / 0.6745  # of a normal distribution with these quartiles
+    return 2 * 1.363 * deviation / low / math.sqrt(len(times))
+
+
+def usual(times: Sequence[float]) -> float:
+    """The lower quartile: other work on the machine only makes single times longer, a slow link all of them."""
+    return statistics.quantiles(times, n=4)[0] if len(times) > 1 else times[0]
 
 
 def turns(rails: Sequence[Rail]) -> list[list[Rail]]:
@@ -100,7 +106,7 @@ class Meetings:
         for turn in turns(rails):
             mine = next((rail for rail in turn if self._rank in rail.members), None)
             plans = [make_schedule(rail.members, max_rounds=MAX_ROUNDS, seed="pairs").rounds for rail in turn]
-            own = plans[turn.index(mine)] if mine is not None else ()
+            own: Sequence[Sequence[tuple[int, int]]] = plans[turn.index(mine)] if mine is not None else ()
             num_rounds = max(map(len, plans))
             done += self._rounds(mine, own, num_rounds)
             planned += num_rounds
@@ -177,8 +183,8 @@ class Meetings:
         try:
             key = f"pair/{self._round}/{low}-{high}"
             group = self._connect(key, (low, high), rail.addresses.get(self._rank, ""))
-            times, latency_s = self._both_ways(group, is_first=self._rank == low)
-            rate = self._size_bytes / without_reply_s(statistics.median(times), latency_s) / 1e9
+            times, latency_s = self._both_ways(group, _ENOUGH_S, is_first=self._rank == low)
+            rate = self._size_bytes / without_reply_s(usual(times), latency_s) / 1e9
             point = replace(point, gb_per_s=rate, latency_s=latency_s)
         except Exception as error:  # noqa: BLE001 - whatever the library says, this pair failed and the rest goes on
             point = replace(point, error=last_line(error)[:_MAX_ERROR])
@@ -189,11 +195,11 @@ class Meetings:
         self._mine[self._rank, partner] = point
         self._side.send("pair", pair=asdict(point))
 
-    def _both_ways(self, group: Any, *, is_first: bool) -> tuple[list[float], float]:
+    def _both_ways(self, group: Any, enough_s: float, *, is_first: bool) -> tuple[list[float], float]:
         """Seconds of each buffer that this one of two ranks sent, the reply included; and the latency."""
         latency_s = statistics.median(self._echo(group, self._little, _SMALL_REPEATS, is_first=is_first)) / 2
         took_s = statistics.median(self._echo(group, self._buffer, 1, is_first=is_first))
-        repeats = self._agree(group, round(_ENOUGH_S / max(took_s, 1e-9)), is_first=is_first)
+        repeats = self._agree(group, round(enough_s / max(took_s, 1e-9)), is_first=is_first)
         first = self._echo(group, self._buffer, repeats, is_first=is_first)
         second = self._echo(group, self._buffer, repeats, is_first=not is_first)
         return first if is_first else second, latency_s
@@ -209,7 +215,7 @@ class Meetings:
         self._store.set(f"{key}/{self._rank}", f"{0.0 if error else rate!r} {noise!r} {error}")
 
     def _together(self, key: str, members: tuple[int, ...]) -> tuple[float, float]:
-        """Busbw of all_reduce within a group, and how far its median is known."""
+        """Busbw of all_reduce within a group, and how far it is known."""
         n = len(members)
         group = self._connect(key, members)
         self._timed_group(group, 1)
@@ -217,7 +223,7 @@ class Meetings:
         shared = self._torch.tensor([longest_s], dtype=self._torch.float32, device=self._device)
         self._finish(group, group.allreduce([shared]))
         times = self._timed_group(group, _clamped(round(_ENOUGH_GROUP_S / max(float(shared.item()), 1e-9))))
-        return self._size_bytes / statistics.median(times) / 1e9 * 2 * (n - 1) / n, noise_of(times)
+        return self._size_bytes / usual(times) / 1e9 * 2 * (n - 1) / n, noise_of(times)
 
     def _two_by_two(self, key: str, members: tuple[int, ...]) -> tuple[float, float]:
         """The slowest direction in which this rank sends to another of two or three; one pair after the other.
@@ -228,8 +234,8 @@ class Meetings:
         for low, high in itertools.combinations(members, 2):
             if self._rank in {low, high}:
                 group = self._connect(f"{key}/{low}-{high}", (low, high))
-                times, latency_s = self._both_ways(group, is_first=self._rank == low)
-                rate = min(rate, self._size_bytes / without_reply_s(statistics.median(times), latency_s) / 1e9)
+                times, latency_s = self._both_ways(group, _ENOUGH_LONG_S, is_first=self._rank == low)
+                rate = min(rate, self._size_bytes / without_reply_s(usual(times), latency_s) / 1e9)
                 noise = max(noise, noise_of(times))
         return rate, noise
 

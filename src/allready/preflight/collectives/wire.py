@@ -88,8 +88,8 @@ class RunMessage(Struct, frozen=True, kw_only=True):
 class RankLine(Struct, frozen=True, kw_only=True):
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
-    event: entered, finished, error, wrong, local, pair, group, point, left (the sizes from `size_bytes` on do not fit
-    into the time; one operation would take `time_s`), port, done.  nccl: the agent read it in the rank's output.
+    event: entered, finished, error, wrong, local, held, pair, group, point, left (the sizes from `size_bytes` on do not
+    fit into the time; one operation would take `time_s`), port, done.  nccl: the agent read it in the rank's output.
     """
 
     event: str
@@ -110,6 +110,7 @@ class RankLine(Struct, frozen=True, kw_only=True):
     choice: NcclChoice | None = None
     diagnostic: NcclDiagnostic | None = None
     speeds: dict[str, float] = {}  # a rank's own copies: name -> GB/s
+    held_share: float | None = None  # of the time of its own copies or of a search, a CPU quota held it back
     is_store_unreachable: bool = False  # an error: it gets no connection to rank 0's store
 
 

@@ -38,7 +38,7 @@ def pair_slow(collectives: Collectives, world: World) -> Iterator[Hit]:
     pairs are slow both ways is slow itself or its link is (below 88 % of the typical member); a row alone is a bad
     sender, a column alone a bad receiver (85 %); a single cell between two good members is a bad link between them
     (85 %, mean of both directions).  What looks slow was measured twice, and the better one counts.  A gap must
-    separate the slow members from the others, twice as wide as these differ.  No rank is named where half of the
+    separate the slow members from the others, half as wide again as these differ.  No rank is named where half of the
     members are slow, or of fewer than four.  Of several networks between the nodes each has a matrix of its own.
     A rank that is also slow without a network is named by BEN003, and not here.
     ## Why it matters
@@ -51,7 +51,7 @@ def pair_slow(collectives: Collectives, world: World) -> Iterator[Hit]:
     run = collectives.runs[0] if collectives.runs else None
     if run is None or not run.pairs:
         return
-    alone = {rank for ranks in slow_alone(run.copies_gb_per_s).values() for rank in ranks}
+    alone = {rank for ranks in slow_alone(run.copies_gb_per_s, run.held_share).values() for rank in ranks}
     for pairs in by_rail(run.pairs).values():
         reading = read_matrix(pairs)
         for what, shares in (
