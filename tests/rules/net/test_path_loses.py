@@ -1,7 +1,7 @@
 from typing import Any
 
 from allready.judging.engine import judge
-from allready.model import Confidence, FaultClass
+from allready.model import Confidence, FaultClass, Severity
 from tests.fleets import check, fleet
 from tests.rules.net.made import SILENT, not_looked_at, reached, stuck
 
@@ -56,6 +56,34 @@ def test_a_queue_that_another_transfer_keeps_full_is_no_random_loss() -> None:
     alone = paths | {(0, 1): SENT | {"throughput_gb_per_s": fast}}  # the other way into node 1 is fast
     [hit] = check("NET019", reached(3, paths=alone, datagrams=datagrams)).hits
     assert hit.culprits.links == ((2, 1),)
+
+
+def test_a_queue_that_takes_datagrams_of_every_sender_is_no_random_loss() -> None:
+    """Seen: three nodes, 4 Mbit/s into one of them; TCP repeats far more than the datagrams lose."""
+
+    def into_2(resent: dict[tuple[int, int], tuple[int, int]], came: dict[tuple[int, int], tuple[int, int]]) -> Any:
+        slow = {(0, 2): 0.704 / 8e3, (1, 2): 3.24 / 8e3}
+        paths = {pair: SENT | {"throughput_gb_per_s": 0.1} for pair in PAIRS}
+        for pair, (again, of) in resent.items():
+            paths[pair] = {"throughput_gb_per_s": slow[pair], "num_segments": of, "num_retransmits": again}
+        datagrams = {pair: {"bursts_sent": (100, 100), "bursts_received": counts} for pair, counts in came.items()}
+        return reached(3, paths=paths, datagrams=datagrams)
+
+    queue = into_2({(0, 2): (46, 136), (1, 2): (102, 342)}, {(0, 2): (90, 80), (1, 2): (84, 77)})
+    assert check("NET019", queue).state == "clear"
+    [hit] = check("NET017", queue).hits
+    assert hit.culprits.nodes == (2,)
+    chance = into_2({(0, 2): (27, 136), (1, 2): (65, 342)}, {(0, 2): (90, 80), (1, 2): (84, 77)})
+    [hit] = check("NET019", chance).hits
+    assert hit.culprits.nodes == (2,)
+
+
+def test_where_a_fifth_is_lost_collectives_are_not_tried() -> None:
+    """Seen: 50 % at one node; its connection to node 0 ended in the collectives, and it was called lost."""
+    links = [(0, 1), (1, 0), (1, 2), (2, 1)]
+    for came, severity in (((50, 46), Severity.BLOCKER), ((70, 72), Severity.BLOCKER), ((85, 88), None)):
+        [hit] = check("NET019", lossy(*links, datagrams={"bursts_sent": (100, 100), "bursts_received": came})).hits
+        assert (hit.severity, hit.culprits.nodes) == (severity, (1,))
 
 
 def test_filtered_datagrams_say_nothing() -> None:
