@@ -50,7 +50,7 @@ def test_the_json_has_the_shape_of_nccl_tests() -> None:
     assert gather["out_of_place_per_iter"]["p99_us"] == pytest.approx(3000)
     assert exchange["out_of_place"]["nwrong"] == 3
     assert body["out_of_bounds"] == {"count": 3, "okay": "false"}
-    assert [d["hostname"] for d in body["devices"]] == ["gpu01"] * 3
+    assert [d["hostname"] for d in body["config"]["devices"]] == ["gpu01"] * 3
 
 
 def test_what_jax_measures_is_out_of_place() -> None:

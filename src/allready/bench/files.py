@@ -75,11 +75,18 @@ def nccl_json(report: Report, args: Iterable[str]) -> dict[str, Any]:
             "aggregated_iterations": 1,
             "validation": 1,
             "graph": int(run is not None and run.is_graph),
+            "per_iter_timing": "true" if any(p.spread is not None for p in points) else "false",
+            "devices": [
+                {
+                    "rank": r,
+                    "group": 0,
+                    "pid": 0,
+                    "hostname": names.get(r, ("", 0))[0],
+                    "device": names.get(r, ("", 0))[1],
+                }
+                for r in ranks
+            ],
         },
-        "devices": [
-            {"rank": r, "group": 0, "pid": 0, "hostname": names.get(r, ("", 0))[0], "device": names.get(r, ("", 0))[1]}
-            for r in ranks
-        ],
         "results": [_result(p, len(ranks), in_place=run is None or run.backend != "jax") for p in points],
         "out_of_bounds": {"count": wrong, "okay": "true" if wrong == 0 else "false"},
         "average_bus_bandwidth": {"bandwidth": sum(busbw) / len(busbw) if busbw else 0.0},
