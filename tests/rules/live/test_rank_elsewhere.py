@@ -1,7 +1,7 @@
 """LIV008."""
 
-from allready.model import Confidence, FaultClass, RankStatus
-from tests.rules.live.made import NOW, ask, behind, stack, waiting
+from allready.model import Confidence, FaultClass, GroupProgress, Position, RankStatus
+from tests.rules.live.made import NOW, ask, behind, mark, progress, stack, waiting
 
 
 def test_names_the_one_that_waits_in_another_call() -> None:
@@ -41,6 +41,20 @@ def test_without_a_recorder_another_line_of_the_program_is_odd() -> None:
     odd = waiting(3, groups=(), framework="jax", site="train.py:99 metrics")
     [hit] = ask("LIV008", *bare[:3], odd, stacks=tuple(stack(r, "gpu_wait") for r in range(4))).hits
     assert hit.culprits.ranks == (3,)
+
+
+def test_a_receive_that_has_worked_before_may_miss_what_its_peer_left_out() -> None:
+    """A stage of a pipeline skips one send: the next one waits in its recv, the others are in the next all_reduce."""
+    stacks = (stack(2, "in_collective", "distributed_c10d.py:2799 recv"),)
+    ranks = {r: waiting(r) for r in (0, 1, 3)} | {2: behind(2)}
+    counted = behind(2, groups=(mark(63 + 30, pending=False),))  # Gloo counts sends and receives, and records none
+    ends = {r: Position(enqueued=30, completed=30) for r in (1, 2)}
+    pair = GroupProgress(group="0 send 1->2", source="flight recorder", members=(1, 2), positions=ends)
+    for rank, known in ((counted, progress(ranks)), (behind(2), (*progress(ranks), pair))):
+        [hit] = ask("LIV008", rank, stacks=stacks, progress=known).hits
+        assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)
+    [hit] = ask("LIV008", behind(2), stacks=stacks, progress=progress(ranks)).hits
+    assert hit.culprits.ranks == (2,)
 
 
 def test_two_that_exchange_are_at_odds_with_each_other_while_the_rest_is_in_a_collective() -> None:

@@ -44,7 +44,8 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## Check by hand
     `py-spy dump --pid PID` of any rank, twice.
     ## When it is harmless
-    Where one line of the program takes so long on purpose.  It stays a warning, and is withdrawn when a rank makes progress.
+    Where one line of the program takes so long on purpose.  It stays a warning, and is withdrawn when a rank makes
+    progress.
     """
     ranks = live.ranks()
     living = {r: s for r, s in ranks.items() if not s.is_gone}

@@ -32,7 +32,8 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     Where every rank's main thread stands: ranks that wait in a collective, in the building of a group, in send or recv,
     while the others wait in another call that these never entered.
     ## Why it matters
-    Each side waits for the other, so no rank's timeout shows which one is wrong. The minority is named; none on a tie.
+    Each side waits for the other, so no rank's timeout shows which one is wrong. The minority is named; none on a tie,
+    and none where one rank stands in a send or recv that has worked before: its peer may have left out its side.
     ## Check by hand
     `py-spy dump` of all ranks, and compare the innermost lines of your own program.
     ## When it is harmless
@@ -50,7 +51,7 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     late = tuple(sorted(r.rank for r in causes))
     both = len(late) + len(found.waiting)
     if is_minority(len(late), both):
-        accused = late
+        accused = () if len(late) == 1 and _misses_its_peer(live, case.run, late[0]) else late
     elif is_majority(len(late), both):
         accused = found.waiting
     else:
@@ -73,6 +74,22 @@ def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int,
         fault_class=model.FaultClass.DESYNC_ARGS if _is_wrong_peer(case.run, found.ranks) else None,
         confidence=model.Confidence.LIKELY if accused else model.Confidence.POSSIBLE,
         fault_time=model.clock_time(visible_s(found, found.causes)),
+    )
+
+
+def _misses_its_peer(live: model.Live, run: model.RunEvidence, rank: int) -> bool:
+    """Whether it stands in a send or recv and has made such calls before: then the other end may have left out its
+    side.
+
+    Gloo records collectives alone; what its count of operations has besides are sends and receives.
+    """
+    if not _exchanges(run, rank):
+        return False
+    enqueued = {mark.group: mark.enqueued for mark in live.ranks()[rank].groups}
+    return any(
+        position.completed if " send " in progress.group else enqueued.get(progress.group, 0) > position.enqueued + 1
+        for progress in run.progress
+        if (position := progress.positions.get(rank)) is not None
     )
 
 
