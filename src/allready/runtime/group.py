@@ -298,9 +298,8 @@ class Group:
         try:
             yield
             made = [g for g in groups if g not in known]
-            on_gpu = nccl.of_nccl(made)
-            if self._communicator is not None and on_gpu:
-                self._communicator.connect(FORM.total_seconds(), is_over, on_gpu)
+            if self._communicator is not None:
+                self._communicator.connect(FORM.total_seconds(), is_over, nccl.of_nccl(made))
             if "cpu" in self.devices:
                 store = dist.PrefixStore(f"allready/{self.attempt}/{self._epoch}/{self._num_makings}", self._store)
                 self._remember(store, self._members.index(self._rank), len(self._members), before)
