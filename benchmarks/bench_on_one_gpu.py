@@ -1,6 +1,6 @@
 """`allready bench` beside a plain event-timed loop, in turn: NCCL ranks that share one GPU, in one communicator.
 
-    python benchmarks/bench_on_one_gpu.py OUT.json [--ranks 2] [--seconds 150] [--sizes 1048576,4194304]
+    python benchmarks/bench_on_one_gpu.py OUT.json [--ranks 2] [--gpus 2] [--seconds 150] [--sizes 1048576,4194304]
 
 NCCL takes two ranks of one GPU for ranks of two hosts when each has an `NCCL_HOSTID` of its own; they then talk over
 sockets.  Start `nvidia-cuda-mps-control -d` first, or the GPU is shared in time slices and small sizes take
@@ -8,7 +8,7 @@ milliseconds.  For every size from 1 KiB to 1 GiB the loops run alternately, wit
 warm-ups; the medians, and the medians of their ratios to the plain one, are printed.  `control` is the plain loop once
 more, but waits by polling, as ours does: what it differs by is the wait's, or noise.  `raw` calls NCCL itself, in the
 same communicator and without torch, and takes the host's clock as nccl-tests does: what the plain loop differs by from
-it is torch's.
+it is torch's.  `--gpus N`: a rank on each of N GPUs instead, as NCCL connects them.
 """
 
 import argparse
@@ -127,6 +127,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--gpus", type=int, help="a rank on each of so many GPUs instead")
     parser.add_argument("--seconds", type=float, default=150.0)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes, separated by commas")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
@@ -151,15 +152,15 @@ def main() -> int:
             env={
                 **os.environ,
                 "RANK": str(rank),
-                "LOCAL_RANK": "0",
-                "WORLD_SIZE": str(args.ranks),
+                "LOCAL_RANK": str(rank) if args.gpus else "0",
+                "WORLD_SIZE": str(args.gpus or args.ranks),
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": "29777",
-                "NCCL_HOSTID": f"host{rank}",
                 "NCCL_SOCKET_IFNAME": "lo",
+                **({} if args.gpus else {"NCCL_HOSTID": f"host{rank}"}),
             },
         )
-        for rank in range(args.ranks)
+        for rank in range(args.gpus or args.ranks)
     ]
     try:
         return max(abs(process.wait(timeout=limit_s)) for process in ranks)

@@ -1,7 +1,10 @@
 """Interrupt jobs at random moments, and see whether a verdict is lost or made up, and whether anything is left behind.
 
     python benchmarks/interruptions.py --number 20 --seed 1
-    python benchmarks/interruptions.py --number 200 --json benchmarks/results/interruptions.json
+    python benchmarks/interruptions.py --number 200 --jobs 8 --out trials --json benchmarks/results/interruptions.json
+
+It needs no installation: the sources beside it are used where allready is not installed.  With `--jobs N`, N trials run
+at a time, each on processors and ports of its own; give each some two processors.
 
 Each trial starts a job under `allready run` (on one or two "nodes" of this machine, torch over Gloo, or JAX where it is
 installed), in which a rank sleeps in a step, is stopped, or nothing is wrong, or which is interrupted while it starts.
@@ -11,16 +14,19 @@ follows.  SIGKILL is the end of an agent, or of all.  In some trials the disk of
 (needs the right to mount).  Then:
 
 kept      the verdict that stood before the signal stands in every report (where there was room for one), and none
-          blames anybody else; the node whose agent was killed may be blamed as well
+          blames anybody else; where nothing was proven yet, the node whose agent was killed may be blamed
 true      no finding of level error is about what the end itself does: ranks that left, ended by SIGTERM, lost peers
 honest    the status is never healthy, and the exit code in the report is that of the process
 clean     every process has ended within the grace and 10 s, and neither processes nor run folders are left
 
-The truth is what was injected.  Exit code 1 when a trial fails; the folders of those that failed are kept.
+The truth is what was injected.  Exit code 1 when a trial fails.  Of one that failed, the folder is kept under `--out`,
+and the JSON has what it left: every report as it changed, with its time from the signal on, the findings of the last
+ones, how agents ended, and what they printed last.
 """
 
 import argparse
 import contextlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -32,14 +38,20 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from allready.live.run_paths import run_dirs
-from allready.proc.process import ProcessId, children_of, identify, is_running
+from side_by_side import Lane, Lanes, use_this_checkout
+
+use_this_checkout()
+
+from allready.live.run_paths import run_dirs  # noqa: E402
+from allready.proc.process import ProcessId, children_of, identify, is_running  # noqa: E402
 
 GRACE_S = 3.0
 CLEAN_S = 10.0
@@ -52,6 +64,10 @@ AIMS = ("first", "last", "agents", "all", "ranks first")
 FOLLOWS_S = 2.0
 """After a warning that only agents got, SIGTERM comes so much later."""
 DISK_KB = 512
+LOOK_EVERY_S = 0.05
+TAIL_BYTES = 6000
+FIRST_PORT, PORTS_PER_LANE = 15000, 400
+"""Below the ports that the kernel gives to connections; every trial of a lane takes others than the one before."""
 CONSEQUENCES = ("LIV007", "LIV012", "DTH", "GLO", "JOB009", "JOB010", "ELA", "TCH")
 """What an end looks like afterwards: left early, terminated, dead, connection closed, node lost."""
 
@@ -146,12 +162,52 @@ class Outcome:
     after: str = "-"
     ended_s: float = 0.0
     is_explained: bool = False
+    left: dict[str, Any] = field(default_factory=dict)
+    """Of a trial that failed: what helps to find out why."""
+
+
+def port_of(lane: Lane, trial: int) -> int:
+    """A port that no other lane uses and that is free, with free ones behind it for torch's store and JAX."""
+    first = FIRST_PORT + lane.number * PORTS_PER_LANE
+    for turn in range(PORTS_PER_LANE // 50):
+        port = first + (trial + turn) * 50 % PORTS_PER_LANE
+        if all(_is_free(port + more) for more in range(4)):
+            return port
+    raise OSError(f"no port of {first} to {first + PORTS_PER_LANE - 1} is free")
+
+
+class Watch:
+    """Every report of the agents as it changes: (seconds, node, status, verdict).  `close` ends its thread."""
+
+    def __init__(self, look: Callable[[int], dict[str, Any] | None], nodes: int) -> None:
+        self._look, self._nodes = look, nodes
+        self._last: dict[int, tuple[str, str]] = {}
+        self.said: list[tuple[float, int, str, str]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.wait(LOOK_EVERY_S):
+            self.see()
+
+    def see(self) -> None:
+        for node in range(self._nodes):
+            report = self._look(node)
+            now = ("none", "-") if report is None else (report["status"], _words(_verdict(report)))
+            if now != self._last.get(node, ("none", "-")):
+                self._last[node] = now
+                self.said.append((time.monotonic(), node, *now))
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(5)
 
 
 class Job:
     """The agents of one trial; `close` ends what is left."""
 
-    def __init__(self, trial: Trial, folder: Path) -> None:
+    def __init__(self, trial: Trial, folder: Path, lane: Lane) -> None:
         self.trial, self.folder = trial, folder
         self.mark = folder.name
         self.reports = folder / "reports"
@@ -164,7 +220,8 @@ class Job:
         script = folder / "train.py"
         script.write_text(JAX if trial.framework == "jax" else TORCH)
         per_node = 2 // trial.nodes
-        port = _free_port()
+        port = port_of(lane, trial.number)
+        self.sent: list[tuple[float, str, int]] = []
         fault = "sleep" if trial.fault == "sleep" else "none"
         self.agents = [
             subprocess.Popen(
@@ -184,6 +241,7 @@ class Job:
             )
             for node in range(trial.nodes)
         ]
+        self.watch = Watch(self.report, trial.nodes)
 
     def report(self, node: int) -> dict[str, Any] | None:
         """The report as it is now."""
@@ -223,6 +281,7 @@ class Job:
             "ranks first": [*self.ranks(), *agents],
         }[self.trial.aim]
         for pid in chosen:
+            self.sent.append((time.monotonic(), signal.Signals(number).name, pid))
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
             self.killed |= {n for n, agent in enumerate(self.agents) if agent.pid == pid and number == signal.SIGKILL}
@@ -230,6 +289,24 @@ class Job:
     def is_over(self) -> bool:
         """Whether every agent has ended."""
         return all(agent.poll() is not None for agent in self.agents)
+
+    def post_mortem(self) -> dict[str, Any]:
+        """What helps to find out why a trial failed; times are seconds from the first signal."""
+        began = self.sent[0][0] if self.sent else self.watch.said[-1][0] if self.watch.said else time.monotonic()
+        reports = [self.report(node) for node in range(self.trial.nodes)]
+        return {
+            "agents": [{"pid": agent.pid, "exit_code": agent.poll()} for agent in self.agents],
+            "ranks": self.ranks(),
+            "signals": [[round(at - began, 3), name, pid] for at, name, pid in self.sent],
+            "reports": [[round(at - began, 3), node, status, words] for at, node, status, words in self.watch.said],
+            "findings": [
+                [] if report is None else [[f["severity"], f["code"], f["message"][:300]] for f in report["findings"]]
+                for report in reports
+            ],
+            "job": [report and report["job"] for report in reports],
+            "not_checked": [report and report["not_checked"][:5] for report in reports],
+            "printed": [_tail(self.folder / f"out{node}") for node in range(self.trial.nodes)],
+        }
 
     def left(self) -> list[str]:
         """Processes and run folders of this job that are still there."""
@@ -243,6 +320,7 @@ class Job:
 
     def close(self) -> None:
         """End what is left."""
+        self.watch.close()
         for agent in self.agents:
             if agent.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -256,9 +334,15 @@ def _run(*words: str | Path) -> bool:
     return subprocess.run(words, capture_output=True, check=False, timeout=10).returncode == 0
 
 
-def run(trial: Trial, folder: Path) -> Outcome:
+def _tail(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
+    return ""
+
+
+def run(trial: Trial, folder: Path, lane: Lane) -> Outcome:
     """One trial, from the start to the last process's end."""
-    job = Job(trial, folder)
+    job = Job(trial, folder, lane)
     outcome = Outcome(trial=trial)
     try:
         if trial.fault != "starting":
@@ -270,7 +354,7 @@ def run(trial: Trial, folder: Path) -> Outcome:
         time.sleep(trial.delay_s)
         if job.has_disk:
             job.fill_disk()
-        before = _verdict(job.report(0))
+        before = [job.report(node) for node in range(trial.nodes)]
         began = time.monotonic()
         job.send()
         if trial.second_s is not None:
@@ -285,12 +369,26 @@ def run(trial: Trial, folder: Path) -> Outcome:
     except TimeoutError as error:
         outcome.problems.append(str(error))
     finally:
+        if outcome.problems:
+            job.watch.see()
+            outcome.left = job.post_mortem()
+            (folder / "trial.json").write_text(_json(outcome))
         job.close()
     return outcome
 
 
-def _judge(job: Job, before: dict[str, Any] | None, outcome: Outcome) -> None:
-    outcome.before = _words(before)
+def _json(outcome: Outcome) -> str:
+    return json.dumps(_row(outcome), indent=1, ensure_ascii=False) + "\n"
+
+
+def _row(outcome: Outcome) -> dict[str, Any]:
+    """One trial for the JSON."""
+    row = asdict(outcome)
+    return {**row.pop("trial"), **row, "ended_s": round(outcome.ended_s, 2)}
+
+
+def _judge(job: Job, befores: Sequence[dict[str, Any] | None], outcome: Outcome) -> None:
+    outcome.before = _words(_verdict(befores[0]))
     for node, agent in enumerate(job.agents):
         report = job.report(node)
         if report is None:
@@ -299,14 +397,21 @@ def _judge(job: Job, before: dict[str, Any] | None, outcome: Outcome) -> None:
             continue
         outcome.after = f"{report['status']} {_words(_verdict(report))}" if node == 0 else outcome.after
         is_old = job.has_disk and report["job"] is None  # there was no room for a newer one
-        if report["status"] in {"healthy", "waiting"} and not is_old:
+        is_unbegun = node in job.killed and not (job.reports / f"report{node}" / "attempt0").exists()
+        if (
+            report["status"] in {"healthy", "waiting"}
+            and not is_old
+            and not (
+                is_unbegun and report["status"] == "waiting"  # nothing ran yet that could have told how it ended
+            )
+        ):
             outcome.problems.append(f"node {node}: status {report['status']}")
         is_ended = report["job"] is not None and report["job"]["exit_code"] == agent.returncode
         if not is_ended and not is_old and node not in job.killed:
             outcome.problems.append(f"node {node}: job {report['job']}, exit code {agent.returncode}")
         if agent.returncode == 0:
             outcome.problems.append(f"node {node}: exit code 0")
-        _judge_blame(job, node, report, before, outcome)
+        _judge_blame(job, node, report, befores[node], outcome)
 
 
 def _judge_blame(job: Job, node: int, report: dict[str, Any], before: dict[str, Any] | None, outcome: Outcome) -> None:
@@ -324,8 +429,10 @@ def _judge_blame(job: Job, node: int, report: dict[str, Any], before: dict[str, 
         outcome.is_explained = outcome.is_explained or blamed == [trial.culprit]
         if verdict is not None and blamed != [trial.culprit] and not is_lost:
             outcome.problems.append(f"node {node}: blames {_words(verdict)}")
-        if verdict is None and before is not None and not job.has_disk:
-            outcome.problems.append(f"node {node}: lost {_words(before)}")
+        stood = _verdict(before)
+        was_proven = before is not None and before["status"] == "fault" and blamed != [trial.culprit]
+        if stood is not None and (verdict is None or was_proven) and not job.has_disk:
+            outcome.problems.append(f"node {node}: lost {_words(stood)}, has {_words(verdict)}")
     elif trial.fault == "none" and verdict is not None and report["status"] == "fault" and not is_lost:
         outcome.problems.append(f"node {node}: made up {_words(verdict)}")
 
@@ -350,10 +457,12 @@ def _until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         time.sleep(0.05)
 
 
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+def _is_free(port: int) -> bool:
+    with socket.socket() as sock, contextlib.suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(("", port))
+        return True
+    return False
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
@@ -383,46 +492,82 @@ def table(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(rows)
 
 
+def play(trials: Sequence[Trial], out: Path, jobs: int, on_outcome: Callable[[Outcome], None]) -> list[Outcome]:
+    """All of them, so many at a time; the folder of one that did not fail is removed."""
+    lanes = Lanes(jobs)
+
+    def one(trial: Trial) -> Outcome:
+        folder = Path(tempfile.mkdtemp(prefix=f"interrupt-{trial.number}-", dir=out))
+        try:
+            with lanes.one() as lane:
+                outcome = run(trial, folder, lane)
+        except OSError as error:  # no port, no room for a process: not played, which is no success
+            outcome = Outcome(trial=trial, problems=[f"not played: {error}"])
+        if not outcome.problems:
+            shutil.rmtree(folder, ignore_errors=True)
+        on_outcome(outcome)
+        return outcome
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(one, trials))
+
+
 def main() -> int:
     """All trials."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--number", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="trials at a time (default: 1)")
+    parser.add_argument("--only", default="", help="numbers of trials, for example 3,17: the others are left out")
     parser.add_argument("--frameworks", default="", help="torch,jax (default: those that are installed)")
+    parser.add_argument("--out", type=Path, help="where folders of trials are (default: the temporary folder)")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     chance = random.Random(args.seed)  # noqa: S311
     found = [name for name in ("torch", "jax") if importlib.util.find_spec(name) is not None]
     frameworks = [word for word in args.frameworks.split(",") if word] or ["torch", *found]  # torch more often
-    outcomes = []
-    for number in range(args.number):
-        trial = Trial.draw(number, chance, frameworks)
-        folder = Path(tempfile.mkdtemp(prefix="interrupt-"))
-        outcome = run(trial, folder)
-        outcomes.append(outcome)
+    out = args.out or Path(tempfile.gettempdir())
+    out.mkdir(parents=True, exist_ok=True)
+    trials = [Trial.draw(number, chance, frameworks) for number in range(args.number)]
+    only = {int(word) for word in args.only.split(",") if word}
+    trials = [trial for trial in trials if not only or trial.number in only]
+    lock = threading.Lock()
+
+    def show(outcome: Outcome) -> None:
         state = "ok  " if not outcome.problems else "FAIL"
-        sys.stdout.write(f"{trial.words():75} {state} {outcome.before} -> {outcome.after} ({outcome.ended_s:.1f} s)\n")
-        for problem in outcome.problems:
-            sys.stdout.write(f"      {problem} (see {folder})\n")
-        sys.stdout.flush()
-        if not outcome.problems:
-            shutil.rmtree(folder, ignore_errors=True)
+        words = f"{outcome.before} -> {outcome.after} ({outcome.ended_s:.1f} s)"
+        lines = [f"{outcome.trial.words():75} {state} {words}", *(f"      {problem}" for problem in outcome.problems)]
+        with lock:
+            sys.stdout.write("\n".join(lines) + "\n")
+            sys.stdout.flush()
+
+    outcomes = play(trials, out.absolute(), max(1, args.jobs), show)
     sys.stdout.write(f"\n{table(outcomes)}\n")
-    failed = sum(bool(outcome.problems) for outcome in outcomes)
-    sys.stdout.write(f"\n{failed} of {len(outcomes)} trials failed (seed {args.seed})\n")
+    failed = [outcome for outcome in outcomes if outcome.problems]
+    sys.stdout.write(f"\n{len(failed)} of {len(outcomes)} trials failed (seed {args.seed}); {versions()}\n")
+    if failed:
+        numbers = ",".join(str(outcome.trial.number) for outcome in failed)
+        sys.stdout.write(f"what they left: {out.absolute()}/interrupt-NUMBER-*; once more: --only {numbers}\n")
     if args.json is not None:
-        rows = [
-            {
-                **vars(o.trial),
-                "problems": o.problems,
-                "before": o.before,
-                "after": o.after,
-                "ended_s": round(o.ended_s, 2),
-            }
-            for o in outcomes
-        ]
-        args.json.write_text(json.dumps({"seed": args.seed, "failed": failed, "trials": rows}, indent=1) + "\n")
+        saved = {
+            "seed": args.seed,
+            "failed": len(failed),
+            "versions": versions(),
+            "cpus": len(os.sched_getaffinity(0)),
+            "jobs": args.jobs,
+            "trials": [_row(outcome) for outcome in outcomes],
+        }
+        args.json.write_text(json.dumps(saved, indent=1, ensure_ascii=False) + "\n")
     return 1 if failed else 0
+
+
+def versions() -> str:
+    """Of what took part."""
+    words = [f"python {sys.version.split()[0]}"]
+    for name in ("torch", "jax"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            words.append(f"{name} {importlib.metadata.version(name)}")
+    return ", ".join(words)
 
 
 if __name__ == "__main__":

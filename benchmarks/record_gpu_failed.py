@@ -82,7 +82,10 @@ for step in range(steps):
     time.sleep(0.02)
 if name in {"slow", "healthy"} and cuda:
     with open(f"{os.environ['TORCH_FR_DUMP_TEMP_FILE']}{rank}", "wb") as file:
-        file.write(torch._C._distributed_c10d._dump_nccl_trace(True, True, False))
+        c10d = torch._C._distributed_c10d  # torch 2.15 has a recorder for each backend
+        by_name = hasattr(c10d, "_set_comm_profiling_name") and os.environ.get("TORCH_DIST_USE_NCCL2") != "0"
+        dump = c10d._dump_fr_trace(True, True, False, "nccl2") if by_name else c10d._dump_nccl_trace(True, True, False)
+        file.write(dump)
 print("through", rank, flush=True)
 dist.destroy_process_group()
 """

@@ -26,6 +26,8 @@ COMMANDS = {
     "torchrun": "torchrun --nnodes 2 --node-rank 0 --nproc-per-node 8 --master-addr gpu01 --no-python allready check",
     "openmpi": "mpirun -np 16 --map-by ppr:8:node -x MASTER_ADDR=gpu01 allready check\n"
     "mpirun -np 2 --map-by ppr:1:node --bind-to none -x MASTER_ADDR=gpu01 allready check --nproc-per-node 8",
+    "pals": "mpiexec -n 16 --ppn 8 --env MASTER_ADDR=$(head -1 $PBS_NODEFILE) allready check",
+    "jsrun": "jsrun -n 16 -r 8 --env MASTER_ADDR=gpu01 allready check",
     "kubernetes-pytorchjob": "allready check",
     "kubernetes-leaderworkerset": "allready check --nproc-per-node 8",
     "skypilot": "allready check",
@@ -60,10 +62,13 @@ _NOTES: dict[str, dict[str, str]] = {
     },
     "slurm": {
         "en": "In a batch script or a shell of `salloc`, of several nodes and without `srun`, the command runs on one "
-        "node only: it ends with exit code 2 and names the `srun` to put before it. `--nnodes 1` is this node alone.",
+        "node only: it ends with exit code 2 and names the `srun` to put before it. `--nnodes 1` is this node alone. "
+        "Steps of a job that run at once have ids and ports of their own (job 4711, 4711.1, ...), unless `--nnodes` is "
+        "given.",
         "zh": "在多节点作业的批处理脚本或 `salloc` 的 shell 中，没有 `srun` 时命令只在一个节点上执行："
         "此时以退出码 2 结束，并给出应加在前面的 `srun`。"
-        "`--nnodes 1` 表示只用本节点。",
+        "`--nnodes 1` 表示只用本节点。同一作业中同时运行的各个 step 有各自的标识和端口（作业 4711、4711.1……），"
+        "给出 `--nnodes` 时除外。",
     },
     "slurm-prolog": {
         "en": "For `Prolog=` with `PrologFlags=Alloc`, so that it runs on all nodes of a job at once: see "
@@ -101,8 +106,8 @@ over the bindings of all: each rank gets the CPUs of its process, and the GPUs o
 
 A launcher that is not on this page is never taken for one node: where no number of nodes is known and a variable
 speaks for several (`*_NUM_NODES`, `*_NNODES`, `*_NODE_COUNT`, `*_WORKER_NUM`, `WORLD_SIZE` above 1, `*_NODE_RANK` above
-0, a list or file of several hosts), the command ends with exit code 2, names the variable and asks for `--nnodes`,
-`--node-rank` and `--master-addr`, or `--nnodes 1`.
+0, a list or file of several hosts, `TF_CONFIG`), or the master's address is another machine's, the command ends with
+exit code 2, names the variable and asks for `--nnodes`, `--node-rank` and `--master-addr`, or `--nnodes 1`.
 
 Examples to copy, batch scripts and manifests, are in [examples](../examples/README.md).
 
@@ -122,7 +127,7 @@ _INTRO_ZH = """\
 
 不在本页上的启动器绝不会被当作单节点：节点数未知，而某个变量表明有多个节点时
 （`*_NUM_NODES`、`*_NNODES`、`*_NODE_COUNT`、`*_WORKER_NUM`、大于 1 的 `WORLD_SIZE`、大于 0 的 `*_NODE_RANK`、
-含多台主机的列表或文件），
+含多台主机的列表或文件、`TF_CONFIG`），或者 master 的地址属于另一台机器时，
 命令以退出码 2 结束，写明该变量，并要求给出 `--nnodes`、`--node-rank` 和 `--master-addr`，或 `--nnodes 1`。
 
 可直接复制的批处理脚本和清单见 [examples](../../examples/README.md)。

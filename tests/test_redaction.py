@@ -1,5 +1,6 @@
 """Secrets never leave in a report: what is masked, what is not, and that the whole command masks."""
 
+import base64
 import json
 import re
 from pathlib import Path
@@ -74,6 +75,11 @@ BARE = [
     f"docker login -u bob -p {MIXED} ghcr.io", f"podman login -p {MIXED} quay.io", f'psk = "{MIXED}"',
     f"default  login me password {MIXED}", f"db.host:5432:prod:alice:{MIXED}", f"alice:$apr1${MIXED[:8]}${MIXED[:22]}",
     f"root:$6${MIXED[:16]}${MIXED * 2}:19000:0:99999:7:::", f"Private-Lines: 1\n{MIXED}\nPrivate-MAC: 0",
+    f"GOOG1E{MIXED.upper()}", f"https://api.telegram.org/bot123456789:AA{MIXED[:33]}/getMe", f"run_hf_{MIXED[:34]}.log",
+    f"MTA{MIXED[:21]}.aB3dE5.{MIXED[:38]}", f"_auth={MIXED}", f"fs.s3a.secret.key={MIXED}",
+    f'{{"SessionToken":"{MIXED}"}}', f"---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----{MIXED}",
+    f"curl -b 'session={MIXED}' https://h/", f"curl -ume:{MIXED} https://h/", f"http -a me:{MIXED} GET h",
+    f"password for bob: {MIXED}", f"the new password is {MIXED}", f"密码：{MIXED}", f"令牌={MIXED}",
 ]  # fmt: skip
 """Shapes that are known without a name before them, and connection strings."""
 HEXADECIMAL = [
@@ -108,6 +114,15 @@ PLACED = [
     f"headers={{'Authorization': 'Basic {SECRET}=='}}", f"{{'password': b'{SECRET}'}}", f"t.py --db-pass {SECRET}",
     f"aws configure set aws_secret_access_key {MIXED}", f"vastai set api-key {HEX_KEY}{HEX_KEY}",
     f"Namespace(wandb_key='{HEX_KEY}', lr=0.1)", f"RUNPOD={MIXED}", f"JENKINS_API={HEX_KEY}",
+    f"ldapsearch -x -D cn=a -w {SECRET} -b dc=x", f"mosquitto_pub -u bob -P {SECRET} -t x", f"zip -P {SECRET} a.zip b",
+    f"unzip -P {SECRET} a.zip", f"7z x -p{SECRET} a.7z", f"htpasswd -b f bob {SECRET}", f': PSK "{SECRET}"',
+    f'expect "assword:" {{ send "{SECRET}\\r" }}', f"[rank0]: pass = {SECRET}",
+    f"<property><name>fs.s3a.secret.key</name>\n<value>{SECRET}</value></property>",
+    f"creds {base64.b64encode(f'aws_secret_access_key = {SECRET}'.encode()).decode()}",
+    "x\n" + base64.encodebytes(f"[default]\nuser = me\naws_secret_access_key = {SECRET} {SECRET}".encode()).decode(),
+    json.dumps({"message": json.dumps({"auths": {"r.io": {"auth": SECRET}}})}),
+    json.dumps({"message": f"[default]\naws_access_key_id = AKIAIOSFODNN7EXAMPLE\naws_secret_access_key = {SECRET}"}),
+    json.dumps({"message": f"密码: {SECRET}1", "next": "a"}),
     f"secret_laptop_{HEX_KEY}.{MIXED[:32]}", f"notion secret_{MIXED[:43]}", f"tskey-auth-{MIXED[:12]}-{MIXED[:32]}",
     f"fw_{MIXED[:24]}", f"csk-{MIXED[:48]}", f"sb_secret_{MIXED[:31]}", f"rpa_{MIXED[:44]}",
 ]  # fmt: skip
@@ -129,6 +144,10 @@ HARMLESS = [
     "glibc-2.31-compatible-and-long-enough-name cudnn-8.9 SK hynix s.value",
     "sk_buff xox hooks.slack.com npm_config_prefix=/usr machine learning login page",
     "signature=none sig=1 global-step-with-a-long-name-1234567890 /usr/lib/python3/dist-packages/AKIA/x",
+    "GOOGLE_APPLICATION_CREDENTIALS=/secrets/sa.json HF_TOKEN: not set, the password is wrong, the token is 12",
+    "password for bob: rejected; 7z x a.7z -o/tmp; zip -r a.zip b; curl -b cookies.txt h; 令牌: 4096; http -a",
+    "base64 aGVsbG8gd29ybGQgdGhpcyBpcyBhIHRlc3Qgc3RyaW5nIHdpdGggbm90aGluZw==",
+    '{"message": "a \\"quoted\\" word\\nand a line", "path": "C:\\\\x"}',
     "the password authentication failed; totalTokens=4096 numTokens: 5",
     "NCCL_IB_PKEY set by environment to 7",
     "PWD=/home/me OLDPWD=/tmp SSH_AUTH_SOCK=/tmp/agent",
@@ -188,7 +207,7 @@ def sought(text: str) -> str:
     text = compiled(secrets._NAMED).sub(secrets._without_value, text)
     for family in secrets._FAMILIES:
         text = compiled(family.shapes, re.DOTALL).sub(secrets._without_shape, text)
-    return without_placed(text, text.lower())
+    return without_placed(text, text.lower(), lambda encoded: masked(encoded) != encoded)
 
 
 @cases("line", [*SHOWN, *BARE, *HARMLESS, *(line.replace("s", "ſ").replace("k", "\N{KELVIN SIGN}") for line in SHOWN)])
@@ -248,7 +267,9 @@ def test_takes_any_text_and_settles(text: str) -> None:
      "AKIAIOSFODNN7EXAMPLE ", "glpat-", "a.", "machine a login ", " -u a", "SG.", "1:AA", "dp.a.", "aToken", "abc8Q~",
      "xoxb-1", "Pwd=", "http://a", "name: token\n", "a-token:\n ", "token:\n", "name: ", "echo ", " api_key: |\n  ",
      "aA1_", "sshpass -p", "openssl ", "--user a:", "kind: Secret\n", "0123456789:AA", "hooks.slack.com/",
-     "shared access ", "aA", "secret set --value", '"username":"a",', "vault login -a ", "ssh-keygen -N "],
+     "shared access ", "QUJD", "QUJDQUJDQUJDQUJDQUJDQUJDQUJDQUJD\n", '\\\\"', "curl -u", "zip -P", "http -a", "7z -p",
+     "password for ", "htpasswd -b ",
+     "aA", "secret set --value", '"username":"a",', "vault login -a ", "ssh-keygen -N "],
 )  # fmt: skip
 def test_takes_linear_time_on_hostile_text(piece: str) -> None:
     assert cpu_s(lambda: masked((piece * 20_000)[:20_000] + " token"), enough_s=1.0) < 1.0

@@ -80,6 +80,25 @@ def test_every_way_of_loading_gives_the_same_batches_and_ranks_have_different_on
     assert not any(torch.equal(a, b) for a, b in zip(plain, first([], rank=1), strict=True))
 
 
+def test_a_batch_that_cannot_be_made_ahead_fails_its_step(rvq: Any, tmp_path: Path) -> None:
+    import numpy as np
+
+    options = rvq("options").parse(["--prefetch", "2", "--data", str(tmp_path)])
+    np.save(tmp_path / "a.npy", np.full((64, 32), "x"))
+    batches = rvq("data").Batches(options, rank=0, num_ranks=1).from_step(0)
+    with pytest.raises((TypeError, ValueError)):
+        next(batches)
+
+
+@pytest.mark.parametrize(("words", "text"), [(["--batch-size", "0"], "at least 1"), (["--num-workers", "-1"], "0")])
+def test_numbers_that_make_no_sense_are_refused(
+    rvq: Any, words: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        rvq("options").parse(words)
+    assert text in capsys.readouterr().err
+
+
 @pytest.mark.jobs
 @pytest.mark.slow
 @pytest.mark.timeout(400)

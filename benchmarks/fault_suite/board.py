@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
+from side_by_side import Lanes
 
 from allready import __version__
 from allready.errors import UsageError
@@ -51,6 +52,7 @@ class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):
     made: str
     versions: dict[str, str]
     num_cpus: int
+    jobs: int = 1  # at a time, which share the processors
     seeds: tuple[int, ...]
     duration_s: float
     results: tuple[Result, ...]
@@ -108,7 +110,8 @@ def score(
     jobs: int = 1,
     on_result: Callable[[Result], None] = lambda _result: None,
 ) -> Scoreboard:
-    """Play every row with every seed, `jobs` at a time; those that this machine cannot show are listed with the reason.
+    """Play every row with every seed, `jobs` at a time, each on processors of its own; those that this machine cannot
+    show are listed with the reason.
 
     `on_result` is called after each, from the thread that played it.  Once `options.stop` is set no other scenario
     begins; the one under way is ended, and the scoreboard has only those that came to their end.
@@ -122,10 +125,13 @@ def score(
         else:
             shown.append(row)
 
+    lanes = Lanes(max(jobs, 1))
+
     def one(task: tuple[Row, int]) -> Result | None:
         if options.stop.is_set():
             return None
-        result = play(*task, options)
+        with lanes.one():
+            result = play(*task, options)
         if options.stop.is_set():
             return None
         on_result(result)
@@ -138,6 +144,7 @@ def score(
         made=time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         versions=versions(),
         num_cpus=len(os.sched_getaffinity(0)),
+        jobs=max(jobs, 1),
         seeds=tuple(seeds),
         duration_s=round(time.monotonic() - begun, 1),
         results=results,

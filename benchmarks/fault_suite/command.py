@@ -35,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument("--seeds", type=count, metavar="N", help="seeds 0 to N - 1 (default: 1)")
     seeds.add_argument("--seed", type=int, metavar="S", help="only this seed")
-    parser.add_argument("--jobs", type=count, default=1, metavar="N", help="scenarios at a time (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=count, default=1, metavar="N", help="scenarios at a time, each with its share of CPUs"
+    )
     parser.add_argument("--json", metavar="FILE", help="save the scoreboard there (- for standard output)")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="save it as a page, too")
     parser.add_argument(

@@ -1,5 +1,6 @@
 """Clips of features: generated, or cut from .npy files."""
 
+import contextlib
 import queue
 import threading
 from collections.abc import Iterator
@@ -51,26 +52,32 @@ def _voice(chance: np.random.Generator, length: int) -> np.ndarray:
 class Batches:
     """This rank's batch of each step; a step has the same clips whether the run was interrupted before it or not."""
 
-    def __init__(self, options: Any, *, rank: int, num_ranks: int, num_clips: int = 2048) -> None:
+    def __init__(
+        self, options: Any, *, rank: int, num_ranks: int, num_clips: int = 2048, device: torch.device | str = "cpu"
+    ) -> None:
         self._options, self._rank, self._num_ranks = options, rank, num_ranks
+        self._device = torch.device(device)
         lengths = LENGTHS if options.multi_length_training else (LENGTH,)
         self._sets = [Clips(options.data, seed=1, num=num_clips, length=length) for length in lengths]
         self._cache = (
-            [torch.stack([s[n] for n in range(num_clips)]) for s in self._sets] if options.use_gpu_cache else None
+            [torch.stack([s[n] for n in range(num_clips)]).to(self._device) for s in self._sets]
+            if options.use_gpu_cache
+            else None
         )
 
     def from_step(self, step: int) -> Iterator[Tensor]:
-        """Batches from this step on, without end."""
+        """Batches from this step on, without end, on the device of the model."""
         if self._cache is not None:
             while True:
                 yield self._cache[step % len(self._sets)][self._numbers(step)]
                 step += 1
         steps = _Steps(self, step)
         more = {"prefetch_factor": max(1, self._options.prefetch)} if self._options.num_workers else {}
-        loader = DataLoader(steps, batch_size=None, num_workers=self._options.num_workers, **more)
-        if self._options.prefetch and not self._options.num_workers:
-            yield from _ahead(iter(loader), self._options.prefetch)
-        yield from loader
+        is_pinned = self._options.pin_memory and self._device.type == "cuda"
+        loader = DataLoader(steps, batch_size=None, num_workers=self._options.num_workers, pin_memory=is_pinned, **more)
+        is_ahead = self._options.prefetch and not self._options.num_workers
+        for batch in _ahead(iter(loader), self._options.prefetch) if is_ahead else loader:
+            yield batch.to(self._device, non_blocking=is_pinned)
 
     def at(self, step: int) -> Tensor:
         clips = self._sets[step % len(self._sets)]
@@ -97,25 +104,32 @@ class _Steps(torch.utils.data.IterableDataset[Tensor]):
 
 def _ahead(batches: Iterator[Tensor], depth: int) -> Iterator[Tensor]:
     """Make batches ready in a thread, so many ahead."""
-    ready: queue.Queue[Tensor] = queue.Queue(depth)
+    ready: queue.Queue[Tensor | Exception] = queue.Queue(depth)
     end = threading.Event()
 
-    def work() -> None:
-        for batch in batches:
-            while not end.is_set():
-                try:
-                    ready.put(batch, timeout=0.2)
-                    break
-                except queue.Full:
-                    continue
-            if end.is_set():
+    def put(found: Tensor | Exception) -> None:
+        while not end.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put(found, timeout=0.2)
                 return
+
+    def work() -> None:
+        try:
+            for batch in batches:
+                put(batch)
+                if end.is_set():
+                    return
+        except Exception as error:  # noqa: BLE001 - raised where the batch is asked for
+            put(error)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
         while True:
-            yield ready.get(timeout=600)
+            found = ready.get(timeout=600)
+            if isinstance(found, Exception):
+                raise found
+            yield found
     finally:
         end.set()
         thread.join(10)

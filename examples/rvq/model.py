@@ -38,10 +38,10 @@ class Codebook(nn.Module):
     @torch.no_grad()
     def _follow(self, vectors: Tensor, numbers: Tensor) -> None:
         num_codes = len(self.codes)
-        places = vectors[torch.randint(len(vectors), (num_codes,))]
+        places = vectors[torch.randint(len(vectors), (num_codes,), device=vectors.device)]
         # One call for all: the counts, the sums, places for unused codes and the number of ranks that propose them.
         seen = functional.one_hot(numbers, num_codes).to(vectors.dtype)
-        said = torch.cat([seen.sum(0)[:, None], seen.T @ vectors, places, torch.ones(num_codes, 1)], 1)
+        said = torch.cat([seen.sum(0)[:, None], seen.T @ vectors, places, vectors.new_ones(num_codes, 1)], 1)
         self._reduce(said)
         counts, sums, places, ranks = said.split([1, vectors.shape[1], vectors.shape[1], 1], 1)
         self.counts.lerp_(counts[:, 0], 1 - self._decay)

@@ -4,6 +4,7 @@ Stopped by SIGTERM or Ctrl-C it finishes the step, saves and ends with 143 or 13
 """
 
 import json
+import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -23,10 +24,10 @@ from model import Codec
 class Training:
     """The state that is saved, and the steps."""
 
-    def __init__(self, options: Any) -> None:
+    def __init__(self, options: Any, device: torch.device) -> None:
         torch.manual_seed(0)
-        self.options = options
-        self.codec = Codec(options.num_codebooks, options.num_codes, allready.safe_all_reduce)
+        self.options, self.device = options, device
+        self.codec = Codec(options.num_codebooks, options.num_codes, allready.safe_all_reduce).to(device)
         self.optimizer = torch.optim.Adam(self.codec.parameters(), lr=options.learning_rate)
         self.folder = Path(options.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -38,8 +39,9 @@ class Training:
         torch.manual_seed(1000 + dist.get_rank())
 
     def feed(self, step: int) -> None:
-        self.batches = Batches(self.options, rank=dist.get_rank(), num_ranks=dist.get_world_size()).from_step(step)
-        self.held_out = held_out(self.options, rank=dist.get_rank(), num_ranks=dist.get_world_size())
+        rank, num_ranks = dist.get_rank(), dist.get_world_size()
+        self.batches = Batches(self.options, rank=rank, num_ranks=num_ranks, device=self.device).from_step(step)
+        self.held_out = [clips.to(self.device) for clips in held_out(self.options, rank=rank, num_ranks=num_ranks)]
 
     def state(self, step: int) -> dict[str, Any]:
         return {"step": step, "codec": self.codec.state_dict(), "optimizer": self.optimizer.state_dict()}
@@ -47,7 +49,7 @@ class Training:
     def share(self, state: dict[str, Any] | None, source: int) -> int:
         """Every rank takes the state of rank `source`; its step."""
         box = [state]
-        dist.broadcast_object_list(box, source)
+        dist.broadcast_object_list(box, source, device=self.device)
         if box[0] is None:
             return 0
         self.codec.load_state_dict(box[0]["codec"])
@@ -58,8 +60,8 @@ class Training:
         """Begin with the checkpoint that rank 0 finds; the step to begin with."""
         path = self.folder / "checkpoint.pt"
         is_there = dist.get_rank() == 0 and path.exists()
-        state = torch.load(path, weights_only=True) if is_there else None
-        has_any = torch.tensor([int(is_there)])
+        state = torch.load(path, weights_only=True, map_location=self.device) if is_there else None
+        has_any = torch.tensor([int(is_there)], device=self.device)
         dist.broadcast(has_any, 0)
         step = self.share(state, 0) if has_any.item() else 0
         self.feed(step)
@@ -70,6 +72,8 @@ class Training:
         self.optimizer.zero_grad()
         loss, commitment, _ = self.model(next(self.batches))
         (loss + 0.25 * commitment).backward()
+        if self.device.type == "cuda":  # no error says that DDP's own all-reduce was aborted: docs/runtime.md, NCCL
+            allready.safe_barrier()
         self.optimizer.step()
         self.last_loss = loss.item()
 
@@ -78,7 +82,7 @@ class Training:
         self.codec.eval()
         with torch.no_grad():
             loss, _, numbers = self.codec(clips)
-        used = torch.zeros(self.options.num_codebooks, self.options.num_codes)
+        used = torch.zeros(self.options.num_codebooks, self.options.num_codes, device=self.device)
         used.scatter_(1, numbers, 1.0)
         allready.safe_all_reduce(used)
         return {"loss": loss.item(), "codebook_use": (used > 0).float().mean().item()}
@@ -103,10 +107,23 @@ class Training:
         print(f"step {step}: {values}", flush=True)
 
 
+def chosen_device(name: str) -> torch.device:
+    """This rank's GPU, or the CPU; ranks share GPUs where there are fewer."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":
+        if not torch.cuda.is_available():
+            raise SystemExit("--device cuda: torch sees no GPU here")
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    return torch.device(name)
+
+
 def main() -> int:
     options = parse()
-    allready.init_process_group("gloo", timeout=timedelta(seconds=options.timeout_s))
-    training = Training(options)
+    device = chosen_device(options.device)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    allready.init_process_group(backend, timeout=timedelta(seconds=options.timeout_s))
+    training = Training(options, device)
     training.join()
 
     def after_step(step: int) -> None:

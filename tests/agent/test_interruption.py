@@ -1,28 +1,44 @@
 """What a signal leaves of a report: the verdict of the moment before, and nothing that the end itself brought about."""
 
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
-from allready.agent.closing import closed
+from allready.agent import messages
+from allready.agent.closing import closed, leave_for_relay
+from allready.agent.context import AgentState
 from allready.agent.interruption import SAME_SHUTDOWN_S, Interruption, ReportHistory, ReportKeeper, interrupted
+from allready.agent.nodes import NodeTable
 from allready.agent.supervisor import _ended_ranks
+from allready.launch.log_relay import LAST_REPORT, put_report
 from allready.model import (
     Confidence,
     Culprits,
     EndCause,
     FaultClass,
     Finding,
+    GroupPosition,
+    Happening,
     JobOutcome,
     NodeStatus,
     ProcessState,
+    RankRow,
     RankStatus,
     Report,
+    RunEvent,
+    RunSummary,
     Severity,
+    StackGroup,
     Status,
+    TimelineEvent,
     Verdict,
     World,
 )
+from allready.model.process import end_of
+from allready.report.json_report import decode, encode
 
 AT_S = 1_000.0
 CTRL_C = Interruption(signal="SIGINT", node=1, time_s=AT_S)
@@ -229,3 +245,52 @@ def test_ranks_that_ended_with_the_shutdown_had_not_ended_before_it() -> None:
     assert _ended_ranks(ahead, before_s=AT_S) == {0}
     unnoted = replace(ahead[0], ranks=(replace(ahead[0].ranks[0], ended_s=None),))
     assert _ended_ranks({0: unnoted}, before_s=AT_S) == set()
+
+
+def test_a_killed_agent_leaves_the_newest_verdict_whichever_was_written_last(tmp_path: Path) -> None:
+    """Its log relay puts the draft in place: a fault stays one, what was healthy or waited is not how it ended."""
+    path, draft = tmp_path / "report.json", tmp_path / LAST_REPORT
+    for newest, status in ((HEALTHY, "unknown"), (WAITING, "unknown"), (FAULT, "fault")):
+        path.write_bytes(encode(HEALTHY))  # the agent was killed before it wrote the newest one
+        leave_for_relay(tmp_path, path, newest)
+        put_report(os.fsencode(draft))
+        found = decode(path.read_bytes())
+        assert (found.status, found.verdict) == (status, newest.verdict)
+        assert sorted(p.name for p in tmp_path.iterdir()) == [LAST_REPORT, "report.json"]
+
+
+def test_ends_that_no_status_has_are_known_from_the_last_message() -> None:
+    """Else ranks that the same signal ended would have ended by themselves."""
+    table = NodeTable(AgentState(reports=ReportKeeper(lambda _report: None)))
+    table.begin(0, {0: (0, 1)})
+    ends = tuple(end_of(None, "SIGHUP", rank=rank, time_s=AT_S + 0.1) for rank in (0, 1))
+    hang_up = replace(CTRL_C, signal="SIGHUP")
+    for status in (None, NodeStatus(node_rank=0, time_s=AT_S, ranks=(RankStatus(rank=0), RankStatus(rank=1)))):
+        if status is not None:
+            table.take(0, messages.STATUS, to_builtins(status))
+        table.take(0, messages.ENDED, to_builtins(messages.Ended(attempt=0, ends=ends)))
+        assert hang_up.has_effect(table.known_ends())
+        assert _ended_ranks(dict(enumerate(table.known_ends()))) == {0, 1}
+
+
+def test_a_job_that_ended_well_shows_no_moment_of_its_way() -> None:
+    """Seen: "waits in ? #196; imports or compiles" of ranks of a healthy job that was over."""
+    waits = RunEvent(kind=Happening.WAITS, operation="?", seq=196, group="default_pg")
+    position = GroupPosition(group="default_pg", source="flight recorder", enqueued=196, completed=195, waits=waits)
+    row = RankRow(
+        rank=2, end=waits, ending="waits in ? #196", activity="import_or_compile x", activity_kind="import_or_compile",
+        site="x", positions=(position,), groups={"default_pg (flight recorder)": "196 enqueued, waits in ? #196"},
+    )  # fmt: skip
+    summary = RunSummary(
+        ranks=(row,), stacks=(StackGroup(ranks=(2,), frames=("x",)),),
+        timeline=(TimelineEvent(time_s=1.0, role="operation", text="", event=waits),),
+    )  # fmt: skip
+    before = replace(report(Status.HEALTHY), summary=summary)
+    after = closed(before, GOOD).summary
+    assert after is not None
+    assert (after.stacks, after.timeline) == ((), ())
+    [shown] = after.ranks
+    assert shown.end == RunEvent(kind=Happening.ENDED_WELL, exit_code=0)
+    assert (shown.ending, shown.activity, shown.activity_kind, shown.site, shown.groups) == ("", "", "", "", {})
+    assert [p.waits for p in shown.positions] == [None]
+    assert closed(before, FAILED).summary == summary

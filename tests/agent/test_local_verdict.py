@@ -1,7 +1,9 @@
 """What a node that node 0 cannot hear says of itself."""
 
-from allready.agent.local_verdict import SURELY_SILENT_S, LocalView
-from allready.model import LinkRow, NodeStatus, SocketRow, World, WorldNode
+from msgspec.structs import replace
+
+from allready.agent.local_verdict import SURELY_SILENT_S, LocalView, beside
+from allready.model import Culprits, LinkRow, NodeStatus, SocketRow, Status, World, WorldNode
 from tests.rules.link.wires import DEAD, NOW, address, row
 
 WORLD = World(num_nodes=2, world_size=2, nodes=(WorldNode(node_rank=1, name="gpu02", ranks=(1,)),))
@@ -84,3 +86,18 @@ def test_another_interface_that_goes_down_at_the_same_time_is_not_accused() -> N
 
     seen = view(word(4.0, docker0=True, num_bytes=0), word(0.0, docker0=False, num_bytes=5000))
     assert seen.judge(NOW, silent_s=60.0) is None
+
+
+def test_a_proven_fault_stays_the_verdict_where_node_0_is_lost() -> None:
+    link = view(UP, DOWN).judge(NOW, silent_s=SURELY_SILENT_S + 0.1)
+    assert link is not None
+    assert link.verdict is not None
+    before = replace(
+        link,
+        findings=(replace(link.findings[0], code="LIV001", culprits=Culprits(ranks=(1,))),),
+        verdict=replace(link.verdict, code="LIV001"),
+    )
+    kept = beside(before, link)
+    assert kept.verdict == before.verdict
+    assert [(f.code, f.severity) for f in kept.findings] == [("LIV001", "blocker"), ("LNK002", "warning")]
+    assert beside(replace(before, status=Status.WAITING), link) is link

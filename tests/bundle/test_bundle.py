@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from allready.bundle.content import content_of
 from allready.bundle.pack import MIN_BYTES, Order, Part, list_bundle, write_bundle
 from allready.bundle.pseudonyms import Pseudonyms
 from allready.cli.main import main
@@ -114,6 +115,46 @@ def test_a_private_key_of_many_lines_goes_and_what_follows_stays(tmp_path: Path)
     (tmp_path / "a.log").write_text(text * 3)
     found = written(tmp_path, Order(name="b", paths=(str(tmp_path / "a.log"),)))["files/a.log"]
     assert found == b"before\n(redacted)\nloss 1.0\n" * 3
+
+
+def test_no_secret_is_in_names_of_files_or_in_what_stays_out(tmp_path: Path) -> None:
+    folder = tmp_path / f"run_hf_{MIXED[:34]}"
+    folder.mkdir()
+    (folder / f"log-glpat-{MIXED[:20]}.txt").write_text("a\n")
+    (folder / "core").write_bytes(bytes(range(256)) * 40)
+    found = written(tmp_path, Order(name="b", paths=(str(folder),)))
+    assert [name for name in found if "hidden" in name] == []
+    assert b"hidden" not in b"".join(found.values())
+    manifest = json.loads(found["manifest.json"])
+    assert "(redacted)/core" in manifest["left_out"][0]["source"]
+
+
+def test_what_this_environment_keeps_secret_is_not_in_a_log_either(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("we sent mine-and-only-9 to the hub; mode true, /home/me\n")
+    environ = {"HF_TOKEN": "mine-and-only-9", "X_TOKEN": "true", "Y_KEY": "/home/me"}
+    found = bundle(tmp_path, "--no-facts", "a.log", environ=environ)
+    assert found["files/a.log"] == b"we sent (redacted) to the hub; mode true, /home/me\n"
+
+
+def test_a_secret_that_a_cut_runs_through_is_not_in_it(tmp_path: Path) -> None:
+    line = f"HF_TOKEN={MIXED}\n"
+    key = "-----BEGIN RSA PRIVATE KEY-----\n" + f"{MIXED}\n" * 300 + "-----END RSA PRIVATE KEY-----\n"
+    for shift in range(0, len(line), 7):
+        (tmp_path / "a.log").write_text("x" * shift + "\n" + line * 4000 + key + "last\n" + line * 20)
+        order = Order(name=f"b{shift}", paths=(str(tmp_path / "a.log"),), max_bytes=MIN_BYTES)
+        stream = io.BytesIO((tmp_path / "a.log").read_bytes())
+        cut = content_of(stream, most_bytes=20_000, hide=lambda text: text)
+        assert b"hidden" not in cut.data, shift
+        assert cut.cut_bytes
+        assert b"hidden" not in b"".join(written(tmp_path, order).values())
+    (tmp_path / "one.txt").write_text(f"{MIXED} hf_{MIXED[:34]} " * 2000)
+    with (tmp_path / "one.txt").open("rb") as file:
+        assert b"hf_Zq" not in content_of(file, most_bytes=20_000, hide=lambda text: text).data
+
+
+def test_an_empty_file_is_no_binary_one(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("")
+    assert written(tmp_path, Order(name="b", paths=(str(tmp_path / "a.log"),)))["files/a.log"] == b""
 
 
 @pytest.mark.parametrize("pseudonyms", [False, True])

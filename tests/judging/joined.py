@@ -1,6 +1,6 @@
 """Dumps and streams joined and compared at once, as `judging.assemble` does."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from allready.evidence.flight.join import join_dumps
@@ -40,9 +40,9 @@ class Joined:
         return sorted((r, w.group, (*w.behind, *w.unseen)) for w in self.snapshot.waits for r in w.waiting)
 
 
-def joined_dumps(dumps: Sequence[FlightDump]) -> Joined:
+def joined_dumps(dumps: Sequence[FlightDump], node_of_rank: Mapping[int, int] | None = None) -> Joined:
     found = join_dumps(dumps)
-    compared = compare_dumps(found)
+    compared = compare_dumps(found, node_of_rank or {})
     return Joined(found.progress, list(compared.mismatches), list(compared.lags), notes=found.notes)
 
 

@@ -74,6 +74,16 @@ def test_the_watchdog_ends_its_own_process_by_abort() -> None:
     assert not other.is_collective_error
 
 
+def test_a_crash_after_cuda_was_unloaded_is_one_of_a_process_on_its_way_out() -> None:
+    unloading = event("cuda.unloading", rank=1)
+    [one] = merged(death("signal", rank=1, signal="SIGSEGV"), events=(unloading,))
+    assert one.while_exiting
+    [other] = merged(death("signal", rank=2, signal="SIGSEGV"), events=(unloading,))
+    assert not other.while_exiting
+    [killed] = merged(death("signal", rank=1, signal="SIGKILL"), events=(unloading,))
+    assert not killed.while_exiting
+
+
 def test_the_memory_killer_is_joined_with_the_rank_that_vanished_on_its_node() -> None:
     gone = death("signal", rank=3, pid=103, signal="SIGKILL", exit_code=-9, time_s=100.0, node="node1")
     said = death(

@@ -63,7 +63,7 @@ def shown(
         )
         for r, line in lost.items()
     ]
-    run = RunEvidence(deaths=tuple(ends), stacks=tuple(stacks), mismatches=compare_dumps(found).mismatches)
+    run = RunEvidence(deaths=tuple(ends), stacks=tuple(stacks), mismatches=compare_dumps(found, {}).mismatches)
     mismatches = with_last_calls(run, found.groups).mismatches
     assert len(mismatches) < 2
     return mismatches[0] if mismatches else None

@@ -46,6 +46,15 @@ OPENMPI = {
 MPICH = {
     "PMI_RANK": "2", "PMI_SIZE": "4", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2", "MASTER_ADDR": "gpu01",
 }  # fmt: skip
+PALS = {
+    "PALS_RANKID": "2", "PALS_LOCAL_RANKID": "0", "PALS_NODEID": "1", "PMI_RANK": "2", "PMI_SIZE": "4",
+    "PMI_LOCAL_RANK": "0", "PMI_LOCAL_SIZE": "2", "PBS_JOBID": "4711.head", "PBS_NODEFILE": "/var/spool/hosts",
+    "MASTER_ADDR": "gpu01",
+}  # fmt: skip
+JSRUN = {
+    "JSM_NAMESPACE_RANK": "2", "JSM_NAMESPACE_SIZE": "4", "JSM_NAMESPACE_LOCAL_RANK": "0",
+    "JSM_NAMESPACE_LOCAL_SIZE": "2", "LSB_JOBID": "4711", "LSB_HOSTS": "batch gpu01 gpu02", "MASTER_ADDR": "gpu01",
+}  # fmt: skip
 PYTORCHJOB = {
     "PET_NNODES": "2", "PET_NODE_RANK": "1", "PET_NPROC_PER_NODE": "8", "PET_MASTER_ADDR": "job-master-0",
     "PET_MASTER_PORT": "23456", "KUBERNETES_SERVICE_HOST": "10.96.0.1", "RANK": "1", "WORLD_SIZE": "2",
@@ -92,6 +101,8 @@ TABLE = [
     ("slurm", SLURM, (2, 1, 4, "gpu007", 24711, "4711")),
     ("openmpi", OPENMPI, (2, 1, 2, "gpu01", 23456, "none")),
     ("mpich", MPICH, (2, 1, 2, "gpu01", 29500, "none")),
+    ("pals", PALS, (2, 1, 2, "gpu01", 24711, "4711.head")),
+    ("jsrun", JSRUN, (2, 1, 2, "gpu01", 24711, "4711")),
     ("kubernetes-pytorchjob", PYTORCHJOB, (2, 1, 8, "job-master-0", 23456, "none")),
     ("kubernetes-pytorchjob-v1", PYTORCHJOB_V1, (2, 1, 1, "job-master-0", 23456, "none")),
     ("kubernetes-indexed-job", INDEXED_JOB, (2, 1, 1, "train-0.svc", 29500, "none")),
@@ -127,7 +138,7 @@ def test_reads_the_variables_of_every_scheduler(
 @cases(
     ("environ", "local"),
     [(TORCHRUN, "LOCAL_RANK"), (SLURM, "SLURM_LOCALID"), (OPENMPI, "OMPI_COMM_WORLD_LOCAL_RANK"),
-     (MPICH, "MPI_LOCALRANKID")],
+     (MPICH, "MPI_LOCALRANKID"), (PALS, "PALS_LOCAL_RANKID"), (JSRUN, "JSM_NAMESPACE_LOCAL_RANK")],
 )  # fmt: skip
 def test_only_local_rank_0_acts_for_its_node(environ: dict[str, str], local: str) -> None:
     rank = {
@@ -135,6 +146,8 @@ def test_only_local_rank_0_acts_for_its_node(environ: dict[str, str], local: str
         "SLURM_LOCALID": "SLURM_PROCID",
         "OMPI_COMM_WORLD_LOCAL_RANK": "OMPI_COMM_WORLD_RANK",
         "MPI_LOCALRANKID": "PMI_RANK",
+        "PALS_LOCAL_RANKID": "PALS_RANKID",
+        "JSM_NAMESPACE_LOCAL_RANK": "JSM_NAMESPACE_RANK",
     }[local]
     second = {**environ, local: "1", rank: str(int(environ[rank]) + 1)}
     layout = lay(second)
@@ -303,6 +316,23 @@ SEVERAL = [
     {"COBALT_NODEFILE": "/var/spool/hosts"},
     {"X_NUM_NODES": "1:4"},
     {"MASTER_ADDR": "gpu01", "RANK": "1", "WORLD_SIZE": "2"},  # ranks or nodes? a pod elsewhere, or a process
+    {"PMI_SIZE": "2", "PMI_RANK": "0"},
+    {"PMIX_SIZE": "2", "PMIX_RANK": "0"},
+    {"HOROVOD_SIZE": "2", "HOROVOD_RANK": "0"},
+    {"FLUX_JOB_SIZE": "2", "FLUX_TASK_RANK": "0"},
+    {"_CONDOR_NPROCS": "2", "_CONDOR_PROCNO": "0"},
+    {"PADDLE_TRAINERS_NUM": "2", "PADDLE_TRAINER_ID": "0"},
+    {"DMLC_NUM_WORKER": "2", "DMLC_ROLE": "worker"},
+    {"PJM_NODE": "2"},
+    {"BEAKER_REPLICA_COUNT": "2", "BEAKER_REPLICA_RANK": "0"},
+    {"HOST_NUM": "2", "INDEX": "0"},
+    {"NODE_IP_LIST": "10.0.0.1:8,10.0.0.2:8"},
+    {"DSTACK_NODES_IPS": "10.0.0.1\n10.0.0.2"},
+    {"DET_CONTAINER_ADDRS": '["10.0.0.1","10.0.0.2"]'},
+    {"BATCH_HOSTS_FILE": "/var/spool/hosts"},
+    {"NOMAD_ALLOC_INDEX": "1"},
+    {"TF_CONFIG": '{"cluster": {"chief": ["a:2222"], "worker": ["b:2222"]}, "task": {"type": "chief", "index": 0}}'},
+    {"CLUSTER_SPEC": '{"cluster": {"workerpool0": ["a:2222"], "workerpool1": ["b:2222"]}, "task": {}}'},
 ]
 
 
@@ -323,12 +353,51 @@ ALONE = [
     {"NUM_WORKERS": "8"},  # a loader's
     {"SM_HOSTS": '["algo-1"]'},
     {"ALLOWED_HOSTS": "a,b"},
+    {"OMP_NUM_THREADS": "8", "NPROCS": "8", "WEB_CONCURRENCY": "2"},
+    {"SLURM_ARRAY_TASK_ID": "3", "SGE_TASK_ID": "4", "BATCH_TASK_INDEX": "2", "BATCH_TASK_COUNT": "9"},  # each alone
+    {"PALS_NODEID": "0"},
+    {"TF_CONFIG": '{"cluster": {"worker": ["a:2222"]}, "task": {"type": "worker", "index": 0}}'},
+    {"TF_CONFIG": "[" * 100_000},
+    {"CLUSTER_SPEC": '{"cluster": 7}'},
+    {"MASTER_ADDR": "localhost"},
+    {"MASTER_ADDR": "127.0.0.1"},
+    {"MASTER_ADDR": "::1"},
+    {"MASTER_ADDR": "gpu02.cluster"},  # this machine's name
+    {"MASTER_ADDR": "10.0.0.2"},
 ]
 
 
 @cases("environ", ALONE, ids=[next(iter(row)) for row in ALONE])
 def test_what_speaks_for_one_node_or_for_nothing_is_no_question(environ: dict[str, str]) -> None:
     assert lay(environ).launch.num_nodes == 1
+
+
+@cases("master", ["gpu01", "10.0.0.1", "fd00::7", "worker.example.org"])
+def test_a_master_on_another_machine_is_never_one_node(master: str) -> None:
+    for environ, flags, name in (
+        ({"MASTER_ADDR": master}, {}, "MASTER_ADDR"),
+        ({}, {"master_addr": master}, "--master"),
+    ):
+        with pytest.raises(UsageError, match=rf"^{name}.* is another machine"):
+            lay(environ, **flags)
+        assert lay(environ, **flags, num_nodes=1).launch.num_nodes == 1
+
+
+def test_steps_that_run_at_once_are_jobs_of_their_own() -> None:
+    def meeting(step: str, **more: str) -> tuple[str, int]:
+        launch = lay(SLURM | {"SLURM_STEP_ID": step} | more).launch
+        return launch.job_id, launch.master_port
+
+    assert meeting("0") == ("4711", 24711)
+    assert len({meeting(str(step)) for step in range(40)}) == 40
+    assert len({meeting(str(step))[1] for step in range(40)} | {24712, 24713}) == 42  # nor the next jobs'
+    assert meeting("1")[0] == "4711.1"
+    assert all(20_000 <= meeting(str(step))[1] < 30_000 for step in (1, 9, 99, 9999, 123_456))
+    assert meeting("1", MASTER_PORT="29500") == ("4711.1", 29500)
+    assert meeting("4294967291") == ("4711", 24711)  # the batch script's own
+    # Started by one srun per node, with the number of nodes given: these meet.
+    parts = [lay(SLURM | {"SLURM_STEP_ID": step}, num_nodes=2, node_rank=int(step)).launch for step in "01"]
+    assert {(launch.job_id, launch.master_port) for launch in parts} == {("4711", 24711)}
 
 
 def test_flags_win_over_a_list_of_hosts() -> None:

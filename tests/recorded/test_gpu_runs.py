@@ -1,6 +1,6 @@
 """Faults in a real NCCL job under `allready run`, recorded by benchmarks/record_gpu_runs.py: on 4 x H200, two
-namespaces with two ranks each, and with four ranks on one H200, a namespace each.  What the nodes' reports said, and
-what `allready diagnose` makes of their folders.
+namespaces with two ranks each, and with four ranks on one H200, a namespace each, with torch 2.11 and, where torch's
+backend is nccl2, with torch 2.15.  What the nodes' reports said, and what `allready diagnose` makes of their folders.
 """
 
 import json
@@ -12,7 +12,7 @@ from allready.cli.main import main
 from tests.cases import cases
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "h200"
-RUNS = sorted([*FOLDER.glob("runs/*.tar.gz"), *FOLDER.glob("one_gpu/*.tar.xz")])
+RUNS = sorted([*FOLDER.glob("runs/*.tar.gz"), *FOLDER.glob("one_gpu*/*.tar.xz")])
 VERDICT_WITHIN_S = 8.0
 
 TRUTH: dict[str, tuple[str, dict[str, list[int]]]] = {
@@ -49,13 +49,20 @@ def label_of(path: Path) -> str:
     return f"{path.parent.name}/{name_of(path)}"
 
 
+def is_shared(path: Path) -> bool:
+    """Four ranks on one GPU."""
+    return path.parent.name.startswith("one_gpu")
+
+
 def is_healthy(path: Path) -> bool:
     return name_of(path) == "healthy"
 
 
 def truth_of(path: Path) -> tuple[str, dict[str, list[int]]]:
     fault_class, culprits = TRUTH[name_of(path)]
-    return (fault_class, {"nodes": [3]}) if label_of(path) == "one_gpu/link_down" else (fault_class, culprits)
+    return (
+        (fault_class, {"nodes": [3]}) if is_shared(path) and name_of(path) == "link_down" else (fault_class, culprits)
+    )
 
 
 def named(verdict: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +78,8 @@ def diagnosed(source: Path, tmp_path: Path) -> dict[str, Any]:
 
 def test_the_recordings_are_there() -> None:
     assert {name_of(path) for path in RUNS if path.parent.name == "runs"} == ON_FOUR_GPUS
-    assert {name_of(path) for path in RUNS if path.parent.name == "one_gpu"} == ON_ONE_GPU
+    for folder in ("one_gpu", "one_gpu_nccl2"):
+        assert {name_of(path) for path in RUNS if path.parent.name == folder} == ON_ONE_GPU
 
 
 @cases("path", RUNS, ids=label_of)
@@ -118,6 +126,6 @@ def test_without_the_reports_nobody_else_is_accused(path: Path, tmp_path: Path) 
         fault_class, culprits = truth_of(path)
         assert verdict["fault_class"] in {fault_class, "DEAD", *(["CPU-STUCK"] if name_of(path) in MOMENTS else [])}
         found = named(verdict)
-        if path.parent.name == "one_gpu" and "ranks" in found:
+        if is_shared(path) and "ranks" in found:
             assert found.pop("nodes", [3]) == [3]  # a node of one rank
         assert found == culprits

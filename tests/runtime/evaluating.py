@@ -199,10 +199,14 @@ def strike_in_step(trainer: Trainer) -> None:
     if trainer.due("signal", step=trainer.step):
         os.kill(os.getpid(), signal.SIGTERM)
     if trainer.due("two-signals", step=trainer.step):
-        for after_s in (0.1, 0.4):
+        for after_s in (0.1, 0.4, 1.6):  # the second is the first one again, passed on by a launcher
             threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT)).start()
+    if trainer.due("signal-again", step=trainer.step):
+        for _ in range(2):  # as a scheduler and a launcher send it
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)
     if trainer.due("sleep", step=trainer.step):
-        time.sleep(3.0)
+        time.sleep(5.0)
     if trainer.due("fork", step=trainer.step):
         loader = torch.utils.data.DataLoader(torch.arange(4), num_workers=2)
         trainer.say(loaded=len([batch for batch in loader]))  # noqa: C416 - its workers are ended by signals

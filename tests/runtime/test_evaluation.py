@@ -92,8 +92,8 @@ def check_evaluations(runner: Jobs) -> None:
 
 
 def check_loop(runner: Jobs) -> None:
-    """An exception, workers of a loader, then a death, then a signal to one rank."""
-    faults = [struck("crash", 1, 3), struck("fork", 0, 4), struck("kill", 2, 8), struck("signal", 3, 13)]
+    """An exception, workers of a loader, then a death, then a signal to one rank, twice."""
+    faults = [struck("crash", 1, 3), struck("fork", 0, 4), struck("kill", 2, 8), struck("signal-again", 3, 13)]
     found = runner.run(seed=1, loop=True, faults=faults)
     assert found["ends"] == [143, 143, -9, 143], found
     assert {e["step"] for e in of(found, "saved").values()} == {14}

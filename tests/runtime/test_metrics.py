@@ -41,7 +41,7 @@ from allready.runtime.metrics.counts import BOUNDS_S, Latencies, Waits
 from allready.runtime.metrics.courier import MAX_ERRORS, Courier
 from allready.runtime.metrics.event_file import EventFile
 from allready.runtime.metrics.recorder import BLOCK, Recorder
-from allready.runtime.recording import Listener, failed, left, listen, listener, recorded
+from allready.runtime.recording import Listener, failed, left, listen, listener, recorded, retried
 from tests.clock import until
 
 BEGIN = LogBegin(attempt="a1", rank=0, world_size=4, time_s=1000.0, host="gpu0", pid=7)
@@ -178,11 +178,12 @@ def test_the_recorder_counts_a_failure_once_however_often_a_rank_learns_of_it() 
         failed(CollectiveFailed(failure(), operation="recover"))
         failed(HubLost(None, text="gone"))
         failed(HubLost(None, text="gone"))
+        retried()
         left()
     finally:
         listen(None)
     counts = recorder.counts()
-    assert (counts.failures, counts.operations["all_reduce"].calls) == (1, BLOCK + 4)
+    assert (counts.failures, counts.retries, counts.operations["all_reduce"].calls) == (1, 1, BLOCK + 4)
     assert counts.operations["all_reduce"].failures == 1
     assert [w.numbers for w in kept.of(CallWaits)] == [tuple(range(1, BLOCK + 1)), tuple(range(BLOCK + 1, BLOCK + 4))]
     assert [len(kept.of(kind)) for kind in (CallFailed, RankOut, LogEnd)] == [1, 1, 1]

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import types
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ os.environ |= {
 }  # fmt: skip
 
 
+CALLBACKS: list[Any] = []
 OUT = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # trainers print
 
@@ -53,9 +55,8 @@ def hugging_face() -> int:
         output_dir=plan["where"], max_steps=STEPS, per_device_train_batch_size=2, use_cpu=True, report_to=[],
         save_strategy="no", disable_tqdm=True, logging_strategy="no",
     )  # fmt: skip
-    trainer = transformers.Trainer(
-        model=Model(), args=arguments, train_dataset=rows, callbacks=[hugging_face_callback()]
-    )
+    CALLBACKS[0:] = [hugging_face_callback()]
+    trainer = transformers.Trainer(model=Model(), args=arguments, train_dataset=rows, callbacks=CALLBACKS)
     trainer.train()
     return int(trainer.state.global_step)
 
@@ -79,13 +80,71 @@ def lightning() -> int:
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
     loader = torch.utils.data.DataLoader(torch.ones(64, 4), batch_size=2)
+    CALLBACKS[0:] = [lightning_callback()]
     trainer = pl.Trainer(
         accelerator="cpu", strategy="ddp", devices=SIZE, max_steps=STEPS, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, callbacks=[lightning_callback()],
+        enable_progress_bar=False, enable_model_summary=False, callbacks=CALLBACKS,
         default_root_dir=plan["where"],
     )  # fmt: skip
     trainer.fit(Module(), loader)
     return int(trainer.global_step)
+
+
+def shape_of(module: str, base: str) -> None:
+    """Stands for a package that is not installed: the class that callbacks of its trainer derive from."""
+    names = module.split(".")
+    for at in range(len(names)):
+        sys.modules[".".join(names[: at + 1])] = types.ModuleType(names[at])
+    setattr(sys.modules[module], base, type(base, (), {}))
+
+
+def one_step(number: int) -> None:
+    import torch
+    import torch.distributed as dist
+
+    strike(number)
+    dist.all_reduce(torch.ones(4))  # as DDP's backward does
+
+
+def hugging_face_calls() -> int:
+    """The calls of Hugging Face's trainer, in their order, with their arguments."""
+    shape_of("transformers", "TrainerCallback")
+    from allready.integrations import hugging_face_callback
+
+    CALLBACKS[0:] = [hugging_face_callback()]
+    (callback,) = CALLBACKS
+    arguments, state, more = object(), types.SimpleNamespace(global_step=0), {"model": None, "optimizer": None}
+    control = types.SimpleNamespace(should_save=False, should_training_stop=False)
+    callback.on_train_begin(arguments, state, control, **more)
+    while state.global_step < STEPS and not control.should_training_stop:
+        one_step(state.global_step + 1)
+        state.global_step += 1
+        callback.on_step_end(arguments, state, control, **more)
+        if control.should_save:
+            (Path(plan["where"]) / f"checkpoint-{state.global_step}").mkdir(parents=True, exist_ok=True)
+    callback.on_train_end(arguments, state, control, **more)
+    return int(state.global_step)
+
+
+def lightning_calls() -> int:
+    """The same of Lightning's."""
+    shape_of("lightning.pytorch", "Callback")
+    from allready.integrations import lightning_callback
+
+    CALLBACKS[0:] = [lightning_callback()]
+    (callback,) = CALLBACKS
+    trainer, module, step = types.SimpleNamespace(should_stop=False), object(), 0
+    callback.on_train_start(trainer, module)
+    try:
+        while step < STEPS and not trainer.should_stop:
+            one_step(step + 1)
+            step += 1
+            callback.on_train_batch_end(trainer, module, None, None, step - 1)
+    except BaseException as error:
+        callback.on_exception(trainer, module, error)
+        raise
+    callback.on_train_end(trainer, module)
+    return step
 
 
 def main() -> None:
@@ -99,16 +158,24 @@ def main() -> None:
     say("started")
     try:
         with agreed_failures():
-            steps = hugging_face() if plan["trainer"] == "hugging_face" else lightning()
+            steps = globals()[plan["trainer"]]()
     except allready.CollectiveFailed as failure:
         verdict = failure.verdict
         say(
             "failed",
+            is_default=signal.getsignal(signal.SIGTERM) is signal.SIG_DFL,
             code=None if verdict is None else verdict.code,
             culprits=None if verdict is None else verdict.culprits.ranks,
         )
         os._exit(3)
-    say("done", steps=steps, saved=sorted(p.name for p in Path(plan["where"]).glob("checkpoint-*")))
+    is_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    say(
+        "done",
+        steps=steps,
+        exit_code=CALLBACKS[0].exit_code,
+        is_default=is_default,
+        saved=sorted(p.name for p in Path(plan["where"]).glob("checkpoint-*")),
+    )
     allready.finish(timeout=timedelta(seconds=20))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from allready.launch.log_relay import LAST_REPORT
-from allready.model import EndCause, JobOutcome, Reason, Report, Status, UncheckedKind
+from allready.model import EndCause, Happening, JobOutcome, Reason, Report, RunEvent, RunSummary, Status, UncheckedKind
 from allready.report.json_report import encode, write_atomic
 from allready.text.reasons import not_checked, reason
 
@@ -22,6 +22,8 @@ def closed(report: Report, job: JobOutcome, *, notes: Sequence[str] = ()) -> Rep
         return report
     duration_s = (datetime.now(UTC) - datetime.fromisoformat(report.started)).total_seconds()
     report = replace(report, job=job, duration_s=round(duration_s, 3), notes=(*report.notes, *notes))
+    if job.exit_code == 0 and job.outcome is EndCause.SUCCESS and report.summary is not None:
+        report = replace(report, summary=_ended_well(report.summary))
     if report.status is Status.WAITING:
         return _open(report, reason(UncheckedKind.JOB_OVER))
     if report.status is Status.HEALTHY and job.outcome is EndCause.STOPPED:
@@ -32,19 +34,36 @@ def closed(report: Report, job: JobOutcome, *, notes: Sequence[str] = ()) -> Rep
 
 
 def leave_for_relay(run_dir: Path, path: Path, report: Report) -> None:
-    """Write down what shall stand in `path` if this agent is killed; `launch.log_relay` puts it there.
+    """Write down what shall stand in `path` if this agent is killed; `launch.log_relay` puts it there.  Called before
+    the report itself is written, so that neither order of a kill and a write leaves an older one.
 
     A report that is healthy so far, or waits, is not how a job ended whose agent was killed.
     """
-    draft = run_dir / LAST_REPORT
+    if report.status in {Status.HEALTHY, Status.WAITING}:
+        report = _open(report, reason(UncheckedKind.AGENT_KILLED))
     try:
-        if report.status in {Status.HEALTHY, Status.WAITING}:
-            killed = _open(report, reason(UncheckedKind.AGENT_KILLED))
-            write_atomic(draft, os.fsencode(path.absolute()) + b"\n" + encode(killed))
-        else:
-            draft.unlink(missing_ok=True)
+        write_atomic(run_dir / LAST_REPORT, os.fsencode(path.absolute()) + b"\n" + encode(report))
     except OSError as error:
         log.debug("no report for the case that this agent is killed: %s", error)
+
+
+def _ended_well(summary: RunSummary) -> RunSummary:
+    """Where ranks stood at some moment of a job is no news once all of them have come to a good end."""
+    end = RunEvent(kind=Happening.ENDED_WELL, exit_code=0)
+    return replace(
+        summary,
+        ranks=tuple(
+            replace(
+                row, end=end, ending="", activity="", activity_kind="", site="",
+                positions=tuple(replace(p, waits=None) for p in row.positions),
+                groups={name: text for name, text in row.groups.items() if not is_waiting.get(name)},
+            )
+            for row in summary.ranks
+            for is_waiting in [{f"{p.group} ({p.source})": p.waits is not None for p in row.positions}]
+        ),
+        timeline=tuple(m for m in summary.timeline if m.event is None or m.event.kind is not Happening.WAITS),
+        stacks=(),
+    )  # fmt: skip
 
 
 def _open(report: Report, why: Reason) -> Report:

@@ -158,8 +158,8 @@ class Job(Struct):
 
     def _publish(self, report: Report, run_dir: Path) -> None:
         """Show a report, and leave one for the case that this agent is killed."""
-        self.show(report)
         leave_for_relay(run_dir, self.report_path().with_suffix(".json"), report)
+        self.show(report)
 
     def _shared_folder(self, folder: str) -> SharedFolder:
         request, addresses = self.request, own_addresses()

@@ -7,11 +7,14 @@ from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
+from allready.judging.arbiter import is_error
 from allready.judging.engine import judge
 from allready.judging.loading import load
 from allready.judging.report_builder import ReportBuilder, keep_first_detection, verdict_of
 from allready.messaging.hub import BEAT_S
-from allready.model import Fleet, Live, NodeEvidence, NodeStatus, Report, Status, World
+from allready.model import Fleet, Live, NodeEvidence, NodeStatus, Report, Severity, Status, World
 
 HISTORY_S = 30.0
 SURELY_SILENT_S = 2 * BEAT_S + 0.5
@@ -82,3 +85,12 @@ class LocalView:
     def _has_lost_a_link(self, status: NodeStatus) -> bool:
         had = {link.name for s in self._history for link in s.links if link.is_up and link.has_carrier}
         return any(link.name in had and not (link.is_up and link.has_carrier) for link in status.links)
+
+
+def beside(last: Report, loss: Report) -> Report:
+    """The report of a node that has lost node 0: a fault that was proven before stays the verdict, and the loss stands
+    beside it."""
+    if last.status is not Status.FAULT or last.verdict is None:
+        return loss
+    told = (replace(f, severity=Severity.WARNING) if is_error(f) else f for f in loss.findings)
+    return replace(last, findings=(*last.findings, *(f for f in told if f not in last.findings)))

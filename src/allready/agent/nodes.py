@@ -13,7 +13,7 @@ from allready.agent.context import AgentState
 from allready.agent.interruption import Interruption
 from allready.errors import ExchangeError
 from allready.messaging.channel import LOST, convert
-from allready.model import Loss, NodeEvidence, NodeStatus, ProcessState
+from allready.model import Loss, NodeEvidence, NodeStatus, ProcessState, RankStatus
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +146,25 @@ class NodeTable:
         if request.watch is not None:
             (self.watched.add if request.watch else self.watched.discard)(node)
         self.is_evidence_wanted = self.is_evidence_wanted or request.gather
+
+    def known_ends(self) -> list[NodeStatus]:
+        """The statuses, with the ends that a node's last message has and no status had."""
+        return [self._with_ends(node) for node in {**self.statuses, **self.ended}]
+
+    def _with_ends(self, node: int) -> NodeStatus:
+        ends = {end.rank: end for end in (self.ended[node].ends if node in self.ended else ()) if end.rank is not None}
+        status = self.statuses.get(node) or NodeStatus(
+            node_rank=node, attempt=self.attempt, ranks=tuple(RankStatus(rank=rank) for rank in ends)
+        )
+        ranks = tuple(
+            replace(
+                rank, process_state=ProcessState.EXITED, exit_code=end.exit_code, signal=end.signal, ended_s=end.time_s
+            )
+            if rank.ended_s is None and (end := ends.get(rank.rank)) is not None
+            else rank
+            for rank in status.ranks
+        )
+        return replace(status, ranks=ranks)
 
     def clock_offsets_s(self) -> dict[int, float]:
         """Rank -> how far its node's clock is ahead of ours."""

@@ -12,7 +12,7 @@ from allready.agent.closing import closed
 from allready.agent.context import AgentContext
 from allready.agent.coordinator import JobEnd
 from allready.agent.interruption import Interruption, interrupted
-from allready.agent.local_verdict import LocalView
+from allready.agent.local_verdict import LocalView, beside
 from allready.agent.node import NodeAgent
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.facts.collect import to_json
@@ -146,8 +146,8 @@ class JobParticipant:
         await agent.end_ranks()
         if local is None:
             local = await self._joiner.judge_loss(loss)
-        else:
-            reports.publish(local)
+        local = beside(last, local)
+        reports.publish(local)
         return JobEnd(job=job, report=closed(local, job), why=f"node 0 was lost: {loss}")
 
     def _last(self) -> Report:

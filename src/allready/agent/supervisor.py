@@ -246,10 +246,10 @@ class Supervisor:
     def _heed_warning(self) -> None:
         """Ranks that leave because of a scheduler's warning are no fault: what was known before it stays."""
         warning = self._table.warning
-        if warning is None or self._warning is not None or not warning.has_effect(self._table.statuses.values()):
+        if warning is None or self._warning is not None or not warning.has_effect(self._table.known_ends()):
             return
         self._warning = warning
-        before = self._before(warning.began_s(self._table.statuses.values(), self._table.gone_s))
+        before = self._before(warning.began_s(self._table.known_ends(), self._table.gone_s))
         self._report = self._with_course(before)
         self._is_final = True
 
@@ -265,7 +265,7 @@ class Supervisor:
 
     def _has_own_end(self, interruption: Interruption) -> bool:
         """Whether the ranks, which have all ended, did so by themselves and not by what ends the job."""
-        return self._succeeded() or not interruption.has_effect(self._table.statuses.values())
+        return self._succeeded() or not interruption.has_effect(self._table.known_ends())
 
     async def _interrupt(self, interruption: Interruption) -> None:
         """Freeze the report, tell every node, then end the ranks."""
@@ -281,7 +281,7 @@ class Supervisor:
     async def _report_of(self, interruption: Interruption) -> Report:
         """The report of the moment before; a job that seemed to hang is sampled once more."""
         now = time.monotonic()
-        began_s = interruption.began_s(self._table.statuses.values(), self._table.gone_s)
+        began_s = interruption.began_s(self._table.known_ends(), self._table.gone_s)
         before = self._before(began_s)
         if self._warning is not None:
             return self.report

@@ -1,7 +1,8 @@
 """One source as it goes into a bundle: read up to a size, without secrets; or why it stays out."""
 
 import io
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 import msgspec
@@ -17,6 +18,8 @@ _CHUNK = 1 << 20
 _PIECE_CHARS = 1 << 22
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _PICKLE = b"\x80"
+_LONGEST_WORD = 4096
+_KEY_MARK = re.compile(rb"----(?:-| )(BEGIN|END)[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?(?:-| )----")
 
 Hide = Callable[[str], str]
 
@@ -34,15 +37,20 @@ class Content(Struct, frozen=True, kw_only=True):
     num_redacted: int = 0
 
 
-def content_of(stream: BinaryIO, *, most_bytes: int, hide: Hide) -> Content:
+def content_of(stream: BinaryIO, *, most_bytes: int, hide: Hide, secrets: Sequence[str] = ()) -> Content:
     """Both ends of a stream where it is longer than `most_bytes`; texts without secrets, dumps of torch as JSON.
+
+    secrets: as for `without_secrets`.
 
     Raises:
         LeftOutError: it is binary, so nobody can tell what is in it.
     """
     head, tail, total = both_ends(stream, most_bytes)
+    if tail:
+        head, tail = _to_line_ends(head, tail)
     cut = total - len(head) - len(tail)
-    if head[:1] == _PICKLE or (sniff.is_binary(head[: sniff.HEAD_BYTES]) and not head.startswith(_UTF16)):
+    is_text = not head or head.startswith(_UTF16) or not sniff.is_binary(head[: sniff.HEAD_BYTES])
+    if head[:1] == _PICKLE or not is_text:
         if cut or sniff.kind_of(head[: sniff.HEAD_BYTES]) != sniff.FLIGHT:
             raise LeftOutError("binary: nobody could tell what is in it")
         text = _dump_text(head)
@@ -50,14 +58,19 @@ def content_of(stream: BinaryIO, *, most_bytes: int, hide: Hide) -> Content:
         text = _decoded(head)
         if cut:
             text += f"\n[... {cut} bytes left out ...]\n" + _decoded(tail)
-    clean = without_secrets(text)
+    clean = without_secrets(text, secrets)
     num_redacted = clean.count(REDACTED) - text.count(REDACTED)
     data = hide(clean).encode("utf-8", "surrogateescape")
     return Content(data=data, original_bytes=total, cut_bytes=cut, num_redacted=max(0, num_redacted))
 
 
-def without_secrets(text: str) -> str:
-    """As `masked`, of a text of any length: in pieces that end with a line, for patterns look back and forth."""
+def without_secrets(text: str, secrets: Sequence[str] = ()) -> str:
+    """As `masked`, of a text of any length: in pieces that end with a line, for patterns look back and forth.
+
+    secrets: words that are secret whatever they look like.
+    """
+    for secret in secrets:
+        text = text.replace(secret, REDACTED)
     if len(text) <= _PIECE_CHARS:
         return masked.__wrapped__(text)  # not through its cache, which would keep every text
     pieces: list[str] = []
@@ -65,10 +78,15 @@ def without_secrets(text: str) -> str:
     while at < len(text):
         end = text.rfind("\n", at + _PIECE_CHARS // 2, at + _PIECE_CHARS) + 1 if len(text) - at > _PIECE_CHARS else 0
         end = end or min(len(text), at + _PIECE_CHARS)
-        # A key of several lines must not be cut in two.
-        begun = text.rfind("-----BEGIN", at, end)
-        if begun > at and "PRIVATE KEY" in text[begun : begun + 64] and "-----END" not in text[begun:end]:
-            end = begun
+        # A key of several lines must not be cut in two, nor a word where there are no lines.
+        begun = text.rfind("BEGIN ", at, end)
+        if begun > at and "PRIVATE KEY" in text[begun : begun + 64] and "END " not in text[begun:end]:
+            end = max(at + 1, begun - len("-----"))
+        elif end < len(text) and text[end - 1] != "\n":
+            end = (
+                max(text.rfind(" ", at + _PIECE_CHARS // 2, end), text.rfind('"', at + _PIECE_CHARS // 2, end)) + 1
+                or end
+            )
         pieces.append(masked.__wrapped__(text[at:end]))
         at = end
     return "".join(pieces)
@@ -90,6 +108,16 @@ def both_ends(stream: BinaryIO, most_bytes: int) -> tuple[bytes, bytes, int]:
         return data, b"", total
     kept = data[half:] + bytes(tail)
     return data[:half], kept[len(kept) - half :], total
+
+
+def _to_line_ends(head: bytes, tail: bytes) -> tuple[bytes, bytes]:
+    """Without the lines, and the private key, that the cut runs through: half a secret is not known as one."""
+    end, begin = head.rfind(b"\n") + 1, tail.find(b"\n") + 1
+    head = head[: end or max(0, len(head) - _LONGEST_WORD)]
+    tail = tail[begin or _LONGEST_WORD :]
+    if match := _KEY_MARK.search(tail):
+        tail = tail[match.end() if match[1] == b"END" else 0 :]
+    return head, tail
 
 
 def _decoded(data: bytes) -> str:

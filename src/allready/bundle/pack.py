@@ -17,7 +17,15 @@ import msgspec
 from msgspec import Struct
 
 from allready import __version__
-from allready.bundle.content import LARGEST_BYTES, SMALLEST_BYTES, Content, Hide, LeftOutError, content_of
+from allready.bundle.content import (
+    LARGEST_BYTES,
+    SMALLEST_BYTES,
+    Content,
+    Hide,
+    LeftOutError,
+    content_of,
+    without_secrets,
+)
 from allready.bundle.manifest import LOGS, MANIFEST, Entry, LeftOut, Manifest
 from allready.evidence.inputs import Found, Source, find, unpack
 
@@ -47,6 +55,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
     name: the folder in it.  parts: first, in their order.  paths: files and folders, for `files/`.  is_bare: without
     manifest, and names begin with those of the folders.  hide: what else to replace in names and contents.
+    secrets: words that are secret whatever they look like.
     """
 
     name: str
@@ -56,6 +65,7 @@ class Order(Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...] = ()
     max_bytes: int = MAX_BYTES
     hide: Hide | None = None
+    secrets: tuple[str, ...] = ()
     cancel: threading.Event | None = None
 
 
@@ -161,11 +171,11 @@ class _Packer:
         if self._order.cancel is not None and self._order.cancel.is_set():
             raise CancelledError("cancelled")
         try:
-            content = content_of(stream, most_bytes=most_bytes, hide=self._hide)
+            content = content_of(stream, most_bytes=most_bytes, hide=self._hide, secrets=self._order.secrets)
         except (LeftOutError, OSError) as error:
             self._leave_out(source, str(error))
             return 0
-        name = self._free(safe_name(self._hide(name)))
+        name = self._free(safe_name(self._said(name)))
         member = _member(f"{self._order.name}/{name}" if not self._order.is_bare else name, content.data)
         if len(member) > self._left_bytes:
             content, member = self._cut(name, content)
@@ -179,7 +189,7 @@ class _Packer:
         self._entries.append(
             Entry(
                 name=name,
-                source=self._hide(source),
+                source=self._said(source),
                 size_bytes=size,
                 sha256=hashlib.sha256(content.data).hexdigest(),
                 original_bytes=content.original_bytes if content.original_bytes != size else None,
@@ -213,7 +223,11 @@ class _Packer:
         return new
 
     def _leave_out(self, source: str, why: str) -> None:
-        self._left_out.append(LeftOut(source=self._hide(source), why=self._hide(why)))
+        self._left_out.append(LeftOut(source=self._said(source), why=self._said(why)))
+
+    def _said(self, text: str) -> str:
+        """A path or a reason without secrets: people put tokens into names of files, too."""
+        return self._hide(without_secrets(text, self._order.secrets))
 
     def manifest(self) -> Manifest:
         return Manifest(

@@ -28,6 +28,7 @@ DEADLINE_S = 10.0
 KERNEL_S = 3.0
 MAX_KERNEL_LINES = 2000
 MAX_PACKAGES = 2000
+SHORTEST_SECRET = 8
 OF_A_JOB = (
     "SLURM_", "PBS_", "LSB_", "OMPI_", "PMI", "PMIX_", "PET_", "KUBERNETES_", "TORCHELASTIC_", "ALLREADY_", "MASTER_",
     "CONDA_", "SINGULARITY_", "APPTAINER_", "ACCELERATE_", "DS_", "DEEPSPEED_", "HF_HUB_", "TOKENIZERS_", "TRITON_",
@@ -126,6 +127,7 @@ def _order(args: argparse.Namespace, name: str) -> "Order":
         paths=tuple(args.paths),
         left_out=left_out,
         max_bytes=args.max_size,
+        secrets=secret_values(os.environ),
         hide=None if names is None else names.hide,
     )
 
@@ -178,6 +180,14 @@ def _parts_here(args: argparse.Namespace) -> "tuple[tuple[Part, ...], tuple[Left
     except FactUnavailable as error:
         left_out.append(names.LeftOut(source="the kernel log", why=str(error)))
     return tuple(parts), tuple(left_out), found.facts
+
+
+def secret_values(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """What the variables that hold secrets are set to here: a log may repeat it without their names."""
+    from allready.redaction import is_secret_name
+
+    found = {v for name, v in environ.items() if is_secret_name(name) and len(v) >= SHORTEST_SECRET and v[0] != "/"}
+    return tuple(sorted((v for v in found if not v.isalpha() and not v.isdecimal()), key=len, reverse=True))
 
 
 def environment_json(environ: Mapping[str, str]) -> bytes:

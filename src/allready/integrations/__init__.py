@@ -1,8 +1,9 @@
-"""Callbacks for trainers of others: after every step all ranks agree that it is done, or stop, or fail alike.
+"""For trainers and fault-tolerance libraries of others: all ranks agree that a step is done, or stop, or fail alike.
 
-A function makes each, so that importing this loads no trainer.
+Importing this loads none of them.
 """
 
+from allready.integrations.torchft import torchft_failures
 from allready.integrations.trainers import agreed_failures, hugging_face_callback, lightning_callback
 
-__all__ = ["agreed_failures", "hugging_face_callback", "lightning_callback"]
+__all__ = ["agreed_failures", "hugging_face_callback", "lightning_callback", "torchft_failures"]

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import logging
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,13 +29,26 @@ class Steps:
         self._every = every
         self._num_steps = 0
         self._signals: StopSignals | None = None
+        self._stack = contextlib.ExitStack()
+        self.signal = 0
+        """That all ranks have stopped for."""
+
+    @property
+    def exit_code(self) -> int:
+        """As that of a `LoopEnd`: 143 after SIGTERM, 130 after SIGINT, else 0."""
+        return 128 + self.signal if self.signal else 0
 
     def begin(self) -> None:
-        """Take the signals, if this process has joined by `allready.init_process_group`."""
+        """Take the signals, if this process has joined by `allready.init_process_group`.
+
+        Outside of the main thread Python takes none; those that come to other ranks stop this one all the same.
+        """
         current()
         if self._signals is None:
             self._signals = StopSignals()
-            self._signals.__enter__()
+            if threading.current_thread() is threading.main_thread():
+                self._stack.enter_context(self._signals)
+            _begun.append(self)
 
     def done(self) -> int:
         """A step is done here; the signal to stop for that came to any rank, 0 without one.
@@ -45,16 +59,21 @@ class Steps:
         self._num_steps += 1
         if self._signals is None or self._num_steps % self._every:
             return 0
-        found = self._signals.agreed()
-        if found:
-            log.warning("signal %d: all ranks stop after this step", found)
-        return found
+        self.signal = self._signals.agreed()
+        if self.signal:
+            log.warning("signal %d: all ranks stop after this step", self.signal)
+        return self.signal
 
     def end(self) -> None:
         """Handle signals as before."""
-        signals, self._signals = self._signals, None
-        if signals is not None:
-            signals.__exit__(None, None, None)
+        if self._signals is not None:
+            self._signals = None
+            self._stack.close()
+            _begun.remove(self)
+
+
+_begun: list[Steps] = []
+"""Those that have the signals now; a trainer that fails does not always tell its callbacks that training has ended."""
 
 
 def _base(module: str, name: str) -> Any:
@@ -80,13 +99,21 @@ def agreed_failures() -> Iterator[None]:
         raise
     except Exception as error:
         raise agreed_failure(error) from error
+    finally:
+        while _begun:
+            _begun[-1].end()
+
+
+def _callback(base: Any, steps: Steps, hooks: dict[str, Any]) -> Any:
+    return type("AllreadyCallback", (base,), {**hooks, "exit_code": property(lambda _: steps.exit_code)})()
 
 
 def hugging_face_callback(*, every: int = 1) -> Any:
     """A `transformers.TrainerCallback`; call `allready.init_process_group` before `TrainingArguments` are made.
 
     A rank that does not come makes `trainer.train()` raise `CollectiveFailed` on all others, with the verdict.  After
-    SIGTERM or SIGINT to any rank all ranks stop after the same step, with a checkpoint.
+    SIGTERM or SIGINT to any rank all ranks stop after the same step, with a checkpoint; `exit_code` of the callback is
+    143 or 130 then, else 0.
 
     Args:
         every: after so many steps the ranks agree.
@@ -105,13 +132,14 @@ def hugging_face_callback(*, every: int = 1) -> Any:
         steps.end()
 
     hooks = {"on_train_begin": on_train_begin, "on_step_end": on_step_end, "on_train_end": on_train_end}
-    return type("AllreadyCallback", (base,), hooks)()
+    return _callback(base, steps, hooks)
 
 
 def lightning_callback(*, every: int = 1) -> Any:
     """A `lightning.pytorch.Callback`; call `allready.init_process_group` before `trainer.fit`.
 
-    As `hugging_face_callback`; `trainer.should_stop` is set after a signal, and checkpoints are Lightning's own.
+    As `hugging_face_callback`, with `exit_code` too; `trainer.should_stop` is set after a signal, and checkpoints are
+    Lightning's own.
 
     Args:
         every: after so many batches the ranks agree.
@@ -130,4 +158,4 @@ def lightning_callback(*, every: int = 1) -> Any:
         steps.end()
 
     hooks = {"on_train_start": begin, "on_train_batch_end": done, "on_train_end": end, "on_exception": end}
-    return type("AllreadyCallback", (base,), hooks)()
+    return _callback(base, steps, hooks)

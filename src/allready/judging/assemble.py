@@ -48,7 +48,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
     found_deaths = [d for r in readings for d in r.deaths]
     identities = identify((p for r in readings for p in r.processes), events, found_deaths, answers)
     flight = join_dumps(dumps)
-    in_dumps = compare_dumps(flight)
+    in_dumps = compare_dumps(flight, identities.node_of_rank)
     identities.world_size = max(
         identities.world_size,
         0,

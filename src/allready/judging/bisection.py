@@ -15,6 +15,10 @@ from allready.model import GroupPoint
 
 SLOW = 0.88
 """Of the rate of good groups of the same size."""
+ALONE = 0.6
+"""The same, where only one group is good."""
+GAP = 1.5
+"""How much wider than good groups differ must be what lies between slow groups and them."""
 LEAST = 4
 
 Groups = tuple[tuple[int, ...], ...]
@@ -54,7 +58,8 @@ def search(members: Sequence[int], rounds: Sequence[Sequence[GroupPoint]]) -> Se
         return Search(groups=halves(members, len(rounds) + 1))
     pairs = rounds[levels - 1]
     good = _good_rate(pairs)
-    slow = [p for p in pairs if _is_slow(p, good)]
+    apart = _below_gap(pairs, good)
+    slow = [p for p in pairs if _is_slow(p, good) and (p.gb_per_s or 0.0) <= apart]
     suspects = [m for p in slow for m in p.members]
     sound = [m for p in pairs if p not in slow for m in p.members]
     if not slow:
@@ -64,9 +69,11 @@ def search(members: Sequence[int], rounds: Sequence[Sequence[GroupPoint]]) -> Se
     confirming = rounds[levels:]
     found: dict[int, float] = {}
     cleared: set[int] = set()
+    usual = [p.gb_per_s or 0.0 for points in (pairs, *confirming) for p in points if not _is_slow(p, good)]
+    limit = min(usual) - GAP * (max(usual) - min(usual))  # what is above it is not far from how the good ones differ
     for point in (p for points in confirming for p in points):
         [suspect] = [m for m in point.members if m in suspects][:1] or [-1]
-        if _is_slow(point, good):
+        if _is_slow(point, good) and (point.gb_per_s or 0.0) < limit:
             found[suspect] = (point.gb_per_s or 0.0) / good if good else 0.0
         else:
             cleared.add(suspect)
@@ -82,6 +89,21 @@ def _good_rate(points: Sequence[GroupPoint]) -> float:
     if len(rates) < 2:
         return rates[0] if rates else 0.0
     return quantiles(rates, n=4, method="inclusive")[2]
+
+
+def _below_gap(points: Sequence[GroupPoint], good: float) -> float:
+    """Up to which rate groups are slow: a gap separates them from the others, wider than these differ themselves.
+
+    Groups that differ by a few percent each have a last one too.  A single good group shows no such difference: the gap
+    below it must be far wider.
+    """
+    rates = sorted(p.gb_per_s or 0.0 for p in points)
+    for count in range(len(rates) - 1, 0, -1):
+        last, gap, differ = rates[count - 1], rates[count] - rates[count - 1], rates[-1] - rates[count]
+        is_alone = count == len(rates) - 1 > 1
+        if last < (ALONE if is_alone else SLOW) * good and gap > GAP * differ:
+            return last
+    return -1.0
 
 
 def _is_slow(point: GroupPoint, good: float) -> bool:

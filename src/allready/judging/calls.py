@@ -1,5 +1,7 @@
 """The calls of all ranks compared, whichever evidence has them: where groups part, and who enters late."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from allready.evidence.flight.join import FlightJoin
@@ -22,13 +24,13 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     progress: tuple[GroupProgress, ...] = ()
 
 
-def compare_dumps(found: FlightJoin) -> Compared:
-    """Compare the dumps of one run."""
+def compare_dumps(found: FlightJoin, node_of_rank: Mapping[int, int]) -> Compared:
+    """Compare the dumps of one run.  `node_of_rank`: as far as it is known; ranks of one node have one clock."""
     mismatches: list[Mismatch] = []
     lags: list[Lag | None] = []
     for group, tracks in found.groups:
         mismatches += [*mismatches_of(group, tracks), *found.unmet[group.title]]
-        lags.append(lag_of_dumps(group, {r: t for r, t in tracks.items() if not t.dump.is_cut}))
+        lags.append(lag_of_dumps(group, {r: t for r, t in tracks.items() if not t.dump.is_cut}, node_of_rank))
     by_title = {group.title: tracks for group, tracks in found.groups}
     return Compared(
         mismatches=tuple(mismatches),

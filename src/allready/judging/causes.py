@@ -103,6 +103,17 @@ def first_causes(case: Analysis, kinds: set[str]) -> tuple[Death, ...]:
     return tuple(d for d in strongest if d.kind in kinds)
 
 
+def left_before_others(death: Death, run: RunEvidence) -> bool | None:
+    """Whether the process crashed only after its script had ended, with calls that others had made and it had not;
+    None where nothing counts the calls."""
+    if not death.while_exiting or death.rank is None:
+        return False
+    shared = [p.positions for p in run.progress if death.rank in p.positions and len(p.positions) > 1]
+    if not shared:
+        return None
+    return any(mine[death.rank].enqueued < max(p.enqueued for p in mine.values()) for mine in shared)
+
+
 def _planned(death: Death, run: RunEvidence) -> bool:
     """Somebody told the whole job to stop: a launcher says so, everybody got the same SIGTERM, or a person typed ^C."""
     if is_interrupt(death):

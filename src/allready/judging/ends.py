@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
-from allready.model import BenchRun, Death, Event, ProcessRecord
+from allready.model import CRASHES, BenchRun, Death, Event, ProcessRecord
 from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 SAME_DEATH_S = 120.0
@@ -40,6 +40,7 @@ def merge_deaths(
     gave_up = [e for e in events if e.signature in TIMEOUTS | ERRORS | {"torch.heartbeat_abort"}]
     timed_out = {rank for e in gave_up if (rank := identities.rank(e.origin)) is not None}
     nameless = {e.origin.source for e in gave_up if identities.rank(e.origin) is None}
+    exiting = {identities.rank(e.origin) for e in events if e.signature == "cuda.unloading"} - {None}
     thrown = {e.origin.source for e in events if e.signature.startswith("gloo.") and "enforce fail" in e.text}
     kept = _Merged()
     for death in sorted(deaths, key=lambda d: (d.time_s is None, d.time_s or 0.0)):
@@ -59,6 +60,8 @@ def merge_deaths(
                 rank in timed_out or one.origin.source in thrown or (rank is None and one.origin.source in nameless)
             )
             one = replace(one, is_collective_error=one.is_collective_error or library)
+        if one.signal in CRASHES and rank in exiting:
+            one = replace(one, while_exiting=True)
         kept.add(one)
     return _with_kernels(_with_words(kept.deaths), identities)
 
@@ -209,6 +212,7 @@ def _together(a: Death, b: Death) -> Death:
         by_launcher=stopped or (weak.by_launcher and strong.signal == weak.signal and strong.signal == "SIGTERM"),
         first=a.first or b.first,
         is_collective_error=strong.is_collective_error,
+        while_exiting=strong.while_exiting or weak.while_exiting,
         last_words=strong.last_words or weak.last_words,
         is_open=a.is_open and b.is_open,
     )

@@ -39,6 +39,11 @@ class LinkSpec(Struct, frozen=True, kw_only=True):
     name: str
     advertised: float
 
+    @property
+    def is_nvlink(self) -> bool:
+        """NVLink of NVIDIA, any generation."""
+        return self.name.startswith("NVLink")
+
 
 class Source(Struct, frozen=True, kw_only=True):
     """Where a value was published."""
@@ -138,9 +143,12 @@ _PLATEAU = 2**30
 
 def link_of(hardware: Hardware) -> LinkSpec | None:
     """The link between the GPUs of one node."""
-    if hardware.nodes != 1:
-        return None
-    return next((link for link in load_table().link if re.search(link.gpu, hardware.gpu)), None)
+    return link_of_gpu(hardware.gpu) if hardware.nodes == 1 else None
+
+
+def link_of_gpu(name: str) -> LinkSpec | None:
+    """The link between GPUs of this name, where they are sold with one among all GPUs of a node."""
+    return next((link for link in load_table().link if re.search(link.gpu, name)), None)
 
 
 def _is_of(value: Value, hardware: Hardware) -> bool:

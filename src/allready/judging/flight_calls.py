@@ -105,6 +105,7 @@ def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, K
     count = iteration_of(tracks[a], found.seq)
     agree_again = shift is None and agree(usual[1:], odd[1:], 1)
     unlike = [track for rank, track in tracks.items() if found.codes.get(rank) != found.codes[b]]
+    is_out_of_turn = bool(late) and late == found.odd
     return mismatch_of(
         group,
         kind=kind,
@@ -116,9 +117,9 @@ def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, K
         odd=found.odd,
         shift=shift if found.odd or shift is None else abs(shift),
         track=tracks[b],
-        is_out_of_turn=bool(late) and late == found.odd,
+        is_out_of_turn=is_out_of_turn,
         is_same_call=kind != "name"
-        and late != found.odd
+        and not is_out_of_turn
         and (agree_again or (kind == "dtype" and is_own_line(tracks[b], found.seq, unlike))),
     )
 

@@ -1,9 +1,10 @@
 """How late each rank entered the operations of its group, by flight-recorder dumps: clocks first, then creation times.
 
-Nobody gets out of an all_reduce before the last one came in, so all get out at about the same moment.  A watchdog looks
-ten times a second, so each rank's record of that moment is up to a tenth of a second late; over many looks this bounds
-how far two clocks can be apart.  Clocks that may be equal are taken as equal, and lateness counts only above what the
-clocks leave open.
+Ranks of one node have one clock.  Elsewhere, nobody gets out of an all_reduce before the last one came in, so all get
+out at about the same moment.  A watchdog looks ten times a second, so each rank's record of that moment is up to a
+tenth of a second late; over many looks this bounds how far two clocks can be apart.  Clocks that may be equal are taken
+as equal, and lateness counts only above what the clocks leave open.  A recorder that a hook writes (torch 2.15) notes
+an end when its rank makes the next call, however late that is: its ends bound nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from allready.evidence.flight.groups import Group
-from allready.evidence.flight.names import SYNCHRONISING, version_of
+from allready.evidence.flight.names import SYNCHRONISING, is_hooked, version_of
 from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track
 from allready.judging.lateness import MIN_PERIODS, lateness, period_of
@@ -42,7 +43,7 @@ class _Table(Struct):
     completed: dict[int, list[float]]
 
 
-def lag_of(group: Group, tracks: Mapping[int, Track]) -> Lag | None:
+def lag_of(group: Group, tracks: Mapping[int, Track], node_of_rank: Mapping[int, int]) -> Lag | None:
     """Lateness over the operations that all ranks with a dump recorded to the end; None when they are too few, or when
     nothing tells the clocks' offsets.
     """
@@ -52,7 +53,13 @@ def lag_of(group: Group, tracks: Mapping[int, Track]) -> Lag | None:
     if table is None:
         return None
     is_old = any(version_of(t.dump.version) < (2, 0) for t in tracks.values())
-    clocks = _offsets(table.completed, OLD_LOOK_S if is_old else LOOK_S)
+    clocks: tuple[dict[int, float], float] | None
+    if len({node_of_rank.get(rank, -1 - rank) for rank in tracks}) == 1:
+        clocks = dict.fromkeys(tracks, 0.0), MIN_NOISE_S
+    elif any(is_hooked(t.dump.backend) for t in tracks.values()):
+        clocks = None
+    else:
+        clocks = _offsets(table.completed, OLD_LOOK_S if is_old else LOOK_S)
     if clocks is None:
         return None
     offsets, noise = clocks

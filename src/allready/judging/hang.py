@@ -588,7 +588,9 @@ def _seen_behind(case: Analysis, snapshot: WaitSnapshot, left: tuple[int, ...]) 
 
 
 def _unreachable(run: RunEvidence) -> tuple[int, ...]:
-    """Ranks that RAS could not ask.  A dump that is not there says nothing: a node without network still writes it."""
+    """Ranks that RAS could not ask, but for those whose stack shows them outside of any collective: their process would
+    not answer either way.  A dump that is not there says nothing: a node without network still writes it."""
+    outside = {s.rank for s in run.stacks if s.role == "rank" and s.activity and s.activity not in WAITING}
     return tuple(
         sorted(
             {
@@ -596,7 +598,7 @@ def _unreachable(run: RunEvidence) -> tuple[int, ...]:
                 for p in run.progress
                 if p.source == "ras" and p.positions
                 for r, why in p.absent.items()
-                if why in {*RAS_SILENT, Absence.MISSING}
+                if why in {*RAS_SILENT, Absence.MISSING} and r not in outside
             }
         )
     )

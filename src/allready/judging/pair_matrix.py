@@ -16,8 +16,11 @@ SLOW_MEMBER = 0.88
 """Of the typical member; its 2 (N - 1) cells together differ by a few percent where each differs by 10 %."""
 SLOW_SIDE = 0.85
 """Of a row or a column alone."""
-SLOW_LINK = 0.7
-"""Of what its two ends reach with others; one pair alone differs more."""
+SLOW_LINK = 0.85
+"""Of what its two ends reach with others.  One pair alone differs more than that by accident, but not twice: pairs that
+look slow are measured again (`suspects`)."""
+GAP = 2.0
+"""How much wider than the others differ must be what lies between slow members and them."""
 SURE = 4.0
 """So many standard errors: the standard deviation of all cells over the root of the number of cells."""
 LEAST = 4
@@ -40,6 +43,14 @@ class MatrixReading(Struct, frozen=True, kw_only=True):
     def is_clear(self) -> bool:
         """Whether nothing is slow."""
         return not (self.members or self.senders or self.receivers or self.links)
+
+
+def by_rail(points: Iterable[PairPoint]) -> dict[str, tuple[PairPoint, ...]]:
+    """The pairs of each network between the nodes; one that has no name where there is only one."""
+    found: dict[str, list[PairPoint]] = {}
+    for point in points:
+        found.setdefault(point.rail, []).append(point)
+    return {rail: tuple(of) for rail, of in found.items()}
 
 
 def read_matrix(points: Iterable[PairPoint]) -> MatrixReading:
@@ -66,9 +77,17 @@ def read_matrix(points: Iterable[PairPoint]) -> MatrixReading:
     )
 
 
+def suspects(reading: MatrixReading, pairs: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The pairs (a, b), a < b, on which a reading rests that names somebody: to be measured again."""
+    accused = {*reading.members, *reading.senders, *reading.receivers}
+    known = {(min(pair), max(pair)) for pair in pairs}
+    return tuple(sorted(pair for pair in known if accused & {*pair} or pair in reading.links))
+
+
 def _slow_members(scores: Mapping[int, float], cells: Cells) -> tuple[dict[int, float], Cells | None]:
     """Members that are slow both ways, the slowest first, and the cells without them; None where too many are."""
     typical = median(scores.values())
+    apart = _apart(cells, (0, 1))
     found: dict[int, float] = {}
     left = dict(cells)
     while True:
@@ -78,7 +97,8 @@ def _slow_members(scores: Mapping[int, float], cells: Cells) -> tuple[dict[int, 
         slow = [
             m
             for m in names
-            if max(rates[m], sides[m]) < min(SLOW_MEMBER, _sure(left, {m}, 2 * (len(names) - 1), typical)) * typical
+            if m in apart
+            and max(rates[m], sides[m]) < min(SLOW_MEMBER, _sure(left, {m}, 2 * (len(names) - 1), typical)) * typical
         ]
         if not slow:
             return found, left
@@ -98,10 +118,11 @@ def _slow_side(cells: Cells, side: int, typical: float) -> dict[int, float]:
     names = {pair[side] for pair in cells}
     rates = {m: _side(cells, m, side, typical) / typical for m in sorted(names)}
     others = {m: {pair: rate for pair, rate in cells.items() if pair[side] != m} for m in rates}
+    apart = _apart(cells, (side,))
     slow = {
         m: share
         for m, share in rates.items()
-        if share < min(SLOW_SIDE, _sure(others[m], set(), len(names) - 1, typical))
+        if m in apart and share < min(SLOW_SIDE, _sure(others[m], set(), len(names) - 1, typical))
     }
     return slow if is_minority(len(slow), len(names)) else {}
 
@@ -114,6 +135,25 @@ def _slow_links(cells: Cells, accused: set[int], typical: float) -> dict[tuple[i
             if share < min(SLOW_LINK, _sure({p: r for p, r in cells.items() if {*p} != {a, b}}, set(), 2, typical)):
                 found[a, b] = share
     return found
+
+
+def _apart(cells: Cells, sides: tuple[int, ...]) -> frozenset[int]:
+    """The members that a gap separates from the others, wider than these differ among themselves.
+
+    Members that differ by a few percent each have a last one too.  The rate of a pair is that of its slower member:
+    what a member can do shows in the upper quarter of its pairs.
+    """
+    of: dict[int, list[float]] = {}
+    for pair, rate in cells.items():
+        for side in sides:
+            of.setdefault(pair[side], []).append(rate)
+    able = sorted((sorted(rates)[round(0.75 * (len(rates) - 1))], member) for member, rates in of.items())
+    for count in range((len(able) - 1) // 2, 0, -1):
+        last = able[count - 1][0]
+        is_slow = last < SLOW_MEMBER * able[len(able) // 2][0]
+        if is_slow and able[count][0] - last > GAP * (able[-1][0] - able[count][0]):
+            return frozenset(member for _, member in able[:count])
+    return frozenset()
 
 
 def _sure(cells: Cells, without: set[int], num_cells: int, typical: float) -> float:

@@ -38,6 +38,15 @@ class Identity(Struct, frozen=True, kw_only=True):
                 return True
         return False
 
+    def is_at(self, word: str) -> bool:
+        """Whether a connection to `word` ends on this machine, as far as names and addresses tell."""
+        if self.has_name(word):
+            return True
+        plain = _address(word.strip("[]"))
+        found = [plain] if plain is not None else [_address(text) for text in self.resolve(word)]
+        own = {_address(text) for text in self.addresses}
+        return any(address is not None and (address.is_loopback or address in own) for address in found)
+
     def has_address(self, word: str) -> bool:
         """An own address, or a name that resolves to one; loopback does not count."""
         own = {_address(text) for text in self.addresses}

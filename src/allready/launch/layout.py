@@ -63,6 +63,7 @@ def lay_out(
     _fill(values, sources, spare)
     if "num_nodes" not in values:
         _refuse_several(environ, machine)
+        _refuse_master_elsewhere(values.get("master_addr"), sources, machine)
     num_nodes = values.setdefault("num_nodes", 1)
     if num_nodes == 1 and sources.get("num_nodes") == "--nnodes" and sources.get("node_rank") != "--node-rank":
         values["node_rank"] = 0  # this node alone, whatever its place among others is
@@ -116,6 +117,18 @@ def _refuse_several(environ: Mapping[str, str], machine: Machine) -> None:
             value=found.value,
             count=found.count or "N",
         )
+
+
+def _refuse_master_elsewhere(master: str | None, sources: Mapping[str, str], machine: Machine) -> None:
+    """One node is its own node 0."""
+    if not master or master.lower() == "localhost" or machine.identify().is_at(master):
+        return
+    raise UsageError(
+        "{name} {value} is another machine, and nothing says how many nodes there are; add --nnodes N "
+        "--node-rank R, or --nnodes 1 for this node alone",
+        name=sources["master_addr"],
+        value=master,
+    )
 
 
 def _fill(values: dict[str, Any], sources: dict[str, str], spare: Mapping[str, Any]) -> None:

@@ -391,16 +391,49 @@ class LogRelay:
 
 
 def put_report(draft: bytes) -> None:
-    """Write the report that the agent left for the case that it is killed: whole or not at all."""
+    """Write the report that the agent left for the case that it is killed: whole or not at all.
+
+    Where the disk is full, the one that stands there makes room: it is not how the job ended.
+    """
     try:
         with open(draft, "rb") as file:  # noqa: PTH123 - pathlib is one import more
             path, content = file.readline().rstrip(b"\n"), file.read()
-        part = path + b".part"
+    except OSError:  # there is none
+        return
+    if holds(path, content) or written(path, content):
+        return
+    unlink(path)
+    written(path, content)
+
+
+def holds(path: bytes, content: bytes) -> bool:
+    """Whether that is what is in the file."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            return file.read(len(content) + 1) == content
+    except OSError:
+        return False
+
+
+def written(path: bytes, content: bytes) -> bool:
+    """Whether the file could be written; nothing is left beside it."""
+    part = path + b".part"
+    try:
         with open(part, "wb") as file:  # noqa: PTH123
             file.write(content)
         os.replace(part, path)  # noqa: PTH105
-    except OSError:  # there is none, or the disk takes it no more
-        return
+    except OSError:
+        unlink(part)
+        return False
+    return True
+
+
+def unlink(path: bytes) -> None:
+    """Remove a file that may not be there."""
+    try:  # noqa: SIM105 - contextlib is one import more
+        os.unlink(path)  # noqa: PTH108
+    except OSError:  # gone, or not ours
+        pass
 
 
 def remove(folder: bytes) -> None:

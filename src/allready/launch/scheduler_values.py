@@ -20,6 +20,9 @@ from allready.launch.schedulers import SCHEDULERS, Scheduler, Variable
 
 FIRST_SPECIAL_STEP = 0xFFFFFFF0
 """Slurm's steps from here on are no srun: batch script, interactive shell, prolog."""
+FIRST_PORT, NUM_PORTS = 20_000, 10_000
+"""Of ports that follow from a job's id."""
+PORTS_BETWEEN_STEPS = 1009  # far from those of the next jobs
 
 
 class Machine(Struct, frozen=True, kw_only=True):
@@ -77,6 +80,7 @@ def read_scheduler(flags: Mapping[str, Any], environ: Mapping[str, str], machine
         if is_script:
             _demand_step(scheduler, sources, environ)
         _shift_port(scheduler, values, sources)
+        _apart_from_other_steps(scheduler, values, sources, environ)
         _derive_from_hosts(scheduler, found, environ, machine)
         _main_node_first(scheduler, found, environ, machine)
     return found
@@ -114,6 +118,26 @@ def _shift_port(scheduler: Scheduler, values: dict[str, Any], sources: dict[str,
     if scheduler.port_shift and sources.get("master_port") == "MASTER_PORT":
         values["master_port"] += scheduler.port_shift
         sources["master_port"] = f"MASTER_PORT + {scheduler.port_shift} ({scheduler.name} itself holds MASTER_PORT)"
+
+
+def _apart_from_other_steps(
+    scheduler: Scheduler, values: dict[str, Any], sources: dict[str, str], environ: Mapping[str, str]
+) -> None:
+    """Steps of one allocation that run at once must neither meet nor want the same port.
+
+    A step that is only a part of the job, by the number of nodes that the user gave, meets the others of the job.
+    """
+    if not scheduler.step_nodes or sources.get("num_nodes") != scheduler.step_nodes:
+        return
+    step = _whole(environ.get(scheduler.step[0]))
+    if not 0 < step < FIRST_SPECIAL_STEP:
+        return
+    for name, of in (("job_id", f"{values.get('job_id')}.{step}"), ("master_port", None)):
+        (variable,) = (v for v in scheduler.fields[name] if v.kind in {"text", "port_of_id"})
+        if sources.get(name) != variable.name:
+            continue
+        values[name] = of or FIRST_PORT + (values[name] - FIRST_PORT + PORTS_BETWEEN_STEPS * step) % NUM_PORTS
+        sources[name] = f"{variable.name} and {scheduler.step[0]}"
 
 
 def _derive_from_hosts(scheduler: Scheduler, found: Found, environ: Mapping[str, str], machine: Machine) -> None:
@@ -188,7 +212,7 @@ def _convert(variable: Variable, text: str, environ: Mapping[str, str]) -> Any:
         return tasks_on_node(text, int(environ.get("SLURM_NODEID", "0") or 0))
     if variable.kind == "port_of_id":
         digits = re.sub(r"\D", "", text) or "0"
-        return 20000 + int(digits) % 10000
+        return FIRST_PORT + int(digits) % NUM_PORTS
     head, _, tail = text.partition(":")
     if variable.name == "PET_NNODES" and tail:
         # torchrun's elastic form MIN:MAX; a roll call needs one number.

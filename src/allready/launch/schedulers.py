@@ -24,7 +24,7 @@ ENVIRONMENT VARIABLES"; Open MPI's mpirun manual; MPICH's hydra and Intel MPI's 
 "Indexed Job" (JOB_COMPLETION_INDEX); the Kubeflow training operator (PyTorchJob sets the PET_ variables and, for the
 whole pod, RANK = index of the pod, WORLD_SIZE = number of pods); LeaderWorkerSet (LWS_*); SkyPilot "Distributed
 multi-node jobs" (SKYPILOT_*); AWS Batch "Multi-node parallel jobs"; OpenPBS' and Torque's qsub manual; LSF's
-"Environment variable reference" (LSB_*).
+"Environment variable reference" (LSB_*); HPE's PALS, "mpiexec" (PALS_*); IBM's Job Step Manager (JSM_*).
 """
 
 from msgspec import Struct
@@ -46,7 +46,8 @@ class Scheduler(Struct, frozen=True, kw_only=True):
     `hosts`: see above; `own_host`: the variable with this node's name in that list.  `main_node`: the variable with the
     index of the node that coordinates, if that need not be 0; it has no variable with its own address.
     `step`: one of these is set where the scheduler started the command on all nodes; without them only the first
-    node's shell runs it, and `start` is what to put before it.
+    node's shell runs it, and `start` is what to put before it.  The first is the step's number: several steps of one
+    allocation may run at once, and the one whose nodes are counted by `step_nodes` is a job of its own.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Scheduler(Struct, frozen=True, kw_only=True):
     own_host: str = ""
     main_node: str = ""
     step: tuple[str, ...] = ()
+    step_nodes: str = ""
     start: str = ""
     help: dict[str, str] = {}
 
@@ -121,6 +123,7 @@ SLURM = Scheduler(
     },
     per_rank=True,
     step=("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_NODES"),
+    step_nodes="SLURM_STEP_NUM_NODES",
     start="srun --nodes={num_nodes} --ntasks-per-node=1",
 )
 
@@ -150,6 +153,38 @@ MPICH = Scheduler(
     },
     per_rank=True,
     help={"master_addr": "mpiexec -genv MASTER_ADDR HOST_OF_RANK_0 ..."},
+)
+
+PALS = Scheduler(
+    name="pals",
+    detect=("PALS_RANKID", "PMI_SIZE", "PMI_LOCAL_SIZE"),
+    fields={
+        "rank": _v("PALS_RANKID"),
+        "world_size": _v("PMI_SIZE"),
+        "local_rank": _v("PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"),
+        "nproc_per_node": _v("PMI_LOCAL_SIZE"),
+        "job_id": _v("PBS_JOBID", kind="text"),
+        "master_addr": _v("MASTER_ADDR", kind="text"),
+        "master_port": (*_v("MASTER_PORT"), *_v("PBS_JOBID", kind="port_of_id")),
+    },
+    per_rank=True,
+    help={"master_addr": "mpiexec --env MASTER_ADDR=HOST_OF_RANK_0 ..., often $(head -1 $PBS_NODEFILE)"},
+)
+
+JSRUN = Scheduler(
+    name="jsrun",
+    detect=("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
+    fields={
+        "rank": _v("JSM_NAMESPACE_RANK"),
+        "world_size": _v("JSM_NAMESPACE_SIZE"),
+        "local_rank": _v("JSM_NAMESPACE_LOCAL_RANK"),
+        "nproc_per_node": _v("JSM_NAMESPACE_LOCAL_SIZE"),
+        "job_id": _v("LSB_JOBID", kind="text"),
+        "master_addr": _v("MASTER_ADDR", kind="text"),
+        "master_port": (*_v("MASTER_PORT"), *_v("LSB_JOBID", kind="port_of_id")),
+    },
+    per_rank=True,
+    help={"master_addr": "jsrun --env MASTER_ADDR=HOST_OF_RANK_0 ..., not the batch node's"},
 )
 
 PYTORCHJOB = Scheduler(
@@ -277,12 +312,12 @@ ENVIRONMENT = Scheduler(
     per_rank=True,
 )
 
-BINDING_LAUNCHERS = frozenset({OPENMPI.name, MPICH.name, SLURM.name})
+BINDING_LAUNCHERS = frozenset({OPENMPI.name, MPICH.name, PALS.name, JSRUN.name, SLURM.name})
 """These bind the processes that they start to CPUs, also a single one per node."""
 
 SCHEDULERS = (
-    TORCHRUN, OPENMPI, PYTORCHJOB, LEADER_WORKER_SET, SKYPILOT, AWS_BATCH, PYTORCHJOB_V1, INDEXED_JOB, MPICH,
-    SLURM_PROLOG, SLURM, PBS, LSF, PYTORCHJOB_ELASTIC, ENVIRONMENT,
+    TORCHRUN, OPENMPI, PALS, JSRUN, PYTORCHJOB, LEADER_WORKER_SET, SKYPILOT, AWS_BATCH, PYTORCHJOB_V1, INDEXED_JOB,
+    MPICH, SLURM_PROLOG, SLURM, PBS, LSF, PYTORCHJOB_ELASTIC, ENVIRONMENT,
 )  # fmt: skip
 """In order of detection: what started this very process comes before the allocation it runs in (mpirun or torchrun
 inside a Slurm job), and plain variables come last."""

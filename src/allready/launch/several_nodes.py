@@ -7,18 +7,27 @@ never becomes part of a layout.
 import re
 from collections.abc import Callable, Mapping
 
+import msgspec
 from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.launch.host_lists import hosts_in, read_host_file
 
 _COUNT = re.compile(
-    r"(?:^|_)(?:N_?NODES|NUM_?NODES|NODES_NUM|NODES?_COUNT|N_?HOSTS|NUM_?HOSTS|HOSTS?_COUNT|NUM_MACHINES|"
-    r"MACHINE_COUNT|WORKER_NUM|INSTANCE_COUNT|WORLD_SIZE)$"
+    r"(?:^|_)(?:N_?NODES|NUM_?NODES|NODES_NUM|NODES?_COUNT|N_?HOSTS|NUM_?HOSTS|HOSTS?_(?:COUNT|NUM)|NUM_MACHINES|"
+    r"MACHINE_COUNT|WORKER_NUM|INSTANCE_COUNT|REPLICA_COUNT|WORLD_SIZE)$"
+    # processes of a launcher, of which this is one
+    r"|^(?:PMIX?|JSM_NAMESPACE|HOROVOD|CROSS|FLUX_JOB)_SIZE$|^_?(?:CONDOR|MPIRUN)_NPROCS$"
+    r"|^PADDLE_TRAINERS_NUM$|^DMLC_NUM_WORKER$|^PJM_NODE$"
 )
-_PLACE = re.compile(r"(?:^|_)(?:NODE_RANK|NODE_INDEX|NODE_?ID|HOST_RANK|MACHINE_RANK|WORKER_INDEX|GROUP_RANK)$")
-_LIST = re.compile(r"(?:^|_)(?:NODE_?LIST|HOST_?LIST|NODE_IPS|WORKER_HOSTS|WORKER_HOSTNAMES)$|^SM_HOSTS$")
-_FILE = re.compile(r"(?:^|_)(?:NODE_?FILE|HOST_?FILE)$")
+_PLACE = re.compile(
+    r"(?:^|_)(?:NODE_RANK|NODE_INDEX|NODE_?ID|HOST_RANK|MACHINE_RANK|REPLICA_RANK|WORKER_INDEX|ALLOC_INDEX|GROUP_RANK)$"
+)
+_LIST = re.compile(
+    r"(?:^|_)(?:NODES?_?LIST|HOSTS?_?LIST|NODES?_IPS?(?:_LIST)?|WORKER_HOSTS|WORKER_HOSTNAMES|CONTAINER_ADDRS)$|^SM_HOSTS$"
+)
+_FILE = re.compile(r"(?:^|_)(?:NODES?_?FILE|HOSTS?_?FILE)$")
+_CLUSTER = re.compile(r"^(?:TF_CONFIG|CLUSTER_SPEC)$")
 _OF_PART = re.compile(
     r"(?:^|_)(?:LOCAL|ROLE|TENSOR|PIPELINE|MODEL|DATA|EXPERT|CONTEXT|SEQUENCE|PARALLEL|TP|PP|DP|EP|CP|MP|SP)_"
 )
@@ -36,7 +45,8 @@ class SeveralNodes(Struct, frozen=True, kw_only=True):
 
 def several_nodes(environ: Mapping[str, str], read: Callable[[str], str] = read_host_file) -> SeveralNodes | None:
     """The variable that speaks for several nodes, the surest first; None where none does."""
-    for pattern, count_of in ((_COUNT, _count), (_LIST, _words), (_FILE, _lines), (_PLACE, _place)):
+    kinds = ((_COUNT, _count), (_LIST, _words), (_FILE, _lines), (_CLUSTER, _processes), (_PLACE, _place))
+    for pattern, count_of in kinds:
         for name in sorted(environ):
             if not pattern.search(name) or _OF_PART.search(name):
                 continue
@@ -61,6 +71,18 @@ def _words(text: str, read: Callable[[str], str]) -> int | None:
     except UsageError:
         return None
     return len(hosts) if len(hosts) > 1 else None
+
+
+def _processes(text: str, _read: Callable[[str], str]) -> int | None:
+    """Of TensorFlow's `{"cluster": {"worker": ["host:port", ...], ...}}`, which other launchers set as well."""
+    try:
+        spec = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    cluster = spec.get("cluster", spec) if isinstance(spec, dict) else None
+    groups = cluster.values() if isinstance(cluster, dict) else ()
+    count = sum(len(hosts) for hosts in groups if isinstance(hosts, list))
+    return count if count > 1 else None
 
 
 def _lines(text: str, read: Callable[[str], str]) -> int | None:

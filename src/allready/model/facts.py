@@ -498,6 +498,7 @@ class UsageFacts(Struct, frozen=True, kw_only=True):
     memory_limit_bytes: int | None = None  # of the tightest control group
     memory_used_bytes: int | None = None  # in that group, without what the kernel can drop at once
     asked_ports: tuple[int, int] | None = None
+    asked_peers: tuple[str, ...] = ()  # addresses of machines that the job will run on, too
     listeners: tuple[Listener, ...] = ()  # within `asked_ports`
     free_port: int | None = None  # the lowest free one of `asked_ports`, or the next above them
     leftovers: tuple[Leftover, ...] = ()

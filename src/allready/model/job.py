@@ -288,10 +288,15 @@ class PairPoint(Struct, frozen=True, kw_only=True):
     gb_per_s: float | None  # None: it failed
     latency_s: float | None = None  # there and back of a few bytes, halved
     error: str = ""
+    rail: str = ""  # the network between the nodes, where there are several
+    num_measured: int = 1  # 2: it looked slow and was measured again; the better one is kept
 
 
 class GroupPoint(Struct, frozen=True, kw_only=True):
-    """all_reduce in a group of ranks, while other groups did the same; `round` counts from 0."""
+    """What a group of ranks reached, while other groups did the same; `round` counts from 0.
+
+    all_reduce; of two or three members the slowest direction between two of them.
+    """
 
     round: int
     members: tuple[int, ...]
@@ -311,6 +316,7 @@ class CollectiveRun(Struct, frozen=True, kw_only=True):
     points: tuple[BenchPoint, ...] = ()
     copies_gb_per_s: dict[int, dict[str, float]] = {}  # rank -> its own copies (h2d, d2h, d2d, memory, work) -> GB/s
     pairs: tuple[PairPoint, ...] = ()  # of `bench pairs`
+    num_pairs_planned: int = 0  # with all networks; fewer are in `pairs` where the time was over, or of many nodes
     groups: tuple[GroupPoint, ...] = ()  # of `bench bisect`
     extra_env: dict[str, str] = {}
     path: str = "torch"  # what called NCCL: torch, or nccl (our own loop, as in nccl-tests)

@@ -244,6 +244,7 @@ class Death(Struct, frozen=True, kw_only=True):
     is_collective_error: bool = False  # the exception is the library's: NCCL error, store time-out, connection closed
     is_agents: bool = False  # a launcher's own exception, of no rank
     earlier: bool = False
+    while_exiting: bool = False  # the script had ended before: CUDA was being unloaded when the process crashed
     last_words: str = ""
     last_error: str = ""
 

@@ -34,7 +34,8 @@ class RuntimeCounts(Struct, frozen=True, kw_only=True):
     """What one rank has counted since it began.
 
     `failures`: agreed failures of the job, in a call of this rank or not.  `recoveries`: how often the group formed
-    again.  `lags`: who was late in the calls of the last comparison.  `dropped`: events that found no room.
+    again.  `retries`: how often an evaluation, or a batch of one, was tried again.  `lags`: who was late in the calls
+    of the last comparison.  `dropped`: events that found no room.
     """
 
     time_s: float
@@ -45,6 +46,7 @@ class RuntimeCounts(Struct, frozen=True, kw_only=True):
     timeouts: int = 0
     recoveries: int = 0
     recovering_s: float = 0.0
+    retries: int = 0
     lags: tuple[Lag, ...] = ()
     dropped: int = 0
 

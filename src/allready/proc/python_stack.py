@@ -26,6 +26,8 @@ _POINTER = struct.Struct("<Q")
 _FRAMES = ((32, 48, 56), (0, 8, 56))
 """Of a frame: its code, the one that called it, its instruction.  One of these, see `learn`."""
 _TAGS = ~3
+_SHIM = "<shim>"
+"""The file of the code (of CPython 3.12) that stands between C and the Python that it calls: nobody's call."""
 _LENGTH_AT, _STRING_STATE_AT = 16, 32
 
 
@@ -181,7 +183,10 @@ class _Reader(Struct, frozen=True):
         """The address of a frame's code; None for one that is not of Python code."""
         address = _at(frame, self.layout.frame[0]) & _TAGS
         is_code = address and self.memory.pointer(address + 8) == self.type_address + self.layout.code_type
-        return address if is_code else None
+        return address if is_code and self.file(address) != _SHIM else None
+
+    def file(self, code: int) -> str:
+        return self.text(self.memory.pointer(code + self.layout.file))
 
     def frame(self, address: int) -> Frame | None:
         frame = self.memory.read(address, _FRAME_BYTES)
@@ -193,9 +198,7 @@ class _Reader(Struct, frozen=True):
         (first,) = struct.unpack("<i", self.memory.read(code + layout.first_line, 4))
         table = self.bytes(self.memory.pointer(code + layout.table))
         return Frame(
-            self.text(self.memory.pointer(code + layout.file)),
-            line_of(table, first, instruction),
-            self.text(self.memory.pointer(code + layout.function)),
+            self.file(code), line_of(table, first, instruction), self.text(self.memory.pointer(code + layout.function))
         )
 
     def bytes(self, address: int) -> bytes:

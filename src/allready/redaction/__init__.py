@@ -6,6 +6,7 @@ Names decide first (`HF_TOKEN=...`, `--api-key ...`, `"password": "..."`), then 
 """
 
 import functools
+import json
 import operator
 import re
 from typing import Any, NamedTuple, TypeVar
@@ -31,7 +32,12 @@ _SECRET_ENV = re.compile(_ENV_NAME)
 
 _VALUE = r"""(?:(?<![A-Za-z0-9_])[bru]{1,2}(?:"[^"\n]{0,4096}"|'[^'\n]{0,4096}')"""
 _VALUE += r"""|"[^"\n]{0,4096}"?|'[^'\n]{0,4096}'?|[^\s"',;&)}\]]+)"""
-_NOT_SECRET = re.compile(r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|n/a|\(redacted\)?|[<\[*].*|)", re.IGNORECASE)
+_LITERAL = r'"(?:[^"\\\n]|\\[^\n]){1,1000000}"'
+_NOT_SECRET = re.compile(
+    r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|n/a|\(redacted\)?|[<\[*].*|not|unset|missing|empty|undefined|)",
+    re.IGNORECASE,
+)
+_A_FILE = re.compile(r"~?/[\w./-]{1,512}\.json")
 _NOT_NAMES = re.compile(
     r"(?:pad|eos|bos|unk|sep|cls|mask|image|special|max|min|num|new|per|next|first|last|stop|end|start)[_-]?tokens?",
     re.IGNORECASE,
@@ -49,10 +55,11 @@ _NAMED = (
     # A name in code, JSON, YAML or a URL: token="value", 'api_key': 'value', ?access_token=value
     r"|(?<![A-Za-z0-9])(?P<name>(?:[A-Za-z0-9]+[_.-]){0,8}"
     r"(?:(?i:token|secret|password|passwd|passphrase|x-amz-(?:signature|credential|security-token)"
-    r"|(?:api|(?:pre)?shared(?:[ _-]?access)?|access|secret|private|auth|account)[ _-]?key(?:_id)?"
+    r"|(?:api|(?:pre)?shared(?:[ _-]?access)?|access|secret|private|auth|account)[ _.-]?key(?:_id)?"
     r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|sudo|proxy|ipmi|bmc|redis|keystore)[_-]?pass)"
     r"|[A-Za-z]{0,30}(?:Storage|Comp|Db|User|Admin|Root|Bind)Pass"
-    r"|[a-z][A-Za-z0-9]{0,40}?(?:Token|Secret|Password|Passwd|Passphrase|(?:Api|Access|Secret|Private|Auth)Key)))"
+    r"|(?:[a-z]|(?<=[\"'])[A-Z])[A-Za-z0-9]{0,40}?"
+    r"(?:Token|Secret|Password|Passwd|Passphrase|(?:Api|Access|Secret|Private|Auth)Key)))"
     rf"(?P<name_is>[\"']?\s?(?:=|:)\s?)(?P<name_value>{_VALUE})"
 )
 _NAMED_HINTS = (
@@ -71,15 +78,16 @@ class _Family(NamedTuple):
 
 
 def _family(hints: str, *shapes: str) -> _Family:
-    return _Family(tuple(hints.split("|")), "|".join(shapes))
+    """In front of a shape `\\b` lets an underscore stand as well: people put tokens into names."""
+    return _Family(tuple(hints.split("|")), re.sub(r"(^|\|)\\b", r"\1(?<![A-Za-z0-9])", "|".join(shapes)))
 
 
 _FAMILIES = (
     _family("://", r"(?P<url>(?<=://)[^/\s@\"'<>]{1,512}(?=@))"),
     _family(
         "key",
-        r"-----BEGIN[A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-        r"(?:.{0,20000}?-----END[A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----|.*)",
+        r"----(?:-| )BEGIN[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?(?:-| )----"
+        r"(?:.{0,20000}?----(?:-| )END[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?(?:-| )----|.*)",
         r"\bAGE-SECRET-KEY-1[A-Z0-9]{20,}",
         r"(?<![A-Za-z0-9_.])(?P<key>key\s?=\s?[\"'])[A-Za-z0-9_+/-]{24,}=*",
         r"\bkey-[a-f0-9]{32}\b",
@@ -117,10 +125,10 @@ _FAMILIES = (
         r"(?:[^A-Za-z0-9/+\n]{1,12}(?:[A-Za-z_]{1,40}[^A-Za-z0-9/+\n]{1,6})?[A-Za-z0-9/+]{40}\b)?",
     ),
     _family(
-        "aiza|ya29.|gocspx-|1//0|sig=|signature=|q~|ltai",
+        "aiza|ya29.|gocspx-|1//0|goog1|sig=|signature=|q~|ltai",
         r"\bAIza[0-9A-Za-z_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}|\bGOCSPX-[A-Za-z0-9_-]{20,}|\b1//0[A-Za-z0-9_-]{30,}",
         r"(?i:(?<=[?&;]sig=)|(?<=[?&]signature=)|(?<=x-goog-signature=))[A-Za-z0-9%+/=_-]{10,}",
-        r"(?<![\w~.-])[\w~.-]{3}[0-9]Q~[\w~.-]{31,34}|\bLTAI[A-Za-z0-9]{12,20}\b",
+        r"(?<![\w~.-])[\w~.-]{3}[0-9]Q~[\w~.-]{31,34}|\bLTAI[A-Za-z0-9]{12,20}\b|\bGOOG1[A-Z0-9]{20,70}\b",
     ),
     _family(
         "_v1_|hrku-|fm1_|fm2_|sbp_|pscale_|.atlasv1.|pul-",
@@ -150,7 +158,7 @@ _FAMILIES = (
         r"(?<=webhook\.office\.com/)\S+",
         r"\b[rsp]k_(?:live|test)_[A-Za-z0-9]{10,}|\bwhsec_[A-Za-z0-9+/=]{20,}|\bSG\.[\w-]{16,}\.[\w-]{16,}",
         r"\bhv[sbr]\.[A-Za-z0-9_-]{20,}|\bNRAK-[A-Z0-9]{20,}|\bsntry[su]_[A-Za-z0-9+/=_-]{20,}",
-        r"\blin_api_[A-Za-z0-9]{20,}|\bntn_[A-Za-z0-9]{30,}|\bSK[a-f0-9]{32}\b|\b[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}",
+        r"\blin_api_[A-Za-z0-9]{20,}|\bntn_[A-Za-z0-9]{30,}|\bSK[a-f0-9]{32}\b|(?<![0-9])[0-9]{8,10}:AA[A-Za-z0-9_-]{30,}",
         r"\bdp\.[a-z]{2,5}\.[A-Za-z0-9]{30,}|\bshp[a-z]{2}_[a-fA-F0-9]{32}\b|\bsq0[a-z]{3}-[A-Za-z0-9_-]{20,}",
     ),
 )
@@ -207,6 +215,8 @@ def masked_value(name: str, value: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def masked(text: str) -> str:
     """The text with what looks like a secret replaced by "(redacted)"."""
+    if "\\" in text and '"' in text:
+        text = compiled(_LITERAL).sub(_without_in_literal, text)
     small = text.lower()
     is_plain = text.isascii()  # else a letter that is no ASCII may stand for one that is
     if not is_plain or _has_one(_NAMED_HINTS, small):
@@ -214,7 +224,19 @@ def masked(text: str) -> str:
     for family in _FAMILIES:
         if not is_plain or _has_one(family.hints, small):
             text = compiled(family.shapes, re.DOTALL).sub(_without_shape, text)
-    return without_placed(text, small)
+    return without_placed(text, small, lambda encoded: masked(encoded) != encoded)
+
+
+def _without_in_literal(match: re.Match[str]) -> str:
+    """A string of JSON: what it stands for is what has a secret, lines and quotes and all."""
+    if "\\" not in match[0]:
+        return match[0]
+    try:
+        said = json.loads(match[0])
+    except ValueError:
+        return match[0]
+    clean = masked(said)
+    return match[0] if clean == said else json.dumps(clean)
 
 
 def _has_one(hints: tuple[str, ...], text: str) -> bool:
@@ -288,6 +310,8 @@ def _without_value(match: re.Match[str]) -> str:
         quote = value[0] if value[0] in "\"'" else ""
         bare = value.strip(quote) if quote else value
         if _NOT_SECRET.fullmatch(bare) or _NOT_NAMES.search(name):
+            return match[0]
+        if kind == "env" and name.endswith("CREDENTIALS") and _A_FILE.fullmatch(bare):
             return match[0]
         # A sentence is not a value: "token: unexpected end", "secret: cannot read".
         if kind == "name" and ":" in match["name_is"] and not quote and (len(bare) < 6 or bare.isalpha()):

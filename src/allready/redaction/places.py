@@ -1,5 +1,7 @@
-"""Secrets known by where they stand: in a command, beside a name, in a block of YAML, in a Kubernetes Secret."""
+"""Secrets known by where they stand: in a command, beside a name, in a block of YAML, in a Kubernetes Secret, or in
+base64."""
 
+import base64
 import re
 from collections.abc import Callable, Iterator
 
@@ -9,12 +11,17 @@ REDACTED = "(redacted)"
 
 _NAME = (
     r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]{0,60}?(?i:token|secret|passw(?:or)?d|passphrase|credential|authtok"
-    r"|(?:api|access|secret|private|auth|account|encryption|signing|preshared|shared)[_-]?key(?:[_-]?id)?"
+    r"|(?:api|access|secret|private|auth|account|encryption|signing|preshared|shared)[_.-]?key(?:[_-]?id)?"
     r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|user|sudo|proxy|ipmi|bmc|redis|sql|keystore)[_-]?pass)s?"
 )
 """A name in any case and style: `api_key`, `clientSecret`, `HF_TOKEN`, `StoragePass`."""
 _QUOTED = r"(?:\"[^\"\n]{0,4096}\"|'[^'\n]{0,4096}'|[^\s\"'|;&<>]{1,4096})"
 _NO_VALUE = r"(?!\$|\(redacted\)|<|\{|\[|[-\d.]{1,12}(?![\w.-])|(?i:none|null|true|false|\"\"|'')(?![\w-]))"
+_TOLD = (
+    r"(?!\(redacted\)|<|[-\d.,%]{1,14}(?:[\s\"'`,;，。]|$))"
+    r"(?=[^\s\"'`”,;，。]{0,200}[0-9!@#$%^&*+=])[^\s\"'`”,;，。]{4,512}"
+)
+"""A password in a sentence: it has something that a word has not."""
 _KINDS = r"[a-z]+|[A-Z]+|[0-9]+"
 
 _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -31,7 +38,10 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(?m:(?P<before>^[ \t]*(?:requirepass|masterauth|bindpw|rootpw|(?:\w{1,30}_)?authtok|wpa_psk)[ \t=]{1,8}))"
         + _QUOTED,
     ),
-    (("pass =", "pass=", "pwd =", "pwd="), r"(?m:(?P<before>^[ \t]*(?:pass|pwd)[ \t]?=[ \t]?))" + _NO_VALUE + _QUOTED),
+    (
+        ("pass =", "pass=", "pwd =", "pwd="),
+        r"(?m:(?P<before>^(?:\[[^\]\n]{1,60}\]:?)?[ \t]*(?:pass|pwd)[ \t]?=[ \t]?))" + _NO_VALUE + _QUOTED,
+    ),
     (
         ("secret",),
         r"(?P<before>\bsecrets?(?:manager)? (?:set|create|put|update|add)[^\n|;&]{0,200}?\s--"
@@ -44,6 +54,29 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         ("username",),
         r"(?P<before>[\"']username[\"']\s?:\s?[\"'][^\"'\n]{1,99}[\"'],\s{0,20}[\"']key[\"']\s?:\s?\")[^\"\n]{8,400}",
     ),
+    (("curl",), r"(?P<before>\bcurl\s(?:[^\n|;&]{0,400}?\s)??(?:-b|--cookie)[ =][\"']?[\w.-]{1,99}=)[^\s\"']{1,4096}"),
+    (("curl",), r"(?P<before>\bcurl\s(?:[^\n|;&]{0,400}?\s)??-u[\"']?[^\s:'\"]{1,128}:)[^\s\"']{1,512}"),
+    (
+        (" -a ", "--auth"),
+        r"(?P<before>\bhttps?\s(?:[^\n|;&]{0,200}?\s)??(?:-a|--auth)[ =][\"']?[^\s:'\"]{1,128}:)[^\s'\"]{1,512}",
+    ),
+    (("ldap",), r"(?P<before>\bldap[a-z]{2,9}\s[^\n|;&]{0,300}?\s-w\s{1,4})" + _QUOTED),
+    (("mosquitto_",), r"(?P<before>\bmosquitto_[a-z]{2,4}\s[^\n|;&]{0,300}?\s-P\s{1,4})" + _QUOTED),
+    (("zip ",), r"(?P<before>\b(?:un)?zip\s(?:[^\n|;&]{0,200}?\s)??-P\s{1,4})" + _QUOTED),
+    (("7z",), r"(?P<before>\b7z[ar]?\s[^\n|;&]{0,200}?\s-p)" + _QUOTED),
+    (
+        ("htpasswd",),
+        r"(?P<before>\bhtpasswd[ \t](?=[^\n|;&]{0,40}?-[A-Za-z]{0,6}b)[^\n|;&\"'{}]{1,200}[ \t])[^\s|;&\"']{1,512}",
+    ),
+    (("psk ", "xauth ", "eap "), r"(?P<before>:\s{0,4}(?:PSK|XAUTH|EAP)\s{1,4})\"[^\"\n]{1,512}\""),
+    (("send ",), r"(?P<before>assword[^\n]{0,40}\bsend\s{1,4}(?:--\s{1,4})?)\"[^\"\n]{1,512}\""),
+    (("_auth",), r"(?P<before>(?<![A-Za-z0-9])_auth\s?=\s?[\"']?)" + _NO_VALUE + r"[^\s\"']{4,4096}"),
+    (
+        (" is ", " was ", " for ", " to "),
+        r"(?P<before>(?i:\b(?:password|passphrase|token|secret|api key)(?: for [^\s:]{1,128})?"
+        r"(?::| is:?| was:?| set to| changed to) {1,4})[\"'`]?)" + _TOLD,
+    ),
+    (("密码", "口令", "令牌", "密钥"), r"(?P<before>(?:密码|口令|令牌|密钥)\s?(?:[:=：]|[是为])\s?[\"'“]?)" + _TOLD),
     (("mit-magic-cookie",), r"(?P<before>MIT-MAGIC-COOKIE-1\s{1,4})[0-9a-fA-F]{16,}"),
     (
         ("authorization",),
@@ -70,6 +103,8 @@ _BESIDE = (
     + r"(?:\"(?:[^\"\n\\]|\\.){1,4096}\"|'[^'\n]{1,4096}'|[^\s\"',}\]]{1,4096})"
 )
 """`name: HF_TOKEN` with `value: ...` behind it, in YAML, JSON, XML and HCL."""
+_IN_ELEMENTS = r"(?P<before><name>\s{0,9}" + _NAME + r"\s{0,9}</name>\s{0,60}<value>)" + _NO_VALUE + r"[^<]{1,4096}"
+"""The same in Hadoop's configurations."""
 _LONG = r"(?<![A-Za-z0-9+/_.~-])[A-Za-z0-9+/_.~-]{20,4096}={0,2}"
 _AFTER_NAME = _NAME + r"\s{1,4}$"
 """`aws configure set aws_secret_access_key ...`"""
@@ -81,6 +116,12 @@ _AFTER_SET = r"(?<![A-Za-z0-9_])[A-Z][A-Z0-9_]{2,60}=[\"']?$"
 _PREFIXED = r"([a-z][a-z0-9]{0,11}(?:[_-][a-z0-9]{1,12}){0,3})[_.-]([A-Za-z0-9._-]{20,400})"
 """`xyz_` and what looks drawn at random: the shape that services give their tokens."""
 _OF_SECRETS = r"(?:.*[_-])?(?:secret|token|key|sk|pat)"
+_OF_DISCORD = r"([A-Za-z0-9_-]{23,28})\.[A-Za-z0-9_-]{6,7}\.([A-Za-z0-9_-]{27,40})"
+_ENCODED = (
+    r"(?<![A-Za-z0-9+/=_.-])(?:(?:[A-Za-z0-9+/]{32,4096}\n[ \t]{0,40})+[A-Za-z0-9+/]{0,4096}|[A-Za-z0-9+/]{24,65536})"
+    r"={0,2}(?![A-Za-z0-9+/=_.-])"
+)
+"""What may be base64, also over several lines of one text."""
 LOOK_BACK = 80
 
 _KEY_LINE = (
@@ -101,13 +142,18 @@ _SPLIT = r"(?m)(^---.*\n)"
 MAX_WORDS = 3
 
 
-def without_placed(text: str, small: str) -> str:
-    """The text without the secrets that this module knows.  small: the same in small letters."""
+def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -> str:
+    """The text without the secrets that this module knows.
+
+    small: the same in small letters.  holds_secret: asked of what stands there in base64.
+    """
     for hints, pattern in _COMMANDS:
         if any(hint in small for hint in hints):
             text = compiled(pattern).sub(rf"\g<before>{REDACTED}", text)
     if "value" in small or "default" in small:
         text = compiled(_BESIDE).sub(rf"\g<before>{REDACTED}", text)
+        text = compiled(_IN_ELEMENTS).sub(rf"\g<before>{REDACTED}", text)
+    text = compiled(_ENCODED).sub(lambda match: _if_encoded(match[0], holds_secret), text)
     text = compiled(_LONG).sub(_if_token, text)
     if "secret" in small and compiled(_OF_KUBERNETES).search(text):
         text = "".join(
@@ -131,6 +177,20 @@ def is_random(word: str, *, with_digits: bool = True) -> bool:
     return len(compiled(_KINDS).findall(bare)) >= 0.4 * len(bare)
 
 
+def _if_encoded(text: str, holds_secret: Callable[[str], bool]) -> str:
+    """`(redacted)` for base64 of a text in which a secret stands; the last line may be of something else."""
+    for end in (len(text), text.rfind("\n")):
+        try:
+            data = base64.b64decode("".join(text[: max(0, end)].split()), validate=True)
+        except ValueError:
+            continue
+        # What is drawn at random, or a path, decodes to bytes of any kind.
+        is_text = data.isascii() and all(byte >= ord(" ") or byte in b"\t\n\r" for byte in data)
+        if is_text and holds_secret(data.decode("ascii")):
+            return REDACTED + text[end:]
+    return text
+
+
 def _if_token(match: re.Match[str]) -> str:
     """A long word, `(redacted)` if it looks drawn at random and something says that it is a secret."""
     word = match[0].rstrip(".-")
@@ -140,6 +200,8 @@ def _if_token(match: re.Match[str]) -> str:
     if (parts := compiled(_PREFIXED).fullmatch(word)) and any(
         _is_drawn(p, parts[1]) for p in re.split(r"[.~]", parts[2])
     ):
+        return REDACTED + rest
+    if (triple := compiled(_OF_DISCORD).fullmatch(word)) and is_random(triple[1]) and is_random(triple[2]):
         return REDACTED + rest
     before = match.string[max(0, match.start() - LOOK_BACK) : match.start()]
     if not before or before[-1] not in " \t\n=:\"'" or not is_random(word):

@@ -10,6 +10,7 @@ from typing import Any, overload
 from allready.errors import UsageError
 from allready.model import RankAtFailure, RuntimeFailure, Verdict
 from allready.runtime import batches as cut
+from allready.runtime import recording
 from allready.runtime.calls import safe_barrier
 from allready.runtime.durations import Duration
 from allready.runtime.exchange import tell_all
@@ -216,6 +217,8 @@ class _Run:
         shares = self._tell()
         self._expected |= {share.rank: share.expected for share in shares}
         if attempt <= self._options.retries:
+            if attempt:
+                recording.retried()
             if self._options.communicates:
                 del self._done[min(share.at for share in shares) :]
                 self._together(2**attempt)
@@ -270,6 +273,8 @@ class _Run:
 
     def _one_in_parts(self, batch: Any) -> Sums | None:
         for trial in range(self._options.retries + 1):
+            if trial:
+                recording.retried()
             try:
                 return self._one(batch, 2**trial)
             except CollectiveFailed:

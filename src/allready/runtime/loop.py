@@ -77,8 +77,8 @@ class TrainLoop:
     def run(self, train_step: Callable[[int], object]) -> LoopEnd:
         """Call `train_step` with each step's number until all are done or a signal came to any rank.
 
-        SIGTERM and SIGINT let all ranks finish the same step; then `save` is called.  A second one ends the process at
-        once.
+        SIGTERM and SIGINT let all ranks finish the same step; then `save` is called.  One more than a second
+        later ends the process at once.
 
         Raises:
             HubLost, RankExcluded, RecoveryRefused: this rank is out of the job, or it has too few.

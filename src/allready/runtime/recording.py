@@ -24,6 +24,9 @@ class Listener(Protocol):
     def recovered(self, members: Ranks, steps: tuple[int, ...], took_s: float) -> None:
         """The group formed again."""
 
+    def retried(self) -> None:
+        """Work that failed is tried again, such as the batches of an evaluation."""
+
     def left(self) -> None:
         """This rank leaves the job."""
 
@@ -67,6 +70,12 @@ def recovered(members: Ranks, steps: tuple[int, ...], took_s: float) -> None:
     """The group formed again."""
     if _listeners:
         _guarded(lambda told: told.recovered(members, steps, took_s))
+
+
+def retried() -> None:
+    """Work that failed is tried again."""
+    if _listeners:
+        _guarded(lambda told: told.retried())
 
 
 def left() -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from types import FrameType
 from typing import Any, Self
 
@@ -13,6 +14,9 @@ from allready.runtime.calls import safe_all_reduce
 from allready.runtime.exchange import small_device
 
 _END = 0
+SAME_S = 1.0
+"""What comes within this time of the first signal is the same request: a scheduler signals the launcher and the ranks,
+and the launcher passes it on."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -29,7 +33,7 @@ def _forget_in_child() -> None:
 
 
 class StopSignals:
-    """Notes SIGTERM and SIGINT instead of ending; a second one ends this process at once.  Use it in a `with`.
+    """Notes SIGTERM and SIGINT instead of ending; a later one ends this process at once.  Use it in a `with`.
 
     `received`: the signal that came here, 0 without one.
     """
@@ -37,6 +41,7 @@ class StopSignals:
     def __init__(self, signals: tuple[int, ...] = SIGNALS) -> None:
         self._signals = signals
         self.received = 0
+        self._first_s = 0.0
         self._before: dict[int, Any] = {}
         self._watch: _Watch | None = None
 
@@ -58,9 +63,10 @@ class StopSignals:
         return int(received), int(greatest)
 
     def _take(self, number: int, _: FrameType | None) -> None:
-        if self.received and self._watch is None:
+        if not self.received:
+            self.received, self._first_s = number, time.monotonic()
+        elif self._watch is None and time.monotonic() - self._first_s > SAME_S:
             os._exit(128 + number)
-        self.received = number
 
     def __enter__(self) -> Self:
         if threading.current_thread() is not threading.main_thread():
@@ -86,7 +92,7 @@ class StopSignals:
 
 
 class _Watch:
-    """Ends the process at the second signal, also while its main thread is inside a collective.
+    """Ends the process at a later signal, also while its main thread is inside a collective.
 
     Python's handlers run in the main thread, and only between two of its instructions.
     """
@@ -120,11 +126,14 @@ class _Watch:
         self._write.close()
 
     def _run(self) -> None:
-        num_received = 0
+        first_s: float | None = None
         while True:
             for number in self._read.recv(64):
                 if number == _END:
                     return
-                num_received += number in self._signals
-                if num_received > 1:
+                if number not in self._signals:
+                    continue
+                if first_s is None:
+                    first_s = time.monotonic()
+                elif time.monotonic() - first_s > SAME_S:
                     os._exit(128 + number)

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 MAX_INTERFACES, MAX_HCAS = 16, 32
 """How many entries of its filters NCCL reads."""
+WILDCARDS = frozenset("*?[]")
 MAX_ENTRIES = 256
 """Of a list that has no limit of its own."""
 
@@ -40,7 +41,7 @@ class Filter(Struct, frozen=True, kw_only=True):
 
 class Flaw(Struct, frozen=True):
     """What is written otherwise than its author means.  kind: "blank", "mark-inside", "mark-order", "empty-entry",
-    "foreign-mark" or "bad-port"."""
+    "foreign-mark", "wildcard" or "bad-port"."""
 
     kind: str
     entry: str
@@ -74,6 +75,8 @@ def flaws(value: str) -> list[Flaw]:
             found.append(Flaw("mark-inside", word))
         elif not word and len(words) > 1:
             found.append(Flaw("empty-entry", value))
+        elif set(word) & WILDCARDS:
+            found.append(Flaw("wildcard", word))
         elif ":" in word and not all(not p or p.isdecimal() for p in word.split(":")[1:]):
             found.append(Flaw("bad-port", word))
     return found
@@ -90,11 +93,19 @@ def exact_flaws(value: str) -> list[Flaw]:
     for word in exact_names(value):
         if word[:1] in {"^", "="}:
             found.append(Flaw("foreign-mark", word))
+        elif set(word) & WILDCARDS:
+            found.append(Flaw("wildcard", word))
         elif word != word.strip():
             found.append(Flaw("blank", word))
         elif not word:
             found.append(Flaw("empty-entry", word))
     return found
+
+
+def ucx_flaws(value: str) -> list[Flaw]:
+    """What in a list of UCX's devices is surely not meant as it is read: NCCL's =, and ^ in front of a later entry."""
+    words = [word.strip() for word in value.removeprefix("^").split(",")[:MAX_ENTRIES]]
+    return [Flaw("foreign-mark", word) for word in words if word[:1] in {"^", "="}]
 
 
 def ucx_selects(value: str, devices: Iterable[str]) -> list[str]:

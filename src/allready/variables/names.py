@@ -21,6 +21,8 @@ def nearest(name: str, *, most: int = 3) -> list[str]:
         return [upper]
     if same := known.get(_words(upper)):
         return sorted(same)[:most]
+    if completed := _completed(upper):
+        return [completed]
     limit = 1 if len(name) < 12 else 2
     letters = Counter(upper)
     found: list[tuple[int, bool, str]] = []
@@ -28,7 +30,7 @@ def nearest(name: str, *, most: int = 3) -> list[str]:
         if abs(len(other) - len(upper)) > limit or _far(letters, other, limit):
             continue
         distance = _distance(upper, other, limit)
-        if distance is not None:
+        if distance is not None and not (distance > 1 and _is_another_word(upper, other)):
             found.append((distance, table.load()[other].is_folk, other))
     return [other for _, _, other in sorted(found)[:most]]
 
@@ -40,6 +42,65 @@ def family(name: str) -> str:
 
 FAMILIES = frozenset({"NCCL", "GLOO", "TORCHELASTIC"})
 """First words of names that belong to one library alone: an unknown name that begins so has no effect."""
+
+
+_LEFT_OUT = frozenset({"TORCH", "SEC", "ENABLE", "LEVEL"})
+"""Words of names that people leave out: NCCL_NVLS for NCCL_NVLS_ENABLE."""
+_TIMEOUT = "torch.distributed.init_process_group(timeout=...)"
+_MEANT: tuple[tuple[str, str], ...] = (
+    ("HEARTBEAT", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"),
+    ("TIMEOUT", _TIMEOUT),
+    ("BLOCKING", "TORCH_NCCL_BLOCKING_WAIT"),
+    ("ERROR", "TORCH_NCCL_ASYNC_ERROR_HANDLING"),
+    ("LOG LOGS LOGGING VERBOSE VERBOSITY", "NCCL_DEBUG"),
+    ("GDR GPUDIRECT", "NCCL_NET_GDR_LEVEL"),
+    ("GID GIDINDEX", "NCCL_IB_GID_INDEX"),
+    ("HCA HCAS", "NCCL_IB_HCA"),
+    ("NVLINK NVL", "NCCL_P2P_LEVEL=NVL"),
+    ("PORT PORTS", "sysctl net.ipv4.ip_local_port_range"),
+    ("INTERFACE INTERFACES IFACE IFNAME IFNAMES NIC NICS", "NCCL_SOCKET_IFNAME"),
+    ("CHANNEL CHANNELS NCHANNELS RINGS NRINGS", "NCCL_MIN_CTAS, NCCL_MAX_CTAS"),
+    ("BUFFER BUFF BUFFERSIZE", "NCCL_BUFFSIZE"),
+    ("RETRY RETRIES", "NCCL_SOCKET_RETRY_CNT, NCCL_IB_RETRY_CNT"),
+    ("MTU", "ip link set dev INTERFACE mtu BYTES"),
+    ("ALGORITHM ALGORITHMS", "NCCL_ALGO"),
+    ("PROTOCOL PROTOCOLS", "NCCL_PROTO"),
+    ("TOPOLOGY", "NCCL_TOPO_FILE"),
+    ("TRANSPORT NETWORK", "NCCL_NET"),
+    ("SOCKETS NSOCKS", "NCCL_NSOCKS_PERTHREAD"),
+    ("VISIBLE", "CUDA_VISIBLE_DEVICES"),
+    ("RANK", "RANK"),
+    ("WORLD", "WORLD_SIZE"),
+    ("HOST MASTER", "MASTER_ADDR"),
+    ("RDMA IB", "NCCL_IB_DISABLE=0"),
+)
+"""Words of invented names, and what does what such a name promises; the first that fits counts."""
+_GLOO_MEANT = {_TIMEOUT: _TIMEOUT, "NCCL_SOCKET_IFNAME": "GLOO_SOCKET_IFNAME"}
+
+
+def meant(name: str) -> str:
+    """What does the job that an unknown name of NCCL or Gloo seems to promise; "" where it promises nothing known."""
+    words = _words(name)
+    does = next((use for alike, use in _MEANT if words & set(alike.split())), "")
+    return does if family(name) == "NCCL" else _GLOO_MEANT.get(does, "") if family(name) == "GLOO" else ""
+
+
+def _completed(name: str) -> str:
+    """The only known name that has a word or two more of those that people leave out; "" where there are several."""
+    if family(name) not in FAMILIES:
+        return ""
+    words = _words(name)
+    found = [names for theirs, names in _by_words().items() if words < theirs and theirs - words <= _LEFT_OUT]
+    real = [other for names in found for other in names if not table.load()[other].is_folk]
+    return real[0] if len(real) == 1 else ""
+
+
+def _is_another_word(name: str, other: str) -> bool:
+    """Whether the word in which the names differ is one that known names have: NCCL_PCI_DISABLE is no slip of P2P."""
+    one, two = name.split("_"), other.split("_")
+    pairs = list(zip(one, two, strict=True))[1:] if len(one) == len(two) else []
+    differing = [a for a, b in pairs if a != b]
+    return len(differing) == 1 and any(differing[0] in words for words in _by_words())
 
 
 @functools.cache

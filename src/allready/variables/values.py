@@ -250,9 +250,13 @@ def _path(value: str) -> Iterator[Problem]:
 def _gpus(variable: Variable, value: str) -> Iterator[Problem]:
     if variable.readers == (Reader.CONTAINER,):
         return
-    for word in value.split(",")[:256]:
-        if word.strip() and not _GPU.fullmatch(word.strip()):
-            yield Problem(kind=Kind.MALFORMED, part=word.strip(), better="0,1,2,3")
+    words = [word.strip() for word in value.split(",")[:256]]
+    for number, word in enumerate(words):
+        if word and not _GPU.fullmatch(word):
+            yield Problem(kind=Kind.MALFORMED, part=word, better="0,1,2,3")
+            return
+        if word in words[:number]:  # CUDA then shows no GPU at all
+            yield Problem(kind=Kind.MALFORMED, part=word, better=",".join(dict.fromkeys(words)))
             return
 
 

@@ -89,9 +89,9 @@ def loaded(made: Mapping[str, Any], name: str = "fr_0") -> FlightDump:
     return found
 
 
-def joined(dumps: Mapping[int, Mapping[str, Any]]) -> Joined:
+def joined(dumps: Mapping[int, Mapping[str, Any]], node_of_rank: Mapping[int, int] | None = None) -> Joined:
     """The dumps of several ranks, read and joined."""
-    return joined_dumps([loaded(made, f"fr_{rank}") for rank, made in dumps.items()])
+    return joined_dumps([loaded(made, f"fr_{rank}") for rank, made in dumps.items()], node_of_rank)
 
 
 def recorded(scenario: str) -> dict[str, bytes]:

@@ -277,6 +277,17 @@ def test_other_arguments_at_a_line_of_its_own_are_the_same_call(
     assert mismatch.is_same_call is is_same_call
 
 
+@cases(("following", "is_same_call"), [(1, True), (0, False)])
+def test_of_two_ranks_none_is_odd_and_the_call_may_still_be_the_same(following: int, is_same_call: bool) -> None:
+    def calls(rank: int) -> dict[str, Any]:
+        other = [entry(12, line=90 + rank, size=1024 // (1 + rank), state="scheduled")]
+        return dump([*map(entry, range(1, 12)), *other, *map(entry, range(13, 13 + following))], members=(0, 1))
+
+    (mismatch,) = joined({r: calls(r) for r in range(2)}).mismatches
+    assert (mismatch.seq, mismatch.kind, mismatch.odd) == (12, "size", ())
+    assert mismatch.is_same_call is is_same_call
+
+
 @cases("group", [("0", "default_pg"), ("1", "TP")])
 @cases("caller", [0, 1, 2, 3, None])
 def test_a_line_is_a_ranks_own_where_no_rank_calls_it_in_any_group(group: tuple[str, str], caller: int | None) -> None:
@@ -664,3 +675,23 @@ def test_a_broadcast_that_others_completed_does_not_make_a_dump_outdated() -> No
     found = joined({**ahead, 2: dump(broadcasts(30))})
     assert 2 in found.progress[0].positions
     assert found.roots == (2,)
+
+
+@cases(("backend", "nodes", "is_told"), [
+    ("nccl2", {0: 0, 1: 0}, True),
+    ("nccl2", {0: 0, 1: 1}, False),  # its recorder notes ends when it is called again: no measure of the clocks
+    ("nccl2", {}, False),
+])  # fmt: skip
+def test_ranks_of_one_node_have_one_clock(backend: str, nodes: dict[int, int], is_told: bool) -> None:
+    """Rank 1 comes 0.2 s late to each; both note the end when they call the next one."""
+
+    def calls(rank: int) -> dict[str, Any]:
+        starts = [0.3 * seq + 0.2 * rank for seq in range(1, 41)]
+        entries = [
+            entry(seq, f"{backend}:all_reduce", at_s=starts[seq - 1], done_s=starts[seq - 1] + 0.3)
+            for seq in range(1, 41)
+        ]
+        return dump(entries, members=(0, 1))
+
+    lags = joined({r: calls(r) for r in range(2)}, nodes).lags
+    assert [max(lag.last_share, key=lambda r: lag.last_share[r]) for lag in lags] == ([1] if is_told else [])

@@ -70,6 +70,14 @@ def _recorded() -> Iterator[tuple[str, bytes]]:
                     yield source.label, stream.read(MOST_BYTES)
 
 
+@pytest.mark.parametrize("line", [b"step %d loss 0.1\r\n", b"%d " + b"x" * 9_000 + b"\n"], ids=["CRLF", "long"])
+def test_a_log_of_lines_without_forms_is_read(engine: Native, line: bytes) -> None:
+    """Lines that end with CR LF, and very long ones, have no form; a whole log of them is read all the same."""
+    data = b"".join(line % n for n in range(600))
+    assert _difference(data) == []
+    assert scan(io.BytesIO(data)).num_lines == 600
+
+
 @pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.slow)])
 def test_recorded_runs_give_the_same(engine: Native, every: int) -> None:
     """What is found in a log decides its verdict, so that is the same too."""

@@ -1,6 +1,6 @@
 from allready.judging.loading import load
 from allready.model import FaultClass
-from tests.rules.runs import ask, at, death, event, group
+from tests.rules.runs import ask, at, death, event, group, stack
 
 
 def ras(*missing: int) -> object:
@@ -16,6 +16,15 @@ def test_names_the_node_whose_ranks_all_vanished() -> None:
     [hit] = ask("HNG003", progress=(LEVEL, ras(2, 3))).hits
     assert (hit.culprits.nodes, hit.culprits.ranks) == ((1,), ())
     assert load()["HNG003"].fault_class is FaultClass.NET_BROKEN
+
+
+def test_a_process_that_stands_outside_of_a_collective_would_not_answer_anyway() -> None:
+    one_each = {r: r for r in range(4)}
+    assert ask("HNG003", progress=(LEVEL, ras(3)), node_of_rank=one_each).hits
+    seen = stack(3, "user_code")
+    assert ask("HNG003", progress=(LEVEL, ras(3)), node_of_rank=one_each, stacks=(seen,)).state == "clear"
+    waits = stack(3, "in_collective")
+    assert ask("HNG003", progress=(LEVEL, ras(3)), node_of_rank=one_each, stacks=(waits,)).hits
 
 
 def test_half_a_node_is_no_node() -> None:

@@ -41,14 +41,20 @@ def test_processes_of_jax_have_no_count_of_operations() -> None:
     [
         {"site_since_s": NOW - 39.0},  # another line since
         {"groups": (mark(63, pending=False, moved_s=NOW - 5.0),)},  # an operation since
-        {"phase": "compiling"},
-        {"num_operations": 0},  # it has not begun
+        {"phase": "compiling", "cpu_share": 0.9},
+        {"num_operations": 0, "cpu_share": 0.9},  # it has not begun, and works
     ],
 )
 def test_one_rank_that_gets_on_is_enough(other: dict[str, Any]) -> None:
     ranks = [idle(r) for r in range(3)]
     last = {"groups": (mark(63, pending=False, moved_s=LONG),), "site_since_s": LONG} | other
     assert ask("LIV014", *ranks, behind(3, **last)).state == "clear"
+
+
+@pytest.mark.parametrize("start", [{"phase": "importing"}, {"phase": "compiling"}, {"num_operations": 0}])
+def test_a_start_in_which_no_rank_uses_a_processor_is_told_as_well(start: dict[str, Any]) -> None:
+    """All wait for a file server, or for the lock of a compiler's cache."""
+    assert len(ask("LIV014", *(idle(r, cpu_share=0.0, **start) for r in range(4))).hits) == 1
 
 
 def test_a_rank_that_left_or_is_waited_for_is_another_matter() -> None:

@@ -58,6 +58,26 @@ def test_a_queue_that_another_transfer_keeps_full_is_no_random_loss() -> None:
     assert hit.culprits.links == ((2, 1),)
 
 
+def test_a_queue_that_takes_datagrams_of_every_sender_is_no_random_loss() -> None:
+    """Seen: three nodes, 4 Mbit/s into one of them; TCP repeats far more than the datagrams lose."""
+
+    def into_2(resent: dict[tuple[int, int], tuple[int, int]], came: dict[tuple[int, int], tuple[int, int]]) -> Any:
+        slow = {(0, 2): 0.704 / 8e3, (1, 2): 3.24 / 8e3}
+        paths = {pair: SENT | {"throughput_gb_per_s": 0.1} for pair in PAIRS}
+        for pair, (again, of) in resent.items():
+            paths[pair] = {"throughput_gb_per_s": slow[pair], "num_segments": of, "num_retransmits": again}
+        datagrams = {pair: {"bursts_sent": (100, 100), "bursts_received": counts} for pair, counts in came.items()}
+        return reached(3, paths=paths, datagrams=datagrams)
+
+    queue = into_2({(0, 2): (46, 136), (1, 2): (102, 342)}, {(0, 2): (90, 80), (1, 2): (84, 77)})
+    assert check("NET019", queue).state == "clear"
+    [hit] = check("NET017", queue).hits
+    assert hit.culprits.nodes == (2,)
+    chance = into_2({(0, 2): (27, 136), (1, 2): (65, 342)}, {(0, 2): (90, 80), (1, 2): (84, 77)})
+    [hit] = check("NET019", chance).hits
+    assert hit.culprits.nodes == (2,)
+
+
 def test_filtered_datagrams_say_nothing() -> None:
     none = {"bursts_sent": (100, 100), "bursts_received": (0, 0)}
     assert check("NET019", lossy((0, 1), datagrams=none)).state == "clear"

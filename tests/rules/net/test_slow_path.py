@@ -1,4 +1,4 @@
-from allready.model import Severity
+from allready.model import Confidence, Severity
 from tests.fleets import check, fleet
 from tests.rules.net.made import both, not_looked_at, reached
 
@@ -83,3 +83,24 @@ def test_round_trips_behind_a_slow_link_are_not_compared() -> None:
     slow = {(a, b): {"throughput_gb_per_s": 0.001} for a in range(3) for b in range(3) if a != b}
     slow |= {pair: {"throughput_gb_per_s": 0.001, "rtt_s": 0.05} for pair in ((0, 1), (1, 0))}
     assert check("NET017", reached(3, paths=slow)).state == "clear"
+
+
+def test_half_of_the_nodes_are_named_where_the_others_reach_each_other() -> None:
+    """Seen: nodes 1 and 2 of four at 4 Mbit/s; nobody was named."""
+    halves = {k: v for node in (1, 2) for k, v in touching(node, 4, CRAWLS).items()}
+    [hit] = check("NET017", reached(4, paths=halves)).hits
+    assert (hit.severity, hit.confidence, hit.culprits.nodes) == (Severity.ERROR, Confidence.POSSIBLE, (1, 2))
+    shown = {e.node_rank: e.text for e in hit.evidence if e.source.startswith("bandwidth")}
+    assert (shown[0], shown[1]) == ("out 2 GB/s, in 2 GB/s", "out 4 Mbit/s, in 4 Mbit/s")
+    usable = {pair: {"throughput_gb_per_s": 0.012} for pair in halves}  # two containers on one machine, 100 Mbit/s
+    assert check("NET017", reached(4, paths=usable)).state == "clear"
+    most = {k: v for node in (1, 2, 3) for k, v in touching(node, 4, CRAWLS).items()}
+    assert check("NET017", reached(4, paths=most)).state == "clear"
+    assert check("NET017", reached(6, paths={k: v for n in (1, 2, 3) for k, v in touching(n, 6, CRAWLS).items()})).hits
+
+
+def test_a_node_that_crawls_is_named_beside_one_that_is_only_slow() -> None:
+    """Seen: of four nodes one at 4 Mbit/s and one at 20; the slower was named after half a minute of collectives."""
+    other = touching(2, 4, {"throughput_gb_per_s": 0.0025})
+    [hit] = check("NET017", reached(4, paths=other | touching(1, 4, CRAWLS))).hits
+    assert (hit.severity, hit.confidence, hit.culprits.nodes) == (Severity.ERROR, Confidence.LIKELY, (1,))

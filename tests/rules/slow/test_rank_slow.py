@@ -1,6 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
+from allready.model import Lag
 from tests.fleets import check
 
 from .moving import EVEN, SLOW_JOB, ask, late, moving, paces, without_paces
@@ -34,6 +35,35 @@ def test_two_ranks_of_one_slow_node_are_both_named() -> None:
     lag = paces({0: 0.01, 1: 0.02, 2: 0.4, 3: 0.35, 4: 0.01, 5: 0.02}, {2: 55, 3: 50})
     [hit] = ask("SLW006", (lag,), num_nodes=6).hits
     assert hit.culprits.ranks == (2, 3)
+
+
+def test_where_all_wait_for_a_cpu_nobody_is_late_by_itself() -> None:
+    crowd = {r: {"queued_share": 0.35} for r in range(4)}
+    assert ask("SLW006", (late(2),), ranks=crowd).state == "clear"
+    [hit] = ask("SLW006", (late(2),), ranks=crowd | {2: {"queued_share": 0.1}}).hits
+    assert hit.culprits.ranks == (2,)
+    torn = crowd | {2: {"queued_share": 0.8}}
+    assert ask("SLW013", (late(2),), ranks=torn).state == "clear"
+
+
+ROWS_AND_COLUMNS = {"0": (0, 1), "1": (2, 3), "2": (0, 2), "3": (1, 3)}
+"""Groups of a 2 x 2 mesh."""
+
+
+def pair(group: str, rank: int, share: float = 0.4) -> Lag:
+    """One of the two members of a group is waited for."""
+    other = next(r for r in ROWS_AND_COLUMNS[group] if r != rank)
+    return paces({rank: share, other: 0.0}, {rank: 58, other: 0}, group=group)
+
+
+def test_who_waits_for_a_slow_rank_of_its_row_is_not_slow_in_its_column() -> None:
+    [hit] = ask("SLW006", (pair("1", 3), pair("2", 2, 0.39), pair("3", 3))).hits
+    assert hit.culprits.ranks == (3,)
+
+
+def test_ranks_that_wait_for_each_other_in_a_circle_of_groups_are_not_slow() -> None:
+    circle = (pair("0", 0), pair("2", 2), pair("1", 3), pair("3", 1))
+    assert ask("SLW006", circle).state == "clear"
 
 
 def test_who_gets_out_of_an_operation_late_over_a_slow_link_is_a_victim() -> None:

@@ -11,6 +11,8 @@ CODE = "VAR015"
         ("^lo,^docker0", "'^docker0'", "^lo,docker0"),
         ("=^eth0", "'=^'", "^=eth0"),
         ("lo,=eth0", "'=eth0'", "=lo,eth0"),
+        ("eth*", "'eth*'", "eth"),
+        ("^docker?,veth[0-9]", "'docker?'", "^docker,veth"),
     ],
 )
 def test_says_what_is_taken_literally(value: str, entry: str, example: str) -> None:

@@ -17,6 +17,9 @@ CODE = "VAR002"
         ("TORCH_NCCL_BLOCKNG_WAIT", "TORCH_NCCL_BLOCKING_WAIT"),
         ("CUDA_VISIBLE_DEVICE", "CUDA_VISIBLE_DEVICES"),
         ("GLOO_SOCKET_INFAME", "GLOO_SOCKET_IFNAME"),
+        ("NCCL_NVLS", "NCCL_NVLS_ENABLE"),
+        ("NCCL_ENABLE_MONITORING", "TORCH_NCCL_ENABLE_MONITORING"),
+        ("NCCL_HEARTBEAT_TIMEOUT", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"),
     ],
 )
 def test_names_the_right_one(wrong: str, right: str) -> None:
@@ -37,6 +40,11 @@ def test_in_this_environment_the_right_one_can_be_typed() -> None:
     ],
 )  # fmt: skip
 def test_leaves_names_of_others_alone(name: str) -> None:
+    assert clear(CODE, here(**{name: "1"}))
+
+
+@cases("name", ["NCCL_PCI_DISABLE", "NCCL_GDR_ENABLE"])
+def test_another_word_of_these_names_is_no_slip(name: str) -> None:
     assert clear(CODE, here(**{name: "1"}))
 
 

@@ -21,6 +21,11 @@ def test_several_lines_of_one_value_are_one_finding() -> None:
     assert [e.source for e in hit.evidence] == ["train.sh:1", "train.sh:2"]
 
 
+@cases("name, instead", [("NCCL_ENABLE_IB", "NCCL_IB_DISABLE"), ("PYTORCH_NCCL_TIMEOUT", "init_process_group")])
+def test_a_slip_of_such_a_name_is_read_by_nothing_either(name: str, instead: str) -> None:
+    assert instead in str(values(CODE, here(**{name: "1"}))["instead"])
+
+
 @cases(
     "name",
     ["NCCL_DEBUG", "TORCH_NCCL_BLOCKING_WAIT", "MY_NCCL_TIMEOUT", "NCCL_A_NAME_OF_TOMORROW", "SLURM_JOB_ID", "PATH"],

@@ -1,7 +1,7 @@
 from allready.judging.loading import load
 from allready.model import Severity
 from tests.cases import cases
-from tests.rules.variables.made import clear, here, values
+from tests.rules.variables.made import clear, here, hits, values
 
 CODE = "VAR003"
 
@@ -15,6 +15,23 @@ def test_names_of_known_families_that_no_list_has(name: str) -> None:
 
 def test_is_only_information() -> None:
     assert load()[CODE].severity is Severity.INFO
+    assert hits(CODE, here(NCCL_A_NAME_OF_TOMORROW="1"))[0].severity is None
+
+
+@cases(
+    "name, instead",
+    [
+        ("NCCL_COMM_TIMEOUT", "init_process_group(timeout=...)"),
+        ("NCCL_NUM_CHANNELS", "NCCL_MIN_CTAS"),
+        ("NCCL_INTERFACE", "NCCL_SOCKET_IFNAME"),
+        ("GLOO_IFNAME", "GLOO_SOCKET_IFNAME"),
+        ("NCCL_USE_IB", "NCCL_IB_DISABLE=0"),
+    ],
+)
+def test_a_name_that_promises_something_is_a_warning_with_what_does_it(name: str, instead: str) -> None:
+    [found] = hits(CODE, here(**{name: "1"}))
+    assert found.severity is Severity.WARNING
+    assert instead in str(found.values["instead"])
 
 
 @cases("name", ["NCCL_TESTS_HOME", "NCCL_BUILD_DIR", "NCCL_FASTRAK_ANYTHING", "NCCL_HOME", "NCCL_VERSION"])

@@ -54,9 +54,9 @@ class Forms:
         self._anchors, self._blocks, self._native = anchors, blocks, native
         self._hashes: HashTable | None = None
         self._process_hashes: HashTable | None = None
-        self._numbers: dict[bytes, int] = {}
-        self.forms: list[bytes] = []
-        self.kinds: Kinds = np.zeros(0, np.uint8)
+        self._numbers: dict[bytes, int] = {b"\0unknown": 0}
+        self.forms: list[bytes] = [b""]  # the first one stands for lines that have none
+        self.kinds: Kinds = np.array([APART], np.uint8)
         self._pause = 0  # chunks that are not looked up
         self._next_pause = 1
         self._processes: dict[bytes, int] = {}
@@ -116,9 +116,6 @@ class Forms:
 
     def _learn(self, new: Collection[bytes]) -> None:
         """Take new forms in, as many as there is room for."""
-        if not self.forms:
-            self._numbers[b"\0unknown"] = 0  # stands for those that have no number
-            self.forms, self.kinds = [b""], np.array([APART], np.uint8)
         if len(self.forms) + len(new) > _MAX_FORMS:
             return
         some = [form for form in new if len(form) <= _MAX_FORM_BYTES and b"\r" not in form]

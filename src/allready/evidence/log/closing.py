@@ -4,9 +4,11 @@ import functools
 import re
 from collections.abc import Iterator
 
+from allready.evidence.lines.operations import tag_of, writer
 from allready.evidence.log.announced import steps
 from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
+from allready.evidence.log.eta import counts_down
 from allready.evidence.log.line import decode
 from allready.evidence.log.members import all_ended
 from allready.evidence.log.progress import Progress, counts, progress
@@ -22,6 +24,7 @@ _MAX_BEHIND = 120
 _SUBJECT = (
     r"(?:pre-?training|fine-?tun(?:e|ing)|training|train(?:er)?|fit(?:ting)?|run|jobs?|benchmark(?:s|ing)?|experiments?|"
     r"trials?|tests|programs?|scripts?|pipelines?|workflows?|workloads?|applications?|execution|simulation|processes|"
+    r"solving|solver|optimi[sz](?:ation|ing)|learning|"
     r"all (?:ranks?|workers?|tasks?|nodes?|epochs|steps|iterations)|everything)"
 )
 _CERTAIN = re.compile(
@@ -55,11 +58,12 @@ _RECORD = re.compile(r"\btrain_(?:runtime|samples_per_second)\b['\"]?\s{0,40}[:=
 
 _LIKELY = re.compile(
     r"\btotal\b[\w ]{0,20}\b(?:time|runtime|duration|elapsed)\b|"
+    r"\btotal\b[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?(?:s|secs?|seconds|min|mins|minutes|hours|hrs?|h)\b|"
     r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b\s*"
     r"(?:is|was)?\s*(?:[:=(]|\d)|"
     r"\b(?:finished|completed|done|took)\b.{0,20}\b\d[\d.:]*\s*(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
     r"\bresults? (?:saved|written)\b|\brun (?:summary|stats|statistics):|"
-    r"wandb: Synced \d|\bearly[ _-]?stopp(?:ing|ed)\b|"
+    r"wandb: Synced \d|"
     r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
     r"\bprocess group destroyed\b|"
     r"^\W*(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|bye|passed)[\s.!]*\W*$",
@@ -72,12 +76,53 @@ _LIKELY = re.compile(
 def _of_all() -> re.Pattern[str]:
     """The best, the last and the sum of all: such words may name an epoch or a checkpoint."""
     return re.compile(
-        r"\bbest (?:\w{1,20} ){0,2}(?:metric|acc\w*|score|result|loss|f1|map|bleu|perplexity|checkpoint|model)\b\W{0,4}"
-        r"(?:is |was |at )?\W{0,4}\d|\bsav(?:ed|ing) (?:the )?final\b|"
+        r"\bbest (?:\w{1,20} ){0,3}(?:metric|acc\w*|score|result|loss|f1|m?ap|ar|bleu|perplexity|ppl|checkpoint|model|"
+        r"psnr|ssim|fid|m?iou|dice|au?roc|auc|[wc]er|rmse|mae|mse|h-?mean|recall|precision|reward|return)\b\W{0,4}"
+        r"(?:is |was |at (?:epoch |step |iter(?:ation)? )?)?\W{0,4}\d|\bsav(?:ed|ing) (?:the )?final\b|"
+        r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
         r"\bfinal[ _](?:\w{1,20} )?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|"
         r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
         r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d",
         re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _early() -> re.Pattern[str]:
+    """The event, not the setting or the counter."""
+    return re.compile(
+        r"\bearly[ _-]?stopp(?:ing|ed)\b(?!['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
+        r"[ _-]?(?:counter|patience|callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |in \d|if |"
+        r"not |round|config\w*|set ))",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _of_the_best() -> re.Pattern[str]:
+    """It names the epoch or step of something, which is not where the program stands."""
+    return re.compile(
+        r"\b(?:best|highest|lowest|early[ _-]?stopp(?:ing|ed))\b.{0,80}?\b(?:at|in|from|on|of|is|was|:|=)\W{0,4}"
+        r"(?:epoch|step|iter\w*|round)\b|\bbest[ _-](?:epoch|step|iter\w*|round)\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _of_the_run() -> re.Pattern[str]:
+    """What is printed once for all epochs: the time of the run, the table of a test."""
+    return re.compile(
+        r"\btotal[ _-](?:train\w*|run\w*|elapsed|wall\w*|execution|job)\b[\w .:=()-]{0,40}?\d|"
+        r"\b(?:test|validate) metric\b.{0,80}?\bdataloader\b|\bdataloader:\d{1,3} (?:test|validate) results\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _path() -> re.Pattern[str]:
+    """Names of folders are no words of a sentence."""
+    return re.compile(
+        r"(?<![\w/])(?:[~.]{0,2}/[^\s,;'\"]{1,400}|\w[\w.-]{0,100}(?:/[\w.-]{1,100}){2,20}/?|[A-Z]:\\\S{1,400})"
     )
 
 
@@ -92,7 +137,7 @@ def _result() -> re.Pattern[str]:
     """What an evaluation found, where it is the last line and stands once."""
     return re.compile(
         r"(?<![a-z])(?:f1|fb1|exact[_ ]match|bleu|rouge-?\w?|m?ap(?:50)?|miou|wer|perplexity|ppl|accuracy|"
-        r"precision|recall|auc|acc@1|top-?1)\b['\"]?\s{0,24}[:=]?\s{0,4}\d[\d.]{0,20}%?",
+        r"precision|recall|auc|acc@1|top[-_]?1)\b['\"]?(?:\s{0,2}\([\w -]{1,24}\))?\s{0,24}[:=]?\s{0,4}\[?\d[\d.]{0,20}%?",
         re.IGNORECASE,
     )
 
@@ -181,7 +226,7 @@ class _Ending:
         self.readings = [
             one
             for at, text in enumerate(self.lines)
-            if text and _member_done().search(text) is None
+            if text and _member_done().search(text) is None and _of_the_best().search(text) is None
             for one in counts(at, text)
         ]
         self._head = ""
@@ -241,6 +286,9 @@ class _Ending:
         state = progress(self.readings, self.lines, self.head) if self.readings else None
         if state is not None and (state.is_full or state.is_midway):
             return state
+        at = counts_down(self.lines, self.head, self.readings)
+        if at is not None and state is not None and state.total is None:
+            return Progress(state.at, state.done, None, is_full=True, is_midway=False)
         found = steps(self.lines, self.head)
         if found is None or (state is not None and state.at > found.at and state.total is not None):
             return state
@@ -322,10 +370,14 @@ class _Ending:
             and self._shapes[at] not in self._shapes[:at]
             and (state is None or (state.total is not None and state.done >= state.total))
         )
-        if is_of_all or is_result or (_LIKELY.search(text) and not _is_other(text)):
+        is_likely = _LIKELY.search(text) is not None and not _is_other(text)
+        is_early = _early().search(text) is not None and not _denies(text)
+        is_of_run = _of_the_run().search(text) is not None and not _denies(text)
+        if is_of_all or is_result or is_likely or is_early or is_of_run:
             is_midway = state is not None and state.is_midway
-            is_sum = is_of_all and state is not None and at > state.at and _sum().search(text) is not None
-            if (is_sum or not is_midway) and self._stands_once(at):
+            is_behind = state is not None and (at > state.at or (is_early and at == state.at))
+            is_sum = (is_of_all and _sum().search(text) is not None) or is_of_run or is_early
+            if ((is_behind and is_sum) or not is_midway) and self._stands_once(at):
                 return False
         return None
 
@@ -342,9 +394,13 @@ class _Ending:
         )
 
     def _stands_once(self, at: int) -> bool:
-        """Whether no line like it stands elsewhere: a time that is printed after each epoch ends nothing."""
-        shape = self._shapes[at]
-        places = [index for index, other in enumerate(self._shapes) if other == shape]
+        """Whether its writer wrote no line like it elsewhere: a time that is printed after each epoch ends nothing."""
+        shape, who = self._shapes[at], _writer(self.lines[at])
+        places = [
+            index
+            for index, other in enumerate(self._shapes)
+            if other == shape and (index == at or _writer(self.lines[index]) == who)
+        ]
         between = set(self._shapes[places[0] : places[-1]])
         return not between - {"", shape}
 
@@ -352,7 +408,13 @@ class _Ending:
         """Whether something failed in this line or behind it, or begins there and has shown nothing yet."""
         behind = [text for text in self.lines[at:] if text.strip()]
         own = [text for text in behind if not is_of_a_library(text)]
-        return any(map(is_bad, behind)) or bool(own and _begins().search(own[-1]))
+        is_over = len(own) > 1 and not is_bad(own[-1])  # the program went on, as it said
+        wrong = any(is_bad(text) and not (is_over and is_overcome(text)) for text in behind)
+        return wrong or bool(own and _begins().search(own[-1]))
+
+
+def _writer(text: str) -> str | None:
+    return tag_of(writer(text.encode()))
 
 
 def _shape(text: str) -> str:
@@ -391,11 +453,15 @@ def _means_all(text: str) -> bool:
 
 def _is_other(text: str) -> bool:
     """Whether the words are about a part of the run, or deny the end."""
-    return _of_a_part().search(_harmless().sub("", text)) is not None or _denies(text)
+    return _of_a_part().search(_plain(text)) is not None or _denies(text)
+
+
+def _plain(text: str) -> str:
+    return _harmless().sub("", _path().sub("", text) if "/" in text or "\\" in text else text)
 
 
 def _denies(text: str) -> bool:
-    plain = _harmless().sub("", text)
+    plain = _plain(text)
     return _negated().search(plain) is not None or is_of_some(plain)
 
 

@@ -17,8 +17,10 @@ _MAX_FOLLOWING = 3
 """Ordinary lines behind a traceback that still stands last: what is printed at the door."""
 
 _MAX_BACK = 80
+_FAREWELL_BYTES = 200
 _FAREWELL = (
-    r"\s*(?:wandb: |warnings\.warn\(|\S{0,200}resource_tracker|srun: |slurmstepd: |make: \*\*\*|Command exited|"
+    r"\s*(?:wandb: |swanlab: |COMET \w{4,8}: |\[?neptune\]?:? |ClearML |🏃 View run |🧪 View experiment |"
+    r"warnings\.warn\(|\S{0,200}resource_tracker|srun: |slurmstepd: |make: \*\*\*|Command exited|"
     r"command terminated|(?:real|user|sys)\t|\^C|pdsh@|_?exit(?:ed|ing)?\b|[-=*_ ]{3,}$|terminate called|"
     r"\[[\w.\-]{1,255}:\d{1,9}\] |Terminated|Killed|Aborted|Segmentation fault|Bus error|"
     r"Received \S{1,20} death signal)"
@@ -142,9 +144,20 @@ def _last_but_one_step(log: LogContext) -> int:
     """The number of the last line but one that shows progress; a bar that is closed at the door is one line."""
     marks = {mark.number for mark in log.scanned.marks}
     marks |= {line.number for line in log.lines if compiled(_STEP).search(line.rest)}
+    marks -= _farewells(log)  # a tracker's summary names the last step
     for block in log.blocks.tracebacks:  # `raise ValueError(f"no loss at step {n}")`
         marks -= {log.lines[at].number for at in block.taken if at <= block.error_lines[-1]}
     return sorted(marks)[-2] if len(marks) > 1 else 0
+
+
+def _farewells(log: LogContext) -> set[int]:
+    """The numbers of the last lines that say nothing but good-bye; most of them are not kept."""
+    last = log.scanned.tail.rstrip(b"\n").split(b"\n")
+    first = log.scanned.num_lines - len(last) + 1
+    texts = (
+        (number, text[:_FAREWELL_BYTES].decode("utf-8", "replace")) for number, text in enumerate(last, start=first)
+    )
+    return {number for number, text in texts if not text.strip() or compiled(_FAREWELL).match(text)}
 
 
 def _over_from(log: LogContext) -> int:
@@ -177,9 +190,13 @@ def _calm_from(log: LogContext, most: int) -> int:
     """The index from which on at most so many lines stand that a living program may have written."""
     num = 0
     after = log.scanned.num_lines + 1
+    farewells = _farewells(log)
     for at in range(len(log.lines) - 1, -1, -1):
         line = log.lines[at]
-        num += max(0, after - line.number - 1) + _is_ordinary(line)
+        between = max(0, after - line.number - 1)
+        if between and farewells:
+            between -= sum(number in farewells for number in range(line.number + 1, after))
+        num += between + _is_ordinary(line)
         if num > most:
             return at
         after = min(after, line.number)

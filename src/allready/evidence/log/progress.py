@@ -11,7 +11,7 @@ from allready.evidence.log.trouble import is_of_a_library
 _COUNT = re.compile(
     r"(?P<label>\b(?:global[_ ]?|train(?:ing)?[_ ]?)?(?:epochs?|steps?|iter(?:ation)?s?|batch(?:es)?|updates?|rounds?|"
     r"episodes?|runs?|trials?|tests?)(?:\(\w{1,20}\))?)['\"]?\s{0,4}[:=#]?\s{0,8}[\[(]?\s{0,8}(?P<done>\d{1,12})"
-    r"[ \t]{0,8}(?:/|of)[ \t]{0,8}"
+    r"[ \t]{0,8}(?:/|(?:out[ \t])?of)[ \t]{0,8}"
     r"(?P<total>\d{1,12})(?![\d.]*[/.]\d)",
     re.IGNORECASE,
 )
@@ -24,7 +24,7 @@ _INNER = re.compile(
 )
 _KERAS = re.compile(r"\s{0,8}(?P<done>\d{1,9})/(?P<total>\d{1,9})\s{1,4}(?:\[[=>. ]{2,200}\]|[━╸╺]{2,200})")
 _EPOCH = re.compile(
-    r"(?<!max-)(?<!num-)(?<!total-)\bepoch\b['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b(?!\s{0,8}(?:/|of\b|%\|)|\.\d)",
+    r"(?<!max-)(?<!num-)(?<!total-)\bepoch\b['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b(?!\s{0,8}(?:/|(?:out )?of\b|%\|)|\.\d)",
     re.IGNORECASE,
 )
 _EPOCH_ENDS = re.compile(
@@ -148,6 +148,8 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str) -> Pr
     total, done = main.total, main.done
     if total is None:
         total, done = _announced(main, readings, lines, head)
+    if total is None and (over := _over_all(main, readings)) is not None:
+        main, total, done = over, over.total, over.done
     is_open = [
         one
         for one in last.values()
@@ -171,6 +173,20 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str) -> Pr
     if total is None:
         midway = bool(is_open) and latest.done != latest.total
     return Progress(latest.at, done, total, is_full=full, is_midway=midway)
+
+
+def _over_all(main: Reading, readings: Sequence[Reading]) -> Reading | None:
+    """The last count of steps that goes on from epoch to epoch, and so holds them: `epoch: 216, iter: 80000/80000`."""
+    epochs = [(one.at, one.done) for one in readings if one.label == main.label]
+    changes = [at for (_, before), (at, done) in itertools.pairwise(epochs) if done > before]
+    for one in reversed(readings):
+        if one.is_outer or one.is_minor or one.total is None or one.label.startswith(("bar", "inner")):
+            continue
+        course = [(r.at, r.done) for r in readings if r.label == one.label and r.total == one.total]
+        is_rising = all(a < b for (_, a), (_, b) in itertools.pairwise(course))
+        if is_rising and any(course[0][0] < at <= course[-1][0] for at in changes):
+            return one
+    return None
 
 
 def _has_result(at: int, readings: Sequence[Reading], lines: Sequence[str]) -> bool:

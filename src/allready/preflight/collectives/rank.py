@@ -177,7 +177,8 @@ class TorchRank:
 
     def pairs(self, note: Note) -> None:
         """All members meet pair by pair."""
-        note(f"{self._meetings().pairs()} rounds")
+        done, planned = self._meetings().pairs()
+        note(f"{done} rounds" if done == planned else f"{done} of {planned} rounds")
 
     def bisect(self, note: Note) -> None:
         """Halves of halves, until the members that are slow are known."""

@@ -111,7 +111,7 @@ class StageTracker:
         self._points: dict[tuple[int, int], dict[int, RankEvent]] = {}  # (stage, size in bytes) -> rank -> its row
         self._left: dict[int, RankEvent] = {}  # stage -> the first size that had no room
         self._speeds: dict[int, dict[str, float]] = {}
-        self.pairs: list[PairPoint] = []
+        self.pairs: dict[tuple[str, int, int], PairPoint] = {}  # by rail, sender and receiver
         self.groups: list[GroupPoint] = []
         self.diagnostics: dict[NcclDiagnostic, None] = {}  # in their order
         self._choices: dict[tuple[str, int], NcclChoice] = {}  # (operation, bytes of a rank's part) -> NCCL's choice
@@ -301,7 +301,7 @@ class StageTracker:
         elif event.event == "local":
             self._speeds[rank.rank] = dict(event.speeds)
         elif event.pair is not None and event.pair.sender == rank.rank:
-            self.pairs.append(event.pair)
+            self.pairs[event.pair.rail, event.pair.sender, event.pair.receiver] = event.pair
         elif event.group is not None and event.group.members[:1] == (rank.rank,):
             self.groups.append(event.group)
 

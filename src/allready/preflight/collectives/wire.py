@@ -32,6 +32,14 @@ HUB_SILENT_S = 60.0
 """A node ends its ranks when node 0 sends nothing for this long."""
 
 
+class Rail(Struct, frozen=True, kw_only=True):
+    """Ranks that meet pair by pair over one network; a node may have several."""
+
+    members: tuple[int, ...]
+    name: str = ""
+    addresses: dict[int, str] = {}  # rank -> its node's address there; {}: as the library chooses
+
+
 class RankOrders(Struct, frozen=True, kw_only=True):
     """Agent to rank, the first line that it reads."""
 
@@ -41,7 +49,8 @@ class RankOrders(Struct, frozen=True, kw_only=True):
     master_addr: str
     sizes: tuple[int, ...] = ()
     dtype: str = "float32"
-    members: tuple[int, ...] = ()  # ranks that are paired, or grouped
+    members: tuple[int, ...] = ()  # ranks that are grouped
+    rails: tuple[Rail, ...] = ()  # ranks that are paired
     is_bench: bool = False
     path: str = "torch"  # or "nccl": by NCCL's own functions
     is_graph: bool = False

@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from allready.judging.expectation import ADVERTISED, Comparison, Grade, Hardware, algorithm_of, compare
 from allready.judging.registry import Layer, Rule
@@ -19,6 +19,7 @@ from allready.model import (
 from allready.units import size
 
 SWITCHES = {"NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1"}
+"""Variables that take a transport away, and the value that does."""
 SEVERITY = {Grade.GOOD: Severity.INFO, Grade.FAIR: Severity.WARNING, Grade.POOR: Severity.ERROR}
 
 
@@ -65,7 +66,12 @@ def busbw_expected(
     hardware = Hardware(gpu=name, gpus=len(run.ranks), nodes=world.num_nodes, algorithm=algorithm_of(variables))
     found = compare(run.points, hardware)
     if found is not None:
-        yield _hit(found, hardware, tuple(v for v, off in SWITCHES.items() if variables.get(v) == off))
+        yield _hit(found, hardware, switched_off(variables))
+
+
+def switched_off(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """The variables that take one of NCCL's transports away here."""
+    return tuple(name for name, off in SWITCHES.items() if variables.get(name) == off)
 
 
 def _hit(found: Comparison, hardware: Hardware, off: tuple[str, ...]) -> Hit:

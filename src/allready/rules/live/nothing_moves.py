@@ -2,16 +2,17 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind, blame_hang
-from allready.judging.live_status import named, same_place_s
+from allready.judging.live_status import is_idle, named, same_place_s
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import grouped
-from allready.model import FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time
+from allready.model import FaultClass, Hit, Live, RankStatus, RemedyStep, Severity, World, clock_time
 
 STILL_S = 40.0
 OPEN = {HangKind.NONE, HangKind.LEVEL, HangKind.INSIDE, HangKind.PARTIAL, HangKind.ALL_WAIT}
 """Where nothing says who is missing."""
 NOT_YET = {"starting", "importing", "compiling", "ending"}
+"""What may rightly take so long, as long as it uses a processor."""
 MAX_PLACES = 3
 
 
@@ -35,7 +36,8 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ## What it checks
     That for 40 s no rank finished an operation and none left the line of the program that it stands in, while nothing
-    shows who is missing: all ranks sleep, spin, wait for a GPU that does not answer, or are in the same call.
+    shows who is missing: all ranks sleep, spin, wait for a GPU that does not answer, or are in the same call.  At the
+    start, where imports and compilers take long, only ranks that use no processor count.
     ## Why it matters
     A job that stands on all ranks at once has no late rank that could be named, and no time-out notices it as long as
     no rank waits in a collective.
@@ -48,9 +50,7 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     living = {r: s for r, s in ranks.items() if not s.is_gone}
     if not living or len(living) < max(live.world_size, len(ranks)) or case.of(blame_hang).kind not in OPEN:
         return
-    if any(
-        s.phase in NOT_YET or s.is_frozen or not (s.num_operations or s.framework == "jax") for s in living.values()
-    ):
+    if any(s.is_frozen or (_has_not_begun(s) and not is_idle(live, r)) for r, s in living.items()):
         return
     still_s = min(same_place_s(live, r) for r in living)
     if still_s < STILL_S:
@@ -73,3 +73,7 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
         ),
         fault_time=clock_time(live.now_s - still_s),
     )
+
+
+def _has_not_begun(status: RankStatus) -> bool:
+    return status.phase in NOT_YET or not (status.num_operations or status.framework == "jax")

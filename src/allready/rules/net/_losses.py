@@ -70,8 +70,8 @@ def judge_sent(case: Analysis) -> dict[tuple[int, int], Sent]:
     return found
 
 
-def losing_links(case: Analysis) -> dict[tuple[int, int], Sent]:
-    """Directions that lose packets at random, which no healthy network does."""
+def lossy_links(case: Analysis) -> dict[tuple[int, int], Sent]:
+    """Directions on which datagrams are lost, as on no healthy network."""
     sent = case.of(judge_sent)
     return {
         link: s
@@ -97,4 +97,4 @@ def _is_of_a_queue(link: tuple[int, int], own: Sent, sent: dict[tuple[int, int],
 
 def silent_by_chance(case: Analysis) -> frozenset[int]:
     """Nodes with paths that lose so many packets that single connections to and from them may fail for that alone."""
-    return frozenset(n for link, s in case.of(losing_links).items() if s.share >= UNRELIABLE for n in link)
+    return frozenset(n for link, s in case.of(lossy_links).items() if s.share >= UNRELIABLE for n in link)

@@ -19,19 +19,23 @@ CLEAR_EXCESS_S = 0.05
 PROBE_BYTES = 2**20
 WAITING_GB_PER_S = 0.0125
 MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
+USELESS_S = 1.0
+"""What PROBE_BYTES take on no network of a cluster."""
 
 
 class Slow(Struct, frozen=True, kw_only=True):
     """Paths that take far longer than the others.
 
     `nodes`: all paths of these do, or all in one direction.  `links`: all slow directions.  `seconds`: of every
-    direction; `usual_s`: what is usual elsewhere.
+    direction; `usual_s`: what is usual elsewhere.  `is_half`: there are as many slow nodes as others, so that two of
+    the others may also be an exception of their own, on one machine.
     """
 
     nodes: tuple[int, ...]
     links: tuple[Link, ...]
     seconds: dict[Link, float]
     usual_s: float
+    is_half: bool = False
 
     @property
     def worst(self) -> tuple[Link, ...]:
@@ -94,14 +98,28 @@ def _slow(seconds: dict[Link, float]) -> Slow | None:
         pairs = set()
     if nodes or pairs:
         touching = {link for link in seconds if set(nodes).intersection(link)}
-        return Slow(nodes=nodes, links=tuple(sorted(pairs | touching)), seconds=seconds, usual_s=among)
+        found = Slow(nodes=nodes, links=tuple(sorted(pairs | touching)), seconds=seconds, usual_s=among)
+        return found if found.is_clear else _slow_half(seconds) or found
     for end in (0, 1):
         nodes, usual = _slow_nodes(seconds, (end,))
         links = tuple(sorted(link for link in seconds if link[end] in nodes))
         found = Slow(nodes=nodes, links=links, seconds=seconds, usual_s=usual)
         if found.is_clear:  # a busy machine may be slow to read for a while
             return found
-    return None
+    return _slow_half(seconds)
+
+
+def _slow_half(seconds: Mapping[Link, float]) -> Slow | None:
+    """Nodes, at most half of all, that reach nobody at a useful speed, while the faster half reach each other."""
+    best = _best(seconds, (0, 1))
+    fine = sorted(best.values())[: len(best) // 2]
+    slow = tuple(sorted(n for n, s in best.items() if s >= USELESS_S))
+    if not slow or len(slow) > len(fine):
+        return None
+    links = tuple(sorted(link for link in seconds if set(slow).intersection(link)))
+    is_half = 2 * len(slow) == len(best)
+    found = Slow(nodes=slow, links=links, seconds=dict(seconds), usual_s=median(fine), is_half=is_half)
+    return found if found.is_clear else None
 
 
 def _slow_nodes(seconds: Mapping[Link, float], ends: Iterable[int]) -> tuple[tuple[int, ...], float]:
@@ -109,13 +127,19 @@ def _slow_nodes(seconds: Mapping[Link, float], ends: Iterable[int]) -> tuple[tup
 
     Only paths on which the node is at one of `ends` count: 0 as the sender, 1 as the receiver.
     """
+    best = _best(seconds, ends)
+    usual = median(best.values())
+    slow = {n for n, s in best.items() if _is_slow(s, usual)}
+    return (tuple(sorted(slow)), usual) if is_minority(len(slow), len(best)) else ((), usual)
+
+
+def _best(seconds: Mapping[Link, float], ends: Iterable[int]) -> dict[int, float]:
+    """Node -> its fastest path at one of `ends`."""
     best: dict[int, float] = {}
     for link, s in seconds.items():
         for n in {link[end] for end in ends}:
             best[n] = min(s, best.get(n, s))
-    usual = median(best.values())
-    slow = {n for n, s in best.items() if _is_slow(s, usual)}
-    return (tuple(sorted(slow)), usual) if is_minority(len(slow), len(best)) else ((), usual)
+    return best
 
 
 def _is_slow(seconds: float, usual: float) -> bool:

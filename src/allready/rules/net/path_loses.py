@@ -7,7 +7,8 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RemedyStep, Severity
-from allready.rules.net._losses import MIN_SEGMENTS, Sent, judge_sent, losing_links
+from allready.rules.net._chance import losing_links
+from allready.rules.net._losses import MIN_SEGMENTS, Sent, judge_sent
 from allready.rules.net._pace import interface_of
 from allready.rules.net._paths import MAX_LINKS, Link, arrows
 from allready.units import bandwidth_with_unit

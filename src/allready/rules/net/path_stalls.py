@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, FaultClass, Hit, PathProbe, Reachability, RemedyStep, Severity
-from allready.rules.net._losses import losing_links
+from allready.rules.net._chance import losing_links
 from allready.rules.net._pace import slow_transfers
 from allready.rules.net._packet_size import find_hole, passed_bytes, stuck_path
 from allready.rules.net._paths import IPERF, Hop, back, common_node, judge_paths, links_of, path_evidence, path_hit

@@ -5,7 +5,7 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reachability, RemedyStep, Severity
-from allready.rules.net._losses import losing_links
+from allready.rules.net._chance import losing_links
 from allready.rules.net._pace import PROBE_BYTES, Slow, bandwidths, interface_of, slow_round_trips, slow_transfers
 from allready.rules.net._paths import IPERF, MAX_LINKS, arrows, judge_paths
 from allready.units import bandwidth_with_unit
@@ -37,7 +37,8 @@ def slow_path(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     every pair, against the median of all. A node is named when even its best path is four times worse than the median
     of the nodes' best, in both directions or in one; a pair, when it is so in both directions. The difference must also
     be 5 ms or more. It is an error where all of the node's paths are eight times slower and 1 MiB takes 50 ms longer.
-    With fewer than three nodes nothing is reported.
+    Half of the nodes are named, as possible, where none of their paths carries 1 MiB/s and the others reach each other
+    eight times faster. With fewer than three nodes nothing is reported.
     ## Why it matters
     A collective runs at the pace of its slowest link: one pair at a tenth of the speed slows the whole job to a tenth.
     ## Check by hand
@@ -62,7 +63,7 @@ def _hit(case: Analysis, slow: Slow, what: str, show: Callable[[float], str], se
     where = slow.nodes[0] if slow.nodes else sender
     return Hit(
         severity=severity,
-        confidence=Confidence.LIKELY if slow.nodes else Confidence.POSSIBLE,
+        confidence=Confidence.LIKELY if slow.nodes and not slow.is_half else Confidence.POSSIBLE,
         culprits=Culprits(nodes=slow.nodes, links=slow.links[:MAX_LINKS]),
         values={
             "who": f"node {case.world.labels(slow.nodes)}"

@@ -2,7 +2,7 @@ import re
 from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import first_causes, hit_of, is_named_by_signature
+from allready.judging.causes import first_causes, hit_of, is_named_by_signature, left_before_others
 from allready.judging.registry import Layer, Rule
 from allready.model import HOSTS, Confidence, Death, FaultClass, Hit, RemedyStep, RunEvidence, Severity
 
@@ -40,7 +40,8 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Exit codes and signals that launchers report.  A SIGTERM that an agent sent because another rank had failed, and a
-    SIGABRT by which torch's watchdog ends its own process, are consequences and not reported here.  Quoted is the last
+    SIGABRT by which torch's watchdog ends its own process, are consequences and not reported here; a crash of a
+    process that was already exiting is DTH007.  Quoted is the last
     output of the process itself: the check of a library that failed (`Check failed: ...`), the exception that
     nothing in C++ caught, and what the handlers of Open MPI, UCX and glog print (`*** Process received signal ***`).
     ## Why it matters
@@ -50,7 +51,7 @@ def rank_killed(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When you ended the job yourself.
     """
-    deaths = first_causes(case, {"signal", "abort"})
+    deaths = tuple(d for d in first_causes(case, {"signal", "abort"}) if left_before_others(d, run) is False)
     if not deaths or (deaths[0].kind == "abort" and is_named_by_signature(deaths[0])):  # that finding says more
         return
     signal = deaths[0].signal or "?"

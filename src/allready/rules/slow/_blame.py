@@ -41,6 +41,11 @@ QUEUED = 0.15
 MORE_QUEUED = 2.0
 HELD_QUEUED = 0.3
 """A rank that waits so long for a CPU leaves its sockets unanswered; a link is not blamed then."""
+CROWDED = 0.25
+"""Where ranks wait for a free CPU for so much of the time at the median, the machines have too much to do."""
+CROWD_EXPLAINS = 0.5
+"""A rank on such machines whose own waiting for a CPU is so much of what the others wait for it may be late because of
+that, which can hit any rank."""
 BUSY_PATHS = 0.4
 """Where data is in flight for so much of the time, ranks may be late only because they left an operation late."""
 WORST_LOSS = 0.008
@@ -52,12 +57,14 @@ class SlowBlame(Struct, frozen=True, kw_only=True):
     """`ranks`: slow by themselves, with the cause in `causes`.
 
     Causes: "throttled", "paused", "loading", "queued", "contention", "".
-    `heavier`: ranks with more work in every iteration, which is no fault.  `path`, `lossy`: slow and lossy links.
+    `heavier`: ranks with more work in every iteration, which is no fault.  `crowd`: ranks that are late where all wait
+    for a CPU, and that nobody accuses.  `path`, `lossy`: slow and lossy links.
     """
 
     ranks: tuple[Slow, ...] = ()
     causes: dict[int, str] = {}
     heavier: tuple[Slow, ...] = ()
+    crowd: tuple[Slow, ...] = ()
     path: BadPath | None = None
     lossy: BadPath | None = None
 
@@ -90,6 +97,7 @@ def blame(case: Analysis) -> SlowBlame:
     may_be_victim = is_network_slow or any(f.busy >= BUSY_PATHS for f in bulk(case.of(flows)))
     ranks: list[Slow] = []
     heavier: list[Slow] = []
+    crowd: list[Slow] = []
     for slow in late:
         cause = causes[slow.rank]
         explains = slow.computes_longer or cause == "queued"  # a rank that only waits for data does neither
@@ -97,13 +105,17 @@ def blame(case: Analysis) -> SlowBlame:
             (ranks if slow.share >= HEAVY_WITH_CAUSE else heavier).append(slow)
         elif slow.chance > CHANCE or slow.lead < DOMINANT or (may_be_victim and not explains):
             continue
+        elif _is_lost_in_a_crowd(live, slow):
+            crowd.append(slow)
         elif slow.share >= HEAVY and (share_in(live, slow.rank, *OWN_PHASES) or 0.0) < OWN_WORK:
             ranks.append(slow)
         elif not is_network_slow:
             heavier.append(slow)
     if lossy is not None and {live.node_of_rank().get(s.rank) for s in ranks} & lossy.ends:
         lossy = None  # the same: a rank without a free CPU answers late, and its peers retransmit
-    return SlowBlame(ranks=tuple(ranks), causes=causes, heavier=tuple(heavier), path=path, lossy=lossy)
+    return SlowBlame(
+        ranks=tuple(ranks), causes=causes, heavier=tuple(heavier), crowd=tuple(crowd), path=path, lossy=lossy
+    )
 
 
 def _cause(live: Live, slow: Slow, late: set[int]) -> str:
@@ -126,6 +138,13 @@ def _is_held(live: Live, rank: int) -> bool:
     if max(throttled_share(live, rank), paused_share(live, rank)) >= PAUSED:
         return True
     return (queued_share(live, rank) or 0.0) >= HELD_QUEUED and _is_queued(live, rank, {rank})
+
+
+def _is_lost_in_a_crowd(live: Live, slow: Slow) -> bool:
+    """Whether all ranks wait for a free CPU, and this one's share of that may be all that makes it late."""
+    shares = [share for r in live.ranks() if (share := queued_share(live, r)) is not None]
+    own = queued_share(live, slow.rank) or 0.0
+    return bool(shares) and median(shares) >= CROWDED and own >= CROWD_EXPLAINS * slow.share
 
 
 def _is_queued(live: Live, rank: int, late: set[int]) -> bool:

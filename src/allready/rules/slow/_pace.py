@@ -25,6 +25,8 @@ CHANCE = 1e-3
 DOMINANT = 3.0
 DOMINANT_WITH_CAUSE = 2.0
 """Its share against the next rank's."""
+EXCUSED = 0.7
+"""A rank that waits in other groups for late ranks, for so much of what others wait for it, is late because of them."""
 MOVED_S = 4.0
 PHASES_S = 12.0
 SHARES_S = 6.0
@@ -64,13 +66,27 @@ def has_stopped(live: Live) -> bool:
 def slow_ranks(live: Live, run: RunEvidence) -> tuple[Slow, ...]:
     """Ranks that the others wait for during a good share of the time, steadily; the worst first.
 
-    A rank that is in several groups is judged by the one in which it is waited for most.
+    A rank that is in several groups is judged by the one in which it is waited for most.  One that is late because it
+    waits for others in another group (a slow rank holds up its row of a mesh, and each of the row its column) is none;
+    where ranks wait for each other in a circle, nobody is.
     """
+    late_in = [(lag, tuple(_of_group(live, lag))) for lag in run.lags]
     worst: dict[int, Slow] = {}
-    for found in (found for lag in run.lags for found in _of_group(live, lag)):
+    for found in (found for _, late in late_in for found in late):
         if found.rank not in worst or worst[found.rank].share < found.share:
             worst[found.rank] = found
-    return tuple(sorted(worst.values(), key=lambda s: (-s.share, s.rank)))
+    own = (s for s in worst.values() if _waits(s.rank, late_in) < EXCUSED * s.share)
+    return tuple(sorted(own, key=lambda s: (-s.share, s.rank)))
+
+
+def _waits(rank: int, late_in: Iterable[tuple[Lag, tuple[Slow, ...]]]) -> float:
+    """The largest share of the time for which the rank waits for late ranks of a group in which it is not late."""
+    shares = [
+        max(slow.share for slow in late)
+        for lag, late in late_in
+        if late and rank in lag.waited_share and all(slow.rank != rank for slow in late)
+    ]
+    return max(shares, default=0.0)
 
 
 def _of_group(live: Live, lag: Lag) -> Iterator[Slow]:

@@ -1,5 +1,6 @@
 """VAR015."""
 
+import re
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
@@ -16,17 +17,18 @@ from allready.variables.table import Type
     since="0.2",
     layer=Layer.READINESS,
     title="NCCL reads a filter differently from what it seems to say",
-    message="{name}={value}: NCCL takes {entry} literally; blanks count, and ^ and = have a meaning only in front of "
-    "the whole list, as ^, = or ^=",
+    message="{name}={value}: NCCL takes {entry} literally; there are no wildcards, blanks count, and ^ and = have a "
+    "meaning only in front of the whole list, as ^, = or ^=",
     remedy=remedy("write the list without blanks, with at most one ^ or = in front of it: {example}"),
 )
 def filter_misread(settings: Settings) -> Iterator[Hit]:
     """
     ## What it checks
-    The lists in NCCL_SOCKET_IFNAME, NCCL_OOB_NET_IFNAME and NCCL_IB_HCA: blanks around entries, a ^ or = in front of a
-    later entry, =^ instead of ^=, and ports that are no numbers.
+    The lists in NCCL_SOCKET_IFNAME, NCCL_OOB_NET_IFNAME and NCCL_IB_HCA: blanks around entries, wildcards (eth*), a ^
+    or = in front of a later entry, =^ instead of ^=, and ports that are no numbers.
     ## Why it matters
-    NCCL cuts nothing off: "eth0, eth1" asks for an interface called " eth1", and ^lo,^docker0 leaves docker0 in.
+    NCCL cuts nothing off: "eth0, eth1" asks for an interface called " eth1", ^lo,^docker0 leaves docker0 in, and
+    eth* is the beginning of no name (eth is).
     ## Check by hand
     `allready env explain NAME --value VALUE` shows what the value selects on this machine.
     ## When it is harmless
@@ -46,4 +48,4 @@ def _cleaned(value: str) -> str:
     words = [word.strip() for word in value.split(",")]
     marks = {mark for word in words for mark in word[: len(word) - len(word.lstrip("^="))]}
     front = "".join(mark for mark in "^=" if mark in marks)
-    return front + ",".join(bare for word in words if (bare := word.lstrip("^= ")))
+    return front + ",".join(bare for word in words if (bare := re.split(r"[*?\[]", word.lstrip("^= "))[0]))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, Settings, Severity
 from allready.rules.variables._settings import hit, known, remedy
-from allready.variables.filters import exact_flaws
+from allready.variables.filters import exact_flaws, ucx_flaws
 from allready.variables.table import Type
 
 
@@ -22,7 +22,8 @@ from allready.variables.table import Type
 def filter_syntax_foreign(settings: Settings) -> Iterator[Hit]:
     """
     ## What it checks
-    GLOO_SOCKET_IFNAME and TP_SOCKET_IFNAME: entries with the marks ^ and = of NCCL's filters, with blanks, or empty.
+    GLOO_SOCKET_IFNAME and TP_SOCKET_IFNAME: entries with the marks ^ and = of NCCL's filters, with wildcards or blanks,
+    or empty; UCX_NET_DEVICES: entries with =, or with ^ behind the first.
     ## Why it matters
     Gloo knows exact names only and ends with "Unable to find address for: ^lo". The same value in NCCL_SOCKET_IFNAME is
     right, which is why it is copied.
@@ -33,7 +34,11 @@ def filter_syntax_foreign(settings: Settings) -> Iterator[Hit]:
     """
     for variable, same in known(settings):
         value = same.value
-        if not value or len(value) < 2 or variable.type is not Type.EXACT_IFNAMES:
+        if not value or len(value) < 2:
             continue
-        for flaw in exact_flaws(value)[:1]:
-            yield hit(same, entry=repr(flaw.entry))
+        if variable.type is Type.EXACT_IFNAMES:
+            for flaw in exact_flaws(value)[:1]:
+                yield hit(same, entry=repr(flaw.entry))
+        elif variable.type is Type.UCX_DEVICES:
+            for flaw in ucx_flaws(value)[:1]:
+                yield hit(same, entry=repr(flaw.entry))

@@ -23,8 +23,9 @@ _SURE = frozenset({"NCCL", "GLOO"})
 def name_misspelt(settings: Settings) -> Iterator[Hit]:
     """
     ## What it checks
-    Names that differ from a known one in one or two letters, in case, or in the order of their words. Names of other
-    software (build systems, cloud plugins, schedulers) are known and left alone.
+    Names that differ from a known one in one or two letters, in case, in the order of their words, or by a part that
+    is missing (NCCL_NVLS, NCCL_ENABLE_MONITORING). Names of other software (build systems, cloud plugins, schedulers)
+    are known and left alone.
     ## Why it matters
     No library warns of a name that it does not know: the setting has no effect, and a typo can stay for months.
     ## Check by hand
@@ -44,16 +45,22 @@ def name_misspelt(settings: Settings) -> Iterator[Hit]:
         )
 
 
-def misspelt(name: str) -> str | None:
-    """The known name that `name` is a slip of the pen for; only within one library: NODE_RANK is no ROLE_RANK."""
+def misspelt(name: str, *, is_folk: bool = False) -> str | None:
+    """The known name that `name` is a slip of the pen for; only within one library: NODE_RANK is no ROLE_RANK.
+
+    is_folk: a name that itself nothing reads.
+    """
     if name in table.load() or table.is_elsewhere(name) is not None:
         return None
     near = names.nearest(name, most=1)
-    return near[0] if near and _is_same_library(name, near[0]) else None
+    fits = bool(near) and table.load()[near[0]].is_folk == is_folk and _is_same_library(name, near[0])
+    return near[0] if fits else None
 
 
 def _is_same_library(name: str, near: str) -> bool:
     """Whether both begin with the same word, or the first word itself is misspelt and the rest is right."""
+    if near.startswith(f"TORCH_{name.upper()}"):
+        return True
     one, _, rest = name.upper().partition("_")
     other, _, theirs = near.partition("_")
     same_words = set(name.upper().split("_")) == set(near.split("_"))

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, Settings, Severity
 from allready.model.fill import UNKNOWN
-from allready.rules.variables._settings import hit, known, remedy
+from allready.rules.variables._settings import grouped, hit, remedy
+from allready.rules.variables.name_misspelt import misspelt
+from allready.variables import table
 
 
 @Rule(
@@ -22,7 +24,7 @@ def name_read_by_nothing(settings: Settings) -> Iterator[Hit]:
     """
     ## What it checks
     Names that guides pass on and that no library has ever read: NCCL_TIMEOUT, NCCL_SOCKET_TIMEOUT, NCCL_IB_ENABLE and
-    about 20 more. `allready env explain NAME` says what each was meant to do.
+    about 20 more, and slips of these (NCCL_ENABLE_IB). `allready env explain NAME` says what each was meant to do.
     ## Why it matters
     With NCCL_TIMEOUT=3600 in the script the timeout is the same as before, and the job ends after it.
     ## Check by hand
@@ -30,6 +32,7 @@ def name_read_by_nothing(settings: Settings) -> Iterator[Hit]:
     ## When it is harmless
     When your own script or launcher reads it.
     """
-    for variable, same in known(settings):
-        if variable.is_folk:
+    for same in grouped(settings.settings):
+        variable = table.load().get(same.name) or table.load().get(misspelt(same.name, is_folk=True) or "")
+        if variable is not None and variable.is_folk:
             yield hit(same, instead=variable.use or UNKNOWN, command=same.unset())

@@ -63,7 +63,7 @@ class Recorder:
         self._waits: dict[str, Waits] = {}
         self._epoch = member.epoch
         self._last_failed = -1
-        self._failures = self._timeouts = self._recoveries = 0
+        self._failures = self._timeouts = self._recoveries = self._retries = 0
         self._recovering_s = 0.0
         self._lags: tuple[Lag, ...] = ()
         self._is_out = False
@@ -133,6 +133,10 @@ class Recorder:
             self._is_out = False
         self._tell(GroupFormed(time_s=time.time(), members=members, steps=steps, took_s=took_s))
 
+    def retried(self) -> None:
+        with self._lock:
+            self._retries += 1
+
     def left(self) -> None:
         self.stop(2.0)
 
@@ -162,6 +166,7 @@ class Recorder:
                 timeouts=self._timeouts,
                 recoveries=self._recoveries,
                 recovering_s=self._recovering_s,
+                retries=self._retries,
                 lags=self._lags,
                 dropped=sum(r.dropped for r in self._receivers),
             )

@@ -33,6 +33,7 @@ def scalars(counts: RuntimeCounts) -> Iterator[tuple[str, float]]:
     yield "allready/failures", counts.failures
     yield "allready/timeouts", counts.timeouts
     yield "allready/recoveries", counts.recoveries
+    yield "allready/retries", counts.retries
     for name, found in counts.operations.items():
         yield f"allready/{name}/calls", found.calls
         yield f"allready/{name}/median_s", found.median_s
@@ -242,6 +243,12 @@ def families(counts: RuntimeCounts) -> Iterator[tuple[str, str, str, Rows]]:
     yield "timeouts_total", "Failures because a deadline passed", "counter", [(rank, counts.timeouts)]
     yield "recoveries_total", "How often the group formed again", "counter", [(rank, counts.recoveries)]
     yield "recovering_seconds_total", "Time that forming it again took", "counter", [(rank, counts.recovering_s)]
+    yield (
+        "retries_total",
+        "How often an evaluation, or a batch of one, was tried again",
+        "counter",
+        [(rank, counts.retries)],
+    )
     yield "world_size", "Ranks in the group", "gauge", [(rank, counts.world_size)]
     yield "events_dropped_total", "Events that found no room", "counter", [(rank, counts.dropped)]
     by_operation = [(rank | {"operation": name}, found) for name, found in counts.operations.items()]

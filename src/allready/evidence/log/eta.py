@@ -1,0 +1,40 @@
+"""What is left, where a program prints it: `eta: 0:00:21` counts the whole run down, or each epoch again."""
+
+import re
+from collections.abc import Sequence
+
+from allready.evidence.log.progress import Reading
+
+_ETA = re.compile(
+    r"\beta['\"]?\s{0,3}[:=]?\s{0,3}['\"]?(?:(?P<days>\d{1,4}) days?,? ?)?(?:(?P<h>\d{1,4}):)?(?P<m>\d{1,2}):(?P<s>\d{2})\b",
+    re.IGNORECASE,
+)
+_FEW = 4
+_MUCH = 4
+
+
+def counts_down(lines: Sequence[str], head: str, readings: Sequence[Reading]) -> int | None:
+    """The place of the last line that says how much is left, where the next one would have come behind the end of the
+    whole run; None where that is not plain."""
+    told = [(at, left) for at, text in enumerate(lines) if (left := left_s(text)) is not None]
+    if len(told) < _FEW:
+        return None
+    begun = next((left for text in head.splitlines() if (left := left_s(text)) is not None), 0)
+    falls = [a - b for (_, a), (_, b) in zip(told, told[1:], strict=False)]
+    at, left = told[-1]
+    if min(falls) < -_MUCH * max(falls[-1], 1) or begun < _MUCH * max(told[0][1], 1):
+        return None  # it begins again, or the beginning was not far away
+    epochs = [(one.at, one.done) for one in readings if one.is_outer and not one.is_minor]
+    changes = sum(a[1] != b[1] and told[0][0] < b[0] <= at for a, b in zip(epochs, epochs[1:], strict=False))
+    if epochs and not changes:
+        return None  # it may be of this epoch
+    return at if left <= 2 * max(falls[-1], 1) else None
+
+
+def left_s(text: str) -> int | None:
+    """The seconds that a line says are left."""
+    match = _ETA.search(text) if "eta" in text or "ETA" in text else None
+    if match is None:
+        return None
+    days, hours = int(match["days"] or 0), int(match["h"] or 0)
+    return ((days * 24 + hours) * 60 + int(match["m"])) * 60 + int(match["s"])

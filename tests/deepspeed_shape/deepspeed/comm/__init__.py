@@ -1,0 +1,5 @@
+"""As DeepSpeed's."""
+
+from deepspeed.comm import comm
+
+__all__ = ["comm"]
