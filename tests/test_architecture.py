@@ -348,6 +348,11 @@ def test_files_of_processes_are_read_by_one_part() -> None:
     assert excused == set(NOT_BY_PROC)
 
 
+def test_the_agent_is_typed_throughout() -> None:
+    loose = [path.name for path in sorted((ROOT / "agent").glob("*.py")) if re.search(r"\bAny\b", path.read_text())]
+    assert not loose
+
+
 def test_only_reports_and_the_command_line_print() -> None:
     wrong = [
         where(module, node.lineno)
