@@ -4,16 +4,20 @@ With `--device cuda` over NCCL, all ranks on one GPU.  There dist.all_reduce ret
 safe_all_reduce when the GPU has the result; so each is timed with the device's end after every block ("plain",
 "safe"), and the plain call also with its own end after every call ("waited").
 Both calls in alternating blocks of one job; the median over the blocks of each block's mean, of the slowest rank.
+`--ranks 1` shows what a call costs its own thread: also in CPU time, the least mean of all blocks, which other work on
+the machine disturbs least.  Ranks that share a GPU without MPS take turns of milliseconds; `--mps` starts it.
 """
 
 import argparse
 import functools
 import json
 import os
+import shutil
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -21,11 +25,10 @@ from typing import Any
 
 SIZES = {"4 B": 1, "1 KiB": 256, "1 MiB": 2**18, "4 M": 4_000_000, "256 MiB": 2**26, "467 M": 467_019_003}
 """Name -> number of float32."""
-RANKS = 4
 LONG = timedelta(seconds=120)
 
 
-def rank_main(rank: int, port: int, blocks: int, names: list[str], device: str) -> None:
+def rank_main(rank: int, ranks: int, port: int, blocks: int, names: list[str], device: str) -> None:
     """One rank; rank 0 prints the results."""
     import torch
     import torch.distributed as dist
@@ -35,7 +38,7 @@ def rank_main(rank: int, port: int, blocks: int, names: list[str], device: str) 
     torch.set_num_threads(1)
     backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
     allready.init_process_group(
-        backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=RANKS, timeout=LONG
+        backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks, timeout=LONG
     )
     found: dict[str, dict[str, float]] = {}
     for name in names:
@@ -50,20 +53,25 @@ def rank_main(rank: int, port: int, blocks: int, names: list[str], device: str) 
         if device == "cuda":
             ways["waited"] = functools.partial(waited, tensor)
         took_us: dict[str, list[float]] = {way: [] for way in ways}
+        cpu_us: dict[str, list[float]] = {way: [] for way in ways}
         for block in range(blocks + 1):
             for way, call in ways.items():
                 allready.safe_barrier(timeout=LONG)
-                begin_s = time.perf_counter()
-                for _ in range(calls if way != "confirm" else max(1, calls // 10)):
+                num = calls if way != "confirm" else max(1, calls // 10)
+                begin_s, begin_cpu_s = time.perf_counter(), time.thread_time()
+                for _ in range(num):
                     call()
                 if device == "cuda":
                     torch.cuda.synchronize()
-                mean_s = (time.perf_counter() - begin_s) / (calls if way != "confirm" else max(1, calls // 10))
+                mean_s = (time.perf_counter() - begin_s) / num
+                cpu_us[way].append((time.thread_time() - begin_cpu_s) / num * 1e6)
                 slowest = torch.tensor([mean_s])
                 dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
                 if block:
                     took_us[way].append(slowest.item() * 1e6)
         found[name] = {way: round(statistics.median(all_us), 2) for way, all_us in took_us.items()}
+        if ranks == 1:
+            found[name] |= {f"{way}_cpu": round(min(all_us[1:]), 2) for way, all_us in cpu_us.items()}
         if device == "cuda":
             found[name]["peak_bytes"] = torch.cuda.max_memory_allocated()
     if rank == 0:
@@ -86,19 +94,26 @@ def main() -> int:
     parser.add_argument("--blocks", type=int, default=15)
     parser.add_argument("--sizes", nargs="*", default=["4 B", "1 KiB", "1 MiB", "256 MiB"], choices=SIZES)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--mps", action="store_true")
     parser.add_argument("--rank", type=int, default=-1, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank >= 0:
-        rank_main(given.rank, given.port, given.blocks, given.sizes, given.device)
+        rank_main(given.rank, given.ranks, given.port, given.blocks, given.sizes, given.device)
         return 0
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, *sys.argv, "--port", str(port), "--rank"]
     apart = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}  # each rank is a host to NCCL: they share a GPU
+    if given.mps:
+        folder = tempfile.mkdtemp()
+        os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        mps = shutil.which("nvidia-cuda-mps-control") or parser.error("no nvidia-cuda-mps-control here")
+        subprocess.run([mps, "-d"], check=True)
     ranks = [
         subprocess.Popen([*command, str(rank)], env={**os.environ, **apart, "NCCL_HOSTID": f"host{rank}"})
-        for rank in range(RANKS)
+        for rank in range(given.ranks)
     ]
     try:
         return max(abs(rank.wait(900)) for rank in ranks)
@@ -106,6 +121,8 @@ def main() -> int:
         for rank in ranks:
             rank.kill()
             rank.wait(20)
+        if given.mps:
+            subprocess.run([mps], input=b"quit\n", check=False, timeout=60)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def main() -> int:
             break
         with tempfile.TemporaryDirectory() as folder:
             if given.rejoin:
-                struck, problems = run_rejoining(Path(folder), seed, given.faults)
+                struck, problems = run_rejoining(Path(folder), seed, given.faults, device=given.device)
             else:
                 struck, problems = run(
                     Path(folder), seed, given.faults, device=given.device, mesh=given.mesh, in_flight=given.in_flight

@@ -33,7 +33,8 @@ LIMITS_S = {"raise": 60.0, "kill": 60.0, "hang": 120.0}
 START_S = 120.0
 TOOLS = {
     "allready": "allready, deadline 5 s",
-    "allready-run": "allready under `allready run`, no deadline",
+    "allready-tuned": "allready, deadline 5 s, recovery 5 s",
+    "allready-run": "allready under `allready run`, no deadline, recovery 5 s",
     "torchft": "torchft, defaults",
     "torchft-tuned": "torchft, join 1 s, operations 5 s, quorum 60 s",
     "nvrx": "nvidia-resiliency-ext in-process, defaults",

@@ -72,6 +72,20 @@ def test_the_init_container_asks_for_the_job_that_follows_it() -> None:
     assert asked.master_addr == f"{manifest['metadata']['name']}-node-0-0.{manifest['metadata']['name']}"
 
 
+@cases("name", ["pytorchjob", "pytorchjob-roll-call", "jobset", "jobset-roll-call"])
+def test_manifests_fit_the_schemas_of_their_kinds(name: str) -> None:
+    """The schemas are those of released definitions, as far as the manifests use them; unknown fields are errors."""
+    yaml, jsonschema = pytest.importorskip("yaml"), pytest.importorskip("jsonschema")
+    schemas = json.loads((EXAMPLES.parent / "tests/fixtures/kubernetes/schemas.json").read_text())
+    documents = list(yaml.safe_load_all((EXAMPLES / f"kubernetes/{name}.yaml").read_text()))
+    job = documents[-1]
+    validator = jsonschema.Draft202012Validator(schemas[f"{job['apiVersion']} {job['kind']}"])
+    assert [error.message for error in validator.iter_errors(job)] == []
+    first = job["spec"].get("replicatedJobs", [job["spec"].get("pytorchReplicaSpecs", {}).get("Master")])[0]
+    first["replica"] = first.pop("replicas")
+    assert [error.message for error in validator.iter_errors(job)] != []
+
+
 @pytest.mark.parametrize("index", ["0", "2"])
 def test_the_roll_call_of_a_pytorchjob_meets_at_a_name_that_resolves_before_the_pods_are_ready(
     index: str, tmp_path: Path

@@ -13,6 +13,7 @@ from msgspec import Struct
 from allready import redaction as secrets
 from allready.cli.main import main
 from allready.model import Difference
+from allready.patterns import compiled
 from allready.redaction import REDACTED, is_secret_name, masked, masked_all, masked_value
 from allready.redaction.places import without_placed
 from tests.cases import cases
@@ -78,6 +79,10 @@ BARE = [
     f"MTA{MIXED[:21]}.aB3dE5.{MIXED[:38]}", f"_auth={MIXED}", f"fs.s3a.secret.key={MIXED}",
     f'{{"SessionToken":"{MIXED}"}}', f"---- BEGIN SSH2 ENCRYPTED PRIVATE KEY ----{MIXED}",
     f"curl -b 'session={MIXED}' https://h/", f"curl -ume:{MIXED} https://h/", f"http -a me:{MIXED} GET h",
+    f"Authorization: SSWS {MIXED}", f"https://open.feishu.cn/open-apis/bot/v2/hook/{MIXED}", f"api.login('{MIXED}')",
+    f"https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key={MIXED}", f"swanlab login -k {MIXED}", f"AKCp{MIXED}",
+    f"https://conda.anaconda.org/t/{MIXED}/channel", f"az login --service-principal -u x -p {MIXED} --tenant y",
+    f"mc alias set m http://h me {MIXED}", f"pat{MIXED[:14]}.{'0123456789abcdef' * 4}",
     f"password for bob: {MIXED}", f"the new password is {MIXED}", f"密码：{MIXED}", f"令牌={MIXED}",
 ]  # fmt: skip
 """Shapes that are known without a name before them, and connection strings."""
@@ -203,9 +208,9 @@ def test_masking_again_changes_nothing(line: str) -> None:
 
 def sought(text: str) -> str:
     """`masked` without a look at the hints first."""
-    text = secrets._compiled(secrets._NAMED).sub(secrets._without_value, text)
+    text = compiled(secrets._NAMED).sub(secrets._without_value, text)
     for family in secrets._FAMILIES:
-        text = secrets._compiled(family.shapes, re.DOTALL).sub(secrets._without_shape, text)
+        text = compiled(family.shapes, re.DOTALL).sub(secrets._without_shape, text)
     return without_placed(text, text.lower(), lambda encoded: masked(encoded) != encoded)
 
 

@@ -112,12 +112,13 @@ def _judge_fault(base: Result, setup: Setup, said: Sequence[Said], truth: Sequen
     onset_s = min([t.injected_s for t in truth if t.status == "injected"], default=shows_s)
     if setup.from_launch:
         onset_s = 0.0
-    innocent: dict[str, None] = {}
+    innocent: dict[str, str] = {}
     for one in said:
         if one.node in nodes:
-            innocent |= dict.fromkeys(verdicts.innocents(one, expected, layout))
+            for who in verdicts.innocents(one, expected, layout):
+                innocent.setdefault(who, f"{who} ({one.code} after {one.time_s - shows_s:.1f} s)")
             if one.time_s < onset_s - EARLY_S and one.status == "fault":
-                innocent[f"{one.code} before the fault"] = None
+                innocent[one.code] = f"{one.code} before the fault"
     after = [s for s in said if s.time_s >= onset_s - EARLY_S and s.node in nodes]
     last = {s.node: s for s in after}
     right = [s for s in after if verdicts.is_right(s, expected, layout)]
@@ -131,7 +132,7 @@ def _judge_fault(base: Result, setup: Setup, said: Sequence[Said], truth: Sequen
         detected=bool(noticed),
         class_right=stands or (final is not None and verdicts.class_right(final.verdict, expected)),
         culprit_right=stands or (final is not None and verdicts.culprit_right(final.verdict, expected, layout)),
-        blamed_innocents=tuple(innocent),
+        blamed_innocents=tuple(innocent.values()),
         detect_s=_after(noticed, shows_s),
         culprit_s=_after(right, shows_s) if stands else None,
     )

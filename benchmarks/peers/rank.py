@@ -68,6 +68,7 @@ def with_allready(training: Training) -> None:
     import allready
 
     allready.init_process_group(timeout=None if TOOL == "allready-run" else timedelta(seconds=5))
+    patience = timedelta(seconds=60 if TOOL == "allready" else 5)  # for a rank that is alive: 60 s by default
     training.model = DistributedDataParallel(training.module)
 
     def take_over(recovery: allready.Recovery, _step: int) -> None:
@@ -76,7 +77,8 @@ def with_allready(training: Training) -> None:
         for parameter in training.module.parameters():
             dist.broadcast(parameter.data, recovery.source)
 
-    allready.TrainLoop(STEPS, on_recovery=take_over, min_ranks=2).run(training.step)
+    loop = allready.TrainLoop(STEPS, on_recovery=take_over, min_ranks=2, recover_timeout=patience)
+    loop.run(training.step)
 
 
 def with_torchft(training: Training) -> None:

@@ -53,7 +53,9 @@ def __getattr__(name: str) -> "Any":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"{__name__}.runtime.{_RUNTIME[name]}"), name)
+    found = getattr(importlib.import_module(f"{__name__}.runtime.{_RUNTIME[name]}"), name)
+    globals()[name] = found  # to come here for every call would cost more than the call
+    return found
 
 
 def __dir__() -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from allready.bench.files import csv_text, nccl_json, read_curves
+from allready.bench.files import csv_text, history, nccl_json, read_curves
 from allready.errors import UsageError
 from allready.model import BenchPoint, BenchSpread, CollectiveRun, Collectives, Report, Status, World, WorldNode
 from allready.model.operations import OPERATIONS
@@ -126,3 +126,20 @@ def test_one_rank_has_the_busbw_of_nccl_tests() -> None:
     nothing = {name for name, factor in factors.items() if factor == 0}
     assert nothing == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
     assert {factors[name] for name in factors.keys() - nothing} == {1.0}
+
+
+def test_a_folder_and_several_files_are_a_history_of_which_the_median_counts(tmp_path: Path) -> None:
+    body = json.loads((Path(__file__).parents[1] / "fixtures" / "bench" / "nccl_tests_h200.json").read_text())
+    for name, factor in (("a", 1.0), ("b", 3.0), ("c", 2.0)):
+        for row in body["results"]:
+            for form in ("in_place", "out_of_place"):
+                if row.get(form):
+                    row[form]["bus_bw"] = 100.0 * factor
+        (tmp_path / f"{name}.json").write_text(json.dumps(body))
+    whole = history([tmp_path])
+    assert {p.busbw_gb_per_s for p in whole.points} == {200.0}
+    assert whole.name == "a … c (3)"
+    assert {p.busbw_gb_per_s for p in history([tmp_path / "b.json"]).points} == {300.0}
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="no"):
+        history([tmp_path / "empty"])

@@ -93,7 +93,11 @@ def test_without_root_torch_and_environment_it_works_and_finds_nothing(tmp_path:
         pytest.skip("the interpreter itself has torch")
     assert who.stdout.split()[0] != "0"
     done = subprocess.run(
-        [*argv, "-m", "allready", "doctor", "--json", "-"], capture_output=True, text=True, timeout=60, check=False
+        [*argv, "-m", "allready", "doctor", "--timeout", "30", "--json", "-"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
@@ -122,8 +126,8 @@ def test_a_torch_that_hangs_is_a_finding_and_leaves_no_process(tmp_path: Path) -
     mark = f"DOCTOR_MARK_{os.getpid()}"
     environ = {**fake_module(tmp_path, "torch", "import time\ntime.sleep(600)\n"), mark: "1"}
     started = Stopwatch()
-    report = doctor("--timeout", "6", environ=environ)
-    assert started.s < 30
+    report = doctor("--timeout", "12", environ=environ)
+    assert started.s < 40
     [finding] = [f for f in report["findings"] if f["code"] == "ENV013"]
     assert "torch.py" in finding["message"]
     assert finding["severity"] == "warning"

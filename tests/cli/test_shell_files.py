@@ -144,6 +144,24 @@ def test_every_command_has_both_helps(command: str) -> None:
         assert "--help-all" in text
 
 
-def test_a_mistyped_command_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["chek", "--lang", "en"]) == 2
-    assert "did you mean check?" in capsys.readouterr().err
+@cases(
+    ("words", "meant"),
+    [
+        (("chek",), "check"),
+        (("run", "--node-rnk", "1", "x.py"), "--node-rank"),
+        (("env", "lnit"), "lint"),
+        (("run", "--framework", "jaxx", "x.py"), "jax"),
+        (("lab", "fault", "apply", "slow_lnk", "node=0"), "slow_link"),
+        (("lab", "run", "--fault", "sigstp", "rank=1", "--", "x"), "sigstop"),
+    ],
+)
+def test_a_mistyped_word_is_suggested(
+    words: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALLREADY_LANG", "en")
+    try:
+        code = main([*words])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    assert code == 2
+    assert f"did you mean {meant}?" in capsys.readouterr().err

@@ -328,6 +328,19 @@ def test_firmware_lanes_and_errors_that_grow_meanwhile() -> None:
     assert (unwatched.watched_s, unwatched.ports[0].counts, unwatched.ports[0].growth) == (None, {}, {})
 
 
+def test_providers_by_their_devices_and_fabrics_of_other_classes() -> None:
+    dirs = {IB: ["rdmap0s6"], f"{IB}/rdmap0s6/ports": ["1"], "/sys/class/cxi": ["cxi0", "cxi1"]}
+    files = {
+        f"{IB}/rdmap0s6/device/uevent": "DRIVER=efa\nPCI_CLASS=20000\n",
+        f"{IB}/rdmap0s6/ports/1/state": "4: ACTIVE\n",
+        f"{IB}/rdmap0s6/ports/1/link_layer": "Unspecified\n",
+    }
+    found = collect_rdma(SavedHost({"dirs": dirs, "files": files}))
+    assert (found.ports[0].provider, found.ports[0].link_layer) == ("efa", "Unspecified")
+    assert found.others == ("cxi0", "cxi1")
+    assert collect_rdma(SavedHost({"dirs": {"/sys/class/cxi": ["cxi0"]}, "files": {}})).others == ("cxi0",)
+
+
 def test_only_doctor_takes_the_time_to_watch_errors() -> None:
     dirs = {IB: ["mlx5_0"], f"{IB}/mlx5_0/ports": ["1"]}
     host = SavedHost({"dirs": dirs, "files": {f"{PORT}/counters/symbol_error": "7\n"}})

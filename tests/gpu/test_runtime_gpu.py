@@ -7,7 +7,7 @@ import pytest
 
 from tests.cases import cases
 from tests.runtime.job import Job
-from tests.runtime.random_faults import run
+from tests.runtime.random_faults import run, run_rejoining
 
 pytestmark = [pytest.mark.gpu, pytest.mark.torch]
 
@@ -21,6 +21,8 @@ def test_when_calls_return_and_what_their_deadline_covers(tmp_path: Path) -> Non
             assert (healthy["column"], healthy["beside"]) == ([1.0] * 4, float(rank))
             assert healthy["part"] == [4.0 * 2 * rank + 6, 4.0 * (2 * rank + 1) + 6]
             assert (healthy["got"], healthy["parts"]) == ([0.0, 1.0, 2.0, 3.0], [10.0])
+            in_flight = job.last(rank, "in_flight")
+            assert (in_flight["sums"], in_flight["part"]) == ([6.0, 10.0, 14.0, 18.0], [4.0, 4.0])
             assert job.last(rank, "returns") == {
                 "event": "returns", "is_done": True, "is_busy_beside": True, "total": 10.0,
             }  # fmt: skip
@@ -49,7 +51,16 @@ def test_survivors_agree_and_go_on(kind: str, code: str, tmp_path: Path) -> None
             assert job.last(rank, "done")["steps"] == 15
 
 
-def test_random_faults(tmp_path: Path) -> None:
-    struck, problems = run(tmp_path, 3, num_soft=4, device="cuda")
+@cases("more", [{}, {"mesh": True}, {"in_flight": True}])
+def test_random_faults(more: dict[str, bool], tmp_path: Path) -> None:
+    """In the default group, in the rows and columns of a mesh, with two calls in flight."""
+    struck, problems = run(tmp_path, 3, num_soft=4, device="cuda", **more)
+    assert not problems, "\n".join(problems)
+    assert struck >= 4
+
+
+def test_ranks_come_back(tmp_path: Path) -> None:
+    """Those that were stopped and woken, and those that were killed and started again."""
+    struck, problems = run_rejoining(tmp_path, 3, num_soft=2, device="cuda")
     assert not problems, "\n".join(problems)
     assert struck >= 4

@@ -14,6 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from allready.evidence.inputs import find
@@ -22,6 +23,7 @@ from allready.evidence.reading import Reading
 from allready.evidence.stacks.read import read_stacks
 from allready.judging.analysis import Analysis
 from allready.judging.assemble import assemble, world_of
+from allready.judging.hang import HangKind, blame_hang
 from allready.judging.run_signs import TIME_TO_SPEAK_S, WAITED
 from allready.judging.stall import BUSY, WAITING
 from allready.judging.stall_files import left_early, peer_ended
@@ -35,6 +37,8 @@ from allready.model import (
     Fleet,
     GroupMark,
     GroupProgress,
+    Loss,
+    LossReason,
     Mismatch,
     NodeEvidence,
     NodeStatus,
@@ -59,6 +63,8 @@ STEP_S = 0.2
 HANG_AFTER_S = 8.0
 STANDS_S = 3 * HANG_AFTER_S
 """For so long the feed shows a job that stands; the monitor knows its verdict by then."""
+SILENT_S = 10.0
+"""The hub gives up an agent from which nothing came for so long."""
 AFTER_ENDS_S = 8.0
 LOOK_S = 0.1
 EXIT_SEEN_S = 2.0
@@ -94,6 +100,7 @@ class Feed:
     readings: list[Reading]
     run: RunEvidence
     now: float = 100.0
+    began: float = 100.0
     ended: dict[int, Death | None] = field(default_factory=dict)  # rank -> its death; None: in order
     ended_at: dict[int, float] = field(default_factory=dict)  # rank -> the feed's time
     told: set[int] = field(default_factory=set)  # nodes whose calls were told
@@ -116,6 +123,8 @@ class Feed:
             for rank in {self._writer(e.origin) for e in r.events if NCCL_LOG.search(r.source.path)} - {None}
         }
         self.judge = Judge(hang_after_s=HANG_AFTER_S, world=self.world)
+        self.gpus = {r.rank: _gpu(r) for s in _saved(self.readings) for r in s.status.ranks}
+        self.cut_off = _cut_off(self.run, self.world)
         self.has_dumps = any(r.dumps for r in self.readings)
         self.entries = {r: _entries(self.run.mismatches, r, self.stuck_s) for n in self.world.nodes for r in n.ranks}
 
@@ -132,14 +141,22 @@ class Feed:
         """Let time pass."""
         until = self.now + seconds
         while self.now < until - 1e-9:
-            for node in self.world.nodes:
+            for node in self._heard():
                 self.judge.take_status(self._status(node), self.now, self.wall_s + self.now)
             order = self.judge.wants(self.now)
             if order is not None:
-                for node in self.world.nodes:
+                for node in self._heard():
                     self.judge.take_evidence(self._answer(node, order.number), self.now)
             self.judge.judge(self.now, self.wall_s + self.now)
             self.now += STEP_S
+
+    def _heard(self) -> Sequence[WorldNode]:
+        """Nodes whose agents are heard: those that lost the network are for a while, then the hub gives them up."""
+        if self.now - self.began < SILENT_S:
+            return self.world.nodes
+        for number in self.cut_off:
+            self.judge.lose(number, Loss(reason=LossReason.SILENT, silent_s=SILENT_S), self.now)
+        return [n for n in self.world.nodes if n.node_rank not in self.cut_off]
 
     def _status(self, node: WorldNode) -> NodeStatus:
         now_s = self.wall_s + self.now
@@ -191,6 +208,7 @@ class Feed:
             framework="jax" if self._is_jax() else "torch",
             site=stack.site if stack is not None else "",
             site_since_s=self.stuck_s,
+            **self.gpus.get(rank, {}),
         )
 
     def _works_alone(self, rank: int) -> bool:
@@ -295,7 +313,7 @@ def replay(folder: Path) -> Report:
         feed.end(dict.fromkeys(gone))
         for rank in _lost(feed) - set(feed.ended):
             feed.end({rank: Death(kind="exit", rank=rank, origin=Origin(source=""), text="")})
-    if not first and not all_well:
+    if (not first or feed.gpus) and not all_well:  # agents saw them run and stand
         feed.play(STANDS_S)
     ordered = sorted(own, key=lambda d: (d not in first, d.time_s is None, d.time_s or 0.0))
     for death, following in zip_longest(ordered, ordered[1:]):
@@ -309,6 +327,22 @@ def replay(folder: Path) -> Report:
         feed.end(dict.fromkeys(range(run.expected_ranks)))
     feed.play(AFTER_ENDS_S)
     return feed.judge.finish(feed.now, feed.wall_s + feed.now)
+
+
+def _saved(readings: Sequence[Reading]) -> list[NodeEvidence]:
+    """What agents kept of their last answers, without what stands in files of its own."""
+    files = [Path(r.source.path) for r in readings if r.source.kind == "node status"]
+    return [msgspec.json.decode(f.read_bytes(), type=NodeEvidence) for f in files]
+
+
+def _gpu(rank: RankStatus) -> dict[str, Any]:
+    return {name: getattr(rank, name) for name in RankStatus.__struct_fields__ if name.startswith("gpu")}
+
+
+def _cut_off(run: RunEvidence, world: World) -> tuple[int, ...]:
+    """Nodes that lost the network, as RAS saw them: nothing of their agents arrives either."""
+    blame = Analysis(Fleet(world=world, run_evidence=run)).of(blame_hang)
+    return blame.nodes if blame.kind is HangKind.CUT_OFF else ()
 
 
 def _left_untold(run: RunEvidence, rank: int) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import permutations
 
 from allready.judging.bisection import halves, num_levels, search
-from allready.judging.pair_matrix import MatrixReading, read_matrix
+from allready.judging.pair_matrix import MatrixReading, by_rail, read_matrix, suspects
 from allready.model import GroupPoint, PairPoint
 
 
@@ -119,3 +119,44 @@ def test_halves_never_leave_a_member_alone() -> None:
             assert [m for g in groups for m in g] == list(range(n))
             assert min(map(len, groups)) >= 2
         assert max(map(len, halves(range(n), num_levels(range(n))))) <= 3, n
+
+
+def differing(seed: int) -> dict[int, float]:
+    """Eight links that differ by a standard deviation of 10 %, for good."""
+    chance = random.Random(seed)
+    return {m: chance.gauss(1, 0.1) for m in range(8)}
+
+
+def test_how_often_eight_members_are_judged_wrongly() -> None:
+    """The numbers of docs/bench.md."""
+    seeds = range(100)
+    assert sum(bool(bisected(8, {}, noise=0.1, seed=seed)[0]) for seed in seeds) <= 2
+    assert sum(list(matrix(8, members={1: 0.8}, noise=0.02, seed=s).members) == [1] for s in seeds) == 100
+    assert sum(list(matrix(8, members={1: 0.8}, noise=0.1, seed=s).members) == [1] for s in seeds) >= 85
+    assert sum(list(bisected(8, {1: 0.8}, noise=0.02, seed=s)[0]) == [1] for s in seeds) == 100
+    assert sum(list(bisected(8, {1: 0.8}, noise=0.05, seed=s)[0]) == [1] for s in seeds) >= 95
+    assert sum(not matrix(8, members=differing(s), seed=s).is_clear for s in seeds) <= 33
+    assert sum(bool(bisected(8, differing(s), seed=s)[0]) for s in seeds) <= 30
+
+
+def test_a_link_at_80_percent_between_two_good_members_is_named() -> None:
+    for seed in range(20):
+        found = matrix(8, links={(2, 5): 0.8}, noise=0.02, seed=seed)
+        assert (set(found.links), found.members, found.senders, found.receivers) == ({(2, 5)}, {}, {}, {})
+
+
+def test_what_a_reading_rests_on_is_measured_again() -> None:
+    everyone = list(permutations(range(8), 2))
+    assert suspects(matrix(8, members={3: 0.5}), everyone) == tuple((min(m, 3), max(m, 3)) for m in range(8) if m != 3)
+    assert suspects(matrix(8, links={(2, 5): 0.5}), everyone) == ((2, 5),)
+    assert suspects(matrix(8), everyone) == ()
+
+
+def test_each_network_has_a_matrix_of_its_own() -> None:
+    points = [
+        PairPoint(sender=a, receiver=b, size_bytes=1, gb_per_s=10.0 if rail == "eth0" else 1.0, rail=rail)
+        for rail in ("eth0", "eth1")
+        for a, b in permutations(range(4), 2)
+    ]
+    assert {rail: len(of) for rail, of in by_rail(points).items()} == {"eth0": 12, "eth1": 12}
+    assert all(read_matrix(of).is_clear for of in by_rail(points).values())

@@ -25,22 +25,30 @@ ARCHIVES = {
 CI = [name for name in ARCHIVES if name.startswith(("runs/", "h100/two_nodes/"))]
 
 CANNOT: Mapping[str, tuple[str, ...]] = {
-    "output alone is recorded, without states of processes and the node of a port, which agents send": (
+    "output alone is recorded: agents know on which node a port is taken, and in which state processes are": (
         "runs_cpu/start_port", "runs_cpu_two_nodes/groups_cross",
     ),
-    "agents read NCCL's log of ranks that failed, and so do not know which other nodes have the interface": (
+    "agents read NCCL's log of ranks that failed: of the other node's interfaces only its file tells": (
         "h100/jax/interface",
     ),
     "sends, receives and splits stand in NCCL's log alone: agents have them from the recorder, which is not here": (
         "h100/frameworks/p2p_sizes", "h100/frameworks/splits", "h100/two_nodes/both_recv",
     ),
-    "what a live job shows is not recorded: sockets, GPUs and processor time": (
-        "h100/two_nodes/slow", "h100/two_nodes/spin", "h200/ruins/slow", "h200/ruins/spin", "h200/runs/link_down",
-        "h200/runs/spin", "runs/link_down",
+    "the rank that left took its recorder along: its calls are known to differ, and not in what": (
+        "h100/frameworks/fsdp_twice", "h100/two_nodes/fsdp_twice",
     ),
-    "live it is known better: which rank left or never came, whose arguments were wrong, who stands in send": (
-        "h100/frameworks/fsdp_twice", "h100/two_nodes/fsdp_twice", "h100/two_nodes/send_alone",
-        "h200/ruins/never_joins", "h200/ruins/send_alone", "runs_cpu_two_nodes/splits",
+    "that a rank computes long, that a GPU runs another kernel: processor time and GPUs are not recorded": (
+        "h100/two_nodes/slow", "h100/two_nodes/spin", "h200/ruins/slow", "h200/ruins/spin",
+    ),
+    "the agents' files are from after the end, with the sockets gone": ("h200/runs/link_down",),
+    "the agent of a node that is cut off is not heard, so that only the path is known; its files came later": (
+        "runs/link_down",
+    ),
+    "agents know that a rank which joins nowhere runs; files do not: its log may be missing": (
+        "h200/ruins/never_joins",
+    ),
+    "of two ranks in two calls the monitor accuses none; files name the one that entered no collective": (
+        "h100/two_nodes/send_alone", "h200/ruins/send_alone",
     ),
 }  # fmt: skip
 """Why a recording does not show what agents would have sent -> runs."""

@@ -1,6 +1,7 @@
 """`allready bench pairs` and `bisect` on nodes whose links have a rate: slow links, a throttled CPU, a blocked pair."""
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -121,3 +122,25 @@ def test_a_throttled_cpu_is_a_slow_rank_and_no_slow_link(make_lab: Callable[...,
     assert moved, "rank 1 was not found"
     codes = {f["code"]: f["culprits"]["ranks"] for f in seen.report["findings"] if f["code"].startswith("BEN")}
     assert codes == {"BEN003": [1]}, seen.output
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (shutil.which("ip") and shutil.which("tc")), reason="needs iproute2")
+def test_every_network_between_the_nodes_is_measured_and_the_slow_nic_is_named_with_it(
+    make_lab: Callable[..., Lab], tmp_path: Path
+) -> None:
+    lab = make_lab(4)
+    for node in range(4):
+        rate = "20mbit" if node == 2 else "80mbit"
+        for words in (
+            "ip link add link eth0 name eth1 type macvlan mode bridge",
+            f"ip addr add 10.99.0.{node + 1}/24 dev eth1",
+            "ip link set eth1 up",
+            f"tc qdisc add dev eth1 root tbf rate {rate} burst 40kb latency 50ms",
+        ):
+            assert lab.run(node, words.split()).returncode == 0
+    seen = check(lab, tmp_path, [], extra=(*SIZE, "pairs"), num_nodes=4, timeout_s=200.0, command="bench")[0]
+    assert (seen.verdict["code"], seen.accused["ranks"]) == ("BEN004", [2]), seen.output
+    assert "eth1: rank 2" in seen.output
+    pairs = seen.report["collectives"]["runs"][0]["pairs"]
+    assert {rail: len([p for p in pairs if p["rail"] == rail]) for rail in ("eth0", "eth1")} == {"eth0": 12, "eth1": 12}

@@ -133,13 +133,13 @@ def test_a_right_verdict_is_measured_from_when_the_fault_could_be_seen() -> None
 def test_a_verdict_that_does_not_last_is_not_right() -> None:
     result = judged(said(103, "fault", verdict(ranks=[3])), said(105, "fault", verdict(ranks=[1])))
     assert (result.outcome, result.culprit_right, result.culprit_s) == ("wrong", False, None)
-    assert result.blamed_innocents == ("rank 1",)
+    assert result.blamed_innocents == ("rank 1 (X001 after 4.0 s)",)
 
 
 def test_a_right_class_with_one_culprit_too_many_is_half_right() -> None:
     result = judged(said(103, "fault", verdict(ranks=[2, 3])))
     assert (result.outcome, result.class_right, result.culprit_right) == ("wrong", True, False)
-    assert result.blamed_innocents == ("rank 2",)
+    assert result.blamed_innocents == ("rank 2 (X001 after 2.0 s)",)
 
 
 def test_an_innocent_who_is_only_possibly_at_fault_is_not_blamed() -> None:
@@ -151,7 +151,7 @@ def test_an_innocent_who_is_only_possibly_at_fault_is_not_blamed() -> None:
 
 def test_an_innocent_blamed_for_a_moment_spoils_a_right_verdict() -> None:
     result = judged(said(102, "fault", verdict(ranks=[1])), said(103, "fault", verdict(ranks=[3])))
-    assert (result.outcome, result.blamed_innocents, result.passed) == ("right", ("rank 1",), False)
+    assert (result.outcome, result.blamed_innocents, result.passed) == ("right", ("rank 1 (X001 after 1.0 s)",), False)
 
 
 def test_an_alarm_before_the_fault_is_told() -> None:
@@ -339,7 +339,7 @@ def test_a_false_alarm_before_the_fault_and_a_wrong_culprit_are_seen(
     wish = {"early": verdict(ranks=[3]), "status": "fault", "say": verdict(ranks=[0])}
     result = played(tmp_path, wish, monkeypatch)
     assert result.outcome == "wrong"
-    assert set(result.blamed_innocents) == {"X001 before the fault", "rank 0"}
+    assert {words.partition(" (")[0] for words in result.blamed_innocents} == {"X001 before the fault", "rank 0"}
 
 
 @pytest.mark.lab

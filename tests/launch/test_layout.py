@@ -374,10 +374,11 @@ def test_what_speaks_for_one_node_or_for_nothing_is_no_question(environ: dict[st
 
 @cases("master", ["gpu01", "10.0.0.1", "fd00::7", "worker.example.org"])
 def test_a_master_on_another_machine_is_never_one_node(master: str) -> None:
-    for environ, flags, name in (
+    ways: list[tuple[dict[str, str], dict[str, Any], str]] = [
         ({"MASTER_ADDR": master}, {}, "MASTER_ADDR"),
         ({}, {"master_addr": master}, "--master"),
-    ):
+    ]
+    for environ, flags, name in ways:
         with pytest.raises(UsageError, match=rf"^{name}.* is another machine"):
             lay(environ, **flags)
         assert lay(environ, **flags, num_nodes=1).launch.num_nodes == 1

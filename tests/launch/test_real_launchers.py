@@ -213,24 +213,43 @@ def test_the_prolog_calls_the_roll_of_the_jobs_nodes(slurm: Slurm) -> None:
 
 @needs_slurm
 @pytest.mark.torch
-def test_a_cancelled_job_says_that_slurm_ended_it(slurm: Slurm) -> None:
+def test_steps_of_a_job_that_run_at_once_are_worlds_of_their_own(slurm: Slurm) -> None:
+    """Seen: the second wanted the first one's port, and its nodes were taken for the first one's."""
+    (slurm.folder / "show.py").write_text(SHOW)
+    step = f"srun --overlap --nodes=2 --ntasks-per-node=1 {ALLREADY} run --nproc-per-node 1 --report-dir"
+    script = f"export MASTER_ADDR=127.0.0.1\n{step} {slurm.folder}/s0 show.py > s0.out &\n"
+    _, out = slurm.batch(f"{script}{step} {slurm.folder}/s1 show.py > s1.out &\nwait", "--nodes=2")
+    for name in ("s0.out", "s1.out"):
+        found = ranks_in((slurm.folder / name).read_text())
+        assert {rank: size for rank, (size, _) in found.items()} == {0: 2, 1: 2}, out.read_text()
+
+
+ENDS = {"cancelled": ("scancel",), "requeued": ("scontrol", "requeue")}
+
+
+@needs_slurm
+@pytest.mark.torch
+@pytest.mark.parametrize("cause", list(ENDS))
+def test_a_job_that_slurm_ends_says_how(slurm: Slurm, cause: str) -> None:
     (slurm.folder / "wait.py").write_text(WAIT)
-    touched, report = slurm.folder / "waits", slurm.folder / "cancelled"
+    touched, report = slurm.folder / f"waits-{cause}", slurm.folder / cause
     number, _ = slurm.batch(
-        f"srun {ALLREADY} run --report-dir {report} --nproc-per-node 1 wait.py {touched}", "--nodes=1", wait=False
-    )
+        f"srun {ALLREADY} run --report-dir {report} --nproc-per-node 1 wait.py {touched}",
+        "--nodes=1", "--requeue", wait=False,
+    )  # fmt: skip
     deadline = Deadline(60)
     while not touched.exists():
         assert not deadline.passed(), "the job does not start"
         time.sleep(0.1)
-    slurm.run("scancel", str(number))
+    slurm.run(*ENDS[cause], str(number))
     deadline = Deadline(60)
     found: dict[str, object] | None = None
     while found is None:
         assert not deadline.passed(), "no report of the end"
         time.sleep(0.2)
         found = json.loads((report / "report.json").read_text())["job"]
-    assert found["ended_by"]["cause"] == "cancelled"  # type: ignore[index]
+    slurm.run("scancel", str(number))
+    assert found["ended_by"]["cause"] == cause  # type: ignore[index]
 
 
 def reason_of(slurm: Slurm, node: str) -> str:

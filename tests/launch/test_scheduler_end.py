@@ -26,6 +26,16 @@ CASES = [
 ]
 
 
+def test_a_job_that_goes_back_to_the_queue_was_not_cancelled() -> None:
+    """Measured with Slurm 22.05: PreemptMode=REQUEUE, and `scontrol requeue`; no PreemptTime is left."""
+    text = RUNNING.replace("=RUNNING", "=COMPLETING") + " Requeue=1 Restarts=1 StartTime=Unknown"
+    for num_restarts, cause in ((0, SchedulerCause.REQUEUED), (1, SchedulerCause.CANCELLED)):
+        found = read_slurm(text, num_restarts=num_restarts)
+        assert found is not None
+        assert found.cause is cause
+    assert read_slurm(RUNNING + " Restarts=1", num_restarts=0) is None
+
+
 @cases(("text", "cause"), CASES)
 def test_what_the_controller_says(text: str, cause: SchedulerCause | None) -> None:
     text = text.removesuffix(" Comment=a Reason=b")
@@ -51,6 +61,17 @@ def test_the_question_is_answered_in_the_background(tmp_path: Path) -> None:
     found = question.answer()
     assert found == ScheduledEnd(scheduler="slurm", cause=SchedulerCause.TIME_LIMIT, time_limit="1-00:00:00")
     assert "1-00:00:00" in ui(note_of(found).key, "en", **note_of(found).values)
+
+
+def test_the_question_is_asked_again_when_the_signal_of_the_job_ends_it(tmp_path: Path) -> None:
+    """Seen with Slurm 22.05: SIGTERM goes to every process of the job, `scontrol` among them."""
+    killed = tmp_path / "killed"
+    body = f'[ -e {killed} ] || {{ touch {killed}; kill -TERM $$; }}\necho "JobState=COMPLETING Reason=TimeLimit"'
+    question = SchedulerQuestion({"SLURM_JOB_ID": "1"}, program=program(tmp_path, body))
+    question.ask()
+    found = question.answer()
+    assert found is not None
+    assert found.cause is SchedulerCause.TIME_LIMIT
 
 
 def test_a_controller_that_does_not_answer_costs_seconds_and_leaves_nothing(tmp_path: Path) -> None:

@@ -42,13 +42,14 @@ TRUTH: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sigkill": ("DEAD", "certain", {"ranks": [1]}),
     "size": ("DESYNC-ARGS", "likely", {}),
     "sleeps": ("CPU-STUCK", "likely", {"nodes": [1]}),
+    "splits": ("DESYNC-ARGS", "certain", {"ranks": [1]}),
     "stops_itself": ("CPU-STUCK", "likely", {"nodes": [1]}),
 }
 
 POSSIBLE: dict[str, dict[str, Any]] = {
     # run -> whom a verdict that is only possible may name
     "barrier_rank0": {}, "both_recv": {}, "fsdp_twice": {}, "groups_cross": {}, "never_joins": {"nodes": [1]},
-    "object_alone": {}, "order": {}, "send_alone": {}, "skip": {}, "splits": {}, "wrong_root": {},
+    "object_alone": {}, "order": {}, "send_alone": {}, "skip": {}, "wrong_root": {},
 }  # fmt: skip
 
 

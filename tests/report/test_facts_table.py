@@ -77,15 +77,27 @@ def test_shows_what_an_old_save_lacks_only_where_it_is_known() -> None:
     assert isinstance(healthy.gpu, GpuFacts)
     gpu = replace(healthy.gpu.gpus[0], max_pcie_generation=4, own_pcie_generation=5, is_persistent=True)
     port = RdmaPort(
-        device="mlx5_0", port=1, state="ACTIVE", physical_state="LinkUp", link_layer="InfiniBand", num_lanes=4,
-        firmware="28.1", bond="bond0", bonded={"e0": "up", "e1": "down"}, counts={"symbol_error": 9},
+        device="mlx5_0",
+        port=1,
+        state="ACTIVE",
+        physical_state="LinkUp",
+        link_layer="InfiniBand",
+        num_lanes=4,
+        firmware="28.1",
+        bond="bond0",
+        bonded={"e0": "up", "e1": "down"},
+        counts={"symbol_error": 9},
         growth={"symbol_error": 2},
+    )
+    roce = RdmaPort(
+        device="mlx5_1", port=1, state="ACTIVE", physical_state="LinkUp", link_layer="Ethernet", provider="mlx5_core",
+        gids=("0 IB/RoCE v1 fe80::1", "1 RoCE v2 fe80::1", "3 RoCE v2 0000:0000:0000:0000:0000:ffff:0a00:0001"),
     )  # fmt: skip
     cores = [CoreDumps(pattern="x", limit_bytes=None, place="folder", target=folder) for folder in ("/a", "/a", "/b")]
     stack = StackLimit(soft_bytes=2**23, hard_bytes=None)
     limits = {n: replace(healthy.limits, cores=one, stack=stack) for n, one in enumerate(cores)}
     gpus = {1: replace(healthy.gpu, gpus=(replace(gpu, nvlink_errors={"replay": 3}),))}
-    found = table(3, limits=limits, gpu=gpus, rdma={1: RdmaFacts(ports=(port,))})
+    found = table(3, limits=limits, gpu=gpus, rdma={1: RdmaFacts(ports=(port, roce), others=("cxi0",))})
     assert found["core dumps"].odd == {2}  # one text, another folder
     texts = {label: row.values[1].text_in("en") for label, row in found.items()}
     expected = {
@@ -93,6 +105,9 @@ def test_shows_what_an_old_save_lacks_only_where_it_is_known() -> None:
         "stack (soft / hard)": "8 MiB / ∞",
         "mlx5_0/1": "ACTIVE · LinkUp · InfiniBand · 4X · bond0: e0 up, e1 down",
         "firmware of mlx5_0/1": "28.1",
+        "mlx5_1/1": "ACTIVE · LinkUp · Ethernet · mlx5_core",
+        "GID index for RoCE v2 on mlx5_1/1": "3 (0000:0000:0000:0000:0000:ffff:0a00:0001)",
+        "devices of other fabrics": "cxi0",
         "errors counted by mlx5_0/1": "symbol_error 9",
         "errors of mlx5_0/1 while this was read": "symbol_error 2",
         "PCIe generation (of slot and GPU / of the GPU)": "1 × 4 / 5",

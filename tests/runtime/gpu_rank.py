@@ -42,6 +42,18 @@ def returns() -> None:
     say("returns", is_done=is_done, is_busy_beside=is_busy_beside, total=float(values[0].item()))
 
 
+def in_flight() -> None:
+    """Several calls at a time; what the current stream does after `wait` has their results."""
+    many = [torch.full((100_000,), float(ME + n), device="cuda") for n in range(4)]
+    handles = [allready.safe_all_reduce(one, timeout=LONG, async_op=True) for one in many]
+    part = torch.zeros(2, device="cuda")
+    whole = torch.ones(2 * SIZE, device="cuda")
+    handles.append(allready.safe_reduce_scatter(part, whole, timeout=LONG, async_op=True))
+    for handle in reversed(handles):
+        handle.wait()
+    say("in_flight", sums=[float((one + 0.0)[-1].item()) for one in many], part=part.tolist())
+
+
 def fails(event: str, call: Any) -> None:
     """The call fails here as everywhere; then all go on."""
     begin_s = time.monotonic()
@@ -107,6 +119,7 @@ def main() -> None:
     say("healthy", on_cpu=on_cpu[0].item(), total=total(), column=wide[:, 1].tolist(), beside=wide[0, 0].item(),
         rows=[r[0].item() for r in rows], part=part.tolist(), got=got.tolist(),
         parts=parts.unique().tolist())  # fmt: skip
+    in_flight()
     returns()
     fails("device_is_late", device_is_late)
     fails("plain_hangs", plain_hangs)

@@ -64,9 +64,10 @@ class _Waker(threading.Thread):
                     self._job.restart(rank)
 
 
-def run_rejoining(folder: Path, seed: int, num_soft: int) -> tuple[int, list[str]]:
+def run_rejoining(folder: Path, seed: int, num_soft: int, *, device: str = "cpu") -> tuple[int, list[str]]:
     """One job whose lost ranks come back: how many faults struck, and all that was wrong."""
     plan: dict[str, Any] = {"steps": STEPS, "timeout_s": TIMEOUT_S, "answer_s": ANSWER_S, "rejoin": True, "least": SIZE}
+    plan["device"] = device
     faults = rejoining_faults_of(seed, num_soft)
     with Job(folder, SIZE, faults=faults, confirm=bool(seed % 2), pace_s=0.01, **plan) as job:
         waker = _Waker(job, seed)

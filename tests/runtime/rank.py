@@ -57,7 +57,7 @@ def make_teams(members: tuple[int, ...]) -> list[tuple[Any, list[int]]]:
     own = members.index(ME)
     with allready.subgroups():
         if len(members) == 4:
-            mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("row", "column"))
+            mesh = init_device_mesh(str(plan.get("device", "cpu")), (2, 2), mesh_dim_names=("row", "column"))
             made = [[mesh.get_group("column")], [mesh.get_group("row")]]  # along a row only the column changes
             chosen = [next(t for t in teams if own in t) for teams in teams_of(4)]
             return [(groups[0], [members[r] for r in team]) for groups, team in zip(made, chosen, strict=True)]

@@ -50,6 +50,9 @@ ENGLISH = _words(
         r"\bcrowded\b": "lacks CPU time, CPU contention",
         r"\bst(an|oo)ds? still\b": "is stalled, makes no progress",
         r"\baftermath\b": "run evidence",
+        r"\bin good order\b": "cleanly, with exit code 0",
+        r"\b(got|gets|getting) on\b|\bnot get on\b": "make progress",
+        r"\bof before\b": "previous, until",
     }
 )
 

@@ -1,6 +1,7 @@
 """Every kind of file, read as the program that uses it reads it."""
 
 import importlib.util
+import itertools
 import json
 import shlex
 
@@ -12,6 +13,7 @@ from allready.model import SourceKind
 from allready.variables.sources.parsed import Parsed
 from allready.variables.sources.read import kind_of, read_environment, read_text
 from tests.cases import cases
+from tests.clock import Stopwatch
 
 HAS_YAML = importlib.util.find_spec("yaml") is not None
 needs_yaml = pytest.mark.skipif(not HAS_YAML, reason="PyYAML is not installed")
@@ -159,6 +161,63 @@ spec:
     assert [m.slip for m in found.malformed] == ["not-a-text"]
 
 
+HELM = """{{- if .Values.enabled }}
+kind: Pod
+metadata:
+  labels: {{- include "x.labels" . | nindent 4 }}
+spec:
+  containers:
+  - env:
+    - name: A
+      value: "b"
+    {{- /* two
+    lines */}}
+    - {name: B, value: {{ .Values.b | quote }}}
+    {{- range $k, $v := .Values.env }}
+    - name: {{ $k }}
+      value: {{ $v | quote }}
+    {{- end }}
+    - name: C
+      value: "{{ .Values.c }}"
+    - name: D
+      value: "true"
+{{- end }}
+"""
+JINJA = """{# note #}
+env:
+{% for k, v in env.items() %}
+  {{ k }}: "{{ v }}"
+{% endfor %}
+  A: b
+"""
+
+
+@needs_yaml
+def test_templates_of_manifests() -> None:
+    found = read_text("templates/pod.yaml", HELM)
+    assert [row for row in pairs(found) if row[0] in "ABCD"] == [
+        ("A", "b", 9), ("B", None, 12), ("C", None, 18), ("D", "true", 20),
+    ]  # fmt: skip
+    assert found.malformed == []
+    assert pairs(read_text("job.yaml.j2", JINJA)) == [("A", "b", 6)]
+
+
+def test_copies_of_the_environment_in_python() -> None:
+    lines = [
+        "import os, subprocess",
+        "mine = os.environ.copy()",
+        "mine['A'] = 'b'",
+        "mine.update(C='d')",
+        "subprocess.run(['x'], env=dict(os.environ, E='f'))",
+        "other = {}",
+        "other['G'] = 'h'",
+        "merged = {**os.environ, 'I': 'j'}",
+        "merged['K'] = 'l'",
+    ]
+    found = pairs(read_text("launch.py", "\n".join(lines)))
+    assert found == [("A", "b", 3), ("C", "d", 4), ("E", "f", 5), ("I", "j", 8), ("K", "l", 9)]
+
+
 @needs_yaml
 @cases(
     "name, text, expected",
@@ -270,3 +329,23 @@ def test_what_is_beyond_the_bounds_is_not_passed_over_in_silence(text: str) -> N
     found = read_text("a.sh", text)
     assert [m.slip for m in found.malformed] == ["unreadable"]
     assert "only the first" in found.malformed[0].text
+
+
+@needs_yaml
+def test_aliases_of_aliases_are_read_once() -> None:
+    """Seen: 400 bytes of YAML that a walk along every alias takes hours for."""
+    names = "abcdefghij"
+    rows = [f"{names[0]}: &{names[0]} [num_workers, 8]"]
+    rows += [f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]" for a, b in itertools.pairwise(names)]
+    watch = Stopwatch()
+    assert pairs(read_text("job.yaml", "\n".join([*rows, "cpus_per_task: 4"]))) == []
+    assert watch.s < 3.0
+
+
+def test_a_command_of_endless_lines_is_read_in_time() -> None:
+    """Seen: an instruction of 50,000 continued lines took minutes; each line was read again with all before it."""
+    watch = Stopwatch()
+    found = read_text("Dockerfile", "FROM x\nENV A=1 \\\n" + "  B=2 \\\n" * 40_000 + "  C=3\n")
+    assert watch.s < 15.0
+    assert ("A", "1", 2) in pairs(found)
+    assert ("B", "2", 180) in pairs(found)

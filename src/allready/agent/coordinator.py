@@ -73,6 +73,7 @@ class JobCoordinator:
         self._comparison = Comparison(self._roll.facts, started=check.inquiry.started)
         self._enough_since_s: float | None = None
         self._node: NodeAgent | None = None
+        self._kept_port: socket.socket | None = None
         self._question = SchedulerQuestion(os.environ)
         self._table.on_interruption = self._question.ask
         self.can_be_interrupted = False
@@ -107,6 +108,8 @@ class JobCoordinator:
                     )
             raise
         finally:
+            if self._kept_port is not None:
+                self._kept_port.close()
             await self._roll.hub.close()
 
     async def _run_ranks(self) -> JobEnd:
@@ -256,7 +259,7 @@ class JobCoordinator:
             ranks=ranks[first],
             world_size=sum(map(len, ranks.values())),
             master_addr=address,
-            store_port=free_port(launch.master_port),
+            store_port=self._keep_port(launch.master_port),
             max_restarts=self._job.max_restarts,
             ranks_of_nodes=ranks,
             coordinator=address if self._job.framework == "jax" else "",
@@ -268,6 +271,13 @@ class JobCoordinator:
             one = replace(plan, node_rank=node, place=place, ranks=here)
             await self._roll.hub.send(node, messages.PLAN, one)
         return plan
+
+    def _keep_port(self, near: int) -> int:
+        """A free port for the ranks' store, kept from others until the next one is, or the job is over."""
+        if self._kept_port is not None:
+            self._kept_port.close()
+        self._kept_port = keep_port(near)
+        return int(self._kept_port.getsockname()[1])
 
     def _world(self, ranks: dict[int, tuple[int, ...]]) -> World:
         return World(
@@ -350,11 +360,22 @@ def assign_ranks(offers: Mapping[int, messages.Offer]) -> dict[int, tuple[int, .
     return {present[place.entry]: place.ranks for place in sorted(places, key=lambda place: place.ranks)}
 
 
-def free_port(near: int) -> int:
-    """A free port, if possible just above `near`, where a firewall that was opened for a range lets it through."""
+def keep_port(near: int) -> socket.socket:
+    """A port that nobody has, if possible just above `near`, where a firewall that was opened for a range lets it
+    through.  While the socket is bound and does not listen, nobody is given the port, and who asks for it gets it."""
     for port in (*(range(near + 1, min(near + 40, 65536)) if near >= 1024 else ()), 0):
-        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            sock.bind(("", port))  # without SO_REUSEADDR, which would share a port that another job keeps
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(("", port))
-            return int(sock.getsockname()[1])
+        except OSError:
+            sock.close()
+        else:
+            return sock
     raise ExchangeError("no TCP port is free on this machine")
+
+
+def free_port(near: int) -> int:
+    """A free port like that, for who opens it at once."""
+    with keep_port(near) as sock:
+        return int(sock.getsockname()[1])

@@ -179,6 +179,34 @@ def read_curves(path: Path) -> Curves:
         raise UsageError("{path}: neither a report.json nor JSON of nccl-tests", path=path) from error
 
 
+def history(paths: Iterable[Path]) -> Curves:
+    """Runs that were kept, as one: of every operation, type and size the run whose busbw is the median.
+
+    Args:
+        paths: files; a folder is all of its *.json.
+
+    Raises:
+        UsageError: one cannot be read, or is no measurement, or a folder has none.
+    """
+    files: list[Path] = []
+    for path in paths:
+        found = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not found:
+            raise UsageError("{path}: no *.json in this folder", path=path)
+        files += found
+    runs = [read_curves(path) for path in files]
+    if len(runs) == 1:
+        return runs[0]
+    of: dict[tuple[str, str, int], list[BenchPoint]] = {}
+    for run in runs:
+        for p in run.points:
+            of.setdefault((p.operation, p.dtype, p.size_bytes), []).append(p)
+    points = (sorted(each, key=lambda p: p.busbw_gb_per_s)[(len(each) - 1) // 2] for each in of.values())
+    return Curves(
+        name=f"{runs[0].name} … {runs[-1].name} ({len(runs)})", points=tuple(points), num_ranks=runs[0].num_ranks
+    )
+
+
 def _curves(body: Any, name: str) -> Curves:
     if isinstance(body, dict) and body.get("schema") == SCHEMA:
         report = msgspec.convert(body, Report, str_keys=True, strict=False)

@@ -111,7 +111,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also draw the curves of FILE (report.json or nccl-tests' JSON) in the HTML report; can be repeated",
     )
     add_both_spellings(compare, "save-baseline", metavar="FILE", help="keep this run in FILE, for --compare")
-    compare.add_argument("--compare", metavar="FILE", help="report sizes that are slower than in FILE")
+    compare.add_argument(
+        "--compare",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="report operations that are slower than in FILE; a folder, or several FILEs, are a history, of which the "
+        "median counts",
+    )
     _add_prediction(parser)
     add_common(parser)
 
@@ -139,7 +146,7 @@ def _add_prediction(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure; the exit code is the contract's."""
-    from allready.bench.files import read_curves
+    from allready.bench.files import history, read_curves
     from allready.cli.output import check_writable
 
     for option, name in (("--csv", args.csv), ("--nccl-json", args.nccl_json), ("--save-baseline", args.save_baseline)):
@@ -149,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
     if question is not None and args.curve:
         return _predict_from_file(args, question)
     overlays = tuple(read_curves(Path(name)) for name in args.overlay)
-    baseline = read_curves(Path(args.compare)) if args.compare else None
+    baseline = history([Path(name) for name in args.compare]) if args.compare else None
 
     def ask(args: argparse.Namespace, layout: Layout) -> CheckRequest:
         return request_of(args, layout, baseline, overlays)

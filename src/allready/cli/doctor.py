@@ -12,6 +12,7 @@ from allready.cli.main import EXIT_UNCHECKED, exit_code_of
 from allready.cli.options import add_both_spellings, add_common, configure_logging, count, port_range, positive_s
 from allready.errors import UsageError
 from allready.model import FactMissing, LaunchFacts, NodeFacts, Report, Settings
+from allready.proc.process import read_stat
 from allready.report.pieces import Block, Gap, Line, Piece
 from allready.report.safe import plain
 from allready.text.catalog import choose_language
@@ -22,7 +23,9 @@ USE_GPUS_S = 30.0
 """CUDA takes seconds to start on a machine with eight GPUs."""
 PROLOG_S = 2.0
 SETUP_S = 0.5
-"""Of the deadline, what starting, judging and showing take."""
+"""Of the deadline, what judging and showing take on an idle machine."""
+FEWEST_S = 1.5
+"""For reading facts, however late it is: what is not read in time is not judged."""
 
 EPILOG = """\
   allready doctor                            this machine, in 3 s; no torch, no root and no peers needed
@@ -52,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     facts = parser.add_argument_group("facts")
     add_both_spellings(
         facts, "port-range", type=port_range, metavar="A-B", help="which TCP ports of this range are taken, and by what"
+    )
+    facts.add_argument(
+        "--peers", metavar="HOST,HOST", help="other machines of the job: does the packet filter here let them in"
     )
     add_both_spellings(
         facts,
@@ -120,8 +126,7 @@ def _one_line(args: argparse.Namespace) -> int:
     if args.source:
         facts = placed(load("--from", args.source))
     else:
-        deadline_s = (args.timeout or PROLOG_S) - SETUP_S
-        facts = examine(alone(), deadline_s=max(1.0, deadline_s), also=Also(imports=False)).facts
+        facts = examine(alone(), deadline_s=_deadline_s(args.timeout, PROLOG_S), also=Also(imports=False)).facts
     if args.save:
         try:
             save(args.save, facts)
@@ -139,6 +144,20 @@ def _one_line(args: argparse.Namespace) -> int:
         line, code = f"allready: {line_of(report)}", int(report.status == "fault")
     _write(f"{line}\n")
     return code
+
+
+def _deadline_s(asked_s: float | None, limit_s: float) -> float:
+    """For reading facts: what somebody asked for, else what is left of the limit since this process was started.
+
+    On a loaded machine the end takes as long as the start.  A process that is older than the limit was not started for
+    this.
+    """
+    if asked_s is not None:
+        return max(1.0, asked_s - SETUP_S)
+    own = read_stat(os.getpid())
+    age_s = own.age_s() if own is not None else 0.0
+    begun_s = age_s if age_s < limit_s else 0.0
+    return max(FEWEST_S, limit_s - begun_s - max(SETUP_S, begun_s))
 
 
 def _write(text: str) -> None:
@@ -169,8 +188,10 @@ def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
         raise error
     if error is not None:
         _say("doctor.job_unknown", args, why=str(error))
-    deadline_s = max(1.0, (args.timeout or (USE_GPUS_S if args.use_gpus else DEADLINE_S)) - SETUP_S)
-    found = examine(launch, deadline_s=deadline_s, also=Also(ports=_ports(args, launch), use_gpus=args.use_gpus))
+    deadline_s = _deadline_s(args.timeout, USE_GPUS_S if args.use_gpus else DEADLINE_S)
+    peers = tuple(name for name in (args.peers or "").replace(" ", "").split(",") if name)
+    also = Also(ports=_ports(args, launch), peers=peers, use_gpus=args.use_gpus)
+    found = examine(launch, deadline_s=deadline_s, also=also)
     return found.facts, settings_here(Answered(found.conf_files), found.facts)
 
 

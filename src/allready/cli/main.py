@@ -8,7 +8,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from allready.text.usage import choose_language, language_of, speak, usage_text
+from allready.text.usage import choose_language, did_you_mean, language_of, speak, usage_text
 
 EXIT_HEALTHY, EXIT_FAULT, EXIT_USAGE, EXIT_UNCHECKED, EXIT_BUG = 0, 1, 2, 3, 70
 
@@ -80,13 +80,8 @@ def _main(argv: Sequence[str] | None) -> int:
         return EXIT_HEALTHY
     name = arguments[0]
     if name not in COMMANDS:
-        import difflib
-
-        known = ", ".join(COMMANDS)
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = usage_text("; did you mean {option}?", option=near[0]) if near else ""
-        text = usage_text("no command {name!r}; valid: {known}", name=name, known=known)
-        sys.stderr.write(f"allready: {text}{hint}\n")
+        text = usage_text("no command {name!r}; valid: {known}", name=name, known=", ".join(COMMANDS))
+        sys.stderr.write(f"allready: {text}{did_you_mean(name, COMMANDS)}\n")
         return EXIT_USAGE
     return _run(name, arguments[1:], language)
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NoReturn
 
-from allready.text.usage import usage_text
+from allready.text.usage import did_you_mean, usage_text
 
 HELP_ALL = "show all options with all their spellings, also those that are seldom needed"
 
@@ -68,13 +68,17 @@ class Parser(argparse.ArgumentParser):
         """As `parse_args`; of what no option takes the nearest option is suggested."""
         parsed, rest = self.parse_known_args(arguments)
         if rest:
-            import difflib
-
             known = [option for option in self._option_string_actions if option.startswith("--") and "_" not in option]
-            near = difflib.get_close_matches(rest[0].partition("=")[0], known, n=1)
-            hint = usage_text("; did you mean {option}?", option=near[0]) if near else ""
+            hint = did_you_mean(rest[0].partition("=")[0], known)
             self.error(usage_text("unknown arguments: {words}", words=" ".join(rest)) + hint)
         return parsed
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += did_you_mean(str(value), map(str, action.choices or ()))
+            raise
 
     def error(self, message: str) -> NoReturn:
         see = usage_text("all options: {command} --help-all", command=self.prog)

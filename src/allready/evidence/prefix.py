@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from allready.evidence import clock as clocks
 from allready.evidence import prefix_forms as forms
 from allready.evidence.clock import Clock
+from allready.patterns import compiled
 
 MAX_PREFIXES = 8
 _BLANKS = " \t"
@@ -67,7 +68,7 @@ def parse(text: str, clock: Clock, *, labels: bool = True, known: KnownFronts | 
     front_end = _end_of_nccl(text)
     if known is not None and front_end and (fields := known.get(text[:front_end])) is not None:
         return _made(Prefix, (text[front_end:], *fields))
-    match = forms.NCCL.match(text)
+    match = compiled(forms.NCCL).match(text)
     if match is None:
         return _Parser(text, clock, labels=labels).parse()
     found = _nccl(match, text, {})
@@ -81,12 +82,12 @@ def parse(text: str, clock: Clock, *, labels: bool = True, known: KnownFronts | 
 
 def has_label(text: str) -> bool:
     """Whether the line may begin with srun's label of a task."""
-    return text[:1] in _LABEL_STARTS and forms.LABEL.match(text) is not None
+    return text[:1] in _LABEL_STARTS and compiled(forms.LABEL).match(text) is not None
 
 
 def second_start(rest: str) -> int | None:
     """Where another NCCL line, or torch's line of a rank, begins inside this one: two processes wrote to one pipe."""
-    glued = forms.GLUED_RANK.search(rest) if "[rank" in rest else None
+    glued = compiled(forms.GLUED_RANK).search(rest) if "[rank" in rest else None
     if glued is not None:
         return glued.start()
     word = rest.find(" NCCL ")
@@ -111,10 +112,10 @@ def _nccl_before(text: str, pos: int, word: int) -> re.Match[str] | None:
         if start <= pos:
             break
         start = max(text.rfind(" ", pos, start - 1) + 1, pos)
-        match = forms.NCCL.match(text, start)
+        match = compiled(forms.NCCL).match(text, start)
         if match is None:  # a time stamp without a blank after it
             end = text.find(" ", start)
-            match = forms.NCCL.match(text, max(*(text.rfind(mark, start, end) + 1 for mark in "]>)|"), start))
+            match = compiled(forms.NCCL).match(text, max(*(text.rfind(mark, start, end) + 1 for mark in "]>)|"), start))
         if match is not None and match.start(6) == word + 5:
             return match
     return None
@@ -143,7 +144,7 @@ class _Parser:
         text = self.text
         self._strip()
         word = text.find("NCCL ", self.pos, self.pos + 1024)
-        if word >= 0 and forms.NCCL_WORD.match(text, word) is not None:
+        if word >= 0 and compiled(forms.NCCL_WORD).match(text, word) is not None:
             match = _nccl_before(text, self.pos, word)
             if match is not None:
                 if match.start() > self.pos:
@@ -173,9 +174,9 @@ class _Parser:
             return self._takes(forms.RAY)
         return first == "<" and self._takes(forms.PRIORITY)
 
-    def _takes(self, form: re.Pattern[str], **fixed: str) -> bool:
+    def _takes(self, form: str, **fixed: str) -> bool:
         """Take a form off where it is there: its groups are fields, `fixed` are further ones."""
-        match = form.match(self.text, self.pos)
+        match = compiled(form).match(self.text, self.pos)
         if match is None:
             return False
         self._accept(match)
@@ -220,7 +221,7 @@ class _Parser:
         )
 
     def _glog(self, start: int) -> bool:
-        match = forms.GLOG_INSIDE.match(self.text, start)
+        match = compiled(forms.GLOG_INSIDE).match(self.text, start)
         if match is None:
             return False
         self._accept(match)
@@ -234,15 +235,15 @@ class _Parser:
         self.found["kind"] = "glog"
         return True
 
-    def _bracketed_time(self, form: re.Pattern[str], **fixed: str) -> bool:
-        match = form.match(self.text, self.pos + 1)
+    def _bracketed_time(self, form: str, **fixed: str) -> bool:
+        match = compiled(form).match(self.text, self.pos + 1)
         if match is None or self.text[match.end() : match.end() + 1] != "]":
             return False
         self.found |= fixed | {"time_s": _time_of(match, self.clock)}
         return self._move_behind(match.end() + 1)
 
     def _bracketed_number(self) -> bool:
-        date = forms.DATE.match(self.text, self.pos + 1)
+        date = compiled(forms.DATE).match(self.text, self.pos + 1)
         if date is not None:
             return self._bracketed_date(date)
         return (
@@ -263,13 +264,13 @@ class _Parser:
             self._takes(forms.AFTER_DATE, kind="python")  # torchrun's logger of 2.0 to 2.2
         return True
 
-    def _before_known(self, form: re.Pattern[str]) -> bool:
+    def _before_known(self, form: str) -> bool:
         """Take a form off that counts only in front of a line of a known form."""
-        match = form.match(self.text, self.pos)
+        match = compiled(form).match(self.text, self.pos)
         return match is not None and self._begins(match.end()) and self._takes(form)
 
     def _ucx(self) -> bool:
-        match = forms.UCX.match(self.text, self.pos)
+        match = compiled(forms.UCX).match(self.text, self.pos)
         if match is None:
             return False
         self._accept(match)
@@ -281,12 +282,12 @@ class _Parser:
 
     def _digits(self) -> bool:
         text, found = self.text, self.found
-        match = forms.DATE.match(text, self.pos) or forms.US_DATE.match(text, self.pos)
+        match = compiled(forms.DATE).match(text, self.pos) or compiled(forms.US_DATE).match(text, self.pos)
         if match is not None:
             return self._date(match)
         if self.labels and found["kind"] == "" and not self._has("task") and self._takes(forms.LABEL):
             return True
-        match = forms.TIME.match(text, self.pos)
+        match = compiled(forms.TIME).match(text, self.pos)
         if match is None or self._has("time_s") or text[match.end() : match.end() + 1] not in _BLANKS:
             return False
         found["time_s"] = _time_of(match, self.clock)
@@ -300,10 +301,10 @@ class _Parser:
         text, found = self.text, self.found
         pos = match.end()
         is_stamp = match.groupdict().get("zone") is not None and text[match.start() + 10] == "T"
-        end = forms.STAMP_END.match(text, pos)
+        end = compiled(forms.STAMP_END).match(text, pos)
         if is_stamp and not self._has("outer_time_s"):
             found["outer_time_s"] = time_s
-            stream = forms.CRI.match(text, pos)
+            stream = compiled(forms.CRI).match(text, pos)
             if stream is not None:
                 self.pos = stream.end()
                 return True
@@ -333,7 +334,7 @@ class _Parser:
         )
 
     def _syslog_writer(self) -> bool:
-        match = forms.SYSLOG_WHO.match(self.text, self.pos)
+        match = compiled(forms.SYSLOG_WHO).match(self.text, self.pos)
         if match is None:
             return False
         self._accept(match)
@@ -346,11 +347,11 @@ class _Parser:
         text, pos = self.text, self.pos
         if (text[pos] in "IWEF" and self._glog(pos)) or self._takes(forms.LOGGING, kind="python"):
             return True
-        match = forms.SYSLOG.match(text, pos)
+        match = compiled(forms.SYSLOG).match(text, pos)
         if match is not None:
             return self._syslog(match)
-        match = forms.C_DATE.match(text, pos)
-        tag = forms.OUTPUT_TAG.match(text, match.end()) if match is not None else None
+        match = compiled(forms.C_DATE).match(text, pos)
+        tag = compiled(forms.OUTPUT_TAG).match(text, match.end()) if match is not None else None
         if match is not None and tag is not None:  # mpirun --timestamp-output
             self.found["outer_time_s"] = _time_of(match, self.clock)
             self.pos = match.end() if tag[1] is None else tag.end()
@@ -371,20 +372,23 @@ class _Parser:
         text, pos = self.text, self.pos
         if self._has("node") or self._has("rank") or self.found["kind"]:
             return False
-        match = forms.COMPOSE.match(text, pos)
+        match = compiled(forms.COMPOSE).match(text, pos)
         if match is not None and (match["node"][-1].isdigit() or "-" in match["node"]):
             return self._takes(forms.COMPOSE)
         if self._takes(forms.STREAM):
             return True
-        match = forms.NAMED.match(text, pos)
+        match = compiled(forms.NAMED).match(text, pos)
         if match is not None and any(c.isdigit() for c in match["node"]) and self._before_known(forms.NAMED):
             return True
-        match = forms.STERN.match(text, pos)
+        match = compiled(forms.STERN).match(text, pos)
         return match is not None and "-" in match["node"] and self._before_known(forms.STERN)
 
     def _begins(self, pos: int) -> bool:
         """Whether a line of a known form begins at `pos`."""
-        return forms.STARTS.match(self.text, pos) is not None or forms.NCCL.match(self.text, pos) is not None
+        return (
+            compiled(forms.STARTS).match(self.text, pos) is not None
+            or compiled(forms.NCCL).match(self.text, pos) is not None
+        )
 
     # -- behind other words ----------------------------------------------------------------------------------------
 
@@ -396,13 +400,13 @@ class _Parser:
             return
         found = None
         if not self._has("rank") and text.find("[rank", first, pos + _MAX_FRONT) >= 0:
-            found = forms.RANK_INSIDE.search(text, first, pos + _MAX_FRONT)
-            if found is not None and forms.AFTER_RANK.match(text, found.end()) is None:
-                stamp = forms.STAMP.match(text, pos, found.start())
+            found = compiled(forms.RANK_INSIDE).search(text, first, pos + _MAX_FRONT)
+            if found is not None and compiled(forms.AFTER_RANK).match(text, found.end()) is None:
+                stamp = compiled(forms.STAMP).match(text, pos, found.start())
                 if stamp is None or stamp.end() < found.start() or text.lstrip().startswith("- "):
                     return  # a sentence about that rank, or one of a list
         if found is None and self.found["kind"] in ("", "python"):
-            found = forms.GLOG_IN_CPP.search(text, first, pos + _MAX_FRONT)
+            found = compiled(forms.GLOG_IN_CPP).search(text, first, pos + _MAX_FRONT)
         if found is None or found.start() == pos:
             return
         if not self._has("time_s"):
@@ -413,7 +417,7 @@ class _Parser:
     def _any_stamp(self, text: str) -> None:
         """A time stamp in any strftime form: a date anywhere in it, else a time of day, else seconds since 1970."""
         for form, most in ((forms.DATE, 120), (forms.US_DATE, 120), (forms.TIME, 60)):
-            if (match := form.search(text, max(0, len(text) - most))) is not None:
+            if (match := compiled(form).search(text, max(0, len(text) - most))) is not None:
                 self.found["time_s"] = _time_of(match, self.clock)
                 return
         if (match := re.search(r"(?<!\d)(1\d{9})(?:\.(\d{1,9}))?(?!\d)", text[-60:])) is not None:

@@ -43,6 +43,7 @@ class Also(Struct, frozen=True, kw_only=True):
     """What is asked of one machine and not of every node of a job."""
 
     ports: tuple[int, int] | None = None  # the range in which a job will listen
+    peers: tuple[str, ...] = ()  # names or addresses of the job's other machines
     imports: bool = True  # import torch and JAX, which costs seconds of CPU
     use_gpus: bool = False  # ask them for their devices, which takes memory of GPUs
 
@@ -78,7 +79,9 @@ def collect(
     if script:
         calls["script"] = lambda: collect_script(host, script, timeout_s=min(SCRIPT_S, inner_s))
     if also is not None:
-        calls["usage"] = lambda: collect_usage(host, ports=also.ports)
+        calls["usage"] = lambda: collect_usage(
+            host, ports=also.ports, peers=also.peers, resolver_s=min(RESOLVER_S, inner_s)
+        )
         calls["time"] = lambda: collect_time(host)
         calls["bus"] = lambda: collect_bus(host, timeout_s=min(BUS_S, inner_s))
     if also is not None and also.imports:

@@ -20,6 +20,9 @@ LIBRARY_FOLDERS = (
 )  # fmt: skip
 MAX_FOLDERS = 32
 MAX_DEVICES = 64
+OTHERS = ("/sys/class/cxi",)
+"""Where the kernel lists devices of fabrics that are not in InfiniBand's class."""
+_DRIVER = re.compile(r"^DRIVER=(\S{1,64})$", re.MULTILINE)
 COUNTERS = {
     "counters": ("symbol_error", "link_downed", "link_error_recovery", "local_link_integrity_errors",
                  "port_rcv_errors"),
@@ -46,10 +49,10 @@ def collect_rdma(host: Host, *, watch_s: float = 0.0) -> RdmaFacts:
     except FactUnavailable as error:
         if "infiniband" in names_in(host, "/sys/class"):
             raise FactUnavailable(str(error)) from error
-        return RdmaFacts(ports=())
+        return RdmaFacts(ports=(), others=_others(host))
     ports = tuple(port for device in devices[:MAX_DEVICES] for port in _ports(host, device))
     if not ports:
-        return RdmaFacts(ports=())
+        return RdmaFacts(ports=(), others=_others(host))
     started = time.monotonic()
     before = [_counts(host, port) for port in ports] if watch_s else []
     needed = {
@@ -58,11 +61,15 @@ def collect_rdma(host: Host, *, watch_s: float = 0.0) -> RdmaFacts:
         "has_device_files": _has_device_files(host),
     }
     if not any(before):  # nothing is counted here
-        return RdmaFacts(ports=ports, **needed)
+        return RdmaFacts(ports=ports, others=_others(host), **needed)
     time.sleep(max(0.0, watch_s - (time.monotonic() - started)))
     watched_s = time.monotonic() - started
     counted = tuple(_counted(port, old, _counts(host, port)) for port, old in zip(ports, before, strict=True))
-    return RdmaFacts(ports=counted, **needed, watched_s=round(watched_s, 2))
+    return RdmaFacts(ports=counted, others=_others(host), **needed, watched_s=round(watched_s, 2))
+
+
+def _others(host: Host) -> tuple[str, ...]:
+    return tuple(name for folder in OTHERS for name in names_in(host, folder))[:MAX_DEVICES]
 
 
 def _counts(host: Host, port: RdmaPort) -> dict[str, int]:
@@ -109,6 +116,7 @@ def parse_lanes(text: str) -> int | None:
 
 def _ports(host: Host, device: str) -> Iterator[RdmaPort]:
     firmware = _read(host, f"{ROOT}/{device}/fw_ver") or None
+    driver = _DRIVER.search(text_of(host, f"{ROOT}/{device}/device/uevent"))
     bond, bonded = _bond(host, device)
     for name in names_in(host, f"{ROOT}/{device}/ports"):
         if number(name) is None:
@@ -124,6 +132,7 @@ def _ports(host: Host, device: str) -> Iterator[RdmaPort]:
             rate_gbit_per_s=parse_rate(rate),
             num_lanes=parse_lanes(rate),
             firmware=firmware,
+            provider=driver[1] if driver else None,
             netdev=_netdev(host, device, folder),
             gids=tuple(_gids(host, folder)),
             bond=bond,

@@ -22,6 +22,9 @@ MAX_LISTENERS = 16
 MAX_LEFTOVERS = 16
 MAX_LOCKS = 8
 MAX_FOLDERS = 64
+MAX_PEERS = 64
+MAX_ADDRESSES = 8
+RESOLVER_S = 2.0
 MAX_PORTS_ABOVE = 100
 MAX_LOADERS = 64
 WORKER_NAME = "pt_data_worker"
@@ -29,15 +32,20 @@ INITS = frozenset({"systemd", "init", "tini", "tini-static", "dumb-init", "docke
 """Programs that take in processes whose parent has ended."""
 
 
-def collect_usage(host: Host, *, ports: tuple[int, int] | None) -> UsageFacts:
+def collect_usage(
+    host: Host, *, ports: tuple[int, int] | None, peers: Sequence[str] = (), resolver_s: float = RESOLVER_S
+) -> UsageFacts:
     """All of it; what cannot be read is left out.
 
     Args:
         ports: the range in which a job will listen.
+        peers: names or addresses of the job's other machines.
+        resolver_s: within which their names must resolve.
     """
     tracked = [number(text_of(host, f"{TRACKED}_{name}")) for name in ("count", "max")]
     limit, used = _memory(host)
     listening = dict(_listening(host, ports)) if ports else {}
+    resolving = [Task(functools.partial(_addresses, host, peer, resolver_s), "peer") for peer in peers[:MAX_PEERS]]
     locks = Task(lambda: tuple(_locks(host))[:MAX_LOCKS], "locks")
     begun = time.monotonic()
     volumes, silent = _volumes(host)
@@ -49,12 +57,20 @@ def collect_usage(host: Host, *, ports: tuple[int, int] | None) -> UsageFacts:
         memory_limit_bytes=limit,
         memory_used_bytes=used,
         asked_ports=ports,
+        asked_peers=tuple(dict.fromkeys(a for task in resolving for a in task.result(timeout_s=resolver_s + 1.0))),
         listeners=tuple(listening.values())[:MAX_LISTENERS],
         free_port=_free_port(host, ports) if ports else None,
         leftovers=tuple(_leftovers(host))[:MAX_LEFTOVERS],
         locks=_in_time(locks, VOLUME_S - (time.monotonic() - begun)),
         **_processes(host),
     )
+
+
+def _addresses(host: Host, peer: str, timeout_s: float) -> tuple[str, ...]:
+    try:
+        return host.resolve(peer, timeout_s=timeout_s)[:MAX_ADDRESSES]
+    except FactUnavailable:
+        return ()
 
 
 def _in_time(locks: Task[tuple[BuildLock, ...]], timeout_s: float) -> tuple[BuildLock, ...]:

@@ -28,9 +28,23 @@ ALONE = {"work": 0.4, "h2d": 0.8, "d2h": 0.8, "d2d": 0.85}
 _LEAST = 3
 
 
-def slow_alone(speeds: Mapping[int, Mapping[str, float]]) -> dict[str, Sequence[int]]:
-    """Kind of copy -> the ranks that are far slower in it than most others, without any network."""
+HELD, NOT_HELD = 0.25, 0.05
+"""Share of the time for which a CPU quota holds a rank back that makes it slow; of the others it must be less."""
+QUOTA = "quota"
+
+
+def slow_alone(
+    speeds: Mapping[int, Mapping[str, float]], held: Mapping[int, float] | None = None
+) -> dict[str, Sequence[int]]:
+    """Kind of copy -> the ranks that are far slower in it than most others, without any network.
+
+    `QUOTA`: those that a CPU quota holds back, by the kernel's own count.
+    """
     found: dict[str, Sequence[int]] = {}
+    slow = [rank for rank in speeds if (held or {}).get(rank, 0.0) >= HELD]
+    others = [(held or {}).get(rank, 0.0) for rank in speeds if rank not in slow]
+    if slow and is_minority(len(slow), len(speeds)) and median(others) < NOT_HELD:
+        found[QUOTA] = slow
     for what, share in ALONE.items():
         of = {rank: each[what] for rank, each in speeds.items() if what in each}
         slow = [rank for rank, speed in of.items() if speed < share * median(of.values())]

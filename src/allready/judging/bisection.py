@@ -17,7 +17,7 @@ SLOW = 0.88
 """Of the rate of good groups of the same size."""
 ALONE = 0.6
 """The same, where only one group is good."""
-GAP = 1.5
+GAP = 1.0
 """How much wider than good groups differ must be what lies between slow groups and them."""
 LEAST = 4
 

@@ -101,7 +101,7 @@ def _with_processes(rule: Rule, hit: model.Hit, fleet: model.Fleet) -> model.Hit
     """The hit with the processes and hosts of its culprits, where a step of the remedy is for each of them."""
     asked = {step.each for step in rule.steps}
     values: dict[str, object] = {}
-    if model.PROCESSES in asked:
+    if model.PROCESSES in asked and model.PROCESSES not in hit.values:
         values[model.PROCESSES] = processes_of(fleet, hit.culprits.ranks)
     if model.HOSTS in asked:
         values[model.HOSTS] = hosts_of(fleet, hit.culprits)

@@ -18,8 +18,7 @@ from allready.judging.majority import majority
 from allready.judging.sequence import codes_before, out_of_turn
 from allready.model import Mismatch, Operation, RunEvidence
 
-SIZES = ("op.preamble.length <= op.nbytes", "inlengthperrank", "outlengthperrank", "message truncated", "size mismatch",
-         "received data size", "nbytes")  # fmt: skip
+SIZES = ("op.preamble.length <= op.nbytes", "message truncated", "size mismatch", "received data size", "nbytes")
 """What libraries say when a peer's operation was of another size."""
 
 MAX_BACK = 256

@@ -19,7 +19,7 @@ SLOW_SIDE = 0.85
 SLOW_LINK = 0.85
 """Of what its two ends reach with others.  One pair alone differs more than that by accident, but not twice: pairs that
 look slow are measured again (`suspects`)."""
-GAP = 2.0
+GAP = 1.5
 """How much wider than the others differ must be what lies between slow members and them."""
 SURE = 4.0
 """So many standard errors: the standard deviation of all cells over the root of the number of cells."""
@@ -43,6 +43,14 @@ class MatrixReading(Struct, frozen=True, kw_only=True):
     def is_clear(self) -> bool:
         """Whether nothing is slow."""
         return not (self.members or self.senders or self.receivers or self.links)
+
+
+def by_rail(points: Iterable[PairPoint]) -> dict[str, tuple[PairPoint, ...]]:
+    """The pairs of each network between the nodes; one that has no name where there is only one."""
+    found: dict[str, list[PairPoint]] = {}
+    for point in points:
+        found.setdefault(point.rail, []).append(point)
+    return {rail: tuple(of) for rail, of in found.items()}
 
 
 def read_matrix(points: Iterable[PairPoint]) -> MatrixReading:

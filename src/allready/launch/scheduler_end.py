@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 
 from allready.launch.request import Note
@@ -15,6 +16,7 @@ from allready.model import ScheduledEnd, SchedulerCause
 from allready.proc.command import run_command
 
 ANSWER_S = 2.0
+AGAIN_S = 0.2
 MAX_BYTES = 1 << 16
 _WORD = re.compile(r"(?:^|\s)([A-Z][A-Za-z]+)=(\S*)")
 _NOT_SET = {"", "None", "N/A", "Unknown", "(null)"}
@@ -29,8 +31,12 @@ _OF_STATE = {
 _OF_REASON = {"TimeLimit": SchedulerCause.TIME_LIMIT, "NodeDown": SchedulerCause.NODE_FAILED}
 
 
-def read_slurm(text: str) -> ScheduledEnd | None:
-    """What one line of `scontrol show job --oneliner` says; None where the job is not being ended."""
+def read_slurm(text: str, *, num_restarts: int = 0) -> ScheduledEnd | None:
+    """What one line of `scontrol show job --oneliner` says; None where the job is not being ended.
+
+    `num_restarts`: how often this run of the job had been started again.  Slurm counts the next one, and forgets why,
+    before the processes get their signal.
+    """
     words = dict(_WORD.findall(text))
     state, named = words.get("JobState", ""), words.get("Reason", "")
     limit = words.get("TimeLimit", "")
@@ -38,6 +44,8 @@ def read_slurm(text: str) -> ScheduledEnd | None:
         cause = SchedulerCause.PREEMPTED
     elif named in _OF_REASON:
         cause = _OF_REASON[named]
+    elif _number(words.get("Restarts", "")) > num_restarts and state in {"COMPLETING", "PENDING"}:
+        cause = SchedulerCause.REQUEUED
     elif state in _OF_STATE:
         cause = _OF_STATE[state]
     else:
@@ -45,11 +53,16 @@ def read_slurm(text: str) -> ScheduledEnd | None:
     return ScheduledEnd(scheduler="slurm", cause=cause, time_limit=None if limit in _NOT_SET else limit)
 
 
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
+
+
 class SchedulerQuestion:
     """`ask` once, from any thread, and `answer` later: a controller that does not answer delays nothing else."""
 
     def __init__(self, environ: Mapping[str, str], *, program: str = "scontrol") -> None:
         self._job = environ.get("SLURM_JOB_ID", "")
+        self._num_restarts = _number(environ.get("SLURM_RESTART_COUNT", ""))
         self._program = program
         self._found: ScheduledEnd | None = None
         self._thread: threading.Thread | None = None
@@ -66,10 +79,17 @@ class SchedulerQuestion:
         return self._found
 
     def _ask(self) -> None:
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            argv = [self._program, "show", "job", "--oneliner", self._job]
-            done = run_command(argv, timeout_s=ANSWER_S, env={**os.environ, "LC_ALL": "C"})
-            self._found = read_slurm(done.stdout[:MAX_BYTES].decode("utf-8", "replace"))
+        argv = [self._program, "show", "job", "--oneliner", self._job]
+        deadline = time.monotonic() + ANSWER_S
+        while (left_s := deadline - time.monotonic()) > 0:
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                done = run_command(argv, timeout_s=left_s, env={**os.environ, "LC_ALL": "C"})
+                if done.returncode < 0:  # Slurm signals whatever runs in the job, this program too
+                    time.sleep(AGAIN_S)
+                    continue
+                text = done.stdout[:MAX_BYTES].decode("utf-8", "replace")
+                self._found = read_slurm(text, num_restarts=self._num_restarts)
+            return
 
 
 def note_of(end: ScheduledEnd) -> Note:

@@ -141,12 +141,26 @@ class RdmaPort(Struct, frozen=True, kw_only=True):
     rate_gbit_per_s: float | None = None
     num_lanes: int | None = None
     firmware: str | None = None  # of the device
+    provider: str | None = None  # its driver: mlx5_core, efa, irdma, bnxt_re, hfi1, ...
     netdev: str | None = None
     gids: tuple[str, ...] = ()  # "INDEX TYPE GID" of the non-zero ones
     bond: str | None = None  # the bond of interfaces whose card this is
     bonded: dict[str, str] = {}  # the bond's interfaces on this card, and their operstate: up, down
     counts: dict[str, int] = {}  # errors counted so far by kind, without zeros
     growth: dict[str, int] = {}  # of them, those of the last `RdmaFacts.watched_s` seconds
+
+    @property
+    def gid_types(self) -> dict[int, tuple[str, str]]:
+        """Index -> (type, GID) of the entries of the GID table that are not zero."""
+        rows = [gid.split(" ") for gid in self.gids]
+        return {int(row[0]): (" ".join(row[1:-1]), row[-1]) for row in rows if len(row) > 2 and row[0].isdecimal()}
+
+    @property
+    def roce_v2_index(self) -> int | None:
+        """The index that NCCL has to use with RoCE: version 2 with an IPv4 address, else version 2 with another one."""
+        fitting = {i: gid for i, (kind, gid) in self.gid_types.items() if kind == "RoCE v2"}
+        ipv4 = [i for i, gid in fitting.items() if gid.startswith("0000:0000:0000:0000:0000:ffff:")]
+        return min(ipv4 or list(fitting), default=None)
 
 
 class RdmaFacts(Struct, frozen=True, kw_only=True):
@@ -158,6 +172,7 @@ class RdmaFacts(Struct, frozen=True, kw_only=True):
     has_cm_library: bool | None = None  # librdmacm, for perftest and other programs; NCCL does without
     has_device_files: bool | None = None  # /dev/infiniband/uverbs*; a container has them only if they are passed in
     watched_s: float | None = None  # for how long the counters of errors were watched
+    others: tuple[str, ...] = ()  # devices of fabrics beside InfiniBand's class: cxi0 of Slingshot
 
 
 class GpuProcess(Struct, frozen=True, kw_only=True):
@@ -498,6 +513,7 @@ class UsageFacts(Struct, frozen=True, kw_only=True):
     memory_limit_bytes: int | None = None  # of the tightest control group
     memory_used_bytes: int | None = None  # in that group, without what the kernel can drop at once
     asked_ports: tuple[int, int] | None = None
+    asked_peers: tuple[str, ...] = ()  # addresses of machines that the job will run on, too
     listeners: tuple[Listener, ...] = ()  # within `asked_ports`
     free_port: int | None = None  # the lowest free one of `asked_ports`, or the next above them
     leftovers: tuple[Leftover, ...] = ()

@@ -288,16 +288,21 @@ class PairPoint(Struct, frozen=True, kw_only=True):
     gb_per_s: float | None  # None: it failed
     latency_s: float | None = None  # there and back of a few bytes, halved
     error: str = ""
+    rail: str = ""  # the network between the nodes, where there are several
+    num_measured: int = 1  # 2: it looked slow and was measured again; the better one is kept
 
 
 class GroupPoint(Struct, frozen=True, kw_only=True):
-    """all_reduce in a group of ranks, while other groups did the same; `round` counts from 0."""
+    """What a group of ranks reached, while other groups did the same; `round` counts from 0.
+
+    all_reduce; of two or three members the slowest direction between two of them.
+    """
 
     round: int
     members: tuple[int, ...]
     size_bytes: int
     gb_per_s: float | None  # busbw; None: it failed
-    noise_share: float = 0.0  # two standard errors of its median, as a share of it
+    noise_share: float = 0.0  # two standard errors of its rate, as a share of it
     error: str = ""
 
 
@@ -310,7 +315,9 @@ class CollectiveRun(Struct, frozen=True, kw_only=True):
     stages: tuple[StageResult, ...]
     points: tuple[BenchPoint, ...] = ()
     copies_gb_per_s: dict[int, dict[str, float]] = {}  # rank -> its own copies (h2d, d2h, d2d, memory, work) -> GB/s
+    held_share: dict[int, float] = {}  # rank -> share of the time for which a CPU quota held it back, if any did
     pairs: tuple[PairPoint, ...] = ()  # of `bench pairs`
+    num_pairs_planned: int = 0  # with all networks; fewer are in `pairs` where the time was over, or of many nodes
     groups: tuple[GroupPoint, ...] = ()  # of `bench bisect`
     extra_env: dict[str, str] = {}
     path: str = "torch"  # what called NCCL: torch, or nccl (our own loop, as in nccl-tests)

@@ -1,6 +1,7 @@
 """Control groups of a process, in version 1, version 2 and mixed: CPU quota, memory kills, pressure."""
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 
@@ -103,6 +104,22 @@ def throttled_s(files: CgroupFiles) -> tuple[float, ...] | None:
         elif "throttled_time" in values:
             found.append(values["throttled_time"] / 1e9)
     return tuple(found) or None
+
+
+class Held:
+    """How long the CPU quota of this process's groups holds it back, from now on."""
+
+    def __init__(self) -> None:
+        self._files = cgroup_files(os.getpid(), read_mounts())
+        self._before, self._began = throttled_s(self._files), time.monotonic()
+
+    def share(self) -> float | None:
+        """Of the time since; None where nothing tells."""
+        now, took_s = throttled_s(self._files), time.monotonic() - self._began
+        if self._before is None or now is None or len(now) != len(self._before):
+            return None
+        longest_s = max(after - before for before, after in zip(self._before, now, strict=True))
+        return min(1.0, max(0.0, longest_s / max(took_s, 1e-3)))
 
 
 def num_oom_kills(files: CgroupFiles) -> int | None:

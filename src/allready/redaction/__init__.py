@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec.structs
 
 from allready.model import Difference
+from allready.patterns import compiled
 from allready.redaction.places import REDACTED as REDACTED
 from allready.redaction.places import without_placed
 
@@ -81,12 +82,6 @@ def _family(hints: str, *shapes: str) -> _Family:
     return _Family(tuple(hints.split("|")), re.sub(r"(^|\|)\\b", r"\1(?<![A-Za-z0-9])", "|".join(shapes)))
 
 
-@functools.cache
-def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """Most texts hint at no secret, so that most of these patterns are never needed; compiling all costs 7 ms."""
-    return re.compile(pattern, flags)
-
-
 _FAMILIES = (
     _family("://", r"(?P<url>(?<=://)[^/\s@\"'<>]{1,512}(?=@))"),
     _family(
@@ -136,7 +131,8 @@ _FAMILIES = (
         r"(?<![\w~.-])[\w~.-]{3}[0-9]Q~[\w~.-]{31,34}|\bLTAI[A-Za-z0-9]{12,20}\b|\bGOOG1[A-Z0-9]{20,70}\b",
     ),
     _family(
-        "_v1_|hrku-|fm1_|fm2_|sbp_|pscale_|.atlasv1.|pul-",
+        "_v1_|akcp|pat|hrku-|fm1_|fm2_|sbp_|pscale_|.atlasv1.|pul-",
+        r"\bAKCp[A-Za-z0-9]{40,100}|\bpat[A-Za-z0-9]{14}\.[a-f0-9]{64}\b",
         r"\bdo[opr]_v1_[a-f0-9]{32,}|\bwandb_v1_[A-Za-z0-9_]{16,}|\bHRKU-[A-Za-z0-9_-]{20,}",
         r"\bfm[12]_[A-Za-z0-9+/=_-]{30,}|\bsbp_[a-f0-9]{32,}|\bpscale_[a-z]{2,5}_[A-Za-z0-9_.-]{20,}",
         r"\b[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_-]{40,}|\bpul-[a-f0-9]{40}\b",
@@ -193,9 +189,9 @@ _GPU_UUID = re.compile(r"(?:MIG-)?(?:GPU|MIG)-[0-9a-f-]{36}")
 
 def redact(name: str, value: str) -> str:
     """The value of a variable with every likely secret replaced by "(redacted)"; all of it if the name says so."""
-    if _compiled(_STRICT_NAME, re.IGNORECASE).search(name) or is_secret_name(name):
+    if compiled(_STRICT_NAME, re.IGNORECASE).search(name) or is_secret_name(name):
         return REDACTED if value else value
-    return _LONG_WORD.sub(_if_random, _compiled(_STRICT_VALUE, re.IGNORECASE | re.DOTALL).sub(REDACTED, masked(value)))
+    return _LONG_WORD.sub(_if_random, compiled(_STRICT_VALUE, re.IGNORECASE | re.DOTALL).sub(REDACTED, masked(value)))
 
 
 def _if_random(match: re.Match[str]) -> str:
@@ -221,14 +217,14 @@ def masked_value(name: str, value: str) -> str:
 def masked(text: str) -> str:
     """The text with what looks like a secret replaced by "(redacted)"."""
     if "\\" in text and '"' in text:
-        text = _compiled(_LITERAL).sub(_without_in_literal, text)
+        text = compiled(_LITERAL).sub(_without_in_literal, text)
     small = text.lower()
     is_plain = text.isascii()  # else a letter that is no ASCII may stand for one that is
     if not is_plain or _has_one(_NAMED_HINTS, small):
-        text = _compiled(_NAMED).sub(_without_value, text)
+        text = compiled(_NAMED).sub(_without_value, text)
     for family in _FAMILIES:
         if not is_plain or _has_one(family.hints, small):
-            text = _compiled(family.shapes, re.DOTALL).sub(_without_shape, text)
+            text = compiled(family.shapes, re.DOTALL).sub(_without_shape, text)
     return without_placed(text, small, lambda encoded: masked(encoded) != encoded)
 
 

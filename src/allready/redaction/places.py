@@ -2,9 +2,10 @@
 base64."""
 
 import base64
-import functools
 import re
 from collections.abc import Callable, Iterator
+
+from allready.patterns import compiled
 
 REDACTED = "(redacted)"
 
@@ -21,7 +22,7 @@ _TOLD = (
     r"(?=[^\s\"'`”,;，。]{0,200}[0-9!@#$%^&*+=])[^\s\"'`”,;，。]{4,512}"
 )
 """A password in a sentence: it has something that a word has not."""
-_KINDS = re.compile(r"[a-z]+|[A-Z]+|[0-9]+")
+_KINDS = r"[a-z]+|[A-Z]+|[0-9]+"
 
 _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("sshpass",), r"(?P<before>\bsshpass\s{1,4}-p\s{0,4})" + _QUOTED),
@@ -76,6 +77,20 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(?::| is:?| was:?| set to| changed to) {1,4})[\"'`]?)" + _TOLD,
     ),
     (("密码", "口令", "令牌", "密钥"), r"(?P<before>(?:密码|口令|令牌|密钥)\s?(?:[:=：]|[是为])\s?[\"'“]?)" + _TOLD),
+    (("/hook/", "/send?key="), r"(?P<before>/bot/v[0-9]/hook/|/webhook/send\?key=)[A-Za-z0-9_-]{8,200}"),
+    (("anaconda.org/t/",), r"(?P<before>anaconda\.org/t/)[A-Za-z0-9_-]{8,200}"),
+    ((".login(",), r"(?P<before>\.login\([\"'])[^\s\"']{16,512}"),
+    ((" login -k", " login --api"), r"(?P<before>\blogin (?:-k|--api-?key)[ =])" + _QUOTED),
+    (("service-principal",), r"(?P<before>--service-principal\s[^\n|;&]{0,300}?\s-p[ =])" + _QUOTED),
+    (
+        ("mc alias set", "mc config host"),
+        r"(?P<before>\bmc (?:alias set|config host add) \S{1,99} \S{1,300} \S{1,99} )" + _QUOTED,
+    ),
+    (("crumb",), r"(?P<before>(?i:crumb)[\"']?\s?[:=]\s?[\"']?)[0-9a-f]{32,128}"),
+    (
+        ("authorization",),
+        r"(?P<before>(?i:authorization): [A-Za-z][A-Za-z0-9-]{1,30} )(?=[^\s\"']*[0-9])[^\s\"']{16,4096}",
+    ),
     (("mit-magic-cookie",), r"(?P<before>MIT-MAGIC-COOKIE-1\s{1,4})[0-9a-fA-F]{16,}"),
     (
         ("authorization",),
@@ -104,42 +119,40 @@ _BESIDE = (
 """`name: HF_TOKEN` with `value: ...` behind it, in YAML, JSON, XML and HCL."""
 _IN_ELEMENTS = r"(?P<before><name>\s{0,9}" + _NAME + r"\s{0,9}</name>\s{0,60}<value>)" + _NO_VALUE + r"[^<]{1,4096}"
 """The same in Hadoop's configurations."""
-_LONG = re.compile(r"(?<![A-Za-z0-9+/_.~-])[A-Za-z0-9+/_.~-]{20,4096}={0,2}")
-_AFTER_NAME = re.compile(_NAME + r"\s{1,4}$")
+_LONG = r"(?<![A-Za-z0-9+/_.~-])[A-Za-z0-9+/_.~-]{20,4096}={0,2}"
+_AFTER_NAME = _NAME + r"\s{1,4}$"
 """`aws configure set aws_secret_access_key ...`"""
-_AFTER_KEY = re.compile(
+_AFTER_KEY = (
     r"(?<![A-Za-z0-9_.-])(?!(?i:\w{0,40}(?:cache|store|hash|graph|group|sort|public|partition)))"
     r"[A-Za-z0-9_.-]{1,60}(?i:[_-](?:key|api|pat|sas|auth|dsn))[\"']?\s?[:=]\s?[\"']?$"
 )
-_AFTER_SET = re.compile(r"(?<![A-Za-z0-9_])[A-Z][A-Z0-9_]{2,60}=[\"']?$")
-_PREFIXED = re.compile(r"([a-z][a-z0-9]{0,11}(?:[_-][a-z0-9]{1,12}){0,3})[_.-]([A-Za-z0-9._-]{20,400})")
+_AFTER_SET = r"(?<![A-Za-z0-9_])[A-Z][A-Z0-9_]{2,60}=[\"']?$"
+_PREFIXED = r"([a-z][a-z0-9]{0,11}(?:[_-][a-z0-9]{1,12}){0,3})[_.-]([A-Za-z0-9._-]{20,400})"
 """`xyz_` and what looks drawn at random: the shape that services give their tokens."""
-_OF_SECRETS = re.compile(r"(?:.*[_-])?(?:secret|token|key|sk|pat)")
-_OF_DISCORD = re.compile(r"([A-Za-z0-9_-]{23,28})\.[A-Za-z0-9_-]{6,7}\.([A-Za-z0-9_-]{27,40})")
-_ENCODED = re.compile(
+_OF_SECRETS = r"(?:.*[_-])?(?:secret|token|key|sk|pat)"
+_OF_DISCORD = r"([A-Za-z0-9_-]{23,28})\.[A-Za-z0-9_-]{6,7}\.([A-Za-z0-9_-]{27,40})"
+_ENCODED = (
     r"(?<![A-Za-z0-9+/=_.-])(?:(?:[A-Za-z0-9+/]{32,4096}\n[ \t]{0,40})+[A-Za-z0-9+/]{0,4096}|[A-Za-z0-9+/]{24,65536})"
     r"={0,2}(?![A-Za-z0-9+/=_.-])"
 )
 """What may be base64, also over several lines of one text."""
 LOOK_BACK = 80
 
-_KEY_LINE = re.compile(
-    r"(?P<indent>[ \t]*(?:- )?)[\"']?(?P<name>[\w./-]{1,120})[\"']?[ \t]*(?:=[ \t]*|:(?:[ \t]+(?P<rest>[^\n]*))?)$",
-    re.MULTILINE,
+_KEY_LINE = (
+    r"(?m)(?P<indent>[ \t]*(?:- )?)[\"']?(?P<name>[\w./-]{1,120})[\"']?[ \t]*(?:=[ \t]*|:(?:[ \t]+(?P<rest>[^\n]*))?)$"
 )
-_GATE = re.compile(
-    r"^[ \t]*(?:- )?(?:name:[ \t]{1,4})?[\"']?[\w./-]{0,60}(?:token|secret|pass|key|credential)[\w-]{0,12}[\"']?[ \t]*"
-    r"(?::[ \t]*[^\s{\[][^\n]*|[:=]?[ \t]*)\n[ \t]*(?:- |[ \t])",
-    re.MULTILINE | re.IGNORECASE,
+_GATE = (
+    r"(?mi)^[ \t]*(?:- )?(?:name:[ \t]{1,4})?[\"']?[\w./-]{0,60}(?:token|secret|pass|key|credential)[\w-]{0,12}"
+    r"[\"']?[ \t]*(?::[ \t]*[^\s{\[][^\n]*|[:=]?[ \t]*)\n[ \t]*(?:- |[ \t])"
 )
 _HINTS = ("token", "secret", "passw", "passphrase", "credential", "key", "pass:")
-_IS_NAME = re.compile(_NAME + r"$")
-_BLOCK = re.compile(r"(?:!!?\w+[ \t]+)?[|>][-+0-9]{0,2}[ \t]*(?:#.*)?$")
-_MAPPING = re.compile(r"[ \t]*(?:- )?[\"']?[\w./-]+[\"']?[ \t]*:(?:[ \t]|$)")
-_SECRET_KIND = re.compile(r"(?m:^[ \t]*(?:- )?kind:[ \t]*[\"']?Secret\b)|\"kind\"\s?:\s?\"Secret\"")
-_FLOW_DATA = re.compile(r"(\b(?:data|stringData)[\"']?\s?:\s?\{)([^{}]{1,1000000})(\})")
-_FLOW_VALUE = re.compile(r"(:\s?)(?:([\"'])(?:[^\"'\\]|\\.)*[\"']|[^\s,{}\"']+)")
-_SPLIT = re.compile(r"(?m)(^---.*\n)")
+_IS_NAME = _NAME + r"$"
+_BLOCK = r"(?:!!?\w+[ \t]+)?[|>][-+0-9]{0,2}[ \t]*(?:#.*)?$"
+_MAPPING = r"[ \t]*(?:- )?[\"']?[\w./-]+[\"']?[ \t]*:(?:[ \t]|$)"
+_OF_KUBERNETES = r"(?m:^[ \t]*(?:- )?kind:[ \t]*[\"']?Secret\b)|\"kind\"\s?:\s?\"Secret\""
+_FLOW_DATA = r"(\b(?:data|stringData)[\"']?\s?:\s?\{)([^{}]{1,1000000})(\})"
+_FLOW_VALUE = r"(:\s?)(?:([\"'])(?:[^\"'\\]|\\.)*[\"']|[^\s,{}\"']+)"
+_SPLIT = r"(?m)(^---.*\n)"
 MAX_WORDS = 3
 
 
@@ -150,16 +163,19 @@ def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -
     """
     for hints, pattern in _COMMANDS:
         if any(hint in small for hint in hints):
-            text = _compiled(pattern).sub(rf"\g<before>{REDACTED}", text)
+            text = compiled(pattern).sub(rf"\g<before>{REDACTED}", text)
     if "value" in small or "default" in small:
-        text = _compiled(_BESIDE).sub(rf"\g<before>{REDACTED}", text)
-        text = _compiled(_IN_ELEMENTS).sub(rf"\g<before>{REDACTED}", text)
-    text = _ENCODED.sub(lambda match: _if_encoded(match[0], holds_secret), text)
-    text = _LONG.sub(_if_token, text)
-    if "secret" in small and _SECRET_KIND.search(text):
-        text = "".join(_secret_document(part) if _SECRET_KIND.search(part) else part for part in _SPLIT.split(text))
-    if "\n" in text and any(hint in small for hint in _HINTS) and _GATE.search(text):
-        text = _walked(text, lambda name, around: _IS_NAME.match(name) is not None or _is_list(around))
+        text = compiled(_BESIDE).sub(rf"\g<before>{REDACTED}", text)
+        text = compiled(_IN_ELEMENTS).sub(rf"\g<before>{REDACTED}", text)
+    text = compiled(_ENCODED).sub(lambda match: _if_encoded(match[0], holds_secret), text)
+    text = compiled(_LONG).sub(_if_token, text)
+    if "secret" in small and compiled(_OF_KUBERNETES).search(text):
+        text = "".join(
+            _secret_document(part) if compiled(_OF_KUBERNETES).search(part) else part
+            for part in compiled(_SPLIT).split(text)
+        )
+    if "\n" in text and any(hint in small for hint in _HINTS) and compiled(_GATE).search(text):
+        text = _walked(text, lambda name, around: compiled(_IS_NAME).match(name) is not None or _is_list(around))
     return text
 
 
@@ -172,12 +188,7 @@ def is_random(word: str, *, with_digits: bool = True) -> bool:
     upper, lower = sum(c.isupper() for c in bare), sum(c.islower() for c in bare)
     if len(bare) < 20 or min(upper, lower) < 2 or (digits < 2 and with_digits):
         return False
-    return len(_KINDS.findall(bare)) >= 0.4 * len(bare)
-
-
-@functools.cache
-def _compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    return re.compile(pattern, flags)
+    return len(compiled(_KINDS).findall(bare)) >= 0.4 * len(bare)
 
 
 def _if_encoded(text: str, holds_secret: Callable[[str], bool]) -> str:
@@ -200,27 +211,33 @@ def _if_token(match: re.Match[str]) -> str:
     rest = match[0][len(word) :]
     if word.isalpha() or word.startswith("_Z"):  # as compilers write C++ names
         return match[0]
-    if (parts := _PREFIXED.fullmatch(word)) and any(_is_drawn(p, parts[1]) for p in re.split(r"[.~]", parts[2])):
+    if (parts := compiled(_PREFIXED).fullmatch(word)) and any(
+        _is_drawn(p, parts[1]) for p in re.split(r"[.~]", parts[2])
+    ):
         return REDACTED + rest
-    if (triple := _OF_DISCORD.fullmatch(word)) and is_random(triple[1]) and is_random(triple[2]):
+    if (triple := compiled(_OF_DISCORD).fullmatch(word)) and is_random(triple[1]) and is_random(triple[2]):
         return REDACTED + rest
     before = match.string[max(0, match.start() - LOOK_BACK) : match.start()]
     if not before or before[-1] not in " \t\n=:\"'" or not is_random(word):
         return match[0]
     is_mixed = len(word) >= 32 and not word.islower()
-    if _AFTER_NAME.search(before) or _AFTER_KEY.search(before) or (is_mixed and _AFTER_SET.search(before)):
+    if (
+        compiled(_AFTER_NAME).search(before)
+        or compiled(_AFTER_KEY).search(before)
+        or (is_mixed and compiled(_AFTER_SET).search(before))
+    ):
         return REDACTED + rest
     return match[0]
 
 
 def _is_drawn(part: str, prefix: str) -> bool:
     if part.islower():  # a number of a commit, a digest
-        return _OF_SECRETS.fullmatch(prefix) is not None and is_random(part)
-    return is_random(part, with_digits=_OF_SECRETS.fullmatch(prefix) is None)
+        return compiled(_OF_SECRETS).fullmatch(prefix) is not None and is_random(part)
+    return is_random(part, with_digits=compiled(_OF_SECRETS).fullmatch(prefix) is None)
 
 
 def _secret_document(text: str) -> str:
-    text = _FLOW_DATA.sub(lambda m: m[1] + _FLOW_VALUE.sub(_without_flow_value, m[2]) + m[3], text)
+    text = compiled(_FLOW_DATA).sub(lambda m: m[1] + compiled(_FLOW_VALUE).sub(_without_flow_value, m[2]) + m[3], text)
     return _walked(text, lambda _, around: around in {"data", "stringData"})
 
 
@@ -241,7 +258,7 @@ def _walked(text: str, is_secret: Callable[[str, str], bool]) -> str:
     called: dict[int, str] = {}
     at = 0
     while at < len(lines):
-        match = _KEY_LINE.match(lines[at])
+        match = compiled(_KEY_LINE).match(lines[at])
         if match is None:
             at += 1
             continue
@@ -256,7 +273,7 @@ def _walked(text: str, is_secret: Callable[[str, str], bool]) -> str:
         first, at = at, at + 1
         if not is_secret(name, around):
             continue
-        is_block = _BLOCK.match(rest) is not None
+        is_block = compiled(_BLOCK).match(rest) is not None
         if rest and not is_block and around and is_secret("", around):
             lines[first] = lines[first][: match.start("rest")] + REDACTED
         for number in _below(lines, at, indent, is_block=is_block, is_empty=not rest):
@@ -275,7 +292,7 @@ def _below(lines: list[str], at: int, indent: int, *, is_block: bool, is_empty: 
             is_item = is_empty and line.lstrip().startswith("- ") and depth >= indent
             if depth <= indent and not is_item:
                 return
-            if not is_block and (_MAPPING.match(line) or len(line.split()) > MAX_WORDS + is_item):
+            if not is_block and (compiled(_MAPPING).match(line) or len(line.split()) > MAX_WORDS + is_item):
                 return
             if line.strip() != REDACTED:
                 yield at

@@ -4,15 +4,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from allready import units
-from allready.model import BenchPoint, CollectiveRun, Collectives
+from allready.judging.pair_matrix import by_rail
+from allready.model import BenchPoint, CollectiveRun, Collectives, PairPoint
 from allready.model.operations import OPERATIONS
 from allready.report.safe import plain
 
 LEVELS = (0.95, 0.88, 0.7, 0.4)
 """Shares of the typical rate at which a cell of the matrix gets another colour."""
-MAX_MATRIX = 32
+MAX_MATRIX, MAX_RAILS = 32, 16
 
 Cell = Callable[[BenchPoint], str]
 PLAIN: Sequence[tuple[str, Cell]] = (
@@ -59,26 +61,29 @@ class Table(Struct, frozen=True, kw_only=True):
 class PairMatrix(Struct, frozen=True, kw_only=True):
     """Pairs of ranks as a table: senders down, receivers across; a cell is its text and its level, 0 is best.
 
-    title, note: keys of what it is called, and of how it is read.
+    title, note: keys of what it is called, and of how it is read.  rail: the network, where there are several.
     """
 
     title: str
     note: str
+    rail: str = ""
     members: tuple[int, ...]
     rows: tuple[tuple[tuple[str, int], ...], ...]
 
 
 def pair_matrices(run: CollectiveRun) -> tuple[PairMatrix, ...]:
     """The matrices of `bench pairs`, as far as they can be shown: bandwidth, then latency where it was measured."""
-    if not run.pairs:
-        return ()
-    members = tuple(sorted({p.sender for p in run.pairs} | {p.receiver for p in run.pairs}))[:MAX_MATRIX]
-    rates = {(p.sender, p.receiver): p.gb_per_s for p in run.pairs}
-    found = [_matrix("pairs_title", "pairs_note", members, rates, units.bandwidth, is_rate=True)]
-    times = {(p.sender, p.receiver): p.latency_s for p in run.pairs}
+    return tuple(m for rail, pairs in list(by_rail(run.pairs).items())[:MAX_RAILS] for m in _of_rail(rail, pairs))
+
+
+def _of_rail(rail: str, pairs: Sequence[PairPoint]) -> Iterable[PairMatrix]:
+    members = tuple(sorted({p.sender for p in pairs} | {p.receiver for p in pairs}))[:MAX_MATRIX]
+    rates = {(p.sender, p.receiver): p.gb_per_s for p in pairs}
+    times = {(p.sender, p.receiver): p.latency_s for p in pairs}
+    shown = plain(rail, most=40)
+    yield replace(_matrix("pairs_title", "pairs_note", members, rates, units.bandwidth, is_rate=True), rail=shown)
     if any(time_s is not None for time_s in times.values()):
-        found.append(_matrix("latency_title", "latency_note", members, times, units.time, is_rate=False))
-    return tuple(found)
+        yield replace(_matrix("latency_title", "latency_note", members, times, units.time, is_rate=False), rail=shown)
 
 
 def _matrix(

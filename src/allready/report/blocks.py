@@ -254,7 +254,7 @@ def _bandwidth(report: Report, language: str, verbose: int) -> Iterator[Block]:
 def _pairs(run: CollectiveRun, language: str) -> Iterator[Block]:
     for table in pair_matrices(run):
         yield Gap()
-        yield line(Piece(t(table.title, language), "bold"))
+        yield line(Piece(t(table.title, language) + (f" · {table.rail}" if table.rail else ""), "bold"))
         rows = (
             [Piece(str(member), "bold"), *(Piece(text, "bad" if level > 1 else "") for text, level in row)]
             for member, row in zip(table.members, table.rows, strict=True)

@@ -240,6 +240,8 @@ def _transport(fact: f.TransportFacts) -> Iterator[Fact]:
 def _rdma(fact: f.RdmaFacts) -> Iterator[Fact]:
     if not fact.ports:
         yield Shown(key="group_rdma"), Shown(key="fact_rdma_none"), False
+    if fact.others:
+        yield _named("other_fabrics"), _joined(fact.others), False
     libraries = {"libibverbs": fact.has_library, "librdmacm": fact.has_cm_library}
     for library, is_here in libraries.items():
         if is_here is not None:
@@ -247,10 +249,14 @@ def _rdma(fact: f.RdmaFacts) -> Iterator[Fact]:
     for port in fact.ports:
         rate = f" · {units.digits(port.rate_gbit_per_s)} Gbit/s" if port.rate_gbit_per_s else ""
         rate += f" · {port.num_lanes}X" if port.num_lanes else ""
+        rate += f" · {port.provider}" if port.provider else ""
         rate += f" · {port.bond}: {', '.join(f'{k} {v}' for k, v in port.bonded.items())}" if port.bond else ""
         text = f"{port.state} · {port.physical_state} · {port.link_layer}{rate}"
         name = f"{port.device}/{port.port}"
         yield Shown(name), Shown(text), False
+        index = port.roce_v2_index if port.link_layer == "Ethernet" else None
+        if index is not None:
+            yield _named("roce_v2_index", name), Shown(f"{index} ({port.gid_types[index][1]})"), False
         if port.firmware:
             yield _named("firmware", name), _text(port.firmware), False
         if port.counts:

@@ -19,7 +19,7 @@ from allready.runtime.session import Session, current
 SLICE_S = 0.1
 LEAST_S = 0.002
 """torch takes a wait of less than a millisecond for one without a limit."""
-_SLICE = timedelta(seconds=SLICE_S)
+SLICE = timedelta(seconds=SLICE_S)
 RESTORE_S = 2.0
 SETTLE_S = 0.1
 
@@ -126,12 +126,21 @@ class Handle:
                 is_open = session.member.enter(call.operation, begin_s, call.group, waits=waits)
             if not is_open:
                 session.refuse(call.operation, call.group)
-            if call.device is not None:
+            if call.device is not None and waits:
                 call.start(False)
                 self._work = StreamEnd(call.device)
             else:
                 self._work = call.start(True)
         except BaseException as error:  # noqa: BLE001 - raised there if it is no failure
+            self._fail(error)
+
+    def take_over(self, work: Any, error: BaseException, *, has_begun: bool) -> None:
+        """A call that was entered and perhaps begun, and did not succeed at once."""
+        self._waits = True
+        if has_begun:
+            self._work = work if self._call.device is None else StreamEnd(self._call.device)
+        is_perhaps_late = has_begun and isinstance(error, RuntimeError) and not isinstance(error, CollectiveFailed)
+        if not is_perhaps_late:
             self._fail(error)
 
     def end(self, begin_s: float) -> CollectiveFailed | None:
@@ -187,6 +196,8 @@ class Handle:
         try:
             if call.device is not None:
                 _finish_on_device(session, self._work, begin_s + limit_s)
+                if not isinstance(self._work, StreamEnd):
+                    self._work.wait()  # what the current stream does from now on comes after it
             else:
                 _finish(self._work, begin_s, limit_s)
         except _Late:
@@ -238,8 +249,6 @@ def _run_alone(session: Session, call: Call) -> CollectiveFailed | None:
 def begin(call: Call) -> Handle:
     """Only its entry."""
     session = current()
-    if call.device is not None:
-        raise UsageError("async_op=True takes tensors on the CPU in this release")
     if call.confirm:
         raise UsageError("async_op=True goes without confirm=True: call safe_barrier after wait()")
     with session.alone():
@@ -264,8 +273,9 @@ def _finish(work: Any, begin_s: float, limit_s: float) -> None:
     """Wait in slices: a wait of torch's cannot be interrupted, and with most backends does not look at other ranks."""
     if work is None:
         return
+    left_s = begin_s + limit_s - time.monotonic()
     try:
-        work.wait(_SLICE if limit_s > SLICE_S else timedelta(seconds=max(LEAST_S, limit_s)))
+        work.wait(SLICE if left_s > SLICE_S else timedelta(seconds=max(LEAST_S, left_s)))
     except RuntimeError:
         if work.is_completed():
             work.wait()  # raises what the operation did, or it came right now

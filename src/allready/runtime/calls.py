@@ -6,6 +6,7 @@ from typing import Any
 from allready.errors import UsageError
 from allready.runtime.agreement import Ranks
 from allready.runtime.calling import Call, OnFailure, Timeout, Works, run, run_or_begin
+from allready.runtime.direct import OTHER, sum_directly
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.session import current
 
@@ -43,11 +44,15 @@ def safe_all_reduce(
             call with one outcome.  For networks that handle very long operations badly; over Gloo on one machine it
             saves neither time nor memory.  At most 1,024 parts.
         async_op: return a `Handle` at once, with `wait()`, which gives or raises what this form would, and
-            `is_completed()`.  Tensors on a CPU only, without `confirm`.
+            `is_completed()`.  Without `confirm`.
 
     Raises:
         CollectiveFailed: on every surviving rank; the group is gone until `recover`.
     """
+    if group is None and chunk_bytes is None and not (restore or confirm or async_op):
+        outcome = sum_directly(current(), tensor, op, timeout, on_failure)
+        if outcome is not OTHER:
+            return outcome
     import torch.distributed as dist
 
     chosen = dist.ReduceOp.SUM if op is None else op
@@ -152,7 +157,7 @@ def safe_reduce_scatter(
     chosen = dist.ReduceOp.SUM if op is None else op
     if tensor.is_cuda:
         source, part = tensor.contiguous(), output if output.is_contiguous() else output.contiguous()
-        start = lambda _: dist.reduce_scatter_tensor(part, source, chosen, group)  # noqa: E731
+        start = lambda later: dist.reduce_scatter_tensor(part, source, chosen, group, async_op=later)  # noqa: E731
     else:
         # What torch's Gloo does too; but its operation neither takes a limit nor tells when it has ended.
         source = tensor.contiguous().clone()

@@ -13,6 +13,7 @@ import socket
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,46 @@ BACKENDS = {"gloo": ("cpu",), "nccl": ("cuda",), "cpu:gloo,cuda:nccl": ("cpu", "
 """Those that are taken, and the devices whose tensors each takes."""
 FORM = timedelta(seconds=10)
 """Longest time that each step of forming a group takes once its members are known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Direct:
+    """The sum over the default group as its process group takes it: torch.distributed's function around it costs more
+    than all that the runtime library does beside.
+
+    `takes_cpu`, `gpu`: the tensors that it is for.  `is_special`: whether torch.distributed's function would leave some
+    to a function of their own.
+    """
+
+    all_reduce: Callable[[list[Any], Any], Any]
+    options: Any
+    sum: Any
+    is_special: Callable[[tuple[Any, ...]], bool]
+    takes_cpu: bool
+    gpu: Any
+    end: nccl.StreamEnd | None
+    num_ranks: int
+
+
+def _direct(devices: tuple[str, ...], gpu: str | None, num_ranks: int) -> Direct:
+    import torch
+    import torch.distributed as dist
+    from torch.overrides import has_torch_function
+
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.SUM
+    if hasattr(options, "asyncOp"):  # since 2.7; then a GPU does it in the order of the current stream
+        options.asyncOp = False
+    return Direct(
+        all_reduce=dist.group.WORLD.allreduce,
+        options=options,
+        sum=dist.ReduceOp.SUM,
+        is_special=has_torch_function,
+        takes_cpu="cpu" in devices,
+        gpu=None if gpu is None else torch.device(gpu),
+        end=None if gpu is None else nccl.StreamEnd(gpu),
+        num_ranks=num_ranks,
+    )
 
 
 def can_reconfigure() -> bool:
@@ -73,6 +114,8 @@ class Group:
         """Whether the last forming kept the group object."""
         self.attempt = ""
         """Tells this start of the job from others in the same store."""
+        self.direct: Direct | None = None
+        """While it is formed."""
         self.devices = BACKENDS[backend]
         """Whose tensors it takes."""
         self._backend = backend
@@ -166,7 +209,7 @@ class Group:
         """
         import torch.distributed as dist
 
-        self.was_formed = True
+        self.was_formed, self.direct = True, None
         before = _sockets()
         with self._lock:
             self._is_cut = False
@@ -191,6 +234,7 @@ class Group:
             self._connect(is_over)
         if "cpu" in self.devices:
             self._remember(store, place, size, before)
+        self.direct = _direct(self.devices, self.gpu(), size)
         self._is_doubtful = False
 
     def _connect(self, is_over: Callable[[], bool]) -> None:
@@ -242,7 +286,7 @@ class Group:
         return {fd: identity for fd, identity in _sockets().items() if before.get(fd) != identity and _ends(fd)[1]}
 
     @contextlib.contextmanager
-    def making(self) -> Iterator[None]:
+    def making(self, is_over: Callable[[], bool]) -> Iterator[None]:
         """Around the making of subgroups, by torch, on all ranks: what fails then ends them too."""
         import torch.distributed as dist
 
@@ -254,8 +298,12 @@ class Group:
         try:
             yield
             made = [g for g in groups if g not in known]
-            store = dist.PrefixStore(f"allready/{self.attempt}/{self._epoch}/{self._num_makings}", self._store)
-            self._remember(store, self._members.index(self._rank), len(self._members), before)
+            on_gpu = nccl.of_nccl(made)
+            if self._communicator is not None and on_gpu:
+                self._communicator.connect(FORM.total_seconds(), is_over, on_gpu)
+            if "cpu" in self.devices:
+                store = dist.PrefixStore(f"allready/{self.attempt}/{self._epoch}/{self._num_makings}", self._store)
+                self._remember(store, self._members.index(self._rank), len(self._members), before)
         finally:
             with self._lock:
                 self._sockets_before = None
@@ -295,6 +343,7 @@ class Group:
 
     def release(self) -> bool:
         """After `cut`: make room for the next group; False: it does not end, and this process cannot have another."""
+        self.direct = None
         with self._lock:
             communicator, self._communicator = self._communicator, None
         return communicator is None or communicator.release()
@@ -303,6 +352,7 @@ class Group:
         """Give the group back to torch."""
         import torch.distributed as dist
 
+        self.direct = None
         communicator, self._communicator = self._communicator, None
         if not dist.is_initialized():
             return

@@ -82,6 +82,23 @@ class Member:
             self.of(group).enter(operation, now_s, waits=waits)
         return self.is_open
 
+    def enter_alone(self, operations: tuple[str], now_s: float) -> bool:
+        """`enter` for a call of the default group with no other in flight: nothing that it can do without."""
+        if self.is_open:
+            calls = self.world
+            calls.entered += 1
+            calls.operations, calls.is_waiting, calls.entered_s = operations, True, now_s
+        return self.is_open
+
+    def complete_alone(self) -> bool:
+        """`complete` for that one."""
+        if self.is_open:
+            calls = self.world
+            calls.completed += 1
+            (calls.last,) = calls.operations
+            calls.operations, calls.is_waiting = (), False
+        return self.is_open
+
     def wait(self, now_s: float, group: Ranks) -> bool:
         """From now on for the oldest call that was not completed; False: the epoch is over."""
         if self.is_open:

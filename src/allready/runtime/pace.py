@@ -81,9 +81,12 @@ class Pace:
         if sizes is None:
             sizes = self._sizes[of] = _Sizes(num_bytes)
         sizes.num_calls += 1
-        sizes.num_ranks = max(sizes.num_ranks, num_ranks)
-        sizes.least_bytes = min(sizes.least_bytes, num_bytes)
-        sizes.worst_s = max(sizes.worst_s * _DECAY, took_s)
+        worst_s = sizes.worst_s * _DECAY
+        sizes.worst_s = max(worst_s, took_s)
+        if num_ranks > sizes.num_ranks:
+            sizes.num_ranks = num_ranks
+        if num_bytes < sizes.least_bytes:
+            sizes.least_bytes = num_bytes
 
     def expected_s(self, num_bytes: int, num_ranks: int, *, after: int) -> float | None:
         """The longest that a call of this size should take; None: too few were seen.

@@ -112,7 +112,8 @@ def init_process_group(
         raise UsageError("with store=, rank and world_size must be given")
     group = Group(backend, store, rank=rank, store_rank=store_rank, timeout=limit)
     session = Session(rank, group, answer_s=answer_within.total_seconds(), timeout_s=limit.total_seconds())
-    session.adaptive, session.is_limited = adaptive, timeout is not None
+    session.set_limit(limit.total_seconds(), adaptive)
+    session.is_limited = timeout is not None
     begin(session)
     try:
         again = os.environ.get(REJOIN) == "1" if rejoin is None else rejoin
@@ -291,10 +292,11 @@ def subgroups() -> Iterator[None]:
     of them is a failure of the job: all ranks get it, all groups are gone, and are to be made again after `recover`.
     """
     session = current()
-    if "cuda" in session.group.devices:
-        raise UsageError("the runtime library takes subgroups of Gloo in this release, not of NCCL")
-    with session.group.making():
-        yield
+    try:
+        with session.group.making(lambda: not session.member.is_open):
+            yield
+    except TimeoutError as error:  # another rank did not come to make them
+        raise _agreed(session, FailureCause.FORMING, error) from error
 
 
 def cause_of(error: BaseException | None) -> FailureCause:
@@ -316,8 +318,7 @@ def _parts(timeout: Duration | AdaptiveTimeout | None, usual: timedelta) -> tupl
 
 def apply_timeout(session: Session, timeout: timedelta, adaptive: AdaptiveTimeout | None) -> None:
     """From now on: of plain collectives, and of safe calls that bring none of their own."""
-    session.adaptive = adaptive
-    session.timeout_s = timeout.total_seconds()
+    session.set_limit(timeout.total_seconds(), adaptive)
     session.group.timeout = timeout
     if session.member.is_open:
         session.group.set_timeout(timeout)

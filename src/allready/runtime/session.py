@@ -54,6 +54,8 @@ class Session:
         self.timeout_s = timeout_s
         self.adaptive: AdaptiveTimeout | None = None
         """Of calls that bring no timeout of their own; `timeout_s` then is its most."""
+        self.least_s = timeout_s
+        """No call that brings no timeout of its own has less."""
         self.paces = Paces()
         self.phase = TRAINING
         """What calls take is learned for each phase apart."""
@@ -65,10 +67,10 @@ class Session:
         self._hang_watch = HangWatch.of_this_rank()
         self.is_limited = False
         """Whether the script has said how long calls may take: then no verdict of others ends them earlier."""
-        self._is_call_limited = False
+        self.is_call_limited = False
         self._why_lost = ""
         self._answer_s = answer_s
-        self._in_call = threading.Lock()
+        self.in_call = threading.Lock()
 
     def connect(
         self, addresses: list[tuple[str, int]], secret: str, *, num_ranks: int, timeout_s: float, again: bool = False
@@ -91,20 +93,30 @@ class Session:
         self._link = link
         atexit.register(self._at_exit)
 
+    def set_limit(self, timeout_s: float, adaptive: AdaptiveTimeout | None) -> None:
+        """Of calls that bring no timeout of their own."""
+        self.timeout_s, self.adaptive = timeout_s, adaptive
+        self.least_s = timeout_s if adaptive is None else adaptive.limit_s(0.0, adaptive.most_s or timeout_s)
+
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Around a call.  Two at a time could be in another order on another rank, and then give wrong sums.
+        """Around a call: holds `in_call`.  Two at a time could be in another order on another rank, and then give wrong
+        sums.
 
         Raises:
             UsageError: another thread, or this one below a signal handler, is inside.
         """
-        if not self._in_call.acquire(blocking=False):
-            raise UsageError("another call of the runtime library is running in this process; let one thread call")
+        if not self.in_call.acquire(blocking=False):
+            self.refuse_second()
         try:
             yield
         finally:
-            self._is_call_limited = False
-            self._in_call.release()
+            self.is_call_limited = False
+            self.in_call.release()
+
+    def refuse_second(self) -> NoReturn:
+        """A call while another one runs."""
+        raise UsageError("another call of the runtime library is running in this process; let one thread call")
 
     @contextlib.contextmanager
     def shut(self) -> Iterator[None]:
@@ -140,7 +152,7 @@ class Session:
         self, timeout: Duration | AdaptiveTimeout | None, operation: str, group: Ranks, num_bytes: int
     ) -> float:
         """How long a call of this size may take; without a `timeout` that of the phase counts."""
-        self._is_call_limited = timeout is not None
+        self.is_call_limited = timeout is not None
         if timeout is not None and not isinstance(timeout, AdaptiveTimeout):
             return duration(timeout).total_seconds()
         adaptive = self.adaptive if timeout is None else timeout
@@ -198,7 +210,7 @@ class Session:
             member = self.member
             calls = [member.world, *member.subgroups.values()]
             progress = (member.epoch, *((c.entered, c.completed, c.is_waiting) for c in calls))
-            is_over = not member.is_open or self.is_limited or self._is_call_limited
+            is_over = not member.is_open or self.is_limited or self.is_call_limited
         if not watch.is_hang(progress, time.monotonic()) or is_over:
             return None
         return m.Fail(epoch=member.epoch, cause=FailureCause.VERDICT)

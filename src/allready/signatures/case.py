@@ -1,12 +1,11 @@
 """When lines of a signature have another meaning than usual."""
 
-import functools
-import re
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from allready.model import Event, FaultClass, Role, Severity
+from allready.patterns import compiled
 
 EventsById = Mapping[str, Sequence[Event]]
 """Signature -> all its lines in a run."""
@@ -52,9 +51,3 @@ class Case(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 UNCHANGED = Case()
-
-
-@functools.cache
-def compiled(source: str) -> re.Pattern[str]:
-    """An expression of the tables, compiled once."""
-    return re.compile(source)

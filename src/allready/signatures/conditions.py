@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from allready.model import Event, FaultClass, Severity
-from allready.signatures.case import Case, EventsById, compiled
+from allready.patterns import compiled
+from allready.signatures.case import Case, EventsById
 
 MAX_LOOKUPS = 8
 """The ranks of one node, whose lines do not show who wrote them, look a name up once each."""

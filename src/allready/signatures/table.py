@@ -23,8 +23,9 @@ from msgspec.structs import replace
 
 from allready.model import Confidence, Event, FaultClass, RemedyStep, Role, Severity
 from allready.model.fill import steps_of
+from allready.patterns import compiled
 from allready.signatures import conditions
-from allready.signatures.case import UNCHANGED, Case, EventsById, compiled
+from allready.signatures.case import UNCHANGED, Case, EventsById
 
 FAMILIES = ("nccl", "cuda", "torch", "elastic", "store", "gloo", "jax", "launcher", "kernel", "python")
 """Files of this package.  The area of a family's findings is `log_FAMILY`."""

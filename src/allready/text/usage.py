@@ -5,7 +5,7 @@ English stands where it is used, as with gettext; `zh_CN/cli/*.toml` has the Chi
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def choose_language(asked: str | None, environ: dict[str, str] | None = None) -> str:
@@ -57,3 +57,11 @@ def usage_text(template: str, **values: object) -> str:
     """`template` in the process's language, with `values` filled in."""
     translated = translations(_language).get(template, template)
     return translated.format(**values) if values else translated
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown word: the nearest known one, "" where none is near."""
+    import difflib  # seldom needed, and as slow as the rest of this module
+
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return usage_text("; did you mean {option}?", option=near[0]) if near else ""

@@ -37,16 +37,3 @@ class Here(Struct, frozen=True, kw_only=True):
         """RDMA ports in use, of one kind or of any."""
         ports = self.rdma.ports if self.rdma else ()
         return tuple(p for p in ports if p.state == "ACTIVE" and link_layer in {"", p.link_layer})
-
-
-def gid_types(port: RdmaPort) -> dict[int, tuple[str, str]]:
-    """Index -> (type, GID) of the entries of a port's table that are not zero."""
-    rows = [gid.split(" ") for gid in port.gids]
-    return {int(row[0]): (" ".join(row[1:-1]), row[-1]) for row in rows if len(row) > 2 and row[0].isdecimal()}
-
-
-def roce_v2_index(port: RdmaPort) -> int | None:
-    """The index that NCCL has to use with RoCE: version 2 with an IPv4 address, else version 2 with another one."""
-    fitting = {i: gid for i, (kind, gid) in gid_types(port).items() if kind == "RoCE v2"}
-    ipv4 = [i for i, gid in fitting.items() if gid.startswith("0000:0000:0000:0000:0000:ffff:")]
-    return min(ipv4 or list(fitting), default=None)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from allready import units
 from allready.model import Interface
 from allready.variables import filters, table, values
-from allready.variables.here import Here, gid_types
+from allready.variables.here import Here
 from allready.variables.table import Syntax, Type, Variable
 
 MAX_SHOWN = 16
@@ -109,7 +109,7 @@ def _gid(asked: _Asked) -> Iterator[Meaning]:
         return
     ports = asked.here.active("Ethernet")
     for port in ports[:MAX_SHOWN]:
-        kind, gid = gid_types(port).get(index, ("", ""))
+        kind, gid = port.gid_types.get(index, ("", ""))
         device = f"{port.device}:{port.port}"
         if kind:
             yield Meaning("gid", {"device": device, "type": kind, "gid": gid})

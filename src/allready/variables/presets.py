@@ -11,7 +11,7 @@ from allready import units
 from allready.errors import UsageError
 from allready.model import RdmaPort
 from allready.variables import table
-from allready.variables.here import Here, roce_v2_index
+from allready.variables.here import Here
 from allready.variables.versions import Standing, found_of, is_before, nccl_backend, standing
 
 LOOPBACK = "lo"
@@ -176,7 +176,7 @@ def _roce(maker: _Maker, here: Here) -> None:
     _basic(maker, here)
     _devices(maker, here, ports)
     nccl = found_of("nccl", here.versions)
-    indices = {roce_v2_index(port) for port in ports}
+    indices = {port.roce_v2_index for port in ports}
     index = indices.pop() if len(indices) == 1 else None
     if nccl and is_before(nccl, (2, 21)) and index is not None:
         maker.set("NCCL_IB_GID_INDEX", index, "gid_index", index=index)

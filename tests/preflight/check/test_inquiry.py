@@ -35,7 +35,7 @@ def test_a_stage_that_was_asked_for_and_not_done_forbids_healthy() -> None:
     report = Inquiry().judge(fleet(2), waiting=False, visible_since=None, unchecked_stages={"reach": NOT_TRIED})
     assert report.status is Status.UNKNOWN
     assert report.not_checked == (not_checked("reach", NOT_TRIED),)
-    assert report.not_checked[0].why == "only 1 of 3 pairs of nodes were tried"
+    assert report.not_checked[0].why == "only 1 of 3 pairs were tried"
 
 
 def test_while_it_waits_the_status_is_waiting_whatever_is_known() -> None:

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from allready.errors import UsageError
-from allready.model import LaunchFacts, World, WorldNode
+from allready.model import Interface, LaunchFacts, NetFacts, World, WorldNode
 from allready.model.operations import OPERATIONS, SWEEPS
 from allready.preflight.check.request import CheckRequest
-from allready.preflight.check.staging import plan
+from allready.preflight.check.staging import plan, shared_networks
 from allready.preflight.collectives import spec
-from allready.preflight.collectives.meetings import without_reply_s
+from allready.preflight.collectives.meetings import noise_of, turns, usual, without_reply_s
 from allready.preflight.collectives.process import exception_line, main_stack
 from allready.preflight.collectives.spec import ALL_STAGES, STAGES, RunSpec, with_needed
 from allready.preflight.collectives.sweep import Sweep
-from allready.preflight.collectives.wire import POSITION
+from allready.preflight.collectives.wire import POSITION, Rail
 from allready.proc.cell import CellReader, CellWriter, anonymous_cell
 from allready.text.ui import table
 from tests.cases import cases
@@ -258,3 +258,38 @@ def _placeholders(text: str) -> set[str]:
 def test_a_latency_that_other_work_drove_up_makes_no_rate_without_bound() -> None:
     assert without_reply_s(0.010, 0.002) == pytest.approx(0.008)
     assert without_reply_s(0.010, 0.025) == pytest.approx(0.005)
+
+
+def test_networks_of_all_nodes_are_rails_and_docker0_is_none() -> None:
+    def net(node: int) -> NetFacts:
+        def one(name: str, address: str) -> Interface:
+            return Interface(name=name, is_up=True, is_loopback=name == "lo", mtu_bytes=1500, addresses=(address,))
+
+        return NetFacts(
+            interfaces=(
+                one("lo", "127.0.0.1/8"),
+                one("eth0", f"10.0.0.{node + 1}/24"),
+                one("eth1" if node else "ens1", f"10.1.0.{node + 1}/24"),
+                one("docker0", "172.17.0.1/16"),
+                *((one("eth2", "10.2.0.1/24"),) if node else ()),
+            )
+        )
+
+    assert shared_networks({n: net(n) for n in range(3)}) == {
+        "eth0": {0: "10.0.0.1", 1: "10.0.0.2", 2: "10.0.0.3"},
+        "10.1.0.0/24": {0: "10.1.0.1", 1: "10.1.0.2", 2: "10.1.0.3"},
+    }
+
+
+def test_rails_without_a_common_rank_are_measured_at_the_same_time() -> None:
+    columns = [Rail(members=(0, 2), name="local rank 0"), Rail(members=(1, 3), name="local rank 1")]
+    assert turns(columns) == [columns]
+    networks = [Rail(members=(0, 1), name="eth0"), Rail(members=(0, 1), name="eth1")]
+    assert turns(networks) == [[networks[0]], [networks[1]]]
+
+
+def test_a_rate_is_that_of_the_lower_quartile_and_its_noise_that_below_the_median() -> None:
+    times = [0.010] * 10 + [0.030] * 5
+    assert usual(times) == pytest.approx(0.010)
+    assert noise_of(times) == 0.0
+    assert noise_of([0.010, 0.020] * 10) > 0.3

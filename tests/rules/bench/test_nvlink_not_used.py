@@ -49,7 +49,7 @@ def found(
 
 
 def test_host_memory_instead_of_nvlink_is_named_with_the_variable_that_did_it() -> None:
-    [hit] = found(21.0, variables={"NCCL_P2P_DISABLE": "1"}).hits
+    [hit] = found(21.0, variables={"NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}).hits
     assert (hit.culprits.nodes, hit.culprits.variables) == ((0,), ("NCCL_P2P_DISABLE",))
     assert (hit.values["name"], hit.values["up"]) == ("NVLink 4", "GPU 0: 18 of 18, GPU 1: 18 of 18")
 

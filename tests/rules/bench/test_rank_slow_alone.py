@@ -31,3 +31,31 @@ def test_cpus_that_differ_as_those_of_a_busy_machine_do_are_clear() -> None:
 def test_a_tie_and_two_ranks_name_no_rank() -> None:
     assert alone(work=[40.0, 40.0, 5.0, 5.0]).state == "clear"
     assert alone(work=[40.0, 5.0]).state == "clear"
+
+
+def held(shares: dict[int, float], work: float = 40.0) -> Any:
+    run = healthy_collectives(4).runs[0]
+    run = replace(run, copies_gb_per_s={r: {"work": work} for r in range(4)}, held_share=shares)
+    return check("BEN003", fleet(2, collectives=model.Collectives(runs=(run,))))
+
+
+def test_a_rank_that_its_quota_holds_back_is_slow_also_where_all_get_as_much_of_a_busy_machine() -> None:
+    [hit] = held({1: 0.62, 2: 0.01}).hits
+    assert (hit.culprits.ranks, hit.values["what"], hit.values["speed"]) == ((1,), "quota", "62 %")
+
+
+def test_a_quota_that_holds_all_back_or_hardly_one_names_no_rank() -> None:
+    assert held(dict.fromkeys(range(4), 0.6)).state == "clear"
+    assert held({1: 0.6, 3: 0.5}).state == "clear"
+    assert held({1: 0.2}).state == "clear"
+    assert held({}).state == "clear"
+
+
+def test_a_rank_is_named_once() -> None:
+    run = replace(
+        healthy_collectives(4).runs[0],
+        copies_gb_per_s={r: {"work": 4.0 if r == 3 else 40.0} for r in range(4)},
+        held_share={3: 0.9},
+    )
+    found = check("BEN003", fleet(2, collectives=model.Collectives(runs=(run,))))
+    assert [hit.culprits.ranks for hit in found.hits] == [(3,)]

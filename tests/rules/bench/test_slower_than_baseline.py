@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from allready import model
 from tests.fleets import check, fleet, healthy_collectives
-from tests.rules.bench.made_up import point
+from tests.rules.bench.made_up import SPREAD, point
 
 
 def compared(*pairs: tuple[float, float]) -> Any:
@@ -37,3 +37,17 @@ def test_a_run_without_a_baseline_or_with_one_of_other_sizes_is_clear() -> None:
 
 def test_without_collectives_it_is_not_checked() -> None:
     assert check("BEN002", fleet(2, collectives=None)).state == "not_checked"
+
+
+def test_iterations_that_vary_as_much_as_the_runs_differ_name_nothing() -> None:
+    run = healthy_collectives(2).runs[0]
+
+    def points(busbw: float, cv: float) -> tuple[model.BenchPoint, ...]:
+        return tuple(replace(point(2**n, busbw), spread=replace(SPREAD, cv_share=cv)) for n in range(10, 14))
+
+    def found(cv: float) -> int:
+        runs = (replace(run, points=points(8.0, cv)),)
+        case = fleet(1, collectives=model.Collectives(runs=runs, baseline=points(10.0, cv), baseline_source="x"))
+        return len(check("BEN002", case).hits)
+
+    assert (found(0.2), found(1.0)) == (1, 0)

@@ -1,6 +1,6 @@
 import pytest
 
-from allready.model import Confidence, Event, FaultClass, Role
+from allready.model import PROCESSES, Confidence, Event, FaultClass, Role
 from tests.cases import cases
 from tests.rules.runs import ask, at, death, event, group, one_missing, process, stack
 
@@ -23,6 +23,7 @@ def test_its_stack_says_why(activity: str, fault_class: FaultClass) -> None:
     [hit] = ask("HNG001", progress=(one_missing(2),), stacks=(stack(2, activity),)).hits
     assert hit.fault_class is fault_class
     assert "train.py:12 step" in str(hit.values["doing"])
+    assert len(hit.values[PROCESSES]) == 1  # type: ignore[arg-type]
 
 
 def test_follows_the_waits_through_two_groups_to_the_one_who_waits_for_nobody() -> None:
@@ -135,6 +136,7 @@ def test_who_ended_in_order_with_fewer_operations_left_the_others_waiting() -> N
     well = frozenset({2})
     [hit] = ask("HNG001", progress=(LATE,), events=(closed(None),), ended_well=well).hits
     assert (hit.culprits.ranks, hit.fault_class) == ((2,), FaultClass.DESYNC_FLOW)
+    assert hit.values[PROCESSES] == ()  # no command for a process that is gone
     assert not ask("HNG001", progress=(LATE,), ended_well=well).hits  # nobody lost anybody: a log that is cut short
     assert not ask("HNG001", progress=(LATE,), events=(closed(None),), ended_well=frozenset({0})).hits
 

@@ -14,6 +14,11 @@ def test_a_receive_that_nobody_answers_is_a_matter_of_arguments() -> None:
     assert (hit.culprits.ranks, hit.fault_class) == ((2,), FaultClass.DESYNC_ARGS)
 
 
+def test_a_send_that_nobody_takes_is_a_call_too_many_or_too_few() -> None:
+    [hit] = ask("LIV008", behind(2), stacks=(stack(2, "in_collective", "distributed_c10d.py:2552 isend"),)).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((2,), None)
+
+
 def test_names_the_fewer_side() -> None:
     others = tuple(stack(r, "in_collective", "distributed_c10d.py:99 new_group") for r in (0, 1, 3))
     [hit] = ask("LIV008", behind(0), behind(1), behind(3), stacks=others).hits

@@ -1,9 +1,11 @@
 """LIV007."""
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from allready.judging.loading import load
-from allready.model import Confidence, Death, FaultClass, Origin, Position
+from allready.model import Confidence, Death, FaultClass, Mismatch, Operation, Origin, Position
 from allready.model.fill import fill
 from tests.fleets import check
 from tests.rules.live.made import NOW, ask, behind, ended, job, mark, stack, waiting
@@ -31,6 +33,20 @@ def test_whoever_ended_unseen_may_have_been_killed_and_is_no_desync() -> None:
 def test_blames_nobody_on_a_tie() -> None:
     [hit] = ask("LIV007", ended(0), ended(1)).hits
     assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)
+
+
+def test_of_two_whose_calls_differed_before_nobody_knows_who_made_one_too_many() -> None:
+    two: dict[str, Any] = {"members": (0, 1)}
+    ranks = (
+        waiting(0, groups=(mark(64, **two),)), ended(1, groups=(mark(63, pending=False, **two),)),
+        *(waiting(r, groups=(), phase="computing") for r in (2, 3)),
+    )  # fmt: skip
+    [hit] = ask("LIV007", *ranks).hits
+    assert hit.culprits.ranks == (1,)
+    calls = {r: Operation(seq=40, name="?") for r in (0, 1)}
+    differing = Mismatch(group="0", source="live", kind="dtype", seq=40, by_rank=calls)
+    [hit] = ask("LIV007", *ranks, mismatches=(differing,)).hits
+    assert hit.culprits.ranks == ()
 
 
 def test_ranks_of_a_job_that_ends_leave_one_after_the_other() -> None:

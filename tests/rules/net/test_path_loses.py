@@ -1,7 +1,7 @@
 from typing import Any
 
 from allready.judging.engine import judge
-from allready.model import Confidence, FaultClass
+from allready.model import Confidence, FaultClass, Severity
 from tests.fleets import check, fleet
 from tests.rules.net.made import SILENT, not_looked_at, reached, stuck
 
@@ -76,6 +76,14 @@ def test_a_queue_that_takes_datagrams_of_every_sender_is_no_random_loss() -> Non
     chance = into_2({(0, 2): (27, 136), (1, 2): (65, 342)}, {(0, 2): (90, 80), (1, 2): (84, 77)})
     [hit] = check("NET019", chance).hits
     assert hit.culprits.nodes == (2,)
+
+
+def test_where_a_fifth_is_lost_collectives_are_not_tried() -> None:
+    """Seen: 50 % at one node; its connection to node 0 ended in the collectives, and it was called lost."""
+    links = [(0, 1), (1, 0), (1, 2), (2, 1)]
+    for came, severity in (((50, 46), Severity.BLOCKER), ((70, 72), Severity.BLOCKER), ((85, 88), None)):
+        [hit] = check("NET019", lossy(*links, datagrams={"bursts_sent": (100, 100), "bursts_received": came})).hits
+        assert (hit.severity, hit.culprits.nodes) == (severity, (1,))
 
 
 def test_filtered_datagrams_say_nothing() -> None:

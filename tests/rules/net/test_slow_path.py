@@ -97,3 +97,10 @@ def test_half_of_the_nodes_are_named_where_the_others_reach_each_other() -> None
     most = {k: v for node in (1, 2, 3) for k, v in touching(node, 4, CRAWLS).items()}
     assert check("NET017", reached(4, paths=most)).state == "clear"
     assert check("NET017", reached(6, paths={k: v for n in (1, 2, 3) for k, v in touching(n, 6, CRAWLS).items()})).hits
+
+
+def test_a_node_that_crawls_is_named_beside_one_that_is_only_slow() -> None:
+    """Seen: of four nodes one at 4 Mbit/s and one at 20; the slower was named after half a minute of collectives."""
+    other = touching(2, 4, {"throughput_gb_per_s": 0.0025})
+    [hit] = check("NET017", reached(4, paths=other | touching(1, 4, CRAWLS))).hits
+    assert (hit.severity, hit.confidence, hit.culprits.nodes) == (Severity.ERROR, Confidence.LIKELY, (1,))

@@ -121,7 +121,9 @@ def _of_the_run() -> re.Pattern[str]:
 @functools.cache
 def _path() -> re.Pattern[str]:
     """Names of folders are no words of a sentence."""
-    return re.compile(r"(?<![\w/])(?:[~.]{0,2}/[^\s,;'\"]{1,400}|\w[\w.-]{0,100}(?:/[\w.-]{1,100}){2,20}/?|[A-Z]:\\\S{1,400})")
+    return re.compile(
+        r"(?<![\w/])(?:[~.]{0,2}/[^\s,;'\"]{1,400}|\w[\w.-]{0,100}(?:/[\w.-]{1,100}){2,20}/?|[A-Z]:\\\S{1,400})"
+    )
 
 
 @functools.cache

@@ -1,6 +1,5 @@
 """Who died, put together from tracebacks, tables and single lines of one log."""
 
-import re
 import signal
 
 from allready.evidence.log import launchers
@@ -10,6 +9,7 @@ from allready.evidence.log.line import Line
 from allready.evidence.log.tracebacks import Failure, Traceback
 from allready.evidence.log.writer import Writer
 from allready.model import Death
+from allready.patterns import compiled
 
 MAX_DEATHS = 20_000
 _ONLY_REPORTS = ("ChildFailedError", "SignalException", "CalledProcessError", "RendezvousGracefulExitError")
@@ -18,42 +18,41 @@ _MAX_FOLLOWING = 3
 
 _MAX_BACK = 80
 _FAREWELL_BYTES = 200
-_FAREWELL = re.compile(
-    r"\s*(?:wandb: |swanlab: |COMET \w{4,8}: |\[?neptune\]?:? |ClearML |🏃 View run |🧪 View experiment |warnings\.warn\(|\S{0,200}resource_tracker|srun: |slurmstepd: |make: \*\*\*|Command exited|"
+_FAREWELL = (
+    r"\s*(?:wandb: |swanlab: |COMET \w{4,8}: |\[?neptune\]?:? |ClearML |🏃 View run |🧪 View experiment |"
+    r"warnings\.warn\(|\S{0,200}resource_tracker|srun: |slurmstepd: |make: \*\*\*|Command exited|"
     r"command terminated|(?:real|user|sys)\t|\^C|pdsh@|_?exit(?:ed|ing)?\b|[-=*_ ]{3,}$|terminate called|"
     r"\[[\w.\-]{1,255}:\d{1,9}\] |Terminated|Killed|Aborted|Segmentation fault|Bus error|"
     r"Received \S{1,20} death signal)"
 )
 """What launchers, shells and helpers print when a process has ended."""
 
-_REASON = re.compile(
+_REASON = (
     r"\S{1,200}: error: .|\S{0,200}: can't open file .|.{0,200}: command not found\s*$|"
     r".{0,200}: (?:No such file or directory|Permission denied|cannot execute)\b|.{0,200}executable file not found|"
     r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?:: .|\s*$)"
 )
 """Words of programs, shells and Python that say why a process ended, alone on a line."""
 
-_WENT_ON = re.compile(
-    r"\b(?:finished|done|completed?|saved|saving|retry(?:ing)?|trying again|continu(?:e|ing)|going on|resum(?:e|ing)|"
-    r"skipp(?:ed|ing)|succe(?:ss|eded))\b",
-    re.IGNORECASE,
+_WENT_ON = (
+    r"(?i)\b(?:finished|done|completed?|saved|saving|retry(?:ing)?|trying again|continu(?:e|ing)|going on|"
+    r"resum(?:e|ing)|skipp(?:ed|ing)|succe(?:ss|eded))\b"
 )
-_GOOD_END = re.compile(
-    r"\b(?:training|job)(?: has| is| was)?(?: been)?(?: successfully)? (?:finished|done|completed?)\b|"
-    r"Total training time|Destroy COMPLETE|successfully finished",
-    re.IGNORECASE,
+_GOOD_END = (
+    r"(?i)\b(?:training|job)(?: has| is| was)?(?: been)?(?: successfully)? (?:finished|done|completed?)\b|"
+    r"Total training time|Destroy COMPLETE|successfully finished"
 )
 """Words of an end that was meant; epochs and runs are completed all the time."""
-_IGNORED = re.compile(r"\b(?:ignor(?:ed|ing)|going on|continu(?:e|ing)|skipp(?:ed|ing)|retry(?:ing)?)\b", re.IGNORECASE)
-_STEP = re.compile(r"\b(?:step|iter|iteration|epoch|loss)\b[ :=/\[]{1,3}\d", re.IGNORECASE)
-_ECHO = re.compile(
+_IGNORED = r"(?i)\b(?:ignor(?:ed|ing)|going on|continu(?:e|ing)|skipp(?:ed|ing)|retry(?:ing)?)\b"
+_STEP = r"(?i)\b(?:step|iter|iteration|epoch|loss)\b[ :=/\[]{1,3}\d"
+_ECHO = (
     r"Horovod has been shut down|Connection closed by peer|Connection reset by peer|Broken pipe|Socket closed|"
     r"NCCL error|srun: error|ChildFailedError|SignalException|CalledProcessError|RendezvousGracefulExitError|"
     r"slurmstepd: error: Failed to send "
 )
 """What is printed because another process ended: no reason of this one."""
 
-_COMMAND = re.compile(
+_COMMAND = (
     r"Command .{0,4000}?(?:died with <Signals\.(?P<name>SIG\w{2,8}): \d{1,3}>|"
     r"died with unknown signal (?P<signal>\d{1,3})|returned non-zero exit status (?P<code>-?\d{1,6}))"
 )
@@ -144,7 +143,7 @@ def _ends_nothing(block: Traceback) -> bool:
 def _last_but_one_step(log: LogContext) -> int:
     """The number of the last line but one that shows progress; a bar that is closed at the door is one line."""
     marks = {mark.number for mark in log.scanned.marks}
-    marks |= {line.number for line in log.lines if _STEP.search(line.rest)}
+    marks |= {line.number for line in log.lines if compiled(_STEP).search(line.rest)}
     marks -= _farewells(log)  # a tracker's summary names the last step
     for block in log.blocks.tracebacks:  # `raise ValueError(f"no loss at step {n}")`
         marks -= {log.lines[at].number for at in block.taken if at <= block.error_lines[-1]}
@@ -155,32 +154,36 @@ def _farewells(log: LogContext) -> set[int]:
     """The numbers of the last lines that say nothing but good-bye; most of them are not kept."""
     last = log.scanned.tail.rstrip(b"\n").split(b"\n")
     first = log.scanned.num_lines - len(last) + 1
-    texts = ((number, text[:_FAREWELL_BYTES].decode("utf-8", "replace")) for number, text in enumerate(last, start=first))
-    return {number for number, text in texts if not text.strip() or _FAREWELL.match(text)}
+    texts = (
+        (number, text[:_FAREWELL_BYTES].decode("utf-8", "replace")) for number, text in enumerate(last, start=first)
+    )
+    return {number for number, text in texts if not text.strip() or compiled(_FAREWELL).match(text)}
 
 
 def _over_from(log: LogContext) -> int:
     """The index from which on the program had reported that it was done, and made no progress any more."""
     found = len(log.lines)
     for at, line in enumerate(log.lines):
-        if _GOOD_END.search(line.rest):
+        if compiled(_GOOD_END).search(line.rest):
             found = min(found, at)
-        elif found < at and _STEP.search(line.rest):
+        elif found < at and compiled(_STEP).search(line.rest):
             found = len(log.lines)
     return found
 
 
 def _is_survivor(log: LogContext, block: Traceback) -> bool:
     """Whether the lines right behind it say that the program went on: they may look like parts of its message."""
-    if block.start > 0 and _IGNORED.search(log.lines[block.start - 1].rest):
+    if block.start > 0 and compiled(_IGNORED).search(log.lines[block.start - 1].rest):
         return True
     more = block.failures[-1].more
     if block.is_logged and any(text.strip() for text in more):
         return True
     behind = [
-        line.rest for line in log.lines[block.last + 1 : block.last + 1 + _MAX_BACK] if not _FAREWELL.match(line.rest)
+        line.rest
+        for line in log.lines[block.last + 1 : block.last + 1 + _MAX_BACK]
+        if not compiled(_FAREWELL).match(line.rest)
     ]
-    return any(_WENT_ON.search(text) for text in (*more, *behind))
+    return any(compiled(_WENT_ON).search(text) for text in (*more, *behind))
 
 
 def _calm_from(log: LogContext, most: int) -> int:
@@ -203,7 +206,7 @@ def _calm_from(log: LogContext, most: int) -> int:
 def _is_ordinary(line: Line) -> bool:
     """Whether a living program may have written it: no reader knows it, and it is no complaint of a library."""
     prefix = line.prefix
-    if line.is_understood or not line.rest.strip() or prefix.kind == "nccl" or _FAREWELL.match(line.rest):
+    if line.is_understood or not line.rest.strip() or prefix.kind == "nccl" or compiled(_FAREWELL).match(line.rest):
         return False
     return not (prefix.kind in ("glog", "python") and prefix.level in ("WARN", "ERROR", "FATAL"))
 
@@ -213,7 +216,7 @@ def _last_words(log: LogContext, at: int) -> str:
     ended = log.lines[at]
     for back in range(at - 1, max(-1, at - 1 - _MAX_BACK), -1):
         line = log.lines[back]
-        if _STEP.search(line.rest) and log.blocks.of_error.get(back) is None:
+        if compiled(_STEP).search(line.rest) and log.blocks.of_error.get(back) is None:
             break  # what stands above it was overcome
         if line.prefix.kind or (
             line.prefix.writer != ended.prefix.writer and ended.prefix.writer != (None, None, None)
@@ -222,9 +225,9 @@ def _last_words(log: LogContext, at: int) -> str:
         block = log.blocks.of_error.get(back)
         if block is not None:
             last = block.failures[-1]
-            if block.is_deadly and not last.name.endswith(_ONLY_REPORTS) and not _ECHO.search(last.text):
+            if block.is_deadly and not last.name.endswith(_ONLY_REPORTS) and not compiled(_ECHO).search(last.text):
                 return last.text
-        elif _REASON.match(line.rest) and not _ECHO.search(line.rest):
+        elif compiled(_REASON).match(line.rest) and not compiled(_ECHO).search(line.rest):
             return line.rest.strip()
     return ""
 
@@ -232,7 +235,7 @@ def _last_words(log: LogContext, at: int) -> str:
 def _of_command(log: LogContext, block: Traceback) -> DeathDraft | None:
     """A launcher's last word on a process that it had started: subprocess.CalledProcessError."""
     last = block.failures[-1]
-    match = _COMMAND.search("\n".join((last.message, *last.more)))
+    match = compiled(_COMMAND).search("\n".join((last.message, *last.more)))
     if not last.name.endswith("CalledProcessError") or match is None:
         return None
     draft = _of_failure(log, block.start, None)

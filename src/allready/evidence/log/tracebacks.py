@@ -1,6 +1,5 @@
 """Python's own words about an exception: tracebacks, plain, chained, grouped, remote, boxed by rich, interleaved."""
 
-import re
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -9,6 +8,7 @@ from msgspec.structs import replace
 from allready.evidence.log.line import Line
 from allready.evidence.prefix import Prefix
 from allready.evidence.stacks.libraries import CALLS
+from allready.patterns import compiled
 
 HEADER = "Traceback (most recent call last)"
 MAX_LINES = 400
@@ -16,14 +16,14 @@ MAX_SKIPPED = 3000
 MAX_MESSAGE_LINES = 30
 MAX_KEPT = 60
 
-_FRAME = re.compile(r'\s*File "([^"]{1,1000})", line (\d{1,9})(?:, in (.{1,200}))?')
-_RICH_FRAME = re.compile(r"[│|]\s*(?:❱ )?(/?[^\s:│]{1,500}\.py):(\d{1,9}) in (\S{1,200})")
-_MARGIN = re.compile(r"\s*[|+] ?")
-_RULE = re.compile(r"\s*\+(?:-\+)?-{4,}(?: (\d+) -+)?")
-_ERROR = re.compile(r"((?:[A-Za-z_]\w*\.)+\w+(?:\[[^\]]*\])?|[A-Z]\w*)(?::(?: (.*))?)?\s*$")
-_BORDER = re.compile(r"(?:={8,}|-{8,}|\*{8,})$")
-_SPAWNED = re.compile(r"-- Process (\d{1,5}) terminated with the following error:")
-_OF_RANK = re.compile(r"\): \(RANK (\d{1,7})\)\s*$")
+_FRAME = r'\s*File "([^"]{1,1000})", line (\d{1,9})(?:, in (.{1,200}))?'
+_RICH_FRAME = r"[│|]\s*(?:❱ )?(/?[^\s:│]{1,500}\.py):(\d{1,9}) in (\S{1,200})"
+_MARGIN = r"\s*[|+] ?"
+_RULE = r"\s*\+(?:-\+)?-{4,}(?: (\d+) -+)?"
+_ERROR = r"((?:[A-Za-z_]\w*\.)+\w+(?:\[[^\]]*\])?|[A-Z]\w*)(?::(?: (.*))?)?\s*$"
+_BORDER = r"(?:={8,}|-{8,}|\*{8,})$"
+_SPAWNED = r"-- Process (\d{1,5}) terminated with the following error:"
+_OF_RANK = r"\): \(RANK (\d{1,7})\)\s*$"
 """What torch's distributed checkpoint puts behind the header of a failed rank's traceback, in an exception that it
 raises on all ranks."""
 
@@ -47,11 +47,11 @@ _LAUNCHERS = (
 _MILD = ("DEBUG", "INFO", "WARN")
 _ENTRANCES = ("<module>", "_run_module_as_main", "_run_code", "_bootstrap", "_wrap", "main", "run_path")
 
-_COLLECTIVE_TYPES = re.compile(
+_COLLECTIVE_TYPES = (
     r"(?:^|\.)(?:Dist(?:Backend|Store|Network|Queue)?Error|Rendezvous\w*Error|C10dError|NCCLError|NcclError)$"
     r"|^allready\.runtime\."
 )
-_COLLECTIVE = re.compile(
+_COLLECTIVE = (
     r"NCCL error|NCCL operation|nccl(?:Unhandled|System|Internal|Remote|InvalidUsage|Invalid)\w*|NCCL communicator|"
     r"NCCL Error|/gloo/|Gloo |store->get|Socket Timeout|wait timeout after|Watchdog caught|Connection closed by peer|"
     r"Timed out initializing process group|monitoredBarrier|mismatch between collectives|recvValue failed|"
@@ -62,7 +62,7 @@ _COLLECTIVE = re.compile(
     r"NCCL Last Error:|Work timed out during finalize"
 )
 
-_LAST_ERROR = re.compile(r"Last [Ee]rror:")
+_LAST_ERROR = r"Last [Ee]rror:"
 
 _OF_THE_PROGRAM = {"ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError", "BrokenPipeError"}
 """Python's own: a data source, a tracker or a loader's pipe; the libraries of collectives raise RuntimeError."""
@@ -84,7 +84,7 @@ class Failure(Struct):
     def last_error(self) -> str | None:
         """NCCL's last message, from the line after `Last error:`, or behind nccl2's `NCCL Last Error:`."""
         for at, line in enumerate(self.more):
-            found = _LAST_ERROR.search(line)
+            found = compiled(_LAST_ERROR).search(line)
             if found:
                 return line[found.end() :].strip() or next(
                     (m.strip() for m in self.more[at + 1 : at + 2] if m.strip()), None
@@ -111,11 +111,11 @@ class Failure(Struct):
 
     @property
     def is_collective_error(self) -> bool:
-        if _COLLECTIVE_TYPES.search(self.name):
+        if compiled(_COLLECTIVE_TYPES).search(self.name):
             return True
         if self.name in _OF_THE_PROGRAM:
             return False
-        return _COLLECTIVE.search("\n".join((self.message, *self.more))) is not None
+        return compiled(_COLLECTIVE).search("\n".join((self.message, *self.more))) is not None
 
 
 class Traceback(Struct):
@@ -178,11 +178,11 @@ class _Reader:
         if self.is_boxed:
             return self._take_boxed(text)
         if self.is_group:
-            if _RULE.match(text):
+            if compiled(_RULE).match(text):
                 self.in_message = False
                 self.frames = []
                 return True
-            margin = _MARGIN.match(text)
+            margin = compiled(_MARGIN).match(text)
             if margin is None and self.in_message:
                 return False
             text = text[margin.end() :] if margin else text
@@ -193,7 +193,7 @@ class _Reader:
         return self._take_frame(text)
 
     def _take_boxed(self, text: str) -> bool:
-        frame = _RICH_FRAME.search(text)
+        frame = compiled(_RICH_FRAME).search(text)
         if frame is not None:
             self._add_frame(frame[1], int(frame[2]), frame[3])
         elif "╰" in text:
@@ -201,7 +201,7 @@ class _Reader:
         return True
 
     def _take_header(self, text: str) -> bool:
-        of_rank = _OF_RANK.search(text)
+        of_rank = compiled(_OF_RANK).search(text)
         if of_rank is not None and self.in_message:
             self._begin_of_rank(int(of_rank[1]))
             return True
@@ -232,7 +232,7 @@ class _Reader:
         if stripped.startswith(_CHAIN):
             self.expects_header = True
             return True
-        spawned = _SPAWNED.match(stripped)
+        spawned = compiled(_SPAWNED).match(stripped)
         if spawned is not None:
             self.spawned, self.is_nested = int(spawned[1]), True
             self.root = None  # the parent's words say nothing
@@ -240,7 +240,7 @@ class _Reader:
         if stripped.startswith(_NESTED):
             self.is_nested = True
             return True
-        if self.expects_header or self.after_blank or not is_next or _BORDER.match(stripped):
+        if self.expects_header or self.after_blank or not is_next or compiled(_BORDER).match(stripped):
             return False
         if len(self.failures[-1].more) >= MAX_MESSAGE_LINES:
             return False
@@ -250,13 +250,13 @@ class _Reader:
     def _take_frame(self, text: str) -> bool | None:
         if not text.strip():
             return True
-        frame = _FRAME.match(text)
+        frame = compiled(_FRAME).match(text)
         if frame is not None:
             self._add_frame(frame[1], int(frame[2]), frame[3] or "?")
             return True
         if text[0] in " \t":
             return True
-        error = _ERROR.match(text)
+        error = compiled(_ERROR).match(text)
         if error is None:
             return None
         self._add_failure(error[1], error[2] or "")
@@ -293,9 +293,9 @@ def read(lines: Sequence[Line], start: int, *, has_header: bool = True) -> Trace
     opener = lines[start]
     reader = _Reader(opener)
     before_it = _line_before(lines, start)
-    match = None if before_it is None else _SPAWNED.match(before_it.rest.strip())
+    match = None if before_it is None else compiled(_SPAWNED).match(before_it.rest.strip())
     reader.spawned = None if match is None else int(match[1])
-    of_rank = _OF_RANK.search(opener.text)
+    of_rank = compiled(_OF_RANK).search(opener.text)
     reader.of_ranks = [] if of_rank is None else [int(of_rank[1])]
     taken, error_lines = [start], []
     if not has_header:
@@ -386,5 +386,5 @@ def read_text(text: str) -> Failure | None:
         if HEADER in line.text:
             found = read(lines, at)
             return None if found is None else found.root
-    error = _ERROR.match(rows[0]) if rows else None
+    error = compiled(_ERROR).match(rows[0]) if rows else None
     return None if error is None else Failure(error[1], (error[2] or "")[:2000], [], rows[1 : 1 + MAX_MESSAGE_LINES])

@@ -9,6 +9,7 @@ from allready.evidence.stacks.pyspy_json import take_json
 from allready.evidence.stacks.text import ANSI, StackLines
 from allready.evidence.stacks.threads import MAX_PROCESSES, OpenProcess, finished
 from allready.model import Origin
+from allready.patterns import compiled
 
 MAX_WRITERS = 2_000
 LONGEST_LINE = 8_192
@@ -43,7 +44,7 @@ _ANCHOR = re.compile(
 
 def is_stacks(head: bytes) -> bool:
     """Whether a file that begins so is made of stacks: most lines are frames, threads and processes."""
-    text = ANSI.sub("", head[:65536].decode("utf-8", "replace")).replace("\r\n", "\n")
+    text = compiled(ANSI).sub("", head[:65536].decode("utf-8", "replace")).replace("\r\n", "\n")
     if _JSON.search(text):
         return True
     if _BEGINS.match(text):
@@ -56,7 +57,7 @@ def is_stacks(head: bytes) -> bool:
 
 def read_stacks(data: bytes, source: str) -> Reading:
     """All stacks in one file; a pid, rank or node in its name helps where the text has none."""
-    text = ANSI.sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
+    text = compiled(ANSI).sub("", data.decode("utf-8", "replace")).replace("\r\n", "\n")
     reader = _Reader()
     at, line = 0, 1
     while at < len(text):

@@ -6,64 +6,56 @@ from typing import Any
 
 from allready.evidence.stacks.threads import MAX_PROCESSES, OpenProcess, OpenThread
 from allready.model import Frame
+from allready.patterns import compiled
 
-ANSI = re.compile(r"\x1b\[[0-9;?]{0,12}[A-Za-z]")
+ANSI = r"\x1b\[[0-9;?]{0,12}[A-Za-z]"
 
-_PYSPY_PROCESS = re.compile(r"^Process (\d{1,10}): ?(.*)$")
-_PYSPY_PARENT = re.compile(r"^Parent Process (\d{1,10}):")
-_PYSPY_PYTHON = re.compile(r"^Python v\S+ \(.*\)$")
-_PYSPY_THREAD = re.compile(
-    r'^Thread (0x[0-9A-Fa-f]{1,16}|\d{1,19})(?: \(((?:idle|active)?\+?(?:gil)?)\))?(?:: "(.*)")?$'
-)
-_PYSPY_LOCAL = re.compile(r"^ {12}(global_rank|world_rank|GLOBAL_RANK|RANK): (\d{1,7})$")
-_PYSPY_NOTE = re.compile(r"^( {8}(Arguments|Locals):$| {12}\S| *-{8,}$)")
+_PYSPY_PROCESS = r"^Process (\d{1,10}): ?(.*)$"
+_PYSPY_PARENT = r"^Parent Process (\d{1,10}):"
+_PYSPY_PYTHON = r"^Python v\S+ \(.*\)$"
+_PYSPY_THREAD = r'^Thread (0x[0-9A-Fa-f]{1,16}|\d{1,19})(?: \(((?:idle|active)?\+?(?:gil)?)\))?(?:: "(.*)")?$'
+_PYSPY_LOCAL = r"^ {12}(global_rank|world_rank|GLOBAL_RANK|RANK): (\d{1,7})$"
+_PYSPY_NOTE = r"^( {8}(Arguments|Locals):$| {12}\S| *-{8,}$)"
 
-_FH_THREAD = re.compile(
-    r"^(Current thread|Thread|Stack)(?: (0x[0-9a-fA-F]{1,16}))?(?: \[(.*)\])? \(most recent call first\):$"
-)
-_FH_FRAME = re.compile(r'^ {2}File "(.*)", line (\d{1,9}|\?\?\?),? in (.*)$')
-_FH_START = re.compile(r"^(Fatal Python error: .*|Timeout \(\d{1,6}:\d\d:\d\d(?:\.\d{1,9})?\)!)$")
-_FH_NOTE = re.compile(
+_FH_THREAD = r"^(Current thread|Thread|Stack)(?: (0x[0-9a-fA-F]{1,16}))?(?: \[(.*)\])? \(most recent call first\):$"
+_FH_FRAME = r'^ {2}File "(.*)", line (\d{1,9}|\?\?\?),? in (.*)$'
+_FH_START = r"^(Fatal Python error: .*|Timeout \(\d{1,6}:\d\d:\d\d(?:\.\d{1,9})?\)!)$"
+_FH_NOTE = (
     r"^( {2}<no Python frame>| {2}<cannot get .*|Extension modules: .*|Current thread's C stack trace .*"
     r"| {2}Binary file .*|Python runtime state: .*|<(?:no Python|unable).*|Thread 0x\S+ \[\S*\]: .*)$"
 )
 
-_GDB_THREAD = re.compile(r'^Thread (\d{1,9}) \((?:.{0,200}?(?:LWP|process) (\d{1,10}).{0,200})\)(?: ?"(.{0,100})")?:?$')
-_GDB_FRAME = re.compile(r"^#(\d{1,6})\s+(?:0x[0-9a-fA-F]{1,16}(?: in)? +)?(.+)$")
-_GDB_PYTHON = re.compile(r"Frame 0x[0-9a-f]+, for file (.{1,400}?), line (\d{1,9}), in ([\w<>.]{1,200})")
-_GDB_PROCESS = re.compile(r"^(?:Attaching to (?:process|program: .{1,300}?,? process) |PID )(\d{1,10})\b")
-_EU_THREAD = re.compile(r"^TID (\d{1,10}):$")
-_GDB_NOTE = re.compile(
+_GDB_THREAD = r'^Thread (\d{1,9}) \((?:.{0,200}?(?:LWP|process) (\d{1,10}).{0,200})\)(?: ?"(.{0,100})")?:?$'
+_GDB_FRAME = r"^#(\d{1,6})\s+(?:0x[0-9a-fA-F]{1,16}(?: in)? +)?(.+)$"
+_GDB_PYTHON = r"Frame 0x[0-9a-f]+, for file (.{1,400}?), line (\d{1,9}), in ([\w<>.]{1,200})"
+_GDB_PROCESS = r"^(?:Attaching to (?:process|program: .{1,300}?,? process) |PID )(\d{1,10})\b"
+_EU_THREAD = r"^TID (\d{1,10}):$"
+_GDB_NOTE = (
     r"^(\[New LWP .*|\[Thread debugging .*|Using host libthread_db .*|Traceback \(most recent call first\):"
     r"|\[Inferior .*|Reading symbols .*| {4}\S.*|Detaching from .*|warning: .*)$"
 )
 
-_KERNEL_FRAME = re.compile(
+_KERNEL_FRAME = (
     r"^\[<(?:0|[0-9a-fA-F]{8,16})>\] (?:\(.\) )?([A-Za-z_][\w.]{0,120}|0xffffffff[0-9a-f]{8}|-1)"
     r"(?:\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8})?(?: \[(\w{1,64})\])?$"
 )
 
-_ERROR = re.compile(
+_ERROR = (
     r"^(?:Error: .*|Permission [Dd]enied.*|ptrace: .*|ptrace\(.*|Could not attach to process.*|Failed to .*"
     r"|No such process.*|Unable to attach.*|cat: /proc/\d+/.*|.*py-spy: (?:command )?not found.*"
     r"|.*: No such process.*)$"
 )
-_REASON = re.compile(r"^(?:Reason: | {4}(?:\d: )?(?=\S))(.*)$")
-_BACKTRACE = re.compile(
+_REASON = r"^(?:Reason: | {4}(?:\d: )?(?=\S))(.*)$"
+_BACKTRACE = (
     r"^(?:Caused by:|Stack backtrace:| {1,3}\d{1,3}: .*| {13}at .*|It looks like you are running in a docker.*)$"
 )
 
-_PROC_PATH = re.compile(r"/proc/(\d{1,10})/")
-_HEAD_PID = re.compile(r"\b(?:pid|PID|process)[ =:#]{1,3}(\d{1,10})\b")
-_HEAD_RANK = re.compile(r"(?<![\w-])(?:global[ _-])?rank[ =:#_-]{0,3}(\d{1,7})\b", re.IGNORECASE)
-_HEAD_LOCAL = re.compile(r"\blocal[ _-]?rank[ =:#_-]{0,3}(\d{1,7})\b", re.IGNORECASE)
-_HEAD_HOST = re.compile(
-    r"\b(?:host(?:name)?|node)[ =:]{1,3}([A-Za-z][\w.-]{0,254}|\d{1,3}(?:\.\d{1,3}){3})", re.IGNORECASE
-)
-_HEADER = re.compile(
-    r"^(\W{1,12}\s*)?\b(?:rank|global|local|pid|process|host|hostname|node|/?proc)\b|/proc/\d+/|==> .* <==",
-    re.IGNORECASE,
-)
+_PROC_PATH = r"/proc/(\d{1,10})/"
+_HEAD_PID = r"\b(?:pid|PID|process)[ =:#]{1,3}(\d{1,10})\b"
+_HEAD_RANK = r"(?i)(?<![\w-])(?:global[ _-])?rank[ =:#_-]{0,3}(\d{1,7})\b"
+_HEAD_LOCAL = r"(?i)\blocal[ _-]?rank[ =:#_-]{0,3}(\d{1,7})\b"
+_HEAD_HOST = r"(?i)\b(?:host(?:name)?|node)[ =:]{1,3}([A-Za-z][\w.-]{0,254}|\d{1,3}(?:\.\d{1,3}){3})"
+_HEADER = r"(?i)^(\W{1,12}\s*)?\b(?:rank|global|local|pid|process|host|hostname|node|/?proc)\b|/proc/\d+/|==> .* <=="
 
 _PARTS = {"idle": "idle", "active": "active"}
 
@@ -114,35 +106,35 @@ class StackLines:
         return self.process
 
     def _pyspy(self, line: str, number: int) -> bool:
-        if match := _PYSPY_PROCESS.match(line):
+        if match := compiled(_PYSPY_PROCESS).match(line):
             self._begin("py-spy", number, pid=int(match.group(1)), command=match.group(2).strip())
-        elif match := _PYSPY_PARENT.match(line):
+        elif match := compiled(_PYSPY_PARENT).match(line):
             if self.process is not None:
                 self.process.parent = int(match.group(1))
-        elif match := _PYSPY_THREAD.match(line):
+        elif match := compiled(_PYSPY_THREAD).match(line):
             state = match.group(2) or ""
             kind = "gil" if "gil" in state else _PARTS.get(state, "")
             thread = OpenThread(name=(match.group(3) or "")[:200], state=kind, ident=match.group(1))
             self.thread = self._of_kind("py-spy", number).begin(thread)
         elif self.process is not None and self.process.kind == "py-spy" and self.thread is not None:
-            if match := _PYSPY_LOCAL.match(line):
+            if match := compiled(_PYSPY_LOCAL).match(line):
                 if self.process.rank is None:
                     self.process.rank = int(match.group(2))
                 return True
-            if _PYSPY_NOTE.match(line):
+            if compiled(_PYSPY_NOTE).match(line):
                 return True
             frame = _pyspy_frame(line)
             if frame is None:
                 return False
             self.thread.add(frame)
         else:
-            return bool(_PYSPY_PYTHON.match(line) or re.match(r"^ *-{8,}$", line))
+            return bool(compiled(_PYSPY_PYTHON).match(line) or re.match(r"^ *-{8,}$", line))
         return True
 
     def _faulthandler(self, line: str, number: int) -> bool:
-        if _FH_START.match(line):
+        if compiled(_FH_START).match(line):
             self._begin("faulthandler", number)
-        elif match := _FH_THREAD.match(line):
+        elif match := compiled(_FH_THREAD).match(line):
             process = self._of_kind("faulthandler", number)
             ident = (match.group(2) or "").lower()
             again = bool(ident) and any(t.ident == ident for t in process.threads)
@@ -150,7 +142,7 @@ class StackLines:
                 process = self._begin("faulthandler", number)
             name = match.group(3) or ident
             self.thread = process.begin(OpenThread(name=name[:200], ident=ident))
-        elif match := _FH_FRAME.match(line):
+        elif match := compiled(_FH_FRAME).match(line):
             if self.thread is None:
                 return False
             at = int(match.group(2)) if match.group(2).isdecimal() else None
@@ -158,20 +150,20 @@ class StackLines:
         elif line == "  ..." and self.thread is not None:
             self.thread.is_cut = True
         else:
-            return bool(_FH_NOTE.match(line))
+            return bool(compiled(_FH_NOTE).match(line))
         return True
 
     def _native(self, line: str, number: int) -> bool:
-        if match := _GDB_PROCESS.match(line):
+        if match := compiled(_GDB_PROCESS).match(line):
             self._begin("gdb", number, pid=int(match.group(1)))
-        elif (match := _GDB_THREAD.match(line)) or (match := _EU_THREAD.match(line)):
+        elif (match := compiled(_GDB_THREAD).match(line)) or (match := compiled(_EU_THREAD).match(line)):
             process = self._of_kind("gdb", number)
-            is_gdb = match.re is _GDB_THREAD
+            is_gdb = match.re is compiled(_GDB_THREAD)
             lwp = match.group(2 if is_gdb else 1) or ""
             name = (match.group(3) if is_gdb else None) or f"LWP {lwp}"
             is_main = lwp == str(process.pid) or (is_gdb and match.group(1) == "1")
             self.thread = process.begin(OpenThread(name=name, ident=lwp, is_main=is_main))
-        elif match := _GDB_FRAME.match(line):
+        elif match := compiled(_GDB_FRAME).match(line):
             if _is_call_site(match.group(2)):
                 return True
             process = self._of_kind("gdb", number)
@@ -179,11 +171,11 @@ class StackLines:
                 self.thread = process.begin(OpenThread(name=""))
             self.thread.add(_gdb_frame(match.group(2)))
         else:
-            return self.process is not None and self.process.kind == "gdb" and bool(_GDB_NOTE.match(line))
+            return self.process is not None and self.process.kind == "gdb" and bool(compiled(_GDB_NOTE).match(line))
         return True
 
     def _kernel(self, line: str, number: int) -> bool:
-        match = _KERNEL_FRAME.match(line.strip())
+        match = compiled(_KERNEL_FRAME).match(line.strip())
         if match is None:
             return False
         if self.process is None or self.process.kind != "kernel" or self.pending:
@@ -196,16 +188,16 @@ class StackLines:
         return True
 
     def _error(self, line: str, number: int) -> bool:
-        if self.in_error and (match := _REASON.match(line)):
+        if self.in_error and (match := compiled(_REASON).match(line)):
             reason = match.group(1).strip()[:200]
             if self.process is not None and self.process.error is not None and reason not in self.process.error:
                 self.process.error = f"{self.process.error} ({reason})"[:500]
             return True
-        if self.in_error and _BACKTRACE.match(line):
+        if self.in_error and compiled(_BACKTRACE).match(line):
             return True
-        if not _ERROR.match(line):
+        if not compiled(_ERROR).match(line):
             return False
-        path = _PROC_PATH.search(line) or re.search(r"\b(?:process|pid) (\d{1,10})\b", line)
+        path = compiled(_PROC_PATH).search(line) or re.search(r"\b(?:process|pid) (\d{1,10})\b", line)
         pid = int(path.group(1)) if path else None
         if self.process is None or self.process.threads or self.process.error or self.pending:
             self._begin("py-spy", number, pid=pid)
@@ -215,15 +207,15 @@ class StackLines:
         return True
 
     def _header(self, line: str, number: int) -> bool:  # noqa: ARG002 -- one signature for all
-        if len(line) > 300 or not _HEADER.search(line):
+        if len(line) > 300 or not compiled(_HEADER).search(line):
             return False
         found: dict[str, Any] = {}
         for name, pattern in (("pid", _PROC_PATH), ("pid", _HEAD_PID), ("local_rank", _HEAD_LOCAL)):
-            if match := pattern.search(line):
+            if match := compiled(pattern).search(line):
                 found.setdefault(name, int(match.group(1)))
-        if match := _HEAD_RANK.search(_HEAD_LOCAL.sub("", line)):
+        if match := compiled(_HEAD_RANK).search(compiled(_HEAD_LOCAL).sub("", line)):
             found["rank"] = int(match.group(1))
-        if match := _HEAD_HOST.search(line):
+        if match := compiled(_HEAD_HOST).search(line):
             found["host"] = match.group(1)
         if not found:
             return False
@@ -250,7 +242,7 @@ def _is_call_site(text: str) -> bool:
 
 
 def _gdb_frame(text: str) -> Frame:
-    if python := _GDB_PYTHON.search(text):
+    if python := compiled(_GDB_PYTHON).search(text):
         return Frame(function=python.group(3), file=python.group(1), line=int(python.group(2)))
     source = re.search(r" at ([^\s()]{1,400}):(\d{1,9})$", text)
     library = re.search(r" (?:from|-) ([^\s()]{1,400})$", text)

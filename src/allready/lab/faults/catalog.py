@@ -15,6 +15,7 @@ import msgspec
 from allready.errors import UsageError
 from allready.lab.faults import filters, launch, links, machine
 from allready.lab.faults.base import Fault
+from allready.text.usage import did_you_mean
 
 FAULTS: Mapping[str, type[Fault]] = {
     found.kind: found
@@ -30,7 +31,11 @@ def from_mapping(data: Mapping[str, Any]) -> Fault:
     values = dict(data)
     kind = values.pop("fault", None)
     if kind not in FAULTS:
-        raise UsageError("unknown fault {kind!r}; valid: {known}", kind=kind, known=", ".join(FAULTS))
+        raise UsageError(
+            "unknown fault {kind!r}; valid: {known}",
+            kind=kind,
+            known=", ".join(FAULTS) + did_you_mean(str(kind), FAULTS),
+        )
     fault = FAULTS[kind]
     known = {f.name: f for f in dataclasses.fields(fault)}
     if unknown := sorted(set(values) - set(known)):

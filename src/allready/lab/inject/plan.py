@@ -12,6 +12,7 @@ from allready.errors import UsageError
 from allready.lab.faults import FAULTS, Fault, from_mapping
 from allready.lab.faults.catalog import parameters
 from allready.lab.inject.kinds import CHOICES, CHOICES_OF, KINDS, Kind, Value
+from allready.text.usage import did_you_mean
 
 HOOK = Path(__file__).with_name("hook")
 """The folder that goes onto PYTHONPATH."""
@@ -98,7 +99,11 @@ def plan_of(wanted: Sequence[Sequence[str]], *, step_of: str = "auto", seed: int
         elif kind in FAULTS:
             in_net.append(net_fault(number, kind, values))
         else:
-            raise UsageError("unknown fault {kind!r}; valid: {known}", kind=kind, known=", ".join([*KINDS, *FAULTS]))
+            raise UsageError(
+                "unknown fault {kind!r}; valid: {known}",
+                kind=kind,
+                known=", ".join([*KINDS, *FAULTS]) + did_you_mean(kind, [*KINDS, *FAULTS]),
+            )
     return FaultPlan(rank_faults=tuple(in_ranks), net_faults=tuple(in_net), step_of=step_of, seed=seed)
 
 

@@ -80,7 +80,13 @@ class Inquiry:
             status=status_of(findings, (*stages, *crashed(unchecked)), waiting=waiting),
             verdict=self._verdict,
             findings=findings,
-            not_checked=(*stages, *_sizes_left(fleet.collectives), *_no_expectation(fleet, findings), *unchecked),
+            not_checked=(
+                *stages,
+                *_sizes_left(fleet.collectives),
+                *_pairs_left(fleet.collectives),
+                *_no_expectation(fleet, findings),
+                *unchecked,
+            ),
             roll=fleet.roll,
             reach=reach,
             collectives=_without_traffic(fleet.collectives),
@@ -156,6 +162,17 @@ def _sizes_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
         seconds=f"{run.left_s or 0.0:.1f}",
     )
     return (not_checked("sweep", why),)
+
+
+def _pairs_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
+    """The pairs of `bench pairs` that did not fit into its time, or that a sample of many nodes leaves out."""
+    run = collectives.runs[0] if collectives is not None and collectives.runs else None
+    if run is None or run.bad is not None:
+        return ()
+    done = len({(p.rail, *sorted((p.sender, p.receiver))) for p in run.pairs})
+    if done >= run.num_pairs_planned:
+        return ()
+    return (not_checked("pairs", reason(UncheckedKind.PAIRS_UNTRIED, done=done, planned=run.num_pairs_planned)),)
 
 
 def _no_expectation(fleet: Fleet, findings: Sequence[Finding]) -> tuple[NotChecked, ...]:

@@ -1,5 +1,6 @@
 """Which runs of the staged collectives a request asks for."""
 
+import ipaddress
 from collections.abc import Mapping
 
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from allready.preflight.check.request import BenchRequest, CheckRequest
 from allready.preflight.collectives import variants
 from allready.preflight.collectives.hub import conduct
 from allready.preflight.collectives.spec import BENCH_STAGES, DEFAULT_BYTES, STAGES, RunSpec, with_needed
+from allready.preflight.collectives.wire import Rail
 from allready.text.reasons import reason
 from allready.units import GIB, KIB, MIB
 
@@ -86,10 +88,12 @@ def plan(
         quick=quick,
         is_faulty=is_faulty,
     )
-    return spec if request.bench is None else _bench_spec(spec, request, request.bench)
+    return spec if request.bench is None else _bench_spec(spec, request, request.bench, facts)
 
 
-def _bench_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> RunSpec:
+def _bench_spec(
+    spec: RunSpec, request: CheckRequest, bench: BenchRequest, facts: Mapping[int, model.NodeFacts]
+) -> RunSpec:
     """The run of a benchmark: the stages of its operations, and as much time as it has."""
     if bench.question is not None and spec.world_size < 2:
         raise UsageError("one rank has no collectives to measure: --nproc-per-node from 2")
@@ -102,7 +106,7 @@ def _bench_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> Ru
             "--path nccl, --cuda-graph and --ask-nccl are for NCCL; these nodes use {backend}", backend=spec.backend
         )
     if bench.search:
-        return _search_spec(spec, request, bench)
+        return _search_spec(spec, request, bench, facts)
     wanted = {OPERATIONS[name].stage for name in bench.operations}
     low, high = (KIB, GIB if spec.backend == "nccl" else 64 * MIB)
     least = DTYPE_BYTES[bench.dtype] * spec.world_size  # the smallest size that every operation can have
@@ -126,19 +130,76 @@ def _bench_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> Ru
     )
 
 
-def _search_spec(spec: RunSpec, request: CheckRequest, bench: BenchRequest) -> RunSpec:
-    """The run of a search: between nodes one rank of each, so that nothing else shares its NICs; else all ranks."""
+def _search_spec(
+    spec: RunSpec, request: CheckRequest, bench: BenchRequest, facts: Mapping[int, model.NodeFacts]
+) -> RunSpec:
+    """The run of a search: between nodes one rank of each, so that nothing else shares its NICs; else all ranks.
+
+    Pairs are measured on every rail: with NCCL the first ranks of all nodes are one, the second ones another, because
+    NCCL gives each GPU the NIC beside it; with Gloo every network that all nodes share.
+    """
     firsts = tuple(ranks[0] for ranks in spec.ranks_of.values())
     size_bytes = request.max_bytes or (MIB if spec.backend == "gloo" else 64 * MIB)
+    members = firsts if len(firsts) > 1 else tuple(range(spec.world_size))
     return replace(
         spec,
         stages=("import", "device", "local", "store", bench.search),
-        members=firsts if len(firsts) > 1 else tuple(range(spec.world_size)),
+        members=members,
+        rails=_rails(spec, facts) or (Rail(members=members),),
+        sweep_budget_s=bench.budget_s,
         min_bytes=size_bytes,
         max_bytes=size_bytes,
         is_bench=True,
         is_faulty=False,
     )
+
+
+def _rails(spec: RunSpec, facts: Mapping[int, model.NodeFacts]) -> tuple[Rail, ...]:
+    """The networks between the nodes; () where there is one, or one node."""
+    if len(spec.nproc) < 2:
+        return ()
+    if spec.backend == "nccl":
+        most = max(spec.nproc.values())
+        columns = [tuple(ranks[i] for ranks in spec.ranks_of.values() if len(ranks) > i) for i in range(most)]
+        found = tuple(Rail(members=c, name=f"local rank {i}") for i, c in enumerate(columns) if len(c) > 1)
+        return found if len(found) > 1 else ()
+    if any(
+        not isinstance(node.env, model.EnvFacts) or "GLOO_SOCKET_IFNAME" in node.env.variables
+        for node in facts.values()
+    ):
+        return ()  # the user has chosen
+    nets = [node.net for node in facts.values() if isinstance(node.net, model.NetFacts)]
+    if len(nets) < len(spec.nproc):
+        return ()
+    first = {n: ranks[0] for n, ranks in spec.ranks_of.items()}
+    shared = shared_networks({n: node.net for n, node in facts.items() if isinstance(node.net, model.NetFacts)})
+    found = tuple(
+        Rail(members=tuple(first[n] for n in sorted(at)), name=name, addresses={first[n]: at[n] for n in at})
+        for name, at in shared.items()
+    )
+    return found if len(found) > 1 else ()
+
+
+def shared_networks(nets: Mapping[int, model.NetFacts]) -> dict[str, dict[int, str]]:
+    """IPv4 networks in which every node has an address of its own: name -> node -> address.
+
+    The name is that of the interface, where it is the same on all nodes.  What has the same address on several nodes
+    (docker0) is none.
+    """
+    found: dict[str, dict[int, tuple[str, str]]] = {}
+    for node, net in nets.items():
+        for interface in net.interfaces:
+            for text in interface.addresses if interface.is_up and not interface.is_loopback else ():
+                address = ipaddress.ip_interface(text)
+                if address.version == 4 and not address.is_link_local:
+                    found.setdefault(str(address.network), {}).setdefault(node, (interface.name, str(address.ip)))
+    named: dict[str, dict[int, str]] = {}
+    for network, at in found.items():
+        names, addresses = {name for name, _ in at.values()}, {node: address for node, (_, address) in at.items()}
+        if len(at) == len(nets) and len({*addresses.values()}) == len(at):
+            name = names.pop() if len(names) == 1 else network
+            named[name if name not in named else network] = addresses
+    return named
 
 
 def _addresses(net: model.NetFacts) -> tuple[str, ...]:

@@ -5,6 +5,8 @@ blocked fails alone, and the rounds go on.  All members end a round together, by
 partner who is still busy does not look like a blocked path.
 """
 
+import itertools
+import json
 import math
 import statistics
 import time
@@ -12,17 +14,20 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
-from allready.judging.bisection import search
+from allready.judging.bisection import LEAST, search
+from allready.judging.pair_matrix import read_matrix, suspects
 from allready.model import GroupPoint, PairPoint
 from allready.preflight.collectives.rank_side import RankSide, last_line
-from allready.preflight.collectives.spec import PAIR_S
-from allready.preflight.reach.schedule import make_schedule
+from allready.preflight.collectives.spec import MAX_ROUNDS, MOST_AGAIN, PAIR_S
+from allready.preflight.collectives.wire import Rail
+from allready.preflight.reach.schedule import disjoint_rounds, make_schedule
 
 _REPEATS = 5, 200
 _ENOUGH_GROUP_S = 1.2
 _ENOUGH_S = 0.15  # of one direction of a pair: longer than what a scheduler does to a process
+_ENOUGH_LONG_S = 0.6  # the same in a bisection, which has few rounds and measures none of them again
 _SMALL_REPEATS = 7
 _POLL_S = 0.005
 _CONNECT_S = 3.0  # Gloo tries several times for so long each
@@ -43,6 +48,32 @@ def without_reply_s(took_s: float, latency_s: float) -> float:
     return took_s - min(latency_s, took_s / 2)
 
 
+def noise_of(times: Sequence[float]) -> float:
+    """Two standard errors of the lower quartile of these, as a share of it."""
+    if len(times) < _REPEATS[0]:
+        return 0.0
+    low, middle, _ = statistics.quantiles(times, n=4)
+    deviation = (middle - low) / 0.6745  # of a normal distribution with these quartiles
+    return 2 * 1.363 * deviation / low / math.sqrt(len(times))
+
+
+def usual(times: Sequence[float]) -> float:
+    """The lower quartile: other work on the machine only makes single times longer, a slow link all of them."""
+    return statistics.quantiles(times, n=4)[0] if len(times) > 1 else times[0]
+
+
+def turns(rails: Sequence[Rail]) -> list[list[Rail]]:
+    """Rails that can be measured at the same time, because no rank is in two of them; in their order."""
+    found: list[list[Rail]] = []
+    for rail in rails:
+        free = next((turn for turn in found if not any({*rail.members} & {*o.members} for o in turn)), None)
+        if free is None:
+            found.append([rail])
+        else:
+            free.append(rail)
+    return found
+
+
 class MeetingError(Exception):
     """A pair or group did not get through in time."""
 
@@ -57,18 +88,72 @@ class Meetings:
         self._buffer = torch.zeros(self._size_bytes // 4, dtype=torch.float32, device=device)
         self._little = torch.zeros(1, dtype=torch.float32, device=device)
         self._kept: list[Any] = []  # groups that failed: ending one may block
+        self._round = self._num_told = 0
+        self._began = 0.0
+        self._mine: dict[tuple[int, int], PairPoint] = {}  # what this rank sent on the present rail
 
-    def pairs(self) -> int:
-        """Every two members measure both directions; returns the number of rounds."""
+    def pairs(self) -> tuple[int, int]:
+        """Every two members of each rail measure both directions; returns rounds done, and planned.
+
+        What looks slow then is measured once more, and the better of the two is kept: other work on the machine makes a
+        pair slow now and then, a bad link does so always.
+        """
+        rails = self._side.orders.rails
+        self._members = tuple(sorted({m for rail in rails for m in rail.members}))
         self._sync("pairs/ready", _READY_S)
-        schedule = make_schedule(self._members, seed="pairs")
-        for number, pairs in enumerate(schedule.rounds):
-            self._side.mark(0, number, number - 1)
-            mine = next((pair for pair in pairs if self._rank in pair), None)
-            if mine is not None:
-                self._pair(number, *mine)
-            self._sync(f"pairs/{number}")
-        return len(schedule.rounds)
+        self._began = time.monotonic()
+        done = planned = 0
+        for turn in turns(rails):
+            mine = next((rail for rail in turn if self._rank in rail.members), None)
+            plans = [make_schedule(rail.members, max_rounds=MAX_ROUNDS, seed="pairs").rounds for rail in turn]
+            own: Sequence[Sequence[tuple[int, int]]] = plans[turn.index(mine)] if mine is not None else ()
+            num_rounds = max(map(len, plans))
+            done += self._rounds(mine, own, num_rounds)
+            planned += num_rounds
+            own, num_rounds = self._again(turn, mine)
+            self._rounds(mine, own, num_rounds)
+            self._mine.clear()
+        return done, planned
+
+    def _rounds(self, rail: Rail | None, rounds: Sequence[Sequence[tuple[int, int]]], num_rounds: int) -> int:
+        """So many rounds, of which this rank's rail has `rounds`; ends early, on all ranks, when the time is over."""
+        for number in range(num_rounds):
+            self._side.mark(0, self._round, self._round - 1)
+            pair = next((p for p in rounds[number] if self._rank in p), None) if number < len(rounds) else None
+            if rail is not None and pair is not None:
+                self._pair(rail, *pair)
+            self._sync(f"pairs/{self._round}")
+            self._round += 1
+            if self._told(lambda: time.monotonic() - self._began > self._side.orders.sweep_budget_s):
+                return number + 1
+        return num_rounds
+
+    def _told(self, decide: Callable[[], Any]) -> Any:
+        """What the lowest member decides, on all ranks; it may be anything that JSON can carry."""
+        key = f"pairs/{self._round}/told/{self._num_told}"
+        self._num_told += 1
+        if self._rank == self._members[0]:
+            self._store.set(key, json.dumps(decide()))
+        return json.loads(self._store.get(key))
+
+    def _again(self, turn: Sequence[Rail], mine: Rail | None) -> tuple[Sequence[Sequence[tuple[int, int]]], int]:
+        """Rounds in which the pairs of this rank's rail that look slow meet again; and the most of any rail."""
+        key = f"pairs/{self._round}/seen"
+        self._store.set(f"{key}/{self._rank}", json.dumps([[*of, p.gb_per_s] for of, p in self._mine.items()]))
+        self._sync(key)
+
+        def decide() -> list[Any]:
+            return [self._suspects(key, rail) for rail in turn]
+
+        plans = self._told(decide)
+        own = plans[turn.index(mine)] if mine is not None else []
+        return [[(a, b) for a, b in pairs] for pairs in own], max(map(len, plans))
+
+    def _suspects(self, key: str, rail: Rail) -> Sequence[Sequence[tuple[int, int]]]:
+        rows = [row for member in rail.members for row in json.loads(self._store.get(f"{key}/{member}"))]
+        points = [PairPoint(sender=a, receiver=b, size_bytes=self._size_bytes, gb_per_s=rate) for a, b, rate in rows]
+        good = [(p.sender, p.receiver) for p in points if p.gb_per_s is not None]
+        return disjoint_rounds(suspects(read_matrix(points), good), max_rounds=MOST_AGAIN)
 
     def bisect(self) -> int:
         """Measure groups until `judging.bisection.search` has its answer; returns the number of rounds."""
@@ -89,51 +174,70 @@ class Meetings:
 
     # One meeting.
 
-    def _pair(self, number: int, low: int, high: int) -> None:
+    def _pair(self, rail: Rail, low: int, high: int) -> None:
         """Both directions between two ranks; the sender reports, also that it failed."""
         partner = high if self._rank == low else low
+        point = PairPoint(
+            sender=self._rank, receiver=partner, size_bytes=self._size_bytes, gb_per_s=None, rail=rail.name
+        )
         try:
-            group = self._connect(f"pair/{number}/{low}-{high}", (low, high))
-            latency_s = self._echo(group, self._little, _SMALL_REPEATS, is_first=self._rank == low) / 2
-            took_s = self._echo(group, self._buffer, 1, is_first=self._rank == low)
-            repeats = self._agree(group, round(_ENOUGH_S / max(took_s, 1e-9)), is_first=self._rank == low)
-            times = {}
-            for sender in (low, high):
-                times[sender] = self._echo(group, self._buffer, repeats, is_first=self._rank == sender)
-            rate = self._size_bytes / without_reply_s(times[self._rank], latency_s) / 1e9
-            point = PairPoint(
-                sender=self._rank, receiver=partner, size_bytes=self._size_bytes, gb_per_s=rate, latency_s=latency_s
-            )
+            key = f"pair/{self._round}/{low}-{high}"
+            group = self._connect(key, (low, high), rail.addresses.get(self._rank, ""))
+            times, latency_s = self._both_ways(group, _ENOUGH_S, is_first=self._rank == low)
+            rate = self._size_bytes / without_reply_s(usual(times), latency_s) / 1e9
+            point = replace(point, gb_per_s=rate, latency_s=latency_s)
         except Exception as error:  # noqa: BLE001 - whatever the library says, this pair failed and the rest goes on
-            point = PairPoint(
-                sender=self._rank,
-                receiver=partner,
-                size_bytes=self._size_bytes,
-                gb_per_s=None,
-                error=last_line(error)[:_MAX_ERROR],
-            )
+            point = replace(point, error=last_line(error)[:_MAX_ERROR])
+        before = self._mine.get((self._rank, partner))
+        if before is not None:
+            point = max(before, point, key=lambda p: p.gb_per_s or 0.0)
+            point = replace(point, num_measured=before.num_measured + 1)
+        self._mine[self._rank, partner] = point
         self._side.send("pair", pair=asdict(point))
 
+    def _both_ways(self, group: Any, enough_s: float, *, is_first: bool) -> tuple[list[float], float]:
+        """Seconds of each buffer that this one of two ranks sent, the reply included; and the latency."""
+        latency_s = statistics.median(self._echo(group, self._little, _SMALL_REPEATS, is_first=is_first)) / 2
+        took_s = statistics.median(self._echo(group, self._buffer, 1, is_first=is_first))
+        repeats = self._agree(group, round(enough_s / max(took_s, 1e-9)), is_first=is_first)
+        first = self._echo(group, self._buffer, repeats, is_first=is_first)
+        second = self._echo(group, self._buffer, repeats, is_first=not is_first)
+        return first if is_first else second, latency_s
+
     def _group(self, number: int, members: tuple[int, ...]) -> None:
-        """all_reduce within a group; every member leaves in the store what it saw."""
-        n = len(members)
+        """What a group reaches; every member leaves in the store what it saw."""
         key = f"bisect/{number}/{'-'.join(map(str, members))}"
-        error, took_s, noise = "", 0.0, 0.0
+        error, rate, noise = "", 0.0, 0.0
         try:
-            group = self._connect(key, members)
-            self._timed_group(group, 1)
-            [longest_s] = self._timed_group(group, 1)
-            shared = self._torch.tensor([longest_s], dtype=self._torch.float32, device=self._device)
-            self._finish(group, group.allreduce([shared]))
-            times = self._timed_group(group, _clamped(round(_ENOUGH_GROUP_S / max(float(shared.item()), 1e-9))))
-            took_s = statistics.median(times)
-            low, _, high = statistics.quantiles(times, n=4)
-            deviation = (high - low) / 1.349  # of a normal distribution with these quartiles
-            noise = 2 * 1.253 * deviation / took_s / math.sqrt(len(times))
+            rate, noise = self._two_by_two(key, members) if len(members) < LEAST else self._together(key, members)
         except Exception as caught:  # noqa: BLE001 - as above
             error = last_line(caught)[:_MAX_ERROR]
-        rate = 0.0 if error else self._size_bytes / took_s / 1e9 * 2 * (n - 1) / n
-        self._store.set(f"{key}/{self._rank}", f"{rate!r} {noise!r} {error}")
+        self._store.set(f"{key}/{self._rank}", f"{0.0 if error else rate!r} {noise!r} {error}")
+
+    def _together(self, key: str, members: tuple[int, ...]) -> tuple[float, float]:
+        """Busbw of all_reduce within a group, and how far it is known."""
+        n = len(members)
+        group = self._connect(key, members)
+        self._timed_group(group, 1)
+        [longest_s] = self._timed_group(group, 1)
+        shared = self._torch.tensor([longest_s], dtype=self._torch.float32, device=self._device)
+        self._finish(group, group.allreduce([shared]))
+        times = self._timed_group(group, _clamped(round(_ENOUGH_GROUP_S / max(float(shared.item()), 1e-9))))
+        return self._size_bytes / usual(times) / 1e9 * 2 * (n - 1) / n, noise_of(times)
+
+    def _two_by_two(self, key: str, members: tuple[int, ...]) -> tuple[float, float]:
+        """The slowest direction in which this rank sends to another of two or three; one pair after the other.
+
+        Far less noisy than all_reduce: only one rank at a time has something to do.
+        """
+        rate, noise = math.inf, 0.0
+        for low, high in itertools.combinations(members, 2):
+            if self._rank in {low, high}:
+                group = self._connect(f"{key}/{low}-{high}", (low, high))
+                times, latency_s = self._both_ways(group, _ENOUGH_LONG_S, is_first=self._rank == low)
+                rate = min(rate, self._size_bytes / without_reply_s(usual(times), latency_s) / 1e9)
+                noise = max(noise, noise_of(times))
+        return rate, noise
 
     def _result(self, number: int, members: tuple[int, ...]) -> GroupPoint:
         """What a group measured: its slowest member, and nothing where one failed; the same on every rank."""
@@ -164,8 +268,8 @@ class Meetings:
         self._finish(group, group.send([word], 1, 0) if is_first else group.recv([word], 0, 0))
         return int(word.item())
 
-    def _connect(self, key: str, members: Sequence[int]) -> Any:
-        """A process group of these ranks.
+    def _connect(self, key: str, members: Sequence[int], address: str = "") -> Any:
+        """A process group of these ranks; of Gloo over the network of this rank's `address`.
 
         Raises:
             RuntimeError: they cannot be connected within PAIR_S.
@@ -175,7 +279,7 @@ class Meetings:
         store.set_timeout(timedelta(seconds=PAIR_S))
         place, limit = members.index(self._rank), timedelta(seconds=_CONNECT_S)
         if self._device.type != "cuda":
-            group = dist.ProcessGroupGloo(store, place, len(members), limit)
+            group = self._gloo(store, place, len(members), limit, address)
         else:
             options = dist.ProcessGroupNCCL.Options()
             options._timeout = timedelta(seconds=PAIR_S)  # noqa: SLF001 - torch has no public name for it
@@ -183,8 +287,16 @@ class Meetings:
         self._kept.append(group)
         return group
 
-    def _echo(self, group: Any, tensor: Any, repeats: int, *, is_first: bool) -> float:
-        """Send `tensor` to the other of two ranks and get a few bytes back; the median time of it in seconds."""
+    def _gloo(self, store: Any, place: int, count: int, limit: timedelta, address: str) -> Any:
+        gloo = self._dist.ProcessGroupGloo
+        if not address:
+            return gloo(store, place, count, limit)
+        options = gloo._Options()  # noqa: SLF001 - torch has no public name for them
+        options._timeout, options._devices = limit, [gloo.create_device(hostname=address)]  # noqa: SLF001
+        return gloo(store, place, count, options)
+
+    def _echo(self, group: Any, tensor: Any, repeats: int, *, is_first: bool) -> list[float]:
+        """Send `tensor` to the other of two ranks and get a few bytes back; the seconds of each time but the first."""
         other = 1 if group.rank() == 0 else 0
         times = []
         for _ in range(repeats + 1):
@@ -198,7 +310,7 @@ class Meetings:
             for step in steps:
                 self._finish(group, step())
             times.append(time.perf_counter() - begin)
-        return statistics.median(times[1:])
+        return times[1:]
 
     def _finish(self, group: Any, work: Any) -> None:
         """Wait for one operation, for PAIR_S at most.

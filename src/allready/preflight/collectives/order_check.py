@@ -35,6 +35,7 @@ _MAX_WORLD = 1 << 26
 _MAX_SIZE_BYTES = 1 << 40
 _MAX_COUNT = 1 << 30  # iterations
 _MAX_S = 1e8
+_MAX_RAILS = 256
 _HOST = re.compile(r"[A-Za-z0-9._:%\[\]-]{1,255}")
 _DEVICE = re.compile(r"[A-Za-z0-9/_-]{1,80}")  # an index, or the UUID of a GPU or of a part of one
 
@@ -71,6 +72,10 @@ def refuse_nonsense(order: StartOrder, *, most_ranks: int = MAX_RANKS) -> None:
         and (order.backend == "nccl" or (order.path == "torch" and not order.is_graph))
         and len(order.members) <= order.world_size
         and all(0 <= m < order.world_size for m in order.members)
+        and len(order.rails) <= _MAX_RAILS
+        and all(0 <= m < order.world_size for rail in order.rails for m in rail.members)
+        and all(_HOST.fullmatch(a) for rail in order.rails for a in rail.addresses.values())
+        and 0 < order.sweep_budget_s <= _MAX_S
         and 0 < order.iters <= _MAX_COUNT
         and 0 <= order.warmup <= _MAX_COUNT
         and all(0 < t <= _MAX_S for t in (order.size_budget_s, order.backend_timeout_s))

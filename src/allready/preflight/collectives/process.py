@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec.structs import asdict
 
 from allready.model import ProcessState, RankState
 from allready.model.operations import SWEEPS
@@ -108,7 +107,7 @@ class RankProcess:
             self._drop(fd)
         os.set_blocking(self._progress, False)
         os.set_blocking(self._output, False)
-        self.send(asdict(orders))
+        self.send(msgspec.to_builtins(orders, str_keys=True))
         self._loop.add_reader(self._progress, self._read_progress)
         self._loop.add_reader(self._output, self._read_output)
 

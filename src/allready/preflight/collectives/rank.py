@@ -24,6 +24,7 @@ from allready.preflight.collectives.nccl_operations import ONLY_OUT_OF_PLACE, Nc
 from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
 from allready.preflight.collectives.rank_side import RankSide, StoreUnreachableError, WrongResultError
 from allready.preflight.collectives.sweep import Sweep
+from allready.proc.cgroup import Held
 
 _WITHOUT_SWEEP_BYTES = 64 * 2**20
 _SMALL_BYTES = 4096
@@ -171,17 +172,30 @@ class TorchRank:
 
     def local(self, note: Note) -> None:
         """This rank's own copies, without the others."""
+        held = Held()
         speeds = measure(self.torch, self.device)
         self.side.send("local", speeds=speeds)
+        self._tell_held(held)
         note(", ".join(f"{name} {speed:.1f} GB/s" for name, speed in speeds.items()))
+
+    def _tell_held(self, held: Held) -> None:
+        share = held.share()
+        if share:
+            self.side.send("held", held_share=share)
 
     def pairs(self, note: Note) -> None:
         """All members meet pair by pair."""
-        note(f"{self._meetings().pairs()} rounds")
+        held = Held()
+        done, planned = self._meetings().pairs()
+        self._tell_held(held)
+        note(f"{done} rounds" if done == planned else f"{done} of {planned} rounds")
 
     def bisect(self, note: Note) -> None:
         """Halves of halves, until the members that are slow are known."""
-        note(f"{self._meetings().bisect()} rounds")
+        held = Held()
+        num_rounds = self._meetings().bisect()
+        self._tell_held(held)
+        note(f"{num_rounds} rounds")
 
     def _meetings(self) -> Meetings:
         return Meetings(self.torch, self.dist, self.side, self.store, self.device)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from allready.errors import UsageError
 from allready.model.operations import DTYPE_BYTES, JAX_OPERATIONS, OPERATIONS, SWEEPS
+from allready.preflight.collectives.wire import Rail
 from allready.units import GIB, KIB, MIB
 
 MAX_SIZES = 256
@@ -14,6 +15,8 @@ PATHS = ("torch", "nccl")
 """What calls NCCL: torch.distributed, as training does, or our own loop, as nccl-tests does."""
 PAIR_S = 10.0
 """How long one pair or group of a search may take, connecting included."""
+MAX_ROUNDS, MOST_AGAIN = 64, 16
+"""Rounds of pairs, and further ones for pairs that looked slow."""
 
 STAGES: Mapping[str, tuple[str, ...]] = {
     "gloo": ("import", "device", "allocate", "store", "gloo_barrier", "gloo_small", "sweep"),
@@ -118,7 +121,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     dtype: str = "float32"
     step_bytes: int = 0  # from one size to the next; 0: each is `factor` times the one before
     factor: int = 2
-    members: tuple[int, ...] = ()  # ranks that a search pairs, or groups
+    members: tuple[int, ...] = ()  # ranks that a search groups
+    rails: tuple[Rail, ...] = ()  # ranks that it pairs
     is_bench: bool = False  # measures more per size, and expects each to be about as fast as those before
     is_faulty: bool = False  # a fault is known already: no stage is broken off before its deadline
     path: str = "torch"  # one of PATHS
@@ -187,9 +191,16 @@ class RunSpec(Struct, frozen=True, kw_only=True):
         return self.sweep_budget_s + self.operation_deadline_s(self.max_bytes)
 
     @property
+    def num_pairs(self) -> int:
+        """Pairs of all rails; 0 where none are measured."""
+        sizes = [len(rail.members) for rail in self.rails] if "pairs" in self.stages else []
+        return sum(n * (n - 1) // 2 for n in sizes)
+
+    @property
     def search_s(self) -> float:
         """How long the rounds of a search may take, if in every one of them something is blocked."""
-        return (len(self.members) + 2) * (PAIR_S + 2.0)
+        rounds = MOST_AGAIN + sum(min(len(rail.members), MAX_ROUNDS) + 2 for rail in self.rails)
+        return max(len(self.members) + 2, rounds) * (PAIR_S + 2.0)
 
     def operation_deadline_s(self, size_bytes: int, expected_s: float | None = None) -> float:
         """How long one operation of the sweep may take.

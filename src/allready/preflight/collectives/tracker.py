@@ -111,7 +111,8 @@ class StageTracker:
         self._points: dict[tuple[int, int], dict[int, RankEvent]] = {}  # (stage, size in bytes) -> rank -> its row
         self._left: dict[int, RankEvent] = {}  # stage -> the first size that had no room
         self._speeds: dict[int, dict[str, float]] = {}
-        self.pairs: list[PairPoint] = []
+        self._held: dict[int, float] = {}
+        self.pairs: dict[tuple[str, int, int], PairPoint] = {}  # by rail, sender and receiver
         self.groups: list[GroupPoint] = []
         self.diagnostics: dict[NcclDiagnostic, None] = {}  # in their order
         self._choices: dict[tuple[str, int], NcclChoice] = {}  # (operation, bytes of a rank's part) -> NCCL's choice
@@ -248,6 +249,10 @@ class StageTracker:
         """What each rank measured of its own: rank -> name of the copy -> GB/s."""
         return dict(sorted(self._speeds.items()))
 
+    def held(self) -> dict[int, float]:
+        """Rank -> the greatest share of a stage's time for which a CPU quota held it back."""
+        return dict(sorted(self._held.items()))
+
     def left(self) -> tuple[tuple[int, ...], float | None]:
         """Sizes that a sweep left out for want of time, and how long one operation of the first would take."""
         if not self._left:
@@ -271,7 +276,7 @@ class StageTracker:
                 self._moved = max(self._moved, at)
             case "point" | "left" if event.stage in self._stages and event.stage in SWEEPS:
                 self._take_size(rank, event)
-            case "local" | "pair" | "group" | "nccl":
+            case "local" | "held" | "pair" | "group" | "nccl":
                 self._take_own(rank, event)
                 self._moved = max(self._moved, at)
             case "wrong":
@@ -298,10 +303,12 @@ class StageTracker:
         """What a rank measured alone, or as the reporter of a pair or group, or what NCCL said in it."""
         if event.event == "nccl":
             self._take_words(event)
+        elif event.event == "held":
+            self._held[rank.rank] = max(event.held_share or 0.0, self._held.get(rank.rank, 0.0))
         elif event.event == "local":
             self._speeds[rank.rank] = dict(event.speeds)
         elif event.pair is not None and event.pair.sender == rank.rank:
-            self.pairs.append(event.pair)
+            self.pairs[event.pair.rail, event.pair.sender, event.pair.receiver] = event.pair
         elif event.group is not None and event.group.members[:1] == (rank.rank,):
             self.groups.append(event.group)
 

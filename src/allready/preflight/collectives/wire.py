@@ -32,6 +32,14 @@ HUB_SILENT_S = 60.0
 """A node ends its ranks when node 0 sends nothing for this long."""
 
 
+class Rail(Struct, frozen=True, kw_only=True):
+    """Ranks that meet pair by pair over one network; a node may have several."""
+
+    members: tuple[int, ...]
+    name: str = ""
+    addresses: dict[int, str] = {}  # rank -> its node's address there; {}: as the library chooses
+
+
 class RankOrders(Struct, frozen=True, kw_only=True):
     """Agent to rank, the first line that it reads."""
 
@@ -41,7 +49,8 @@ class RankOrders(Struct, frozen=True, kw_only=True):
     master_addr: str
     sizes: tuple[int, ...] = ()
     dtype: str = "float32"
-    members: tuple[int, ...] = ()  # ranks that are paired, or grouped
+    members: tuple[int, ...] = ()  # ranks that are grouped
+    rails: tuple[Rail, ...] = ()  # ranks that are paired
     is_bench: bool = False
     path: str = "torch"  # or "nccl": by NCCL's own functions
     is_graph: bool = False
@@ -79,8 +88,8 @@ class RunMessage(Struct, frozen=True, kw_only=True):
 class RankLine(Struct, frozen=True, kw_only=True):
     """Rank to agent: one line on the progress pipe.  `at` is the machine's monotonic clock.
 
-    event: entered, finished, error, wrong, local, pair, group, point, left (the sizes from `size_bytes` on do not fit
-    into the time; one operation would take `time_s`), port, done.  nccl: the agent read it in the rank's output.
+    event: entered, finished, error, wrong, local, held, pair, group, point, left (the sizes from `size_bytes` on do not
+    fit into the time; one operation would take `time_s`), port, done.  nccl: the agent read it in the rank's output.
     """
 
     event: str
@@ -101,6 +110,7 @@ class RankLine(Struct, frozen=True, kw_only=True):
     choice: NcclChoice | None = None
     diagnostic: NcclDiagnostic | None = None
     speeds: dict[str, float] = {}  # a rank's own copies: name -> GB/s
+    held_share: float | None = None  # of the time of its own copies or of a search, a CPU quota held it back
     is_store_unreachable: bool = False  # an error: it gets no connection to rank 0's store
 
 

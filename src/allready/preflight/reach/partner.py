@@ -71,9 +71,10 @@ class PartnerProbe:
                     *(self._send_datagrams(i, offer) for i, offer in enumerate(self._offers)),
                 ]
             )
+            await self._count_losses()  # before payloads, each of which takes its time where many packets are lost
             small, large = self._opening.payloads_bytes[:-1], self._opening.payloads_bytes[-1]
             await _together(self._small(path, small or (large,)) for path in self._paths if path.is_alive())
-            await self._count_losses()  # before the large payload, which takes its time where many packets are lost
+            await self._count_losses()
             if small:
                 await self._large(large)
         finally:

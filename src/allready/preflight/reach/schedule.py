@@ -52,6 +52,18 @@ def make_schedule(nodes: Sequence[int], *, max_rounds: int = 64, seed: str = "")
     return Schedule(ranks, _sample(ranks, max_rounds, seed))
 
 
+def disjoint_rounds(pairs: Sequence[Pair], *, max_rounds: int) -> tuple[Round, ...]:
+    """These pairs in rounds in which no node has two partners; what does not fit into `max_rounds` is left out."""
+    rounds: list[list[Pair]] = []
+    for pair in pairs:
+        free = next((r for r in rounds if not any({*pair} & {*other} for other in r)), None)
+        if free is not None:
+            free.append(pair)
+        elif len(rounds) < max_rounds:
+            rounds.append([pair])
+    return tuple(tuple(r) for r in rounds)
+
+
 def _tournament(ranks: tuple[int, ...]) -> tuple[Round, ...]:
     """The circle method: one node stays, the others walk round it; an odd one out rests."""
     circle: list[int | None] = [*ranks] if len(ranks) % 2 == 0 else [*ranks, None]

@@ -52,7 +52,7 @@ def bisect_found(collectives: Collectives, world: World) -> Iterator[Hit]:
         rounds[group.round].append(group)
     members = sorted({m for g in rounds[0] for m in g.members})
     found = search(members, rounds)
-    alone = {rank for ranks in slow_alone(run.copies_gb_per_s).values() for rank in ranks}
+    alone = {rank for ranks in slow_alone(run.copies_gb_per_s, run.held_share).values() for rank in ranks}
     for rank, share in sorted(found.culprits.items(), key=lambda item: item[1]):
         node = world.node_of(rank)
         if rank in alone:

@@ -70,8 +70,8 @@ def nvlink_not_used(
     run = collectives.runs[0] if collectives.runs else None
     if run is None or run.backend != "nccl" or world.num_nodes != 1 or len(run.ranks) < 2:
         return
-    [(node, facts)] = list(gpu.items())[:1] or [(None, None)]
-    if node is None or facts is None or len(run.ranks) > len(facts.visible):
+    node, facts = next(iter(gpu.items()), (0, GpuFacts(gpus=())))
+    if len(run.ranks) > len(facts.visible):
         return
     used = [g for g in facts.gpus if g.index in facts.visible]
     links = {link for g in used if (link := link_of_gpu(g.name)) is not None}
@@ -82,7 +82,8 @@ def nvlink_not_used(
     [link] = links
     if not link.is_nvlink or best.busbw_gb_per_s >= LOST * link.advertised:
         return
-    off = switched_off(env[node].variables if env and node in env else {})
+    variables = env[node].variables if env and node in env else {}
+    off = tuple(name for name in switched_off(variables) if name == "NCCL_P2P_DISABLE")  # the others leave NVLink
     up = [f"GPU {g.index}: {sum(g.nvlinks)} of {len(g.nvlinks)}" for g in used if g.nvlinks]
     yield Hit(
         confidence=Confidence.LIKELY,

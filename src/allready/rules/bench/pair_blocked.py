@@ -1,8 +1,8 @@
 from collections.abc import Iterator
 
-from allready.judging.pair_matrix import read_matrix
+from allready.judging.pair_matrix import by_rail, read_matrix
 from allready.judging.registry import Layer, Rule
-from allready.model import Collectives, Culprits, Evidence, FaultClass, Hit, RemedyStep, Severity, World
+from allready.model import Collectives, Culprits, Evidence, FaultClass, Hit, PairPoint, RemedyStep, Severity, World
 
 MAX_ROWS = 8
 
@@ -37,16 +37,21 @@ def pair_blocked(collectives: Collectives, world: World) -> Iterator[Hit]:
     run = collectives.runs[0] if collectives.runs else None
     if run is None or not run.pairs:
         return
-    failed = read_matrix(run.pairs).failed
-    if not failed:
-        return
-    good = {(min(p.sender, p.receiver), max(p.sender, p.receiver)) for p in run.pairs} - set(failed)
+    for pairs in by_rail(run.pairs).values():
+        failed = read_matrix(pairs).failed
+        if failed:
+            yield _hit(world, pairs, failed)
+
+
+def _hit(world: World, pairs: tuple[PairPoint, ...], failed: tuple[tuple[int, int], ...]) -> Hit:
+    good = {(min(p.sender, p.receiver), max(p.sender, p.receiver)) for p in pairs} - set(failed)
     works = {rank for pair in good for rank in pair}
     cut_off = tuple(sorted({rank for pair in failed for rank in pair} - works)) if works else ()
     links = [pair for pair in failed if not set(pair) & set(cut_off)]
     at = {r: world.node_of(r) for pair in failed for r in pair}
     named = [f"rank {a} and rank {b}" for a, b in links[:MAX_ROWS]] + [f"rank {r} and all others" for r in cut_off]
-    yield Hit(
+    rail = f" ({pairs[0].rail})" if pairs[0].rail else ""
+    return Hit(
         culprits=Culprits(
             ranks=cut_off,
             nodes=tuple(sorted({n for r in cut_off if (n := at[r]) is not None})),
@@ -56,8 +61,8 @@ def pair_blocked(collectives: Collectives, world: World) -> Iterator[Hit]:
                 if (x := at[a]) is not None and (y := at[b]) is not None and x != y
             ),
         ),
-        values={"links": ", ".join(named), "num_good": len(good)},
+        values={"links": ", ".join(named) + rail, "num_good": len(good)},
         evidence=tuple(
-            Evidence(source=f"{p.sender} -> {p.receiver}", text=p.error) for p in run.pairs if p.gb_per_s is None
+            Evidence(source=f"{p.sender} -> {p.receiver}", text=p.error) for p in pairs if p.gb_per_s is None
         )[:MAX_ROWS],
     )

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.bandwidth import slow_alone
-from allready.judging.pair_matrix import MatrixReading, read_matrix
+from allready.judging.pair_matrix import MatrixReading, by_rail, read_matrix
 from allready.judging.registry import Layer, Rule
 from allready.model import (
     Collectives,
@@ -37,7 +37,9 @@ def pair_slow(collectives: Collectives, world: World) -> Iterator[Hit]:
     `bench pairs` measures every pair in both directions, in rounds in which no rank has two partners.  A member whose
     pairs are slow both ways is slow itself or its link is (below 88 % of the typical member); a row alone is a bad
     sender, a column alone a bad receiver (85 %); a single cell between two good members is a bad link between them
-    (70 %, mean of both directions).  No rank is named where half of the members are slow, or of fewer than four.
+    (85 %, mean of both directions).  What looks slow was measured twice, and the better one counts.  A gap must
+    separate the slow members from the others, half as wide again as these differ.  No rank is named where half of the
+    members are slow, or of fewer than four.  Of several networks between the nodes each has a matrix of its own.
     A rank that is also slow without a network is named by BEN003, and not here.
     ## Why it matters
     One slow link slows every collective of the job, and the collective does not say which one it is.
@@ -49,19 +51,20 @@ def pair_slow(collectives: Collectives, world: World) -> Iterator[Hit]:
     run = collectives.runs[0] if collectives.runs else None
     if run is None or not run.pairs:
         return
-    reading = read_matrix(run.pairs)
-    alone = {rank for ranks in slow_alone(run.copies_gb_per_s).values() for rank in ranks}
-    for what, shares in (
-        ("sends and receives slowly", reading.members),
-        ("sends slowly", reading.senders),
-        ("receives slowly", reading.receivers),
-    ):
-        for rank, share in shares.items():
-            if rank not in alone:
-                yield _hit(world, reading, run.pairs, (rank,), share, what)
-    for link, share in reading.links.items():
-        if not alone & set(link):
-            yield _hit(world, reading, run.pairs, link, share, "link")
+    alone = {rank for ranks in slow_alone(run.copies_gb_per_s, run.held_share).values() for rank in ranks}
+    for pairs in by_rail(run.pairs).values():
+        reading = read_matrix(pairs)
+        for what, shares in (
+            ("sends and receives slowly", reading.members),
+            ("sends slowly", reading.senders),
+            ("receives slowly", reading.receivers),
+        ):
+            for rank, share in shares.items():
+                if rank not in alone:
+                    yield _hit(world, reading, pairs, (rank,), share, what)
+        for link, share in reading.links.items():
+            if not alone & set(link):
+                yield _hit(world, reading, pairs, link, share, "link")
 
 
 def _hit(
@@ -70,7 +73,7 @@ def _hit(
     nodes = tuple(dict.fromkeys(n for r in ranks if (n := world.node_of(r)) is not None))
     is_link = len(ranks) > 1
     rows = [p for p in pairs if set(ranks) <= {p.sender, p.receiver} and p.gb_per_s is not None]
-    who = " - ".join(
+    who = (f"{pairs[0].rail}: " if pairs[0].rail else "") + " - ".join(
         f"rank {r} of node {world.label(n) if (n := world.node_of(r)) is not None else '?'}" for r in ranks
     )
     return Hit(

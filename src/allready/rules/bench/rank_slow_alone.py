@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 from statistics import median
 
-from allready.judging.bandwidth import slow_alone
+from allready.judging.bandwidth import QUOTA, slow_alone
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import rank_labels
 from allready.model import (
@@ -24,7 +24,7 @@ from allready.model import (
     fault_class=FaultClass.SLOW_COMP,
     layer=Layer.PACE,
     title="A rank is slow by itself",
-    message="rank {ranks} is slow without the others: {what} {speed} GB/s, the others {others} GB/s",
+    message="rank {ranks} is slow without the others: {what} {speed}, the others {others}",
     remedy=(
         RemedyStep(
             explanation="see what limits its CPU, and what else runs there",
@@ -41,7 +41,8 @@ def rank_slow_alone(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## What it checks
     Before the ranks are connected each measures its own copies: between memory and GPU (h2d, d2h), within the GPU
     (d2d), and additions on the CPU where there is no GPU (work).  A rank far below the median of the others, on at
-    least three ranks, is slow by itself.
+    least three ranks, is slow by itself.  So is one that a CPU quota holds back for a quarter of the time or more, by
+    the kernel's count for its control group (quota), while it holds back fewer than half of the ranks.
     ## Why it matters
     All others wait for it in every collective; it looks like a slow network, and no network setting helps.
     ## Check by hand
@@ -52,18 +53,29 @@ def rank_slow_alone(collectives: Collectives, world: World) -> Iterator[Hit]:
     run = collectives.runs[0] if collectives.runs else None
     if run is None:
         return
-    for what, slow in slow_alone(run.copies_gb_per_s).items():
-        speeds = {rank: each[what] for rank, each in run.copies_gb_per_s.items() if what in each}
+    named: set[int] = set()
+    for what, ranks in slow_alone(run.copies_gb_per_s, run.held_share).items():
+        slow = [rank for rank in ranks if rank not in named]
+        if not slow:
+            continue
+        named.update(slow)
+        if what == QUOTA:
+            shown = {rank: f"{100 * run.held_share.get(rank, 0.0):.0f} %" for rank in run.copies_gb_per_s}
+            worst, usual = shown[max(slow, key=lambda r: run.held_share[r])], "0 %"
+        else:
+            speeds = {rank: each[what] for rank, each in run.copies_gb_per_s.items() if what in each}
+            shown = {rank: f"{speed:.3g} GB/s" for rank, speed in speeds.items()}
+            worst, usual = shown[min(slow, key=lambda r: speeds[r])], f"{median(speeds.values()):.3g} GB/s"
         nodes = {n for r in slow if (n := world.node_of(r)) is not None}
         yield Hit(
             culprits=Culprits(ranks=tuple(slow), nodes=tuple(sorted(nodes))),
             values={
                 "ranks": rank_labels(world, [_state(world, r) for r in slow]),
                 "what": what,
-                "speed": f"{min(speeds[r] for r in slow):.3g}",
-                "others": f"{median(speeds.values()):.3g}",
+                "speed": worst,
+                "others": usual,
             },
-            evidence=tuple(Evidence(source=f"rank {r}", text=f"{what} {speeds[r]:.3g} GB/s") for r in slow[:8]),
+            evidence=tuple(Evidence(source=f"rank {r}", text=f"{what} {shown[r]}") for r in slow[:8]),
         )
 
 

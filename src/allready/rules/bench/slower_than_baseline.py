@@ -1,9 +1,10 @@
+import math
 from collections.abc import Iterator
 from statistics import median
 
 from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
-from allready.model import Collectives, Confidence, FaultClass, Hit, RemedyStep, Severity
+from allready.model import BenchPoint, Collectives, Confidence, FaultClass, Hit, RemedyStep, Severity
 from allready.units import size
 
 SLOWER, MUCH_SLOWER = 0.9, 0.5
@@ -25,6 +26,7 @@ def slower_than_baseline(collectives: Collectives) -> Iterator[Hit]:
     ## What it checks
     Busbw of every size beside the same operation, type and size of the run that `--compare` names.  An operation is
     reported when the median of its sizes is below 90 % of the baseline, as an error below 50 %.
+    It must differ by more than two standard errors, by how the iterations of both runs vary.
     ## Why it matters
     A link, a NIC or a setting got worse since; a comparison with one's own machine needs no published value.
     ## Check by hand
@@ -40,6 +42,8 @@ def slower_than_baseline(collectives: Collectives) -> Iterator[Hit]:
         points = [p for p in run.points if p.operation == operation and (operation, p.dtype, p.size_bytes) in before]
         shares = {p: p.busbw_gb_per_s / before[operation, p.dtype, p.size_bytes].busbw_gb_per_s for p in points}
         if not shares or (middle := median(shares.values())) >= SLOWER:
+            continue
+        if middle >= 1 - _noise([(p, before[operation, p.dtype, p.size_bytes]) for p in points]):
             continue
         worst = sorted(points, key=lambda p: shares[p])
         rows = [
@@ -65,3 +69,12 @@ def slower_than_baseline(collectives: Collectives) -> Iterator[Hit]:
             },
             evidence=tuple(rows),
         )
+
+
+def _noise(points: list[tuple[BenchPoint, BenchPoint]]) -> float:
+    """Two standard errors of the median of so many ratios of means, by how the iterations of each size vary."""
+    of = [
+        math.hypot(*(p.spread.cv_share / math.sqrt(max(1, p.num_iterations)) for p in pair if p.spread is not None))
+        for pair in points
+    ]
+    return 2 * 1.253 * median(of) / math.sqrt(len(of))

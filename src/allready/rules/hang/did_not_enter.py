@@ -3,7 +3,8 @@ from collections.abc import Iterator
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangKind
 from allready.judging.registry import Applies, Layer, Rule
-from allready.model import FaultClass, Hit, RemedyStep, Severity
+from allready.judging.stall import StallKind
+from allready.model import PROCESSES, FaultClass, Hit, RemedyStep, Severity
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -44,10 +45,13 @@ def did_not_enter(case: Analysis) -> Iterator[Hit]:
     blame, _, _ = found
     first = blame.causes[0]
     classes = {cause.fault_class for cause in blame.causes}
+    values = {"doing": f": {first.doing} ({first.site})" if first.doing else "", "site": first.site or "py-spy dump"}
+    has_ended = {cause.kind for cause in blame.causes} <= {StallKind.LEAVING, StallKind.DIED}
+    are_gone = has_ended and not any(stack.rank in blame.ranks for stack in case.run.stacks)
     yield hit_of(
         case,
         blame,
-        values={"doing": f": {first.doing} ({first.site})" if first.doing else "", "site": first.site or "py-spy dump"},
+        values=values | ({PROCESSES: ()} if are_gone else {}),
         fault_class=first.fault_class if len(classes) == 1 else FaultClass.CPU_STUCK,
         confidence=min((cause.confidence for cause in blame.causes), key=lambda c: c.weight),
     )

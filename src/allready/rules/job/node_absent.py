@@ -105,7 +105,7 @@ def _ways_to_start(launch: model.LaunchFacts | None, num_nodes: int) -> dict[str
     scheduler = (launch.scheduler if launch is not None else None) or ""
     by_flag = launch is not None and launch.sources.get("node_rank", "").startswith("--")
     step: dict[str, str] = {"scheduler": scheduler}
-    if scheduler in {"slurm", "openmpi", "mpich"} and not by_flag:
+    if scheduler in {"slurm", "openmpi", "mpich", "pals", "jsrun"} and not by_flag:
         way = "by_launcher"
     elif scheduler in _ON_ALL:
         way, step = "on_all", {**step, "start": _ON_ALL[scheduler].format(num_nodes=num_nodes)}

@@ -21,8 +21,8 @@ MAX_PLACES = 3
     severity=Severity.WARNING,
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
-    title="No rank has got on for 40 s",
-    message="no rank has got on for {seconds} s: {places}",
+    title="No rank has made progress for 40 s",
+    message="no rank has made progress for {seconds} s: {places}",
     remedy=(
         RemedyStep(
             explanation="compare their stacks in the report folder with new ones: frames that change are work; GPUs "
@@ -44,7 +44,7 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## Check by hand
     `py-spy dump --pid PID` of any rank, twice.
     ## When it is harmless
-    Where one line of the program takes so long on purpose.  It stays a warning, and goes when a rank gets on.
+    Where one line of the program takes so long on purpose.  It stays a warning, and is withdrawn once a rank moves.
     """
     ranks = live.ranks()
     living = {r: s for r, s in ranks.items() if not s.is_gone}

@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from allready import model
 from allready.judging.analysis import Analysis
@@ -8,7 +8,8 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
 
-P2P = ("recv", "send", "isend", "irecv", "batch_isend_irecv")
+RECEIVES = ("recv", "irecv", "batch_isend_irecv")
+P2P = (*RECEIVES, "send", "isend")
 
 
 @Rule(
@@ -70,7 +71,7 @@ def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int,
         found.causes,
         culprits=model.Culprits(ranks=accused),
         values=values,
-        fault_class=model.FaultClass.DESYNC_ARGS if any(_exchanges(case.run, r) for r in found.ranks) else None,
+        fault_class=model.FaultClass.DESYNC_ARGS if _is_wrong_peer(case.run, found.ranks) else None,
         confidence=model.Confidence.LIKELY if accused else model.Confidence.POSSIBLE,
         fault_time=model.clock_time(visible_s(found, found.causes)),
     )
@@ -92,6 +93,15 @@ def _misses_its_peer(live: model.Live, run: model.RunEvidence, rank: int) -> boo
     )
 
 
-def _exchanges(run: model.RunEvidence, rank: int) -> bool:
+def _exchanges(run: model.RunEvidence, rank: int, calls: tuple[str, ...] = P2P) -> bool:
     sites = (s.site for s in run.stacks if s.rank == rank and s.role == "rank")
-    return any(site.rpartition(" ")[2] in P2P for site in sites)
+    return any(site.rpartition(" ")[2] in calls for site in sites)
+
+
+def _is_wrong_peer(run: model.RunEvidence, ranks: Iterable[int]) -> bool:
+    """Whether the halves of an exchange may miss each other: a receive that another peer or tag would have answered.
+
+    A send alone is one call too many, or its receive is one too few.
+    """
+    exchanging = [r for r in ranks if _exchanges(run, r)]
+    return len(exchanging) > 1 or any(_exchanges(run, r, RECEIVES) for r in exchanging)

@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import AFTER_AN_END_S, HangBlame, HangKind, blame_hang
@@ -7,7 +7,19 @@ from allready.judging.majority import is_majority, is_minority
 from allready.judging.mismatch import described
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallCause, StallKind
-from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity, World, clock_time, ranges
+from allready.model import (
+    Confidence,
+    Culprits,
+    FaultClass,
+    Hit,
+    Live,
+    Mismatch,
+    RemedyStep,
+    Severity,
+    World,
+    clock_time,
+    ranges,
+)
 from allready.model.fill import UNKNOWN
 from allready.rules.live._hits import hit_of, visible_s
 
@@ -47,7 +59,7 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     gone = tuple(r for r in found.causes if r.kind in {StallKind.LEFT, StallKind.LEAVING} and r.stays)
     if not gone or any(s.signal for r in gone if (s := status_of(live, r.rank)) is not None):
         return
-    accused, is_sure = _accused(gone, found)
+    accused, is_sure = _accused(gone, found, case.run.mismatches)
     has_died = any(r.fault_class is FaultClass.DEAD for r in gone)
     is_sure = is_sure and not has_died
     yield hit_of(
@@ -67,7 +79,9 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     )
 
 
-def _accused(gone: tuple[StallCause, ...], found: HangBlame) -> tuple[tuple[int, ...], bool]:
+def _accused(
+    gone: tuple[StallCause, ...], found: HangBlame, mismatches: Sequence[Mismatch]
+) -> tuple[tuple[int, ...], bool]:
     """The fewer: one that left where the rest wait, or one that made a call more where the rest are through."""
     left = tuple(sorted(r.rank for r in gone))
     both = len(left) + len(found.waiting)
@@ -75,6 +89,8 @@ def _accused(gone: tuple[StallCause, ...], found: HangBlame) -> tuple[tuple[int,
         return left, True
     if is_majority(len(left), both):
         return found.waiting, False
+    if any(not m.odd for m in mismatches):
+        return (), False  # their calls differed before: one of them made a call more or less, and nothing shows which
     # As many as are left behind: who ended first ended the job for the others, if it was a single one.
     return (left if len(left) == 1 else ()), False
 

@@ -98,7 +98,8 @@ def _slow(seconds: dict[Link, float]) -> Slow | None:
         pairs = set()
     if nodes or pairs:
         touching = {link for link in seconds if set(nodes).intersection(link)}
-        return Slow(nodes=nodes, links=tuple(sorted(pairs | touching)), seconds=seconds, usual_s=among)
+        found = Slow(nodes=nodes, links=tuple(sorted(pairs | touching)), seconds=seconds, usual_s=among)
+        return found if found.is_clear else _slow_half(seconds) or found
     for end in (0, 1):
         nodes, usual = _slow_nodes(seconds, (end,))
         links = tuple(sorted(link for link in seconds if link[end] in nodes))
@@ -109,15 +110,16 @@ def _slow(seconds: dict[Link, float]) -> Slow | None:
 
 
 def _slow_half(seconds: Mapping[Link, float]) -> Slow | None:
-    """Half of the nodes, where the others reach each other as usual and these reach nobody at a useful speed."""
+    """Nodes, at most half of all, that reach nobody at a useful speed, while the faster half reach each other."""
     best = _best(seconds, (0, 1))
-    order = sorted(best, key=lambda n: best[n])
-    fine, slow = order[: len(order) // 2], tuple(sorted(order[len(order) // 2 :]))
-    if len(fine) != len(slow):
+    fine = sorted(best.values())[: len(best) // 2]
+    slow = tuple(sorted(n for n, s in best.items() if s >= USELESS_S))
+    if not slow or len(slow) > len(fine):
         return None
     links = tuple(sorted(link for link in seconds if set(slow).intersection(link)))
-    found = Slow(nodes=slow, links=links, seconds=dict(seconds), usual_s=median(best[n] for n in fine), is_half=True)
-    return found if found.is_clear and min(seconds[link] for link in links) >= USELESS_S else None
+    is_half = 2 * len(slow) == len(best)
+    found = Slow(nodes=slow, links=links, seconds=dict(seconds), usual_s=median(fine), is_half=is_half)
+    return found if found.is_clear else None
 
 
 def _slow_nodes(seconds: Mapping[Link, float], ends: Iterable[int]) -> tuple[tuple[int, ...], float]:

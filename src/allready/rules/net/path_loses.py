@@ -13,6 +13,9 @@ from allready.rules.net._pace import interface_of
 from allready.rules.net._paths import MAX_LINKS, Link, arrows
 from allready.units import bandwidth_with_unit
 
+HOPELESS = 0.2
+"""Of so many lost packets TCP's time-outs grow from one repetition to the next, and connections end."""
+
 
 @Rule(
     code="NET019",
@@ -41,7 +44,8 @@ def path_loses(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     Where TCP had to send segments of the test payloads again, or connections failed, two bursts of 100 small datagrams,
     a millisecond apart, in that direction: some of both must be lost, and two of a hundred or more of all. They are
     too few to fill a queue, so a link that is only slow loses none (NET017). A node is named when all its paths lose
-    packets, in both directions or in one, and those between the others do not.
+    packets, in both directions or in one, and those between the others do not. Where a fifth or more is lost, the check
+    ends here: collectives would only take their time until they fail.
     ## Why it matters
     A healthy network loses less than one packet of ten thousand. Each loss costs a round trip, or 0.2 s at the end of a
     message, and every collective waits for it.
@@ -59,6 +63,7 @@ def path_loses(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     where = nodes[0] if nodes else links[0][1]
     num, total = sum(s.num_lost for s in bad.values()), sum(s.num_packets for s in bad.values())
     yield Hit(
+        severity=Severity.BLOCKER if num >= HOPELESS * total else None,
         confidence=Confidence.CERTAIN if nodes else Confidence.LIKELY,
         culprits=Culprits(nodes=nodes, links=tuple(sorted(bad))[:MAX_LINKS]),
         values={

@@ -19,7 +19,7 @@ from allready.rules.runtime._seen import hit_of, in_state
 def rank_left(runtime: RuntimeFailure) -> Iterator[Hit]:
     """
     ## What it checks
-    Ranks that ended in good order while another rank still waits for them.
+    Ranks that ended cleanly while another rank still waits for them.
     ## Why it matters
     A rank that has fewer batches than the others ends earlier; the others wait for it until their time-out.
     ## Check by hand

@@ -7,7 +7,6 @@ from allready.model import FaultClass, Hit, PerNode, RdmaFacts, RdmaPort, Settin
 from allready.model.fill import UNKNOWN
 from allready.rules.variables._settings import hit, known, remedy, this
 from allready.variables.filters import parse
-from allready.variables.here import gid_types, roce_v2_index
 from allready.variables.values import number
 
 
@@ -42,10 +41,10 @@ def gid_index_unfit(settings: Settings, rdma: PerNode[RdmaFacts] | None = None) 
         if variable.name != "NCCL_IB_GID_INDEX" or index is None or index < 0:
             continue
         for port in ports:
-            kind, _ = gid_types(port).get(index, (UNKNOWN, ""))
+            kind, _ = port.gid_types.get(index, (UNKNOWN, ""))
             if kind == "RoCE v2":
                 continue
-            better = roce_v2_index(port)
+            better = port.roce_v2_index
             yield hit(
                 same,
                 confidence=same.sureness,

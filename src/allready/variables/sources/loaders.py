@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from allready.model.settings import LoaderPlan
+from allready.variables.sources.parsed import MAX_NODES
 
 _WORKERS = re.compile(r"--(?:\w{1,40}[._-])?num[_-]workers(?:[= ]|\\\n)[ \t]{0,20}(\d{1,4})\b")
 _RANKS = re.compile(r"--(?:nproc[_-]per[_-]node|num[_-]processes)[= ][ \t]{0,20}(\d{1,3})\b")
@@ -38,7 +39,7 @@ def plans_in_tree(source: str, document: Any) -> Iterator[LoaderPlan]:
     It must give one number of CPUs.  Ranks that share them: what it says of processes on a node, but one where each
     task is a rank.
     """
-    said = list(_said(document, "", 0))
+    said = list(_said(document, "", 0, set()))
     cpus = [s for s in said if s.key in _CPUS_KEYS]
     if len({s.number for s in cpus}) != 1:
         return
@@ -67,9 +68,11 @@ def _shared_by(said: Sequence[_Said], cpus: _Said) -> int:
     return max(1, number // max(machines)) if machines and is_total and max(machines) > 0 else max(1, number)
 
 
-def _said(node: Any, key: str, depth: int) -> Iterator[_Said]:
-    if depth > MAX_DEPTH:
+def _said(node: Any, key: str, depth: int, seen: set[tuple[int, str]]) -> Iterator[_Said]:
+    """What a part of a document says; an alias is read once under each key."""
+    if depth > MAX_DEPTH or len(seen) > MAX_NODES or (id(node), key) in seen:
         return
+    seen.add((id(node), key))
     if node.id == "scalar":
         yield from _said_by(node, key.lower().replace("-", "_"))
     elif node.id == "sequence":
@@ -78,11 +81,11 @@ def _said(node: Any, key: str, depth: int) -> Iterator[_Said]:
             yield from _in_command(" ".join(words), node.start_mark.line + 1)
             return
         for child in node.value:
-            yield from _said(child, key, depth + 1)
+            yield from _said(child, key, depth + 1, seen)
     elif node.id == "mapping":
         for name, child in node.value:
             if name.id == "scalar" and name.value != "requests":  # of Kubernetes: a container may use its limit
-                yield from _said(child, str(name.value), depth + 1)
+                yield from _said(child, str(name.value), depth + 1, seen)
 
 
 def _said_by(node: Any, key: str) -> Iterator[_Said]:

@@ -10,6 +10,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_SETTINGS = 5000
 MAX_VALUE_CHARS = 4096
 MAX_LINES = 50_000
+MAX_NODES = 200_000  # of a document
 
 
 class Parsed(Struct, kw_only=True):

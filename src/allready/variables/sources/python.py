@@ -22,6 +22,7 @@ def parse_python(text: str, found: Parsed, *, first_line: int = 1) -> None:
         line = (error.lineno or 1) if isinstance(error, SyntaxError) else 1
         found.slip(line + first_line - 1, str(error)[:100], Slip.UNREADABLE)
         return
+    _name_copies(tree)
     assigned: list[tuple[int, str, str | None]] = []
     for node in ast.walk(tree):
         for name, value in _pairs(node):
@@ -31,6 +32,37 @@ def parse_python(text: str, found: Parsed, *, first_line: int = 1) -> None:
             found.calls.append(_call(node, found.source, first_line))
     for line, variable, text_value in sorted(assigned, key=lambda row: row[0]):
         found.assign(variable, text_value, line)
+
+
+def _name_copies(tree: ast.Module) -> None:
+    """Write os.environ for the names of its copies: what a program puts into one is for a process that it starts."""
+    copies = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Call, ast.Dict)) and _is_copy(node.value)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    if copies:
+        _Renamed(copies).visit(tree)
+
+
+def _is_copy(node: ast.Call | ast.Dict) -> bool:
+    if isinstance(node, ast.Dict):
+        return _adds_to_environ(node)
+    is_dict = isinstance(node.func, ast.Name) and node.func.id == "dict" and bool(node.args)
+    return _is_environ(_copied(node)) or (is_dict and _is_environ(_copied(node.args[0])))
+
+
+class _Renamed(ast.NodeTransformer):
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id not in self._names or not isinstance(node.ctx, ast.Load):
+            return node
+        environ = ast.Attribute(value=ast.Name(id="os", ctx=ast.Load()), attr="environ", ctx=ast.Load())
+        return ast.copy_location(environ, node)
 
 
 def _pairs(node: ast.AST) -> Iterator[Pair]:
@@ -52,6 +84,8 @@ def _pairs(node: ast.AST) -> Iterator[Pair]:
         case ast.Call(args=[name, value]) if _name(node) == "putenv":
             yield name, value
         case ast.Call(func=ast.Attribute(value=owner, attr="update")) if _is_environ(owner):
+            yield from _updates(node)
+        case ast.Call(func=ast.Name(id="dict"), args=[given, *_]) if _is_environ(_copied(given)):
             yield from _updates(node)
 
 

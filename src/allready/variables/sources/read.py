@@ -18,7 +18,7 @@ MAX_BYTES = 8 << 20
 
 _NAMES = {
     SourceKind.DOCKERFILE: r"(?:.*[./])?(?:Dockerfile|Containerfile)(?:\..*)?|.*\.(?:Dockerfile|dockerfile)",
-    SourceKind.CONFIG: r".*\.(?:ya?ml|json|toml|tf|hcl)|supervisord?.*\.conf",
+    SourceKind.CONFIG: r".*\.(?:(?:ya?ml|json)(?:\.(?:tpl|tmpl|gotmpl|j2|jinja2?))?|toml|tf|hcl)|supervisord?.*\.conf",
     SourceKind.PYTHON: r".*\.(?:py|ipynb)",
     SourceKind.NCCL_CONF: r"\.?nccl\.conf",
     SourceKind.DOTENV: r"\.env(?:\..*)?|.*\.env|\.deepspeed_env|environment",

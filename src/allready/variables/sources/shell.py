@@ -32,6 +32,8 @@ _OF_ENV = {"-u", "--unset", "-C", "--chdir", "-S", "--split-string"}
 _SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
 _REMOTE = {"ssh", "pdsh", "clush", "psshe", "parallel-ssh"}
 MAX_JOINED = 200
+ALWAYS_READ = 16
+"""Lines of one command after each of which it is looked whether the command has ended."""
 """Lines that one command may have."""
 
 
@@ -244,6 +246,7 @@ def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]
     waiting: str | None = None
     pending: list[str] = []
     mark = ""  # what the pending lines wait for
+    next_read = 0
     start = first_line
     for number, line in enumerate(text.split("\n")[:MAX_LINES], start=first_line):
         if waiting is not None:
@@ -258,10 +261,12 @@ def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]
         pending.append(line.rstrip("\r"))
         if mark in {"'", '"'} and mark not in line and len(pending) < MAX_JOINED:
             continue  # inside of a quoted text of several lines
-        joined = "\n".join(pending)
-        words = _Words(joined, start)
+        if mark and ALWAYS_READ < len(pending) < min(next_read, MAX_JOINED):
+            continue  # what ends meanwhile ends at its own line; to read it all again for each line would take long
+        words = _Words("\n".join(pending), start)
         mark = words.open_mark
         if mark and len(pending) < MAX_JOINED:
+            next_read = 2 * len(pending)
             continue
         mark = ""
         pending = []

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from allready.errors import AllreadyError
 from allready.model.settings import Slip, SourceKind
 from allready.variables.sources.loaders import plans_in_tree
-from allready.variables.sources.parsed import NAME, Parsed
+from allready.variables.sources.parsed import MAX_NODES, NAME, Parsed
 from allready.variables.sources.plain import parse_dotenv, parse_toml
 from allready.variables.sources.shell import parse_arguments, parse_shell
 
@@ -38,11 +38,15 @@ MAX_INNER = 20
 """Depth below which a file within a file is not read."""
 _TEXT = "tag:yaml.org,2002:str"
 _COMMENT = re.compile(r"^[ ]*//.*$", re.MULTILINE)
+_TEMPLATE = re.compile(r"^[ \t]*(?:- )?(?:[\w./\"'$-]{1,100}:[ \t]+)?(?:\{\{|\{%)", re.MULTILINE)
+"""What Helm and Jinja write where YAML would have a value."""
+_ACTION = re.compile(r"\{\{.{0,20000}?\}\}|\{%.{0,20000}?%\}|\{#.{0,20000}?#\}", re.DOTALL)
+_CONTROL = re.compile(r"\{[%#]|\{\{-?\s*(?:if|else|end|range|with|define|block|template|/\*|\$\w*\s*:?=)")
+_UNKNOWN = "$(TEMPLATE)"
 MAX_NESTED = 500
 _BRACKETS = re.compile(r"[\[\]{}]")
 _NESTED_ENTRIES = re.compile(rf"(?:[-?:][ \t]+){{{MAX_NESTED}}}|^ {{4000}}", re.MULTILINE)
 """Lists within lists on one line, and a line that stands as far to the right as a thousand levels do."""
-MAX_NODES = 200_000
 MAX_DEPTH = 100
 
 
@@ -64,7 +68,9 @@ def parse_structured(text: str, found: Parsed) -> None:
     except ImportError as error:
         raise YamlMissingError("reading YAML and JSON needs PyYAML: pip install pyyaml") from error
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    if text.lstrip()[:1] in {"{", "["}:
+    if _TEMPLATE.search(text):
+        text = _without_actions(text)
+    elif text.lstrip()[:1] in {"{", "["}:
         text = text.replace("\t", "  ")  # JSON may be indented with tabs, YAML may not
         text = _COMMENT.sub("", text)  # as editors and devcontainers allow
         text = _PAIRED.sub(lambda escape: str(json.loads(f'"{escape[1]}"')) if escape[1] else escape[0], text)
@@ -85,6 +91,21 @@ def parse_structured(text: str, found: Parsed) -> None:
     for document in documents:
         found.loaders += plans_in_tree(found.source, document)
         _Walk(found).visit(document, "env" if _is_flat(document) else "", 0)
+
+
+def _without_actions(text: str) -> str:
+    """A template as YAML with as many lines: what stands for a value is not known, what decides between lines is left
+    out, so that all branches are read."""
+
+    def instead(match: re.Match[str]) -> str:
+        lines = "\n" * match[0].count("\n")
+        before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+        end = text.find("\n", match.end())
+        after = text[match.end() : end if end >= 0 else len(text)]
+        is_alone = not before.strip() and not after.strip()
+        return lines if is_alone or _CONTROL.match(match[0]) else _UNKNOWN + lines
+
+    return _ACTION.sub(instead, text)
 
 
 def _is_too_deep(text: str) -> bool:

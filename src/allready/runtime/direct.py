@@ -1,0 +1,121 @@
+"""The call that is made most often, a sum over the default group, as long as it succeeds at once.
+
+It does what `calling` does and in the same order, without what other calls need.  What does not succeed within the
+first slice of its time is handed over to `calling`, which knows how it goes on.
+"""
+
+from datetime import timedelta
+from enum import Enum
+from time import monotonic, sleep
+from typing import Any, Literal
+
+from allready.runtime import recording
+from allready.runtime.calling import SLICE, SLICE_S, Call, Handle, OnFailure, Timeout
+from allready.runtime.failures import CollectiveFailed
+from allready.runtime.nccl import StreamEnd
+from allready.runtime.session import Session
+
+_OPERATION = "all_reduce"
+_IN_FLIGHT = (_OPERATION,)
+_SPIN_S = 0.001
+
+
+class Other(Enum):
+    """The call is none of this kind."""
+
+    OTHER = "other"
+
+
+OTHER: Literal[Other.OTHER] = Other.OTHER
+
+
+class _NotYet(RuntimeError):  # noqa: N818 - an outcome
+    """The GPU has not done it."""
+
+
+def sum_directly(
+    session: Session, tensor: Any, op: Any, timeout: Timeout, on_failure: OnFailure
+) -> CollectiveFailed | Other | None:
+    """One call from its entry to its outcome, if it is of this kind."""
+    direct = session.group.direct
+    if (
+        direct is None
+        or not (op is None or op is direct.sum)
+        or not (session.least_s > SLICE_S if timeout is None else type(timeout) is timedelta and timeout > SLICE)
+        or not (direct.takes_cpu if tensor.is_cpu else direct.gpu is not None and tensor.device == direct.gpu)
+        or not tensor.is_contiguous()
+        or tensor.is_complex()
+        or direct.is_special((tensor,))
+        or session.pending
+        or recording.listener() is not None
+    ):
+        return OTHER
+    if not session.in_call.acquire(blocking=False):
+        session.refuse_second()
+    member, work, has_entered, has_begun = session.member, None, False, False
+    begin_s = monotonic()
+    try:
+        with session.lock:
+            has_entered = member.enter_alone(_IN_FLIGHT, begin_s)
+        if not has_entered:
+            session.refuse(_OPERATION)
+        work = direct.all_reduce([tensor], direct.options)
+        has_begun = True
+        if direct.end is None or tensor.is_cpu:
+            work.wait(SLICE)
+        else:
+            _await_gpu(session, direct.end, work, begin_s)
+        with session.lock:
+            is_open = member.complete_alone()
+        if not is_open:
+            session.refuse(_OPERATION)
+        has_entered = False
+        if session.adaptive is not None:
+            pace = session.paces.of(session.phase, (), _OPERATION)
+            pace.note(tensor.nbytes, monotonic() - begin_s, direct.num_ranks)
+    except BaseException as error:
+        if not has_entered and not isinstance(error, CollectiveFailed):
+            raise
+        return _go_on(session, tensor, timeout, on_failure, work, error, begin_s, has_begun=has_begun)
+    finally:
+        session.is_call_limited = False
+        session.in_call.release()
+    return None
+
+
+def _go_on(
+    session: Session,
+    tensor: Any,
+    timeout: Timeout,
+    on_failure: OnFailure,
+    work: Any,
+    error: BaseException,
+    begin_s: float,
+    *,
+    has_begun: bool,
+) -> CollectiveFailed | None:
+    """As every call that was entered."""
+    call = Call(
+        operation=_OPERATION,
+        start=lambda _: None,
+        timeout=timeout,
+        on_failure=on_failure,
+        group=(),
+        num_bytes=tensor.nbytes,
+        device=None if tensor.is_cpu else str(tensor.device),
+    )
+    handle = Handle(session, call)
+    handle.take_over(work, error, has_begun=has_begun)
+    return handle.end(begin_s)
+
+
+def _await_gpu(session: Session, end: StreamEnd, work: Any, begin_s: float) -> None:
+    """Until the current stream has done what it has been given."""
+    if work is not None:
+        work.wait()  # the stream does, not this thread
+    end.mark()
+    until_s = begin_s + _SPIN_S
+    while not end.is_completed():
+        if monotonic() > until_s or not session.member.is_open:
+            raise _NotYet
+        sleep(0)  # other threads may have Python
