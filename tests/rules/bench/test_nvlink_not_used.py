@@ -59,6 +59,13 @@ def test_without_a_variable_the_node_is_named() -> None:
     assert (hit.culprits.nodes, hit.culprits.variables) == ((0,), ())
 
 
+def test_without_facts_of_the_gpus_it_is_not_checked() -> None:
+    run = replace(healthy_collectives(2).runs[0], points=(point(1024 * MIB, 21.0),))
+    lost = model.FactMissing("no NVML")
+    outcome = check("BEN010", fleet(1, collectives=model.Collectives(runs=(run,)), gpu={0: lost}))
+    assert (outcome.state, outcome.unchecked) == ("not_checked", {0: "no NVML"})
+
+
 def test_what_says_nothing_about_nvlink_names_nobody() -> None:
     for case in (
         found(320.0),  # healthy

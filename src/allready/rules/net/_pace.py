@@ -117,7 +117,7 @@ def _slow_half(seconds: Mapping[Link, float]) -> Slow | None:
     if not slow or len(slow) > len(fine):
         return None
     links = tuple(sorted(link for link in seconds if set(slow).intersection(link)))
-    is_half = 2 * len(slow) == len(best)
+    is_half = not is_minority(len(slow), len(best))
     found = Slow(nodes=slow, links=links, seconds=dict(seconds), usual_s=median(fine), is_half=is_half)
     return found if found.is_clear else None
 
