@@ -147,12 +147,31 @@ def test_ranks_that_leave_after_a_warning_are_its_effect_for_a_while() -> None:
 
 def test_the_report_before_a_moment_is_the_newest_that_was_made_until_then() -> None:
     history = ReportHistory()
-    assert history.before(AT_S) is None
+    assert history.before(AT_S, AT_S) is None
     for at_s, one in ((1.0, HEALTHY), (2.0, WAITING), (3.0, FAULT)):
         history.add(one, at_s)
-    assert history.before(1.0) is None
-    assert history.before(2.5) is WAITING
-    assert history.before(AT_S) is FAULT
+    assert history.before(1.0, 1.0) is None
+    assert history.before(2.5, 2.5) is WAITING
+    assert history.before(AT_S, AT_S) is FAULT
+
+
+def test_a_wait_that_was_explained_just_before_the_signal_is_kept() -> None:
+    """Seen: ranks were killed together with the agent, 0.2 s after the report said for whom all waited."""
+    history = ReportHistory()
+    history.add(HEALTHY, AT_S - 8.0)
+    history.add(WAITING, AT_S - 0.2)
+    assert history.before(AT_S - 0.8, AT_S) is WAITING
+    history.add(FAULT, AT_S - 0.1)  # may be what the shutdown did
+    assert history.before(AT_S - 0.8, AT_S) is WAITING
+    history.add(WAITING, AT_S + 0.1)
+    assert history.before(AT_S - 0.3, AT_S - 0.25) is HEALTHY
+
+
+def test_a_fault_that_stood_before_the_shutdown_is_not_replaced_by_a_wait() -> None:
+    history = ReportHistory()
+    history.add(FAULT, AT_S - 8.0)
+    history.add(WAITING, AT_S - 0.2)
+    assert history.before(AT_S - 0.8, AT_S) is FAULT
 
 
 def test_history_is_short_and_keeps_what_stood_at_its_beginning() -> None:
@@ -161,7 +180,7 @@ def test_history_is_short_and_keeps_what_stood_at_its_beginning() -> None:
     for second in range(100, 200):
         history.add(HEALTHY, float(second))
     assert len(history._reports) < 4 * SAME_SHUTDOWN_S
-    assert history.before(199.0 - SAME_SHUTDOWN_S) is HEALTHY
+    assert history.before(199.0 - SAME_SHUTDOWN_S, 199.0) is HEALTHY
 
 
 def test_a_proven_fault_stays_one_and_a_wait_becomes_the_best_explanation() -> None:

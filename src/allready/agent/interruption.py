@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.judging.report_builder import status_when_interrupted
-from allready.model import NodeStatus, Report, UncheckedKind
+from allready.model import NodeStatus, Report, Status, UncheckedKind
 from allready.text.reasons import not_checked, reason
 
 STOP_SIGNALS = frozenset({"SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"})
@@ -81,9 +81,17 @@ class ReportHistory:
         while len(self._reports) > 1 and self._reports[1][0] < time_s - 2 * SAME_SHUTDOWN_S:
             self._reports.popleft()
 
-    def before(self, time_s: float) -> Report | None:
-        """The newest that was made before; None when there was none yet."""
-        return next((report for made_s, report in reversed(self._reports) if made_s < time_s), None)
+    def before(self, time_s: float, until_s: float) -> Report | None:
+        """The newest that was made before `time_s`; None when there was none yet.
+
+        Where it names no culprit, the newest made before `until_s` that only explains a wait: a wait takes longer to
+        be explained than a shutdown to end its ranks, and what a shutdown does to ranks is a fault, never a wait.
+        """
+        found = next((report for made_s, report in reversed(self._reports) if made_s < time_s), None)
+        if found is not None and found.verdict is not None:
+            return found
+        newer = (report for made_s, report in reversed(self._reports) if time_s <= made_s < until_s)
+        return next((r for r in newer if r.status is Status.WAITING and r.verdict is not None), found)
 
 
 class ReportKeeper:

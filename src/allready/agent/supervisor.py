@@ -249,14 +249,15 @@ class Supervisor:
         if warning is None or self._warning is not None or not warning.has_effect(self._table.known_ends()):
             return
         self._warning = warning
-        before = self._before(warning.began_s(self._table.known_ends(), self._table.gone_s))
+        before = self._before(warning.began_s(self._table.known_ends(), self._table.gone_s), warning.time_s)
         self._report = self._with_course(before)
         self._is_final = True
 
-    def _before(self, time_s: float) -> Report:
-        """The report of before this moment.  A calm job publishes none: then the newest that accuses nobody holds."""
+    def _before(self, began_s: float, signal_s: float) -> Report:
+        """The report of before the shutdown began.  A calm job publishes none: then the newest that accuses nobody
+        holds."""
         newest = self._known()
-        return self._history.before(time_s) or (newest if newest.verdict is None else self._at_start)
+        return self._history.before(began_s, signal_s) or (newest if newest.verdict is None else self._at_start)
 
     @property
     def _is_warned(self) -> bool:
@@ -282,7 +283,7 @@ class Supervisor:
         """The report of the moment before; a job that seemed to hang is sampled once more."""
         now = time.monotonic()
         began_s = interruption.began_s(self._table.known_ends(), self._table.gone_s)
-        before = self._before(began_s)
+        before = self._before(began_s, interruption.time_s)
         if self._warning is not None:
             return self.report
         monitor = self._monitor
