@@ -195,7 +195,7 @@ def _calm_from(log: LogContext, most: int) -> int:
         line = log.lines[at]
         between = max(0, after - line.number - 1)
         if between and farewells:
-            between -= sum(number in farewells for number in range(line.number + 1, after))
+            between -= sum(line.number < number < after for number in farewells)
         num += between + _is_ordinary(line)
         if num > most:
             return at

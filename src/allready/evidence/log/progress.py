@@ -48,6 +48,8 @@ _FILE = re.compile(r"(?<!\S)\S{1,300}?\.(?:ckpt|pth?|bin|safetensors|tar|h5|npz|
 
 _FILES = (".ckpt", ".pt", ".bin", ".safetensors", ".tar", ".h5", ".np", ".msgpack", ".distcp")
 
+_RESULT = re.compile(r"[=:|]\s{0,8}-?\d{1,9}\.\d{1,20}\s*\|?$")
+_MANY_RESULTS = 6
 _MANY = 3
 _FEW_EPOCHS = 2
 _NUM_BEFORE = 5
@@ -158,6 +160,7 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str) -> Pr
         and one.at >= latest.at - _MANY
         and not _is_nearly(one, readings)
         and not (one.is_minor and _has_result(one.at, readings, lines))
+        and not (one.done == 0 and main.is_outer and _has_results(one.at, readings, lines))
     ]
     if not main.is_outer and main.total is not None and _is_nearly(main, readings, is_strict=True):
         done = main.total
@@ -197,6 +200,12 @@ def _has_result(at: int, readings: Sequence[Reading], lines: Sequence[str]) -> b
         text.strip() and place not in counted and not is_of_a_library(text)
         for place, text in enumerate(lines[at + 1 :], start=at + 1)
     )
+
+
+def _has_results(at: int, readings: Sequence[Reading], lines: Sequence[str]) -> bool:
+    """Whether a bar that never moved stands in front of a table of results: it was drawn once, and is of no use."""
+    behind = [text for text in lines[at + 1 :] if text.strip()]
+    return readings[-1].at == at and sum(_RESULT.search(text) is not None for text in behind) >= _MANY_RESULTS
 
 
 def _is_a_course(main: Reading, readings: Sequence[Reading], head: str) -> bool:
@@ -241,6 +250,8 @@ def _is_nearly(one: Reading, readings: Sequence[Reading], *, is_strict: bool = F
         return True
     same = [r.done for r in readings if r.label == one.label and r.total == one.total]
     step = same[-1] - same[-2] if len(same) > 1 else 0
+    if step == 0 and len(same) > 1 and set(same) == {one.done}:
+        step = one.done  # one count of each evaluation
     return step > 1 and one.done + step >= one.total + is_strict
 
 
