@@ -137,7 +137,8 @@ def _result() -> re.Pattern[str]:
     """What an evaluation found, where it is the last line and stands once."""
     return re.compile(
         r"(?<![a-z])(?:f1|fb1|exact[_ ]match|bleu|rouge-?\w?|m?ap(?:50)?|miou|wer|perplexity|ppl|accuracy|"
-        r"precision|recall|auc|acc@1|top[-_]?1)\b['\"]?(?:\s{0,2}\([\w -]{1,24}\))?\s{0,24}[:=]?\s{0,4}\[?\d[\d.]{0,20}%?",
+        r"precision|recall|auc|acc@1|top[-_]?1)\b['\"]?(?:\s{0,2}\([\w -]{1,24}\))?"
+        r"\s{0,24}[:=]?\s{0,4}\[?\d[\d.]{0,20}%?",
         re.IGNORECASE,
     )
 

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from allready.evidence.log.progress import Reading
 
 _ETA = re.compile(
-    r"\beta['\"]?\s{0,3}[:=]?\s{0,3}['\"]?(?:(?P<days>\d{1,4}) days?,? ?)?(?:(?P<h>\d{1,4}):)?(?P<m>\d{1,2}):(?P<s>\d{2})\b",
+    r"\beta['\"]?\s{0,3}[:=]?\s{0,3}['\"]?"
+    r"(?:(?P<days>\d{1,4}) days?,? ?)?(?:(?P<h>\d{1,4}):)?(?P<m>\d{1,2}):(?P<s>\d{2})\b",
     re.IGNORECASE,
 )
 _FEW = 4
@@ -20,12 +22,12 @@ def counts_down(lines: Sequence[str], head: str, readings: Sequence[Reading]) ->
     if len(told) < _FEW:
         return None
     begun = next((left for text in head.splitlines() if (left := left_s(text)) is not None), 0)
-    falls = [a - b for (_, a), (_, b) in zip(told, told[1:], strict=False)]
+    falls = [a - b for (_, a), (_, b) in pairwise(told)]
     at, left = told[-1]
     if min(falls) < -_MUCH * max(falls[-1], 1) or begun < _MUCH * max(told[0][1], 1):
         return None  # it begins again, or the beginning was not far away
     epochs = [(one.at, one.done) for one in readings if one.is_outer and not one.is_minor]
-    changes = sum(a[1] != b[1] and told[0][0] < b[0] <= at for a, b in zip(epochs, epochs[1:], strict=False))
+    changes = sum(a[1] != b[1] and told[0][0] < b[0] <= at for a, b in pairwise(epochs))
     if epochs and not changes:
         return None  # it may be of this epoch
     return at if left <= 2 * max(falls[-1], 1) else None

@@ -24,7 +24,8 @@ _INNER = re.compile(
 )
 _KERAS = re.compile(r"\s{0,8}(?P<done>\d{1,9})/(?P<total>\d{1,9})\s{1,4}(?:\[[=>. ]{2,200}\]|[━╸╺]{2,200})")
 _EPOCH = re.compile(
-    r"(?<!max-)(?<!num-)(?<!total-)\bepoch\b['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b(?!\s{0,8}(?:/|(?:out )?of\b|%\|)|\.\d)",
+    r"(?<!max-)(?<!num-)(?<!total-)\bepoch\b['\"]?\s{0,4}[:=#\[(]?\s{0,8}(?P<done>\d{1,9})\b"
+    r"(?!\s{0,8}(?:/|(?:out )?of\b|%\|)|\.\d)",
     re.IGNORECASE,
 )
 _EPOCH_ENDS = re.compile(

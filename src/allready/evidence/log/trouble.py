@@ -64,9 +64,9 @@ def _harmless() -> re.Pattern[str]:
 def _overcome() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:retry(?:ing)?|trying again|continu(?:e|ing)|going on|ignor(?:ed|ing|e)|skipp(?:ed|ing)|falling back|"
-        r"fallback|"
-        r"recovered|using .{1,40} instead|optional|deprecated|will be (?:ignored|disabled|skipped)|"
-        r"(?:treat(?:ed|ing)?|count(?:ed|ing)?|tak(?:e|en|ing)) (?:it|them|this|these) (?:as|to be)|assum(?:e[ds]?|ing)|"
+        r"fallback|recovered|using .{1,40} instead|optional|deprecated|will be (?:ignored|disabled|skipped)|"
+        r"(?:treat(?:ed|ing)?|count(?:ed|ing)?|tak(?:e|en|ing)) (?:it|them|this|these) (?:as|to be)|"
+        r"assum(?:e[ds]?|ing)|"
         r"default(?:s|ing) to|us(?:e|ing) (?:the )?defaults?)\b",
         re.IGNORECASE,
     )
