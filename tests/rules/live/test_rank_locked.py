@@ -14,6 +14,13 @@ def test_a_lock_that_only_the_system_call_shows_is_one() -> None:
     assert ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "user_code"),)).state == "hit"
 
 
+def test_who_makes_a_group_waits_for_its_peers_and_not_for_a_lock() -> None:
+    """Packets of one node to another were dropped: both of its ranks stood in a futex of Gloo's, for each other."""
+    for seen in ("user_code", "lock"):
+        joining = behind(2, phase="joining")
+        assert ask("LIV003", joining, seen={2: FUTEX}, stacks=(stack(2, seen),)).state == "clear"
+
+
 def test_another_thread_that_works_will_let_it_go() -> None:
     for what in ("io", "network_wait", "sleep", "cpu_work"):
         assert ask("LIV003", behind(2), seen={2: FUTEX}, stacks=(stack(2, "lock", others=(what,)),)).state == "clear"
