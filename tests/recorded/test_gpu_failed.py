@@ -24,7 +24,7 @@ TRUTH: dict[str, tuple[str, set[str], dict[str, Any]]] = {
     "os_exit": ("DESYNC-FLOW", {"likely"}, {"ranks": [1]}),
     "send_alone": ("DESYNC-FLOW", {"likely"}, {"ranks": [1]}),
     "sleeps": ("CPU-STUCK", {"likely"}, {"ranks": [1]}),
-    "slow": ("SLOW-COMP", {"likely"}, {"ranks": [1]}),
+    "slow": ("SLOW-COMP", {"certain"}, {"ranks": [1]}),  # ranks of one node have one clock
     "skip": ("DESYNC-FLOW", {"likely"}, {"ranks": [1]}),
     "order": ("DESYNC-FLOW", {"likely"}, {"ranks": [1]}),
     "size": ("DESYNC-ARGS", {"likely"}, {}),
