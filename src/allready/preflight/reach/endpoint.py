@@ -17,7 +17,7 @@ from allready.preflight.reach import wire
 log = logging.getLogger(__name__)
 
 MAX_SESSIONS = 256
-HELLO_S = 5.0  # the first word comes after the slowest connection of that node, and after losses were counted
+HELLO_S = 5.0  # the first word comes after the slowest connection of that node, and after losses are counted
 IDLE_S = 10.0
 _BACKLOG = 64
 _RETRY_ACCEPT_S = 0.1
