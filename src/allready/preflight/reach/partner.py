@@ -71,9 +71,7 @@ class PartnerProbe:
                     *(self._send_datagrams(i, offer) for i, offer in enumerate(self._offers)),
                 ]
             )
-            if any(
-                path.is_alive() and path.shows_loss() for path in self._paths
-            ):  # a filtered one loses all
+            if any(path.is_alive() and path.shows_loss() for path in self._paths):  # a filtered one loses all
                 await self._count_losses()  # before payloads, each of which takes its time where many packets are lost
             small, large = self._opening.payloads_bytes[:-1], self._opening.payloads_bytes[-1]
             await _together(self._small(path, small or (large,)) for path in self._paths if path.is_alive())
