@@ -384,6 +384,11 @@ def test_a_master_on_another_machine_is_never_one_node(master: str) -> None:
         assert lay(environ, **flags, num_nodes=1).launch.num_nodes == 1
 
 
+@cases("master", ["127.0.0.1", "::1", "0.0.0.0", "localhost"])
+def test_a_master_on_this_machine_is_one_node(master: str) -> None:
+    assert lay({"MASTER_ADDR": master}).launch.num_nodes == 1
+
+
 def test_steps_that_run_at_once_are_jobs_of_their_own() -> None:
     def meeting(step: str, **more: str) -> tuple[str, int]:
         launch = lay(SLURM | {"SLURM_STEP_ID": step} | more).launch

@@ -45,7 +45,7 @@ class Identity(Struct, frozen=True, kw_only=True):
         plain = _address(word.strip("[]"))
         found = [plain] if plain is not None else [_address(text) for text in self.resolve(word)]
         own = {_address(text) for text in self.addresses}
-        return any(address is not None and (address.is_loopback or address in own) for address in found)
+        return any(a is not None and (a.is_loopback or a.is_unspecified or a in own) for a in found)
 
     def has_address(self, word: str) -> bool:
         """An own address, or a name that resolves to one; loopback does not count."""
