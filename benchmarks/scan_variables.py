@@ -2,6 +2,8 @@
 
     python benchmarks/scan_variables.py WHEEL...                 the names that are new, exit code 1 when there are any
     python benchmarks/scan_variables.py --record FILE WHEEL...   also write all names to FILE, for tests/variables
+    python benchmarks/scan_variables.py --flags FILE WHEEL...    write to FILE which of these releases of jaxlib have
+                                                                 which flags of XLA, for the table
 
 Names come from the read-only data of the wheels' binaries and from their Python sources; nothing is imported or run.
 """
@@ -15,13 +17,15 @@ import struct
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+import msgspec
 from msgspec import Struct
 
 from allready.variables import table
+from allready.variables.versions import version
 
 EXIT_KNOWN, EXIT_UNKNOWN = 0, 1
 
@@ -80,6 +84,36 @@ def names_of_wheel(wheel: Path) -> set[str]:
     except zipfile.BadZipFile as error:
         raise ValueError(f"{wheel}: not a wheel") from error
     return found
+
+
+_FLAG = re.compile(rb"(?<![a-z0-9_])(xla_[a-z0-9]+(?:_[a-z0-9]+)+)(?=\x00)")
+
+
+def flags_of_wheel(wheel: Path) -> set[str]:
+    """All names of the wheel's binaries that may be flags of XLA: C strings that begin with xla_.
+
+    Raises:
+        ValueError: not a wheel.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive:
+            binaries = [m for m in archive.infolist() if ".so" in PurePosixPath(m.filename).suffixes]
+            return {f"--{found[1].decode()}" for member in binaries for found in _FLAG.finditer(archive.read(member))}
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{wheel}: not a wheel") from error
+
+
+def flags_seen(of_releases: Mapping[str, set[str]]) -> table.FlagsSeen:
+    """Each flag with the first and the last release that has it."""
+    releases = sorted(of_releases, key=version)
+    names = sorted(set().union(*of_releases.values()))
+    with_it = {name: [release for release in releases if name in of_releases[release]] for name in names}
+    return table.FlagsSeen(
+        about="Names that the libraries of these releases of jaxlib have, each with the first and the last release"
+        " that has it: benchmarks/scan_variables.py --flags. Some are no flags; what is not here is none.",
+        releases=tuple(releases),
+        flags={name: f"{have[0]} {have[-1]}" for name, have in with_it.items()},
+    )
 
 
 INSTALLED = {"torch": "torch", "nvidia/nccl": "nvidia_nccl"}
@@ -187,7 +221,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="variables in wheels")
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the names of each wheel there, as JSON")
+    parser.add_argument("--flags", type=Path, metavar="FILE", help="write the flags of these wheels of jaxlib there")
     arguments = parser.parse_args(argv)
+    if arguments.flags:
+        seen = flags_seen({wheel.name.split("-")[1]: flags_of_wheel(wheel) for wheel in arguments.wheels})
+        arguments.flags.write_bytes(msgspec.json.format(msgspec.json.encode(seen), indent=1) + b"\n")
+        return EXIT_KNOWN
     recorded: dict[str, list[str]] = {}
     lacking = 0
     for wheel in arguments.wheels:

@@ -9,6 +9,7 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import scan_variables as scan
@@ -121,6 +122,19 @@ def test_a_wheel(tmp_path: Path) -> None:
         },
     )
     assert scan.names_of_wheel(wheel) == {"NCCL_DEBUG", "RANK"}
+
+
+def test_flags_of_releases(tmp_path: Path) -> None:
+    one = {"xla/a.so": elf(b"\0xla_gpu_old\0xla_gpu_kept\0"), "xla/b.py": b"xla_gpu_no_binary"}
+    wheels = [
+        made_wheel(tmp_path, "jaxlib-0.10.0-py3-none-any.whl", {"xla/a.so": elf(b"\0xla_gpu_kept\0notxla_gpu_x\0")}),
+        made_wheel(tmp_path, "jaxlib-0.9.0-py3-none-any.whl", one),
+    ]
+    target = tmp_path / "flags.json"
+    assert scan.main(["--flags", str(target), *map(str, wheels)]) == scan.EXIT_KNOWN
+    seen = msgspec.json.decode(target.read_bytes(), type=table.FlagsSeen)
+    assert seen.releases == ("0.9.0", "0.10.0")
+    assert seen.flags == {"--xla_gpu_kept": "0.9.0 0.10.0", "--xla_gpu_old": "0.9.0 0.9.0"}
 
 
 def test_names_that_are_new_are_listed(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import functools
 from collections import Counter
 
 from allready.variables import table
+from allready.variables.slips import distance
 
 MAX_NAME_CHARS = 80
 
@@ -17,22 +18,28 @@ def nearest(name: str, *, most: int = 3) -> list[str]:
         return []
     upper = name if name.startswith("--") else name.upper()  # flags are in small letters
     known = _by_words()
-    if upper != name and upper in table.load():
+    if upper != name and upper in table.names():
         return [upper]
     if same := known.get(_words(upper)):
         return sorted(same)[:most]
-    if completed := _completed(upper):
+    if completed := _begun(upper) if name.startswith("--") else _completed(upper):
         return [completed]
     limit = 1 if len(name) < 12 else 2
     letters = Counter(upper)
     found: list[tuple[int, bool, str]] = []
-    for other in table.load():
+    for other in table.names():
         if abs(len(other) - len(upper)) > limit or _far(letters, other, limit):
             continue
-        distance = _distance(upper, other, limit)
-        if distance is not None and not (distance > 1 and _is_another_word(upper, other)):
-            found.append((distance, table.load()[other].is_folk, other))
+        steps = distance(upper, other, limit)
+        if steps is not None and not (steps > 1 and _is_another_word(upper, other)):
+            found.append((steps, is_folk(other), other))
     return [other for _, _, other in sorted(found)[:most]]
+
+
+def is_folk(name: str) -> bool:
+    """Whether a name of the table is one that nothing reads."""
+    row = table.load().get(name)
+    return row is not None and row.is_folk
 
 
 def family(name: str) -> str:
@@ -40,7 +47,7 @@ def family(name: str) -> str:
     return name.partition("_")[0]
 
 
-FAMILIES = frozenset({"NCCL", "GLOO", "TORCHELASTIC"})
+FAMILIES = frozenset({"NCCL", "GLOO", "TORCHELASTIC", "ACCELERATE"})
 """First words of names that belong to one library alone: an unknown name that begins so has no effect."""
 
 
@@ -91,8 +98,14 @@ def _completed(name: str) -> str:
         return ""
     words = _words(name)
     found = [names for theirs, names in _by_words().items() if words < theirs and theirs - words <= _LEFT_OUT]
-    real = [other for names in found for other in names if not table.load()[other].is_folk]
+    real = [other for names in found for other in names if not is_folk(other)]
     return real[0] if len(real) == 1 else ""
+
+
+def _begun(flag: str) -> str:
+    """The only flag that goes on where this one ends; "" where there are several."""
+    longer = [other for other in table.flags_seen().flags if other.startswith(f"{flag}_")]
+    return longer[0] if len(longer) == 1 else ""
 
 
 def _is_another_word(name: str, other: str) -> bool:
@@ -106,7 +119,7 @@ def _is_another_word(name: str, other: str) -> bool:
 @functools.cache
 def _by_words() -> dict[frozenset[str], list[str]]:
     grouped: dict[frozenset[str], list[str]] = {}
-    for name in table.load():
+    for name in sorted(table.names()):
         grouped.setdefault(_words(name), []).append(name)
     return grouped
 
@@ -118,20 +131,3 @@ def _words(name: str) -> frozenset[str]:
 def _far(letters: Counter[str], other: str, limit: int) -> bool:
     theirs = Counter(other)
     return max(sum((letters - theirs).values()), sum((theirs - letters).values())) > limit
-
-
-def _distance(one: str, other: str, limit: int) -> int | None:
-    """Insertions, deletions, replacements and swaps of neighbours; None when there are more than `limit`."""
-    before: list[int] = []
-    last = list(range(len(other) + 1))
-    for i, letter in enumerate(one, start=1):
-        row = [i]
-        for j, theirs in enumerate(other, start=1):
-            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != theirs))
-            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == theirs:
-                cost = min(cost, before[j - 2] + 1)
-            row.append(cost)
-        if min(row) > limit:
-            return None
-        before, last = last, row
-    return last[-1] if last[-1] <= limit else None

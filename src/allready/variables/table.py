@@ -65,6 +65,7 @@ class Type(StrEnum):
     PLUGIN = "plugin"  # a library, or the part of its name that varies
     FLAGS = "flags"  # --name=value, separated by blanks
     OPTIONS = "options"  # name:value, separated by commas
+    FORM = "form"  # what `pattern` says
     TEXT = "text"
 
 
@@ -94,7 +95,10 @@ class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ignored_by: tuple[Reader, ...] = ()  # back-ends of the same framework that do not read it, where this is certain
     type: Type = Type.TEXT
     syntax: Syntax | None = None
-    values: tuple[str, ...] = ()  # accepted words
+    values: tuple[str, ...] = ()  # accepted words; of Type.FORM examples
+    open: bool = False  # plugins bring more words than these: only slips of the pen are mistakes
+    meant: dict[str, str] = {}  # what people write -> the word for it
+    pattern: str = ""  # regular expression that a whole value of Type.FORM fits
     ignore_case: bool = False
     range: tuple[float | None, float | None] | None = None
     unit: str = ""  # s, ms, us, bytes, GB/s, ...
@@ -138,6 +142,7 @@ class Elsewhere(Struct, frozen=True, kw_only=True):
     subsystem: str
     why: str
     why_zh: str
+    whole: bool = False  # these are all names of a program: one that is nearly one of them is a slip of the pen
     names: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
 
@@ -182,6 +187,28 @@ def flag_types() -> dict[str, Type]:
     content = msgspec.json.decode((resources.files(__package__) / "tables" / "_xla_flag_types.json").read_bytes())
     kinds = {"bool": Type.BOOL, "int": Type.INT, "float": Type.FLOAT, "string": Type.TEXT}
     return {name: kind for key, kind in kinds.items() for name in content[key]}
+
+
+class FlagsSeen(Struct, frozen=True, kw_only=True):
+    """Which releases of jaxlib have which flags of XLA."""
+
+    about: str
+    releases: tuple[str, ...]
+    flags: dict[str, str]  # name -> first and last release that has it, with a blank between
+
+
+@functools.cache
+def flags_seen() -> FlagsSeen:
+    """From `tables/_xla_flags_seen.json`: flags without rows as well."""
+    content = (resources.files(__package__) / "tables" / "_xla_flags_seen.json").read_bytes()
+    return msgspec.json.decode(content, type=FlagsSeen)
+
+
+@functools.cache
+def names() -> frozenset[str]:
+    """Names that a slip of the pen may have been meant for: rows, flags of XLA, and those of programs known whole."""
+    others = (name for entry in elsewhere() if entry.whole for name in entry.names)
+    return frozenset({*load(), *flags_seen().flags, *others})
 
 
 def find(name: str) -> Variable | None:

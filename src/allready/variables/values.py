@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from allready.variables.table import Reader, Syntax, Type, Variable, flag_types
+from allready.variables.slips import distance
+from allready.variables.table import Reader, Syntax, Type, Variable, flag_types, load
 
 _TRUE, _FALSE = {"1", "y", "yes", "t", "true"}, {"0", "n", "no", "f", "false"}
 _OFF_WORDS = _FALSE | {"off", "none", "disable", "disabled", ""}
@@ -19,6 +20,10 @@ _GPU = re.compile(r"-?\d{1,4}|(?:GPU|MIG)-[0-9a-fA-F/-]+|all|none|void|NoDevFile
 _HOST = re.compile(r"[A-Za-z0-9_.\-]{1,253}|\[?[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]?")
 
 
+LONG_WORD = 10
+"""Letters from which on two of them may be wrong."""
+MAX_FORM_CHARS = 4096
+"""Longer values fit no form."""
 _EMPTY_STOPS = {Syntax.WORDS, Syntax.STOI, Syntax.PYTHON, Syntax.JAX}
 
 
@@ -114,10 +119,21 @@ def _bool(variable: Variable, value: str) -> Iterator[Problem]:
             yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read=variable.default, better=better)
         case Syntax.ONE if value != "1" and word not in _OFF_WORDS:
             yield Problem(kind=Kind.WITHOUT_EFFECT, part=value, read="0", better="1")
-        case Syntax.NUMBER if number(value) is None and word not in _OFF_WORDS:
-            yield Problem(kind=Kind.READ_AS_ZERO, part=value, read="0", better="1")
+        case Syntax.NUMBER if word not in _OFF_WORDS:
+            yield from _number_as_switch(variable, value)
         case Syntax.PRESENCE if word in _OFF_WORDS:
             yield Problem(kind=Kind.STILL_ON, part=value, read="1")
+
+
+def _number_as_switch(variable: Variable, value: str) -> Iterator[Problem]:
+    """1 and 0; where there is no default, -1 and -2 stand for it."""
+    found = number(value)
+    if found is None:
+        yield Problem(kind=Kind.READ_AS_ZERO, part=value, read="0", better="1")
+    elif rest := _NUMBER.sub("", value, count=1).strip():
+        yield Problem(kind=Kind.CUT_OFF, part=rest, read=str(found), better=str(found))
+    elif not (0 if variable.default else -2) <= found <= 1:
+        yield Problem(kind=Kind.OUT_OF_RANGE, part=value, read=str(found), better="0..1")
 
 
 def _int(variable: Variable, value: str) -> Iterator[Problem]:
@@ -180,6 +196,13 @@ def _enum(variable: Variable, value: str) -> Iterator[Problem]:
     yield from _word(variable, value, value)
 
 
+def _form(variable: Variable, value: str) -> Iterator[Problem]:
+    """What the row's pattern says; an error of a parser that raises ends the program."""
+    if not re.fullmatch(variable.pattern, value[:MAX_FORM_CHARS]):
+        kind = Kind.STOPS if variable.syntax in _EMPTY_STOPS else Kind.MALFORMED
+        yield Problem(kind=kind, part=value, better=" / ".join(variable.values))
+
+
 def _word(variable: Variable, word: str, value: str) -> Iterator[Problem]:
     """One word that must be among the values, or a number that reads as one of them."""
     if word in variable.values:
@@ -192,11 +215,14 @@ def _word(variable: Variable, word: str, value: str) -> Iterator[Problem]:
     is_number = all(v.lstrip("-").isdecimal() for v in variable.values) and not _NUMBER.sub("", word, count=1).strip()
     if is_number and str(number(word)) in variable.values:
         return
-    yield Problem(kind=Kind.UNKNOWN_WORD, part=word or value, better=same or ", ".join(variable.values))
+    near = same or variable.meant.get(word.strip().lower()) or _near(word.strip().lower(), variable.values)
+    if near or not variable.open:
+        yield Problem(kind=Kind.UNKNOWN_WORD, part=word or value, better=near or ", ".join(variable.values))
 
 
 def _list(variable: Variable, value: str) -> Iterator[Problem]:
-    for word in value.removeprefix("^").split(",")[:64]:
+    separators = "[,;]" if variable.open else ","  # libfabric's layers: "verbs;ofi_rxm"
+    for word in re.split(separators, value.removeprefix("^"))[:64]:
         yield from _word(variable, word, value)
 
 
@@ -242,6 +268,12 @@ def _cpus(value: str) -> Iterator[Problem]:
         yield Problem(kind=Kind.MALFORMED, part=value, better="0-7,16")
 
 
+def _ucx_devices(value: str) -> Iterator[Problem]:
+    """Names as they stand between commas: UCX trims nothing, and knows no = in front."""
+    if value != (better := re.sub(r"\s*,\s*", ",", value.strip()).replace("^=", "^").lstrip("=")):
+        yield Problem(kind=Kind.MALFORMED, part=value, better=better)
+
+
 def _path(value: str) -> Iterator[Problem]:
     if value.startswith("~"):
         yield Problem(kind=Kind.LITERAL_TILDE, part=value, better="/home/USER" + value[1:])
@@ -275,7 +307,14 @@ def _flag(word: str) -> Iterator[Problem]:
     """The value of one flag of XLA, where it is known what the flag takes."""
     name, equals, given = word.partition("=")
     kind = flag_types().get(name)
-    if kind is None or "$" in given or "{{" in given:
+    if "$" in given or "{{" in given:
+        return
+    row = load().get(name)
+    if row is not None and equals and row.type in {Type.FORM, Type.ENUM, Type.LIST}:
+        wrong = [p for p in _CHECKS[row.type](row, given) if given]
+        yield from (Problem(kind=Kind.STOPS, part=word, better=f"{name}={p.better}") for p in wrong[:1])
+        return
+    if kind is None:
         return
     if kind is Type.BOOL and equals and given.lower() not in {"true", "false", "1", "0"}:
         yield Problem(kind=Kind.STOPS, part=word, better=f"{name}={'false' if given.lower() in _OFF_WORDS else 'true'}")
@@ -306,21 +345,18 @@ def _options(variable: Variable, value: str) -> Iterator[Problem]:
 
 
 def _near(word: str, words: tuple[str, ...]) -> str:
-    """The word that differs from `word` in one letter; an option may also be newer than the table."""
-    for other in words:
-        shorter, longer = sorted((word, other), key=len)
-        if len(longer) - len(shorter) == 1 and any(longer[:i] + longer[i + 1 :] == shorter for i in range(len(longer))):
-            return other
-        if len(longer) == len(shorter) and sum(a != b for a, b in zip(longer, shorter, strict=True)) == 1:
-            return other
-    return ""
+    """The word that `word` is a slip of the pen for; an option may also be newer than the table."""
+    limit = 1 if len(word) < LONG_WORD else 2
+    near = ((distance(word.lower(), other.lower(), limit), other) for other in words if len(word) > 2)
+    return min(((steps, other) for steps, other in near if steps is not None), default=(0, ""))[1]
 
 
 _FORMS = {
     Type.ADDRESS: _address, Type.PORT: _port, Type.HOST: _host, Type.CIDR: _cidr, Type.CPUS: _cpus, Type.PATH: _path,
+    Type.UCX_DEVICES: _ucx_devices,
 }  # fmt: skip
 """What every variable of these types takes."""
 _CHECKS = {
     Type.BOOL: _bool, Type.INT: _int, Type.SIZE: _int, Type.FLOAT: _float, Type.ENUM: _enum, Type.LIST: _list,
-    Type.ALGO: _algo, Type.GPUS: _gpus, Type.FLAGS: _flags, Type.OPTIONS: _options,
+    Type.ALGO: _algo, Type.GPUS: _gpus, Type.FLAGS: _flags, Type.OPTIONS: _options, Type.FORM: _form,
 }  # fmt: skip

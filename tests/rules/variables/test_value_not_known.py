@@ -45,7 +45,7 @@ def test_words_that_are(name: str, value: str) -> None:
 
 
 def test_a_wrong_case_is_named_with_the_right_one() -> None:
-    assert values(CODE, here(NCCL_P2P_LEVEL="nvl"))["accepted"] == "NVL"
+    assert values(CODE, here(NCCL_P2P_LEVEL="nvl"))["better"] == "NVL"
 
 
 def test_the_word_is_shown_with_its_blanks() -> None:

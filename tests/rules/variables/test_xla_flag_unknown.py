@@ -1,6 +1,7 @@
+from allready.model.fill import UNKNOWN
 from allready.variables import table
 from tests.cases import cases
-from tests.rules.variables.made import clear, here, values
+from tests.rules.variables.made import clear, here, software, values
 
 CODE = "VAR033"
 
@@ -19,7 +20,7 @@ def test_a_flag_that_never_was() -> None:
     "value",
     [
         "--xla_dump_to=/tmp/x --xla_dump_hlo_as_text",
-        "--xla_a_flag_that_only_its_owner_knows_of=1", "",
+        "--xla_gpu_ftz=true --xla_cpu_use_onednn=false", "",
     ],
 )  # fmt: skip
 def test_flags_that_are_right_or_not_known(value: str) -> None:
@@ -29,3 +30,27 @@ def test_flags_that_are_right_or_not_known(value: str) -> None:
 def test_the_fixed_line_can_be_typed() -> None:
     found = values(CODE, here(XLA_FLAGS="--xla_gpu_nccl_terminate_on_eror=true"))
     assert found["command"] == "export XLA_FLAGS=--xla_gpu_nccl_terminate_on_error=true"
+
+
+def test_a_flag_that_no_release_has() -> None:
+    found = values(CODE, here(XLA_FLAGS="--xla_gpu_make_it_fast=true"))
+    assert (found["flag"], found["better"]) == ("--xla_gpu_make_it_fast", UNKNOWN)
+
+
+def test_a_flag_that_lacks_its_last_word() -> None:
+    found = values(CODE, here(XLA_FLAGS="--xla_gpu_enable_latency_hiding=true"))
+    assert found["better"] == "--xla_gpu_enable_latency_hiding_scheduler"
+
+
+def test_a_flag_without_a_row_that_the_installed_release_has_not() -> None:
+    made = here(XLA_FLAGS="--xla_gpu_enable_priority_fusion=true --xla_gpu_ftz=true")
+    assert values(CODE, made, software=software(jaxlib="0.10.2"))["flag"] == "--xla_gpu_enable_priority_fusion"
+    assert clear(CODE, made, software=software(jaxlib="0.4.30"))
+    newer = here(XLA_FLAGS="--xla_cpu_experimental_ynn_fusion_type=1")
+    assert values(CODE, newer, software=software(jaxlib="0.4.36"))["version"] == "0.4.36"
+    assert clear(CODE, newer, software=software(jaxlib="0.12.0.1"))
+
+
+def test_a_release_that_was_not_looked_at_may_have_any_flag() -> None:
+    for jaxlib in ("0.4.20", "0.99.0"):
+        assert clear(CODE, here(XLA_FLAGS="--xla_gpu_make_it_fast=true"), software=software(jaxlib=jaxlib))

@@ -17,7 +17,7 @@ _SURE = frozenset({"NCCL", "GLOO"})
     since="0.2",
     layer=Layer.READINESS,
     title="A variable's name is misspelt",
-    message="{name} is no variable of NCCL, PyTorch, Gloo, CUDA or JAX; {near} is",
+    message="nothing reads {name}; the variable is {near}",
     remedy=remedy("write {near} instead of {name}"),
 )
 def name_misspelt(settings: Settings) -> Iterator[Hit]:
@@ -53,7 +53,7 @@ def misspelt(name: str, *, is_folk: bool = False) -> str | None:
     if name in table.load() or table.is_elsewhere(name) is not None:
         return None
     near = names.nearest(name, most=1)
-    fits = bool(near) and table.load()[near[0]].is_folk == is_folk and _is_same_library(name, near[0])
+    fits = bool(near) and names.is_folk(near[0]) == is_folk and _is_same_library(name, near[0])
     return near[0] if fits else None
 
 
@@ -69,5 +69,6 @@ def _is_same_library(name: str, near: str) -> bool:
 
 _LIBRARIES = frozenset({
     "NCCL", "TORCH", "PYTORCH", "GLOO", "CUDA", "JAX", "XLA", "OMP", "UCX", "FI", "NVSHMEM", "TORCHELASTIC", "TP",
-    "MASTER", "NVIDIA", "WORLD",
+    "MASTER", "NVIDIA", "WORLD", "KMP", "PET", "ACCELERATE", "FSDP", "HF", "TRANSFORMERS", "TOKENIZERS", "DS",
+    "DEEPSPEED", "WANDB", "PYTHONUNBUFFERED", "PYTHONHASHSEED", "PYTHONFAULTHANDLER",
 })  # fmt: skip

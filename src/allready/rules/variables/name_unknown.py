@@ -23,8 +23,8 @@ from allready.variables import names, table
 def name_unknown(settings: Settings) -> Iterator[Hit]:
     """
     ## What it checks
-    Names that begin with NCCL_, TORCH_NCCL_, TORCH_FR_, GLOO_ or TORCHELASTIC_ and that neither the table of variables
-    nor its lists of plugins and build systems know. A name that says what it is for (NCCL_COMM_TIMEOUT,
+    Names that begin with NCCL_, TORCH_NCCL_, TORCH_FR_, GLOO_, TORCHELASTIC_ or ACCELERATE_ and that neither the table
+    of variables nor its lists of plugins and build systems know. A name that says what it is for (NCCL_COMM_TIMEOUT,
     NCCL_NUM_CHANNELS) is a warning, with what does it.
     ## Why it matters
     These families are known completely, from the strings of the released libraries: another name has no effect, unless

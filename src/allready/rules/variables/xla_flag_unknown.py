@@ -10,7 +10,7 @@ from allready.model.fill import UNKNOWN
 from allready.rules.variables._settings import hit, known, remedy, versions
 from allready.variables import names, table
 from allready.variables.table import Type
-from allready.variables.versions import Standing, standing
+from allready.variables.versions import Standing, is_before, standing, version
 
 HAS_FLAGS = "XLA_FLAGS"
 
@@ -28,8 +28,8 @@ HAS_FLAGS = "XLA_FLAGS"
 def xla_flag_unknown(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
     """
     ## What it checks
-    Flags in XLA_FLAGS that no release of XLA has, that are misspelt by a letter or two, that the installed jaxlib has
-    no longer, or that only a later one has.
+    Flags in XLA_FLAGS that no jaxlib from 0.4.30 to 0.12 has, that are misspelt, that the installed jaxlib has no
+    longer, or that only a later one has.
     ## Why it matters
     XLA ends the process at the first unknown flag: "Unknown flags in XLA_FLAGS".
     ## Check by hand
@@ -53,7 +53,7 @@ def xla_flag_unknown(settings: Settings, software: PerNode[SoftwareFacts] | None
                     better=wrong.better or UNKNOWN,
                     owner=wrong.owner or UNKNOWN,
                     version=wrong.version or UNKNOWN,
-                    command=same.export(value.replace(flag, wrong.better)) if wrong.better in table.load() else "",
+                    command=same.export(value.replace(flag, wrong.better)) if wrong.better in table.names() else "",
                 )
 
 
@@ -67,12 +67,28 @@ class _Wrong(Struct, frozen=True):
 def _judge(flag: str, have: Mapping[str, str]) -> _Wrong | None:
     """What is wrong with a flag; None when it is right, or is no flag that the table is sure of."""
     row = table.find(flag)
+    installed = have.get("jaxlib") or have.get("jax") or ""
     if row is None:
-        near = [n for n in names.nearest(flag, most=1) if n.startswith("--")]
-        return _Wrong(near[0], confidence=Confidence.LIKELY) if near else None
+        return _without_row(flag, installed)
     if row.is_folk:
         return _Wrong(row.use)
-    found = have.get("jaxlib") or have.get("jax") or ""
-    if standing(row, have) in {Standing.REMOVED, Standing.NOT_YET} and found:
-        return _Wrong(row.use, "jaxlib", found)
+    if standing(row, have) in {Standing.REMOVED, Standing.NOT_YET} and installed:
+        return _Wrong(row.use, "jaxlib", installed)
     return None
+
+
+def _without_row(flag: str, installed: str) -> _Wrong | None:
+    """The same for one of the many flags that have no row."""
+    seen = table.flags_seen()
+    have, oldest, newest = version(installed), version(seen.releases[0]), version(seen.releases[-1])
+    near = next((name for name in names.nearest(flag, most=1) if name.startswith("--")), "")
+    if flag not in seen.flags:
+        is_other = bool(have) and (is_before(newest, have) or is_before(have, oldest))
+        if is_other and not near:
+            return None  # this release may have it
+        return _Wrong(near, confidence=Confidence.CERTAIN if have and not is_other else Confidence.LIKELY)
+    first, last = (version(text) for text in seen.flags[flag].split())
+    looked_at = [v for v in map(version, seen.releases) if have and not is_before(have, v)]
+    is_gone = any(is_before(last, v) for v in looked_at)
+    is_to_come = bool(have) and any(is_before(v, first) and not is_before(v, have) for v in map(version, seen.releases))
+    return _Wrong("", "jaxlib", installed) if is_gone or is_to_come else None
