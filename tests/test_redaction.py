@@ -117,6 +117,14 @@ PLACED = [
     f"echo {SECRET} | docker login -u x --password-stdin", f"xauth add h/unix:0 MIT-MAGIC-COOKIE-1 {HEX_KEY}",
     f"headers={{'Authorization': 'Basic {SECRET}=='}}", f"{{'password': b'{SECRET}'}}", f"t.py --db-pass {SECRET}",
     f"aws configure set aws_secret_access_key {MIXED}", f"vastai set api-key {HEX_KEY}{HEX_KEY}",
+    f"machine api.wandb.ai\n  login user\n  password {SECRET}\n", f"<Password>\n  {SECRET}\n</Password>\n",
+    f"password: {re.sub('[0-9]', '', SECRET)}\n", f"  pass: {SECRET}\n", f"SecretAccessKey: {SECRET}\n",
+    f"ALTER ROLE bob WITH PASSWORD '{SECRET}'; CREATE USER a IDENTIFIED BY '{SECRET}';", f"HF_TOKEN=$'{SECRET}'\n",
+    f"requests.get(u, auth=('bob', '{SECRET}'))", f"vault kv put secret/x value={SECRET}", f"mongosh -u b -p {SECRET}",
+    f"['train.py', '--wandb_key', '{MIXED}']", f'{{"tokens": [\n  "{MIXED}",\n  "x"\n]}}\n', f"ldapsearch -w {SECRET}",
+    f"aaa\n<name>fs.s3a.secret.key</name>\n<value>{SECRET}</value>\n", f"X-Api-Key: {re.sub('[0-9]', '', MIXED)}\n",
+    f"apiVersion: v1\ndata:\n  a.txt: {SECRET}\nkind: Secret\nmetadata:\n  name: x\n",
+    f'{{\n "name": "DB_PASSWORD",\n "value": "{SECRET}"\n}}\n', f"  hf_token: >-\n    {SECRET}\n  foo: bar\n",
     f"Namespace(wandb_key='{HEX_KEY}', lr=0.1)", f"RUNPOD={MIXED}", f"JENKINS_API={HEX_KEY}",
     f"ldapsearch -x -D cn=a -w {SECRET} -b dc=x", f"mosquitto_pub -u bob -P {SECRET} -t x", f"zip -P {SECRET} a.zip b",
     f"unzip -P {SECRET} a.zip", f"7z x -p{SECRET} a.7z", f"htpasswd -b f bob {SECRET}", f': PSK "{SECRET}"',
@@ -165,6 +173,13 @@ HARMLESS = [
     "hf_transfer_checkpoint_loader_utils.py:20 disk-task-scheduler-with-a-long-name sk-learn-metrics-with-a-name",
     "tcp://10.0.0.1:29500 10.0.0.1<33549> git@host:x",
     'os.environ["NCCL_DEBUG"] = "INFO" x["key"] = "value" mysql -u root -h db --port 3306 login page cost $5$ and $1$',
+    "Waiting for kind: Secret to be made; forward pass = 0.35 pass = 3 pass: true; machine node7",
+    "Secret: no",
+    "SyntaxError: Unexpected token: identifier",
+    "ValueError: invalid token: foo",
+    "secretName: hf-token",
+    "secretKeyRef: {name: hf, key: token}",
+    "image@sha256:9b2e5b7b7a1b0d6f8c3a4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192",
     "docker run -p 8080:8080 login wandb: run 3key at commit 0123456789abcdef0123456789abcdef01234567",
     'cookiecutter "auth": true, <token> is missing; auth: none; 10.0.0.1:5432: connection refused',
 ]
@@ -194,6 +209,38 @@ def test_masks_what_stands_where_secrets_stand(text: str) -> None:
     kept = ("foo: bar", "next: 3", "user: bob", "x: 1", "kind: x", "value: y", "type: Opaque", "client_id", "lr=0.1")
     assert [word for word in kept if word in text and word not in shown] == []
     assert masked(shown) == shown
+
+
+PREFIXES = (
+    "2026-01-0{n}T10:00:0{n}.{n}00Z ", "pod/train-0-x7k2p: ", "[rank{n}]: ",
+    "2026-01-01 10:00:0{n},12{n} - app - INFO - ",
+    "2026-01-01T10:00:01.{n}77Z stdout F ", "trainer-1  | ", "Jan  1 10:00:0{n} node7 kubelet[12{n}]: ",
+    "node0:1{n}:1 [0] ", "+", "> ", "{n}: ", "     {n}\t", "# ", "[default{n}]:", "I0101 10:00:0{n}.000 main.go:1] ",
+)  # fmt: skip
+"""What logs, diffs, mails and listings put in front of lines."""
+
+
+@cases("prefix", PREFIXES)
+def test_masks_it_as_well_behind_what_a_log_puts_in_front_of_each_line(prefix: str) -> None:
+    for text in PLACED:
+        if text.startswith(f"api_key: {SECRET}"):
+            continue  # a value that goes on in the next line with nothing that says so
+        lines = [
+            "begin",
+            *(prefix.replace("{n}", str(n % 10)) + line for n, line in enumerate(text.split("\n"))),
+            "end",
+        ]
+        shown = masked("\n".join(lines))
+        assert "hidden" not in shown, text
+        assert "0123456789abcdef" not in shown, text
+        assert len(shown.split("\n")) == len(lines)
+        assert masked(shown) == shown, text
+
+
+@cases("prefix", PREFIXES)
+def test_leaves_what_is_no_secret_behind_it(prefix: str) -> None:
+    text = "\n".join(prefix.replace("{n}", str(n % 10)) + line for n, line in enumerate(HARMLESS))
+    assert masked(text) == text
 
 
 @cases("line", HARMLESS)
@@ -273,6 +320,7 @@ def test_takes_any_text_and_settles(text: str) -> None:
      "aA1_", "sshpass -p", "openssl ", "--user a:", "kind: Secret\n", "0123456789:AA", "hooks.slack.com/",
      "shared access ", "QUJD", "QUJDQUJDQUJDQUJDQUJDQUJDQUJDQUJD\n", '\\\\"', "curl -u", "zip -P", "http -a", "7z -p",
      "password for ", "htpasswd -b ",
+     "a: b_token:\n", "p: kind: Secret\n", "1: <Password>\n", "p - - token: |\n", "1 2 3 x_key:\n", "machine a\n",
      "aA", "secret set --value", '"username":"a",', "vault login -a ", "ssh-keygen -N "],
 )  # fmt: skip
 def test_takes_linear_time_on_hostile_text(piece: str) -> None:

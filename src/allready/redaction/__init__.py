@@ -15,8 +15,9 @@ import msgspec.structs
 
 from allready.model import Difference
 from allready.patterns import compiled
+from allready.redaction.places import LOOK_BACK, is_random, without_placed
 from allready.redaction.places import REDACTED as REDACTED
-from allready.redaction.places import without_placed
+from allready.redaction.prefixed import without_prefixed
 
 T = TypeVar("T")
 
@@ -31,10 +32,10 @@ _ENV_NAME = (
 _SECRET_ENV = re.compile(_ENV_NAME)
 
 _VALUE = r"""(?:(?<![A-Za-z0-9_])[bru]{1,2}(?:"[^"\n]{0,4096}"|'[^'\n]{0,4096}')"""
-_VALUE += r"""|"[^"\n]{0,4096}"?|'[^'\n]{0,4096}'?|[^\s"',;&)}\]]+)"""
+_VALUE += r"""|\$'(?:[^'\\\n]|\\.){0,4096}'|"[^"\n]{0,4096}"?|'[^'\n]{0,4096}'?|[^\s"',;&)}\]]+)"""
 _LITERAL = r'"(?:[^"\\\n]|\\[^\n]){1,1000000}"'
 _NOT_SECRET = re.compile(
-    r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|n/a|\(redacted\)?|[<\[*].*|not|unset|missing|empty|undefined|)",
+    r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|yes|no|on|off|n/a|\(redacted\)?|[<\[*].*|not|unset|missing|empty|undefined|)",
     re.IGNORECASE,
 )
 _A_FILE = re.compile(r"~?/[\w./-]{1,512}\.json")
@@ -216,6 +217,10 @@ def masked_value(name: str, value: str) -> str:
 @functools.lru_cache(maxsize=4096)
 def masked(text: str) -> str:
     """The text with what looks like a secret replaced by "(redacted)"."""
+    return _masked_text(without_prefixed(text, _masked_text))
+
+
+def _masked_text(text: str) -> str:
     if "\\" in text and '"' in text:
         text = compiled(_LITERAL).sub(_without_in_literal, text)
     small = text.lower()
@@ -315,11 +320,26 @@ def _without_value(match: re.Match[str]) -> str:
         if kind == "env" and name.endswith("CREDENTIALS") and _A_FILE.fullmatch(bare):
             return match[0]
         # A sentence is not a value: "token: unexpected end", "secret: cannot read".
-        if kind == "name" and ":" in match["name_is"] and not quote and (len(bare) < 6 or bare.isalpha()):
+        is_word = len(bare) < 6 or (bare.isalpha() and not is_random(bare, with_digits=False))
+        if (
+            kind == "name"
+            and ":" in match["name_is"]
+            and not quote
+            and is_word
+            and (bare[:1] in "|>&*!" or not _is_line(match))
+        ):
             return match[0]
         end = quote if quote and len(value) > 1 and value.endswith(quote) else ""
         return f"{name}{match[f'{kind}_is']}{quote}{REDACTED}{end}"
     return match[0]
+
+
+def _is_line(match: re.Match[str]) -> bool:
+    """Whether name and value are a line of their own, but for what a log puts in front: no words of a sentence."""
+    text = match.string
+    before = text[max(0, match.start() - LOOK_BACK) : match.start()].rpartition("\n")[2].rstrip(" \t-")
+    behind = text[match.end() : match.end() + LOOK_BACK].partition("\n")[0].strip()
+    return not before[-1:].islower() and (not behind or behind.startswith("#"))
 
 
 def _without_shape(match: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from allready.patterns import compiled
 
 REDACTED = "(redacted)"
 
-_NAME = (
+NAME = (
     r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]{0,60}?(?i:token|secret|passw(?:or)?d|passphrase|credential|authtok"
     r"|(?:api|access|secret|private|auth|account|encryption|signing|preshared|shared)[_.-]?key(?:[_-]?id)?"
     r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|user|sudo|proxy|ipmi|bmc|redis|sql|keystore)[_-]?pass)s?"
@@ -24,6 +24,9 @@ _TOLD = (
 """A password in a sentence: it has something that a word has not."""
 _KINDS = r"[a-z]+|[A-Z]+|[0-9]+"
 
+_PREFIX_ENDS = r"(?<=[\]:|>#+Z0-9-])[ \t]|(?<=[+>|#\t\]])|(?<=\]:)|(?<= [FP] )"
+"""How what a log puts in front of a line ends."""
+
 _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("sshpass",), r"(?P<before>\bsshpass\s{1,4}-p\s{0,4})" + _QUOTED),
     (("redis-cli",), r"(?P<before>\bredis-cli\s[^\n|;&]{0,200}?-a\s{1,4})" + _QUOTED),
@@ -35,12 +38,12 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("--from-literal",), r"(?P<before>--from-literal[ =][\"']?[\w.-]{1,100}=)" + _QUOTED),
     (
         ("requirepass", "masterauth", "bindpw", "rootpw", "authtok", "psk"),
-        r"(?m:(?P<before>^[ \t]*(?:requirepass|masterauth|bindpw|rootpw|(?:\w{1,30}_)?authtok|wpa_psk)[ \t=]{1,8}))"
-        + _QUOTED,
+        r"(?m:(?P<before>(?:^|" + _PREFIX_ENDS + r")[ \t]*(?:requirepass|masterauth|bindpw|rootpw|(?:\w{1,30}_)?authtok"
+        r"|wpa_psk)[ \t=]{1,8}))" + _QUOTED,
     ),
     (
         ("pass =", "pass=", "pwd =", "pwd="),
-        r"(?m:(?P<before>^(?:\[[^\]\n]{1,60}\]:?)?[ \t]*(?:pass|pwd)[ \t]?=[ \t]?))" + _NO_VALUE + _QUOTED,
+        r"(?m:(?P<before>(?:^|" + _PREFIX_ENDS + r")[ \t]*(?:pass|pwd)[ \t]?=[ \t]?))" + _NO_VALUE + _QUOTED,
     ),
     (
         ("secret",),
@@ -60,7 +63,38 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         (" -a ", "--auth"),
         r"(?P<before>\bhttps?\s(?:[^\n|;&]{0,200}?\s)??(?:-a|--auth)[ =][\"']?[^\s:'\"]{1,128}:)[^\s'\"]{1,512}",
     ),
-    (("ldap",), r"(?P<before>\bldap[a-z]{2,9}\s[^\n|;&]{0,300}?\s-w\s{1,4})" + _QUOTED),
+    (("ldap",), r"(?P<before>\bldap[a-z]{2,9}\s(?:[^\n|;&]{0,300}?\s)??-w\s{1,4})" + _QUOTED),
+    (("mongo",), r"(?P<before>\bmongo(?:sh|dump|restore|export|import)?\s[^\n|;&]{0,300}?\s-p[ =]?)" + _QUOTED),
+    (
+        ("smbclient", "mount.cifs"),
+        r"(?P<before>\b(?:smbclient|mount\.cifs)\s[^\n|;&]{0,200}?-U\s?[^\s%]{1,128}%)" + _QUOTED,
+    ),
+    (("rabbitmqctl",), r"(?P<before>\brabbitmqctl\s(?:add_user|change_password)\s\S{1,128}\s{1,4})" + _QUOTED),
+    (("/user:",), r"(?P<before>(?i:\bnet use\b)[^\n|;&]{0,200}?/user:\S{1,128}\s{1,4})" + _QUOTED),
+    (("sqlplus",), r"(?P<before>\bsqlplus\s(?:-\S{1,9}\s){0,4}[\w$#]{1,128}/)[^\s@/]{1,512}"),
+    (("vault kv", "vault write"), r"(?P<before>\bvault (?:kv put|kv patch|write)\s[^\n|;&=]{1,200}=)" + _QUOTED),
+    (
+        ("auth",),
+        (
+            r"(?P<before>(?i:\b(?:proxy_?)?(?:http)?(?:basic|digest)?_?auth)\s?=?\s?\(\s?[\"'][^\"'\n]{1,128}[\"'],\s?)"
+            r"(?:\"[^\"\n]{1,512}\"|'[^'\n]{1,512}')"
+        ),
+    ),
+    (
+        (".login(",),
+        r"(?P<before>\.login\((?:[^)\n]{0,200},\s?)?(?:key|token|api_key)\s?=\s?)(?:\"[^\"\n]{1,512}\"|'[^'\n]{1,512}')",
+    ),
+    (("secretaccesskey",), r"(?P<before>\bSecretAccessKey\s?[:=]\s?)" + _NO_VALUE + _QUOTED),
+    (("</",), r"(?P<before><" + NAME + r">\s{1,40})" + _NO_VALUE + r"[^<\s]{1,4096}"),
+    (
+        ("pass:",),
+        r"(?m:(?P<before>(?:^|"
+        + _PREFIX_ENDS
+        + r")[ \t]*(?:- )?pass:[ \t]{1,4}))"
+        + _NO_VALUE
+        + _QUOTED
+        + r"(?m:(?=[ \t]*$))",
+    ),
     (("mosquitto_",), r"(?P<before>\bmosquitto_[a-z]{2,4}\s[^\n|;&]{0,300}?\s-P\s{1,4})" + _QUOTED),
     (("zip ",), r"(?P<before>\b(?:un)?zip\s(?:[^\n|;&]{0,200}?\s)??-P\s{1,4})" + _QUOTED),
     (("7z",), r"(?P<before>\b7z[ar]?\s[^\n|;&]{0,200}?\s-p)" + _QUOTED),
@@ -69,6 +103,8 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(?P<before>\bhtpasswd[ \t](?=[^\n|;&]{0,40}?-[A-Za-z]{0,6}b)[^\n|;&\"'{}]{1,200}[ \t])[^\s|;&\"']{1,512}",
     ),
     (("psk ", "xauth ", "eap "), r"(?P<before>:\s{0,4}(?:PSK|XAUTH|EAP)\s{1,4})\"[^\"\n]{1,512}\""),
+    (("identified",), r"(?P<before>(?i:\bidentified (?:with \S{1,60} )?by (?:password )?))'[^'\n]{1,512}'"),
+    (("password '",), r"(?P<before>(?i:\bpassword ))'[^'\n]{1,512}'"),
     (("send ",), r"(?P<before>assword[^\n]{0,40}\bsend\s{1,4}(?:--\s{1,4})?)\"[^\"\n]{1,512}\""),
     (("_auth",), r"(?P<before>(?<![A-Za-z0-9])_auth\s?=\s?[\"']?)" + _NO_VALUE + r"[^\s\"']{4,4096}"),
     (
@@ -110,22 +146,24 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
 
 _BESIDE = (
     r"(?P<before>[\"']?\b(?:(?i:name|key)[\"']?\s?[:=]|variable)\s?[\"']?"
-    + _NAME
+    + NAME
     + r"[\"']?\s{0,60}[,{]?\s{0,60}[\"']?(?i:value|default)[\"']?\s?[:=]\s?)"
     + _NO_VALUE
     + r"(?![|>])"
     + r"(?:\"(?:[^\"\n\\]|\\.){1,4096}\"|'[^'\n]{1,4096}'|[^\s\"',}\]]{1,4096})"
 )
 """`name: HF_TOKEN` with `value: ...` behind it, in YAML, JSON, XML and HCL."""
-_IN_ELEMENTS = r"(?P<before><name>\s{0,9}" + _NAME + r"\s{0,9}</name>\s{0,60}<value>)" + _NO_VALUE + r"[^<]{1,4096}"
+_IN_ELEMENTS = r"(?P<before><name>\s{0,9}" + NAME + r"\s{0,9}</name>\s{0,60}<value>)" + _NO_VALUE + r"[^<]{1,4096}"
 """The same in Hadoop's configurations."""
 _LONG = r"(?<![A-Za-z0-9+/_.~-])[A-Za-z0-9+/_.~-]{20,4096}={0,2}"
-_AFTER_NAME = _NAME + r"\s{1,4}$"
+_AFTER_NAME = NAME + r"\s{1,4}$"
 """`aws configure set aws_secret_access_key ...`"""
 _AFTER_KEY = (
     r"(?<![A-Za-z0-9_.-])(?!(?i:\w{0,40}(?:cache|store|hash|graph|group|sort|public|partition)))"
     r"[A-Za-z0-9_.-]{1,60}(?i:[_-](?:key|api|pat|sas|auth|dsn))[\"']?\s?[:=]\s?[\"']?$"
 )
+_AFTER_OPTION = r"--[A-Za-z0-9_-]{1,40}[_-]key(?:[ \t]{1,4}|[\"'],\s?)[\"']?$"
+_IN_LIST = NAME + r"[\"']?\s?[:=]\s{0,20}\[[^\]\[]{0,70}$"
 _AFTER_SET = r"(?<![A-Za-z0-9_])[A-Z][A-Z0-9_]{2,60}=[\"']?$"
 _PREFIXED = r"([a-z][a-z0-9]{0,11}(?:[_-][a-z0-9]{1,12}){0,3})[_.-]([A-Za-z0-9._-]{20,400})"
 """`xyz_` and what looks drawn at random: the shape that services give their tokens."""
@@ -146,7 +184,7 @@ _GATE = (
     r"[\"']?[ \t]*(?::[ \t]*[^\s{\[][^\n]*|[:=]?[ \t]*)\n[ \t]*(?:- |[ \t])"
 )
 _HINTS = ("token", "secret", "passw", "passphrase", "credential", "key", "pass:")
-_IS_NAME = _NAME + r"$"
+_IS_NAME = NAME + r"$"
 _BLOCK = r"(?:!!?\w+[ \t]+)?[|>][-+0-9]{0,2}[ \t]*(?:#.*)?$"
 _MAPPING = r"[ \t]*(?:- )?[\"']?[\w./-]+[\"']?[ \t]*:(?:[ \t]|$)"
 _OF_KUBERNETES = r"(?m:^[ \t]*(?:- )?kind:[ \t]*[\"']?Secret\b)|\"kind\"\s?:\s?\"Secret\""
@@ -201,22 +239,23 @@ def _if_encoded(text: str, holds_secret: Callable[[str], bool]) -> str:
         # What is drawn at random, or a path, decodes to bytes of any kind.
         is_text = data.isascii() and all(byte >= ord(" ") or byte in b"\t\n\r" for byte in data)
         if is_text and holds_secret(data.decode("ascii")):
-            return REDACTED + text[end:]
+            return REDACTED + (text[end:] or text[len(text.rstrip()) :])
     return text
 
 
 def _if_token(match: re.Match[str]) -> str:
     """A long word, `(redacted)` if it looks drawn at random and something says that it is a secret."""
-    word = match[0].rstrip(".-")
-    rest = match[0][len(word) :]
+    bare = match[0].lstrip("+")  # the mark of a diff
+    mark, word = match[0][: -len(bare)] if bare else match[0], bare.rstrip(".-")
+    rest = bare[len(word) :]
     if word.isalpha() or word.startswith("_Z"):  # as compilers write C++ names
         return match[0]
     if (parts := compiled(_PREFIXED).fullmatch(word)) and any(
         _is_drawn(p, parts[1]) for p in re.split(r"[.~]", parts[2])
     ):
-        return REDACTED + rest
+        return mark + REDACTED + rest
     if (triple := compiled(_OF_DISCORD).fullmatch(word)) and is_random(triple[1]) and is_random(triple[2]):
-        return REDACTED + rest
+        return mark + REDACTED + rest
     before = match.string[max(0, match.start() - LOOK_BACK) : match.start()]
     if not before or before[-1] not in " \t\n=:\"'" or not is_random(word):
         return match[0]
@@ -224,9 +263,11 @@ def _if_token(match: re.Match[str]) -> str:
     if (
         compiled(_AFTER_NAME).search(before)
         or compiled(_AFTER_KEY).search(before)
+        or compiled(_AFTER_OPTION).search(before)
+        or compiled(_IN_LIST).search(before)
         or (is_mixed and compiled(_AFTER_SET).search(before))
     ):
-        return REDACTED + rest
+        return mark + REDACTED + rest
     return match[0]
 
 
