@@ -8,6 +8,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from allready.proc.priority import hurry
 from allready.text.usage import choose_language, did_you_mean, language_of, speak, usage_text
 
 EXIT_HEALTHY, EXIT_FAULT, EXIT_USAGE, EXIT_UNCHECKED, EXIT_BUG = 0, 1, 2, 3, 70
@@ -28,6 +29,8 @@ COMMANDS = {
     "schema": ("allready.cli.schema", "print the JSON Schema of report.json"),
     "lab": ("allready.cli.lab", "fault laboratory: network namespaces of this machine as nodes"),
 }
+PROMPT = {"doctor"}
+"""Commands that promise to end in time also on a loaded machine."""
 INTERNAL_ERROR = "internal error of allready; please report the lines above"
 USAGE = """\
 usage: allready COMMAND [OPTION ...]
@@ -118,6 +121,8 @@ def _run(name: str, arguments: list[str], language: str) -> int:
 
 def entry() -> None:
     """Console script."""
+    if PROMPT & set(sys.argv[1:2]):
+        hurry()
     from allready import garbage
     from allready.cli.interrupts import this_process_ends_here
 

@@ -20,6 +20,8 @@ _GPU = re.compile(r"-?\d{1,4}|(?:GPU|MIG)-[0-9a-fA-F/-]+|all|none|void|NoDevFile
 _HOST = re.compile(r"[A-Za-z0-9_.\-]{1,253}|\[?[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]?")
 
 
+MAX_WORD = 64
+"""Letters of a word that may be a slip of the pen."""
 LONG_WORD = 10
 """Letters from which on two of them may be wrong."""
 MAX_FORM_CHARS = 4096
@@ -347,7 +349,7 @@ def _options(variable: Variable, value: str) -> Iterator[Problem]:
 def _near(word: str, words: tuple[str, ...]) -> str:
     """The word that `word` is a slip of the pen for; an option may also be newer than the table."""
     limit = 1 if len(word) < LONG_WORD else 2
-    near = ((distance(word.lower(), other.lower(), limit), other) for other in words if len(word) > 2)
+    near = ((distance(word.lower(), other.lower(), limit), other) for other in words if 2 < len(word) <= MAX_WORD)
     return min(((steps, other) for steps, other in near if steps is not None), default=(0, ""))[1]
 
 
