@@ -1,27 +1,41 @@
-"""A prompt command has the CPUs first where that is allowed, and what it waits for gives way."""
+"""A prompt command has the CPUs first where that is allowed, and what it waits for does not."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from allready.proc.priority import LOWER, URGENT
+from allready.proc.priority import URGENT, USUAL, hurry_session
 from tests.cases import cases
 
 
-def after(call: str, *before: str) -> int:
-    """The niceness of a process after a call of the module."""
-    program = f"import os; from allready.proc import priority; priority.{call}(); print(os.getpriority(0, 0))"
+def after(calls: str, *before: str) -> int:
+    """The niceness of a process after calls of the module."""
+    program = f"import os; from allready.proc.priority import *; {calls}; print(os.getpriority(0, 0))"
     argv = [*before, sys.executable, "-c", program]
     return int(subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may")
-def test_root_is_first() -> None:
-    assert after("hurry") == URGENT
+def test_root_is_first_until_it_wants_no_more() -> None:
+    assert after("hurry()") == URGENT
+    assert after("hurry(); hurry_no_more()") == USUAL
 
 
-@cases("call, expected", [("hurry", 0), ("give_way", LOWER)])
-def test_anybody_may_give_way_and_nobody_is_hurt_by_asking(call: str, expected: int) -> None:
-    assert after(call, "setpriv", "--bounding-set=-all", "--inh-caps=-all") == expected
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists() or os.geteuid() != 0, reason="no groups, or no root")
+def test_a_session_of_its_own_is_first_as_a_whole() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as child:
+        try:
+            hurry_session(child.pid)
+            assert Path(f"/proc/{child.pid}/autogroup").read_text().split()[-1] == str(URGENT)
+        finally:
+            child.kill()
+    hurry_session(2**22)  # there is none
+
+
+@cases("niceness", [0, 7])
+def test_nobody_is_hurt_by_asking_and_who_gave_way_still_does(niceness: int) -> None:
+    polite = ("nice", "-n", str(niceness), "setpriv", "--bounding-set=-all", "--inh-caps=-all")
+    assert after("hurry()", *polite) == after("hurry_no_more()", *polite) == niceness

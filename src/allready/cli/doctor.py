@@ -12,6 +12,7 @@ from allready.cli.main import EXIT_UNCHECKED, exit_code_of
 from allready.cli.options import add_both_spellings, add_common, configure_logging, count, port_range, positive_s
 from allready.errors import UsageError
 from allready.model import FactMissing, LaunchFacts, NodeFacts, Report, Settings
+from allready.proc.priority import has_hurried
 from allready.proc.process import read_stat
 from allready.report.pieces import Block, Gap, Line, Piece
 from allready.report.safe import plain
@@ -149,15 +150,15 @@ def _one_line(args: argparse.Namespace) -> int:
 def _deadline_s(asked_s: float | None, limit_s: float) -> float:
     """For reading facts: what somebody asked for, else what is left of the limit since this process was started.
 
-    On a loaded machine the end takes as long as the start.  A process that is older than the limit was not started for
-    this.
+    On a loaded machine the end takes as long as the start, but not where this process has the CPUs first since then.
+    One that is older than the limit was not started for this.
     """
     if asked_s is not None:
         return max(1.0, asked_s - SETUP_S)
     own = read_stat(os.getpid())
     age_s = own.age_s() if own is not None else 0.0
     begun_s = age_s if age_s < limit_s else 0.0
-    return max(FEWEST_S, limit_s - begun_s - max(SETUP_S, begun_s))
+    return max(FEWEST_S, limit_s - begun_s - (SETUP_S if has_hurried() else max(SETUP_S, begun_s)))
 
 
 def _write(text: str) -> None:

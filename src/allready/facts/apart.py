@@ -26,6 +26,7 @@ from allready.facts.live import LiveHost
 from allready.facts.tasks import Task
 from allready.model import LaunchFacts, NodeFacts
 from allready.proc.exec_shim import die_with_parent
+from allready.proc.priority import has_hurried, hurry_session
 
 GRACE_S = 1.0
 """For the child's answer, after the time within which the facts are read: it is late only where the CPUs are busy."""
@@ -84,6 +85,8 @@ class Reader:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
+            if has_hurried():
+                hurry_session(self._child.pid)
             self._task = Task(self._exchange, "facts-apart")
         return self
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from allready.proc.exec_shim import die_with_parent
-from allready.proc.priority import give_way
+from allready.proc.priority import hurry_no_more
 from allready.proc.process import maps_of
 
 SPARE_S = 5
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     """Print a line {"outcome", "versions", ...}, and one on its devices; 0 unless the import ends the process."""
     name, limit_s = argv[0], float(argv[1])
     die_with_parent(int(argv[2]))
-    give_way()
+    hurry_no_more()
     signal.alarm(int(limit_s) + SPARE_S)  # ends it also while it sits in C code
     # What modules print on import must not stand in the answer.
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")

@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+from pathlib import Path
 
-URGENT, LOWER = -15, 5
+URGENT, USUAL = -15, 0
 
 
 def hurry() -> None:
@@ -12,7 +13,21 @@ def hurry() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, URGENT)
 
 
-def give_way() -> None:
-    """Let whoever waits for this process, and the job that runs here, have the CPUs first."""
+def has_hurried() -> bool:
+    """Whether this process asked, and was allowed to."""
+    return os.getpriority(os.PRIO_PROCESS, 0) <= URGENT
+
+
+def hurry_session(leader: int) -> None:
+    """The same for a session of its own, where the kernel shares the CPUs among sessions before it looks at priorities.
+
+    Never for a session that somebody works in: it would keep the priority.
+    """
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, LOWER)
+        Path(f"/proc/{leader}/autogroup").write_text(str(URGENT), encoding="ascii")
+
+
+def hurry_no_more() -> None:
+    """Be as all others again, in a child that has started and now works for long."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, max(USUAL, os.getpriority(os.PRIO_PROCESS, 0)))
