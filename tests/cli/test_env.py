@@ -62,6 +62,14 @@ def test_a_name_that_nothing_reads_says_what_does_the_job(capsys: pytest.Capture
     assert "init_process_group(timeout=" in env(capsys, "explain", "NCCL_TIMEOUT")
 
 
+def test_a_flag_of_xla_without_a_row_says_which_releases_have_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "jaxlib 0.4.30 to 0.5.3" in env(capsys, "explain", "xla_gpu_enable_priority_fusion")
+
+
+def test_a_slip_in_a_name_of_other_software_says_which_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "ACCELERATE_MIXED_PRECISION" in env(capsys, "explain", "ACCELERATE_MIXED_PRECISON", code=2)
+
+
 def test_a_value_is_read_as_its_reader_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert "8 bytes" in env(capsys, "explain", "NCCL_BUFFSIZE", "--value", "8M")
     assert "leaves out here: lo" in env(capsys, "explain", "NCCL_SOCKET_IFNAME=^lo")

@@ -18,20 +18,19 @@ WITHOUT_FORM = {Type.TEXT, Type.PLUGIN}
 ROWS = sorted((r for r in table.load().values() if not r.is_folk and r.type not in WITHOUT_FORM), key=lambda r: r.name)
 VARIABLES = [row for row in ROWS if not row.name.startswith("--")]
 GOOD = {
-    Type.ADDRESS: ("10.0.0.1:1234", "[fd00::1]:1234"), Type.PORT: ("29500",),
-    Type.HOST: ("node0", "10.0.0.1", "fd00::1"), Type.CIDR: ("10.0.0.0/16",), Type.CPUS: ("0-7,16", "3"), Type.PATH: ("/tmp/x", "relative"), Type.GPUS: ("0", "0,1"),
-    Type.IFNAMES: ("eth0", "^lo,docker", "=eth0"), Type.EXACT_IFNAMES: ("eth0", "eth0,eth1"),
+    Type.ADDRESS: ("10.0.0.1:1234", "[fd00::1]:1234"), Type.PORT: ("29500",), Type.CIDR: ("10.0.0.0/16",),
+    Type.HOST: ("node0", "10.0.0.1", "fd00::1"), Type.CPUS: ("0-7,16", "3"), Type.PATH: ("/tmp/x", "relative"),
+    Type.GPUS: ("0", "0,1"), Type.IFNAMES: ("eth0", "^lo,docker", "=eth0"), Type.EXACT_IFNAMES: ("eth0", "eth0,eth1"),
     Type.HCAS: ("mlx5_0", "=mlx5_0:1"), Type.UCX_DEVICES: ("mlx5_0:1", "all"), Type.FLAGS: ("--xla_dump_to=/tmp/x",),
 }  # fmt: skip
 BAD = {
     Type.ADDRESS: ("10.0.0.1", "host:port", "host:99999"), Type.PORT: ("port", "70000"),
     Type.HOST: ("http://node0", "two words"), Type.CIDR: ("10.0.0.0/99", "net"), Type.CPUS: ("many", "0..7"),
     Type.PATH: ("~/x",), Type.GPUS: ("first", "0,0"), Type.IFNAMES: ("eth0, eth1", "eth*"),
-    Type.EXACT_IFNAMES: ("^lo", "=eth0"), Type.HCAS: ("mlx5_0, mlx5_1", "mlx5_*"), Type.UCX_DEVICES: ("mlx5_0, mlx5_1",),
-    Type.FLAGS: ("xla_dump_to=/tmp/x",), Type.FORM: ("?!",), Type.ALGO: ("NoSuchWord",),
-    Type.OPTIONS: ("a b c",), Type.LIST: ("NoSuchWord", "?!"), Type.ENUM: ("NoSuchWord", "?!", "99999"),
-    Type.SIZE: ("big",), Type.INT: ("many",),
-    Type.FLOAT: ("much",),
+    Type.EXACT_IFNAMES: ("^lo", "=eth0"), Type.HCAS: ("mlx5_0, mlx5_1", "mlx5_*"),
+    Type.UCX_DEVICES: ("mlx5_0, mlx5_1",), Type.FLAGS: ("xla_dump_to=/tmp/x",), Type.FORM: ("?!",),
+    Type.ALGO: ("NoSuchWord",), Type.OPTIONS: ("a b c",), Type.LIST: ("NoSuchWord", "?!"),
+    Type.ENUM: ("NoSuchWord", "?!", "99999"), Type.SIZE: ("big",), Type.INT: ("many",), Type.FLOAT: ("much",),
 }  # fmt: skip
 SWITCHES = {
     Syntax.NUMBER: (("0", "1"), ("yes", "5", "1;")), Syntax.PARAM: (("0", "1", "TRUE"), ("2", "on")),

@@ -2,6 +2,7 @@
 
 import re
 
+from allready.text.ui import ui
 from allready.variables import table
 from allready.variables.table import Reader, Syntax, Type, Variable
 from allready.variables.values import check
@@ -66,6 +67,19 @@ def test_its_own_values_are_right(row: Variable) -> None:
 def test_a_switch_says_how_it_is_read(row: Variable) -> None:
     assert row.syntax is not None
     assert row.syntax is not Syntax.STOI
+
+
+@cases("kind, language", [(kind, language) for kind in Type for language in ("en", "zh")])
+def test_what_a_value_is_can_be_said(kind: Type, language: str) -> None:
+    assert ui(f"env.type_{kind.value.replace('-', '_')}", language)
+
+
+def test_words_that_people_write_mean_words_that_there_are() -> None:
+    for row in ROWS:
+        assert set(row.meant.values()) <= set(row.values), row.name
+        assert not set(row.meant) & set(row.values), row.name
+        assert bool(row.pattern) == (row.type is Type.FORM), row.name
+        assert not row.open or row.type in {Type.ENUM, Type.LIST}, row.name
 
 
 def test_ignored_by_is_for_the_back_ends_of_torch() -> None:

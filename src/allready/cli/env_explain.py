@@ -93,18 +93,26 @@ def _named(name: str, language: str) -> Variable | None:
         UsageError: nothing knows it.
     """
     found = table.find(name) or table.find(name.upper())
-    if found is not None or _other(name) is not None:
+    if found is not None or _other(name) is not None or _seen(name):
         return found
     upper = name.upper()
     alike = names.nearest(name, most=MAX_SUGGESTIONS)
     alike += difflib.get_close_matches(upper, table.load(), n=MAX_SUGGESTIONS, cutoff=0.7)
     alike += [n for n in table.load() if len(upper) > 4 and upper in n]
-    rows = "\n".join(
-        f"  {n}: {table.load()[n].text('what', language)}" for n in list(dict.fromkeys(alike))[:MAX_SUGGESTIONS]
-    )
+    rows = "\n".join(f"  {_suggestion(n, language)}" for n in list(dict.fromkeys(alike))[:MAX_SUGGESTIONS])
     if not rows:
         raise UsageError("unknown variable {name!r}; allready env explain --list lists the known ones", name=name)
     raise UsageError("unknown variable {name!r}; did you mean\n{rows}", name=name, rows=rows)
+
+
+def _suggestion(name: str, language: str) -> str:
+    row = table.load().get(name)
+    return name if row is None else f"{name}: {row.text('what', language)}"
+
+
+def _seen(name: str) -> str:
+    """First and last release of jaxlib that has a flag of XLA without a row; "" for other names."""
+    return table.flags_seen().flags.get(f"--{name.lstrip('-')}", "")
 
 
 def _other(name: str) -> tuple[str, table.Elsewhere] | None:
@@ -116,6 +124,12 @@ def _other(name: str) -> tuple[str, table.Elsewhere] | None:
 
 
 def _elsewhere(name: str, language: str) -> str:
+    if between := _seen(name):
+        first, last = between.split()
+        seen = table.flags_seen().releases
+        kind = table.flag_types().get(f"--{name.lstrip('-')}", Type.TEXT)
+        takes = ui(f"env.type_{kind.value}", language)
+        return ui("env.flag_seen", language, first=first, last=last, takes=takes, oldest=seen[0], newest=seen[-1])
     found = _other(name)
     assert found is not None
     kind, entry = found

@@ -20,6 +20,13 @@ CODE = "VAR002"
         ("NCCL_NVLS", "NCCL_NVLS_ENABLE"),
         ("NCCL_ENABLE_MONITORING", "TORCH_NCCL_ENABLE_MONITORING"),
         ("NCCL_HEARTBEAT_TIMEOUT", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"),
+        ("ACCELERATE_MIXED_PRECISON", "ACCELERATE_MIXED_PRECISION"),
+        ("FSDP_SHARDING_STRATGY", "FSDP_SHARDING_STRATEGY"),
+        ("DS_SKIP_CUDA_CHEK", "DS_SKIP_CUDA_CHECK"),
+        ("DEEPSPEED_TIMEOUTS", "DEEPSPEED_TIMEOUT"),
+        ("HF_HUB_OFLINE", "HF_HUB_OFFLINE"),
+        ("TOKENIZER_PARALLELISM", "TOKENIZERS_PARALLELISM"),
+        ("WANDB_PROJET", "WANDB_PROJECT"),
     ],
 )
 def test_names_the_right_one(wrong: str, right: str) -> None:
@@ -36,7 +43,7 @@ def test_in_this_environment_the_right_one_can_be_typed() -> None:
     [
         "NCCL_DEBUG", "NCCL_HOME", "NCCL_VERSION", "NODE_RANK", "MASTER_PORT", "LOCAL_RANK", "CUDA_HOME", "CUDA_PATH",
         "NCCL_TESTS_HOME", "NUM_NODES", "WORLD", "RANKS", "TORCH_HOME", "TORCH_CUDA_ARCH_LIST", "OMPI_COMM_WORLD_RANK",
-        "UCX_HOME", "SLURM_NODEID", "PATH", "HOME", "MY_RANK",
+        "UCX_HOME", "SLURM_NODEID", "PATH", "HOME", "MY_RANK", "HF_MODEL_ID", "DS_STAGE", "WANDB_PROJECT", "DATA_DIR", "HF_DATASETS",
     ],
 )  # fmt: skip
 def test_leaves_names_of_others_alone(name: str) -> None:
