@@ -117,6 +117,7 @@ PLACED = [
     f"echo {SECRET} | docker login -u x --password-stdin", f"xauth add h/unix:0 MIT-MAGIC-COOKIE-1 {HEX_KEY}",
     f"headers={{'Authorization': 'Basic {SECRET}=='}}", f"{{'password': b'{SECRET}'}}", f"t.py --db-pass {SECRET}",
     f"aws configure set aws_secret_access_key {MIXED}", f"vastai set api-key {HEX_KEY}{HEX_KEY}",
+    f"ENV HF_TOKEN {SECRET}", f"setenv HF_TOKEN {SECRET}", f"set -gx HF_TOKEN {SECRET}",
     f"machine api.wandb.ai\n  login user\n  password {SECRET}\n", f"<Password>\n  {SECRET}\n</Password>\n",
     f"password: {re.sub('[0-9]', '', SECRET)}\n", f"  pass: {SECRET}\n", f"SecretAccessKey: {SECRET}\n",
     f"ALTER ROLE bob WITH PASSWORD '{SECRET}'; CREATE USER a IDENTIFIED BY '{SECRET}';", f"HF_TOKEN=$'{SECRET}'\n",

@@ -127,8 +127,8 @@ def _elsewhere(name: str, language: str) -> str:
     if between := _seen(name):
         first, last = between.split()
         seen = table.flags_seen().releases
-        kind = table.flag_types().get(f"--{name.lstrip('-')}", Type.TEXT)
-        takes = ui(f"env.type_{kind.value}", language)
+        taken = table.flag_types().get(f"--{name.lstrip('-')}", Type.TEXT)
+        takes = ui(f"env.type_{taken.value}", language)
         return ui("env.flag_seen", language, first=first, last=last, takes=takes, oldest=seen[0], newest=seen[-1])
     found = _other(name)
     assert found is not None

@@ -69,6 +69,14 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         ("smbclient", "mount.cifs"),
         r"(?P<before>\b(?:smbclient|mount\.cifs)\s[^\n|;&]{0,200}?-U\s?[^\s%]{1,128}%)" + _QUOTED,
     ),
+    (
+        ("env ", "arg ", "setenv", "set -"),
+        r"(?P<before>\b(?:ENV|ARG|setenv|set[ \t]{1,4}-[A-Za-z]{1,4})[ \t]{1,4}"
+        + NAME
+        + r"[ \t]{1,4})"
+        + _NO_VALUE
+        + _QUOTED,
+    ),
     (("rabbitmqctl",), r"(?P<before>\brabbitmqctl\s(?:add_user|change_password)\s\S{1,128}\s{1,4})" + _QUOTED),
     (("/user:",), r"(?P<before>(?i:\bnet use\b)[^\n|;&]{0,200}?/user:\S{1,128}\s{1,4})" + _QUOTED),
     (("sqlplus",), r"(?P<before>\bsqlplus\s(?:-\S{1,9}\s){0,4}[\w$#]{1,128}/)[^\s@/]{1,512}"),
@@ -257,14 +265,17 @@ def _if_token(match: re.Match[str]) -> str:
     if (triple := compiled(_OF_DISCORD).fullmatch(word)) and is_random(triple[1]) and is_random(triple[2]):
         return mark + REDACTED + rest
     before = match.string[max(0, match.start() - LOOK_BACK) : match.start()]
-    if not before or before[-1] not in " \t\n=:\"'" or not is_random(word):
+    if not before or before[-1] not in " \t\n=:\"'":
+        return match[0]
+    if "[" in before and is_random(word, with_digits=False) and compiled(_IN_LIST).search(before):
+        return mark + REDACTED + rest
+    if not is_random(word):
         return match[0]
     is_mixed = len(word) >= 32 and not word.islower()
     if (
         compiled(_AFTER_NAME).search(before)
         or compiled(_AFTER_KEY).search(before)
         or compiled(_AFTER_OPTION).search(before)
-        or compiled(_IN_LIST).search(before)
         or (is_mixed and compiled(_AFTER_SET).search(before))
     ):
         return mark + REDACTED + rest

@@ -43,7 +43,8 @@ def test_in_this_environment_the_right_one_can_be_typed() -> None:
     [
         "NCCL_DEBUG", "NCCL_HOME", "NCCL_VERSION", "NODE_RANK", "MASTER_PORT", "LOCAL_RANK", "CUDA_HOME", "CUDA_PATH",
         "NCCL_TESTS_HOME", "NUM_NODES", "WORLD", "RANKS", "TORCH_HOME", "TORCH_CUDA_ARCH_LIST", "OMPI_COMM_WORLD_RANK",
-        "UCX_HOME", "SLURM_NODEID", "PATH", "HOME", "MY_RANK", "HF_MODEL_ID", "DS_STAGE", "WANDB_PROJECT", "DATA_DIR", "HF_DATASETS",
+        "UCX_HOME", "SLURM_NODEID", "PATH", "HOME", "MY_RANK",
+        "HF_MODEL_ID", "DS_STAGE", "WANDB_PROJECT", "DATA_DIR", "HF_DATASETS",
     ],
 )  # fmt: skip
 def test_leaves_names_of_others_alone(name: str) -> None:
