@@ -84,3 +84,17 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
     def survivors(self) -> tuple[int, ...]:
         """Ranks that answered."""
         return tuple(r.rank for r in self.ranks if r.state is MemberState.ANSWERED)
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """Ranks that waited in the call that the furthest waiting rank had come to."""
+        inside = [(r.rank, r.call) for r in self.ranks if r.call is not None and r.call.waited_s is not None]
+        furthest = max((call.reached for _, call in inside), default=0)
+        return tuple(rank for rank, call in inside if call.reached == furthest)
+
+    @property
+    def behind(self) -> tuple[int, ...]:
+        """Ranks that answered, and for which those that waited had waited in vain until their time was over."""
+        if self.cause not in {FailureCause.DEADLINE, FailureCause.VERDICT}:
+            return ()
+        return tuple(r.rank for r in self.ranks if r.call is not None and r.rank not in self.waiting)
