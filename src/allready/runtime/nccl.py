@@ -24,6 +24,12 @@ REQUIRED = {
     "TORCH_NCCL_BLOCKING_WAIT": "0",  # else a wait of torch's ends the communicator on this rank alone
 }
 """Set before the group is made, where they are not set; for the whole process."""
+_BY_TORCHRUN = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+"""What torchrun gives its workers where the user has set nothing: nobody's wish, so it is replaced."""
+_DUMP_WAITS = ("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "TORCH_FR_WAIT_TIMEOUT_DUMP_MILSEC")
+"""Four times as long torch's watchdog sleeps once NCCL reports an error, 60 s if nothing is set, so that the record of
+operations is written before the process ends.  It does not end here, and the group cannot before the watchdog does.
+"""
 UNLIMITED = timedelta(days=30)
 """torch's own time-out, which ends processes; the deadlines of the runtime library are no business of torch's."""
 GONE_S = 5.0
@@ -48,6 +54,12 @@ def prepare() -> None:
         raise UsageError("the runtime library takes NCCL with torch 2.6 to 2.14, not with {at}", at=torch.__version__)
     if not (torch.cuda.is_available() and dist.is_nccl_available() and hasattr(dist.ProcessGroupNCCL, "abort")):
         raise UsageError("no GPU here, or a torch without NCCL")
+    for name in _DUMP_WAITS:
+        os.environ[name] = "0"
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        for name, value in _BY_TORCHRUN.items():
+            if os.environ.get(name) == value:
+                del os.environ[name]
     for name, value in REQUIRED.items():
         for alias in (name, name.removeprefix("TORCH_")):
             if os.environ.get(alias, value) != value:
