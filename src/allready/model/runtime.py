@@ -86,15 +86,20 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
         return tuple(r.rank for r in self.ranks if r.state is MemberState.ANSWERED)
 
     @property
-    def waiting(self) -> tuple[int, ...]:
-        """Ranks that waited in the call that the furthest waiting rank had come to."""
-        inside = [(r.rank, r.call) for r in self.ranks if r.call is not None and r.call.waited_s is not None]
-        furthest = max((call.reached for _, call in inside), default=0)
-        return tuple(rank for rank, call in inside if call.reached == furthest)
+    def furthest(self) -> int:
+        """The last call that any rank waits in or has completed; 0 where there is none."""
+        return max((r.call.reached for r in self.ranks if r.call is not None), default=0)
 
     @property
-    def behind(self) -> tuple[int, ...]:
-        """Ranks that answered, and for which those that waited had waited in vain until their time was over."""
-        if self.cause not in {FailureCause.DEADLINE, FailureCause.VERDICT}:
-            return ()
-        return tuple(r.rank for r in self.ranks if r.call is not None and r.rank not in self.waiting)
+    def behind(self) -> tuple[RankAtFailure, ...]:
+        """Ranks that answered, and have not entered the call that others wait in."""
+        last = self.furthest
+        return tuple(r for r in self.ranks if r.call is not None and r.call.entered < last)
+
+    @property
+    def waiting(self) -> tuple[RankAtFailure, ...]:
+        """Ranks that wait in the last call that any rank has come to."""
+        last = self.furthest
+        return tuple(
+            r for r in self.ranks if r.call is not None and r.call.waited_s is not None and r.call.reached == last
+        )

@@ -332,7 +332,8 @@ class Agreement:
             voids=self._voids(),
             after_s=round(now_s - self._frozen_s, 3),
         )
-        self._behind = frozenset(failure.behind)
+        is_late = self._cause in {FailureCause.DEADLINE, FailureCause.VERDICT}
+        self._behind = frozenset(r.rank for r in failure.behind if is_late)
         self.phase = Phase.GATHERING
         return self._to_members(m.Failed(failure=failure))
 

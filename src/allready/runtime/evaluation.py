@@ -364,7 +364,7 @@ class _Run:
         """The lowest rank that is in this evaluation; where it was skipped, the rank that did not come is not."""
         members = _members(self._session)
         failure = self._failures[0].failure if self._failures and not self._expected else None
-        here = () if failure is None else failure.waiting
+        here = [] if failure is None else [r.rank for r in failure.waiting]
         return min((rank for rank in members if rank in here), default=members[0])
 
 
