@@ -346,10 +346,16 @@ def spread_of(times_s: list[float]) -> dict[str, float]:
     ordered, count = sorted(times_s), len(times_s)
     mean = sum(ordered) / count
     deviation = math.sqrt(sum((t - mean) ** 2 for t in ordered) / count)
+
+    def percentile(percent: int) -> float:
+        return ordered[min(count - 1, (count * percent + 99) // 100 - 1)]
+
     return {
         "min_s": ordered[0],
         "median_s": ordered[count // 2],
-        "p99_s": ordered[min(count - 1, (count * 99 + 99) // 100 - 1)],
+        "p95_s": percentile(95),
+        "p99_s": percentile(99),
         "max_s": ordered[-1],
+        "mean_s": mean,
         "cv_share": deviation / mean if mean else 0.0,
     }
