@@ -27,7 +27,9 @@ _WARM_UP_S = 20e-3
 _MAX_WARM_UPS = 100
 _LEAD_IN = 2  # operations that bring the GPUs into step before single ones are timed
 _POLL_S = (20e-6, 1e-3)
-_SPIN_S = 1e-3  # for operations that are shorter nothing sleeps before they are timed: waking up takes as long as they do
+_SPIN_S = (
+    1e-3  # for operations that are shorter nothing sleeps before they are timed: waking up takes as long as they do
+)
 _ASK_EVERY_S = 0.2
 _GRAPH_S, _REPLAYS = 1.0, 5  # the operations of one graph take no longer; so many launches are timed
 
