@@ -87,6 +87,14 @@ def search(members: Sequence[int], rounds: Sequence[Sequence[GroupPoint]]) -> Se
     return Search(groups=tuple((min(a, b), max(a, b)) for a, b in zip(open_, sound, strict=False)), good_gb_per_s=good)
 
 
+def in_rounds(groups: Sequence[GroupPoint]) -> list[list[GroupPoint]]:
+    """What was measured, round by round."""
+    rounds: list[list[GroupPoint]] = [[] for _ in range(1 + max((g.round for g in groups), default=-1))]
+    for group in groups:
+        rounds[group.round].append(group)
+    return rounds
+
+
 def _good_rate(points: Sequence[GroupPoint]) -> float:
     """What good groups reach: the upper quarter, so that it holds with culprits in most of them."""
     rates = sorted(p.gb_per_s for p in points if p.gb_per_s is not None)
