@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from allready.judging.bisection import search
 from allready.model import (
+    BenchPoint,
     CollectiveRun,
     Collectives,
     EnvFacts,
@@ -21,7 +22,8 @@ from allready.model import (
 )
 from allready.preflight.check.inquiry import FACTS_OF_NODES_IN_REPORT, Inquiry, plain, world_of
 from allready.text.reasons import not_checked, reason
-from tests.fleets import claim, fleet, healthy_node, healthy_roll
+from tests.fleets import claim, fleet, healthy_collectives, healthy_node, healthy_roll
+from tests.rules.bench.made_up import point
 
 
 def roll_without(num_nodes: int, *absent: int, **changes: object) -> RollCall:
@@ -204,3 +206,15 @@ def test_a_bisection_without_an_answer_says_why() -> None:
     rounds = not_checked("bisect", reason(UncheckedKind.ROUNDS_LEFT, done=2))
     assert left(bisected({5: 0.5}, 8, most_rounds=2)) == [rounds]
     assert left(bisected({}, 3)) == [not_checked("bisect", reason(UncheckedKind.FEW_MEMBERS, least=4))]
+
+
+def test_a_baseline_of_other_sizes_is_said_to_compare_with_nothing() -> None:
+    def judged(*baseline: BenchPoint) -> list[object]:
+        run = replace(healthy_collectives(4).runs[0], points=(point(2**20, 1.0),))
+        collectives = Collectives(runs=(run,), baseline=baseline, baseline_source="good")
+        report = Inquiry().judge(replace(fleet(2), collectives=collectives), waiting=False, visible_since=None)
+        return [n for n in report.not_checked if n.code == "BEN002"]
+
+    assert judged() == judged(point(2**20, 1.0), point(64, 1.0)) == []
+    nothing = not_checked("BEN002", reason(UncheckedKind.NOTHING_COMMON, source="good"))
+    assert judged(point(64, 1.0)) == judged(replace(point(2**20, 1.0), dtype="int8")) == [nothing]

@@ -43,6 +43,8 @@ from allready.units import size
 
 EXPECTATION = "BEN001"
 """The rule that compares a bandwidth with published values."""
+COMPARISON = "BEN002"
+"""The rule that compares it with a run that was kept."""
 FACTS_OF_NODES_IN_REPORT = 64  # beyond this only nodes that a finding names keep their facts in the report
 
 
@@ -87,6 +89,7 @@ class Inquiry:
                 *_sizes_left(fleet.collectives),
                 *_pairs_left(fleet.collectives),
                 *_bisect_left(fleet.collectives),
+                *_not_compared(fleet.collectives),
                 *_no_expectation(fleet, findings),
                 *unchecked,
             ),
@@ -192,6 +195,17 @@ def _bisect_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
     if found.suspects:
         return (not_checked("bisect", reason(UncheckedKind.ALL_SLOW, ranks=ranges(found.suspects))),)
     return ()
+
+
+def _not_compared(collectives: Collectives | None) -> tuple[NotChecked, ...]:
+    """That a baseline has none of the operations, types and sizes of this run."""
+    run = collectives.runs[0] if collectives is not None and collectives.runs else None
+    if collectives is None or run is None or not collectives.baseline or not run.points:
+        return ()
+    own, before = ({(p.operation, p.dtype, p.size_bytes) for p in of} for of in (run.points, collectives.baseline))
+    if own & before:
+        return ()
+    return (not_checked(COMPARISON, reason(UncheckedKind.NOTHING_COMMON, source=collectives.baseline_source)),)
 
 
 def _no_expectation(fleet: Fleet, findings: Sequence[Finding]) -> tuple[NotChecked, ...]:
