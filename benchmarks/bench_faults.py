@@ -91,20 +91,28 @@ def bytes_of_call(operation: str, size_bytes: int, num_ranks: int) -> int:
     return size_bytes // num_ranks if operation == "reduce_scatter" else size_bytes
 
 
-def play(number: int, num_ranks: int, chance: random.Random) -> dict[str, Any]:
-    """One benchmark with one fault."""
+def drawn(number: int, num_ranks: int, chance: random.Random) -> dict[str, Any]:
+    """A fault: who does what, and where."""
     kind, operation, size_bytes = KINDS[number % len(KINDS)], chance.choice(list(CALLS)), chance.choice(SIZES)
     rank, dtype = chance.randrange(num_ranks), chance.choice(DTYPES)
     if operation == "reduce" and kind == "wrong":
         rank = 0  # the only one that has a result
-    plan = {
+    return {
         "kind": kind,
         "rank": rank,
+        "operation": operation,
+        "size_bytes": size_bytes,
+        "dtype": dtype,
         "call": CALLS[operation],
         "bytes": bytes_of_call(operation, size_bytes, num_ranks),
         "number": chance.randint(1, 6),
         "at": chance.randrange(1000),
     }
+
+
+def play(plan: dict[str, Any], num_ranks: int) -> dict[str, Any]:
+    """One benchmark with one fault."""
+    kind, dtype = plan["kind"], plan["dtype"]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "sitecustomize.py").write_text(HOOK)
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])}
@@ -119,11 +127,11 @@ def play(number: int, num_ranks: int, chance: random.Random) -> dict[str, Any]:
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         took_s = time.monotonic() - began
         report = json.loads((Path(folder) / "report" / "report.json").read_text())
-    verdict, run = report["verdict"], report["collectives"]["runs"][0]
-    bad = next((s for s in run["stages"] if s["outcome"] in {"failed", "hung", "wrong"}), None)
+    verdict, runs = report["verdict"], (report["collectives"] or {"runs": []})["runs"]
+    stages = runs[0]["stages"] if runs else []
+    bad = next((s for s in stages if s["outcome"] in {"failed", "hung", "wrong"}), None)
     found = {
-        "fault": None if kind == "none" else {**plan, "operation": operation, "size_bytes": size_bytes},
-        "dtype": dtype,
+        "fault": None if kind == "none" else plan,
         "exit_code": done.returncode,
         "verdict": verdict and verdict["code"],
         "ranks": sorted({r for f in report["findings"] if f["severity"] not in QUIET for r in f["culprits"]["ranks"]}),
@@ -133,7 +141,8 @@ def play(number: int, num_ranks: int, chance: random.Random) -> dict[str, Any]:
         "seconds": round(took_s, 1),
         "load": round(os.getloadavg()[0], 1),
     }
-    return {**found, "is_right": is_right(found)}
+    is_good = is_right(found)
+    return {**found, "is_right": is_good, "output": "" if is_good else done.stdout[-3000:] + done.stderr[-3000:]}
 
 
 def is_right(found: dict[str, Any]) -> bool:
@@ -153,11 +162,13 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=30)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="leave out so many plays")
     args = parser.parse_args()
     chance = random.Random(args.seed)  # noqa: S311 - no secret
     plays: list[dict[str, Any]] = []
-    for number in range(args.number):
-        plays.append(play(number, args.ranks, chance))
+    plans = [drawn(number, args.ranks, chance) for number in range(args.number)]
+    for plan in plans[args.first :]:
+        plays.append(play(plan, args.ranks))
         sys.stdout.write(f"{plays[-1]}\n")
         sys.stdout.flush()
         args.out.write_text(json.dumps({"ranks": args.ranks, "seed": args.seed, "plays": plays}, indent=1) + "\n")
