@@ -32,8 +32,8 @@ from allready.units import size
     since="0.1",
     layer=Layer.PACE,
     title="Bandwidth beside what the link promises",
-    message="all_reduce of {size} on {gpus} x {gpu}, {nodes} nodes: busbw {busbw} GB/s (link: {link}); nobody "
-    "published what such a machine reaches, so this is no verdict",
+    message="all_reduce of {size} on {gpus} x {gpu}, {nodes} nodes: busbw {busbw} GB/s (link: {link}); no "
+    "value is published for such a machine, so this is no verdict",
     remedy=(
         RemedyStep(
             explanation="compare with a run of your own that was good", command="allready bench --compare good.json"
@@ -55,8 +55,8 @@ def link_promised(
     published value fits (BEN001): NVLink or PCIe between the GPUs of one node, the network cards of a node between
     several.  The line at 80 % of it is the one that many guides draw.  It is shown and decides nothing.
     ## Why it matters
-    Healthy machines are on both sides of that line, so it says less than a run of the same machine that was good. A
-    number far below it is worth a look.
+    Healthy machines are on both sides of that line, so it says less than a run of the same machine that was good. Of
+    a number far below it the paths are worth reading.
     ## Check by hand
     `nvidia-smi topo -m`, `nvidia-smi --query-gpu=pcie.link.gen.max,pcie.link.width.max --format=csv`, `ibstat`.
     ## When it is harmless
