@@ -76,7 +76,7 @@ def _in_groups(world: World, groups: Sequence[GroupPoint]) -> Iterator[Hit]:
         nodes = tuple(sorted({n for r in ends if (n := world.node_of(r)) is not None}))
         who = " and ".join(f"rank {r}" for r in ends) or f"two of the ranks {ranges(group.members)}"
         yield Hit(
-            culprits=Culprits(links=(nodes,) if len(nodes) == 2 else ()),  # type: ignore[arg-type]
+            culprits=Culprits(links=(nodes,) if len(nodes) == 2 else ()),
             values={"links": who, "num_good": num_good},
             evidence=(Evidence(source=f"round {group.round + 1}, ranks {ranges(group.members)}", text=group.error),),
         )
