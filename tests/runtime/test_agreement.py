@@ -66,7 +66,7 @@ def running(num_ranks: int, *, epochs: int = 0, **faults: Any) -> Job:
         (4, {"deaths": 1, "fails": 1}, True),
         (4, {"deaths": 0, "stops": 1, "fails": 1}, True),
         (2, {"deaths": 0, "stops": 1, "fails": 1, "joins": 1, "epochs": 1}, True),
-        (2, {"deaths": 0, "fails": 1, "joins": 1, "late_s": 0.2, "epochs": 1}, False),
+        (2, {"deaths": 0, "fails": 1, "joins": 1, "late_s": 0.2, "epochs": 1}, True),
         (3, {"deaths": 1, "fails": 1, "late_s": 0.2}, True),
         (3, {"deaths": 1, "fails": 1, "groups": ((0, 1),)}, True),
         (4, {"deaths": 0, "fails": 2, "groups": ((0, 1), (2, 3))}, True),

@@ -4,6 +4,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+REJOIN = "ALLREADY_REJOIN"
+"""Variable of a rank that a launcher has started again while the others go on."""
+
 
 class FailureCause(StrEnum):
     """What made a rank, or the hub, ask for the failure."""

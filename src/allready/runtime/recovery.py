@@ -1,6 +1,7 @@
 """Joining the job, going on after a failure, and leaving."""
 
 import contextlib
+import logging
 import os
 import secrets
 import socket
@@ -13,7 +14,7 @@ from typing import Any
 import msgspec
 
 from allready.errors import ExchangeError, UsageError
-from allready.model import FailureCause
+from allready.model import REJOIN, FailureCause
 from allready.runtime import messages as m
 from allready.runtime import nccl, recording
 from allready.runtime.agreement import FREEZE_S
@@ -24,6 +25,8 @@ from allready.runtime.hub import Plan, start
 from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.session import MARGIN_S, Session, begin, current, end
 
+log = logging.getLogger(__name__)
+
 PHASES = {
     "training": timedelta(minutes=10), "evaluation": timedelta(minutes=30), "small": timedelta(minutes=5)
 }  # fmt: skip
@@ -31,13 +34,13 @@ START = timedelta(minutes=10)
 RECOVER = timedelta(seconds=60)
 LATE = timedelta(seconds=0.2)
 """Where a rank that came too late may join again."""
-REJOIN = "ALLREADY_REJOIN"
-"""Variable of a rank that a launcher has started again while the others go on."""
 _KEY = "allready/hub"
 _NAME_LETTERS = 8
 """Of the secret's 32; they tell attempts apart and open nothing."""
 _CONNECT_S = 15.0
 _LOOK_AGAIN_S = 0.2
+_GONE_S = 5.0
+"""So long a rank that was started again looks for a hub, which ends soon after the last rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +92,7 @@ def init_process_group(
 
     Raises:
         RecoveryRefused: not all ranks came in time.
+        SystemExit: with `rejoin`, where the job is over; exit code 0.
         HubLost: there is no way to the process that rank 0 has started for the agreement.
     """
     import torch.distributed as dist
@@ -487,6 +491,8 @@ def _meet(
         session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=_CONNECT_S)
         store.set(_KEY, msgspec.json.encode((addresses, secret)).decode())
         return secret[:_NAME_LETTERS]
+    if again:
+        until_s = min(until_s, time.monotonic() + _GONE_S)
     while True:
         left_s = max(1.0, until_s - time.monotonic())
         store.wait([_KEY], timedelta(seconds=left_s))
@@ -494,8 +500,12 @@ def _meet(
         try:
             limit_s = min(_CONNECT_S, left_s)
             session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=limit_s, again=again)
-        except ExchangeError:
+        except ExchangeError as error:
             if time.monotonic() >= until_s:
+                if again:
+                    # A failure would be told as one of the job, which is over, and by now most likely well.
+                    log.warning("nothing to join, this process ends: the other ranks have ended (%s)", error)
+                    raise SystemExit(0) from None
                 raise
             time.sleep(_LOOK_AGAIN_S)
         else:
