@@ -8,7 +8,9 @@ milliseconds.  For every size from 1 KiB to 1 GiB the loops run alternately, wit
 warm-ups; the medians, and the medians of their ratios to the plain one, are printed.  `control` is the plain loop once
 more, but waits by polling, as ours does: what it differs by is the wait's, or noise.  `raw` calls NCCL itself, in the
 same communicator and without torch, and takes the host's clock as nccl-tests does: what the plain loop differs by from
-it is torch's.  `--gpus N`: a rank on each of N GPUs instead, as NCCL connects them.
+it is torch's.  `nccl` is our `--path nccl`, to be compared with `raw`.  `prepared` is the plain loop after what ours
+does before a size (fill, check, agree): what it differs by comes from there.  `--gpus N`: a rank on each of N GPUs
+instead, as NCCL connects them.
 """
 
 import argparse
@@ -27,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 SIZES = [1024 * 4**n for n in range(11)]
 MAX_BYTES = SIZES[-1]
 SMALL_BYTES = 16 * 2**20
+LOOPS = ["plain", "ours", "control", "raw", "nccl", "prepared"]
 
 
 class Raw:
@@ -66,26 +69,82 @@ class Raw:
         return (time.perf_counter() - began) / iters
 
 
+class OwnNccl:
+    """Our sweep with `--path nccl`, on a communicator of its own."""
+
+    def __init__(self, loops: Any) -> None:
+        from sweep_against_plain_loop import Side
+
+        from allready.preflight.collectives.nccl_library import NcclLibrary
+        from allready.preflight.collectives.nccl_operations import NcclOperation
+        from allready.preflight.collectives.operations import Buffers, Pattern
+        from allready.preflight.collectives.sweep import Sweep
+        from allready.preflight.collectives.wire import POSITION
+        from allready.proc.cell import CellWriter, anonymous_cell
+
+        torch, rank, world_size = loops.torch, loops.rank, loops.world_size
+        library = NcclLibrary.loaded()
+        given = [library.new_id() if rank == 0 else b""]
+        loops.dist.broadcast_object_list(given, device=torch.device("cpu"))
+        communicator = library.connect(given[0], rank, world_size)
+        buffers = Buffers(torch, loops.device, "float32", MAX_BYTES, needs_two=False)
+        stream = int(torch.cuda.current_stream(loops.device).cuda_stream)
+        pattern = Pattern(torch, rank, world_size, loops.device)
+        one = NcclOperation("all_reduce", communicator, stream, pattern, rank, world_size, buffers, in_place=True)
+        self.side = Side(rank, world_size, CellWriter(anonymous_cell("nccl")), POSITION.pack, path="nccl")
+        self.sweep = Sweep(self.side, "sweep", one, loops.greatest, torch.cuda)  # type: ignore[arg-type]
+
+    def measure(self, size_bytes: int, iters: int, warmup: int) -> float:
+        """Seconds of one all_reduce in place."""
+        from allready.preflight.collectives.budget import SweepBudget
+
+        self.side.sent.clear()
+        self.side.iters, self.side.warmup = iters, warmup
+        budget = SweepBudget(total_s=1e6, size_s=1e6)
+        self.sweep._one_size(size_bytes, budget, time.perf_counter(), is_first=False)  # noqa: SLF001
+        return float(self.side.sent[-1]["time_s"])
+
+
+def prepared(loops: Any, size_bytes: int, iters: int, warmup: int) -> float:
+    """The plain loop after our preparation."""
+    sweep, operation = loops.sweep, loops.sweep._operation  # noqa: SLF001
+    sweep._start = operation.bind(size_bytes)  # noqa: SLF001
+    operation.fill()
+    sweep._synced(size_bytes, 0)  # noqa: SLF001
+    operation.check()
+    operation.settle()
+    loops.greatest([0.0, 0.0])
+    took_s = sweep._synced(size_bytes, 1)  # noqa: SLF001
+    loops.greatest([took_s, 0.0])
+    return float(loops.plain(size_bytes, iters, warmup))
+
+
 def rank_main(out: str, seconds: float, sizes: list[int]) -> None:
     """One rank."""
     from sweep_against_plain_loop import Loops
 
     loops = Loops(is_cpu=False, max_bytes=MAX_BYTES)
     loops.side.is_bench = True
-    raw = Raw(loops)
+    raw, own = Raw(loops), OwnNccl(loops)
     rows: list[dict[str, Any]] = []
     for size_bytes in sizes:
         iters, warmup = (20, 100) if size_bytes <= SMALL_BYTES else (6, 2)
-        times: dict[str, list[float]] = {"plain": [], "ours": [], "control": [], "raw": []}
+        times: dict[str, list[float]] = {name: [] for name in LOOPS}
         medians: list[float] = []
         began = loops.slowest(time.perf_counter())
         number = 0
-        while loops.slowest(time.perf_counter()) - began < seconds / len(sizes) or number < 4:
-            for name in list(times)[number % 4 :] + list(times)[: number % 4]:
+        while loops.slowest(time.perf_counter()) - began < seconds / len(sizes) or number < len(LOOPS):
+            # Each loop comes after each other one equally often, forwards and backwards.
+            order = LOOPS[number % len(LOOPS) :] + LOOPS[: number % len(LOOPS)]
+            for name in order if number // len(LOOPS) % 2 == 0 else order[::-1]:
                 if name == "ours":
                     took_s = loops.ours(size_bytes, iters, warmup)
                 elif name == "raw":
                     took_s = raw.measure(size_bytes, iters, warmup)
+                elif name == "nccl":
+                    took_s = own.measure(size_bytes, iters, warmup)
+                elif name == "prepared":
+                    took_s = prepared(loops, size_bytes, iters, warmup)
                 else:
                     took_s = loops.plain(size_bytes, iters, warmup, poll=name == "control")
                 times[name].append(loops.slowest(took_s))
@@ -104,6 +163,14 @@ def rank_main(out: str, seconds: float, sizes: list[int]) -> None:
             "ratio_of_medians": statistics.median(ours) / statistics.median(plain),
             "median_of_ratios": ratio,
             "control_median_of_ratios": statistics.median(c / p for c, p in zip(control, plain, strict=True)),
+            "prepared_median_of_ratios": statistics.median(
+                c / p for c, p in zip(times["prepared"], plain, strict=True)
+            ),
+            "nccl_median_s": statistics.median(times["nccl"]),
+            "nccl_to_raw_ratio_of_medians": statistics.median(times["nccl"]) / statistics.median(times["raw"]),
+            "nccl_to_raw_median_of_ratios": statistics.median(
+                n / r for n, r in zip(times["nccl"], times["raw"], strict=True)
+            ),
             "raw_median_of_ratios": statistics.median(r / p for r, p in zip(times["raw"], plain, strict=True)),
             "plain_quartiles_s": statistics.quantiles(plain, n=4),
         }
@@ -113,7 +180,8 @@ def rank_main(out: str, seconds: float, sizes: list[int]) -> None:
                 f"{size_bytes:>11} B  {number:>4} turns  plain {row['plain_median_s'] * 1e6:10.1f} us  "
                 f"ours {row['ours_median_s'] * 1e6:10.1f} us  single {row['single_median_s'] * 1e6:10.1f} us  "
                 f"ratio {row['ratio_of_medians']:.4f}  {ratio:.4f}  control {row['control_median_of_ratios']:.4f}  "
-                f"raw {row['raw_median_s'] * 1e6:10.1f} us {row['raw_median_of_ratios']:.4f}",
+                f"prepared {row['prepared_median_of_ratios']:.4f}  raw {row['raw_median_s'] * 1e6:10.1f} us  "
+                f"nccl/raw {row['nccl_to_raw_ratio_of_medians']:.4f} {row['nccl_to_raw_median_of_ratios']:.4f}",
                 flush=True,
             )
     if loops.rank == 0:

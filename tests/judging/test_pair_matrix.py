@@ -130,13 +130,13 @@ def differing(seed: int) -> dict[int, float]:
 def test_how_often_eight_members_are_judged_wrongly() -> None:
     """The numbers of docs/bench.md."""
     seeds = range(100)
-    assert sum(bool(bisected(8, {}, noise=0.1, seed=seed)[0]) for seed in seeds) <= 2
+    assert sum(bool(bisected(8, {}, noise=0.1, seed=seed)[0]) for seed in seeds) <= 1
     assert sum(list(matrix(8, members={1: 0.8}, noise=0.02, seed=s).members) == [1] for s in seeds) == 100
     assert sum(list(matrix(8, members={1: 0.8}, noise=0.1, seed=s).members) == [1] for s in seeds) >= 85
     assert sum(list(bisected(8, {1: 0.8}, noise=0.02, seed=s)[0]) == [1] for s in seeds) == 100
     assert sum(list(bisected(8, {1: 0.8}, noise=0.05, seed=s)[0]) == [1] for s in seeds) >= 95
     assert sum(not matrix(8, members=differing(s), seed=s).is_clear for s in seeds) <= 33
-    assert sum(bool(bisected(8, differing(s), seed=s)[0]) for s in seeds) <= 30
+    assert sum(bool(bisected(8, differing(s), seed=s)[0]) for s in seeds) <= 22
 
 
 def test_a_link_at_80_percent_between_two_good_members_is_named() -> None:

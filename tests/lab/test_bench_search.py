@@ -68,6 +68,19 @@ def test_a_blocked_pair_does_not_stop_the_rest(make_lab: Callable[..., Lab], tmp
     assert len([p for p in pairs if p["gb_per_s"]]) == 10
 
 
+@pytest.mark.slow
+def test_a_blocked_group_does_not_stop_a_bisection_and_its_link_is_named(
+    make_lab: Callable[..., Lab], tmp_path: Path
+) -> None:
+    seen = bench(make_lab(4), tmp_path, "bisect", 4, OneWayDrop(source=2, target=3), rates={})
+    assert (seen.verdict["code"], seen.accused["links"]) == ("BEN005", [[2, 3]]), seen.output
+    groups = {tuple(g["members"]): g["gb_per_s"] for g in seen.report["collectives"]["runs"][0]["groups"]}
+    assert groups.pop((2, 3)) is None
+    assert groups
+    assert all(groups.values())
+    assert "BEN006" not in {f["code"] for f in seen.report["findings"]}
+
+
 @contextmanager
 def throttled(rank: int, percent: int) -> Iterator[list[int]]:
     """This rank gets so many percent of one CPU, by the quota of a control group of its own; yields its pid."""

@@ -2,13 +2,17 @@
 
 The names in nccl-tests' JSON are those that its `-J FILE` writes (src/util.cu, 2.19): a result has `size` (bytes),
 `count` (elements), `type`, `redop`, `root` and, for `out_of_place` and `in_place`, `time` (microseconds), `alg_bw`,
-`bus_bw` (GB/s), `nwrong`.  torch has one form of each operation, so one of the two is null.
+`bus_bw` (GB/s), `nwrong`; of a form that was not measured, null.  What we do not keep is not in it: the process ids,
+and each single time (`times_us`, `per_process_max_times_us`).
 """
 
 import csv
 import io
 import json
+import math
+import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +25,13 @@ from allready.model import SCHEMA, BenchForm, BenchPoint, BenchSpread, Collectiv
 from allready.model.operations import DTYPE_BYTES, OPERATIONS
 
 VERSION = 3
+_TIME = "%Y-%m-%d %H:%M:%S"
+_WARMUP = 5
 MOST_BYTES = 1 << 28
+_NOT_OURS = (
+    msgspec.MsgspecError, TooLargeError, RecursionError, ValueError, TypeError, KeyError, AttributeError, OverflowError,
+)  # fmt: skip
+"""What reading a file of another shape raises."""
 _TYPES = {
     "float32": "float", "float64": "double", "float16": "half", "bfloat16": "bfloat16", "int8": "int8",
     "uint8": "uint8", "int32": "int32", "int64": "int64",
@@ -52,46 +62,95 @@ def count_of(point: BenchPoint, num_ranks: int) -> int:
     return elements // num_ranks if OPERATIONS[point.operation].is_split else elements
 
 
-def nccl_json(report: Report, args: Iterable[str]) -> dict[str, Any]:
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a run was asked for, as far as its report does not say it."""
+
+    args: tuple[str, ...] = ()
+    factor: int = 2
+    step_bytes: int = 0  # 0: by the factor
+    num_iterations: int | None = None
+    num_warmup: int | None = None
+
+
+def nccl_json(report: Report, asked: Asked) -> dict[str, Any]:
     """The first run of a report in the shape of nccl-tests' JSON, operation after operation."""
     run = report.collectives.runs[0] if report.collectives is not None else None
     points = run.points if run is not None else ()
     ranks = run.ranks if run is not None else ()
-    names = {r: (node.name, r - node.ranks[0]) for node in report.world.nodes for r in node.ranks}
     wrong = sum(p.num_errors + (p.other_form.num_errors if p.other_form else 0) for p in points)
-    busbw = [p.busbw_gb_per_s for p in points]
+    busbw = [form.busbw_gb_per_s for p in points for form in (p, p.other_form) if form is not None]
+    started = datetime.fromisoformat(report.started)
+    step = {"step_bytes": asked.step_bytes} if asked.step_bytes else {"step_factor": asked.factor}
     return {
         "version": VERSION,
-        "start_time": report.started,
-        "args": list(args),
-        "env": [],
+        "start_time": started.strftime(_TIME),
+        "args": list(asked.args),
+        "env": [f"{name}={value}" for name, value in sorted(_variables(report).items())],
         "nccl_version": _nccl_version(report) if run is not None and run.backend == "nccl" else 0,
         "config": {
             "nthreads": 1,
             "ngpus": 1,
             "minimum_bytes": min((p.size_bytes for p in points), default=0),
             "maximum_bytes": max((p.size_bytes for p in points), default=0),
-            "iterations": max((p.num_iterations for p in points), default=0),
+            **step,
+            "warmup_iters": _WARMUP if asked.num_warmup is None else asked.num_warmup,
+            "iterations": asked.num_iterations or max((p.num_iterations for p in points), default=0),
             "aggregated_iterations": 1,
             "validation": 1,
             "graph": int(run is not None and run.is_graph),
+            "blocking_collectives": "false",
             "per_iter_timing": "true" if any(p.spread is not None for p in points) else "false",
-            "devices": [
-                {
-                    "rank": r,
-                    "group": 0,
-                    "pid": 0,
-                    "hostname": names.get(r, ("", 0))[0],
-                    "device": names.get(r, ("", 0))[1],
-                }
-                for r in ranks
-            ],
+            "per_iter_skip": 0,
+            "parallel_init": "false",
+            "devices": _devices(report, ranks),
         },
         "results": [_result(p, len(ranks), in_place=run is None or run.backend != "jax") for p in points],
         "out_of_bounds": {"count": wrong, "okay": "true" if wrong == 0 else "false"},
-        "average_bus_bandwidth": {"bandwidth": sum(busbw) / len(busbw) if busbw else 0.0},
-        "end_time": report.started,
+        "average_bus_bandwidth": {"bandwidth": sum(busbw) / len(busbw) if busbw else 0.0, "okay": "unchecked"},
+        "errors": [],
+        "end_time": (started + timedelta(seconds=report.duration_s)).strftime(_TIME),
     }
+
+
+def _devices(report: Report, ranks: Iterable[int]) -> list[dict[str, Any]]:
+    """The ranks with their GPUs, by what each node told of itself."""
+    at = {r: (node.node_rank, node.name, i) for node in report.world.nodes for i, r in enumerate(node.ranks)}
+    found = []
+    for rank in ranks:
+        node, name, local = at.get(rank, (-1, "", 0))
+        gpu = _gpu(report.facts.get(node, {}).get("gpu"), local)
+        found.append(
+            {
+                "rank": rank,
+                "group": 0,
+                "pid": 0,
+                "hostname": name,
+                "device": local,
+                "device_hex": _bus_id(str(gpu.get("pci_bus_id", ""))),
+                "device_info": str(gpu.get("name", "CPU")),
+            }
+        )
+    return found
+
+
+def _gpu(facts: Any, local: int) -> Mapping[str, Any]:
+    """The GPU of a local rank; nothing where there is none."""
+    gpus, visible = (facts.get("gpus") or [], facts.get("visible") or []) if isinstance(facts, dict) else ([], [])
+    index = visible[local] if local < len(visible) else None
+    return next((g for g in gpus if isinstance(g, dict) and g.get("index") == index), {})
+
+
+def _bus_id(text: str) -> str:
+    """00000000:3B:00.0 as nccl-tests writes it: domain, bus and device."""
+    match = re.fullmatch(r"0*([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.[0-7]", text)
+    return ":".join(match.groups()).lower() if match else text
+
+
+def _variables(report: Report) -> Mapping[str, str]:
+    """The environment of node 0, as far as the report has it."""
+    env = report.facts.get(0, {}).get("env", {})
+    found = env.get("variables", {}) if isinstance(env, dict) else {}
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 def _result(point: BenchPoint, num_ranks: int, *, in_place: bool) -> dict[str, Any]:
@@ -108,18 +167,27 @@ def _result(point: BenchPoint, num_ranks: int, *, in_place: bool) -> dict[str, A
         place: _form(point),
     }
     if point.spread is not None:
-        s = point.spread
-        found[f"{place}_per_iter"] = {
-            "skipped_iterations": 0,
-            "min_us": s.min_s * 1e6,
-            "max_us": s.max_s * 1e6,
-            "p50_us": s.median_s * 1e6,
-            "p99_us": s.p99_s * 1e6,
-            "cv_pct": s.cv_share * 100,
-        }
+        found[f"{place}_per_iter"] = _per_iteration(point.spread)
     found["actual_iterations"] = point.num_iterations
     found["experiment_name"] = _PROGRAMS[point.operation]
     return found
+
+
+def _per_iteration(spread: BenchSpread) -> dict[str, float]:
+    """Without what an older report does not have."""
+    mean_s = spread.mean_s
+    values = {
+        "min_us": spread.min_s,
+        "max_us": spread.max_s,
+        "avg_us": mean_s,
+        "p50_us": spread.median_s,
+        "p95_us": spread.p95_s,
+        "p99_us": spread.p99_s,
+        "stdev_us": None if mean_s is None else spread.cv_share * mean_s,
+    }
+    found: dict[str, float] = {"skipped_iterations": 0}
+    found |= {name: value * 1e6 for name, value in values.items() if value is not None}
+    return found | {"cv_pct": spread.cv_share * 100}
 
 
 def _form(measured: BenchPoint | BenchForm) -> dict[str, float]:
@@ -182,7 +250,7 @@ def read_curves(path: Path) -> Curves:
         return _curves(body, path.stem)
     except OSError as error:
         raise UsageError("{path}: {reason}", path=path, reason=error.strerror or error) from error
-    except (msgspec.MsgspecError, TooLargeError, RecursionError, ValueError, TypeError, KeyError) as error:
+    except _NOT_OURS as error:
         raise UsageError("{path}: neither a report.json nor JSON of nccl-tests", path=path) from error
 
 
@@ -224,50 +292,90 @@ def _curves(body: Any, name: str) -> Curves:
     if not isinstance(body, dict) or not isinstance(body.get("results"), list):
         raise TypeError("no results")
     operation = _operation_of(body)
-    points = [p for result in body["results"] for p in _points(result, operation)]
-    if not points:
+    found: dict[tuple[str, str, int], BenchPoint] = {}
+    for result in sorted(body["results"], key=_is_unusual):
+        for point in _points(result, operation):
+            found.setdefault((point.operation, point.dtype, point.size_bytes), point)
+    if not found:
         raise ValueError("nothing was measured")
-    devices = body.get("devices") or body.get("config", {}).get("devices")
-    return Curves(name=name, points=tuple(points), num_ranks=len(devices) if devices else None)
+    return Curves(name=name, points=tuple(found.values()), num_ranks=_num_ranks(body))
 
 
-def _operation_of(body: Mapping[str, Any]) -> str:
-    """By the program's name, where the results do not say it."""
-    program = str((body.get("args") or [""])[0])
-    return next((op for op, name in _PROGRAMS.items() if name in program), "all_reduce")
+def _is_unusual(result: Mapping[str, Any]) -> bool:
+    """Another reduction than a sum: of one size, the sum counts."""
+    return result.get("redop") not in {None, "sum", "none"}
 
 
-def _points(result: Mapping[str, Any], operation: str) -> Iterable[BenchPoint]:
-    """A row of nccl-tests; the faster form where it measured both, as its users quote it."""
-    named = str(result.get("experiment_name") or "")
-    operation = next((op for op, name in _PROGRAMS.items() if name in named), operation)
+def _num_ranks(body: Mapping[str, Any]) -> int | None:
+    """nccl-tests lists the first device of each process; each has `nthreads` times `ngpus`."""
+    config = body.get("config") or {}
+    devices = config.get("devices") or body.get("devices") or ()
+    return len(devices) * int(config.get("nthreads") or 1) * int(config.get("ngpus") or 1) or None
+
+
+def _operation_of(body: Mapping[str, Any]) -> str | None:
+    """By the program's name, where the results do not say it; None where it is none that we measure."""
+    args = body.get("args")
+    return _operation_named(args[0]) if isinstance(args, list) and args else None
+
+
+def _operation_named(text: Any) -> str | None:
+    words = re.findall(r"[a-z_]+_perf", str(text))
+    return next((op for op, name in _PROGRAMS.items() if words and words[-1] == name), None)
+
+
+def _points(result: Mapping[str, Any], usual: str | None) -> Iterable[BenchPoint]:
+    """A row of nccl-tests; the faster form where it measured both, as its users quote it.
+
+    Raises:
+        ValueError, TypeError, KeyError: it is none, or of an operation that we do not know.
+    """
     forms = [(k, result[k]) for k in ("out_of_place", "in_place") if isinstance(result.get(k), dict)]
-    if not forms:
+    if not forms or int(result["size"]) == 0:
         return
-    place, best = min(forms, key=lambda form: float(form[1].get("time", form[1].get("cpu_time", 0.0))))
-    time_us = float(best.get("time", best.get("cpu_time", 0.0)))
+    operation = _operation_named(result.get("experiment_name")) or usual
+    if operation is None:
+        raise ValueError("nothing says which operation it is")
+    place, best = min(forms, key=lambda form: _number(form[1].get("time", form[1].get("cpu_time"))))
     per = result.get(f"{place}_per_iter")
-    dtype = next((ours for ours, theirs in _TYPES.items() if theirs == result.get("type")), "float32")
+    theirs = str(result.get("type"))
     yield BenchPoint(
-        size_bytes=int(result["size"]),
-        time_s=time_us / 1e6,
-        algbw_gb_per_s=float(best["alg_bw"]),
-        busbw_gb_per_s=float(best["bus_bw"]),
-        num_errors=int(float(best.get("nwrong") or 0)),
-        num_iterations=int(result.get("actual_iterations") or 0),
+        size_bytes=_whole(result["size"]),
+        time_s=_number(best.get("time", best.get("cpu_time"))) / 1e6,
+        algbw_gb_per_s=_number(best["alg_bw"]),
+        busbw_gb_per_s=_number(best["bus_bw"]),
+        num_errors=_whole(best.get("nwrong") or 0),
+        num_iterations=_whole(result.get("actual_iterations") or 0),
         operation=operation,
-        dtype=dtype,
+        dtype=next((ours for ours, name in _TYPES.items() if name == theirs), theirs),
         spread=_spread(per) if isinstance(per, dict) else None,
     )
 
 
+def _number(value: Any) -> float:
+    """Never less than nothing, and never without end; nccl-tests writes "nan" as a word."""
+    found = float(value)
+    if not 0 <= found < math.inf:
+        raise ValueError(f"{found} is no measurement")
+    return found
+
+
+def _whole(value: Any) -> int:
+    return int(_number(value))
+
+
 def _spread(per: Mapping[str, Any]) -> BenchSpread:
+    def seconds(name: str) -> float:
+        return _number(per[name]) / 1e6
+
     return BenchSpread(
-        min_s=float(per["min_us"]) / 1e6,
-        median_s=float(per["p50_us"]) / 1e6,
-        p99_s=float(per["p99_us"]) / 1e6,
-        max_s=float(per["max_us"]) / 1e6,
-        cv_share=float(per["cv_pct"]) / 100,
+        min_s=seconds("min_us"),
+        median_s=seconds("p50_us"),
+        p95_s=seconds("p95_us") if "p95_us" in per else None,
+        p99_s=seconds("p99_us"),
+        max_s=seconds("max_us"),
+        mean_s=seconds("avg_us") if "avg_us" in per else None,
+        cv_share=_number(per["cv_pct"]) / 100,
     )
 
 

@@ -302,7 +302,7 @@ def _predict_from_file(args: argparse.Namespace, question: Question) -> int:
 
 def _write_files(args: argparse.Namespace, report: Report) -> None:
     """CSV, nccl-tests' JSON and the baseline, where the run got as far as numbers."""
-    from allready.bench.files import csv_text, json_text, nccl_json
+    from allready.bench.files import Asked, csv_text, json_text, nccl_json
     from allready.cli.output import write_all
     from allready.report import json_report
 
@@ -312,7 +312,14 @@ def _write_files(args: argparse.Namespace, report: Report) -> None:
     if args.csv:
         write_all([Path(args.csv)], csv_text(runs[0]).encode())
     if args.nccl_json:
-        write_all([Path(args.nccl_json)], json_text(nccl_json(report, ["allready", "bench", *args.what])).encode())
+        asked = Asked(
+            args=("allready", "bench", *args.what),
+            factor=args.factor,
+            step_bytes=args.step,
+            num_iterations=args.iters,
+            num_warmup=args.warmup,
+        )
+        write_all([Path(args.nccl_json)], json_text(nccl_json(report, asked)).encode())
     if args.save_baseline:
         write_all([Path(args.save_baseline)], json_report.encode(report))
 

@@ -5,9 +5,9 @@ time, and with several culprits both halves may be slow.  After log2(N) - 1 roun
 of a slow pair is then measured with one of a good pair: the member that makes that slow as well is a culprit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from statistics import quantiles
+from statistics import median, quantiles
 
 from msgspec import Struct
 
@@ -17,8 +17,10 @@ SLOW = 0.88
 """Of the rate of good groups of the same size."""
 ALONE = 0.6
 """The same, where only one group is good."""
-GAP = 1.0
+GAP = 1.25
 """How much wider than good groups differ must be what lies between slow groups and them."""
+LEAST_LOSS = 0.5
+"""Of what a culprit loses, the larger groups that it was in must show so much: they are as fast as their slowest."""
 LEAST = 4
 
 Groups = tuple[tuple[int, ...], ...]
@@ -78,9 +80,19 @@ def search(members: Sequence[int], rounds: Sequence[Sequence[GroupPoint]]) -> Se
         else:
             cleared.add(suspect)
     open_ = [m for m in suspects if m not in found and m not in cleared]
+    larger = rounds[: levels - 1]
+    found = {m: share for m, share in found.items() if not any(_is_refuted(m, share, r, found) for r in larger)}
     if not open_ or len(confirming) >= _MAX_CONFIRMING:
         return Search(culprits=found, suspects=tuple(open_), good_gb_per_s=good)
     return Search(groups=tuple((min(a, b), max(a, b)) for a, b in zip(open_, sound, strict=False)), good_gb_per_s=good)
+
+
+def in_rounds(groups: Sequence[GroupPoint]) -> list[list[GroupPoint]]:
+    """What was measured, round by round."""
+    rounds: list[list[GroupPoint]] = [[] for _ in range(1 + max((g.round for g in groups), default=-1))]
+    for group in groups:
+        rounds[group.round].append(group)
+    return rounds
 
 
 def _good_rate(points: Sequence[GroupPoint]) -> float:
@@ -104,6 +116,16 @@ def _below_gap(points: Sequence[GroupPoint], good: float) -> float:
         if last < (ALONE if is_alone else SLOW) * good and gap > GAP * differ:
             return last
     return -1.0
+
+
+def _is_refuted(member: int, share: float, points: Sequence[GroupPoint], found: Mapping[int, float]) -> bool:
+    """Whether the group that a member was in was hardly slower than one of the same size without a culprit."""
+    own = next((p for p in points if member in p.members), None)
+    others = [p.gb_per_s for p in points if own and len(p.members) == len(own.members) and not {*p.members} & {*found}]
+    rates = [rate for rate in others if rate is not None]
+    if own is None or own.gb_per_s is None or not rates:
+        return False
+    return own.gb_per_s > (1 - LEAST_LOSS * (1 - share)) * median(rates)
 
 
 def _is_slow(point: GroupPoint, good: float) -> bool:

@@ -3,7 +3,7 @@
 import functools
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from importlib import resources
 
@@ -23,8 +23,9 @@ class Value(Struct, frozen=True, kw_only=True):
     """One published value."""
 
     gpu: str
-    gpus: int
-    nodes: int
+    link: str = ""  # name of the link that it is a value of, whatever the GPUs
+    gpus: int  # 0: any number
+    nodes: int  # 0: two and more
     algorithm: str
     size_bytes: int
     busbw: float
@@ -33,9 +34,9 @@ class Value(Struct, frozen=True, kw_only=True):
 
 
 class LinkSpec(Struct, frozen=True, kw_only=True):
-    """What a vendor promises for the link between the GPUs of a node, in one direction."""
+    """What a vendor promises for a link, in one direction: between the GPUs of a node, or of a node to the others."""
 
-    gpu: str
+    gpu: str = ""
     name: str
     advertised: float
 
@@ -43,6 +44,13 @@ class LinkSpec(Struct, frozen=True, kw_only=True):
     def is_nvlink(self) -> bool:
         """NVLink of NVIDIA, any generation."""
         return self.name.startswith("NVLink")
+
+
+class PcieSpec(Struct, frozen=True, kw_only=True):
+    """What PCIe carries in one direction with 16 lanes."""
+
+    generation: int
+    advertised: float
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -57,6 +65,7 @@ class Table(Struct, frozen=True, kw_only=True):
 
     source: tuple[Source, ...]
     link: tuple[LinkSpec, ...]
+    pcie: tuple[PcieSpec, ...]
     value: tuple[Value, ...]
 
 
@@ -69,12 +78,17 @@ class Grade(StrEnum):
 
 
 class Hardware(Struct, frozen=True, kw_only=True):
-    """What was measured on.  algorithm: nvls, ring; "" where nothing says so, and NCCL takes what it can."""
+    """What was measured on.
+
+    algorithm: nvls, ring; "" where nothing says so, and NCCL takes what it can.  link: between the GPUs of one node, or
+    between several nodes, where the nodes' own facts tell.
+    """
 
     gpu: str
     gpus: int
     nodes: int
     algorithm: str = ""
+    link: LinkSpec | None = None
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -83,7 +97,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     point: BenchPoint
     value: Value
     source: str
-    link: LinkSpec | None  # of a single node
+    link: LinkSpec | None
 
     @property
     def share(self) -> float:
@@ -135,6 +149,12 @@ def compare(points: Iterable[BenchPoint], hardware: Hardware) -> Comparison | No
     return None
 
 
+def promised(link: LinkSpec, busbw_gb_per_s: float) -> tuple[float, bool]:
+    """The share of what the vendor promises, and whether it is above the line that many draw at 80 % of it."""
+    share = busbw_gb_per_s / link.advertised
+    return share, share >= ADVERTISED
+
+
 _LOGGED = {"COLLNET_DIRECT": "sharp", "COLLNET_CHAIN": "sharp"}
 """NCCL's words for algorithms -> those of the table, where they are not the same in small letters."""
 _PLATEAU = 2**30
@@ -142,8 +162,8 @@ _PLATEAU = 2**30
 
 
 def link_of(hardware: Hardware) -> LinkSpec | None:
-    """The link between the GPUs of one node."""
-    return link_of_gpu(hardware.gpu) if hardware.nodes == 1 else None
+    """The link that limits a large all_reduce: between the GPUs of one node, or between nodes."""
+    return hardware.link or (link_of_gpu(hardware.gpu) if hardware.nodes == 1 else None)
 
 
 def link_of_gpu(name: str) -> LinkSpec | None:
@@ -151,12 +171,35 @@ def link_of_gpu(name: str) -> LinkSpec | None:
     return next((link for link in load_table().link if re.search(link.gpu, name)), None)
 
 
+def pcie_spec(generation: int, lanes: int, *, has_p2p: bool) -> LinkSpec | None:
+    """PCIe as a link between GPUs; None for a generation that the table does not have."""
+    of = next((pcie for pcie in load_table().pcie if pcie.generation == generation), None)
+    if of is None or not 0 < lanes <= _LANES:
+        return None
+    name = f"PCIe {generation} x{lanes}" + (" (P2P)" if has_p2p else "")
+    return LinkSpec(name=name, advertised=of.advertised * lanes / _LANES)
+
+
+def network_spec(rates_gbit_per_s: Sequence[float], kind: str) -> LinkSpec | None:
+    """The NICs of one node together, of which all have the same rate, or None."""
+    if len(set(rates_gbit_per_s)) != 1:
+        return None
+    count, rate = len(rates_gbit_per_s), rates_gbit_per_s[0]
+    return LinkSpec(name=f"{count} x {rate:g} Gbit/s {kind}", advertised=count * rate / 8)
+
+
 def _is_of(value: Value, hardware: Hardware) -> bool:
-    if not re.search(value.gpu, hardware.gpu) or (value.gpus, value.nodes) != (hardware.gpus, hardware.nodes):
+    link = link_of(hardware)
+    if not re.search(value.gpu, hardware.gpu) or (value.link and (link is None or value.link != link.name)):
+        return False
+    if value.gpus not in {0, hardware.gpus} or (
+        hardware.nodes < 2 if value.nodes == 0 else value.nodes != hardware.nodes
+    ):
         return False
     # NCCL takes NVLS where it can, from 5 GPUs on; IB SHARP only where it is set up.
     wanted = hardware.algorithm or ("nvls" if hardware.nodes == 1 and hardware.gpus > _RING_UP_TO else "ring")
     return value.algorithm in {"", wanted}
 
 
+_LANES = 16
 _RING_UP_TO = 4

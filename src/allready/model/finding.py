@@ -173,6 +173,10 @@ class UncheckedKind(StrEnum):
     NODE_UNKNOWN = "node_unknown"  # nodes
     SCRIPT_UNREAD = "script_unread"  # nodes
     PAIRS_UNTRIED = "pairs_untried"  # done, planned
+    ROUNDS_LEFT = "rounds_left"  # done: rounds of a bisection, whose time was over
+    FEW_MEMBERS = "few_members"  # least
+    ALL_SLOW = "all_slow"  # ranks: of groups that are slow, with none among them that is good
+    NOTHING_COMMON = "nothing_common"  # source: of the baseline
     SIZES_LEFT = "sizes_left"  # sizes, first, seconds: sizes of the sweep that would have taken too long
     NO_EXPECTATION = "no_expectation"  # hardware: no bandwidth is published for it
     NOT_SAVED = "not_saved"  # a part that a saved report lacks

@@ -230,6 +230,8 @@ class BenchSpread(Struct, frozen=True, kw_only=True):
     p99_s: float
     max_s: float
     cv_share: float  # standard deviation / mean
+    p95_s: float | None = None
+    mean_s: float | None = None  # of the same iterations; a row's `time_s` is timed without anything between them
 
 
 class NcclChoice(Struct, frozen=True, kw_only=True):

@@ -47,9 +47,13 @@ OUT_OF_PLACE: Sequence[tuple[str, Cell]] = (
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """The rows of one operation; `title` is empty where there is only all_reduce, as in a check."""
+    """The rows of one operation; `title` is empty where there is only all_reduce, as in a check.
+
+    form: key of the form of the operation that was timed, in place or out of place; "" where there is no title.
+    """
 
     title: str
+    form: str = ""
     points: tuple[BenchPoint, ...]
     columns: Sequence[tuple[str, Cell]]
 
@@ -130,7 +134,9 @@ def tables(run: CollectiveRun) -> tuple[Table, ...]:
             title += f" · {plain(run.path, most=20)}"
         if is_rich and run.is_graph:
             title += " · CUDA graph"
-        found.append(Table(title=title, points=points, columns=columns))
+        in_place = OPERATIONS[operation].in_place and run.backend != "jax" if operation in OPERATIONS else None
+        form = "" if not is_rich or in_place is None else "bench_in_place" if in_place else "bench_out_of_place"
+        found.append(Table(title=title, form=form, points=points, columns=columns))
     return tuple(found)
 
 

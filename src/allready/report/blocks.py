@@ -240,7 +240,7 @@ def _bandwidth(report: Report, language: str, verbose: int) -> Iterator[Block]:
         yield line(run_name(run, language), lead=t("bandwidth", language), style="bold")
         for table in tables(run):
             if table.title:
-                yield line(table.title, indent=2)
+                yield line(table.title + (f" · {t(table.form, language)}" if table.form else ""), indent=2)
             rows = (
                 [
                     Piece(cell, "bad" if name == "bench_errors" and p.num_errors else "")

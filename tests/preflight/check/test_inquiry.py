@@ -5,10 +5,25 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from allready.model import EnvFacts, Fleet, LimitFacts, RollCall, Status, UncheckedKind, World
+from allready.judging.bisection import search
+from allready.model import (
+    BenchPoint,
+    CollectiveRun,
+    Collectives,
+    EnvFacts,
+    Fleet,
+    GroupPoint,
+    LimitFacts,
+    RollCall,
+    StageResult,
+    Status,
+    UncheckedKind,
+    World,
+)
 from allready.preflight.check.inquiry import FACTS_OF_NODES_IN_REPORT, Inquiry, plain, world_of
 from allready.text.reasons import not_checked, reason
-from tests.fleets import claim, fleet, healthy_node, healthy_roll
+from tests.fleets import claim, fleet, healthy_collectives, healthy_node, healthy_roll
+from tests.rules.bench.made_up import point
 
 
 def roll_without(num_nodes: int, *absent: int, **changes: object) -> RollCall:
@@ -165,3 +180,41 @@ def test_what_travels_is_plain_data_with_text_keys() -> None:
     body = plain(Inquiry().judge(fleet(2), waiting=False, visible_since=None))
     assert set(body["facts"]) == {"0", "1"}
     assert isinstance(body["findings"], (list, tuple))
+
+
+def bisected(shares: dict[int, float], num_members: int, most_rounds: int = 9) -> Collectives:
+    members, rounds = list(range(num_members)), list[list[GroupPoint]]()
+    while (groups := search(members, rounds).groups) and len(rounds) < most_rounds:
+        number = len(rounds)
+        rounds.append([
+            GroupPoint(round=number, members=g, size_bytes=1, gb_per_s=min(shares.get(m, 1.0) for m in g))
+            for g in groups
+        ])  # fmt: skip
+    ended = StageResult(name="bisect", outcome="ok", deadline_s=1.0, duration_s=1.0)
+    points = tuple(g for groups in rounds for g in groups)
+    run = CollectiveRun(label="all", backend="gloo", ranks=tuple(members), stages=(ended,), groups=points)
+    return Collectives(runs=(run,))
+
+
+def test_a_bisection_without_an_answer_says_why() -> None:
+    def left(collectives: Collectives) -> list[object]:
+        whole = replace(fleet(8), collectives=collectives)
+        report = Inquiry().judge(whole, waiting=False, visible_since=None)
+        return [n for n in report.not_checked if n.code == "bisect"]
+
+    assert left(bisected({5: 0.5}, 8)) == left(bisected({}, 8)) == []
+    rounds = not_checked("bisect", reason(UncheckedKind.ROUNDS_LEFT, done=2))
+    assert left(bisected({5: 0.5}, 8, most_rounds=2)) == [rounds]
+    assert left(bisected({}, 3)) == [not_checked("bisect", reason(UncheckedKind.FEW_MEMBERS, least=4))]
+
+
+def test_a_baseline_of_other_sizes_is_said_to_compare_with_nothing() -> None:
+    def judged(*baseline: BenchPoint) -> list[object]:
+        run = replace(healthy_collectives(4).runs[0], points=(point(2**20, 1.0),))
+        collectives = Collectives(runs=(run,), baseline=baseline, baseline_source="good")
+        report = Inquiry().judge(replace(fleet(2), collectives=collectives), waiting=False, visible_since=None)
+        return [n for n in report.not_checked if n.code == "BEN002"]
+
+    assert judged() == judged(point(2**20, 1.0), point(64, 1.0)) == []
+    nothing = not_checked("BEN002", reason(UncheckedKind.NOTHING_COMMON, source="good"))
+    assert judged(point(64, 1.0)) == judged(replace(point(2**20, 1.0), dtype="int8")) == [nothing]

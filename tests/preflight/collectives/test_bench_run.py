@@ -33,6 +33,10 @@ def test_three_ranks_on_two_nodes_measure_every_operation_with_right_results() -
         for p in points:
             assert (p.num_errors, p.num_iterations, p.dtype) == (0, 4, "float16"), operation.name
             assert p.busbw_gb_per_s == pytest.approx(factor.get(operation.name, 1.0) * p.size_bytes / p.time_s / 1e9)
+            assert (p.other_form is not None) == (operation.name in {"all_gather", "reduce_scatter"})
+            if p.other_form is not None:  # torch has both forms of these
+                assert (p.other_form.in_place, p.other_form.num_errors) == (True, 0)
+                assert p.other_form.busbw_gb_per_s == pytest.approx(2 / 3 * p.size_bytes / p.other_form.time_s / 1e9)
             assert p.spread is not None
             assert 0 < p.spread.min_s <= p.spread.median_s <= p.spread.p99_s <= p.spread.max_s
 

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready import model
-from allready.judging.expectation import Grade, Hardware, compare, load_table
+from allready.judging.expectation import Grade, Hardware, compare, load_table, network_spec, pcie_spec
 from tests.fleets import check, fleet, healthy_collectives, healthy_node
 from tests.rules.bench.made_up import point
 
@@ -40,12 +40,50 @@ def test_every_healthy_machine_passes_and_the_same_machine_at_two_thirds_does_no
     assert wrong == []
 
 
+def network(count: int, rate: float, kind: str = "RDMA") -> Any:
+    return network_spec([rate] * count, kind)
+
+
+LINKS = [  # GPU, GPUs, nodes, link, algorithm, size, busbw: measured by others on healthy machines, or expected
+    ("NVIDIA A100-PCIE-40GB", 8, 1, pcie_spec(4, 16, has_p2p=True), "", GIB, 24.5),
+    ("NVIDIA H100 PCIe", 8, 1, pcie_spec(5, 16, has_p2p=True), "", 4 * GIB, 48.0),
+    (H200, 32, 4, network(8, 400.0), "ring", 16 * GIB, 369.0), (H100, 32, 4, network(8, 400.0), "", 8 * GIB, 375.0),
+    (A100, 32, 4, network(8, 200.0), "", 8 * GIB, 192.0), ("NVIDIA L40S", 2, 2, network(1, 400.0), "", GIB, 48.1),
+    ("NVIDIA L40S", 16, 2, network(1, 100.0, "TCP"), "", GIB, 10.4),
+]  # fmt: skip
+
+
+def test_the_values_of_a_link_are_passed_by_healthy_machines_and_not_by_slow_ones() -> None:
+    wrong: list[object] = []
+    for gpu, gpus, nodes, link, algorithm, size_bytes, busbw in LINKS:
+        hardware = Hardware(gpu=gpu, gpus=gpus, nodes=nodes, link=link, algorithm=algorithm)
+        good, ill = (compare([point(size_bytes, rate)], hardware) for rate in (busbw, 0.6 * busbw))
+        if not (good and ill) or (good.grade, ill.grade) != (Grade.GOOD, Grade.POOR):
+            wrong.append((hardware, good and good.value, ill and ill.grade))
+    assert wrong == []
+
+
+def test_a_link_without_a_value_gives_no_verdict() -> None:
+    for gpu, gpus, nodes, link in (
+        ("NVIDIA L4", 8, 1, pcie_spec(4, 16, has_p2p=False)),  # through host memory
+        ("NVIDIA L4", 8, 1, pcie_spec(4, 8, has_p2p=True)),
+        ("NVIDIA L4", 4, 1, pcie_spec(4, 16, has_p2p=True)),
+        ("NVIDIA L4", 8, 2, network(1, 200.0, "EFA")),
+        ("NVIDIA L4", 8, 2, network(2, 200.0)),
+        (H100, 16, 2, network(32, 100.0, "EFA")),
+        ("NVIDIA L4", 8, 2, None),
+    ):
+        hardware = Hardware(gpu=gpu, gpus=gpus, nodes=nodes, link=link)
+        size_bytes = GIB // 2 if nodes == 2 and gpu == H100 else GIB
+        assert compare([point(size_bytes, 1.0)], hardware) is None, hardware
+
+
 def test_every_value_has_a_source_and_no_flat_floor_is_one() -> None:
     table = load_table()
     assert {v.source for v in table.value} <= {s.id for s in table.source}
     assert {v.kind for v in table.value} <= {"measured", "expected"}
     assert not [v for v in table.value if v.busbw in {60.0, 150.0, 160.0, 208.0, 250.0, 300.0, 431.0}]
-    keys = [(v.gpu, v.gpus, v.nodes, v.algorithm, v.size_bytes) for v in table.value]
+    keys = [(v.gpu, v.link, v.gpus, v.nodes, v.algorithm, v.size_bytes) for v in table.value]
     assert len(keys) == len(set(keys))
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from allready.facts.collect import to_json
 from allready.judging.arbiter import in_order
+from allready.judging.bisection import LEAST, in_rounds, search
 from allready.judging.engine import crashed, judge
 from allready.judging.loading import load
 from allready.judging.rank_traffic import traffic_findings
@@ -34,6 +35,7 @@ from allready.model import (
     Verdict,
     World,
     WorldNode,
+    ranges,
 )
 from allready.preflight.check.thinning import thin
 from allready.text.reasons import not_checked, reason
@@ -41,6 +43,8 @@ from allready.units import size
 
 EXPECTATION = "BEN001"
 """The rule that compares a bandwidth with published values."""
+COMPARISON = "BEN002"
+"""The rule that compares it with a run that was kept."""
 FACTS_OF_NODES_IN_REPORT = 64  # beyond this only nodes that a finding names keep their facts in the report
 
 
@@ -84,6 +88,8 @@ class Inquiry:
                 *stages,
                 *_sizes_left(fleet.collectives),
                 *_pairs_left(fleet.collectives),
+                *_bisect_left(fleet.collectives),
+                *_not_compared(fleet.collectives),
                 *_no_expectation(fleet, findings),
                 *unchecked,
             ),
@@ -173,6 +179,33 @@ def _pairs_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
     if done >= run.num_pairs_planned:
         return ()
     return (not_checked("pairs", reason(UncheckedKind.PAIRS_UNTRIED, done=done, planned=run.num_pairs_planned)),)
+
+
+def _bisect_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
+    """That a bisection ended before it had its answer, or had too few members."""
+    run = collectives.runs[0] if collectives is not None and collectives.runs else None
+    if run is None or not any(s.name == "bisect" and s.outcome == "ok" for s in run.stages):
+        return ()
+    if not run.groups:
+        return (not_checked("bisect", reason(UncheckedKind.FEW_MEMBERS, least=LEAST)),)
+    rounds = in_rounds(run.groups)
+    found = search(sorted({m for g in rounds[0] for m in g.members}), rounds)
+    if found.groups:
+        return (not_checked("bisect", reason(UncheckedKind.ROUNDS_LEFT, done=len(rounds))),)
+    if found.suspects:
+        return (not_checked("bisect", reason(UncheckedKind.ALL_SLOW, ranks=ranges(found.suspects))),)
+    return ()
+
+
+def _not_compared(collectives: Collectives | None) -> tuple[NotChecked, ...]:
+    """That a baseline has none of the operations, types and sizes of this run."""
+    run = collectives.runs[0] if collectives is not None and collectives.runs else None
+    if collectives is None or run is None or not collectives.baseline or not run.points:
+        return ()
+    own, before = ({(p.operation, p.dtype, p.size_bytes) for p in of} for of in (run.points, collectives.baseline))
+    if own & before:
+        return ()
+    return (not_checked(COMPARISON, reason(UncheckedKind.NOTHING_COMMON, source=collectives.baseline_source)),)
 
 
 def _no_expectation(fleet: Fleet, findings: Sequence[Finding]) -> tuple[NotChecked, ...]:

@@ -28,6 +28,7 @@ _REPEATS = 5, 200
 _ENOUGH_GROUP_S = 1.2
 _ENOUGH_S = 0.15  # of one direction of a pair: longer than what a scheduler does to a process
 _ENOUGH_LONG_S = 0.6  # the same in a bisection, which has few rounds and measures none of them again
+_SURE, _MOST_BATCHES = 0.02, 4  # there a pair is measured so often at most, until its rate is known that well
 _SMALL_REPEATS = 7
 _POLL_S = 0.005
 _CONNECT_S = 3.0  # Gloo tries several times for so long each
@@ -124,9 +125,12 @@ class Meetings:
                 self._pair(rail, *pair)
             self._sync(f"pairs/{self._round}")
             self._round += 1
-            if self._told(lambda: time.monotonic() - self._began > self._side.orders.sweep_budget_s):
+            if self._told(self._is_over):
                 return number + 1
         return num_rounds
+
+    def _is_over(self) -> bool:
+        return time.monotonic() - self._began > self._side.orders.sweep_budget_s
 
     def _told(self, decide: Callable[[], Any]) -> Any:
         """What the lowest member decides, on all ranks; it may be anything that JSON can carry."""
@@ -156,8 +160,9 @@ class Meetings:
         return disjoint_rounds(suspects(read_matrix(points), good), max_rounds=MOST_AGAIN)
 
     def bisect(self) -> int:
-        """Measure groups until `judging.bisection.search` has its answer; returns the number of rounds."""
+        """Measure groups until `judging.bisection.search` has its answer, or the time is over; returns the rounds."""
         self._sync("bisect/ready", _READY_S)
+        self._began = time.monotonic()
         rounds: list[list[GroupPoint]] = []
         while groups := search(self._members, rounds).groups:
             number = len(rounds)
@@ -170,6 +175,8 @@ class Meetings:
             for point in rounds[-1]:
                 if point.members[0] == self._rank:
                     self._side.send("group", group=asdict(point))
+            if self._told(self._is_over):
+                break
         return len(rounds)
 
     # One meeting.
@@ -183,7 +190,7 @@ class Meetings:
         try:
             key = f"pair/{self._round}/{low}-{high}"
             group = self._connect(key, (low, high), rail.addresses.get(self._rank, ""))
-            times, latency_s = self._both_ways(group, _ENOUGH_S, is_first=self._rank == low)
+            times, latency_s = self._both_ways(group, _ENOUGH_S, 1, is_first=self._rank == low)
             rate = self._size_bytes / without_reply_s(usual(times), latency_s) / 1e9
             point = replace(point, gb_per_s=rate, latency_s=latency_s)
         except Exception as error:  # noqa: BLE001 - whatever the library says, this pair failed and the rest goes on
@@ -195,14 +202,26 @@ class Meetings:
         self._mine[self._rank, partner] = point
         self._side.send("pair", pair=asdict(point))
 
-    def _both_ways(self, group: Any, enough_s: float, *, is_first: bool) -> tuple[list[float], float]:
-        """Seconds of each buffer that this one of two ranks sent, the reply included; and the latency."""
+    def _both_ways(
+        self, group: Any, enough_s: float, most_batches: int, *, is_first: bool
+    ) -> tuple[list[float], float]:
+        """Seconds of each buffer that this one of two ranks sent, the reply included; and the latency.
+
+        Both directions are measured for `enough_s`, and again, at most `most_batches` times, while both are not known
+        well.
+        """
         latency_s = statistics.median(self._echo(group, self._little, _SMALL_REPEATS, is_first=is_first)) / 2
         took_s = statistics.median(self._echo(group, self._buffer, 1, is_first=is_first))
-        repeats = self._agree(group, round(enough_s / max(took_s, 1e-9)), is_first=is_first)
-        first = self._echo(group, self._buffer, repeats, is_first=is_first)
-        second = self._echo(group, self._buffer, repeats, is_first=not is_first)
-        return first if is_first else second, latency_s
+        repeats = self._agree(group, _clamped(round(enough_s / max(took_s, 1e-9))), is_first=is_first)
+        sent: list[float] = []
+        received: list[float] = []
+        for number in range(most_batches):
+            for is_sender in (is_first, not is_first):
+                (sent if is_sender else received).extend(self._echo(group, self._buffer, repeats, is_first=is_sender))
+            is_last = number + 1 == most_batches
+            if is_last or not self._agree(group, max(map(noise_of, (sent, received))) > _SURE, is_first=is_first):
+                break
+        return sent, latency_s
 
     def _group(self, number: int, members: tuple[int, ...]) -> None:
         """What a group reaches; every member leaves in the store what it saw."""
@@ -234,7 +253,8 @@ class Meetings:
         for low, high in itertools.combinations(members, 2):
             if self._rank in {low, high}:
                 group = self._connect(f"{key}/{low}-{high}", (low, high))
-                times, latency_s = self._both_ways(group, _ENOUGH_LONG_S, is_first=self._rank == low)
+                is_first = self._rank == low
+                times, latency_s = self._both_ways(group, _ENOUGH_LONG_S, _MOST_BATCHES, is_first=is_first)
                 rate = min(rate, self._size_bytes / without_reply_s(usual(times), latency_s) / 1e9)
                 noise = max(noise, noise_of(times))
         return rate, noise
@@ -262,9 +282,9 @@ class Meetings:
             times.append(time.perf_counter() - begin)
         return times
 
-    def _agree(self, group: Any, repeats: int, *, is_first: bool) -> int:
-        """The number of repetitions that the first of two ranks wants, on both."""
-        word = self._torch.tensor([float(_clamped(repeats))], dtype=self._torch.float32, device=self._device)
+    def _agree(self, group: Any, number: int, *, is_first: bool) -> int:
+        """The number that the first of two ranks has, on both."""
+        word = self._torch.tensor([float(number)], dtype=self._torch.float32, device=self._device)
         self._finish(group, group.send([word], 1, 0) if is_first else group.recv([word], 0, 0))
         return int(word.item())
 

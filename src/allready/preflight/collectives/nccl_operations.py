@@ -33,25 +33,18 @@ class NcclOperation(RankOperation):
         *,
         in_place: bool,
     ) -> None:
-        super().__init__(name, None, None, pattern, rank, world_size, buffers)
-        self._communicator, self._stream, self.in_place = communicator, ctypes.c_void_p(stream), in_place
+        super().__init__(name, None, None, pattern, rank, world_size, buffers, in_place=in_place)
+        self._communicator, self._stream = communicator, ctypes.c_void_p(stream)
         self._call: Callable[..., int] = lambda: 0
         self._arguments: Iterator[tuple[Any, ...]] = iter(())
 
     def bind(self, size_bytes: int) -> Callable[[], Any]:
         """Choose the buffers of this size; returns what starts the operation, each time on the next part of them."""
-        name, buffers = self.operation.name, self._buffers
-        part = size_bytes // self._world_size
-        out = buffers.main(size_bytes)
-        given = out if self.in_place else buffers.other(size_bytes)
-        if name == "all_gather":
-            given = _part(out, self._rank, self._world_size) if self.in_place else buffers.other(part)
-        elif name == "reduce_scatter":
-            out = _part(given, self._rank, self._world_size) if self.in_place else buffers.main(part)
-        self._in, self._out = given, out
+        buffers = self._buffers
+        self._choose(size_bytes)
         shifts = range(0, max(1, min(_MOST_PARTS, buffers.size_bytes // size_bytes)) * size_bytes, size_bytes)
-        count = (part if self.operation.is_split else size_bytes) // buffers.item_bytes
-        self._bind(given.data_ptr(), out.data_ptr(), count, shifts)
+        part_bytes = size_bytes // self._world_size if self.operation.is_split else size_bytes
+        self._bind(self._in.data_ptr(), self._out.data_ptr(), part_bytes // buffers.item_bytes, shifts)
         return lambda: self.repeat(1)
 
     def repeat(self, count: int) -> None:
@@ -107,9 +100,3 @@ class NcclOperation(RankOperation):
             return end()
 
         return start
-
-
-def _part(tensor: Any, rank: int, world_size: int) -> Any:
-    """What belongs to one rank."""
-    count = tensor.numel() // world_size
-    return tensor[rank * count : (rank + 1) * count]

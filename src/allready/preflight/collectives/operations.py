@@ -88,29 +88,57 @@ class Buffers:
             tensor.zero_()
 
 
+BOTH_FORMS = frozenset({"all_gather", "reduce_scatter"})
+"""Operations that torch can do in place and out of place; it has one form of each of the others."""
+
+
+def part_of(tensor: Any, rank: int, world_size: int) -> Any:
+    """What belongs to one rank."""
+    count = tensor.numel() // world_size
+    return tensor[rank * count : (rank + 1) * count]
+
+
 class RankOperation:
     """One operation at one size: `fill`, `start` and `check`.  Collective: every rank does the same."""
 
     def __init__(
-        self, name: str, dist: Any, group: Any, pattern: Pattern, rank: int, world_size: int, buffers: Buffers
+        self,
+        name: str,
+        dist: Any,
+        group: Any,
+        pattern: Pattern,
+        rank: int,
+        world_size: int,
+        buffers: Buffers,
+        *,
+        in_place: bool | None = None,
     ) -> None:
+        """Prepare; nothing is started.
+
+        Args:
+            in_place: whether one buffer is input and output; None: as the framework usually does it.
+        """
         self.operation: Operation = OPERATIONS[name]
         self._dist, self._group, self._pattern, self._buffers = dist, group, pattern, buffers
         self._rank, self._world_size = rank, world_size
-        self.in_place = self.operation.in_place
+        self.in_place = self.operation.in_place if in_place is None else in_place
         self._start: Callable[[], Any] = lambda: None
 
     def bind(self, size_bytes: int) -> Callable[[], Any]:
         """Choose the buffers of this size; returns what starts the operation."""
-        buffers = self._buffers
-        part_bytes = size_bytes // self._world_size
-        name = self.operation.name
-        self._out = buffers.main(part_bytes if name == "reduce_scatter" else size_bytes)
-        self._in = self._out
-        if not self.operation.in_place:
-            self._in = buffers.other(part_bytes if name == "all_gather" else size_bytes)
-        self._start = getattr(self, f"_{name}")()
+        self._choose(size_bytes)
+        self._start = getattr(self, f"_{self.operation.name}")()
         return self._start
+
+    def _choose(self, size_bytes: int) -> None:
+        """Input and output.  In place a rank's part is at its place among those of all ranks, as NCCL wants it."""
+        buffers, rank, n = self._buffers, self._rank, self._world_size
+        self._out = buffers.main(size_bytes)
+        self._in = self._out if self.in_place else buffers.other(size_bytes)
+        if self.operation.name == "all_gather":
+            self._in = part_of(self._out, rank, n) if self.in_place else buffers.other(size_bytes // n)
+        elif self.operation.name == "reduce_scatter":
+            self._out = part_of(self._in, rank, n) if self.in_place else buffers.main(size_bytes // n)
 
     def repeat(self, count: int) -> None:
         """Start it so often."""
@@ -148,8 +176,8 @@ class RankOperation:
 
     def settle(self) -> None:
         """Before repetitions: repeated sums in one buffer would end at infinity."""
-        if self.operation.in_place:
-            self._out.zero_()
+        if self.in_place:
+            self._in.zero_()
 
     def failure(self) -> None:
         """torch itself ends a rank whose operation failed."""

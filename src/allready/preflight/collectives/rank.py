@@ -21,7 +21,7 @@ from allready.preflight.collectives.local import measure
 from allready.preflight.collectives.meetings import Meetings
 from allready.preflight.collectives.nccl_library import Communicator, NcclLibrary
 from allready.preflight.collectives.nccl_operations import ONLY_OUT_OF_PLACE, NcclOperation
-from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
+from allready.preflight.collectives.operations import BOTH_FORMS, Buffers, Pattern, RankOperation
 from allready.preflight.collectives.rank_side import RankSide, StoreUnreachableError, WrongResultError
 from allready.preflight.collectives.sweep import Sweep
 from allready.proc.cgroup import Held
@@ -214,13 +214,15 @@ class TorchRank:
         note(sweep.words(num_sizes))
 
     def _operations(self, name: str) -> tuple[RankOperation, RankOperation | None]:
-        """An operation in the form that torch has, and in its other one where NCCL is called without torch."""
+        """An operation in the form that is usual with torch, and in its other one where there is one."""
         orders, buffers = self.side.orders, self.buffers
         assert buffers is not None
         rank, world_size = orders.rank, orders.world_size
         pattern = Pattern(self.torch, rank, world_size, self.device, orders.dtype)
         if self.communicator is None:
-            return RankOperation(name, self.dist, self.group, pattern, rank, world_size, buffers), None
+            given = (name, self.dist, self.group, pattern, rank, world_size, buffers)
+            has_both = name in BOTH_FORMS and orders.is_bench
+            return RankOperation(*given), RankOperation(*given, in_place=True) if has_both else None
         stream = int(self.torch.cuda.current_stream(self.device).cuda_stream)
         usual = OPERATIONS[name].in_place
         one, other = (

@@ -27,6 +27,9 @@ _WARM_UP_S = 20e-3
 _MAX_WARM_UPS = 100
 _LEAD_IN = 2  # operations that bring the GPUs into step before single ones are timed
 _POLL_S = (20e-6, 1e-3)
+_SPIN_S = (
+    1e-3  # for operations that are shorter nothing sleeps before they are timed: waking up takes as long as they do
+)
 _ASK_EVERY_S = 0.2
 _GRAPH_S, _REPLAYS = 1.0, 5  # the operations of one graph take no longer; so many launches are timed
 
@@ -218,6 +221,8 @@ class Sweep:
         """The same operations again, each between two events; apart, because an event costs small ones 4 %."""
         new_event, start = self._cuda.Event, self._start
         events = [new_event(enable_timing=True) for _ in range(iters + 1)]
+        for event in events:  # CUDA makes it at its first use
+            event.record()
         self._mark(size_bytes, done + 1, done)
         for _ in range(_LEAD_IN):
             start()
@@ -232,10 +237,12 @@ class Sweep:
     def _timed_on_gpu(self, size_bytes: int, done: int, warmup: int, iters: int, one_s: float) -> float:
         """Enqueue warm-ups and timed operations without a pause; the GPU's own clock times the latter.
 
-        The warm-ups just before bring all GPUs into step.  Between the first event and the first operation nothing
-        else is done, because small operations take no longer than their launch.  Marks between the operations (one per
-        50 ms at most, so that they cost nothing) tell how far this GPU came; a hang between two marks is located to the
-        earlier one.
+        The warm-ups just before bring all GPUs into step.  The first of them is waited for without a sleep, so that the
+        hosts begin the others together too: small operations take no longer than their launch, and where one host is
+        ahead of another its first event is too early by as much.  For the same reason nothing else is done between the
+        first event and the first operation, and CUDA makes the events, which it does at their first use, before.  Marks
+        between the operations (one per 50 ms at most, so that they cost nothing) tell how far this GPU came; a hang
+        between two marks is located to the earlier one.
 
         NCCL without torch is timed as nccl-tests does it, for the comparison: from GPUs that have nothing left to do,
         by the host's clock.
@@ -247,10 +254,16 @@ class Sweep:
         unused = [new_event() for _ in range(stride, iters, stride)]
         begin, end = new_event(enable_timing=True), new_event(enable_timing=True)
         marks: deque[tuple[int, Any]] = deque()
+        spins = self._by_host or one_s < _SPIN_S
         write(size_bytes, done + 1, done)
-        repeat(warmup)
+        repeat(1)
+        begin.record()
+        end.record()
+        self._wait(end, spins=spins)
+        repeat(warmup - 1)
         if self._by_host:  # the last warm-up, waited for without a pause, brings the ranks into step
-            self._wait_gpu()
+            end.record()
+            self._wait(end, spins=True)
         write(size_bytes, first, done)
         marks.append((first - 1, begin))
         begin.record()
@@ -268,10 +281,10 @@ class Sweep:
         write(size_bytes, last, done)
         took_s = 0.0
         if self._by_host and len(marks) == 2:  # a short one: nothing else is done before the clock is read
-            self._wait(end)
+            self._wait(end, spins=True)
             took_s = time.perf_counter() - began
         for iteration, event in marks:
-            self._wait(event)
+            self._wait(event, spins=self._by_host)
             took_s = took_s or (time.perf_counter() - began if event is end else 0.0)
             write(size_bytes, last, iteration)
         return (took_s if self._by_host else float(begin.elapsed_time(end)) / 1e3) / iters
@@ -284,21 +297,25 @@ class Sweep:
         # The watchdog of torch asks for events at any time, which would break a capture of the whole process.
         with cuda.graph(graph, stream=cuda.current_stream(), capture_error_mode="thread_local"):
             self._bound.repeat(iters)
-        graph.replay()  # the first launch also brings it to the GPU
-        self._wait_gpu()
-        self._mark(size_bytes, done + 2, done + 1)
         begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        begin.record()
+        graph.replay()  # the first launch also brings it to the GPU
+        end.record()
+        self._wait(end, spins=True)  # as in `_timed_on_gpu`
+        self._mark(size_bytes, done + 2, done + 1)
         begin.record()
         began = time.perf_counter()
         for _ in range(_REPLAYS):
             graph.replay()
         end.record()
-        self._wait(end)
+        self._wait(end, spins=self._by_host)
         took_s = time.perf_counter() - began
         if not self._by_host:
             took_s = float(begin.elapsed_time(end)) / 1e3
         self._mark(size_bytes, done + 3, done + 2)
         events = [cuda.Event(enable_timing=True) for _ in range(_REPLAYS + 1)]
+        for event in events:
+            event.record()
         events[0].record()
         for event in events[1:]:
             graph.replay()
@@ -310,14 +327,18 @@ class Sweep:
         each = [float(before.elapsed_time(after)) / 1e3 / iters for before, after in pairs for _ in range(iters)]
         return took_s / iters / _REPLAYS, each
 
-    def _wait(self, event: Any) -> None:
-        """Wait for a CUDA event, but not inside CUDA, so that this thread can be asked where it is."""
+    def _wait(self, event: Any, *, spins: bool = False) -> None:
+        """Wait for a CUDA event, but not inside CUDA, so that this thread can be asked where it is.
+
+        Args:
+            spins: asks again and again, without a pause.
+        """
         pause_s, asked = _POLL_S[0], time.perf_counter()
         while not event.query():
             if time.perf_counter() - asked > _ASK_EVERY_S:
                 self._bound.failure()
                 asked = time.perf_counter()
-            if not self._by_host:
+            if not spins:
                 time.sleep(pause_s)
                 pause_s = min(pause_s * 1.5, _POLL_S[1])
 
@@ -327,10 +348,16 @@ def spread_of(times_s: list[float]) -> dict[str, float]:
     ordered, count = sorted(times_s), len(times_s)
     mean = sum(ordered) / count
     deviation = math.sqrt(sum((t - mean) ** 2 for t in ordered) / count)
+
+    def percentile(percent: int) -> float:
+        return ordered[min(count - 1, (count * percent + 99) // 100 - 1)]
+
     return {
         "min_s": ordered[0],
         "median_s": ordered[count // 2],
-        "p99_s": ordered[min(count - 1, (count * 99 + 99) // 100 - 1)],
+        "p95_s": percentile(95),
+        "p99_s": percentile(99),
         "max_s": ordered[-1],
+        "mean_s": mean,
         "cv_share": deviation / mean if mean else 0.0,
     }

@@ -1,20 +1,9 @@
 from collections.abc import Iterator
 
 from allready.judging.bandwidth import slow_alone
-from allready.judging.bisection import search
+from allready.judging.bisection import in_rounds, search
 from allready.judging.registry import Layer, Rule
-from allready.model import (
-    Collectives,
-    Confidence,
-    Culprits,
-    Evidence,
-    FaultClass,
-    GroupPoint,
-    Hit,
-    RemedyStep,
-    Severity,
-    World,
-)
+from allready.model import Collectives, Confidence, Culprits, Evidence, FaultClass, Hit, RemedyStep, Severity, World
 
 
 @Rule(
@@ -36,7 +25,8 @@ def bisect_found(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## What it checks
     `bench bisect` halves the members again and again, down to pairs; all groups of a round run at the same time.  The
     members of slow pairs (below 88 % of good ones) are measured once more, each with a member of a good pair; who makes
-    that slow as well is named.  Several members can be; no rank is where no pair is good.
+    that slow as well is named, where the larger groups that it was in were slower too, by half of its loss.  Several
+    members can be; no rank is where no pair is good.
     ## Why it matters
     One node, NIC or GPU slows every collective of the job; of a thousand it is found in some ten rounds.
     ## Check by hand
@@ -47,9 +37,7 @@ def bisect_found(collectives: Collectives, world: World) -> Iterator[Hit]:
     run = collectives.runs[0] if collectives.runs else None
     if run is None or not run.groups:
         return
-    rounds: list[list[GroupPoint]] = [[] for _ in range(1 + max(g.round for g in run.groups))]
-    for group in run.groups:
-        rounds[group.round].append(group)
+    rounds = in_rounds(run.groups)
     members = sorted({m for g in rounds[0] for m in g.members})
     found = search(members, rounds)
     alone = {rank for ranks in slow_alone(run.copies_gb_per_s, run.held_share).values() for rank in ranks}

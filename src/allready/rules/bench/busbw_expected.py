@@ -1,6 +1,7 @@
 from collections.abc import Iterator, Mapping
 
-from allready.judging.expectation import ADVERTISED, Comparison, Grade, Hardware, algorithm_of, compare
+from allready.judging.expectation import Comparison, Grade, Hardware, LinkSpec, compare, promised
+from allready.judging.hardware import hardware_of, words_of
 from allready.judging.registry import Layer, Rule
 from allready.model import (
     Collectives,
@@ -11,9 +12,12 @@ from allready.model import (
     FaultClass,
     GpuFacts,
     Hit,
+    NetFacts,
     PerNode,
+    RdmaFacts,
     RemedyStep,
     Severity,
+    TransportFacts,
     World,
 )
 from allready.units import size
@@ -39,7 +43,13 @@ SEVERITY = {Grade.GOOD: Severity.INFO, Grade.FAIR: Severity.WARNING, Grade.POOR:
     ),
 )  # fmt: skip
 def busbw_expected(
-    collectives: Collectives, gpu: PerNode[GpuFacts], world: World, env: PerNode[EnvFacts] | None = None
+    collectives: Collectives,
+    gpu: PerNode[GpuFacts],
+    world: World,
+    env: PerNode[EnvFacts] | None = None,
+    rdma: PerNode[RdmaFacts] | None = None,
+    net: PerNode[NetFacts] | None = None,
+    transport: PerNode[TransportFacts] | None = None,
 ) -> Iterator[Hit]:
     """
     ## What it checks
@@ -58,15 +68,11 @@ def busbw_expected(
     run = collectives.runs[0] if collectives.runs else None
     if run is None or run.backend != "nccl" or all(p.spread is None for p in run.points):
         return
-    names = {g.name for facts in gpu.values() for g in facts.gpus if g.index in facts.visible}
-    if len(names) != 1 or any(len(n.ranks) > len(gpu[n.node_rank].visible) for n in world.nodes if n.node_rank in gpu):
-        return
-    variables = next(iter(env.values())).variables if env else {}
-    [name] = names
-    hardware = Hardware(gpu=name, gpus=len(run.ranks), nodes=world.num_nodes, algorithm=algorithm_of(variables))
-    found = compare(run.points, hardware)
-    if found is not None:
-        yield _hit(found, hardware, switched_off(variables))
+    hardware = hardware_of(run, world, gpu, env=env, rdma=rdma, net=net, transport=transport)
+    found = compare(run.points, hardware) if hardware is not None else None
+    if hardware is not None and found is not None:
+        variables = next(iter(env.values())).variables if env else {}
+        yield _hit(found, hardware, switched_off(variables), words_of(hardware, gpu))
 
 
 def switched_off(variables: Mapping[str, str]) -> tuple[str, ...]:
@@ -74,12 +80,15 @@ def switched_off(variables: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(name for name, off in SWITCHES.items() if variables.get(name) == off)
 
 
-def _hit(found: Comparison, hardware: Hardware, off: tuple[str, ...]) -> Hit:
+def link_words(link: LinkSpec, busbw: float) -> str:
+    """A link, what is promised for it, and on which side of the 80 % line a bandwidth is."""
+    share, is_above = promised(link, busbw)
+    side = "above" if is_above else "below"
+    return f"{link.name} {link.advertised:g} GB/s, {share:.0%} of it, {side} the 80 % line"
+
+
+def _hit(found: Comparison, hardware: Hardware, off: tuple[str, ...], words: str) -> Hit:
     link, busbw, has_choice = found.link, found.point.busbw_gb_per_s, bool(found.point.algorithm)
-    promised = ""
-    if link is not None:
-        side = "above" if busbw >= ADVERTISED * link.advertised else "below"
-        promised = f"{link.name} {link.advertised:g} GB/s, {busbw / link.advertised:.0%} of it, {side} the 80 % line"
     return Hit(
         severity=SEVERITY[found.grade],
         confidence=Confidence.LIKELY,
@@ -94,10 +103,11 @@ def _hit(found: Comparison, hardware: Hardware, off: tuple[str, ...]) -> Hit:
             "expected": f"{found.value.busbw:g}",
             "expected_size": size(found.value.size_bytes),
             "off": ", ".join(off) or "-",
-            "link": promised or "-",
+            "link": link_words(link, busbw) if link is not None else "-",
         },
         evidence=(
             Evidence(source=found.source, text=f"{found.value.kind}: {found.value.busbw:g} GB/s"),
+            Evidence(source="hardware", text=words),
             *([Evidence(source="NCCL", text=f"{found.point.algorithm} {found.point.protocol}")] * has_choice),
         ),
     )

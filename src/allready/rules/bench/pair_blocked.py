@@ -1,8 +1,21 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from allready.judging.bisection import in_rounds, search
 from allready.judging.pair_matrix import by_rail, read_matrix
 from allready.judging.registry import Layer, Rule
-from allready.model import Collectives, Culprits, Evidence, FaultClass, Hit, PairPoint, RemedyStep, Severity, World
+from allready.model import (
+    Collectives,
+    Culprits,
+    Evidence,
+    FaultClass,
+    GroupPoint,
+    Hit,
+    PairPoint,
+    RemedyStep,
+    Severity,
+    World,
+    ranges,
+)
 
 MAX_ROWS = 8
 
@@ -13,7 +26,7 @@ MAX_ROWS = 8
     fault_class=FaultClass.NET_BROKEN,
     layer=Layer.PATH,
     title="Nothing passes between two ranks",
-    message="no data between {links}; {num_good} other pairs work",
+    message="no data between {links}; {num_good} other pairs or groups work",
     remedy=(
         RemedyStep(
             explanation="test the paths between these nodes on random ports, both ways", command="allready check "
@@ -25,8 +38,9 @@ MAX_ROWS = 8
 def pair_blocked(collectives: Collectives, world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    Pairs of `bench pairs` that could not be connected, or through which nothing came, within 10 s.  The other pairs are
-    measured all the same.  A member that has no working pair at all is named instead of its links.
+    Pairs of `bench pairs`, and groups of `bench bisect`, that could not be connected, or through which nothing came,
+    within 10 s.  The others are measured all the same.  A member that has no working pair at all is named instead of
+    its links.  Of a group whose halves work it is known only that two of its members do not reach each other.
     ## Why it matters
     A collective of all ranks hangs or fails at exactly this pair.
     ## Check by hand
@@ -35,12 +49,37 @@ def pair_blocked(collectives: Collectives, world: World) -> Iterator[Hit]:
     Never.
     """
     run = collectives.runs[0] if collectives.runs else None
-    if run is None or not run.pairs:
+    if run is None:
         return
+    yield from _in_groups(world, run.groups)
     for pairs in by_rail(run.pairs).values():
         failed = read_matrix(pairs).failed
         if failed:
             yield _hit(world, pairs, failed)
+
+
+def _in_groups(world: World, groups: Sequence[GroupPoint]) -> Iterator[Hit]:
+    """The smallest groups that failed, without those of members that a bisection names as culprits."""
+    failed = [g for g in groups if g.gb_per_s is None]
+    if not failed:
+        return
+    members = sorted({m for g in groups if g.round == 0 for m in g.members})
+    culprits = set(search(members, in_rounds(groups)).culprits)
+    smallest = [
+        g
+        for g in failed
+        if not culprits & {*g.members} and not any({*other.members} < {*g.members} for other in failed)
+    ]
+    num_good = sum(g.gb_per_s is not None for g in groups)
+    for group in smallest:
+        ends = group.members if len(group.members) == 2 else ()
+        nodes = tuple(sorted({n for r in ends if (n := world.node_of(r)) is not None}))
+        who = " and ".join(f"rank {r}" for r in ends) or f"two of the ranks {ranges(group.members)}"
+        yield Hit(
+            culprits=Culprits(links=(nodes,) if len(nodes) == 2 else ()),
+            values={"links": who, "num_good": num_good},
+            evidence=(Evidence(source=f"round {group.round + 1}, ranks {ranges(group.members)}", text=group.error),),
+        )
 
 
 def _hit(world: World, pairs: tuple[PairPoint, ...], failed: tuple[tuple[int, int], ...]) -> Hit:
