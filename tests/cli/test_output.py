@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.patches import patched
 from tests.cli.processes import PROGRAM, ROLL, Job, eventually, plain_environment
 
 
@@ -283,3 +284,20 @@ def test_without_any_tool_on_the_path_it_still_answers(job: Job) -> None:
     assert done.returncode == 0, done.stderr
     assert shutil.which("true", path="/nonexistent") is None
     assert "HEALTHY" in done.stdout
+
+
+BROKEN_PAGE = """
+from allready.report import html
+def render(*args, **kwargs):
+    raise ZeroDivisionError("made up")
+html.render = render
+"""
+
+
+def test_a_page_that_cannot_be_made_costs_the_page_and_not_the_verdict(job: Job) -> None:
+    job.num_nodes = 1
+    node = job.start(0, *ROLL, env=patched(job.folder, BROKEN_PAGE))
+    assert node.wait(20) == 0, node.all_words()
+    assert node.report["status"] == "healthy"
+    assert "report.html: ZeroDivisionError: made up" in node.errors
+    assert not (node.folder / "report.html").exists()

@@ -46,5 +46,23 @@ def test_without_a_loop_nothing_is_known(texts: Sequence[str]) -> None:
     assert turns(*(f"t{text}" for text in texts), groups=GROUPS) == {}
 
 
+def pipeline(sends: Sequence[int]) -> list[dict[str, Any]]:
+    """One all_reduce of the world after so many sends, which Gloo counts and does not record."""
+    made, op = [], 0
+    for at, between in enumerate(sends):
+        op += between + 1
+        made.append(entry(at + 1, "gloo:all_reduce", group=WORLD, op_id=op, at_s=0.01 * at))
+    return made
+
+
+@cases("odd", [[2] * 20 + [1], [2] * 20 + [3]])
+def test_who_leaves_out_a_send_that_is_only_counted_or_makes_one_more(odd: list[int]) -> None:
+    every = ([1] * 21, odd, [2] * 20, [1] * 20)
+    dumps = [loaded(dump(pipeline(sends), groups={WORLD: (0, 1, 2, 3)}), f"fr_{r}") for r, sends in enumerate(every)]
+    for rank, one in enumerate(dumps):
+        one.rank = rank
+    assert kept_turns(join_dumps(dumps).groups) == {0: True, 1: False, 2: True, 3: True}
+
+
 def test_in_a_single_group_numbers_are_compared_instead() -> None:
     assert turns("ABABABABABA", "ABABABABABB", groups={WORLD: (0, 1)}) == {}

@@ -64,10 +64,7 @@ class Output:
         """
         self.narrator.close()
         written = write_all(self._json_files, json_report.encode(report)) if self._json_files else []
-        if self._html_files:
-            from allready.report import html
-
-            written += write_all(self._html_files, html.render(report, language=self._language).encode())
+        written += write_pages(self._html_files, report, self._language)
         try:
             if self._args.json == "-":
                 sys.stdout.buffer.write(json_report.encode(report))
@@ -84,9 +81,9 @@ class Output:
                 )
             sys.stdout.flush()
         except BrokenPipeError:  # `| head` has read enough; the exit code tells the verdict all the same
-            _let_go_of_stdout()
+            let_go_of_stdout()
         except OSError as error:
-            _let_go_of_stdout()
+            let_go_of_stdout()
             raise UsageError("cannot write to standard output: {reason}", reason=error.strerror or error) from error
 
 
@@ -100,6 +97,21 @@ def write_all(paths: Sequence[Path], data: bytes) -> list[Path]:
         except OSError as error:
             log.warning("cannot write %s: %s", path, error.strerror or error)
     return written
+
+
+def write_pages(paths: Sequence[Path], report: Report, language: str) -> list[Path]:
+    """Write the report as a page.  A defect of the page costs the page, never the verdict or the exit code."""
+    if not paths:
+        return []
+    try:
+        from allready.report import html  # not before it is needed
+
+        page = html.render(report, language=language).encode("utf-8", "backslashreplace")
+    except Exception as error:
+        log.debug("the page's defect", exc_info=True)
+        log.warning("cannot make %s: %s: %s", paths[0], type(error).__name__, error)
+        return []
+    return write_all(paths, page)
 
 
 def deliver_json(target: str, body: Any) -> None:
@@ -125,7 +137,7 @@ def check_writable(option: str, path: Path, *, is_folder: bool = False) -> None:
         )
 
 
-def _let_go_of_stdout() -> None:
+def let_go_of_stdout() -> None:
     """What is still in its buffer goes nowhere, instead of raising again when the interpreter ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

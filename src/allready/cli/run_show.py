@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from allready import units
 from allready.agent.coordinator import JobEnd
 from allready.agent.folder import ReportFolder
-from allready.cli.output import write_all
+from allready.cli.output import let_go_of_stdout, write_all, write_pages
 from allready.cli.so_far import SoFar
 from allready.launch.request import Note, RunRequest
 from allready.model import Report, Status, UncheckedKind
@@ -103,12 +103,10 @@ class RunShow:
         """The last report, and where everything lies."""
         self.narrator.close()
         self._write_json(end.report)
-        from allready.report import html  # not before it is needed
-
-        self._write_files(".html", html.render(end.report, language=self._language).encode(), self._args.html)
+        asked = [Path(self._args.html)] if self._args.html else []
+        write_pages([self.report_path().with_suffix(".html"), *asked], end.report, self._language)
         if self._args.json == "-":
-            sys.stdout.buffer.write(json_report.encode(end.report))
-            sys.stdout.buffer.flush()
+            self._write_json_to_stdout(end.report)
         if self._args.quiet:
             return
         if self._is_first_node() or end.job.exit_code != 0 or end.why or end.report.verdict is not None:
@@ -192,5 +190,11 @@ class RunShow:
         if self._args.json and self._args.json != "-":  # standard output belongs to the ranks until the end
             write_all([Path(self._args.json)], data)
 
-    def _write_files(self, ending: str, data: bytes, asked: str | None) -> None:
-        write_all([self.report_path().with_suffix(ending), *([Path(asked)] if asked else [])], data)
+    def _write_json_to_stdout(self, report: Report) -> None:
+        """A reader that went away, or a full disk behind standard output, is no reason to lose the job's exit code."""
+        try:
+            sys.stdout.buffer.write(json_report.encode(report))
+            sys.stdout.buffer.flush()
+        except OSError as error:
+            let_go_of_stdout()
+            log.warning("cannot write to standard output: %s", error.strerror or error)

@@ -75,7 +75,8 @@ class FlightRing(Struct, kw_only=True):
 
     `seq` is collective_seq_id (`seq_id` before version 2.0), `p2p_seq` p2p_seq_id.  `shape`, `site`: indices into the
     dump's tables.  `state`: 0 scheduled, 1 started, 2 completed, 3 unknown; plus 4 when retired.
-    Times in nanoseconds, 0 when unknown; `started_ns` is empty when no entry has one.
+    Times in nanoseconds, 0 when unknown; `started_ns` is empty when no entry has one.  `op`: Gloo's count of its
+    operations, which has the sends and receives that it does not record; empty for other backends.
     """
 
     seq: Column
@@ -88,6 +89,7 @@ class FlightRing(Struct, kw_only=True):
     created_ns: Column
     started_ns: Column
     completed_ns: Column  # empty when no entry has one
+    op: Column
 
     def __len__(self) -> int:
         return len(self.seq)

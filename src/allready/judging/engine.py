@@ -62,17 +62,18 @@ def run(rule: Rule, fleet: model.Fleet, case: Analysis | None = None) -> Outcome
             arguments[need.parameter] = case
             continue
         if not need.per_node:
-            value = getattr(fleet, JOB_PARTS[need.fact_type])
+            part = JOB_PARTS[need.fact_type]
+            value = getattr(fleet, part)
             if value is None and not need.optional:
-                if JOB_PARTS[need.fact_type] in fleet.inapplicable or need.fact_type in {
+                if part in fleet.inapplicable or need.fact_type in {
                     model.RunEvidence,
                     model.Live,
                     model.Settings,
                     model.RuntimeFailure,
                 }:
                     return Outcome(code=rule.code)  # a job that is being checked left no evidence of a run yet
-                why = fleet.why_not.get(JOB_PARTS[need.fact_type], reason(model.UncheckedKind.PART_MISSING))
-                return Outcome(code=rule.code, not_checked=(not_checked(rule.code, why),))
+                why = fleet.why_not.get(part, reason(model.UncheckedKind.PART_MISSING))
+                return Outcome(code=rule.code, not_checked=(not_checked(part, why),))  # its rules say it together
             arguments[need.parameter] = value
             continue
         have, missing = fleet.per_node(need.fact_type)
@@ -140,7 +141,12 @@ def judge(
         if outcome.crash is not None:
             last_line = outcome.crash.strip().splitlines()[-1]
             unchecked.append(not_checked(rule.code, reason(model.UncheckedKind.RULE_CRASHED, error=last_line)))
-    return in_order(findings, chosen), tuple(unchecked)
+    return in_order(findings, chosen), each_once(unchecked)
+
+
+def each_once(unchecked: Iterable[model.NotChecked]) -> tuple[model.NotChecked, ...]:
+    """What several rules could not check for want of the same stage is said once, under the stage's name."""
+    return tuple({(item.code, item.node, item.why): item for item in unchecked}.values())
 
 
 def crashed(unchecked: Iterable[model.NotChecked]) -> tuple[model.NotChecked, ...]:

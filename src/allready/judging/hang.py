@@ -61,6 +61,7 @@ class HangKind(StrEnum):
     FROZEN = "frozen"  # a process is stopped, wherever it is
     APART = "apart"  # ranks wait in an operation that others came out of
     CIRCLE = "circle"  # ranks wait for each other
+    TURN = "turn"  # a rank left a call of its loop out, and those that it left out wait for it in no group
     LATE = "late"  # ranks did not enter; `causes` say why, in a running job
     INSIDE = "inside"  # ranks are in an operation that all entered and that others have left
     CUT_OFF = "cut off"  # whole nodes cannot be reached
@@ -120,9 +121,30 @@ def blame_hang(case: Analysis) -> HangBlame:
     )
     found = next((blame for blame in answers if blame is not None), NOTHING)
     snapshot = found.snapshot
-    if case.live is not None or snapshot is None or found.kind not in {HangKind.LATE, HangKind.SILENT}:
+    if case.live is None and snapshot is not None and found.kind in {HangKind.LATE, HangKind.SILENT}:
+        found = replace(found, causes=tuple(stall_by_files(case, r, snapshot) for r in found.ranks))
+    return _out_of_turn(case, found)
+
+
+def _out_of_turn(case: Analysis, found: HangBlame) -> HangBlame:
+    """Who is waited for is in a send or receive, which no record shows, and one of those that wait left its loop."""
+    if found.kind is not HangKind.LATE or any(
+        c.kind is not StallKind.ELSEWHERE and not (case.live is None and c.doing in WAITING) for c in found.causes
+    ):
         return found
-    return replace(found, causes=tuple(stall_by_files(case, r, snapshot) for r in found.ranks))
+    if case.live is not None and found.for_s < NO_RECORD_S:
+        return found
+    odd = left_its_loop(case.run, {*found.waiting, *found.ranks, *(found.wait.waiting if found.wait else ())})
+    if not odd or not found.causes or set(odd) & set(found.ranks):
+        return found
+    return replace(found, kind=HangKind.TURN, ranks=odd, waiting=found.ranks)
+
+
+def left_its_loop(run: RunEvidence, parties: Iterable[int]) -> tuple[int, ...]:
+    """Those that called another operation of their loop than its turn, where all others kept to it."""
+    everybody = set(parties)
+    left = tuple(sorted(r for r in everybody if run.turns.get(r) is False))
+    return left if len(left) < len(everybody) and all(run.turns.get(r) for r in everybody - set(left)) else ()
 
 
 def _is_no_wait(case: Analysis) -> bool:

@@ -1,17 +1,23 @@
 """Each rank's calls over all of its groups, in the order in which it made them: who left the order of its loop.
 
 Numbers of operations compare only inside a group.  A rank that leaves out a call of one group, or takes two groups in
-another order, has made nothing wrong in any of them, and still breaks the loop that it had made until then.
+another order, has made nothing wrong in any of them, and still breaks the loop that it had made until then.  So has
+one that leaves out a send: Gloo records none, but counts them.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 
 import numpy as np
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.tracks import ANY, Track
 from allready.judging.sequence import Codes, loop_of
+
+UNRECORDED = -1
+"""A send or receive that Gloo has counted between two records."""
+MAX_BETWEEN = 64
+"""So many of them are told from one another."""
 
 MAX_CALLS = 512
 """Of one rank, the last ones."""
@@ -21,9 +27,10 @@ MAX_RANKS = 1_024
 
 
 def kept_turns(groups: Sequence[tuple[Group, Mapping[int, Track]]]) -> dict[int, bool]:
-    """Rank -> whether its last calls kept to its loop; nothing of ranks without a loop, or where there is one group."""
+    """Rank -> whether its last calls kept to its loop; nothing of ranks without a loop, or where all calls are
+    records of one group."""
     used = [(group, tracks) for group, tracks in groups if tracks]
-    if len(used) < 2:
+    if len(used) < 2 and not any(_sends(track) for _, tracks in used for track in tracks.values()):
         return {}
     of_rank: dict[int, list[tuple[int, Track]]] = {}
     for number, (_, tracks) in enumerate(used):
@@ -42,13 +49,26 @@ def _calls(tracks: Sequence[tuple[int, Track]]) -> Codes:
     return np.array([numbers.setdefault(call, len(numbers) + 1) for _, call in every[-MAX_CALLS:]], dtype=np.int64)
 
 
-def _timed(number: int, track: Track) -> list[tuple[int, tuple[int, int]]]:
+def _timed(number: int, track: Track) -> Iterator[tuple[int, tuple[int, int]]]:
     created = track.ring.created_ns
-    return [
-        (created[entry] if len(created) else 0, (number, code))
-        for entry, code in zip(track.first[-MAX_CALLS:], track.codes[-MAX_CALLS:], strict=True)
-        if entry >= 0 and code != ANY
-    ]
+    for entry, code in zip(track.first[-MAX_CALLS:], track.codes[-MAX_CALLS:], strict=True):
+        if entry < 0 or code == ANY:
+            continue
+        at = created[entry] if len(created) else 0
+        yield from repeat((at, (number, UNRECORDED)), _between(track, entry))
+        yield at, (number, code)
+
+
+def _sends(track: Track) -> bool:
+    """Whether it has operations that are counted and not recorded."""
+    op = track.ring.op
+    return len(op) > 0 and op[-1] - op[0] >= len(op)
+
+
+def _between(track: Track, entry: int) -> int:
+    """How many operations of the group are not recorded between this entry and the one before."""
+    op = track.ring.op
+    return min(max(0, op[entry] - op[entry - 1] - 1), MAX_BETWEEN) if 0 < entry < len(op) else 0
 
 
 def _keeps(calls: Codes) -> bool | None:

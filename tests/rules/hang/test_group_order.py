@@ -66,3 +66,21 @@ def test_those_that_meet_in_both_groups_vote() -> None:
     narrow = group({0: at(5, 5), 1: at(5, 5), 2: at(4)}, group="B", label="B", members=(0, 1, 2))
     [hit] = ask("HNG010", progress=(wide, narrow)).hits
     assert hit.culprits.ranks == (2,)
+
+
+def of_six(name: str, members: tuple[int, ...], waiting: set[int]) -> GroupProgress:
+    """At its first use."""
+    return group({r: at(1, 1) if r in waiting else at(0) for r in members}, group=name, label=name, members=members)
+
+
+def test_at_first_use_the_only_one_who_could_let_the_others_go_on_is_named() -> None:
+    first, second, third = (0, 1, 2, 3), (2, 3, 4, 5), (0, 1, 4, 5)
+    progress = (of_six("A", first, {0, 1, 2}), of_six("B", second, {3}), of_six("C", third, {4, 5}))
+    [hit] = ask("HNG010", progress=progress).hits
+    assert hit.culprits.ranks == (3,)
+
+
+def test_where_two_could_let_others_go_on_nobody_is_named() -> None:
+    progress = (of_six("A", (0, 1, 5), {1, 5}), of_six("B", (1, 2, 5), {2}), of_six("C", (0, 2, 3), {0, 3}))
+    assert ask("HNG010", progress=progress).state == "clear"
+    assert ask("HNG004", progress=progress).hits

@@ -35,8 +35,9 @@ _LIBRARIES = (
 _NOT_PYTHON = re.compile(r"[^: ]*\.(?:cpp|cc|cu|h|hpp|so|c|S)(?:[: ]|$)")
 
 
-_Row = tuple[int, int, int, int, int, int, int, int, int, int]
-"""Of one entry: number, number of a send or receive, shape, elements in and out, site, state, three times."""
+_Row = tuple[int, int, int, int, int, int, int, int, int, int, int]
+"""Of one entry: number, number of a send or receive, shape, elements in and out, site, state, three times, and its
+number among all operations (0 where these are recorded)."""
 
 
 class Columns(Struct):
@@ -186,7 +187,10 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
         columns.num_entries += 1
         code, num_in, num_out = tables.shape(entry, name[:MAX_TEXT], is_p2p)
         site = tables.stack(entry.get("frames"))
-        group.append((seq, p2p if is_p2p else 0, code, num_in, num_out, site, state, created, started, completed))
+        op = entry.get("op_id") if name.startswith("gloo:") else 0
+        if type(op) is not int or not 0 <= op < _BIG:
+            op = 0
+        group.append((seq, p2p if is_p2p else 0, code, num_in, num_out, site, state, created, started, completed, op))
     _close(columns, groups)
     return columns
 
@@ -195,7 +199,7 @@ def _close(columns: Columns, groups: Mapping[str, list[_Row]]) -> None:
     times: list[int] = []
     none = array("B")
     for name, rows in groups.items():
-        seq, p2p, shape, num_in, num_out, site, state, created, started, completed = zip(*rows, strict=True)
+        seq, p2p, shape, num_in, num_out, site, state, created, started, completed, op = zip(*rows, strict=True)
         made = [t for t in created if t]
         times += [min(made), max(made)] if made else []
         times += [max(completed)] if any(completed) else []
@@ -210,6 +214,7 @@ def _close(columns: Columns, groups: Mapping[str, list[_Row]]) -> None:
             created_ns=array("q", created),
             started_ns=array("q", started if any(started) else ()),
             completed_ns=array("q", completed if any(completed) else ()),
+            op=_packed(op) if any(op) else none,
         )
     columns.first_ns, columns.last_ns = min(times, default=None), max(times, default=None)
     names = {operation_name(s.raw)[1] for s in columns.shapes}

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from allready.facts.collect import to_json
 from allready.judging.arbiter import in_order
 from allready.judging.bisection import LEAST, in_rounds, search
-from allready.judging.engine import crashed, judge
+from allready.judging.engine import crashed, each_once, judge
 from allready.judging.loading import load
 from allready.judging.rank_traffic import traffic_findings
 from allready.judging.report_builder import (
@@ -84,14 +84,16 @@ class Inquiry:
             status=status_of(findings, (*stages, *crashed(unchecked)), waiting=waiting),
             verdict=self._verdict,
             findings=findings,
-            not_checked=(
-                *stages,
-                *_sizes_left(fleet.collectives),
-                *_pairs_left(fleet.collectives),
-                *_bisect_left(fleet.collectives),
-                *_not_compared(fleet.collectives),
-                *_no_expectation(fleet, findings),
-                *unchecked,
+            not_checked=each_once(
+                (
+                    *stages,
+                    *_sizes_left(fleet.collectives),
+                    *_pairs_left(fleet.collectives),
+                    *_bisect_left(fleet.collectives),
+                    *_not_compared(fleet.collectives),
+                    *_no_expectation(fleet, findings),
+                    *unchecked,
+                )
             ),
             roll=fleet.roll,
             reach=reach,

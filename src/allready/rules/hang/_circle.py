@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
-from allready.judging.hang import HangBlame, HangKind, blame_hang
+from allready.judging.hang import HangBlame, HangKind, blame_hang, left_its_loop
 from allready.judging.majority import majority
 from allready.judging.mismatch import described
 from allready.judging.run_signs import who
@@ -56,22 +56,21 @@ def circle_of(case: Analysis) -> Circle | None:
     waits = [w for w in found.snapshot.waits if set(w.waiting) & set(found.ranks)]
     if case.live is not None and found.for_s < RECORD_S and any(w.operation.name == "?" for w in waits):
         return None  # in a moment it is known what they wait in, and who left the order
-    odd = _left_its_loop(case.run, waits) or _outvoted(waits)
+    odd = left_its_loop(case.run, {r for w in waits for r in w.waiting}) or _outvoted(waits) or _only_key(waits)
     elsewhere = [w for w in waits if odd and not set(odd) & set(w.waiting)]
     others = tuple(sorted({r for w in elsewhere for r in w.waiting}))
-    sites = {s.rank: s.site for s in case.run.stacks if s.rank is not None and s.role == "rank" and s.site}
-    if case.live is not None:
-        sites |= {r: status.site for r, status in case.live.ranks().items() if status.site}
+    sites = sites_of(case)
     return Circle(
         blame=found, snapshot=found.snapshot, ranks=tuple(sorted(found.ranks)), odd=odd, others=others, sites=sites
     )
 
 
-def _left_its_loop(run: RunEvidence, waits: Sequence[Wait]) -> tuple[int, ...]:
-    """Those that called another operation of their loop than its turn, where all others that wait kept to it."""
-    waiting = {r for w in waits for r in w.waiting}
-    left = tuple(sorted(r for r in waiting if run.turns.get(r) is False))
-    return left if len(left) < len(waiting) and all(run.turns.get(r) for r in waiting - set(left)) else ()
+def sites_of(case: Analysis) -> dict[int, str]:
+    """Rank -> the line of the program at which it stands."""
+    sites = {s.rank: s.site for s in case.run.stacks if s.rank is not None and s.role == "rank" and s.site}
+    if case.live is not None:
+        sites |= {r: status.site for r, status in case.live.ranks().items() if status.site}
+    return sites
 
 
 def _outvoted(waits: Sequence[Wait]) -> tuple[int, ...]:
@@ -82,3 +81,14 @@ def _outvoted(waits: Sequence[Wait]) -> tuple[int, ...]:
         return ()
     most = majority({r: at for at, w in enumerate(waits) for r in w.waiting if r in common}, common)
     return most.odd if most is not None else ()
+
+
+def _only_key(waits: Sequence[Wait]) -> tuple[int, ...]:
+    """The one rank with whom another operation that is waited in would be complete.
+
+    Without the one that left the order nobody would be stuck: in its right place it completes an operation.  Where
+    several could (three ranks in three pairs, at first use), the calls alone do not tell which of them it was.
+    """
+    elsewhere = {r for w in waits for r in w.waiting}
+    keys = {w.behind[0] for w in waits if len(w.behind) == 1 and not w.unseen and w.behind[0] in elsewhere}
+    return tuple(keys) if len(keys) == 1 else ()

@@ -33,7 +33,8 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     while the others wait in another call that these never entered.
     ## Why it matters
     Each side waits for the other, so no rank's timeout shows which one is wrong. The minority is named; none on a tie,
-    and none where one rank stands in a send or recv that has worked before: its peer may have left out its side.
+    and none where those that are late stand in a send or recv that has worked before: a peer may have left out its
+    side.
     ## Check by hand
     `py-spy dump` of all ranks, and compare the innermost lines of your own program.
     ## When it is harmless
@@ -51,12 +52,14 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     late = tuple(sorted(r.rank for r in causes))
     both = len(late) + len(found.waiting)
     if is_minority(len(late), both):
-        accused = () if len(late) == 1 and _misses_its_peer(live, case.run, late[0]) else late
+        accused = late
     elif is_majority(len(late), both):
         accused = found.waiting
     else:
         # All of them stand in send or recv: they wait for each other there, while the rest is in a call of everybody.
         accused = late if len(late) > 1 and all(_exchanges(case.run, r) for r in late) else ()
+    if all(_misses_its_peer(live, case.run, r) for r in late):
+        accused = ()
     yield _hit(case, live, found, accused)
 
 
@@ -71,7 +74,7 @@ def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int,
         found.causes,
         culprits=model.Culprits(ranks=accused),
         values=values,
-        fault_class=model.FaultClass.DESYNC_ARGS if _is_wrong_peer(case.run, found.ranks) else None,
+        fault_class=model.FaultClass.DESYNC_ARGS if accused and _is_wrong_peer(case.run, found.ranks) else None,
         confidence=model.Confidence.LIKELY if accused else model.Confidence.POSSIBLE,
         fault_time=model.clock_time(visible_s(found, found.causes)),
     )
