@@ -75,7 +75,9 @@ class _Extraction:
     def _in_two(self, line: Line) -> Found | None:
         """What the line says together with the next one, where a terminal or a page broke it: only what stands across
         the break counts, and only in a log so short that all of it was kept."""
-        after = self._rows[line.number] if 0 < line.number < len(self._rows) else ""
+        if not 0 < line.number < len(self._rows):
+            return None
+        after = self._rows[line.number]
         goes_on = _GOES_ON.match(after) or (line.rest.endswith((":", ",", "(")) and after[:1].isalnum())
         if line.is_understood or len(line.rest) < _MIN_BROKEN or not goes_on:
             return None

@@ -62,7 +62,7 @@ class Finder:
 
     def _candidates(self, text: str) -> tuple[_Candidate, ...]:
         """Patterns that may know such a line.  Anchors have no digits, so numbers and pointers decide nothing."""
-        shape = _NUMBER.sub("0", _POINTER.sub("0x", text))
+        shape = (_POINTER.sub("0x", text) if "0x" in text else text).translate(_ZEROS)
         found = self._of_shape.get(shape)
         if found is None:
             found = tuple((line, signature) for anchor, line, signature in self._table if anchor in text)
