@@ -27,7 +27,8 @@ FIXTURES = ROOT / "tests" / "fixtures"
 MOST_BYTES = 3_000_000
 KINDS = (
     "--kind mixed --ranks 1", "--kind mixed --ranks 64", "--kind mixed --ranks 64 --timestamps", "--kind training",
-    "--kind words", "--ranks 1 --iterations", "--ranks 8 --interleaved", "--ranks 8 --interleaved --timestamps",
+    "--kind words", "--kind bars", "--ranks 1 --iterations", "--ranks 8 --interleaved",
+    "--ranks 8 --interleaved --timestamps",
 )  # fmt: skip
 
 
