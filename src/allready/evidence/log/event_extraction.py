@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allready.evidence.log import horovod, ray, statuses, tracebacks, wrapped
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.events import Collector, Finder, Found, values_of
-from allready.evidence.log.line import MAX_EVENT_TEXT, Line, decode_all
+from allready.evidence.log.line import MAX_EVENT_TEXT, Line, decode, decode_all
 from allready.model import Event, Origin, Role
 from allready.signatures import Signature
 
@@ -154,7 +154,7 @@ class _Extraction:
         log = self._log
         for repeat in log.scanned.repeats:
             line = log.another_line(repeat.last, repeat.text)
-            found = self._finder.find(line.rest, line.rest)
+            found = self._finder.find(line.rest, decode(repeat.text))
             if found is None:
                 continue
             signature, match = found
