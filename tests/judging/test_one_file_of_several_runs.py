@@ -88,7 +88,8 @@ def test_what_failed_behind_the_steps_may_come_of_the_exception() -> None:
     failed = _raised("ValueError: bad sample in shard 17")
     watchdog = (
         "[rank1]:[E1120 11:51:03.500000000 ProcessGroupNCCL.cpp:689] [Rank 1] Watchdog caught collective operation "
-        "timeout: WorkNCCL(SeqNum=64, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600040 ms"
+        "timeout: WorkNCCL(SeqNum=64, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600040 "
+        "milliseconds before timing out."
     )
     verdict = _report([*_bars(1, 60), *failed, *_bars(60, 90), watchdog]).verdict
     assert verdict is not None
