@@ -226,7 +226,7 @@ Traceback (most recent call last):
   File "/opt/train/main.py", line 31, in <module>
     main()
 RuntimeError: sample 4711 could not be read"""
-STATUS = """jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0.
+STATUS = """jaxlib.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0
 # of tasks that reached the barrier: 3/4.
 The first task at the barrier: /job:jax_worker/replica:0/task:0. Some timed out task names:
 /job:jax_worker/replica:0/task:2
