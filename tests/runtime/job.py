@@ -25,8 +25,9 @@ class Job:
         self._files = [(folder / f"rank{r}").with_suffix(".jsonl") for r in range(num_ranks)]
         self.processes: list[subprocess.Popen[bytes]] = []
         self._commands: list[list[str]] = []
+        self._is_on_gpu = plan.get("device") == "cuda"
         self._mark = f"RUNTIME_TEST={uuid.uuid4().hex}"
-        self._environment = environment = {
+        self._environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(sys.path),
             "OMP_NUM_THREADS": "1",
@@ -35,17 +36,14 @@ class Job:
         for rank, path in enumerate(self._files):
             given = {"rank": rank, "size": num_ranks, "port": port, **plan}
             self._commands.append([sys.executable, str(Path(__file__).with_name(script)), json.dumps(given)])
-            if plan.get("device") == "cuda":  # NCCL takes ranks of one GPU only as hosts of their own
-                self._environment = environment | {
-                    "NCCL_HOSTID": f"host{rank}",
-                    "NCCL_SOCKET_IFNAME": "lo",
-                    "NCCL_IB_DISABLE": "1",
-                }
             path.write_text("")
             self.processes.append(self._start(rank, {}))
 
     def _start(self, rank: int, more: dict[str, str]) -> "subprocess.Popen[bytes]":
         path, environment = self._files[rank], self._environment | more
+        if self._is_on_gpu:  # NCCL takes ranks of one GPU only as hosts of their own
+            own = {"NCCL_HOSTID": f"host{rank}", "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
+            environment |= own
         with path.open("a") as out, path.with_suffix(".err").open("a") as err:
             return subprocess.Popen(
                 self._commands[rank], stdout=out, stderr=err, start_new_session=True, env=environment

@@ -47,6 +47,7 @@ class Job:
         fails: int = 1,
         joins: int = 0,
         min_ranks: int = 1,
+        late_s: float | None = None,
         groups: tuple[Ranks, ...] = (),
     ) -> None:
         self.group_of: dict[int, Ranks] = {r: g for g in groups for r in g}
@@ -56,7 +57,7 @@ class Job:
         self.down: list[list[m.ToRank]] = [[] for _ in self.ranks]
         self.now_s = 0.0
         self.left = {"die": deaths, "stop": stops, "fail": fails, "join": joins}
-        self.min_ranks = min_ranks
+        self.min_ranks, self.late_s = min_ranks, late_s
         self.epochs = 1
         self.decided: dict[int, RuntimeFailure] = {}
 
@@ -66,6 +67,7 @@ class Job:
         age = {r: round(self.now_s - s, 1) for r, s in hub._heard_s.items()}
         ready = {r: (round(self.now_s - s, 1), x) for r, (s, x) in hub._ready.items()}
         frozen = round(self.now_s - hub._frozen_s, 1) if hub.phase is Phase.FREEZING else 0
+        decided = round(self.now_s - hub._decided_s, 1) if hub._behind else 0
         return msgspec.msgpack.encode(
             [
                 [
@@ -78,7 +80,7 @@ class Job:
                     hub.epoch, hub.phase, hub.members, sorted(hub._gone.items()), sorted(hub._silent),
                     sorted(age.items()), sorted(ready.items()),
                     sorted([g, sorted(v)] for g, v in hub._votes.items()), sorted(hub._passed.items()), hub._group,
-                    frozen, hub._cause, hub._reporter,
+                    frozen, sorted(hub._behind), decided, hub._cause, hub._reporter,
                     sorted(hub._reported.items()), sorted(hub._positions.items()),
                     [[r, round(self.now_s - at_s, 1), w] for r, at_s, w in hub._joiners.state()],
                     hub._joiners.interval_s, sorted(hub._shut),
@@ -179,7 +181,8 @@ class Job:
         if rank.at in {"start", "failed"}:
             least = len(self.ranks) if rank.at == "start" else self.min_ranks
             rank.at = "gather"
-            self.up[number].append(m.Ready(epoch=member.epoch, timeout_s=LONG_S, min_ranks=least))
+            ready = m.Ready(epoch=member.epoch, timeout_s=LONG_S, min_ranks=least, late_s=self.late_s)
+            self.up[number].append(ready)
         elif rank.at == "idle":
             if member.enter("all_reduce", self.now_s, group):
                 rank.at = "in_call"

@@ -66,6 +66,8 @@ def running(num_ranks: int, *, epochs: int = 0, **faults: Any) -> Job:
         (4, {"deaths": 1, "fails": 1}, True),
         (4, {"deaths": 0, "stops": 1, "fails": 1}, True),
         (2, {"deaths": 0, "stops": 1, "fails": 1, "joins": 1, "epochs": 1}, True),
+        (2, {"deaths": 0, "fails": 1, "joins": 1, "late_s": 0.2, "epochs": 1}, True),
+        (3, {"deaths": 1, "fails": 1, "late_s": 0.2}, True),
         (3, {"deaths": 1, "fails": 1, "groups": ((0, 1),)}, True),
         (4, {"deaths": 0, "fails": 2, "groups": ((0, 1), (2, 3))}, True),
         (4, {"deaths": 1, "fails": 1, "groups": ((0, 2), (1, 3))}, True),
@@ -84,7 +86,8 @@ def test_no_order_of_events_parts_the_ranks_or_leaves_one_waiting(
 @pytest.mark.thorough
 def test_random_orders_with_late_messages_and_several_epochs(data: st.DataObject) -> None:
     num_ranks = data.draw(st.integers(2, 6))
-    job = Job(num_ranks, deaths=2, stops=2, fails=4, joins=3, min_ranks=data.draw(st.integers(1, 2)))
+    late_s = data.draw(st.sampled_from([None, 0.0, 0.2]))
+    job = Job(num_ranks, deaths=2, stops=2, fails=4, joins=3, min_ranks=data.draw(st.integers(1, 2)), late_s=late_s)
     job.epochs = 3
     for _ in range(400):
         choices = job.choices()
@@ -183,6 +186,39 @@ def test_who_comes_too_late_is_excluded_and_no_more_counted() -> None:
     assert (hub.members, hub.phase) == ((0, 1), Phase.RUNNING)
     assert hub.lost(2, 22.0) == []
     assert hub.phase is Phase.RUNNING
+
+
+def with_one_behind(**ready: Any) -> tuple[Agreement, list[tuple[int, m.ToRank]]]:
+    """Ranks 0 and 1 waited for rank 2, which lives, until the deadline, and have come; what the last `Ready` led to."""
+    hub = formed(3)
+    waiting = m.Position(epoch=1, call=CallPosition(entered=1, completed=0, waited_s=5.0))
+    hub.take(0, m.Fail(epoch=1, cause=FailureCause.DEADLINE), 10.0)
+    hub.take(0, waiting, 10.0)
+    hub.take(1, waiting, 10.0)
+    hub.take(2, position(0, 0), 10.0)
+    assert hub.phase is Phase.GATHERING
+    hub.take(0, m.Ready(epoch=1, timeout_s=60.0, **{"min_ranks": 1, "late_s": 0.2, **ready}), 10.0)
+    return hub, hub.take(1, m.Ready(epoch=1, timeout_s=60.0, min_ranks=1, late_s=0.2), 10.0)
+
+
+def test_a_rank_that_lives_and_came_too_late_is_waited_for_no_longer_than_all_agree_to() -> None:
+    hub, out = with_one_behind()
+    assert (out, hub.wake_s(), hub.tick(10.1)) == ([], 10.2, [])
+    assert (2, m.Excluded(epoch=2)) in hub.tick(10.2)
+    assert hub.members == (0, 1)
+
+
+def test_a_rank_that_comes_in_time_after_all_is_a_member() -> None:
+    hub, _ = with_one_behind()
+    hub.take(2, m.Ready(epoch=1, timeout_s=60.0, min_ranks=1, late_s=0.2), 10.1)
+    assert (hub.epoch, hub.members) == (2, (0, 1, 2))
+
+
+@cases("ready", [{"late_s": None}, {"min_ranks": 3}])
+def test_a_late_rank_is_waited_for_where_one_rank_wants_that_or_needs_it(ready: dict[str, Any]) -> None:
+    hub, out = with_one_behind(**ready)
+    assert (out, hub.wake_s(), hub.tick(69.9)) == ([], 70.0, [])
+    assert hub.phase is Phase.GATHERING
 
 
 def excluded(num_ranks: int) -> Agreement:

@@ -92,6 +92,16 @@ def test_a_rank_that_wakes_up_and_one_that_was_started_again_join_the_loop_of_th
         assert followed[0] >= followed[1] | followed[2]
 
 
+def test_a_rank_that_lives_but_does_not_come_is_left_and_joins_when_it_does(tmp_path: Path) -> None:
+    """The others do not wait for it as long as they would for one that is in order."""
+    faults = [fault(2, "sleep", s=8.0)]
+    with Job(tmp_path, 3, faults=faults, steps=50, pace_s=0.02, rejoin=True, timeout_s=0.5, least=3) as job:
+        job.wait([0, 1, 2])
+        left, joined = (e for e in job.events(0) if e["event"] == "recovered")
+        assert (left["members"], left["code"], left["culprits"]) == ([0, 1], "RTM005", [2])
+        assert (joined["members"], joined["joined"], joined["cause"]) == ([0, 1, 2], [2], "joins")
+
+
 @pytest.mark.slow
 def test_a_rank_that_wakes_up_late_joins_at_the_next_call(tmp_path: Path) -> None:
     """Twice, in a loop of the script's own; no sum is wrong, and the group is the same where torch can."""

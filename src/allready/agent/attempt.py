@@ -43,7 +43,7 @@ class LocalAttempt:
     """`start` once, `close` always.
 
     Called in the loop's thread: `send` with what node 0 is to get (STARTED, and ENDED when every rank was reaped), and
-    `on_end` for every rank that has ended.
+    `on_end` for every rank that has ended, `on_again` for one that was started again while the others go on.
     """
 
     def __init__(
@@ -53,11 +53,12 @@ class LocalAttempt:
         *,
         send: Callable[[str, object], None],
         on_end: Callable[[ProcessEnd], None],
+        on_again: Callable[[int], None],
     ) -> None:
         context.on_start()
         self.number = orders.attempt
         self._orders, self._context = orders, context
-        self._send, self._on_end = send, on_end
+        self._send, self._on_end, self._on_again = send, on_end, on_again
         self._pids: Mapping[int, int] = {}
         self._log_dirs = {
             rank: run_paths.rank_log_dir(context.report_dir.absolute(), orders.attempt, orders.node_rank, rank)
@@ -181,18 +182,26 @@ class LocalAttempt:
             if request.diagnosis:
                 self._stop.wait(GATHER_BEFORE_END_S + 1.0)
 
+        def again(pids: Mapping[int, int], rank: int) -> None:
+            self._pids = dict(pids)
+            self._in_loop(self._on_again, rank)
+
         result = run_ranks(
             self._plan(),
             self._group,
             over_torch=request.framework != "jax" and find_spec("torch") is not None,
             stop=self._stop,
             on_started=started,
+            on_again=again,
             before_stop=before_stop,
             result=self._result,
         )
+        for rank in sorted(result.not_needed):
+            self._context.say(Note(key="workers.rank_late", values={"rank": str(rank)}))
+        ends = {rank: end for rank, end in result.ends.items() if rank not in result.not_needed}
         return messages.Ended(
             attempt=self.number,
-            ends=tuple(self._explained(rank, end, result) for rank, end in sorted(result.ends.items())),
+            ends=tuple(self._explained(rank, end, result) for rank, end in sorted(ends.items())),
             problem=result.problem or None,
             problem_kind=result.problem_kind,
         )
@@ -248,6 +257,7 @@ class LocalAttempt:
             rdzv_id=f"{orders.job_id}-{orders.instance}-{orders.attempt}",
             attempt=orders.attempt,
             max_restarts=orders.max_restarts,
+            rank_restarts=request.rank_restarts,
             master_addr=orders.master_addr,
             store_port=orders.store_port,
             local_addr=request.local_addr,

@@ -189,7 +189,9 @@ class NodeAgent:
         if self._sampler is not None:
             self._sampler.pause()
         self._context.state.attempt = plan.attempt
-        self._attempt = LocalAttempt(plan, self._context, send=self._attempt_news, on_end=self._rank_ended)
+        self._attempt = LocalAttempt(
+            plan, self._context, send=self._attempt_news, on_end=self._rank_ended, on_again=self._rank_again
+        )
         self._attempt.start()
 
     def _attempt_news(self, kind: str, body: object) -> None:
@@ -205,6 +207,10 @@ class NodeAgent:
         if self._sampler is not None:
             self._sampler.observer.note_end(end)
             self._spawn(self._sampler.sample(at_once=True))
+
+    def _rank_again(self, rank: int) -> None:
+        if self._sampler is not None and self._attempt is not None:
+            self._sampler.observer.replace_rank(self._attempt.handles()[rank])
 
     async def _send(self, kind: str, body: object) -> None:
         if kind == messages.ENDED and self._sampler is not None:

@@ -11,7 +11,7 @@ import importlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -37,8 +37,8 @@ from allready.launch.plan import (
     virtual_local_rank,
     workers_of,
 )
-from allready.launch.workers import STOP_POLL_S, WorkerGroup
-from allready.model import ProcessEnd
+from allready.launch.workers import STOP_POLL_S, Worker, WorkerGroup
+from allready.model import REJOIN, ProcessEnd
 from allready.model.process import signal_number
 
 _POLL_S = 0.02
@@ -61,10 +61,15 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         *,
         stop: threading.Event,
         on_started: Callable[[Mapping[int, int]], None],
+        on_again: Callable[[Mapping[int, int], int], None],
         before_stop: BeforeStop,
     ) -> None:
         self._plan, self._ours, self._result = plan, group, result
-        self._stop, self._on_started, self._before_stop = stop, on_started, before_stop
+        self._stop, self._on_started, self._on_again, self._before_stop = stop, on_started, on_again, before_stop
+        self._workers: dict[int, Worker] = {}
+        self._restarts_left = plan.rank_restarts
+        self._to_restart: set[int] = set()
+        self._restarted: set[int] = set()
         self._handler: Any = registry.get_rendezvous_handler(_rendezvous_of(plan))
         super().__init__(_spec_of(plan, self._handler), exit_barrier_timeout=plan.exit_barrier_timeout_s)
 
@@ -104,7 +109,8 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         workers = workers_of(self._plan, environs)
         if self._plan.numa_binding:
             workers = [replace(w, argv=_bound(w.argv, w.local_rank, self._plan.numa_binding)) for w in workers]
-        self._ours.start(workers)
+        self._workers = {worker.rank: worker for worker in workers}
+        self._ours.start(workers, spares=self._spares if self._plan.rank_restarts else None)
         pids = self._result.pids = dict(self._ours.pids)
         self._on_started(pids)
         return {rank - self._plan.first_rank: pid for rank, pid in pids.items()}
@@ -115,14 +121,18 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
     _stop_workers = _shutdown
 
     def _monitor_workers(self, *_: Any, **__: Any) -> Any:
-        ends = self._ours.poll()
+        ends = self._still_ended(self._ours.poll())
         deadline = time.monotonic() + max(self._plan.monitor_interval_s, _HEALTHY_S)
         while not self._is_decided(ends) and (left_s := deadline - time.monotonic()) > 0:
-            ends = self._ours.wait(len(ends), min(left_s, STOP_POLL_S), stop=self._stop)
+            ends = self._still_ended(self._ours.wait(len(ends), min(left_s, STOP_POLL_S), stop=self._stop))
         num_ranks = len(self._result.pids)
         if self._stop.is_set() and len(ends) < num_ranks:
             self._result.is_stopped = True
             return RunResult(state=WorkerState.FAILED)
+        if self._restarted and self._is_through(ends):
+            self._result.ends = ends
+            self._result.not_needed = frozenset(r for r, end in ends.items() if not end.is_success)
+            return RunResult(state=WorkerState.SUCCEEDED, return_values=dict.fromkeys(self._result.pids))
         failed = {rank: end for rank, end in ends.items() if not end.is_success}
         if not failed and len(ends) < num_ranks:
             return RunResult(state=WorkerState.HEALTHY)
@@ -145,6 +155,40 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         return Event(f"torchelastic.worker.status.{state}", source=source)
 
     # -- ours
+
+    def _spares(self, end: ProcessEnd, others: Sequence[ProcessEnd | None]) -> bool:
+        """Whether a rank that failed is started again because others go on, or was and came back too late."""
+        rank = end.rank
+        if end.is_success or rank is None or self._stop.is_set():
+            return False
+        if others and all(other is not None and other.is_success for other in others):
+            return rank in self._restarted
+        if not self._restarts_left or (None not in others and self._plan.num_nodes == 1):
+            return False
+        self._restarts_left -= 1
+        self._to_restart.add(rank)
+        return True
+
+    def _is_through(self, ends: Mapping[int, ProcessEnd]) -> bool:
+        """Whether all ranks have ended, and well but for some that were started again and came too late to join."""
+        failed = {rank for rank, end in ends.items() if not end.is_success}
+        return len(ends) == len(self._result.pids) > len(failed) and failed <= self._restarted
+
+    def _still_ended(self, ends: Mapping[int, ProcessEnd]) -> Mapping[int, ProcessEnd]:
+        """After those were started again that are to be."""
+        for rank in sorted(self._to_restart & ends.keys()):
+            self._to_restart.discard(rank)
+            self._restarted.add(rank)
+            worker = self._workers[rank]
+            error_file(self._plan, worker.local_rank).unlink(missing_ok=True)  # of the process before
+            try:
+                self._ours.start_again(replace(worker, env={**worker.env, REJOIN: "1"}))
+            except (OSError, ValueError):
+                continue  # its end counts
+            ends = {r: end for r, end in ends.items() if r != rank}
+            self._result.pids = dict(self._ours.pids)
+            self._on_again(self._result.pids, rank)
+        return ends
 
     def _open_store(self) -> None:
         # torch's handler would wait inside one call, for the store's node or, on that node, for all the others.

@@ -147,6 +147,7 @@ def request_from(
         sync_dir=_absolute(options.value("sync_dir")),
         token_file=options.value("token_file"),
         max_restarts=options.value("max_restarts"),
+        rank_restarts=_rank_restarts(options, framework),
         backoff=options.value("backoff"),
         retry_user_errors=bool(options.value("retry_user_errors")),
         excluded_nodes=options.value("exclude_nodes") or (),
@@ -407,6 +408,15 @@ def _shown(options: OptionSources, nproc: int) -> tuple[int, ...]:
             nproc=nproc,
         )
     return shown
+
+
+def _rank_restarts(options: OptionSources, framework: str) -> int:
+    found = int(options.value("rank_restarts"))
+    if found and framework == "jax":
+        raise UsageError(
+            "{where}: JAX cannot take in a rank again; use --max-restarts", where=options.where("rank_restarts")
+        )
+    return found
 
 
 def _grace(options: OptionSources, environ: Mapping[str, str]) -> float:

@@ -34,6 +34,7 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
     `rdzv_id`: keeps this attempt's keys in the store apart from another job's; empty: job and attempt.
     `env`: added to every rank's environment; `rank_env`: local rank -> added to that rank's.
     `split`, `copies`: of `Worker`, by local rank.
+    `rank_restarts`: so often a single rank of this node that fails is started again while the others go on.
     `signals_to_handle`, `numa_binding`: torchrun's flags; the ranks get the first in their environment.
     `join_timeout_s`: for the other nodes to meet at the store; they were all there a moment ago.
     `exit_barrier_timeout_s`: how long a node that is through waits for the others; `stop` ends that wait as well.
@@ -50,6 +51,7 @@ class AttemptPlan(Struct, frozen=True, kw_only=True):
     rdzv_id: str = ""
     attempt: int = 0
     max_restarts: int = 0
+    rank_restarts: int = 0
     master_addr: str = "127.0.0.1"
     store_port: int = 29500
     local_addr: str | None = None
@@ -81,7 +83,8 @@ class AttemptResult(Struct, kw_only=True):
     """How one node's part in an attempt goes; filled while it runs.
 
     `ends`: of all ranks that were started and have ended.  `pids`: of all that were started.  `ended_by_us`: ranks that
-    ran when the others were terminated, so that their own ends are no cause.
+    ran when the others were terminated, so that their own ends are no cause.  `not_needed`: that were started again and
+    came too late, when all others ended well: how they end is nobody's business.
     `has_met`: the nodes found each other.  `is_stopped`: ended because `stop` was set.
     `problem`: why ranks were not started or not watched to their end, "" when they were; `problem_kind`: "program"
     (cannot be executed), "rendezvous" (the nodes did not meet), "port" (the store's port is taken), "torch" (torch's
@@ -93,6 +96,7 @@ class AttemptResult(Struct, kw_only=True):
     ends: Mapping[int, ProcessEnd] = {}
     pids: Mapping[int, int] = {}
     ended_by_us: frozenset[int] = frozenset()
+    not_needed: frozenset[int] = frozenset()
     has_met: bool = False
     is_stopped: bool = False
     problem: str = ""

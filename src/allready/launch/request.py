@@ -83,6 +83,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     sync_dir: str | None = None
     token_file: str | None = None  # its path; the token itself is in no request
     max_restarts: int = 0
+    rank_restarts: int = 0  # of single ranks, on each node
     backoff: Backoff = Backoff()
     retry_user_errors: bool = False
     excluded_nodes: tuple[str, ...] = ()  # names or addresses that may not take part

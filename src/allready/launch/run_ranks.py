@@ -35,13 +35,15 @@ def run_ranks(
     over_torch: bool,
     stop: threading.Event,
     on_started: Callable[[Mapping[int, int]], None] = lambda _pids: None,
+    on_again: Callable[[Mapping[int, int], int], None] = lambda _pids, _rank: None,
     before_stop: BeforeStop = lambda _ends: None,
     result: AttemptResult | None = None,
 ) -> AttemptResult:
     """Start the ranks and wait for their end; blocks, so call it in a thread.
 
-    One rank that fails ends the others of the node.  `stop` ends them within the plan's grace.  `on_started(pids)` is
-    called when all ranks run, and `before_stop(ends)` once before ranks that still run are terminated, whatever the
+    One rank that fails ends the others of the node, unless it may be started again alone (`rank_restarts`).  `stop`
+    ends them within the plan's grace.  `on_started(pids)` is called when all ranks run, `on_again(pids, rank)` when one
+    of them was started again, and `before_stop(ends)` once before ranks that still run are terminated, whatever the
     reason: the time to sample them.  `result` is filled where it is given.  No rank is left in any case, and the
     store's port is free again.
     """
@@ -52,7 +54,7 @@ def run_ranks(
             from allready.launch import elastic_agent
 
             agent = elastic_agent.ElasticAgent(
-                plan, group, result, stop=stop, on_started=on_started, before_stop=before_stop
+                plan, group, result, stop=stop, on_started=on_started, on_again=on_again, before_stop=before_stop
             )
             agent.run()
         else:

@@ -63,6 +63,9 @@ class Worker(Struct, frozen=True, kw_only=True):
     cpus: frozenset[int] = frozenset()
 
 
+Spares = Callable[[ProcessEnd, Sequence[ProcessEnd | None]], bool]
+
+
 class _Running(Struct):
     worker: Worker
     process: subprocess.Popen[bytes]
@@ -109,6 +112,7 @@ class WorkerGroup:
         self._watcher: threading.Thread | None = None
         self._next_key = 0
         self._closed = False
+        self._spares: Spares | None = None
 
     def prepare(self) -> None:
         """Start what stands beside the ranks (log relay, threads) ahead of `start`, which otherwise does it."""
@@ -117,8 +121,12 @@ class WorkerGroup:
             self._relay.start()
             self._console.start(self._relay)
 
-    def start(self, workers: Sequence[Worker]) -> None:
+    def start(self, workers: Sequence[Worker], *, spares: Spares | None = None) -> None:
         """Start all ranks.
+
+        `spares(end, others)`, from any thread and quick: whether this end is not to be reported, because `start_again`
+        follows or nobody needs the rank any more; `others`: the other ranks' ends, None where they live.  Not asked
+        from `stop` on.
 
         Raises:
             OSError, ValueError: one of them cannot be started (no such program, no processes left; a zero byte in a
@@ -126,6 +134,7 @@ class WorkerGroup:
         """
         with self._lock:
             assert not self._running, "the last ranks were not stopped"
+            self._spares = spares
             self.prepare()
             try:
                 for worker in workers:
@@ -137,6 +146,23 @@ class WorkerGroup:
             except RuntimeError as error:  # threads count as processes
                 self.stop(grace_s=0.0, first=signals.SIGKILL, is_reported=False)
                 raise BlockingIOError(errno.EAGAIN, str(error)) from error
+
+    def start_again(self, worker: Worker) -> None:
+        """Start a rank once more whose process has ended; what is left of its process group is killed first.
+
+        Raises:
+            OSError: it cannot be started; the rank remains ended.
+        """
+        with self._lock:
+            old = self._running[worker.rank]
+            assert old.end is not None, "it has not ended"
+            new = self._spawn(worker)
+            _send_group(old.process.pid, signals.SIGKILL)
+            self._forget([old])
+            self._running[worker.rank] = new
+            self._poke()
+        name = old.end.signal or f"exit code {old.end.exit_code}"
+        self._report("workers.rank_again", rank=str(worker.rank), how=name)
 
     @property
     def pids(self) -> Mapping[int, int]:
@@ -206,6 +232,7 @@ class WorkerGroup:
         these ends are not reported.
         """
         with self._lock:
+            self._spares = None
             items = list(self._running.values())
             alive = self._living()
             for running in items:
@@ -379,6 +406,9 @@ class WorkerGroup:
             if running.end is not None:
                 return False
             running.end = end
+            others = [r.end for r in self._running.values() if r is not running]
+            if self._spares is not None and self._spares(end, others):
+                running.is_reported = False
             self._changed.notify_all()
             return True
 

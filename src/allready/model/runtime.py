@@ -4,6 +4,9 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+REJOIN = "ALLREADY_REJOIN"
+"""Variable of a rank that a launcher has started again while the others go on."""
+
 
 class FailureCause(StrEnum):
     """What made a rank, or the hub, ask for the failure."""
@@ -84,3 +87,22 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
     def survivors(self) -> tuple[int, ...]:
         """Ranks that answered."""
         return tuple(r.rank for r in self.ranks if r.state is MemberState.ANSWERED)
+
+    @property
+    def furthest(self) -> int:
+        """The last call that any rank waits in or has completed; 0 where there is none."""
+        return max((r.call.reached for r in self.ranks if r.call is not None), default=0)
+
+    @property
+    def behind(self) -> tuple[RankAtFailure, ...]:
+        """Ranks that answered, and have not entered the call that others wait in."""
+        last = self.furthest
+        return tuple(r for r in self.ranks if r.call is not None and r.call.entered < last)
+
+    @property
+    def waiting(self) -> tuple[RankAtFailure, ...]:
+        """Ranks that wait in the last call that any rank has come to."""
+        last = self.furthest
+        return tuple(
+            r for r in self.ranks if r.call is not None and r.call.waited_s is not None and r.call.reached == last
+        )

@@ -49,6 +49,8 @@ class Agreement:
         self._all = frozenset(self.members)
         self._gone: dict[int, MemberState] = {}
         self._silent: set[int] = set()
+        self._behind: frozenset[int] = frozenset()
+        self._decided_s = 0.0
         self._heard_s: dict[int, float] = {}
         self._ready: dict[int, tuple[float, m.Ready]] = {}
         self._votes: dict[Ranks, set[int]] = {}
@@ -128,7 +130,9 @@ class Agreement:
             left = [self._due_s(r) for r in self.members if r not in self._positions and r not in self._gone]
             return max(left, default=self._frozen_s)
         if self.phase is Phase.GATHERING and self._ready:
-            return min(at + ready.timeout_s for at, ready in self._ready.values())
+            times = [at + ready.timeout_s for at, ready in self._ready.values()]
+            without_late_s = self._without_late_s()
+            return min(times if without_late_s is None else [*times, without_late_s])
         return self._joiners.due_s() if self._admits() else None
 
     # joining
@@ -181,13 +185,14 @@ class Agreement:
         return []
 
     def _gather(self, now_s: float) -> Out:
-        least = max(ready.min_ranks for _, ready in self._ready.values())
+        least = self._least()
         possible = [r for r in self.members if r not in self._gone]
-        awaited = set(possible) - self._silent
         is_late = any(now_s >= at + ready.timeout_s for at, ready in self._ready.values())
         admitted = len(self._joiners) if self._all_ready_admit() else 0
         is_hopeless = len(possible) + admitted < least
-        if not (is_late or is_hopeless or awaited <= set(self._ready)):
+        without_late_s = self._without_late_s()
+        is_complete = not self._missing() or (without_late_s is not None and now_s >= without_late_s)
+        if not (is_late or is_hopeless or is_complete):
             return []
         if len(self._ready) + admitted >= least:
             return self._form()
@@ -196,6 +201,24 @@ class Agreement:
         missing = tuple(r for r in self.members if r not in self._ready)
         asked, self._ready = sorted(self._ready), {}
         return [(r, m.Refused(epoch=self.epoch, missing=missing, min_ranks=least)) for r in asked]
+
+    def _least(self) -> int:
+        return max(ready.min_ranks for _, ready in self._ready.values())
+
+    def _missing(self) -> set[int]:
+        """Members that live and speak, and have not come."""
+        return {r for r in self.members if r not in self._gone} - self._silent - set(self._ready)
+
+    def _without_late_s(self) -> float | None:
+        """When the group forms without those that are behind: as late as the most patient of those that came wants.
+
+        None: it does not, because others are missing too, or because those that came are too few.
+        """
+        wishes = [ready.late_s for _, ready in self._ready.values()]
+        waits = [wish for wish in wishes if wish is not None]
+        if len(waits) < max(len(wishes), self._least()) or not self._missing() <= self._behind:
+            return None
+        return self._decided_s + max(waits)
 
     def _all_ready_admit(self) -> bool:
         return all(ready.admits for _, ready in self._ready.values())
@@ -298,6 +321,7 @@ class Agreement:
     def _decide(self, now_s: float) -> Out:
         ranks = tuple(self._seen(r) for r in self.members)
         self._silent = {r.rank for r in ranks if r.state is MemberState.SILENT}
+        self._decided_s = now_s
         failure = RuntimeFailure(
             epoch=self.epoch,
             cause=self._cause,
@@ -308,6 +332,8 @@ class Agreement:
             voids=self._voids(),
             after_s=round(now_s - self._frozen_s, 3),
         )
+        is_late = self._cause in {FailureCause.DEADLINE, FailureCause.VERDICT}
+        self._behind = frozenset(r.rank for r in failure.behind if is_late)
         self.phase = Phase.GATHERING
         return self._to_members(m.Failed(failure=failure))
 

@@ -6,7 +6,8 @@ first slice of its time is handed over to `calling`, which knows how it goes on.
 
 from datetime import timedelta
 from enum import Enum
-from time import monotonic, sleep
+from os import sched_yield
+from time import monotonic
 from typing import Any, Literal
 
 from allready.runtime import recording
@@ -114,8 +115,8 @@ def _await_gpu(session: Session, end: StreamEnd, work: Any, begin_s: float) -> N
     if work is not None:
         work.wait()  # the stream does, not this thread
     end.mark()
-    until_s = begin_s + _SPIN_S
-    while not end.is_completed():
-        if monotonic() > until_s or not session.member.is_open:
+    is_completed, member, until_s = end.is_completed, session.member, begin_s + _SPIN_S
+    while not is_completed():
+        if monotonic() > until_s or not member.is_open:
             raise _NotYet
-        sleep(0)  # other threads may have Python
+        sched_yield()  # other processes may have the CPU; sleep(0) would last as long as a call, by the timer's slack

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, overload
 
 from allready.errors import UsageError
-from allready.model import RankAtFailure, RuntimeFailure, Verdict
+from allready.model import Verdict
 from allready.runtime import batches as cut
 from allready.runtime import recording
 from allready.runtime.calls import safe_barrier
@@ -83,6 +83,7 @@ class Options:
     sync_timeout: Duration | None = None
     min_ranks: int = 1
     recover_timeout: Duration = RECOVER
+    late_timeout: Duration | None = None
     on_recovery: Callable[[Recovery], object] | None = None
     record: Record | None = None
     prefix: str = "eval"
@@ -119,7 +120,7 @@ def resilient_evaluation(
         min_coverage: below it the evaluation counts as failed.
         timeout: of each wait, by default that of the phase "evaluation" (30 min).
         sync_timeout: for all ranks to meet, by default that of the phase "small" (5 min).
-        min_ranks, recover_timeout: for `recover`.
+        min_ranks, recover_timeout, late_timeout: for `recover`.
         on_recovery: called after the group was formed again, with the `Recovery`, as where training recovers.
         record: called on rank 0 with `Evaluation.records()` and the step; an exception of it is logged.
         prefix: of the names of records.
@@ -305,7 +306,13 @@ class _Run:
         """Until all ranks have a group and the script has taken it over."""
         options = self._options
         for trial in range(options.retries + 1):
-            recovery = recover(error, step=self._step, min_ranks=options.min_ranks, timeout=options.recover_timeout)
+            recovery = recover(
+                error,
+                step=self._step,
+                min_ranks=options.min_ranks,
+                timeout=options.recover_timeout,
+                late_timeout=options.late_timeout,
+            )
             if recovery.failure is not None:
                 self._failures.append(recovery.failure.with_traceback(None))
             if options.on_recovery is None:
@@ -357,15 +364,8 @@ class _Run:
         """The lowest rank that is in this evaluation; where it was skipped, the rank that did not come is not."""
         members = _members(self._session)
         failure = self._failures[0].failure if self._failures and not self._expected else None
-        here = [] if failure is None else [r.rank for r in waiting(failure)]
+        here = [] if failure is None else [r.rank for r in failure.waiting]
         return min((rank for rank in members if rank in here), default=members[0])
-
-
-def waiting(failure: RuntimeFailure) -> list[RankAtFailure]:
-    """Ranks that waited in the call that the furthest rank had come to."""
-    inside = [r for r in failure.ranks if r.call is not None and r.call.waited_s is not None]
-    furthest = max((r.call.reached for r in inside if r.call is not None), default=0)
-    return [r for r in inside if r.call is not None and r.call.reached == furthest]
 
 
 def _members(session: Session) -> tuple[int, ...]:

@@ -56,7 +56,10 @@ class CollectiveFailed(AllreadyError):  # noqa: N818 - an outcome
         if self.failure.cause is FailureCause.JOINS:
             who = "a rank" if self.failure.reporter is None else f"rank {self.failure.reporter}"
             return f"nothing failed: the ranks form their group again to take in {who}"
-        return f"a collective failed ({self.failure.cause}), reported by rank {self.failure.reporter}"
+        reporter = self.failure.reporter
+        error = next((r.error for r in self.failure.ranks if r.rank == reporter), "")
+        said = f": {error}" if error else ""
+        return f"a collective failed ({self.failure.cause}), reported by rank {reporter}{said}"
 
 
 class HubLost(CollectiveFailed):

@@ -13,7 +13,7 @@ from allready.runtime.durations import Duration, duration
 from allready.runtime.evaluation import Batches, Evaluation, resilient_evaluation
 from allready.runtime.exchange import small_device
 from allready.runtime.failures import HubLost, RankExcluded, RecoveryRefused
-from allready.runtime.recovery import RECOVER, Recovery, Wish, cause_of, recover_as
+from allready.runtime.recovery import RECOVER, Recovery, Wish, cause_of, late_s_of, recover_as
 from allready.runtime.session import current
 from allready.runtime.stopping import StopSignals
 
@@ -44,7 +44,7 @@ class TrainLoop:
         save: called with the step on every rank when the loop ends, all steps done or stopped by a signal.
         after_step: called with the number of steps done, after each that all ranks have done; the place of `evaluate`.
             Left out once a signal has come.
-        min_ranks, recover_timeout: for `recover`.
+        min_ranks, recover_timeout, late_timeout: for `recover`.
         max_failures: so many failures one after the other without a step in between end the loop with the last error.
         rejoin: a rank without which the others went on, or that was started again, asks them to take it in.  They do so
             between two steps, by `on_recovery`.
@@ -60,12 +60,14 @@ class TrainLoop:
         after_step: Callable[[int], object] | None = None,
         min_ranks: int = 1,
         recover_timeout: Duration = RECOVER,
+        late_timeout: Duration | None = None,
         max_failures: int = 5,
         rejoin: bool = True,
     ) -> None:
         self.num_steps, self.step = num_steps, step
         self._on_recovery, self._save, self._after_step = on_recovery, save, after_step
         self._min_ranks, self._recover_timeout = min_ranks, recover_timeout
+        self._late_s = late_s_of(late_timeout, rejoins=rejoin)
         self._max_failures, self._num_failures = max_failures, 0
         self._agreed = step
         self._rejoin = rejoin
@@ -105,7 +107,8 @@ class TrainLoop:
 
     def evaluate(self, fn: Callable[[Any], Any], batches: Batches, **options: Any) -> Evaluation:
         """`resilient_evaluation` at this step, with what this loop does after a failure; call it in `after_step`."""
-        options = {"min_ranks": self._min_ranks, "recover_timeout": self._recover_timeout, **options}
+        own = {"min_ranks": self._min_ranks, "recover_timeout": self._recover_timeout, "late_timeout": self._late_s}
+        options = own | options
         return resilient_evaluation(fn, batches, step=self.step, on_recovery=self._take_over, **options)
 
     def _one(self, train_step: Callable[[int], object]) -> int:
@@ -144,6 +147,7 @@ class TrainLoop:
             step=self.step,
             until_s=time.monotonic() + duration(self._recover_timeout).total_seconds(),
             rejoins=self._rejoin,
+            late_s=self._late_s,
         )
         session = current()
         recovery = recover_as(session, wish, error, cause)

@@ -24,12 +24,14 @@ class Ready(Struct, frozen=True, kw_only=True):
 
     `anew`: its present one is unusable.  `made`: the epoch in which its group object was made; only those of one epoch
     can be formed again in place.  `store`: where the job's store is, if not where it was at the start.
-    `admits`: a rank that asks to join may come in here.
+    `admits`: a rank that asks to join may come in here.  `late_s`: how long after the failure a rank is waited for that
+    lives and let the others wait in vain; None: as for all.
     """
 
     epoch: int
     timeout_s: float
     min_ranks: int
+    late_s: float | None = None
     step: int = 0
     anew: bool = False
     made: int = 0

@@ -24,6 +24,12 @@ REQUIRED = {
     "TORCH_NCCL_BLOCKING_WAIT": "0",  # else a wait of torch's ends the communicator on this rank alone
 }
 """Set before the group is made, where they are not set; for the whole process."""
+_BY_TORCHRUN = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+"""What torchrun gives its workers where the user has set nothing: nobody's wish, so it is replaced."""
+_DUMP_WAITS = ("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "TORCH_FR_WAIT_TIMEOUT_DUMP_MILSEC")
+"""Four times as long torch's watchdog sleeps once NCCL reports an error, 60 s if nothing is set, so that the record of
+operations is written before the process ends.  It does not end here, and the group cannot before the watchdog does.
+"""
 UNLIMITED = timedelta(days=30)
 """torch's own time-out, which ends processes; the deadlines of the runtime library are no business of torch's."""
 GONE_S = 5.0
@@ -48,6 +54,12 @@ def prepare() -> None:
         raise UsageError("the runtime library takes NCCL with torch 2.6 to 2.14, not with {at}", at=torch.__version__)
     if not (torch.cuda.is_available() and dist.is_nccl_available() and hasattr(dist.ProcessGroupNCCL, "abort")):
         raise UsageError("no GPU here, or a torch without NCCL")
+    for name in _DUMP_WAITS:
+        os.environ[name] = "0"
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        for name, value in _BY_TORCHRUN.items():
+            if os.environ.get(name) == value:
+                del os.environ[name]
     for name, value in REQUIRED.items():
         for alias in (name, name.removeprefix("TORCH_")):
             if os.environ.get(alias, value) != value:
@@ -66,28 +78,29 @@ def await_device(work: Any, until_s: float, is_over: Callable[[], bool]) -> bool
         if now_s >= until_s or is_over():
             return False
         took_s = now_s - begin_s
-        time.sleep(
-            0 if took_s < _SPIN_S else _SHORT_NAP_S if took_s < _SHORT_S else _NAP_S
-        )  # 0: others may have Python
+        if took_s < _SPIN_S:
+            os.sched_yield()  # sleep(0) lasts as long as a nap, by the timer's slack
+        else:
+            time.sleep(_SHORT_NAP_S if took_s < _SHORT_S else _NAP_S)
     return True
 
 
 class StreamEnd:
-    """The end of all that a GPU's current stream has been given; waited for like an operation."""
+    """The end of all that a GPU's current stream has been given; waited for like an operation.
+
+    `is_completed`: whether the device has done it.
+    """
 
     def __init__(self, device: Any) -> None:
         import torch
 
         self._event, self._device, self._stream_of = torch.cuda.Event(), device, torch.cuda.current_stream
+        self.is_completed: Callable[[], bool] = self._event.query
         self.mark()
 
     def mark(self) -> None:
         """From now on the end of what the stream has been given until now."""
         self._event.record(self._stream_of(self._device))
-
-    def is_completed(self) -> bool:
-        """Whether the device has done it."""
-        return bool(self._event.query())
 
 
 class Communicator:
@@ -195,11 +208,21 @@ def _destroy() -> threading.Thread:
 
 
 def _abort_all() -> None:
-    import torch
+    """All at the same time: the end of one waits for all that runs on its GPU, also for operations of the others."""
     import torch.distributed as dist
 
-    for group in of_nccl(list(dist.distributed_c10d._world.pg_map)):  # noqa: SLF001 - no public way names all of them
-        try:
-            group._get_backend(torch.device("cuda")).abort()  # noqa: SLF001
-        except RuntimeError:
-            log.exception("NCCL's communicator did not end in good order")
+    groups = of_nccl(list(dist.distributed_c10d._world.pg_map))  # noqa: SLF001 - no public way names all of them
+    threads = [threading.Thread(target=_abort, args=(g,), name="allready-abort", daemon=True) for g in groups]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _abort(group: Any) -> None:
+    import torch
+
+    try:
+        group._get_backend(torch.device("cuda")).abort()  # noqa: SLF001
+    except RuntimeError:
+        log.exception("NCCL's communicator did not end in good order")

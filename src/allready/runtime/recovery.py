@@ -1,6 +1,7 @@
 """Joining the job, going on after a failure, and leaving."""
 
 import contextlib
+import logging
 import os
 import secrets
 import socket
@@ -13,7 +14,7 @@ from typing import Any
 import msgspec
 
 from allready.errors import ExchangeError, UsageError
-from allready.model import FailureCause
+from allready.model import REJOIN, FailureCause
 from allready.runtime import messages as m
 from allready.runtime import nccl, recording
 from allready.runtime.agreement import FREEZE_S
@@ -24,18 +25,22 @@ from allready.runtime.hub import Plan, start
 from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.session import MARGIN_S, Session, begin, current, end
 
+log = logging.getLogger(__name__)
+
 PHASES = {
     "training": timedelta(minutes=10), "evaluation": timedelta(minutes=30), "small": timedelta(minutes=5)
 }  # fmt: skip
 START = timedelta(minutes=10)
 RECOVER = timedelta(seconds=60)
-REJOIN = "ALLREADY_REJOIN"
-"""Variable of a rank that a launcher has started again while the others go on."""
+LATE = timedelta(seconds=0.2)
+"""Where a rank that came too late may join again."""
 _KEY = "allready/hub"
 _NAME_LETTERS = 8
 """Of the secret's 32; they tell attempts apart and open nothing."""
 _CONNECT_S = 15.0
 _LOOK_AGAIN_S = 0.2
+_GONE_S = 5.0
+"""So long a rank that was started again looks for a hub, which ends soon after the last rank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +92,7 @@ def init_process_group(
 
     Raises:
         RecoveryRefused: not all ranks came in time.
+        SystemExit: with `rejoin`, where the job is over; exit code 0.
         HubLost: there is no way to the process that rank 0 has started for the agreement.
     """
     import torch.distributed as dist
@@ -138,11 +144,13 @@ def recover(
     min_ranks: int = 1,
     timeout: Duration = RECOVER,
     rejoin: bool = False,
+    late_timeout: Duration | None = None,
 ) -> Recovery:
     """After a failure: form the group again, of all ranks that come in time.  Collective among the survivors.
 
-    Waits for every rank that is alive, until the timeout; ranks that are dead or silent are not waited for.  A rank
-    without which the others went on may ask them to take it in again: they learn of it at the next point that all of
+    Waits for every rank that is alive, until the timeout; ranks that are dead or silent are not waited for, and one
+    that lives but let the others wait until their deadline no longer than `late_timeout`.  A rank without which the
+    others went on may ask them to take it in again: they learn of it at the next point that all of
     them agree on (`safe_barrier`, `confirm=True`), or soon after wherever they are, by a failure without a verdict,
     and their `recover` has this rank too.  Evaluations and a `TrainLoop` let it in between two steps.
 
@@ -153,6 +161,8 @@ def recover(
         min_ranks: fewer are no job any more.
         timeout: for all ranks to come here, and for the others to take this rank in.
         rejoin: if the others went on without this rank, ask them to take it in again.
+        late_timeout: from the failure on, for a rank that did not come to the call whose deadline passed.  By default
+            0.2 s with `rejoin`, as it can come in later, and without it the `timeout`.
 
     Raises:
         RecoveryRefused: fewer than `min_ranks` came; `recover` may be called again.
@@ -166,24 +176,33 @@ def recover(
         until_s=time.monotonic() + duration(timeout).total_seconds(),
         rejoins=rejoin,
         admits=not session.is_shut,
+        late_s=late_s_of(late_timeout, rejoins=rejoin),
     )
     return recover_as(session, wish, error, cause_of(error))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What one rank wants of the next group; `admits`: ranks that ask to join may come in."""
+    """What one rank wants of the next group; `admits`: ranks that ask to join may come in.  `late_s`: as in `Ready`."""
 
     min_ranks: int
     step: int
     until_s: float
     rejoins: bool = False
     admits: bool = True
+    late_s: float | None = None
 
     @property
     def left_s(self) -> float:
         """Time that is left."""
         return max(0.0, self.until_s - time.monotonic())
+
+
+def late_s_of(late_timeout: Duration | None, *, rejoins: bool) -> float | None:
+    """For how long those that are late are waited for; None: as for all."""
+    if late_timeout is None:
+        return LATE.total_seconds() if rejoins else None
+    return duration(late_timeout, "late_timeout").total_seconds()
 
 
 def recover_as(session: Session, wish: Wish, error: BaseException | None, cause: FailureCause) -> Recovery:
@@ -383,6 +402,7 @@ def _gather(session: Session, wish: Wish) -> m.Formed:
             made=session.group.made,
             store=session.group.store_text,
             admits=wish.admits,
+            late_s=wish.late_s,
         )
     )
     session.wait(lambda: member.epoch > epoch or member.refused is not None, limit_s + FREEZE_S + MARGIN_S)
@@ -471,6 +491,8 @@ def _meet(
         session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=_CONNECT_S)
         store.set(_KEY, msgspec.json.encode((addresses, secret)).decode())
         return secret[:_NAME_LETTERS]
+    if again:
+        until_s = min(until_s, time.monotonic() + _GONE_S)
     while True:
         left_s = max(1.0, until_s - time.monotonic())
         store.wait([_KEY], timedelta(seconds=left_s))
@@ -478,8 +500,12 @@ def _meet(
         try:
             limit_s = min(_CONNECT_S, left_s)
             session.connect(addresses, secret, num_ranks=num_ranks, timeout_s=limit_s, again=again)
-        except ExchangeError:
+        except ExchangeError as error:
             if time.monotonic() >= until_s:
+                if again:
+                    # A failure would be told as one of the job, which is over, and by now most likely well.
+                    log.warning("nothing to join, this process ends: the other ranks have ended (%s)", error)
+                    raise SystemExit(0) from None
                 raise
             time.sleep(_LOOK_AGAIN_S)
         else:

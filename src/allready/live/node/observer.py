@@ -89,6 +89,13 @@ class NodeObserver:
             if self._gpus is None and has_gpus and (self._with_gpu or (self._with_gpu is None and has_driver())):
                 self._gpus = GpuWatch()
 
+    def replace_rank(self, handle: RankHandle) -> None:
+        """A rank of this attempt has another process now."""
+        with self._gathering.held(GATHERING_S), self._lock.held(LOCK_S):
+            self._ranks.pop(handle.rank).close()
+            self._ranks[handle.rank] = RankWatch(handle, self._run_dir, self._mounts)
+            self._ranks = dict(sorted(self._ranks.items()))
+
     def note_end(self, end: ProcessEnd) -> None:
         """The launcher saw a rank end; the next status has it.  Never waits."""
         self._ends.append(end)

@@ -16,26 +16,9 @@ def in_state(failure: RuntimeFailure, state: MemberState) -> list[RankAtFailure]
     return [r for r in failure.ranks if r.state is state and r.cause is not FailureCause.RAISED]
 
 
-def furthest(failure: RuntimeFailure) -> int:
-    """The last call that any rank waits in or has completed; 0 where there is none."""
-    return max((r.call.reached for r in failure.ranks if r.call is not None), default=0)
-
-
-def behind(failure: RuntimeFailure) -> list[RankAtFailure]:
-    """Ranks that answered, and have not entered the call that others wait in."""
-    last = furthest(failure)
-    return [r for r in failure.ranks if r.call is not None and r.call.entered < last]
-
-
-def inside_last(failure: RuntimeFailure) -> list[RankAtFailure]:
-    """Ranks that wait in the last call that any rank has come to."""
-    last = furthest(failure)
-    return [r for r in failure.ranks if r.call is not None and r.call.waited_s is not None and r.call.reached == last]
-
-
 def calls_differ(failure: RuntimeFailure) -> bool:
     """Whether the ranks that wait in the last call wait in different operations."""
-    return len({r.call.operation for r in inside_last(failure) if r.call is not None}) > 1
+    return len({r.call.operation for r in failure.waiting if r.call is not None}) > 1
 
 
 def is_lone_failure(failure: RuntimeFailure) -> bool:
@@ -58,8 +41,8 @@ def hit_of(
 ) -> Hit:
     """With what every rule of this area says.  `operation`: the one to name, by default that of the first who waits."""
     ranks = tuple(r.rank for r in culprits)
-    last = furthest(failure)
-    inside = inside_last(failure)
+    last = failure.furthest
+    inside = failure.waiting
     operation = operation or next((r.call.operation for r in inside if r.call is not None and r.call.operation), "")
     errors = [r.error for r in failure.ranks if r.rank in ranks and r.error]
     return Hit(

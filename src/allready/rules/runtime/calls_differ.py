@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.majority import majority
 from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, RuntimeFailure, Severity
-from allready.rules.runtime._seen import hit_of, inside_last, is_lone_failure, joins
+from allready.rules.runtime._seen import hit_of, is_lone_failure, joins
 
 
 @Rule(
@@ -27,7 +27,7 @@ def calls_differ(runtime: RuntimeFailure) -> Iterator[Hit]:
     ## When it is harmless
     Never.
     """
-    inside = {r.rank: r for r in inside_last(runtime)}
+    inside = {r.rank: r for r in runtime.waiting}
     operations = {number: r.call.operation for number, r in inside.items() if r.call is not None}
     usual = majority(operations, (r.rank for r in runtime.ranks))
     if usual is not None and usual.odd and is_lone_failure(runtime) and not joins(runtime):

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, RemedyStep, RuntimeFailure, Severity
-from allready.rules.runtime._seen import behind, hit_of, is_lone_failure, joins
+from allready.rules.runtime._seen import hit_of, is_lone_failure, joins
 
 
 @Rule(
@@ -31,6 +31,6 @@ def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
     ## When it is harmless
     When it would have come a little later; then the timeout is too short.
     """
-    late = behind(runtime)
+    late = runtime.behind
     if late and is_lone_failure(runtime) and not joins(runtime):
         yield hit_of(runtime, late)
