@@ -133,11 +133,11 @@ def with_appended(
         if again is not None and any(o.source == source and o.line is not None and o.line < again for o in ends):
             lines[source] = max(lines.get(source, 0), again - 1)
         here = [death for death in deaths if death.origin.source == source]
-        over = [d for d in here if (d.kind in {"exit", "signal"} and _is_before(d, closing)) or _is_replaced(d, here)]
+        ended = [d for d in here if (d.kind in {"exit", "signal"} and _is_before(d, closing)) or _is_replaced(d, here)]
         if closing.last_counts_line is not None and not _failed_behind(closing, here, events):
-            over += [d for d in here if d.kind == "exception" and (d.origin.line or 0) < closing.last_counts_line]
-        if over:
-            lines[source] = max(lines.get(source, 0), *map(_line, over))
+            ended += [d for d in here if d.kind == "exception" and (d.origin.line or 0) < closing.last_counts_line]
+        if ended:
+            lines[source] = max(lines.get(source, 0), *map(_line, ended))
     return Attempts(lines=lines, times=attempts.times)
 
 
