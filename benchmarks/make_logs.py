@@ -195,6 +195,24 @@ def write_words(args: argparse.Namespace) -> int:
     )
 
 
+_BAR = 10 * "\N{FULL BLOCK}"
+
+
+def write_bars(args: argparse.Namespace) -> int:
+    """Progress bars that overwrite themselves a hundred times in each line, and the loss."""
+    rng = random.Random(args.seed)  # noqa: S311
+
+    def line(i: int) -> str:
+        bars = [
+            f"\rEpoch {i}: {p:3d}%|{_BAR[: p // 10]:10}| {p * 12}/1200 [{p // 60:02d}:{p % 60:02d}<00:{99 - p:02d}, "
+            f"{rng.uniform(5, 9):.2f}it/s, loss={rng.random():.4f}]"
+            for p in range(100)
+        ]
+        return "".join([*bars, f"\n{{'loss': {rng.random():.4f}, 'grad_norm': {rng.random():.6f}}}"])
+
+    return write_lines(args.out / "bars.log", args.bytes, line)
+
+
 SETUP = (
     "Channel {c:02d}/0 : {r}[{d}] -> {q}[{e}] via P2P/CUMEM/read",
     "Channel {c:02d}/0 : {r}[{d}] -> {q}[{e}] [send] via NET/IB/{d}/GDRDMA",
@@ -250,7 +268,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--ranks", type=int, default=64)
     found.add_argument("--out", type=Path, required=True)
     found.add_argument("--like", type=Path, default=RECORDED, help="a recorded NCCL log of one process")
-    found.add_argument("--kind", choices=("nccl", "training", "mixed", "words"), default="nccl")
+    found.add_argument("--kind", choices=("nccl", "training", "mixed", "words", "bars"), default="nccl")
     found.add_argument("--front", default="", help="put before every line, as in '{rank}: '")
     found.add_argument("--iterations", action="store_true")
     found.add_argument("--interleaved", action="store_true")
@@ -262,7 +280,7 @@ def parser() -> argparse.ArgumentParser:
 def make(args: argparse.Namespace) -> int:
     """Write the files; returns how many bytes."""
     args.out.mkdir(parents=True, exist_ok=True)
-    writers = {"training": write_training, "mixed": write_mixed, "words": write_words}
+    writers = {"training": write_training, "mixed": write_mixed, "words": write_words, "bars": write_bars}
     if args.kind in writers:
         return writers[args.kind](args)
     recording = Recording.read(args.like)

@@ -102,7 +102,7 @@ def test_lines_may_come_from_standard_input(
     code, out = explained("-", capsys)
     assert code == 0
     assert out.count("line: ") == 2
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{NO_INTERFACE}\nwhat is this\n".encode())))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"step 3\nwhat is this\n")))
     assert explained("-", capsys)[0] == 3
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert explained("-", capsys)[0] == 3
@@ -199,3 +199,77 @@ def test_reports_on_two_devices_stay_apart(capsys: pytest.CaptureFixture[str]) -
     lines = DRIVER.splitlines()[1], other.splitlines()[1]
     main(["diagnose", "--explain-line", "\n".join(lines), "--json", "-"])
     assert [entry["line"] for entry in json.loads(capsys.readouterr().out)["lines"]] == [*lines]
+
+
+TABLE = """train.py FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-20_13:24:04
+  host      : gpu07
+  rank      : 6 (local_rank: 6)
+  exitcode  : -9 (pid: 2680830)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 2680830
+============================================================"""
+CHAINED = """Traceback (most recent call last):
+  File "/opt/train/data.py", line 88, in __getitem__
+    x = self.index[i]
+KeyError: 4711
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/opt/train/main.py", line 31, in <module>
+    main()
+RuntimeError: sample 4711 could not be read"""
+STATUS = """jaxlib.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks_to_register::0
+# of tasks that reached the barrier: 3/4.
+The first task at the barrier: /job:jax_worker/replica:0/task:0. Some timed out task names:
+/job:jax_worker/replica:0/task:2
+RPC: /tensorflow.CoordinationService/Barrier"""
+DEEPSPEED = """[2026-01-20 10:31:29,210] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 3353707
+[2026-01-20 10:31:29,269] [ERROR] [launch.py:321:sigkill_handler] ['a.py'] exits with return code = -9"""
+
+
+@cases(
+    ("pasted", "code", "said"),
+    [
+        (TABLE, "DTH002", "rank 6 (gpu07) was terminated by SIGKILL"),
+        (CHAINED, "DTH001", "KeyError: 4711 at /opt/train/data.py:88"),
+        (DEEPSPEED, "DTH002", "SIGKILL"),
+        (f"ordinary words\n{NO_INTERFACE}", "NLG001", "NCCL_SOCKET_IFNAME"),
+    ],
+)
+def test_several_lines_are_explained_together(
+    pasted: str, code: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_code, out = explained(pasted, capsys)
+    assert exit_code == 0
+    assert out.startswith(f"all lines together: {code}  ")
+    assert said in out.partition("\n\n")[0]
+    explained(pasted, capsys, "--json", "-")
+    main(["diagnose", "--explain-line", pasted, "--json", "-"])
+    together = json.loads(capsys.readouterr().out)["together"]
+    assert together["code"] == code
+    assert said in together["message"]
+
+
+def test_names_that_stand_in_the_lines_below_are_found(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["diagnose", "--explain-line", STATUS, "--json", "-"])
+    together = json.loads(capsys.readouterr().out)["together"]
+    assert together["culprits"]["ranks"] == [2]
+
+
+def test_lines_without_a_fault_have_no_meaning_together(capsys: pytest.CaptureFixture[str]) -> None:
+    for pasted in (f"{NO_INTERFACE}\n", "step 3\nstep 4", "\n\n"):
+        main(["diagnose", "--explain-line", pasted, "--json", "-"])
+        assert "together" not in json.loads(capsys.readouterr().out)
+
+
+def test_the_source_file_in_front_of_a_warning_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "gpu01:34:37 [0] transport/nvls.cc:598 (nvlsAllocateMem) NCCL WARN Cuda failure 1 'invalid argument'"
+    assert as_json(line, capsys)["meanings"][0]["signature"] == "nccl.nvls_refused"

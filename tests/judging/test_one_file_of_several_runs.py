@@ -66,3 +66,49 @@ def test_the_rank_in_front_of_a_line_in_either_form() -> None:
         verdict = _report([form + line for line in _raised("ValueError: bad sample in shard 17")]).verdict
         assert verdict is not None
         assert verdict.culprits.ranks == (1,), form
+
+
+def _bars(first: int, last: int) -> list[str]:
+    return [f"{n // 10:3d}%|####      | {n}/1000 [0{n % 6}:11<12:31, 3.69s/it]" for n in range(first, last)]
+
+
+def test_a_failed_start_before_a_run_that_is_cut_is_over() -> None:
+    failed = _raised("AssertionError: Model checkpoint is not correctly loaded.")
+    assert _report([*_bars(1, 9), *failed, *_bars(1, 700)]).status is Status.UNKNOWN
+    assert _report([*failed, *_bars(1, 700), *failed]).status is Status.FAULT
+
+
+def test_ranks_that_finish_their_step_do_not_hide_the_exception_of_another() -> None:
+    failed = _raised("ValueError: bad sample in shard 17")
+    others = [line for n in range(60, 64) for line in _bars(n, n + 1) * 8]
+    assert _report([*_bars(1, 60), *failed, *others]).status is Status.FAULT
+
+
+def test_what_failed_behind_the_steps_may_come_of_the_exception() -> None:
+    failed = _raised("ValueError: bad sample in shard 17")
+    watchdog = (
+        "[rank1]:[E1120 11:51:03.500000000 ProcessGroupNCCL.cpp:689] [Rank 1] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=64, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600040 "
+        "milliseconds before timing out."
+    )
+    verdict = _report([*_bars(1, 60), *failed, *_bars(60, 90), watchdog]).verdict
+    assert verdict is not None
+    assert "bad sample" in verdict.sentence
+
+
+def test_a_rank_that_failed_again_as_another_process_is_judged_by_its_last_run() -> None:
+    def run(pid: int, error: str) -> list[str]:
+        failed = f"E0501 10:00:00.000000 77 {AGENT}] failed (exitcode: 1) local_rank: 0 (pid: {pid}) of binary: python"
+        table = [
+            "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "=" * 60, "train.py FAILED", "-" * 60,
+            "Failures:", "  <NO_OTHER_FAILURES>", "-" * 60, "Root Cause (first observed failure):", "[0]:",
+            "  time      : 2024-05-01_10:00:00", "  host      : gpu05", "  rank      : 0 (local_rank: 0)",
+            f"  exitcode  : 1 (pid: {pid})", "  error_file: <N/A>", "  traceback : see x", "=" * 60,
+        ]  # fmt: skip
+        return [*(f"[rank0]: {line}" for line in _raised(error)), failed, *table]
+
+    both = [*run(4242, "ValueError: bad sample in shard 17"), *run(5151, "KeyError: 'labels'")]
+    verdict = _report(both).verdict
+    assert verdict is not None
+    assert "labels" in verdict.sentence
+    assert "bad sample" not in verdict.sentence

@@ -116,3 +116,32 @@ def test_of_several_jobs_in_one_log_that_slurm_ended_the_last_is_named() -> None
     verdict = _report([*steps, ended(7, "dgx-1"), *steps, ended(9, "dgx-2")]).verdict
     assert verdict is not None
     assert "JOB 9 on dgx-2" in _report([*steps, ended(7, "dgx-1"), *steps, ended(9, "dgx-2")]).findings[0].message
+
+
+REFUSED = (
+    "[W1120 11:53:44.608123880 socket.cpp:752] [c10d] The client socket has failed to connect to [node0]:29500 "
+    "(errno: 110 - Connection timed out)."
+)
+TPU = "UserWarning: TPU backend initialization is taking more than 60.0 seconds. Did you run it on all TPU hosts?"
+
+
+def test_what_a_job_says_while_it_waits_is_the_verdict_where_nothing_follows() -> None:
+    assert _verdict(["starting", REFUSED, REFUSED]) == ("STO006", Confidence.POSSIBLE)
+    assert _verdict(["starting", TPU, "  warnings.warn("]) == ("JAX035", Confidence.POSSIBLE)
+
+
+def test_it_explains_nothing_where_the_job_went_on() -> None:
+    steps = [f"step {n}/400 loss 1.{n:03d}" for n in range(1, 9)]
+    behind = [f"loading shard {n} of the data" for n in range(40)]
+    for first in (REFUSED, TPU):
+        assert _verdict([first, *steps]) is None
+        assert _verdict([first, *behind]) is None
+        assert _verdict([first, *(_init(rank, "COMPLETE") for rank in range(WORLD))]) is None
+        assert _report([first, *steps, "Training finished successfully"]).status is Status.HEALTHY
+
+
+def test_another_error_explains_more() -> None:
+    raised = ["Traceback (most recent call last):", '  File "/app/a.py", line 8, in <module>', "ValueError: x"]
+    verdict = _verdict([*raised, REFUSED])
+    assert verdict is not None
+    assert verdict[0] == "DTH001"

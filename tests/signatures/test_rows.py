@@ -7,6 +7,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allready.evidence.log import read_lines
 from allready.model import Role, Severity
 from allready.signatures import load, of_line
 from tests.cases import cases
@@ -43,10 +44,16 @@ JOINED = tomllib.loads((HERE / "joined.toml").read_text(encoding="utf-8"))
 
 @cases(("expected", "line"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
 def test_the_line_has_its_signature(expected: str, line: str) -> None:
-    first = next(of_line(line), None)
-    assert first is not None
-    assert fnmatch(first[0].id, expected)
-    assert first[0].code is not None or not expected.endswith("*")
+    events = read_lines([line], mtime_s=0.0).events
+    [found] = [event.signature for event in events if fnmatch(event.signature, expected)]
+    assert load()[found].code is not None or not expected.endswith("*")
+
+
+def test_an_example_of_the_tables_has_its_signature_in_a_log() -> None:
+    """The prefix is off then, unless it is a part of what the line says."""
+    examples = [(signature.id, line.example) for signature in load().values() for line in signature.lines]
+    for expected, example in examples:
+        assert expected in [event.signature for event in read_lines([example], mtime_s=0.0).events], example
 
 
 @cases("family", ["torch", "elastic", "store", "gloo", "jax", "launcher"])

@@ -1,10 +1,11 @@
-"""`allready diagnose --explain-line`: what one pasted line means."""
+"""`allready diagnose --explain-line`: what one pasted line means, or several together."""
 
 import argparse
 import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -37,24 +38,60 @@ _WATCHDOG = re.compile(
 
 
 def explain(args: argparse.Namespace) -> int:
-    """Print what each line means.  Exit code 0 when every line that is not blank is known, else 3."""
+    """Print what the lines mean together, and each of them.
+
+    Exit code 0 when they explain a fault together, or every line that is not blank is known; else 3.
+    """
     from allready.redaction import masked_all
     from allready.report.safe import plain
 
     language = choose_language(args.lang)
-    lines = [block for block in blocks_of(_lines(args.explain_line)) if any(line.strip() for line in block)]
+    text = _lines(args.explain_line)
+    lines = [block for block in blocks_of(text) if any(line.strip() for line in block)]
     if not lines:
         sys.stderr.write("allready diagnose: --explain-line was given no text, or only blanks\n")
     explained = [masked_all(_meaning_of_block(block)) for block in lines]
+    verdict = verdict_of(text)
     if args.json:
-        deliver_json(args.json, {"schema": SCHEMA, "lines": [as_json(entry) for entry in explained]})
+        entries: dict[str, Any] = {"schema": SCHEMA, "lines": [as_json(entry) for entry in explained]}
+        deliver_json(args.json, entries if verdict is None else entries | {"together": _as_plain(verdict)})
     if args.json != "-":
-        for number, entry in enumerate(explained):
-            if number:
-                sys.stdout.write("\n")
-            for row in rows(entry, language):
-                sys.stdout.write(plain(row) + "\n")
-    return EXIT_HEALTHY if explained and all(entry["known"] for entry in explained) else EXIT_UNCHECKED
+        told = [] if verdict is None else [list(_rows_of_verdict(verdict, language))]
+        told += [list(rows(entry, language)) for entry in explained if verdict is None or entry["known"]]
+        sys.stdout.write("\n\n".join("\n".join(map(plain, some)) for some in told) + "\n" * bool(told))
+    is_known = verdict is not None or (explained and all(entry["known"] for entry in explained))
+    return EXIT_HEALTHY if is_known else EXIT_UNCHECKED
+
+
+def verdict_of(lines: Sequence[str]) -> Finding | None:
+    """What several lines mean together, read like a log: the finding that is the verdict; None of one line."""
+    if sum(bool(line.strip()) for line in lines) < 2:
+        return None
+    from allready.cli.diagnose_judge import Question, judge_readings
+    from allready.evidence.log import read_lines
+    from allready.redaction import masked_all
+
+    now = datetime.now(UTC)
+    report = judge_readings([read_lines(lines, mtime_s=now.timestamp())], Question(), started=now)[0]
+    return None if report.verdict is None else masked_all(report.findings[0])
+
+
+def _as_plain(finding: Finding) -> dict[str, Any]:
+    known = msgspec.to_builtins(finding)
+    names = ("code", "severity", "fault_class", "confidence", "culprits", "title", "message", "remedy", "remedies")
+    return {name: known[name] for name in names}
+
+
+def _rows_of_verdict(finding: Finding, language: str) -> Iterator[str]:
+    colon = "：" if language == "zh" else ": "
+
+    def t(name: str) -> str:
+        return ui(f"diagnose.{name}", language)
+
+    yield f"{t('explain_together')}{colon}{finding.code}  {say(finding, 'title', language)}"
+    yield f"  {t('explain_class')}{colon}{finding.fault_class}"
+    yield f"  {t('explain_meaning')}{colon}{say(finding, 'message', language)}"
+    yield f"  {t('explain_remedy')}{colon}{say(finding, 'remedy', language)}"
 
 
 def _lines(text: str) -> list[str]:
@@ -150,7 +187,8 @@ def meaning_of(line: str) -> dict[str, Any]:
     Keys: line, known, writer (of the prefix), time, meanings (the one that is meant first), transfer.
     """
     prefix = parse(line, Clock(time.time()))
-    found = list(of_line(prefix.rest)) or list(of_line(line))
+    front = line[: len(line) - len(prefix.rest)] if line.endswith(prefix.rest) else ""
+    found = list(of_line(prefix.rest, front)) or list(of_line(line))
     meanings = [_meaning(signature, match.groupdict(), prefix) for signature, match in found[:3]]
     sums = arithmetic_of(prefix.rest, prefix.time_s)
     return {

@@ -80,7 +80,7 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     from allready.judging.engine import crashed, judge
     from allready.judging.report_builder import ReportBuilder, status_of, verdict_of
     from allready.judging.run_signs import onset
-    from allready.judging.standstill import with_ending, with_standstill
+    from allready.judging.standstill import with_ending, with_last_words, with_standstill
     from allready.redaction import masked_all
 
     run_evidence = run_evidence_of(readings, question)
@@ -90,7 +90,9 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     findings, unchecked = judge(fleet, rules.values())
     if question.since is None:
         findings = with_live(findings, saved.runs, rules)
-    findings = in_order(with_ending(with_standstill(findings, run_evidence), run_evidence), rules)
+    for raised in (with_standstill, with_ending, with_last_words):
+        findings = raised(findings, run_evidence)
+    findings = in_order(findings, rules)
     open_questions = undecided(run_evidence, readings, saved)
     shown = run_evidence if question.ranks is None else only_ranks(run_evidence, question.ranks)
     summary = digest(shown, onset_s=onset(run_evidence))

@@ -19,10 +19,13 @@ _MAX_FRONT = 400
 _MAX_KNOWN_FRONTS = 2048
 _MAX_KNOWN_CHARS = 320
 _MAX_PID = 4_194_304
+_DATE = object()
+"""In the fields of a known beginning: the time of the line's own date."""
 _NUMBERS = ("pid", "tid", "rank", "local_rank", "task")
 
 KnownFronts = dict[str, tuple[Any, ...]]
-"""Beginnings of NCCL's lines up to their own words -> all fields but `rest`; a process's lines have few."""
+"""Beginnings of NCCL's lines up to their own words -> all fields but `rest`; a process's lines have few.  Of those that
+begin with a date, what stands behind it."""
 
 
 class Prefix(NamedTuple):
@@ -66,17 +69,47 @@ def parse(text: str, clock: Clock, *, labels: bool = True, known: KnownFronts | 
         known: what lines before this one began with; new beginnings are added.
     """
     front_end = _end_of_nccl(text)
-    if known is not None and front_end and (fields := known.get(text[:front_end])) is not None:
-        return _made(Prefix, (text[front_end:], *fields))
+    if known is not None and front_end:
+        fields = known.get(text[:front_end])
+        if fields is not None:
+            return _made(Prefix, (text[front_end:], *fields))
+        if text[0].isdigit() and (dated := _dated_nccl(text, front_end, clock, labels, known)) is not None:
+            return dated
     match = compiled(forms.NCCL).match(text)
     if match is None:
         return _Parser(text, clock, labels=labels).parse()
     found = _nccl(match, text, {})
     # What stands before the first " NCCL " decides all alone, unless the match goes on behind it.
-    if known is not None and match.end() == front_end <= _MAX_KNOWN_CHARS:
+    if known is not None and match.end() == front_end:
+        _remember(known, text[:front_end], found[1:])
+    return found
+
+
+def _remember(known: KnownFronts, front: str, fields: tuple[Any, ...]) -> None:
+    if len(front) <= _MAX_KNOWN_CHARS:
         if len(known) >= _MAX_KNOWN_FRONTS:
             known.clear()
-        known[text[:front_end]] = found[1:]
+        known[front] = fields
+
+
+def _dated_nccl(text: str, front_end: int, clock: Clock, labels: bool, known: KnownFronts) -> Prefix | None:
+    """NCCL's line behind a date, of which the same process's other lines differ in the date only; None where it is
+    something else."""
+    date = compiled(forms.DATE).match(text)
+    time_s = None if date is None else _time_of(date, clock)
+    if date is None or time_s is None or date.end() >= front_end:
+        return None
+    is_stamp = date["zone"] is not None and text[10] == "T"
+    front = f"{'stamp' if is_stamp else 'date'}{labels}\n{text[date.end() : front_end]}"  # no line has a newline
+    fields = known.get(front)
+    if fields is not None:
+        filled = (time_s if fields[0] is _DATE else None, time_s if fields[1] is _DATE else None)
+        return _made(Prefix, (text[front_end:], *filled, *fields[2:]))
+    found = _Parser(text, clock, labels=labels).parse()
+    times = (found.time_s, found.outer_time_s)
+    if found.kind == "nccl" and len(found.rest) == len(text) - front_end and times in ((time_s, None), (None, time_s)):
+        marks = (None if found.time_s is None else _DATE, None if found.outer_time_s is None else _DATE)
+        _remember(known, front, (*marks, *found[3:]))
     return found
 
 

@@ -34,6 +34,9 @@ ENDED = ("elastic.death_signal", "launcher.slurm")
 OF_SLURM = {"launcher.slurm_cancelled", "launcher.slurm_time_limit", "launcher.slurm_preempted"}
 """What slurmstepd says of the end of a job, with its number."""
 
+WAITED = TIMEOUTS | {"torch.blocking_wait_timeout", "gloo.recv_timeout"}
+"""What those say who waited in vain."""
+
 NEVER_WENT = {FaultClass.START_ABSENT, FaultClass.START_NAME, FaultClass.START_PATH}
 
 
@@ -116,8 +119,10 @@ def with_appended(
 ) -> Attempts:
     """The attempts, together with runs that were written into one file one after the other.
 
-    A run is over where something ended it and the count of steps began again behind that.  A process that ended before
-    the first step was counted was no rank: a job script has steps of its own.
+    A run is over where something ended it and the count of steps began again behind that, where the same rank ended
+    again as another process, and where an exception ended it and steps were counted for long after that, with nothing
+    that failed behind them.  A process that ended before the first step was counted was no rank: a job script has steps
+    of its own.
     """
     lines = dict(attempts.lines)
     for source, over in _cancelled_before(events).items():
@@ -127,9 +132,12 @@ def with_appended(
         ends = [d.origin for d in deaths] + [e.origin for e in events if _is_grave(e)]
         if again is not None and any(o.source == source and o.line is not None and o.line < again for o in ends):
             lines[source] = max(lines.get(source, 0), again - 1)
-        for death in deaths:
-            if death.origin.source == source and death.kind in {"exit", "signal"} and _is_before(death, closing):
-                lines[source] = max(lines.get(source, 0), death.origin.line or 0)
+        here = [death for death in deaths if death.origin.source == source]
+        ended = [d for d in here if (d.kind in {"exit", "signal"} and _is_before(d, closing)) or _is_replaced(d, here)]
+        if closing.last_counts_line is not None and not _failed_behind(closing, here, events):
+            ended += [d for d in here if d.kind == "exception" and (d.origin.line or 0) < closing.last_counts_line]
+        if ended:
+            lines[source] = max(lines.get(source, 0), *map(_line, ended))
     return Attempts(lines=lines, times=attempts.times)
 
 
@@ -143,6 +151,32 @@ def _cancelled_before(events: Sequence[Event]) -> dict[str, int]:
         if last.setdefault(source, job) != job:
             found[source] = max(found.get(source, 0), line)
     return found
+
+
+def _line(death: Death) -> int:
+    return death.origin.line or 0
+
+
+def _is_replaced(death: Death, others: Sequence[Death]) -> bool:
+    """Whether the same rank ended again later, as another process."""
+    return death.rank is not None and any(
+        one.rank == death.rank
+        and _line(one) > _line(death)
+        and None not in (one.pid, death.pid)
+        and one.pid != death.pid
+        for one in others
+    )
+
+
+def _failed_behind(closing: Closing, deaths: Sequence[Death], events: Sequence[Event]) -> bool:
+    """Whether something ended or failed behind the first of the last counts."""
+    first = closing.last_counts_line or 0
+    return any(_line(death) > first for death in deaths) or any(
+        (_is_grave(e) or e.signature in WAITED)
+        and e.origin.source == closing.origin.source
+        and (e.origin.line or 0) > first
+        for e in events
+    )
 
 
 def _is_before(death: Death, closing: Closing) -> bool:
@@ -203,7 +237,7 @@ def _states_a_fault(event: Event) -> bool:
         return False
     if event.role is Role.ROOT:
         return signature.fault_class not in NEVER_WENT
-    return event.signature in TIMEOUTS | {"torch.blocking_wait_timeout", "gloo.recv_timeout"}
+    return event.signature in WAITED
 
 
 def _never_went(event: Event) -> bool:

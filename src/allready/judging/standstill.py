@@ -7,6 +7,9 @@ from msgspec.structs import replace
 from allready.judging.arbiter import is_error
 from allready.model import Confidence, FaultClass, Finding, RunEvidence, Severity
 
+MAX_BEHIND = 20
+"""Lines that may stand behind the last words: others' warnings, a shell's prompt."""
+
 MAX_FIRST_CALLS = 3
 """A job that stands still from the beginning is in the first operations of its communicators."""
 
@@ -46,6 +49,37 @@ def with_ending(findings: Sequence[Finding], run: RunEvidence) -> tuple[Finding,
     return tuple(findings)
 
 
+def with_last_words(findings: Sequence[Finding], run: RunEvidence) -> tuple[Finding, ...]:
+    """The findings, a warning that nothing followed raised to an error at "possible".
+
+    Only where no finding is an error, no communicator was completed, and no log shows a good end, or progress behind
+    the warning: what a job says while it waits stands last in its log when it waits for ever.
+    """
+    if any(map(is_error, findings)) or run.closing is not None or run.ended_well:
+        return tuple(findings)
+    for at, finding in enumerate(findings):
+        lines = LAST_WORDS.get(finding.code)
+        if finding.severity is Severity.WARNING and lines is not None and _stands_last(lines, run):
+            raised = replace(finding, severity=Severity.ERROR, confidence=Confidence.POSSIBLE)
+            return (*findings[:at], raised, *findings[at + 1 :])
+    return tuple(findings)
+
+
+def _stands_last(signature: str, run: RunEvidence) -> bool:
+    """Whether its lines are among the last ones of each log that has any, behind all progress."""
+    lines: dict[str, int] = {}
+    for event in run.events:
+        if event.signature == signature:
+            lines[event.origin.source] = max(lines.get(event.origin.source, 0), event.origin.line or 0)
+    num_lines = {source.path: source.num_lines for source in run.sources}
+    went_on = any(c.progress_line is not None and c.progress_line > lines.get(c.origin.source, 0) for c in run.closings)
+    return (
+        not went_on
+        and not any(c.init_completed for p in run.processes for c in p.comms)
+        and all(line > num_lines.get(source, 0) - MAX_BEHIND for source, line in lines.items())
+    )
+
+
 def _has_progress(run: RunEvidence) -> bool:
     return any(closing.progress_line is not None for closing in run.closings)
 
@@ -74,6 +108,15 @@ def _is_unreachable(run: RunEvidence) -> bool:
 def _disagrees(run: RunEvidence) -> bool:
     return _is_across_nodes(run) and (_waits_at_start(run) or _is_in_first_calls(run))
 
+
+LAST_WORDS: Mapping[str, str] = {
+    "STO006": "store.connect_failed",
+    "JAX025": "jax.coordinator_unreachable",
+    "JAX035": "jax.backend_waits",
+    "LCH020": "launcher.kubernetes_restarting",
+    "LCH032": "launcher.horovod_stalled",
+}
+"""Code of a warning that explains why a log ends with it -> its signature."""
 
 FITTING: Mapping[str, Callable[[RunEvidence], bool]] = {
     "NLG004": _is_unreachable,  # an interface that other nodes cannot reach

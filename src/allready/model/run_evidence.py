@@ -263,8 +263,9 @@ class Closing(Struct, frozen=True, kw_only=True):
     """The end of one log in its program's own words.
 
     `first_progress_line`, `progress_line`: numbers of the first and the last line of progress, also where words tell
-    the end; `restart_line`: where its count began again, at the last time.  `is_certain`: the words
-    mean the whole run; others ("total time") mean it only where they stand once and no progress is open.
+    the end; `restart_line`: where its count began again, at the last time; `last_counts_line`: from where on a count
+    went up by some steps.  `is_certain`: the words mean the whole run; others ("total time") mean it only where they
+    stand once and no progress is open.
     """
 
     origin: Origin
@@ -275,6 +276,7 @@ class Closing(Struct, frozen=True, kw_only=True):
     first_progress_line: int | None = None
     progress_line: int | None = None
     restart_line: int | None = None
+    last_counts_line: int | None = None
     is_certain: bool = False
 
     @property

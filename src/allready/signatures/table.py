@@ -186,12 +186,17 @@ def anchors() -> tuple[str, ...]:
     return tuple(sorted({anchor for anchor, _, _ in by_anchor()}, key=lambda a: (-len(a), a)))
 
 
-def of_line(text: str) -> Iterator[tuple[Signature, re.Match[str]]]:
-    """Signatures that know `text` (a line, best without its prefix), the one that counts first."""
+def of_line(text: str, front: str = "") -> Iterator[tuple[Signature, re.Match[str]]]:
+    """Signatures that know `text` (a line, best without its prefix), the one that counts first.
+
+    `front`: its prefix.  Some lines say with it what they say: an anchor that is partly in it is sought in both.
+    """
     seen: set[str] = set()
+    whole = front + text
     for anchor, line, signature in by_anchor():
-        if anchor in text and signature.id not in seen:
-            match = line.pattern.search(text)
-            if match is not None:
-                seen.add(signature.id)
-                yield signature, match
+        if anchor not in whole or anchor in front or signature.id in seen:
+            continue
+        match = line.pattern.search(text if anchor in text else whole)
+        if match is not None:
+            seen.add(signature.id)
+            yield signature, match

@@ -12,11 +12,14 @@ from tools.build_native import SOURCE, check_platform, compiled
 
 from allready.evidence.inputs import Found, Source, find, unpack
 from allready.evidence.lines import native as native_module
+from allready.evidence.lines.anchors import LINE_ANCHORS
 from allready.evidence.lines.line_buffer import process_of, without_numbers
+from allready.evidence.lines.literals import Literals
 from allready.evidence.lines.marks import PADDING, Marker
 from allready.evidence.lines.model import LIMITS, Limits, Scanned
 from allready.evidence.lines.native import SWITCH, Native, native
 from allready.evidence.lines.scan import scan
+from allready.signatures import table
 from tests.evidence.lines.test_forms import TIGHT, made_up
 
 ROOT = Path(__file__).parents[3]
@@ -24,7 +27,8 @@ FIXTURES = ROOT / "tests" / "fixtures"
 MOST_BYTES = 3_000_000
 KINDS = (
     "--kind mixed --ranks 1", "--kind mixed --ranks 64", "--kind mixed --ranks 64 --timestamps", "--kind training",
-    "--kind words", "--ranks 1 --iterations", "--ranks 8 --interleaved", "--ranks 8 --interleaved --timestamps",
+    "--kind words", "--kind bars", "--ranks 1 --iterations", "--ranks 8 --interleaved",
+    "--ranks 8 --interleaved --timestamps",
 )  # fmt: skip
 
 
@@ -234,3 +238,17 @@ def test_a_wheel_promises_no_older_c_library_than_it_needs() -> None:
     check_platform(needs, "")
     with pytest.raises(RuntimeError, match=r"needs glibc 2\.14"):
         check_platform(needs, "manylinux_2_5_x86_64")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_anchors_are_found_where_numpy_finds_them(engine: Native, seed: int) -> None:
+    rng = random.Random(seed)
+    anchors = [anchor.encode() for anchor in (*table.anchors(), *LINE_ANCHORS)]
+    literals = Literals(anchors)
+    words = [rng.choice((rng.choice(anchors), rng.randbytes(rng.randrange(9)))) for _ in range(2000)]
+    data = b"".join(words)
+    for length in (len(data), len(data) - 1, 700, 3, 0):
+        compiled_ones, others = literals.find(data, length, engine), literals.find(data, length)
+        assert len(others[0]) > 500 or length < 1000
+        for one, other in zip(compiled_ones, others, strict=True):
+            assert np.array_equal(one, other)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allready.evidence.clock import Clock, dated
-from allready.evidence.prefix import Prefix, has_label, parse, second_start
+from allready.evidence.prefix import KnownFronts, Prefix, has_label, parse, second_start
 from tests.cases import cases
 
 NOVEMBER = dated(2026, 11, 20, 12, 30, 0)
@@ -325,3 +325,27 @@ def test_any_text_has_a_prefix_and_a_rest(text: str) -> None:
 def test_pieces_of_prefixes_do_no_harm(pieces: list[str]) -> None:
     text = "".join(pieces)
     assert text.endswith(parse(text, CLOCK).rest)
+
+
+@cases("labels", [True, False])
+def test_what_lines_began_with_before_changes_nothing(labels: bool) -> None:
+    fronts = [
+        f"{date}{between}{process}"
+        for date in (
+            "2026-11-20T11:51:02.123456789Z", "2026-11-20T11:51:03.5Z", "2026-11-20 11:51:02",
+            "2026-11-20 11:51:07,125",
+            "2026-13-20T11:51:02Z", "2026-11-20T11:51:02+01:00", "2026-11-20T11:51", "2026-11-20T25:00:00Z", "",
+        )
+        for between in (" ", ": ", " stdout F ", " 3: ", " [1,3]<stdout>:", " gpu07 python[77]: ", " - INFO - ",
+                        " [rank3]: ")
+        for process in ("gpu07:4242:4300 [0]", "gpu07:4242:4300 [3] misc/a.cc:7", "[2026-11-20 11:50:00] gpu07:1:2 [1]",
+                        "x")
+    ]  # fmt: skip
+    known: KnownFronts = {}
+    clock = CLOCK
+    for words in ("NCCL INFO Init COMPLETE", "NCCL WARN NCCL INFO x", "NCCL INFO"):
+        for front in fronts:
+            line = f"{front} {words}"
+            assert parse(line, clock, labels=labels, known=known) == parse(line, clock, labels=labels), line
+            assert parse(line, clock, labels=not labels, known=known) == parse(line, clock, labels=not labels), line
+    assert len(known) > 50

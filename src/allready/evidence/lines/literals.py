@@ -12,7 +12,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from allready.evidence.lines.native import Native
+
 Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint32]
 
 _BITS = 18
 _FACTOR = np.uint32(2_654_435_761)
@@ -40,12 +43,12 @@ class Literals:
                 word = int.from_bytes(literal[offset : offset + 4], "little")
                 by_word[phase].setdefault(word, []).append((offset, index))
         self._phases = [
-            (phase, _table(words) if len(words) > _FEW_WORDS else None, np.array(sorted(words), np.uint32), words)
+            (phase, _Table(words) if len(words) > _FEW_WORDS else None, np.array(sorted(words), np.uint32), words)
             for phase, words in enumerate(by_word)
             if words
         ]
 
-    def find(self, data: bytes | bytearray, length: int) -> tuple[Ints, Ints]:
+    def find(self, data: bytes | bytearray, length: int, native: Native | None = None) -> tuple[Ints, Ints]:
         """(position, index of the literal) of everything in the first `length` bytes, by position."""
         places: list[int] = []
         indexes: list[int] = []
@@ -54,12 +57,7 @@ class Literals:
             if count <= 0:
                 continue
             view = np.frombuffer(data, "<u4", count, phase)
-            if table is None:
-                hits = np.flatnonzero(_is_any(view, words))
-            else:
-                slots = view * _FACTOR
-                slots >>= _DOWN
-                hits = np.flatnonzero(np.take(table, slots, mode="wrap"))
+            hits = np.flatnonzero(_is_any(view, words)) if table is None else table.find(view, native)
             if not len(hits):
                 continue
             values = view[hits]
@@ -124,17 +122,28 @@ def _words_of(literal: bytes) -> Iterable[tuple[int, int]]:
             yield phase, 0
 
 
-def _is_any(view: npt.NDArray[np.uint32], words: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+def _is_any(view: Words, words: Words) -> npt.NDArray[np.bool_]:
     hits: npt.NDArray[np.bool_] = view == words[0]
     for word in words[1:]:
         hits |= view == word
     return hits
 
 
-def _table(words: Iterable[int]) -> npt.NDArray[np.bool_]:
-    table = np.zeros(1 << _BITS, np.bool_)
-    table[(np.array(list(words), np.uint32) * _FACTOR) >> _DOWN] = True
-    return table
+class _Table:
+    """Some words by their hash."""
+
+    def __init__(self, words: Iterable[int]) -> None:
+        self._is_in = np.zeros(1 << _BITS, np.bool_)
+        self._is_in[(np.array(list(words), np.uint32) * _FACTOR) >> _DOWN] = True
+        self._bits = np.packbits(self._is_in, bitorder="little")
+
+    def find(self, view: Words, native: Native | None) -> Ints:
+        """Where they are, and others with the same hash."""
+        if native is not None:
+            return native.hashed(view, int(_FACTOR), int(_DOWN), self._bits)
+        slots = view * _FACTOR
+        slots >>= _DOWN
+        return np.flatnonzero(np.take(self._is_in, slots, mode="wrap"))
 
 
 def distinct(numbers: Ints) -> Ints:

@@ -14,7 +14,7 @@
 
 typedef const uint8_t *Bytes;
 
-#define VERSION 1
+#define VERSION 2
 #define MOST_LINE 8192 /* a longer line has no form */
 #define MOST_FORM 1024
 #define MOST_HOST 255
@@ -75,6 +75,23 @@ EXPORT int64_t allready_newlines(Bytes data, int64_t size, int64_t *ends) {
     Bytes end = data + size;
     for (Bytes p = data; p < end && (p = memchr(p, '\n', (size_t)(end - p))); p++) ends[num++] = p - data;
     return num;
+}
+
+static inline uint32_t short_word_at(Bytes p) {
+    uint32_t w;
+    memcpy(&w, p, 4);
+    return w;
+}
+
+/* Which of the `num` words that follow each other have a bit in `bits`, by their hash: one bit for each hash. */
+EXPORT int64_t allready_hashed(Bytes data, int64_t num, uint32_t factor, int64_t down, const uint8_t *bits, int64_t *out) {
+    int64_t found = 0;
+    for (int64_t i = 0; i < num; i++) {
+        uint32_t hash = short_word_at(data + 4 * i) * factor >> down;
+        out[found] = i;
+        found += bits[hash >> 3] >> (hash & 7) & 1;
+    }
+    return found;
 }
 
 /* Copies lines with their newlines one behind the other; where each begins, and how many bytes in all. */

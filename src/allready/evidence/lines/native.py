@@ -16,19 +16,21 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+Shorts = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
 
 LIBRARY = Path(__file__).with_name("native.lib")
-VERSION = 1
+VERSION = 2
 SWITCH = "ALLREADY_NO_NATIVE"
-_INT, _WORD, _AT = ctypes.c_int64, ctypes.c_uint64, ctypes.c_void_p
+_INT, _WORD, _SHORT, _AT = ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p
 _TABLE = (_AT, _AT, _WORD)
 _SOME_LINES = (_AT, _AT, _AT, _AT, _INT)  # the buffer, starts, lengths, indexes and their number
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "insert": (None, (_AT, _AT, _INT, *_TABLE)),
     "count": (_INT, (_AT, _INT)),
     "newlines": (_INT, (_AT, _INT, _AT)),
+    "hashed": (_INT, (_AT, _INT, _SHORT, _INT, _AT, _AT)),
     "splice": (_INT, (*_SOME_LINES, _AT, _AT)),
     "forms": (_INT, (*_SOME_LINES, _AT, *_TABLE, _AT, _AT)),
     "processes": (_INT, (*_SOME_LINES, _AT, *_TABLE, _AT, _AT)),
@@ -109,6 +111,7 @@ class Native:
         self._most = 1 << 9  # half of the places
         self._scratch: Words = np.zeros(1 << 10, np.uint64)
         self._scratch_values: Ints = np.zeros(1 << 10, np.int64)
+        self._places: Ints = np.empty(0, np.int64)
 
     def table(self) -> HashTable:
         """An empty one."""
@@ -119,6 +122,14 @@ class Native:
         ends = np.empty(self._library.allready_count(data.ctypes.data, size), np.int64)
         self._library.allready_newlines(data.ctypes.data, size, ends.ctypes.data)
         return ends
+
+    def hashed(self, words: Shorts, factor: int, down: int, bits: Array) -> Ints:
+        """Which of the words have a bit in `bits`, by their hash."""
+        if len(words) >= len(self._places):
+            self._places = np.empty(len(words) + 1, np.int64)  # a place is written before it is known to count
+        out = self._places
+        args = words.ctypes.data, len(words), factor, down, bits.ctypes.data, out.ctypes.data
+        return out[: self._library.allready_hashed(*args)].copy()
 
     def splice(self, data: Array, starts: Ints, lengths: Ints, at: Ints, out: bytearray) -> Ints:
         """Copy lines with their newlines into `out`; where each begins."""

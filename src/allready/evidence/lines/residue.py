@@ -10,6 +10,7 @@ from allready.evidence.lines.anchors import BLOCK_ANCHORS, LINE_ANCHORS
 from allready.evidence.lines.line_buffer import clip
 from allready.evidence.lines.literals import Ints, Literals, distinct, places_of
 from allready.evidence.lines.marks import Marker, Marks
+from allready.evidence.lines.native import Native
 from allready.signatures import table
 
 _NCCL = b"NCCL "
@@ -32,8 +33,9 @@ class Hit(NamedTuple):
 class Reader:
     """Finds the literals of the signatures and of the readers of blocks, and iteration markers."""
 
-    def __init__(self, marker: Marker, anchors: Sequence[str] | None, clip_bytes: int) -> None:
+    def __init__(self, marker: Marker, anchors: Sequence[str] | None, clip_bytes: int, native: Native | None) -> None:
         self.marker = marker
+        self._native = native
         self._anchors = anchors
         self._clip_bytes = clip_bytes
 
@@ -48,11 +50,11 @@ class Reader:
 
     def anchors(self, data: bytes, length: int) -> Ints:
         """Where the literals stand that make a line worth keeping, but for NCCL's word."""
-        return self._literals.find(data, length)[0]
+        return self._literals.find(data, length, self._native)[0]
 
     def blocks(self, data: bytes, length: int) -> Ints:
         """Where those stand that begin a block."""
-        return self._blocks.find(data, length)[0]
+        return self._blocks.find(data, length, self._native)[0]
 
     def read(
         self, data: bytes | bytearray, length: int, starts: Ints, *, before: int | None = None
@@ -65,7 +67,7 @@ class Reader:
         # A line with NCCL's word is kept for that; of the other literals only those that begin a block matter there.
         is_nccl_only = len(distinct(np.searchsorted(starts, found, "right"))) == len(starts)
         literals = self._blocks if is_nccl_only else self._literals
-        places, which = literals.find(data, length)
+        places, which = literals.find(data, length, self._native)
         sizes = literals.sizes[which]
         is_nccl = np.concatenate((np.ones(len(found), np.bool_), np.zeros(len(places), np.bool_)))
         is_block = np.concatenate((np.zeros(len(found), np.bool_), which < len(BLOCK_ANCHORS)))

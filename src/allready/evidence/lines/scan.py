@@ -95,7 +95,8 @@ def scan(
     Raises:
         UsageError: `iteration_marker` is not a regular expression with a group.
     """
-    reader = Reader(Marker(iteration_marker), anchors, limits.clip_bytes)
+    compiled = native() if use_native else None
+    reader = Reader(Marker(iteration_marker), anchors, limits.clip_bytes, compiled)
     start = max(0, first_byte - 1)
     if first_byte:
         stream.seek(start)
@@ -111,7 +112,7 @@ def scan(
         first=_LESSON_BYTES if lane.needs_first_lesson else None,
         rows=memory.rows,
     )
-    one = _Scan(feed, reader, lane, memory, source, limits, last_byte, use_forms, native() if use_native else None)
+    one = _Scan(feed, reader, lane, memory, source, limits, last_byte, use_forms, compiled)
     if not first_byte or feed.skip_line():
         one.run()
     return one.result()

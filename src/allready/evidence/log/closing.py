@@ -1,6 +1,7 @@
 """How a log ends: its program, launcher or scheduler says that it is done, its progress is full, or it stops midway."""
 
 import functools
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -18,6 +19,9 @@ from allready.model import Closing, ClosingKind
 _MAX_LINES = 400
 _MAX_LINE_BYTES, _MAX_BAR_BYTES = 1_000, 4_000
 _MAX_HEAD_BYTES = 65_536
+_MIN_COUNTS = 8
+"""More steps than ranks still count while they wait for one that died."""
+
 _MAX_BEHIND = 120
 """Ordinary lines behind the words that differ in more than numbers: results, paths, summaries of trackers."""
 
@@ -112,7 +116,9 @@ def _of_the_best() -> re.Pattern[str]:
 def _of_the_run() -> re.Pattern[str]:
     """What is printed once for all epochs: the time of the run, the table of a test."""
     return re.compile(
-        r"\btotal[ _-](?:train\w*|run\w*|elapsed|wall\w*|execution|job)\b[\w .:=()-]{0,40}?\d|"
+        r"\btotal[ _-](?:train\w*|run\w*|elapsed|wall\w*|execution|job)\b"
+        r"(?![\w .:=()-]{0,40}?\b(?:flops?|tokens?|param\w*|steps?|iter\w*|updates?|epochs?|batch\w*|samples?|images?|"
+        r"examples?|size|files?|gpus?|ranks?|devices?|estimat\w*)\b)[\w .:=()-]{0,40}?\d|"
         r"\b(?:test|validate) metric\b.{0,80}?\bdataloader\b|\bdataloader:\d{1,3} (?:test|validate) results\b",
         re.IGNORECASE,
     )
@@ -158,7 +164,7 @@ def _of_a_part() -> re.Pattern[str]:
 def _negated() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:not|never|no|fail\w*|abort\w*|cancel\w*|killed|until|unless|when|before|if|will|unable|without|waiting|"
-        r"unsuccessful\w*|expected|should|estimated|eta|remaining|interrupted|prematurely)\b|n't\b",
+        r"unsuccessful\w*|expected|should|estimat\w*|eta|remaining|interrupted|prematurely)\b|n't\b",
         re.IGNORECASE,
     )
 
@@ -259,6 +265,16 @@ class _Ending:
             self._head = self._log.scanned.head[:_MAX_HEAD_BYTES].decode("utf-8", "replace").replace("\r", "\n")
         return self._head
 
+    @functools.cached_property
+    def _last_counts_line(self) -> int | None:
+        """Where a count stood from which on it went up by `_MIN_COUNTS` at least."""
+        found: list[int] = []
+        for last in {one.label: one for one in self.readings}.values():
+            course = [one for one in self.readings if one.label == last.label and one.total == last.total]
+            begins = itertools.takewhile(lambda one: one.done <= last.done, reversed(course))  # noqa: B023 - used at once
+            found += [one.at for one in begins if one.done <= last.done - _MIN_COUNTS][:1]
+        return self.number(max(found)) if found else None
+
     def number(self, at: int) -> int:
         """The number of the line at this place."""
         return self._log.scanned.num_lines - len(self.lines) + 1 + at
@@ -310,6 +326,7 @@ class _Ending:
             first_progress_line=marks.first_line or first,
             progress_line=marks.last_line if at is None else self.number(at),
             restart_line=marks.restart_line,
+            last_counts_line=self._last_counts_line,
             is_certain=is_certain,
         )
 

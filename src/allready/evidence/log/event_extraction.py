@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from allready.evidence.log import horovod, ray, statuses, tracebacks, wrapped
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.events import Collector, Finder, Found, values_of
-from allready.evidence.log.line import MAX_EVENT_TEXT, Line, decode_all
+from allready.evidence.log.line import MAX_EVENT_TEXT, Line, decode, decode_all
 from allready.model import Event, Origin, Role
 from allready.signatures import Signature
 
@@ -75,7 +75,9 @@ class _Extraction:
     def _in_two(self, line: Line) -> Found | None:
         """What the line says together with the next one, where a terminal or a page broke it: only what stands across
         the break counts, and only in a log so short that all of it was kept."""
-        after = self._rows[line.number] if 0 < line.number < len(self._rows) else ""
+        if not 0 < line.number < len(self._rows):
+            return None
+        after = self._rows[line.number]
         goes_on = _GOES_ON.match(after) or (line.rest.endswith((":", ",", "(")) and after[:1].isalnum())
         if line.is_understood or len(line.rest) < _MIN_BROKEN or not goes_on:
             return None
@@ -152,7 +154,7 @@ class _Extraction:
         log = self._log
         for repeat in log.scanned.repeats:
             line = log.another_line(repeat.last, repeat.text)
-            found = self._finder.find(line.rest, line.rest)
+            found = self._finder.find(line.rest, decode(repeat.text))
             if found is None:
                 continue
             signature, match = found

@@ -54,6 +54,12 @@ class Finder:
         """What is found in the line's own words; where nothing is, the candidates for each whole line like it."""
         candidates = self._candidates(text)
         found = _first(candidates, rest)
+        front = text[: len(text) - len(rest)]
+        across = tuple([one for one in candidates if one[0].anchor not in rest and one[0].anchor not in front])
+        if across and (first := _first(across, text)) is not None:  # who writes such words is a part of what they say
+            order = [signature for _, signature in candidates]
+            if found is None or order.index(first[0]) < order.index(found[0]):
+                return None, across
         if found is not None or rest == text:
             return found, ()
         if _first(candidates, text) is None:  # a pattern that takes all digits alike does not know its like either
@@ -62,7 +68,7 @@ class Finder:
 
     def _candidates(self, text: str) -> tuple[_Candidate, ...]:
         """Patterns that may know such a line.  Anchors have no digits, so numbers and pointers decide nothing."""
-        shape = _NUMBER.sub("0", _POINTER.sub("0x", text))
+        shape = (_POINTER.sub("0x", text) if "0x" in text else text).translate(_ZEROS)
         found = self._of_shape.get(shape)
         if found is None:
             found = tuple((line, signature) for anchor, line, signature in self._table if anchor in text)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from allready.evidence.log.line import Line
 
-_MARK = "absl::Status: "
+_MARKS = ("absl::Status: ", "RuntimeError: DEADLINE_EXCEEDED: Deadline Exceeded")
 _CALL = re.compile(r"RPC: /[\w.]{1,100}/(\w{1,60})")
 _MAX_BELOW = 8
 
@@ -13,7 +13,7 @@ _MAX_BELOW = 8
 def join(lines: Sequence[Line]) -> None:
     """Put the call's name behind the message: without it a start that failed reads like a job that was lost."""
     for at, line in enumerate(lines):
-        if _MARK in line.text and (call := _call_below(lines, at)) is not None:
+        if any(mark in line.text for mark in _MARKS) and (call := _call_below(lines, at)) is not None:
             rest = f"{line.rest.rstrip()} (RPC: {call})"
             line.text = line.text[: len(line.text) - len(line.rest)] + rest
             line.prefix = line.prefix._replace(rest=rest)

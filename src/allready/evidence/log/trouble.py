@@ -84,6 +84,7 @@ _LIBRARY = re.compile(
     r"\s*(?:\[rank\d+\]:)?\[?[WI]\d{4} |.{0,200}?(?:\bWarning: |\.py:\d{1,6}: [A-Z]\w{2,40}Warning: |"
     r"warnings\.warn\(|resource_tracker|\bWARN(?:ING)?\b|_WARN\b|"
     r"NCCL INFO )|"
+    r"wandb: (?:WARNING|ERROR Error while (?:calling|uploading)) |"
     r"slurmstepd: error: _is_a_lwp|[WI]\d{4} \d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: [WI] \w{1,40}/"
 )
 

@@ -18,10 +18,23 @@ class Process(Struct):
     record: ProcessRecord
     streams: dict[str, OpStream] = {}  # by pointer
     rank: int | None = None
+    _comms: dict[str, list[CommRecord]] = {}  # by pointer, once it was asked for
+    _whole: dict[CommRecord, int] = {}  # communicators of the whole job, likewise
 
     def comms_of(self, pointer: str) -> list[CommRecord]:
         """All communicators that had this pointer, one after another."""
-        return [c for c in self.record.comms if c.comm == pointer]
+        if not self._comms:
+            for comm in self.record.comms:
+                self._comms.setdefault(comm.comm, []).append(comm)
+        return self._comms.get(pointer, [])
+
+    def place_among_whole(self, comm: CommRecord, world: int) -> int:
+        """Which of the communicators of `world` ranks that are no children it is, in the order of their making."""
+        if not self._whole:
+            alike = [c for c in self.record.comms if c.parent is None and c.nranks == world]
+            for place, one in enumerate(alike):
+                self._whole.setdefault(one, place)
+        return self._whole[comm]
 
 
 class Group(Struct):
@@ -109,8 +122,7 @@ def _key(process: Process, comm: CommRecord, world: int, depth: int = 0) -> Key 
         return None if parent is None else ("split", parent, comm.split_count, comm.color, comm.nranks)
     if comm.nranks == world:
         # Before NCCL 2.16 there is no id: communicators of the whole job are made in the same order by all.
-        alike = [c for c in process.record.comms if c.parent is None and c.nranks == world]
-        return ("whole", alike.index(comm), world)
+        return ("whole", process.place_among_whole(comm, world), world)
     return None
 
 
