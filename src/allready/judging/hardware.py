@@ -1,6 +1,7 @@
 """What a benchmark ran on, by what the nodes told of themselves: GPUs, what links them, the network between nodes."""
 
 from collections.abc import Iterable, Mapping
+from math import comb
 
 from allready.judging.expectation import Hardware, LinkSpec, algorithm_of, link_of_gpu, network_spec, pcie_spec
 from allready.model import CollectiveRun, EnvFacts, Gpu, GpuFacts, NetFacts, RdmaFacts, RdmaPort, TransportFacts, World
@@ -59,7 +60,7 @@ def _within(facts: GpuFacts) -> LinkSpec | None:
     rates = [(g.max_pcie_generation or 0, g.pcie_width or 0) for g in gpus]
     visible = set(facts.visible)
     pairs = [p for p in facts.pairs if {p.a, p.b} <= visible]
-    has_p2p = len(pairs) == len(gpus) * (len(gpus) - 1) // 2 and all(p.p2p == "ok" for p in pairs)
+    has_p2p = len(pairs) == comb(len(gpus), 2) and all(p.p2p == "ok" for p in pairs)
     return pcie_spec(*min(rates), has_p2p=has_p2p) if rates else None
 
 

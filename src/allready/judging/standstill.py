@@ -59,6 +59,8 @@ def with_last_words(findings: Sequence[Finding], run: RunEvidence) -> tuple[Find
         return tuple(findings)
     for at, finding in enumerate(findings):
         lines = LAST_WORDS.get(finding.code)
+        if finding.fault_class.startswith("START") and _has_progress(run):
+            continue  # the job had started: this is said at its end, when the first process has gone
         if finding.severity is Severity.WARNING and lines is not None and _stands_last(lines, run):
             raised = replace(finding, severity=Severity.ERROR, confidence=Confidence.POSSIBLE)
             return (*findings[:at], raised, *findings[at + 1 :])

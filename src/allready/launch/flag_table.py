@@ -131,8 +131,7 @@ OURS = (
     Flag(name="backoff", kind="backoff", group="watch", metavar="BASE,MOST,JITTER", default="1,60,0.25",
          help="delays before restarts in seconds (default 1,60,0.25)"),
     Flag(name="rank-restarts", kind="count", group="watch", metavar="N", default="0",
-         help="so often a single rank of a node that fails is started again while the others go on; for scripts that "
-         "use allready.TrainLoop or recover(rejoin=True)"),
+         help="restarts of single ranks on a node, for allready.TrainLoop (default 0)"),
     Flag(name="retry-user-errors", kind="switch", group="watch",
          help="also restart after exceptions raised by the script"),
     Flag(name="grace", kind="number", group="watch", metavar="S",

@@ -57,6 +57,7 @@ _BY_SIGNATURE: Mapping[str, EndCause] = {
     "nccl.address_in_use": EndCause.PORT_IN_USE,
     "python.module_missing": EndCause.IMPORT_ERROR,
     "python.unfit_library": EndCause.IMPORT_ERROR,
+    "python.wrong_arguments": EndCause.USAGE,
     "cuda.out_of_memory": EndCause.OUT_OF_MEMORY,
     "cuda.jax_out_of_memory": EndCause.OUT_OF_MEMORY,
     "nccl.gpu_out_of_memory": EndCause.OUT_OF_MEMORY,

@@ -435,6 +435,9 @@ def _ask_in(session: Session, wish: Wish) -> m.Formed:
     if formed is not None and formed.epoch > epoch:
         return formed
     if member.excluded is not None:
+        if os.environ.get(REJOIN) == "1" and not group.was_formed and wish.left_s > 0:
+            log.warning("nothing to join, this process ends: the other ranks have ended")
+            raise SystemExit(0)
         raise RankExcluded(
             None,
             operation="recover",

@@ -20,7 +20,7 @@ def test_nobody_died() -> None:
 
 
 def test_the_last_words_before_the_code_are_quoted() -> None:
-    words = "train.py: error: unrecognized arguments: --epoch=0"
+    words = "train.py: the shard list is empty"
     [hit] = ask("DTH004", deaths=(death(0, "exit", exit_code=2, last_words=words),)).hits
     assert (hit.values["words"], hit.culprits.ranks) == (words, (0,))
     assert words in hit.evidence[0].text
