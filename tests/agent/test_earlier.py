@@ -21,6 +21,7 @@ if first and rank == "1":
 """
 
 
+@pytest.mark.slow
 def test_the_second_job_in_a_folder_has_nothing_of_the_first(job: Job, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
     script = job.script(FAILS_ONCE)

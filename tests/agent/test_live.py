@@ -114,6 +114,7 @@ observer.NodeObserver.gather = gather
 """
 
 
+@pytest.mark.slow
 def test_the_first_question_about_a_wait_asks_no_node_for_a_dump(job: Job, tmp_path: Path) -> None:
     questions = tmp_path / "questions"
     env = {

@@ -58,6 +58,7 @@ def test_a_rank_that_was_killed_comes_back_and_the_job_ends_well(job: Job) -> No
     assert (node.report()["status"], node.report()["verdict"]) == ("healthy", None)
 
 
+@pytest.mark.slow
 def test_a_rank_that_comes_too_late_does_not_spoil_the_others_end(job: Job) -> None:
     node = played(job, least=2, steps=21)
     assert node.process.returncode == 0, node.out + node.err
@@ -65,6 +66,7 @@ def test_a_rank_that_comes_too_late_does_not_spoil_the_others_end(job: Job) -> N
     assert (outcome(node)["outcome"], node.report()["status"]) == ("success", "healthy")
 
 
+@pytest.mark.slow
 def test_when_no_restart_is_left_the_job_fails_as_usual(job: Job) -> None:
     node = played(job, victim=2, always=True)
     assert node.process.returncode == 137, node.out + node.err

@@ -457,6 +457,7 @@ def phases(job: Job, *arguments: str) -> Seen:
     return seen
 
 
+@pytest.mark.slow
 def test_a_slow_first_step_an_evaluation_and_a_rank_that_saves_are_no_faults(job: Job) -> None:
     phases(job, "--steps", "20", "--evaluation-s", "3", "--saving-s", "4", "--late-s", "2")
 

@@ -57,6 +57,7 @@ def json_of(capsys: pytest.CaptureFixture[str], *command: str) -> dict[str, Any]
     return report
 
 
+@pytest.mark.thorough
 def test_one_command_collects_all_of_it_and_the_others_read_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,6 +30,8 @@ from tests.clock import Stopwatch, until
 from tests.fleets import healthy_node
 from tests.hung_folder import hung_folder
 
+pytestmark = pytest.mark.jobs
+
 BAD = {"error", "blocker"}
 
 

@@ -16,6 +16,8 @@ from allready.report.facts_table import rows
 from tests.clock import Stopwatch
 from tests.facts.saved_host import SavedHost
 
+pytestmark = pytest.mark.jobs
+
 CUDA = "class version: cuda, hip = '12.8', None\nclass cuda:\n    device_count = staticmethod(lambda: {count})\n"
 TWO_GPUS = CUDA.format(count=2) + (
     "    can_device_access_peer = staticmethod(lambda a, b: a > b)\n"

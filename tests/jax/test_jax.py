@@ -21,6 +21,8 @@ from allready.launch.jax_rendezvous import GiveUpError, Orders
 from allready.launch.jax_roll_call import meet
 from tests.clock import Deadline
 
+pytestmark = pytest.mark.jobs
+
 LIMIT_S = 90.0
 Steps = Sequence[tuple[Any, ...]]
 

@@ -139,6 +139,7 @@ def _counts(node: ast.AST) -> bool:
     )
 
 
+@pytest.mark.thorough
 def test_no_vote_is_written_by_hand() -> None:
     found = {
         str(place): [ast.unparse(node) for node in hand_written(tree)]

@@ -13,6 +13,8 @@ from allready.report.json_report import decode
 from tests.cases import cases
 from tests.judging.replay import outcome, replay
 
+pytestmark = pytest.mark.thorough
+
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PARTS = (
     "runs", "runs_cpu", "runs_cpu_two_nodes", "h100/two_nodes", "h100/frameworks", "h100/jax", "h200/ruins", "h200/runs"

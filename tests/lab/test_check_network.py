@@ -79,6 +79,7 @@ def test_two_slow_links_of_three_accuse_nobody(lab3: Lab, tmp_path: Path) -> Non
     assert (seen.status, seen.report["verdict"]) == ("healthy", None)
 
 
+@pytest.mark.slow
 def test_a_network_that_is_slow_everywhere_is_healthy_and_says_what_was_not_measured(lab3: Lab, tmp_path: Path) -> None:
     extra = ("--backend", "gloo")
     seen = run(lab3, tmp_path, *(SlowLink(node=n, rate_mbit_per_s=10) for n in range(3)), extra=extra)

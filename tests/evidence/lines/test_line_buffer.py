@@ -215,6 +215,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, found.num_byt
         (b"gpu01:1:1 [0] NCCL INFO Connection refused 123 0x7f\n", 64),
     ],
 )  # fmt: skip
+@pytest.mark.slow
 def test_much_of_anything_takes_little_memory(unit: bytes, megabytes: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", BIG, repr(unit), str(megabytes)], capture_output=True, text=True, timeout=60, check=False
