@@ -8,7 +8,7 @@ import pytest
 
 from tests.agent.jobs import Job, Node
 
-pytestmark = pytest.mark.torch  # with torch 2.15 a rank that came back can be accused: docs/restarts.md
+pytestmark = [pytest.mark.torch, pytest.mark.newest]
 
 SCRIPT = """
     import os, signal, time, torch, torch.distributed as dist, allready

@@ -182,6 +182,10 @@ class LocalAttempt:
             if request.diagnosis:
                 self._stop.wait(GATHER_BEFORE_END_S + 1.0)
 
+        def before_again(rank: int) -> None:
+            if request.diagnosis:  # what the dead process told of its operations is not the new one's
+                run_paths.make_rank_dir(self._context.run_dir, rank)
+
         def again(pids: Mapping[int, int], rank: int) -> None:
             self._pids = dict(pids)
             self._in_loop(self._on_again, rank)
@@ -192,6 +196,7 @@ class LocalAttempt:
             over_torch=request.framework != "jax" and find_spec("torch") is not None,
             stop=self._stop,
             on_started=started,
+            before_again=before_again,
             on_again=again,
             before_stop=before_stop,
             result=self._result,

@@ -210,7 +210,8 @@ class NodeAgent:
 
     def _rank_again(self, rank: int) -> None:
         if self._sampler is not None and self._attempt is not None:
-            self._sampler.observer.replace_rank(self._attempt.handles()[rank])
+            handle = self._attempt.handles()[rank]
+            self._spawn(asyncio.to_thread(self._sampler.observer.replace_rank, handle))  # it may wait for a sample
 
     async def _send(self, kind: str, body: object) -> None:
         if kind == messages.ENDED and self._sampler is not None:

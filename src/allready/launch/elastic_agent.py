@@ -61,11 +61,13 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         *,
         stop: threading.Event,
         on_started: Callable[[Mapping[int, int]], None],
+        before_again: Callable[[int], None],
         on_again: Callable[[Mapping[int, int], int], None],
         before_stop: BeforeStop,
     ) -> None:
         self._plan, self._ours, self._result = plan, group, result
-        self._stop, self._on_started, self._on_again, self._before_stop = stop, on_started, on_again, before_stop
+        self._stop, self._on_started, self._before_stop = stop, on_started, before_stop
+        self._before_again, self._on_again = before_again, on_again
         self._workers: dict[int, Worker] = {}
         self._restarts_left = plan.rank_restarts
         self._to_restart: set[int] = set()
@@ -178,13 +180,14 @@ class ElasticAgent(SimpleElasticAgent):  # type: ignore[misc]
         """After those were started again that are to be."""
         for rank in sorted(self._to_restart & ends.keys()):
             self._to_restart.discard(rank)
-            self._restarted.add(rank)
             worker = self._workers[rank]
-            error_file(self._plan, worker.local_rank).unlink(missing_ok=True)  # of the process before
             try:
+                error_file(self._plan, worker.local_rank).unlink(missing_ok=True)  # of the process before
+                self._before_again(rank)
                 self._ours.start_again(replace(worker, env={**worker.env, REJOIN: "1"}))
             except (OSError, ValueError):
                 continue  # its end counts
+            self._restarted.add(rank)
             ends = {r: end for r, end in ends.items() if r != rank}
             self._result.pids = dict(self._ours.pids)
             self._on_again(self._result.pids, rank)

@@ -35,6 +35,7 @@ def run_ranks(
     over_torch: bool,
     stop: threading.Event,
     on_started: Callable[[Mapping[int, int]], None] = lambda _pids: None,
+    before_again: Callable[[int], None] = lambda _rank: None,
     on_again: Callable[[Mapping[int, int], int], None] = lambda _pids, _rank: None,
     before_stop: BeforeStop = lambda _ends: None,
     result: AttemptResult | None = None,
@@ -42,10 +43,10 @@ def run_ranks(
     """Start the ranks and wait for their end; blocks, so call it in a thread.
 
     One rank that fails ends the others of the node, unless it may be started again alone (`rank_restarts`).  `stop`
-    ends them within the plan's grace.  `on_started(pids)` is called when all ranks run, `on_again(pids, rank)` when one
-    of them was started again, and `before_stop(ends)` once before ranks that still run are terminated, whatever the
-    reason: the time to sample them.  `result` is filled where it is given.  No rank is left in any case, and the
-    store's port is free again.
+    ends them within the plan's grace.  `on_started(pids)` is called when all ranks run, `before_again(rank)` and
+    `on_again(pids, rank)` around the start of one of them once more, and `before_stop(ends)` once before ranks that
+    still run are terminated, whatever the reason: the time to sample them.  `result` is filled where it is given.  No
+    rank is left in any case, and the store's port is free again.
     """
     result = result or AttemptResult()
     agent: ElasticAgent | None = None
@@ -54,7 +55,14 @@ def run_ranks(
             from allready.launch import elastic_agent
 
             agent = elastic_agent.ElasticAgent(
-                plan, group, result, stop=stop, on_started=on_started, on_again=on_again, before_stop=before_stop
+                plan,
+                group,
+                result,
+                stop=stop,
+                on_started=on_started,
+                before_again=before_again,
+                on_again=on_again,
+                before_stop=before_stop,
             )
             agent.run()
         else:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from allready.live.digests import with_root
 from allready.live.monitor.pace import PaceBook
@@ -70,6 +71,19 @@ def test_tells_who_is_late_by_how_much_and_for_what_share_of_the_time() -> None:
     assert (lag.last_share[2], lag.waited_share[0]) == (1.0, 0.0)
     assert lag.median_period_s == pytest.approx(PERIOD, rel=0.1)
     assert lag.num_waits == {0: 0, 1: 0, 2: lag.num_operations, 3: 0}
+
+
+def test_what_a_rank_did_as_another_process_is_forgotten() -> None:
+    """The others' groups of that time are over, or count their operations anew: none of it can be compared."""
+
+    def told(pid: int, digest: int, **changes: Any) -> NodeStatus:
+        marks = (GroupMark(group="0", label="default_pg", members=(0, 1)),)
+        first = word(0, {0: times()}, digests={0: (digest,) * 40}, **changes)
+        return structs.replace(first, ranks=(RankStatus(rank=0, pid=pid, groups=marks),))
+
+    other = word(1, {1: times()}, members=(0, 1))
+    assert len(book(told(7, 99), other).mismatches()) == 1
+    assert book(told(7, 99), other, told(8, SAME, group="2")).mismatches() == ()
 
 
 def test_two_long_waits_are_left_out_and_six_are_not() -> None:

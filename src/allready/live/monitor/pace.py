@@ -82,21 +82,26 @@ class PaceBook:
         self._groups: dict[str, _Group] = {}
         self._offsets: dict[int, tuple[float, float]] = {}  # node -> (offset, uncertainty)
         self._node_of: dict[int, int] = {}
+        self._pids: dict[int, int] = {}
         self._num_lines = 0
         self._newest_s = 0.0
         self._lags: tuple[float, float, tuple[Lag, ...]] | None = None
 
     def add(self, status: NodeStatus) -> None:
-        """Take one node's word, in the order of arrival.  Another attempt than the last one begins a new book."""
+        """Take one node's word, in the order of arrival.
+
+        Another attempt than the last one begins a new book, and so does another process of a rank: the others' groups
+        of the time before are over, or count their operations anew.
+        """
         if status.attempt != self._attempt:
             if self._attempt is not None and status.attempt < self._attempt:
                 return  # a word of the past
             self._attempt = status.attempt
-            self._groups.clear()
-            self._node_of.clear()
-            self._num_lines = 0
-            self._newest_s = 0.0
-            self._lags = None
+            self._begin()
+        pids = {rank.rank: rank.pid for rank in status.ranks if rank.pid is not None}
+        if any(self._pids.get(rank, pid) != pid for rank, pid in pids.items()):
+            self._begin()
+        self._pids |= pids
         self._newest_s = max(self._newest_s, status.time_s - status.clock_offset_s)
         jumped = self._take_clock(status)
         for rank in status.ranks:
@@ -108,6 +113,14 @@ class PaceBook:
         for sample in status.pace:
             if sample.rank in self._node_of:
                 self._take_sample(sample, status.time_s, is_sure=not jumped)
+
+    def _begin(self) -> None:
+        self._groups.clear()
+        self._node_of.clear()
+        self._pids.clear()
+        self._num_lines = 0
+        self._newest_s = 0.0
+        self._lags = None
 
     def _take_clock(self, status: NodeStatus) -> bool:
         """Whether the node's clock was set since its last word; what was kept of its times is then of no use."""
