@@ -13,6 +13,14 @@ MAX_LINES = 50_000
 MAX_NODES = 200_000  # of a document
 
 
+class Written(Struct, frozen=True):
+    """A file that a script writes: by a here-document, or by `echo ... >> FILE`."""
+
+    name: str
+    text: str
+    line: int  # of its first line
+
+
 class Parsed(Struct, kw_only=True):
     """One file, read as what `kind` says.  Everything is bounded; what is beyond the bounds is unreadable."""
 
@@ -22,6 +30,7 @@ class Parsed(Struct, kw_only=True):
     calls: list[Call] = []
     malformed: list[Malformed] = []
     loaders: list[LoaderPlan] = []
+    written: list[Written] = []
     used: frozenset[str] = frozenset()  # variables that a shell script itself reads
 
     def assign(self, name: str, value: str | None, line: int, *, exported: bool = True) -> None:
