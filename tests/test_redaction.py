@@ -325,6 +325,11 @@ def test_masks_a_value_that_goes_on_in_the_next_line_also_behind_a_prefix(prefix
         assert "bob" not in text or "bob" in shown
 
 
+def test_a_name_of_one_mapping_says_nothing_about_the_value_of_the_next() -> None:
+    text = f"env:\n- name: USER\n  value: bob\npassword:\n  value: {SECRET}\n- name: X\n  value: shown\n"
+    assert masked(text) == text.replace(SECRET, REDACTED)
+
+
 def test_masks_the_end_of_a_key_whose_beginning_is_not_there() -> None:
     body = "\n".join([f"{MIXED}ABCDEFGHIJKLMNO"] * 3)
     assert "hidden" not in masked(f"{body}\n-----END RSA PRIVATE KEY-----\n")

@@ -352,9 +352,9 @@ def _walked(text: str, is_secret: Callable[[str, str], bool]) -> str:
         above = [entry for entry in above if entry[0] < indent]
         around = above[-1][1] if above else ""
         above.append((indent, name))
-        if "- " in match["indent"]:
-            called.pop(indent, None)
-            held.pop(indent, None)
+        ended = indent if "- " in match["indent"] else indent + 1  # mappings that stand so deep, or deeper, are over
+        called = {depth: value for depth, value in called.items() if depth < ended}
+        held = {depth: number for depth, number in held.items() if depth < ended}
         if name == "name":
             called[indent] = rest.strip("\"'")
             if indent in held and is_secret(called[indent], around):
