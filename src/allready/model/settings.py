@@ -94,6 +94,7 @@ class Malformed(Struct, frozen=True, kw_only=True):
     line: int
     text: str
     slip: Slip
+    name: str = ""  # the variable, where the line has one
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -41,7 +41,6 @@ def run_sets_nothing(settings: Settings) -> Iterator[Hit]:
     """
     for line in settings.malformed:
         if line.slip is Slip.ONLY_IN_BUILD:
-            name = line.text.partition("=")[0].split()[-1]
-            variable = table.load().get(name)
+            variable = table.load().get(line.name)
             if variable is not None and _OF_JOBS & set(variable.readers):
-                yield at_line(line.source, line.line, name, confidence=Confidence.LIKELY, text=line.text[:80])
+                yield at_line(line.source, line.line, line.name, confidence=Confidence.LIKELY, text=line.text)

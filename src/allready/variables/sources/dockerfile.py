@@ -74,7 +74,7 @@ def _step(body: str, line: int, found: Parsed) -> None:
 
 def _only_in_build(name: str, value: str | None, line: int, text: str, found: Parsed) -> None:
     found.assign(name, value, line, exported=False)
-    found.slip(line, text, Slip.ONLY_IN_BUILD)
+    found.slip(line, text, Slip.ONLY_IN_BUILD, name=name)
 
 
 def _command(body: str, line: int, found: Parsed, *, everything: bool = False) -> None:

@@ -43,7 +43,7 @@ class Parsed(Struct, kw_only=True):
             if len(self.settings) == MAX_SETTINGS:
                 self.slip(line, f"only the first {MAX_SETTINGS} settings are read", Slip.UNREADABLE)
 
-    def slip(self, line: int, text: str, why: Slip) -> None:
+    def slip(self, line: int, text: str, why: Slip, *, name: str = "") -> None:
         """A line that assigns nothing, or something else than is meant."""
         if len(self.malformed) < MAX_SETTINGS:
-            self.malformed.append(Malformed(source=self.source, line=line, text=text[:200], slip=why))
+            self.malformed.append(Malformed(source=self.source, line=line, text=text[:200], slip=why, name=name))
