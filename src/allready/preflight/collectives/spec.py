@@ -143,9 +143,9 @@ class RunSpec(Struct, frozen=True, kw_only=True):
             )
         if not self.nproc or any(n < 1 for n in self.nproc.values()):
             raise UsageError("every node needs at least one rank (--nproc-per-node)")
-        if not 4 <= self.min_bytes <= self.max_bytes:
+        if not 1 <= self.min_bytes <= self.max_bytes:
             raise UsageError(
-                "sizes must satisfy 4 <= --min-bytes <= --max-bytes, got {min_bytes} and {max_bytes}",
+                "sizes must satisfy 1 <= --min-bytes <= --max-bytes, got {min_bytes} and {max_bytes}",
                 min_bytes=self.min_bytes,
                 max_bytes=self.max_bytes,
             )
