@@ -317,7 +317,7 @@ class PairPoint(Struct, frozen=True, kw_only=True):
     latency_s: float | None = None  # there and back of a few bytes, halved
     error: str = ""
     rail: str = ""  # the network between the nodes, where there are several
-    num_measured: int = 1  # 2: it looked slow and was measured again; the better one is kept
+    num_measured: int = 1  # several: rates differed, or it looked slow; what is kept says `judging.passes`
 
 
 class GroupPoint(Struct, frozen=True, kw_only=True):
@@ -331,6 +331,7 @@ class GroupPoint(Struct, frozen=True, kw_only=True):
     size_bytes: int
     gb_per_s: float | None  # busbw; None: it failed
     noise_share: float = 0.0  # two standard errors of its rate, as a share of it
+    num_measured: int = 1
     error: str = ""
 
 
