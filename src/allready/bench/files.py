@@ -176,9 +176,9 @@ def _result(point: BenchPoint, num_ranks: int, *, in_place: bool) -> dict[str, A
     return found
 
 
-def _per_iteration(times_s: Mapping[int, Sequence[float]], spread: BenchSpread | None) -> dict[str, Any]:
+def _per_iteration(times_s: Sequence[Sequence[float]], spread: BenchSpread | None) -> dict[str, Any]:
     """By the longest of each iteration; where single times are not there, `spread`, without what it does not have."""
-    longest_s = [max(each) for each in zip(*times_s.values(), strict=True)]
+    longest_s = [max(each) for each in zip(*times_s, strict=True)]
     spread = spread_of(longest_s) if longest_s else spread
     assert spread is not None
     mean_s = spread.mean_s
@@ -197,7 +197,7 @@ def _per_iteration(times_s: Mapping[int, Sequence[float]], spread: BenchSpread |
     if longest_s:
         found["times_us"] = _microseconds(longest_s)
     if len(times_s) > 1:
-        found["per_process_max_times_us"] = [_microseconds(times_s[rank]) for rank in sorted(times_s)]
+        found["per_process_max_times_us"] = [_microseconds(each) for each in times_s]
     return found
 
 
@@ -385,12 +385,12 @@ def _time_s(form: Mapping[str, Any]) -> float:
     return _number(form.get("time", form.get("cpu_time"))) / 1e6
 
 
-def _times_s(per: Any) -> dict[int, tuple[float, ...]]:
+def _times_s(per: Any) -> tuple[tuple[float, ...], ...]:
     """Single iterations of each process; of one alone, nccl-tests writes them as those of all."""
     if not isinstance(per, dict):
-        return {}
+        return ()
     rows = per.get("per_process_max_times_us") or ([per["times_us"]] if per.get("times_us") else [])
-    return {rank: tuple(_number(t) / 1e6 for t in row) for rank, row in enumerate(rows)}
+    return tuple(tuple(_number(t) / 1e6 for t in row) for row in rows)
 
 
 def _number(value: Any) -> float:

@@ -283,7 +283,7 @@ class BenchForm(Struct, frozen=True, kw_only=True):
     algbw_gb_per_s: float
     busbw_gb_per_s: float
     num_errors: int
-    times_s: dict[int, tuple[float, ...]] = {}  # as those of `BenchPoint`
+    times_s: tuple[tuple[float, ...], ...] = ()  # as those of `BenchPoint`
 
 
 class BenchPoint(Struct, frozen=True, kw_only=True):
@@ -302,9 +302,8 @@ class BenchPoint(Struct, frozen=True, kw_only=True):
     other_form: BenchForm | None = None  # in place where the row is out of place, and the other way round
     algorithm: str = ""  # NCCL's, where its log says it
     protocol: str = ""
-    times_s: dict[
-        int, tuple[float, ...]
-    ] = {}  # rank -> its single iterations; {}: too many to be kept, or a CUDA graph
+    # Single iterations, of each rank of the run; (): there were too many, or they were a CUDA graph.
+    times_s: tuple[tuple[float, ...], ...] = ()
 
 
 class PairPoint(Struct, frozen=True, kw_only=True):

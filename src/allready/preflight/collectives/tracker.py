@@ -536,9 +536,10 @@ class StageTracker:
         return (p.stage, p.size_bytes, p.done if done else p.entered) >= operation
 
 
-def _of_all(times: Mapping[int, tuple[float, ...]]) -> dict[int, tuple[float, ...]]:
-    """Rank -> its single iterations; nothing where those of one rank are missing, or it made fewer."""
-    return dict(sorted(times.items())) if len({len(t) for t in times.values()}) == 1 and all(times.values()) else {}
+def _of_all(times: Mapping[int, tuple[float, ...]]) -> tuple[tuple[float, ...], ...]:
+    """Single iterations rank by rank; nothing where those of one rank are missing, or it made fewer."""
+    found = tuple(times[rank] for rank in sorted(times))
+    return found if len({len(each) for each in found}) == 1 and all(found) else ()
 
 
 def _num_wrong(point: RankEvent) -> int:
