@@ -17,7 +17,7 @@ BIN := .venv/bin
 
 setup-fast: .venv/.fast
 
-.venv/.fast: pyproject.toml Makefile tools/build_native.py src/allready/evidence/lines/native.c
+.venv/.fast: pyproject.toml Makefile tools/build_native.py $(wildcard src/allready/*/*/*.c)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "allready needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -46,6 +46,29 @@ def test_both_languages_name_the_same() -> None:
     assert found == [(CODE.findall(row), re.findall(r"`[^`]+`", row)) for row in chinese]
 
 
+NOTHING_TO_CHECK = ("`allready bundle`",)
+"""How a row begins that asks for files only."""
+
+
+def test_every_row_that_asks_for_a_check_a_variable_or_an_item_has_a_code_of_ours() -> None:
+    known = load()
+    for page in PAGES:
+        bare = [row for row in rows(page) if not any(code in known for code in CODE.findall(row))]
+        headings = {"what does it", "由什么来做"}
+        assert [row for row in bare if row not in headings and not row.startswith(NOTHING_TO_CHECK)] == [], page.name
+
+
+def test_every_variable_that_a_row_names_is_one_that_lint_and_explain_know() -> None:
+    from allready.variables.table import load as variables
+
+    items = [line.split("|")[1] for line in PAGES[0].read_text().splitlines() if line.startswith("| ")]
+    names = {
+        name for item in items for name in re.findall(r"\b(?:NCCL|TORCH|JAX|CUDA|PYTORCH|OMP|MASTER)_[A-Z_]+\b", item)
+    }
+    assert len(names) > 15
+    assert {name for name in names if name not in variables()} == set()
+
+
 ASKED = (
     "ping", "telnet", "nc -zv", "29500", "netstat", "ufw", "MTU", "ibstat", "ibportstate", "NTP", "torch_extensions",
     "Gloo", "nvidia-smi", "device_count", "pstree", "pdb", "tee", "OMP_NUM_THREADS", "ip route get", "docker0",
@@ -54,7 +77,7 @@ ASKED = (
     "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_TIMEOUT", "NCCL_SOCKET_TIMEOUT", "NCCL_CONNECT_TIMEOUT",
     "NCCL_IB_TIMEOUT", "NCCL_IB_RETRY_CNT", "NCCL_BUFFSIZE", "NCCL_NET_GDR_LEVEL", "NCCL_BLOCKING_WAIT",
     "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_TRACE_BUFFER_SIZE", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_LAUNCH_BLOCKING",
-    "TORCH_DISTRIBUTED_DEBUG", "JAX_DEBUG_NANS", "JAX_DEBUG_INFS", "JAX_LOG_COMPILES",
+    "DeepSpeed", "ifconfig", "TORCH_DISTRIBUTED_DEBUG", "JAX_DEBUG_NANS", "JAX_DEBUG_INFS", "JAX_LOG_COMPILES",
 )  # fmt: skip
 """Tools, variables and words by which guides ask for something."""
 

@@ -16,6 +16,7 @@ from allready.model import Difference
 from allready.patterns import compiled
 from allready.redaction import REDACTED, is_secret_name, masked, masked_all, masked_value
 from allready.redaction.places import without_placed
+from allready.redaction.spoken import without_spoken
 from tests.cases import cases
 from tests.clock import cpu_s
 
@@ -249,9 +250,89 @@ def test_leaves_what_is_no_secret(line: str) -> None:
     assert masked(line) == line
 
 
+@cases("prefix", ("", *PREFIXES))
+def test_leaves_lines_of_logs_and_configurations_that_only_look_like_one(prefix: str) -> None:
+    lines = (Path(__file__).parent / "fixtures/redaction_harmless.txt").read_text().split("\n")
+    text = "\n".join(prefix.replace("{n}", str(n % 10)) + line for n, line in enumerate(lines))
+    assert masked(text).split("\n") == text.split("\n")
+    assert [line for line in lines if masked(line) != line] == []
+
+
 @cases("line", SHOWN)
 def test_masking_again_changes_nothing(line: str) -> None:
     assert masked(masked(line)) == masked(line)
+
+
+DRAWN = "bFq7Zk2LxWm9TsRt4VhYn8PcDj3GaUe6KoQi5B"
+SPOKEN = [
+    "pwd: @", "pw: @", "pwd @ for bob", "passcode: @", "token @ from vault", "got token @.", "the secret is @",
+    "api key @",
+    "recovery code @", "cluster-key @", "munge key @", "login bob / @", "user/pass: bob/@", "password bob @", "key: @",
+    "credentials: @", "session_id=@", "JSESSIONID=@", 'cookies={"sessionid": "@"}', "csrftoken=@", "salt=@", "otp: @",
+    "using @", "-> @", "Saved @ to disk", '"@"', "logged in as bob (@)", "[@]", 'x = "@"', "Client('@')",
+    "license key: @",
+    "payload=%7B%22password%22%3A%22@%22%7D", "next=%2Fx%3Ftoken%3D@%26a%3D1", 'curl -u "bob:@" https://x',
+    "curl -su bob:@ https://x", "machine\tgithub.com\tlogin\tbob\tpassword\t@", ".x.org\tTRUE\t/\tTRUE\t17\tsid\t@",
+    'password="ab\\"@" user=x', "password='ab\\'@'", "DB_PASSWORD=p&ss;@,x)y", "password: p,ss&@)x",
+    "password = p;ss,@&x",
+    "train.py --api-key \\\n  @ \\\n --lr 1", "{password: x1, token: @, user: bob}", "pwd=@", "DB_PWD: @",
+    "password->@",
+]  # fmt: skip
+"""As people write them, or with nothing that says what they are; @ stands for the secret."""
+PASSWORDS = [
+    "pwd: @", "pwd @", "pw: @", "pw=@", "passwd @", "Password: @", "username: bob, pwd: @", "user: bob password: @",
+    "user=bob password=@", "db_pwd: @", "login: bob\npwd: @", "the password is @", "password @ for the BMC",
+]  # fmt: skip
+GOING_ON = [
+    'password: "@a\n  @b"\nuser: bob\n', "api_key: '@a\n  @b'\nuser: bob\n", "api_key: @a\n  @b\nuser: bob\n",
+    "env:\n- value: @a\n  name: HF_TOKEN\n- value: @b\n  name: DB_PASSWORD\n",
+    "password: !!str @a\nsecret: !vault |\n  @b\n",
+    "? password\n: @a\n? token\n: @b\n", "password:\n  value: @a\ntoken:\n  current: @b\n",
+    "api_key: &p @a\npassword: &q @b\n",
+    "password: # the main one\n  @a\ntoken: |  # x\n  @b\nuser: bob\n",
+    'password = """\n@a\n"""\napi_keys = [\n  "@b",\n]\n',
+    "password =\n  @a\ntoken = x\n  @b\n", "{password: @a, token: @b, user: bob}\n",
+]  # fmt: skip
+
+
+@cases("text", SPOKEN)
+def test_masks_what_people_write_to_each_other_and_what_only_a_generator_draws(text: str) -> None:
+    for secret in (DRAWN, DRAWN.replace("7", "x").replace("2", "y")):
+        shown = masked(text.replace("@", secret))
+        assert secret not in shown, shown
+
+
+def test_masks_a_password_of_a_url_that_has_its_separators() -> None:
+    assert masked("see postgres://u:p@ssw0rd1x@h/db") == f"see postgres://{REDACTED}@h/db"
+    assert masked("see postgres://u:pa/ssw0rd1x@h/db") == f"see postgres://{REDACTED}@h/db"
+    assert masked("see http://h:8080/a@v1") == "see http://h:8080/a@v1"
+
+
+@cases("text", PASSWORDS)
+@pytest.mark.parametrize("word", ["Sommer24!", "hunter2", "correct-Horse7"])
+def test_masks_a_password_that_is_short(text: str, word: str) -> None:
+    assert word not in masked(text.replace("@", word))
+
+
+@cases("prefix", ("", *PREFIXES))
+def test_masks_a_value_that_goes_on_in_the_next_line_also_behind_a_prefix(prefix: str) -> None:
+    for text in GOING_ON:
+        body = text.replace("@a", f"{SECRET}A1").replace("@b", f"{SECRET}B2")
+        lines = [prefix.replace("{n}", str(n % 10)) + line for n, line in enumerate(body.rstrip("\n").split("\n"))]
+        shown = masked("\n".join(["begin", *lines, "end"]))
+        assert "hidden" not in shown, shown
+        assert shown.count("\n") == len(lines) + 1
+        assert "bob" not in text or "bob" in shown
+
+
+def test_a_name_of_one_mapping_says_nothing_about_the_value_of_the_next() -> None:
+    text = f"env:\n- name: USER\n  value: bob\npassword:\n  value: {SECRET}\n- name: X\n  value: shown\n"
+    assert masked(text) == text.replace(SECRET, REDACTED)
+
+
+def test_masks_the_end_of_a_key_whose_beginning_is_not_there() -> None:
+    body = "\n".join([f"{MIXED}ABCDEFGHIJKLMNO"] * 3)
+    assert "hidden" not in masked(f"{body}\n-----END RSA PRIVATE KEY-----\n")
 
 
 def sought(text: str) -> str:
@@ -259,7 +340,8 @@ def sought(text: str) -> str:
     text = compiled(secrets._NAMED).sub(secrets._without_value, text)
     for family in secrets._FAMILIES:
         text = compiled(family.shapes, re.DOTALL).sub(secrets._without_shape, text)
-    return without_placed(text, text.lower(), lambda encoded: masked(encoded) != encoded)
+    text = without_placed(text, text.lower(), lambda encoded: masked(encoded) != encoded)
+    return without_spoken(text, text.lower())
 
 
 @cases("line", [*SHOWN, *BARE, *HARMLESS, *(line.replace("s", "ſ").replace("k", "\N{KELVIN SIGN}") for line in SHOWN)])
@@ -322,6 +404,10 @@ def test_takes_any_text_and_settles(text: str) -> None:
      "shared access ", "QUJD", "QUJDQUJDQUJDQUJDQUJDQUJDQUJDQUJD\n", '\\\\"', "curl -u", "zip -P", "http -a", "7z -p",
      "password for ", "htpasswd -b ",
      "a: b_token:\n", "p: kind: Secret\n", "1: <Password>\n", "p - - token: |\n", "1 2 3 x_key:\n", "machine a\n",
+     'password: "\n', "? token\n", "- value: x\n  name: a_token\n", "pwd ", "token%3D", "postgres://a:b/",
+     "password for a", "+/aB3",
+     "-----END RSA PRIVATE KEY-----\n", 'token = """\n', "1 api_key: a\n1  ", "\tTRUE\t/\tTRUE\t1\t",
+     "wandb key", "sessionid=a1",
      "aA", "secret set --value", '"username":"a",', "vault login -a ", "ssh-keygen -N "],
 )  # fmt: skip
 def test_takes_linear_time_on_hostile_text(piece: str) -> None:

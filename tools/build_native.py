@@ -1,8 +1,9 @@
-"""Compiles `native.c` of the scanner while the package is installed or built, where there is a C compiler.
+"""Compiles the C files of the package while it is installed or built, where there is a C compiler.
 
-Without one, or with ALLREADY_NO_NATIVE=1, the package is installed as before, for every platform, and the scanner is
-slower.  CC: the compiler and its options.  ALLREADY_WHEEL_PLATFORM: the platform in the wheel's name, as in
-`manylinux_2_17_x86_64`; then compiling must succeed and the library must need no newer C library than that.
+`native.c` has the inner loops of the log scanner, `nccl_calls.c` the loop of `allready bench --path nccl`.  Without a
+compiler, or with ALLREADY_NO_NATIVE=1, the package is installed as before, for every platform, and both are slower.
+CC: the compiler and its options.  ALLREADY_WHEEL_PLATFORM: the platform in the wheel's name, as in
+`manylinux_2_17_x86_64`; then compiling must succeed and no library may need a newer C library than that.
 """
 
 import os
@@ -17,8 +18,9 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE = Path("src", "allready", "evidence", "lines", "native.c")
-LIBRARY = "native.lib"
+PACKAGE = Path("src", "allready")
+SOURCES = (PACKAGE / "evidence" / "lines" / "native.c", PACKAGE / "preflight" / "collectives" / "nccl_calls.c")
+"""Each becomes a library beside it, with the suffix .lib."""
 OPTIONS = ("-O3", "-shared", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off")
 COMPILE_S = 120.0
 _GLIBC = re.compile(rb"GLIBC_2\.(\d+)")
@@ -34,22 +36,28 @@ class NativeHook(BuildHookInterface[Any]):
             return
         root, platform = Path(self.root), os.environ.get("ALLREADY_WHEEL_PLATFORM", "")
         self._folder = tempfile.TemporaryDirectory(prefix="allready-native-")
-        built = Path(self._folder.name, LIBRARY)
-        reason = compiled(root / SOURCE, built)
+        built = {source: Path(self._folder.name, source.name).with_suffix(".lib") for source in SOURCES}
+        reason = next(filter(None, (compiled(root / source, target) for source, target in built.items())), "")
         if reason:
             self._folder.cleanup()
             if platform:
-                raise RuntimeError(f"a wheel for {platform} needs the compiled scanner: {reason}")
-            self.app.display_warning(f"the scanner of logs is not compiled, and slower: {reason}")
+                raise RuntimeError(f"a wheel for {platform} needs the compiled parts: {reason}")
+            self.app.display_warning(
+                f"the scanner of logs and bench --path nccl are not compiled, and slower: {reason}"
+            )
             return
         if version == "editable":
-            place_whole(built, (root / SOURCE).with_name(LIBRARY))
+            for source, target in built.items():
+                place_whole(target, (root / source).with_suffix(".lib"))
             return
-        check_platform(built.read_bytes(), platform)
+        for target in built.values():
+            check_platform(target.read_bytes(), platform)
         platform = platform or re.sub(r"[-.]", "_", sysconfig.get_platform())
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
-        build_data["force_include"][str(built)] = f"allready/evidence/lines/{LIBRARY}"
+        for source, target in built.items():
+            inside = source.with_suffix(".lib").relative_to(PACKAGE.parent)
+            build_data["force_include"][str(target)] = inside.as_posix()
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
         if self.target_name == "wheel":
@@ -85,4 +93,4 @@ def check_platform(library: bytes, platform: str) -> None:
     promised = re.match(r"manylinux_2_(\d+)_", platform)
     newest = max((int(found) for found in _GLIBC.findall(library)), default=0)
     if promised and newest > int(promised[1]):
-        raise RuntimeError(f"the compiled scanner needs glibc 2.{newest}, which {platform} does not promise")
+        raise RuntimeError(f"a compiled part needs glibc 2.{newest}, which {platform} does not promise")

@@ -82,6 +82,14 @@ def test_no_member_leaves_the_folder_or_becomes_anything_but_a_file(tmp_path: Pa
     assert all_below(tmp_path / "odd") == {"b/good"}
 
 
+def test_a_member_that_is_there_twice_is_named(tmp_path: Path) -> None:
+    for number, second in enumerate(("b/x.txt", "b/x.txt/y")):
+        archive = packed(tmp_path / f"{number}.tar.gz", ("b/x.txt", b"1"), (second, b"2"))
+        with pytest.raises(BundleError, match=r"two members are called .*x\.txt"):
+            extract(archive, tmp_path / str(number))
+        assert (tmp_path / str(number) / "b" / "x.txt").read_text() == "1"
+
+
 def test_a_bomb_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = replace(read.LIMITS, ratio=50.0, ratio_of={}, free_bytes=1 << 20)
     monkeypatch.setattr(read, "LIMITS", limits)

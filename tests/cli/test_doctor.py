@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from allready.cli.main import main
 from allready.errors import UsageError
 from allready.facts.exchange import from_json
 from allready.facts.usage import INITS
-from allready.model import FactMissing, HostFacts, ImportFacts, LimitFacts, NodeFacts, Severity, UsageFacts
+from allready.model import FactMissing, GpuFacts, HostFacts, ImportFacts, LimitFacts, NodeFacts, Severity, UsageFacts
 from allready.preflight.doctor.examine import judge, placed
 from allready.proc.process import all_pids, environ_of
 from tests.cases import cases
@@ -394,6 +395,40 @@ def test_the_facts_of_a_machine_with_a_gpu_have_no_finding() -> None:
     facts = Path(__file__).parents[1] / "fixtures" / "doctor" / "h200.json"
     report = doctor("--from", str(facts))
     assert (report["status"], codes_of(report)) == ("healthy", set())
+
+
+@pytest.mark.parametrize("name", ["h200_x2.json", "h200_x2_use_gpus.json"])
+def test_two_gpus_with_nvlink_have_no_finding_and_their_links_between_them(name: str) -> None:
+    """Two H200 behind switches, whose addresses the container is not told; `nvidia-smi topo -m` had NV18 as well."""
+    facts = Path(__file__).parents[1] / "fixtures" / "doctor" / name
+    report = doctor("--from", str(facts))
+    assert (report["status"], codes_of(report)) == ("healthy", set())
+    saved = from_json(json.loads(facts.read_text())["facts"])
+    assert isinstance(saved.gpu, GpuFacts)
+    assert [(pair.level, pair.num_nvlinks, pair.p2p) for pair in saved.gpu.pairs] == [("PHB", 18, "ok")]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "begin"),
+    [
+        (("--prolog",), 0, "allready: not looked at: 2 s are over"),
+        (("--format", "nagios"), 3, "ALLREADY UNKNOWN - not looked at: 2 s are over"),
+        (("--format", "node-condition"), 3, ""),
+    ],
+)
+def test_a_prolog_without_time_says_so_in_time(
+    options: tuple[str, ...], code: int, begin: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Facts that take an hour, in a machine whose every limit fails."""
+    monkeypatch.setattr("allready.preflight.doctor.examine.examine", lambda *_, **__: time.sleep(3600))
+    began_s = time.monotonic()
+    assert main(["doctor", *options, "--lang", "en"]) == code
+    assert time.monotonic() - began_s < 3.0
+    printed = capsys.readouterr()
+    assert printed.out.startswith(begin)
+    assert printed.out.count("\n") == (1 if begin else 0)
+    assert "--timeout 30" in printed.out + printed.err
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_devices_of_torch_and_jax_on_a_machine_with_a_gpu() -> None:

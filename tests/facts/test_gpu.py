@@ -13,6 +13,7 @@ from allready.facts import nvml
 from allready.facts.gpu import SMI_GPUS, SMI_PROCESSES, collect_gpu, parse_nvml, visible_gpus
 from allready.facts.live import LiveHost
 from allready.model import Gpu
+from allready.report import facts_table
 from tests.cases import cases
 from tests.clock import Stopwatch, until
 from tests.facts.saved_host import SavedHost
@@ -257,6 +258,8 @@ def test_the_child_tells_what_nvml_says(monkeypatch: pytest.MonkeyPatch, capsys:
 class PairedNvml(FakeNvml):
     """Four GPUs, the last one lost: P2P from 0 to 2 is off in one direction, and 1 and 2 do not tell."""
 
+    NVML_NVLINK_MAX_LINKS = 0
+
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802 - NVML's name
         if index > 2:
             raise self.NVMLError("GPU is lost")
@@ -284,6 +287,69 @@ def test_pairs_of_gpus_have_a_status_and_what_is_between_them() -> None:
         (0, 2, "topology", "SYS"),
         (1, 2, None, "SYS"),
     ]
+
+
+class LinkedNvml(PairedNvml):
+    """GPU 0 and 1 of a machine, as `ends` says: for each link the type and bus of its other end, None if it is down."""
+
+    NVML_NVLINK_MAX_LINKS = 18
+
+    def __init__(self, ends: tuple[list[tuple[int, str] | None], ...], *, over_nvlink: int = 0) -> None:
+        super().__init__()
+        self.ends, self.over_nvlink = ends, over_nvlink
+
+    def nvmlDeviceGetPciInfo(self, handle: int) -> Any:  # noqa: N802
+        return type("Pci", (), {"busId": f"00000000:{0x1A + handle:02X}:00.0"})
+
+    def nvmlDeviceGetP2PStatus(self, a: int, b: int, what: int) -> int:  # noqa: N802
+        return self.over_nvlink if what == nvml.P2P_NVLINK else 0
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, a: int, b: int) -> int:  # noqa: N802
+        return 30
+
+    def _end(self, handle: int, link: int) -> tuple[int, str] | None:
+        if link >= len(self.ends[handle]):
+            raise self.NVMLError("Invalid Argument")
+        return self.ends[handle][link]
+
+    def nvmlDeviceGetNvLinkState(self, handle: int, link: int) -> int:  # noqa: N802
+        return self._end(handle, link) is not None
+
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: int, link: int) -> int:  # noqa: N802
+        kind, _ = self._end(handle, link) or (255, "")
+        return kind
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, handle: int, link: int) -> Any:  # noqa: N802
+        _, bus = self._end(handle, link) or (255, "")
+        if not bus:
+            raise self.NVMLError("Not Supported")
+        return type("Pci", (), {"busId": bus.encode()})
+
+
+FIRST, SECOND, OTHER = (0, "0000:1a:00.0"), (0, "0000:1b:00.0"), (0, "0000:1c:00.0")
+THROUGH_SWITCH = (2, "0000:05:00.0")
+
+
+@cases(
+    "ends, over_nvlink, expected",
+    [
+        (([THROUGH_SWITCH] * 18, [THROUGH_SWITCH] * 18), 0, 18),
+        (([(2, "")] * 18, [(2, "")] * 17 + [None]), 0, 17),  # a container that is not told the switch's address
+        (([SECOND] * 4, [FIRST] * 4), 0, 4),
+        (([SECOND, SECOND, OTHER, None], [FIRST, FIRST, None, OTHER]), 0, 2),  # a bridge for each pair
+        (([OTHER] * 4, [OTHER] * 4), 5, 0),  # both have links, but not to each other
+        (([OTHER] * 4, [OTHER] * 4), 0, 0),
+        (([THROUGH_SWITCH] * 18, [THROUGH_SWITCH] * 18), 5, 0),  # a fabric that does not let them through
+        (([None] * 18, [None] * 18), 0, 0),
+        (([], []), 0, 0),
+    ],
+)  # fmt: skip
+def test_pairs_have_the_nvlinks_between_them(ends: Any, over_nvlink: int, expected: int) -> None:
+    [pair] = nvml._pairs(LinkedNvml(ends, over_nvlink=over_nvlink), 2)
+    assert (pair.get("num_nvlinks", 0), pair["level"], pair["p2p"]) == (expected, "PHB", "ok")
+    facts = collect_gpu(saved({"gpus": {**answer(), "pairs": [pair]}}), timeout_s=1)
+    shown = {str(name.text): value.text for name, value, _ in facts_table._gpu(facts)}
+    assert (f"1 × NV{expected} ok" if expected else "1 × PHB ok") in shown.values()
 
 
 def test_gpus_of_amd_are_counted_and_nvml_is_not_asked() -> None:

@@ -93,7 +93,8 @@ class Slurm:
             f"StateSaveLocation={folder}/state\nSlurmdSpoolDir={folder}/spool-%n\nSlurmctldPidFile={folder}/ctld.pid\n"
             f"SlurmdPidFile={folder}/slurmd-%n.pid\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/affinity\n"
             "SchedulerType=sched/builtin\nSelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\nMpiDefault=none\n"
-            f"KillWait=20\nPrologFlags=Alloc\nProlog={prolog}\nReturnToService=2\n"
+            # Ports follow from the job's number: clusters that tests beside this one start must have other numbers.
+            f"FirstJobId={ports[0]}\nKillWait=20\nPrologFlags=Alloc\nProlog={prolog}\nReturnToService=2\n"
             f"NodeName=n0 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2\n"
             f"NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2\n"
             f"PartitionName=p Nodes=n0,n1 Default=YES State=UP\n{settings}"

@@ -74,7 +74,11 @@ FILES: tuple[tuple[str, str, dict[str, str | None]], ...] = (
         ),
         {"NCCL_TIMEOUT": "5", "NCCL_ALGO": "Ring", "NCCL_DEBUG": "INFO"},
     ),
-    ("run.sh", ("cat > env.sh <<'EOF'\nexport NCCL_TIMEOUT=9\nEOF\nexport NCCL_DEBUG=WARN\n"), {"NCCL_DEBUG": "WARN"}),
+    (
+        "run.sh",
+        ("cat > env.sh <<'EOF'\nexport NCCL_TIMEOUT=9\nEOF\nexport NCCL_DEBUG=WARN\n"),
+        {"NCCL_DEBUG": "WARN", "NCCL_TIMEOUT": "9"},
+    ),
     (
         "run.sh",
         ("cat <<EOF\n  export NCCL_TIMEOUT=9\nEOF\ncat <<-'X' > f\n\tNCCL_IB_DISABLE=1\n\tX\nexport NCCL_DEBUG=WARN\n"),
@@ -110,7 +114,26 @@ FILES: tuple[tuple[str, str, dict[str, str | None]], ...] = (
         ),
         {"NCCL_TIMEOUT": "3", "NCCL_DEBUG": "INFO", "NCCL_ALGO": "Ring"},
     ),
-    ("run.sh", "echo 'export NCCL_TIMEOUT=3' >> ~/.bashrc\n", {}),
+    ("run.sh", "echo 'export NCCL_TIMEOUT=3' >> ~/.bashrc\n", {"NCCL_TIMEOUT": "3"}),
+    ("run.sh", "echo 'export NCCL_TIMEOUT=3' >> notes.txt; cat <<EOF > log.txt\nNCCL_TIMEOUT=4\nEOF\n", {}),
+    ("run.sh", "sbatch <<'EOF'\n#!/bin/bash\nexport NCCL_TIMEOUT=5\nEOF\n", {"NCCL_TIMEOUT": "5"}),
+    ("run.sh", "python - <<PY\nimport os\nos.environ['NCCL_TIMEOUT'] = '6'\nPY\n", {"NCCL_TIMEOUT": "6"}),
+    (
+        "run.sh",
+        'echo NCCL_X; docker run -eNCCL_TIMEOUT=7 x; eval "export NCCL_DEBUG=WARN"; x=`NCCL_ALGO=Ring y`\n',
+        {"NCCL_TIMEOUT": "7", "NCCL_DEBUG": "WARN", "NCCL_ALGO": "Ring"},
+    ),
+    (
+        "run.sh",
+        "ssh n2 export NCCL_TIMEOUT=8 \\; y\nconda env config vars set NCCL_DEBUG=WARN\nC='env NCCL_ALGO=Ring p'\n",
+        {"NCCL_TIMEOUT": "8", "NCCL_DEBUG": "WARN", "NCCL_ALGO": "Ring"},
+    ),
+    (
+        "Dockerfile",
+        "FROM x\nCOPY <<EOF /etc/nccl.conf\nNCCL_TIMEOUT=9\nEOF\nONBUILD ENV NCCL_DEBUG=WARN\n",
+        {"NCCL_TIMEOUT": "9", "NCCL_DEBUG": "WARN"},
+    ),
+    ("x.yaml", "apiVersion: v1\nkind: Secret\ndata: {NCCL_TIMEOUT: MTgwMA==}\n", {"NCCL_TIMEOUT": "1800"}),
     (
         "job.csh",
         (
@@ -372,7 +395,7 @@ FILES: tuple[tuple[str, str, dict[str, str | None]], ...] = (
             "ENV NCCL_IB_TIMEOUT=22\n"
             'CMD ["bash","-c","NCCL_TIMEOUT=30 torchrun t.py"]\n'
         ),
-        {"NCCL_IB_TIMEOUT": "22", "NCCL_TIMEOUT": "30"},
+        {"NCCL_DEBUG": "INFO", "NCCL_IB_TIMEOUT": "22", "NCCL_TIMEOUT": "30"},
     ),
     ("Dockerfile", ("FROM x\nENTRYPOINT export NCCL_ALGO=Ring && exec torchrun t.py\n"), {"NCCL_ALGO": "Ring"}),
     (

@@ -74,3 +74,16 @@ def test_any_value_has_an_answer(row: table.Variable, value: str) -> None:
         assert problem.kind in Kind
     assert is_on(row, value) in {True, False}
     assert is_debug_value(row, value) in {True, False}
+
+
+def test_only_readers_that_know_it_leave_out_what_a_list_names() -> None:
+    """JAX takes `^cpu` for a platform of that name."""
+    [problem] = check(table.load()["JAX_PLATFORMS"], "^cpu")
+    assert problem.kind is Kind.UNKNOWN_WORD
+    for name, value in (("UCX_TLS", "^tcp"), ("FI_PROVIDER", "^tcp"), ("NCCL_DEBUG_SUBSYS", "^NET")):
+        assert not list(check(table.load()[name], value)), name
+
+
+def test_an_option_without_its_unit() -> None:
+    [problem] = check(table.load()["PYTORCH_CUDA_ALLOC_CONF"], "max_split_size:128")
+    assert (problem.part, problem.better) == ("max_split_size", "max_split_size_mb")

@@ -84,8 +84,13 @@ def extract(path: str, folder: Path) -> list[str]:
     for name, source in _streams(path):
         parts = _parts(name)
         target = folder.joinpath(*parts)
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise BundleError(
+                f"two members are called {name!r:.200}, or one of them needs a folder of that name"
+            ) from error
         with os.fdopen(descriptor, "wb") as file, source.open() as stream:
             while data := stream.read(1 << 20):
                 file.write(data)

@@ -10,10 +10,10 @@ from pathlib import Path
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_UNCHECKED, exit_code_of
 from allready.cli.options import add_both_spellings, add_common, configure_logging, count, port_range, positive_s
+from allready.cli.overdue import OverdueError, age_s, ended_within
 from allready.errors import UsageError
 from allready.model import FactMissing, LaunchFacts, NodeFacts, Report, Settings
 from allready.proc.priority import has_hurried
-from allready.proc.process import read_stat
 from allready.report.pieces import Block, Gap, Line, Piece
 from allready.report.safe import plain
 from allready.text.catalog import choose_language
@@ -27,6 +27,8 @@ SETUP_S = 0.5
 """Of the deadline, what judging and showing take on an idle machine."""
 FEWEST_S = 1.5
 """For reading facts, however late it is: what is not read in time is not judged."""
+FEWEST_OF_PROLOG_S = 0.5
+FEWEST_ASKED_S = 1.0
 
 EPILOG = """\
   allready doctor                            this machine, in 3 s; no torch, no root and no peers needed
@@ -87,7 +89,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Examine and judge; the exit code is the contract's."""
     with Interrupts(exit_code=EXIT_UNCHECKED):
-        return _run(args)
+        if args.source or args.timeout or not (args.prolog or args.format):
+            return _run(args)  # somebody waits for all of it
+        try:
+            with ended_within(PROLOG_S):
+                return _run(args)
+        except OverdueError:
+            return _overdue(args, PROLOG_S)
+
+
+def _overdue(args: argparse.Namespace, limit_s: float) -> int:
+    """The CPUs had no time for it: a scheduler is told so in time, and nothing is judged."""
+    load = f"{os.getloadavg()[0]:.0f}"
+    why = ui("doctor.overdue", choose_language(args.lang), limit=f"{limit_s:g}", load=load, cpus=str(os.cpu_count()))
+    if args.prolog or args.format == "nagios":
+        _write(f"ALLREADY UNKNOWN - {why}\n" if args.format else f"allready: {why}\n")
+        return 3 if args.format else 0
+    sys.stderr.write(f"allready doctor: {plain(why, most=2000)}\n")
+    return EXIT_UNCHECKED
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -154,11 +173,11 @@ def _deadline_s(asked_s: float | None, limit_s: float) -> float:
     One that is older than the limit was not started for this.
     """
     if asked_s is not None:
-        return max(1.0, asked_s - SETUP_S)
-    own = read_stat(os.getpid())
-    age_s = own.age_s() if own is not None else 0.0
-    begun_s = age_s if age_s < limit_s else 0.0
-    return max(FEWEST_S, limit_s - begun_s - (SETUP_S if has_hurried() else max(SETUP_S, begun_s)))
+        return max(FEWEST_ASKED_S, asked_s - SETUP_S)
+    age = age_s()
+    begun_s = age if age < limit_s else 0.0
+    fewest_s = FEWEST_OF_PROLOG_S if limit_s <= PROLOG_S else FEWEST_S
+    return max(fewest_s, limit_s - begun_s - (SETUP_S if has_hurried() else max(SETUP_S, begun_s)))
 
 
 def _write(text: str) -> None:

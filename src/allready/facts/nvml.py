@@ -130,6 +130,10 @@ def _link_errors(nvml: Any, handle: Any, num_links: int) -> dict[str, int]:
 
 
 P2P_READ = 0
+P2P_NVLINK = 2
+REMOTE_POWER, REMOTE_SWITCH = 1, 2
+"""Types of the device at the other end of an NVLink: a bridge to a POWER CPU, a switch; 0 is a GPU, 255 unknown."""
+SWITCH = "switch"
 P2P_STATUS = ("ok", "chipset", "gpu", "topology", "disabled by the driver's settings", "not supported")
 LEVELS = {0: "", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 MAX_PAIRED = 16
@@ -142,6 +146,7 @@ def _pairs(nvml: Any, count: int) -> list[dict[str, Any]]:
     for index in range(min(count, MAX_PAIRED)):
         with contextlib.suppress(nvml.NVMLError):
             handles[index] = nvml.nvmlDeviceGetHandleByIndex(index)
+    ends = {index: _link_ends(nvml, handle) for index, handle in handles.items()} if len(handles) > 1 else {}
     for a, b in itertools.combinations(handles, 2):
         row: dict[str, Any] = {"a": a, "b": b}
         with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
@@ -152,8 +157,46 @@ def _pairs(nvml: Any, count: int) -> list[dict[str, Any]]:
             row["p2p"] = P2P_STATUS[status] if status < len(P2P_STATUS) else "unknown"
         with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
             row["level"] = LEVELS.get(int(nvml.nvmlDeviceGetTopologyCommonAncestor(handles[a], handles[b])))
+        if num_links := _links_between(nvml, (handles[a], handles[b]), (ends[a], ends[b])):
+            row["num_nvlinks"] = num_links
         found.append(row)
     return found
+
+
+def _links_between(nvml: Any, handles: tuple[Any, Any], ends: tuple[list[str], list[str]]) -> int:
+    """NVLinks over which two GPUs reach each other: those that end at the other, else those that both have to switches.
+
+    0 where the driver does not say that P2P goes over NVLink: a switch in between says nothing about who may cross it.
+    """
+    with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
+        if any(int(nvml.nvmlDeviceGetP2PStatus(x, y, P2P_NVLINK)) for x, y in (handles, handles[::-1])):
+            return 0
+        other = _bus(nvml.nvmlDeviceGetPciInfo(handles[1]).busId)
+        return sum(end == other for end in ends[0]) or min(sum(end == SWITCH for end in found) for found in ends)
+    return 0
+
+
+def _link_ends(nvml: Any, handle: Any) -> list[str]:
+    """Where each NVLink that is up ends: "switch", or the PCI bus id of a device; "" where that is not told."""
+    ends: list[str] = []
+    with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
+        for link in range(int(nvml.NVML_NVLINK_MAX_LINKS)):
+            if not nvml.nvmlDeviceGetNvLinkState(handle, link):
+                continue
+            end = ""
+            with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
+                end = _bus(nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId)
+            with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):
+                kind = int(nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link))
+                end = SWITCH if kind == REMOTE_SWITCH else "" if kind == REMOTE_POWER else end
+            ends.append(end)
+    return ends
+
+
+def _bus(bus_id: Any) -> str:
+    """`00000000:1B:00.0` and `0000:1b:00.0` are one."""
+    domain, _, rest = _text(bus_id).lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
 
 
 def _memory(nvml: Any, handle: Any) -> Any:

@@ -219,12 +219,14 @@ class GpuPair(Struct, frozen=True, kw_only=True):
     p2p: "ok", or why neither reads the other's memory: "chipset", "gpu", "topology", "disabled by the driver's
     settings", "not supported", "unknown".  level: what is between them, as in `nvidia-smi topo -m`: PIX (one switch),
     PXB (several), PHB (a host bridge), NODE (host bridges of one NUMA node), SYS (NUMA nodes); "" on one board.
+    num_nvlinks: NVLinks over which they reach each other, also through switches: NV18 of that command; 0: by PCIe.
     """
 
     a: int
     b: int
     p2p: str | None = None
     level: str | None = None
+    num_nvlinks: int = 0
 
 
 class Xid(Struct, frozen=True, kw_only=True):

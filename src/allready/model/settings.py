@@ -41,7 +41,12 @@ class Setting(Struct, frozen=True, kw_only=True):
     source: str  # "environment" or a path
     line: int | None = None
     kind: SourceKind = SourceKind.ENVIRONMENT
-    exported: bool = True  # False: a variable of the shell that no command gets to see
+    exported: bool = True  # False: a variable of the shell that no command gets to see, or of an image's build alone
+
+    @property
+    def is_of_build(self) -> bool:
+        """Whether only a step of an image's build has it."""
+        return self.kind is SourceKind.DOCKERFILE and not self.exported
 
     @property
     def place(self) -> str:
@@ -79,6 +84,7 @@ class Slip(StrEnum):
     BLANK_AFTER_EQUALS = "blank-after-equals"
     NOT_A_TEXT = "not-a-text"
     UNREADABLE = "unreadable"
+    ONLY_IN_BUILD = "only-in-build"  # of a Dockerfile: set while the image is built, not in the image
 
 
 class Malformed(Struct, frozen=True, kw_only=True):
@@ -88,6 +94,7 @@ class Malformed(Struct, frozen=True, kw_only=True):
     line: int
     text: str
     slip: Slip
+    name: str = ""  # the variable, where the line has one
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -15,9 +15,11 @@ import msgspec.structs
 
 from allready.model import Difference
 from allready.patterns import compiled
-from allready.redaction.places import LOOK_BACK, is_random, without_placed
+from allready.redaction.drawn import is_random
+from allready.redaction.places import LOOK_BACK, without_placed
 from allready.redaction.places import REDACTED as REDACTED
 from allready.redaction.prefixed import without_prefixed
+from allready.redaction.spoken import without_spoken
 
 T = TypeVar("T")
 
@@ -32,13 +34,17 @@ _ENV_NAME = (
 _SECRET_ENV = re.compile(_ENV_NAME)
 
 _VALUE = r"""(?:(?<![A-Za-z0-9_])[bru]{1,2}(?:"[^"\n]{0,4096}"|'[^'\n]{0,4096}')"""
-_VALUE += r"""|\$'(?:[^'\\\n]|\\.){0,4096}'|"[^"\n]{0,4096}"?|'[^'\n]{0,4096}'?|[^\s"',;&)}\]]+)"""
+_VALUE += r"""|\$'(?:[^'\\\n]|\\.){0,4096}'|"(?:[^"\\\n]|\\[^\n]){0,4096}"?|'(?:[^'\\\n]|\\[^\n]){0,4096}'?"""
+_VALUE += r"""|[^\s"',;&)}\]]+(?:[,;&)}\]]{1,4}(?![\w.-]{0,60}["']?[ \t]?[=:])[^\s"',;&)}\]]+){0,20})"""
+"""A bare one ends at a comma, `;`, `&` or bracket with nothing, or with another name, behind it."""
 _LITERAL = r'"(?:[^"\\\n]|\\[^\n]){1,1000000}"'
 _NOT_SECRET = re.compile(
     r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|yes|no|on|off|n/a|\(redacted\)?|[<\[*].*|not|unset|missing|empty|undefined|)",
     re.IGNORECASE,
 )
 _A_FILE = re.compile(r"~?/[\w./-]{1,512}\.json")
+_A_CALL = r"[A-Za-z_][A-Za-z_.]*[(\[]"
+"""What code has behind a name: `token = tokenizer.encode(text)`, `password: Optional[str]`."""
 _NOT_NAMES = re.compile(
     r"(?:pad|eos|bos|unk|sep|cls|mask|image|special|max|min|num|new|per|next|first|last|stop|end|start)[_-]?tokens?",
     re.IGNORECASE,
@@ -46,7 +52,7 @@ _NOT_NAMES = re.compile(
 _NAMED = (
     # An environment variable: NAME=value, NAME: value, "NAME": "value", NAME set by environment to value
     rf"(?<![A-Za-z0-9_])(?P<env>{_ENV_NAME})"
-    r"(?P<env_is>[\"']?(?:\s?=\s?|:\s?)|\s(?:set by (?:environment|env) to|set to)\s)"
+    r"(?P<env_is>[\"']?(?:[ \t]?=[ \t]?|:[ \t]?)|\s(?:set by (?:environment|env) to|set to)\s)"
     rf"(?P<env_value>{_VALUE})"
     # An option of a command: --hf-token value, --api_key=value
     r"|(?<![\w-])(?P<flag>--?(?:[A-Za-z0-9]+[_.-]){0,8}"
@@ -61,7 +67,7 @@ _NAMED = (
     r"|[A-Za-z]{0,30}(?:Storage|Comp|Db|User|Admin|Root|Bind)Pass"
     r"|(?:[a-z]|(?<=[\"'])[A-Z])[A-Za-z0-9]{0,40}?"
     r"(?:Token|Secret|Password|Passwd|Passphrase|(?:Api|Access|Secret|Private|Auth)Key)))"
-    rf"(?P<name_is>[\"']?\s?(?:=|:)\s?)(?P<name_value>{_VALUE})"
+    rf"(?P<name_is>[\"']?[ \t]?(?:=|:)[ \t]?(?:[!&][\w!:/.-]{{0,40}}[ \t]+){{0,2}})(?P<name_value>{_VALUE})"
 )
 _NAMED_HINTS = (
     "token", "secret", "passw", "passphrase", "credential", "key", "_pass", "-pass", "pass=", "pass =", "pass:",
@@ -84,7 +90,7 @@ def _family(hints: str, *shapes: str) -> _Family:
 
 
 _FAMILIES = (
-    _family("://", r"(?P<url>(?<=://)[^/\s@\"'<>]{1,512}(?=@))"),
+    _family("://", r"(?P<url>(?<=://)(?:[^/\s\"'<>]{1,512}|[^/\s@\"'<>:]{0,128}:(?!\d{1,5}/)[^\s\"'<>@]{1,256})(?=@))"),
     _family(
         "key",
         r"----(?:-| )BEGIN[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?(?:-| )----"
@@ -111,14 +117,15 @@ _FAMILIES = (
         r"(?<=Private-Lines: )[0-9]{1,4}\s.{0,20000}?(?=Private-MAC|\Z)",
     ),
     _family(
-        "bearer |authorization: |pwd=|wandb| -u |machine ",
+        "bearer |authorization: |pwd=|wandb| -u |machine",
         r"(?i:(?<=bearer )|(?<=authorization: basic ))[A-Za-z0-9._~+/=-]{8,}",
         r"(?i:(?<=authorization: token )|(?<=authorization: apikey ))\S{8,}",
         r"(?i:(?<=;pwd=)|(?<=; pwd=))[^;\s\"']+",
         r"(?i:(?<=wandb login )|(?<=wandb login --relogin ))[A-Za-z0-9_-]{20,}",
-        r"(?P<key>(?i:\bwandb\b)[^\n]{0,80}?(?i:\bkey)[ :=]{1,4})[0-9a-f]{40}\b",
-        r"(?<= -u )(?![0-9]+:[0-9]+(?:\s|$))[^\s:'\"]{1,128}:[^\s'\"]{1,512}",
-        r"(?<=\bmachine )\S{1,255}\s{1,20}login\s{1,20}\S{1,255}\s{1,20}password\s{1,20}\S{1,512}",
+        r"(?P<key>(?i:\bwandb\b)[^\n]{0,80}?(?i:\bkey)(?:(?!commit|sha|rev|hash|\brun\b)[^\n]){0,100}?[ :=])"
+        r"(?:local-)?[0-9a-f]{40}\b",
+        r"(?<= -u )(?P<quote>[\"']?)(?![0-9]+:[0-9]+(?:\s|$))[^\s:'\"]{1,128}:[^\s'\"]{1,512}",
+        r"(?<=\bmachine\s)\S{1,255}\s{1,20}login\s{1,20}\S{1,255}\s{1,20}password\s{1,20}\S{1,512}",
     ),
     _family(  # Amazon's secret key is known by the access key before it
         "akia|asia|abia|acca",
@@ -230,7 +237,8 @@ def _masked_text(text: str) -> str:
     for family in _FAMILIES:
         if not is_plain or _has_one(family.hints, small):
             text = compiled(family.shapes, re.DOTALL).sub(_without_shape, text)
-    return without_placed(text, small, lambda encoded: masked(encoded) != encoded)
+    text = without_placed(text, small, lambda encoded: masked(encoded) != encoded)
+    return without_spoken(text, small)
 
 
 def _without_in_literal(match: re.Match[str]) -> str:
@@ -319,6 +327,8 @@ def _without_value(match: re.Match[str]) -> str:
             return match[0]
         if kind == "env" and name.endswith("CREDENTIALS") and _A_FILE.fullmatch(bare):
             return match[0]
+        if kind == "name" and not quote and compiled(_A_CALL).match(bare):
+            return match[0]
         # A sentence is not a value: "token: unexpected end", "secret: cannot read".
         is_word = len(bare) < 6 or (bare.isalpha() and not is_random(bare, with_digits=False))
         if (
@@ -335,10 +345,13 @@ def _without_value(match: re.Match[str]) -> str:
 
 
 def _is_line(match: re.Match[str]) -> bool:
-    """Whether name and value are a line of their own, but for what a log puts in front: no words of a sentence."""
+    """Whether name and value are a line, or an entry of a mapping, of their own, but for what a log puts in front: no
+    words of a sentence."""
     text = match.string
     before = text[max(0, match.start() - LOOK_BACK) : match.start()].rpartition("\n")[2].rstrip(" \t-")
     behind = text[match.end() : match.end() + LOOK_BACK].partition("\n")[0].strip()
+    if before[-1:] in {"{", ","} and behind[:1] in {"}", ","}:
+        return True
     return not before[-1:].islower() and (not behind or behind.startswith("#"))
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from allready.patterns import compiled
+from allready.redaction.drawn import is_random, is_secret_alone
 
 REDACTED = "(redacted)"
 
@@ -22,7 +23,6 @@ _TOLD = (
     r"(?=[^\s\"'`”,;，。]{0,200}[0-9!@#$%^&*+=])[^\s\"'`”,;，。]{4,512}"
 )
 """A password in a sentence: it has something that a word has not."""
-_KINDS = r"[a-z]+|[A-Z]+|[0-9]+"
 
 _PREFIX_ENDS = r"(?<=[\]:|>#+Z0-9-])[ \t]|(?<=[+>|#\t\]])|(?<=\]:)|(?<= [FP] )"
 """How what a log puts in front of a line ends."""
@@ -58,7 +58,10 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(?P<before>[\"']username[\"']\s?:\s?[\"'][^\"'\n]{1,99}[\"'],\s{0,20}[\"']key[\"']\s?:\s?\")[^\"\n]{8,400}",
     ),
     (("curl",), r"(?P<before>\bcurl\s(?:[^\n|;&]{0,400}?\s)??(?:-b|--cookie)[ =][\"']?[\w.-]{1,99}=)[^\s\"']{1,4096}"),
-    (("curl",), r"(?P<before>\bcurl\s(?:[^\n|;&]{0,400}?\s)??-u[\"']?[^\s:'\"]{1,128}:)[^\s\"']{1,512}"),
+    (
+        ("curl",),
+        r"(?P<before>\bcurl\s(?:[^\n|;&]{0,400}?\s)??-[a-zA-Z]{0,6}u[ =]?[\"']?[^\s:'\"]{1,128}:)[^\s\"']{1,512}",
+    ),
     (
         (" -a ", "--auth"),
         r"(?P<before>\bhttps?\s(?:[^\n|;&]{0,200}?\s)??(?:-a|--auth)[ =][\"']?[^\s:'\"]{1,128}:)[^\s'\"]{1,512}",
@@ -114,6 +117,10 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("identified",), r"(?P<before>(?i:\bidentified (?:with \S{1,60} )?by (?:password )?))'[^'\n]{1,512}'"),
     (("password '",), r"(?P<before>(?i:\bpassword ))'[^'\n]{1,512}'"),
     (("send ",), r"(?P<before>assword[^\n]{0,40}\bsend\s{1,4}(?:--\s{1,4})?)\"[^\"\n]{1,512}\""),
+    (
+        ("true\t", "false\t"),
+        r"(?m:(?P<before>\t(?:TRUE|FALSE)\t/\S{0,200}\t(?:TRUE|FALSE)\t\d{1,12}\t[^\t\n]{1,200}\t)[^\s]{4,4096}$)",
+    ),
     (("_auth",), r"(?P<before>(?<![A-Za-z0-9])_auth\s?=\s?[\"']?)" + _NO_VALUE + r"[^\s\"']{4,4096}"),
     (
         (" is ", " was ", " for ", " to "),
@@ -161,9 +168,15 @@ _BESIDE = (
     + r"(?:\"(?:[^\"\n\\]|\\.){1,4096}\"|'[^'\n]{1,4096}'|[^\s\"',}\]]{1,4096})"
 )
 """`name: HF_TOKEN` with `value: ...` behind it, in YAML, JSON, XML and HCL."""
+_BESIDE_IT = (
+    r"(?P<before>[\"']?\bvalue[\"']?\s?[:=]\s?)(?P<value>\"(?:[^\"\n\\]|\\.){1,4096}\"|'[^'\n]{1,4096}')"
+    r"(?P<behind>\s{0,9},\s{0,60}[\"']?(?:name|key)[\"']?\s?[:=]\s?[\"']?" + NAME + r"[\"'])"
+)
+_KEY_END = r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+_KEY_LINE_OF_64 = r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]{4,76}(?=\r?$)"
 _IN_ELEMENTS = r"(?P<before><name>\s{0,9}" + NAME + r"\s{0,9}</name>\s{0,60}<value>)" + _NO_VALUE + r"[^<]{1,4096}"
 """The same in Hadoop's configurations."""
-_LONG = r"(?<![A-Za-z0-9+/_.~-])[A-Za-z0-9+/_.~-]{20,4096}={0,2}"
+_LONG = r"(?<![A-Za-z0-9+/_.~-])[A-Za-z0-9+/_.~-]{16,4096}={0,2}"
 _AFTER_NAME = NAME + r"\s{1,4}$"
 """`aws configure set aws_secret_access_key ...`"""
 _AFTER_KEY = (
@@ -185,15 +198,22 @@ _ENCODED = (
 LOOK_BACK = 80
 
 _KEY_LINE = (
-    r"(?m)(?P<indent>[ \t]*(?:- )?)[\"']?(?P<name>[\w./-]{1,120})[\"']?[ \t]*(?:=[ \t]*|:(?:[ \t]+(?P<rest>[^\n]*))?)$"
+    r"(?m)(?P<indent>[ \t]*(?:- |(?P<ask>\? ))?)[\"']?(?P<name>[\w./-]{1,120})[\"']?[ \t]*"
+    r"(?:(?P<sign>[:=])(?:(?:(?<==)|[ \t]+)(?P<rest>[^\n]*))?|(?(ask)[ \t]*|(?!)))$"
 )
 _GATE = (
-    r"(?mi)^[ \t]*(?:- )?(?:name:[ \t]{1,4})?[\"']?[\w./-]{0,60}(?:token|secret|pass|key|credential)[\w-]{0,12}"
-    r"[\"']?[ \t]*(?::[ \t]*[^\s{\[][^\n]*|[:=]?[ \t]*)\n[ \t]*(?:- |[ \t])"
+    r"(?mi)^[ \t]*(?:[-?] )?(?:name:[ \t]{1,4})?[\"']?[\w./-]{0,60}(?:token|secret|pass|key|credential)[\w-]{0,12}"
+    r"[\"']?[ \t]*(?:[:=][^\n]*)?(?:\n[ \t]*(?:[-:] |[ \t])|[\"']{3}|(?<=[:=])[ \t]*[\"'][^\"'\n]*\n)"
+    r"|^[ \t]*(?:- )?value:[^\n]*\n[ \t]*name:"
 )
 _HINTS = ("token", "secret", "passw", "passphrase", "credential", "key", "pass:")
 _IS_NAME = NAME + r"$"
 _BLOCK = r"(?:!!?\w+[ \t]+)?[|>][-+0-9]{0,2}[ \t]*(?:#.*)?$"
+_OF_VALUE = frozenset({"value", "current", "plaintext", "plain", "literal", "content", "default", "data"})
+"""Keys below a secret's name that hold it."""
+_OPEN = r"[rbf]?(\"{3}|'{3}|\"|')(?:(?!\1)[^\\\n]|\\[^\n])*$"
+"""A quote that is not closed on its line."""
+MAX_QUOTED = 100
 _MAPPING = r"[ \t]*(?:- )?[\"']?[\w./-]+[\"']?[ \t]*:(?:[ \t]|$)"
 _OF_KUBERNETES = r"(?m:^[ \t]*(?:- )?kind:[ \t]*[\"']?Secret\b)|\"kind\"\s?:\s?\"Secret\""
 _FLOW_DATA = r"(\b(?:data|stringData)[\"']?\s?:\s?\{)([^{}]{1,1000000})(\})"
@@ -210,7 +230,10 @@ def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -
     for hints, pattern in _COMMANDS:
         if any(hint in small for hint in hints):
             text = compiled(pattern).sub(rf"\g<before>{REDACTED}", text)
+    if "-end" in small and "private key" in small:
+        text = _without_tails(text)
     if "value" in small or "default" in small:
+        text = compiled(_BESIDE_IT).sub(_without_first, text)
         text = compiled(_BESIDE).sub(rf"\g<before>{REDACTED}", text)
         text = compiled(_IN_ELEMENTS).sub(rf"\g<before>{REDACTED}", text)
     text = compiled(_ENCODED).sub(lambda match: _if_encoded(match[0], holds_secret), text)
@@ -223,18 +246,6 @@ def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -
     if "\n" in text and any(hint in small for hint in _HINTS) and compiled(_GATE).search(text):
         text = _walked(text, lambda name, around: compiled(_IS_NAME).match(name) is not None or _is_list(around))
     return text
-
-
-def is_random(word: str, *, with_digits: bool = True) -> bool:
-    """Whether letters and digits change as often as in a drawn key: names and paths change at their separators only."""
-    bare = re.sub(r"[^A-Za-z0-9]", "", word)
-    digits = sum(c.isdecimal() for c in bare)
-    if re.fullmatch(r"[0-9a-f]{32,}", bare):
-        return 3 < digits < len(bare) - 3
-    upper, lower = sum(c.isupper() for c in bare), sum(c.islower() for c in bare)
-    if len(bare) < 20 or min(upper, lower) < 2 or (digits < 2 and with_digits):
-        return False
-    return len(compiled(_KINDS).findall(bare)) >= 0.4 * len(bare)
 
 
 def _if_encoded(text: str, holds_secret: Callable[[str], bool]) -> str:
@@ -256,7 +267,10 @@ def _if_token(match: re.Match[str]) -> str:
     bare = match[0].lstrip("+")  # the mark of a diff
     mark, word = match[0][: -len(bare)] if bare else match[0], bare.rstrip(".-")
     rest = bare[len(word) :]
-    if word.isalpha() or word.startswith("_Z"):  # as compilers write C++ names
+    before = match.string[max(0, match.start() - LOOK_BACK) : match.start()]
+    if is_secret_alone(word.rstrip("="), before):
+        return mark + REDACTED + rest
+    if len(word) < 20 or word.isalpha() or word.startswith("_Z"):  # as compilers write C++ names
         return match[0]
     if (parts := compiled(_PREFIXED).fullmatch(word)) and any(
         _is_drawn(p, parts[1]) for p in re.split(r"[.~]", parts[2])
@@ -264,7 +278,6 @@ def _if_token(match: re.Match[str]) -> str:
         return mark + REDACTED + rest
     if (triple := compiled(_OF_DISCORD).fullmatch(word)) and is_random(triple[1]) and is_random(triple[2]):
         return mark + REDACTED + rest
-    before = match.string[max(0, match.start() - LOOK_BACK) : match.start()]
     if not before or before[-1] not in " \t\n=:\"'":
         return match[0]
     if "[" in before and is_random(word, with_digits=False) and compiled(_IN_LIST).search(before):
@@ -288,6 +301,25 @@ def _is_drawn(part: str, prefix: str) -> bool:
     return is_random(part, with_digits=compiled(_OF_SECRETS).fullmatch(prefix) is None)
 
 
+def _without_first(match: re.Match[str]) -> str:
+    quote = match["value"][0]
+    return f"{match['before']}{quote}{REDACTED}{quote}{match['behind']}"
+
+
+def _without_tails(text: str) -> str:
+    """The text without the ends of private keys whose beginning is not there."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        if "-----END" not in line or not compiled(_KEY_END).search(line):
+            continue
+        for at in range(number - 1, max(-1, number - MAX_QUOTED), -1):
+            match = compiled(_KEY_LINE_OF_64).search(lines[at])
+            if match is None or (len(match[0]) < 40 and at < number - 1):
+                break
+            lines[at] = lines[at][: match.start()] + REDACTED + lines[at][match.end() :]
+    return "\n".join(lines)
+
+
 def _secret_document(text: str) -> str:
     text = compiled(_FLOW_DATA).sub(lambda m: m[1] + compiled(_FLOW_VALUE).sub(_without_flow_value, m[2]) + m[3], text)
     return _walked(text, lambda _, around: around in {"data", "stringData"})
@@ -308,6 +340,7 @@ def _walked(text: str, is_secret: Callable[[str, str], bool]) -> str:
     lines = text.split("\n")
     above: list[tuple[int, str]] = []
     called: dict[int, str] = {}
+    held: dict[int, int] = {}  # lines with a value whose name may follow
     at = 0
     while at < len(lines):
         match = compiled(_KEY_LINE).match(lines[at])
@@ -315,24 +348,69 @@ def _walked(text: str, is_secret: Callable[[str, str], bool]) -> str:
             at += 1
             continue
         indent, name, rest = len(match["indent"]), match["name"], (match["rest"] or "").strip()
+        rest = "" if rest.startswith("#") else rest
         above = [entry for entry in above if entry[0] < indent]
         around = above[-1][1] if above else ""
         above.append((indent, name))
+        ended = indent if "- " in match["indent"] else indent + 1  # mappings that stand so deep, or deeper, are over
+        called = {depth: value for depth, value in called.items() if depth < ended}
+        held = {depth: number for depth, number in held.items() if depth < ended}
         if name == "name":
             called[indent] = rest.strip("\"'")
+            if indent in held and is_secret(called[indent], around):
+                _redact_rest(lines, held.pop(indent))
         elif name == "value":  # of an entry of `env`
+            held[indent] = at
             name = called.get(indent, name)
         first, at = at, at + 1
-        if not is_secret(name, around):
-            continue
-        is_block = compiled(_BLOCK).match(rest) is not None
-        if rest and not is_block and around and is_secret("", around):
-            lines[first] = lines[first][: match.start("rest")] + REDACTED
-        for number in _below(lines, at, indent, is_block=is_block, is_empty=not rest):
-            mark = re.match(r"[ \t]*(?:- )?", lines[number])
-            lines[number] = (mark[0] if mark else "") + REDACTED
-            at = number + 1
+        is_own = is_secret(name, around)
+        if not is_own and around and name.lower() in _OF_VALUE and compiled(_IS_NAME).match(around):
+            _redact_rest(lines, first)
+        if is_own and not (match["sign"] == "=" and "(" in rest.removeprefix(REDACTED)):
+            if rest and around and is_secret("", around) and not compiled(_BLOCK).match(rest):
+                _redact_rest(lines, first)
+            at = _redact_behind(lines, at, match, rest)
     return "\n".join(lines)
+
+
+def _redact_rest(lines: list[str], number: int) -> None:
+    """What stands behind the name, if it can be a secret."""
+    match = compiled(_KEY_LINE).match(lines[number])
+    if match is not None and match["rest"] and compiled(_NO_VALUE + r"\S").match(match["rest"].strip()):
+        lines[number] = lines[number][: match.start("rest")] + REDACTED
+
+
+def _redact_behind(lines: list[str], at: int, match: re.Match[str], rest: str) -> int:
+    """Redacts what goes on in line `at`, behind the key of `match`; the number of the next line that does not."""
+    if opened := compiled(_OPEN).match(rest):
+        return _quoted(lines, at, opened[1])
+    if match["ask"] and at < len(lines) and (value := re.match(r"[ \t]*: ", lines[at])):
+        lines[at] = value[0] + REDACTED
+    is_one_word = match["sign"] == "=" and bool(rest)
+    is_block = compiled(_BLOCK).match(rest) is not None
+    for number in _below(lines, at, len(match["indent"]), is_block=is_block, is_empty=not rest):
+        if is_one_word and not re.fullmatch(r"(?=.*(?:\d|[a-z][A-Z]))[^\s(=]{6,}", lines[number].strip()):
+            break
+        mark = re.match(r"[ \t]*(?:- )?", lines[number])
+        lines[number] = (mark[0] if mark else "") + REDACTED
+        at = number + 1
+    return at
+
+
+def _quoted(lines: list[str], at: int, quote: str) -> int:
+    """Redacts the lines in front of line `at` and behind it that belong to a quote; the number of the next one."""
+    for end in range(at, min(len(lines), at + MAX_QUOTED)):
+        before, found, behind = lines[end].partition(quote)
+        if not found:
+            continue
+        if not re.fullmatch(r"[\s,;)}\]]*(?:#.*)?", behind):
+            break
+        for number in range(at, end):
+            lines[number] = re.sub(r"\S.*", REDACTED, lines[number])
+        indent = before[: len(before) - len(before.lstrip())]
+        lines[end] = f"{indent}{REDACTED if before.strip() else ''}{quote}{behind}"
+        return end + 1
+    return at
 
 
 def _below(lines: list[str], at: int, indent: int, *, is_block: bool, is_empty: bool) -> Iterator[int]:

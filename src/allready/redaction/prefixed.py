@@ -15,7 +15,9 @@ MAX_LINES = 2000
 _ENDS = (
     r"(?m)[a-z0-9+/]{60,76}[ \t]*$|\bmachine[ \t]{1,9}[\w.:-]{1,253}[ \t]*$"
     r"|(?:token|secret|passw(?:or)?d|passphrase|credential|authtok|key|pass)[\w.-]{0,12}[\"']?[ \t]*"
-    r"(?::[ \t]*(?:[|>][-+0-9]{0,2}|[\[{])?|=|,|</name>|>|\{)?[ \t]*\r?$"
+    r"(?:(?::[ \t]*(?:(?:![\w!-]{0,30}[ \t]+)?[|>][-+0-9]{0,2}|[\[{])?|=|,|</name>|>|\{)?[ \t]*(?:#[^\n]{0,200})?\r?$"
+    r"|[:=][ \t]*(?![-\d.,]{1,20}[a-z]{0,2}[ \t]*\r?$)"
+    r"(?:[\"'][^\n]{0,300}|\S{1,300}(?:[ \t]{1,9}#[^\n]{0,200})?)[ \t]*\r?$)"
 )
 """How lines in small letters end that may say so; much faster than `_SAYS`."""
 _SAYS = (
@@ -24,7 +26,15 @@ _SAYS = (
     r"|[A-Za-z0-9+/]{60,76}[ \t]*$"  # base64 of several lines
     r"|machine[ \t]{1,9}[\w.:-]{1,253}[ \t]*$|<name>\s{0,9}" + NAME + r"\s{0,9}</name>"
     r"|<" + NAME + r">[ \t]*\r?$"
-    r"|[\"']?" + NAME + r"[\"']?[ \t]*(?::[ \t]*(?:[|>][-+0-9]{0,2}|[\[{])?|=)[ \t]*\r?$)"
+    r"|[\"']?" + NAME + r"[\"']?[ \t]*(?::[ \t]*(?:(?:![\w!-]{0,30}[ \t]+)?[|>][-+0-9]{0,2}|[\[{])?|=[ \t]*\[?)"
+    r"[ \t]*(?:#[^\n]{0,200})?\r?$"
+    r"|\? [\"']?" + NAME + r"[\"']?[ \t]*\r?$"
+    r"|(?P<open>[\"']?"
+    + NAME
+    + r"[\"']?[ \t]*[:=][ \t]*[rbf]?(?P<quote>\"{3}|'{3}|[\"'])(?:(?!(?P=quote))[^\n]){0,300}\r?$)"
+    r"|(?P<begun>[\"']?"
+    + NAME
+    + r"[\"']?[ \t]*[:=][ \t]*(?![-\d.,]{1,20}[A-Za-z]{0,2}[ \t]*\r?$)[^\s()]{1,300}(?:[ \t]+#[^\n]{0,200})?\r?$))"
 )
 _OPENS = r"(?:[ \t]*(?:[{\[(,]|<[\w.-]{1,60}>))*[ \t]*$"
 """What belongs to the secret's own text."""
@@ -57,15 +67,31 @@ def _prefix(lines: list[str], number: int) -> str:
     match = compiled(_SAYS).search(line[:4096])
     if match is None:
         return ""
+    if (match["begun"] or match["open"]) and not _goes_on(lines, number, match):
+        return ""
     before = line[: match.start()]
     bare = compiled(_OPENS).sub("", before).rstrip()
     if not bare.strip("- "):
         return ""
     prefix = before[: len(bare) + before[len(bare) :].startswith((" ", "\t"))]
+    if prefix != bare and _fitting(lines, number, bare) > _fitting(lines, number, prefix):
+        prefix = bare  # the blank belongs to what is behind it
     with_mark = line[: match.start() + len("- ")]
     if match[0].startswith("- ") and _fitting(lines, number, prefix) == _fitting(lines, number, with_mark) > 0:
         return with_mark  # "INFO - ": no mark of a list
     return prefix
+
+
+def _goes_on(lines: list[str], number: int, match: re.Match[str]) -> bool:
+    """Whether a value that begins on this line may go on in the next: a quote is open, or that line stands deeper."""
+    if number + 1 == len(lines):
+        return False
+    if match["open"]:
+        return True
+    before = match.string[: match.start()]
+    befores = (before, f"{before}- ") if match[0].startswith("- ") else (before,)
+    shape = "|".join(f"(?:{_shape(text)})" for text in befores)
+    return re.match(rf"(?:{shape})[ \t]{{1,40}}[^\s:=(]{{1,400}}\r?$", lines[number + 1]) is not None
 
 
 def _fitting(lines: list[str], number: int, prefix: str) -> int:

@@ -296,7 +296,10 @@ def _gpu(fact: f.GpuFacts) -> Iterator[Fact]:
     for gpu in fact.gpus:
         if gpu.nvlink_errors:
             yield _named("nvlink_errors", str(gpu.index)), _counts(gpu.nvlink_errors), True
-    kinds = Counter(f"{p.level or units.UNKNOWN} {p.p2p or units.UNKNOWN}" for p in fact.pairs)
+    kinds = Counter(
+        f"{f'NV{p.num_nvlinks}' if p.num_nvlinks else p.level or units.UNKNOWN} {p.p2p or units.UNKNOWN}"
+        for p in fact.pairs
+    )
     if kinds:
         yield _named("pairs"), Shown(", ".join(f"{n} × {kind}" for kind, n in kinds.items())), False
 

@@ -97,6 +97,7 @@ class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     syntax: Syntax | None = None
     values: tuple[str, ...] = ()  # accepted words; of Type.FORM examples
     open: bool = False  # plugins bring more words than these: only slips of the pen are mistakes
+    inverts: bool = False  # a list: `^` in front of it leaves out what it names
     meant: dict[str, str] = {}  # what people write -> the word for it
     pattern: str = ""  # regular expression that a whole value of Type.FORM fits
     ignore_case: bool = False

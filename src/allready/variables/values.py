@@ -224,7 +224,7 @@ def _word(variable: Variable, word: str, value: str) -> Iterator[Problem]:
 
 def _list(variable: Variable, value: str) -> Iterator[Problem]:
     separators = "[,;]" if variable.open else ","  # libfabric's layers: "verbs;ofi_rxm"
-    for word in re.split(separators, value.removeprefix("^"))[:64]:
+    for word in re.split(separators, value.removeprefix("^") if variable.inverts else value)[:64]:
         yield from _word(variable, word, value)
 
 
@@ -342,8 +342,13 @@ def _options(variable: Variable, value: str) -> Iterator[Problem]:
         name, colon, _ = option.strip().partition(":")
         if not colon or not name:
             yield Problem(kind=Kind.STOPS, part=option.strip(), better="name:value")
-        elif variable.values and name not in variable.values and (near := _near(name, variable.values)):
+        elif variable.values and name not in variable.values and (near := _near_option(name, variable.values)):
             yield Problem(kind=Kind.STOPS, part=name, better=near)
+
+
+def _near_option(name: str, names: tuple[str, ...]) -> str:
+    """As `_near`, or the option whose unit is left out: `max_split_size` for `max_split_size_mb`."""
+    return next((other for other in names if len(name) > 3 and other.startswith(f"{name}_")), "") or _near(name, names)
 
 
 def _near(word: str, words: tuple[str, ...]) -> str:

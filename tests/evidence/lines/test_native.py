@@ -8,7 +8,7 @@ from pathlib import Path
 import make_logs
 import numpy as np
 import pytest
-from tools.build_native import SOURCE, check_platform, compiled
+from tools.build_native import SOURCES, check_platform, compiled
 
 from allready.evidence.inputs import Found, Source, find, unpack
 from allready.evidence.lines import native as native_module
@@ -23,6 +23,7 @@ from allready.signatures import table
 from tests.evidence.lines.test_forms import TIGHT, made_up
 
 ROOT = Path(__file__).parents[3]
+SOURCE = SOURCES[0]
 FIXTURES = ROOT / "tests" / "fixtures"
 MOST_BYTES = 3_000_000
 KINDS = (

@@ -2,17 +2,29 @@
 
 import ctypes
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from tools.build_native import SOURCES, compiled
 
 from allready.model.operations import OPERATIONS
-from allready.preflight.collectives.nccl_library import TYPES, Communicator, NcclError, NcclLibrary
+from allready.preflight.collectives import nccl_calls
+from allready.preflight.collectives.nccl_calls import SWITCH, Call, bound
+from allready.preflight.collectives.nccl_library import (
+    IN_PROGRESS,
+    SIGNATURES,
+    TYPES,
+    Communicator,
+    NcclError,
+    NcclLibrary,
+)
 from allready.preflight.collectives.nccl_operations import ONLY_OUT_OF_PLACE, NcclOperation
 
 pytestmark = pytest.mark.torch
 
+ROOT = Path(__file__).parents[3]
 N = 3
 INVALID_USAGE, REMOTE_ERROR = 5, 6
 
@@ -26,16 +38,17 @@ class Exchange:
         self.states = dict.fromkeys(range(N), 0)
 
     def function(self, name: str) -> Callable[..., int]:
-        """Keeps the call; `run` does it once all ranks have called."""
+        """Keeps the call; `run` does it once all ranks have called.  A function that C can call, as those of ctypes."""
 
         def call(*arguments: Any) -> int:
             if name not in {"ncclGroupStart", "ncclGroupEnd"}:
                 handle, stream = arguments[-2:]
                 assert getattr(stream, "value", stream) == 77
-                self.calls[handle].append((name, *(getattr(a, "value", a) for a in arguments[:-2])))
+                self.calls[handle or 0].append((name, *(getattr(a, "value", a) for a in arguments[:-2])))
             return 0
 
-        return call
+        made = ctypes.CFUNCTYPE(ctypes.c_int, *SIGNATURES[name])(call)
+        return cast("Callable[..., int]", made)
 
     def check(self, code: int) -> None:
         assert code == 0
@@ -83,12 +96,27 @@ class Exchange:
         assert not sent
 
 
-def test_every_operation_is_right_in_both_forms_and_takes_the_next_part_of_the_buffers_each_time() -> None:
+@pytest.fixture(params=["compiled", "interpreted"])
+def way(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How calls are repeated; compiled from this source, whatever is installed."""
+    if request.param == "interpreted":
+        monkeypatch.setenv(SWITCH, "1")
+        return "_Interpreted"
+    monkeypatch.delenv(SWITCH, raising=False)
+    library = tmp_path / "nccl_calls.lib"
+    if reason := compiled(ROOT / SOURCES[1], library):
+        pytest.skip(f"cannot be compiled here: {reason}")
+    monkeypatch.setattr(nccl_calls, "LIBRARY", library)
+    return "_Compiled"
+
+
+def test_every_operation_is_right_in_both_forms_and_takes_the_next_part_of_the_buffers_each_time(way: str) -> None:
     torch = pytest.importorskip("torch")
     from allready.preflight.collectives.operations import Buffers, Pattern
 
     device, size_bytes, most_bytes = torch.device("cpu"), 12 * 500, 3 * 12 * 500 + 100
     seen = 0
+    kinds = set()
     for name in OPERATIONS:
         for dtype in ("float32", "bfloat16", "int8"):
             for in_place in (False,) if name in ONLY_OUT_OF_PLACE else (False, True):
@@ -101,6 +129,7 @@ def test_every_operation_is_right_in_both_forms_and_takes_the_next_part_of_the_b
                     buffers = Buffers(torch, device, dtype, most_bytes, needs_two=True)
                     one = NcclOperation(name, communicator, 77, pattern, rank, N, buffers, in_place=in_place)
                     starters.append(one.bind(size_bytes))
+                    kinds.add(type(one._calls).__name__)
                     ranks.append(one)
                 for one, start in zip(ranks, starters, strict=True):
                     one.fill()
@@ -123,6 +152,7 @@ def test_every_operation_is_right_in_both_forms_and_takes_the_next_part_of_the_b
                 assert _shift(places[1]) - _shift(places[0]) == size_bytes, case
                 seen += 1
     assert seen == 3 * (2 * len(OPERATIONS) - len(ONLY_OUT_OF_PLACE))
+    assert kinds == {way}
 
 
 def _shift(places: set[int]) -> int:
@@ -158,3 +188,57 @@ def test_an_error_of_nccl_is_raised_with_its_words_also_one_in_the_background() 
         library.connect(b"\0" * 128, 0, 2)
     with pytest.raises(NcclError, match="network error"):
         Communicator(library=library, handle=0).check()
+
+
+class Scripted:
+    """Answers with these codes, one after the other, and keeps what was called with which address."""
+
+    def __init__(self, codes: list[int], states: list[int]) -> None:
+        self.codes, self.states = codes, states
+        self.calls: list[tuple[str, int]] = []
+
+    def function(self, name: str) -> Callable[..., int]:
+        def call(*arguments: Any) -> int:
+            self.calls.append((name, (arguments or (0,))[0] or 0))
+            return self.codes.pop(0) if self.codes else 0
+
+        return cast("Callable[..., int]", ctypes.CFUNCTYPE(ctypes.c_int, *SIGNATURES[name])(call))
+
+    def async_error(self, _handle: Any) -> int:
+        return self.states.pop(0)
+
+    def check(self, code: int) -> None:
+        if code not in {0, IN_PROGRESS}:
+            raise NcclError(str(code))
+
+
+def _bound(scripted: Scripted, *names: str, num_parts: int) -> nccl_calls.Calls:
+    communicator = Communicator(library=scripted, handle=5)  # type: ignore[arg-type]
+    calls = [Call(name=n, given=4096, out=8192, count=1, numbers=(1,) if n == "ncclSend" else ()) for n in names]
+    return bound(communicator, 77, calls, num_parts, 64)
+
+
+def test_parts_follow_each_other_over_several_repetitions(way: str) -> None:
+    scripted = Scripted([], [])
+    calls = _bound(scripted, "ncclAllGather", num_parts=3)
+    for count in (2, 0, 3):
+        calls.repeat(count)
+    assert [address for _, address in scripted.calls] == [4096, 4160, 4224, 4096, 4160]
+    assert type(calls).__name__ == way
+
+
+def test_an_error_ends_the_repetitions(way: str) -> None:
+    scripted = Scripted([0, INVALID_USAGE], [])
+    with pytest.raises(NcclError, match="5"):
+        _bound(scripted, "ncclAllGather", num_parts=1).repeat(9)
+    assert len(scripted.calls) == 2, way
+
+
+def test_a_communicator_that_does_not_block_is_waited_for_and_nothing_is_left_out_or_done_twice(way: str) -> None:
+    scripted = Scripted([0, IN_PROGRESS, IN_PROGRESS, 0, 0, IN_PROGRESS], [IN_PROGRESS, 0, 0])
+    calls = _bound(scripted, "ncclGroupStart", "ncclSend", "ncclGroupEnd", num_parts=2)
+    calls.repeat(2)
+    names = [name for name, _ in scripted.calls]
+    assert names == ["ncclGroupStart", "ncclSend", "ncclGroupEnd"] * 2
+    assert [address for name, address in scripted.calls if name == "ncclSend"] == [4096, 4160], way
+    assert scripted.states == []

@@ -9,10 +9,11 @@ from msgspec import Struct
 
 _NAMES = ("libnccl.so.2", "librccl.so.1")
 _ID_BYTES = 128
-_IN_PROGRESS = 7
+IN_PROGRESS = 7
+"""The code of a communicator that does not block (NCCL_COMM_BLOCKING=0) and is still busy."""
 _POLL_S = 0.001
 _POINTER, _SIZE, _INT = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-_SIGNATURES: dict[str, tuple[Any, ...]] = {
+SIGNATURES: dict[str, tuple[Any, ...]] = {
     "ncclAllReduce": (_POINTER, _POINTER, _SIZE, _INT, _INT, _POINTER, _POINTER),
     "ncclAllGather": (_POINTER, _POINTER, _SIZE, _INT, _POINTER, _POINTER),
     "ncclReduceScatter": (_POINTER, _POINTER, _SIZE, _INT, _INT, _POINTER, _POINTER),
@@ -47,7 +48,7 @@ class NcclLibrary:
         library.ncclGetErrorString.restype = ctypes.c_char_p
         library.ncclCommInitRank.argtypes = (_POINTER, _INT, _UniqueId, _INT)
         library.ncclCommGetAsyncError.argtypes = (_POINTER, _POINTER)
-        for name, arguments in _SIGNATURES.items():
+        for name, arguments in SIGNATURES.items():
             getattr(library, name).argtypes = arguments
 
     @classmethod
@@ -82,7 +83,7 @@ class NcclLibrary:
         given = _UniqueId.from_buffer_copy(unique_id)
         code = self._library.ncclCommInitRank(ctypes.byref(handle), world_size, given, rank)
         found = Communicator(library=self, handle=handle)
-        while code == _IN_PROGRESS:  # where NCCL_COMM_BLOCKING=0
+        while code == IN_PROGRESS:  # where NCCL_COMM_BLOCKING=0
             time.sleep(_POLL_S)
             code = found.state()
         self.check(code)
@@ -105,7 +106,7 @@ class NcclLibrary:
         Raises:
             NcclError: it is not; the message is NCCL's.
         """
-        if code not in {0, _IN_PROGRESS}:
+        if code not in {0, IN_PROGRESS}:
             words = self._library.ncclGetErrorString(code)
             raise NcclError(f"NCCL: {(words or b'').decode(errors='replace')} (code {code})")
 

@@ -4,11 +4,10 @@ Like nccl-tests (common.cu, startColl) every operation takes the next part of th
 read from the GPU's cache again and again.
 """
 
-import ctypes
-import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
+from allready.preflight.collectives.nccl_calls import Call, Calls, bound
 from allready.preflight.collectives.nccl_library import SUM, TYPES, Communicator
 from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
 
@@ -34,23 +33,23 @@ class NcclOperation(RankOperation):
         in_place: bool,
     ) -> None:
         super().__init__(name, None, None, pattern, rank, world_size, buffers, in_place=in_place)
-        self._communicator, self._stream = communicator, ctypes.c_void_p(stream)
-        self._call: Callable[..., int] = lambda: 0
-        self._arguments: Iterator[tuple[Any, ...]] = iter(())
+        self._communicator, self._stream = communicator, stream
+        self._calls: Calls | None = None
 
     def bind(self, size_bytes: int) -> Callable[[], Any]:
         """Choose the buffers of this size; returns what starts the operation, each time on the next part of them."""
         buffers = self._buffers
         self._choose(size_bytes)
-        shifts = range(0, max(1, min(_MOST_PARTS, buffers.size_bytes // size_bytes)) * size_bytes, size_bytes)
+        num_parts = max(1, min(_MOST_PARTS, buffers.size_bytes // size_bytes))
         part_bytes = size_bytes // self._world_size if self.operation.is_split else size_bytes
-        self._bind(self._in.data_ptr(), self._out.data_ptr(), part_bytes // buffers.item_bytes, shifts)
+        calls = self._calls_of(self._in.data_ptr(), self._out.data_ptr(), part_bytes // buffers.item_bytes)
+        self._calls = bound(self._communicator, self._stream, calls, num_parts, size_bytes)
         return lambda: self.repeat(1)
 
     def repeat(self, count: int) -> None:
-        """Start it so often.  No line of Python runs between two calls: small sizes take as long as their launch."""
-        if code := next(filter(None, itertools.starmap(self._call, itertools.islice(self._arguments, count))), 0):
-            self._communicator.library.check(code)
+        """Start it so often."""
+        assert self._calls is not None, "bind comes first"
+        self._calls.repeat(count)
 
     def settle(self) -> None:
         """Before repetitions: all parts will be used, and sums of what lies there would end at infinity."""
@@ -60,9 +59,9 @@ class NcclOperation(RankOperation):
         """Make sure that nothing went wrong in the communicator's background."""
         self._communicator.check()
 
-    def _bind(self, given: int, out: int, count: int, shifts: Iterable[int]) -> None:
-        """Choose the function, and its arguments for one part of the buffers after the other."""
-        dtype, handle, stream = TYPES[self._buffers.dtype_name], self._communicator.handle, self._stream
+    def _calls_of(self, given: int, out: int, count: int) -> list[Call]:
+        """NCCL's functions for the first part of the buffers."""
+        dtype = TYPES[self._buffers.dtype_name]
         numbers = {
             "all_reduce": (SUM,),
             "reduce_scatter": (SUM,),
@@ -71,32 +70,19 @@ class NcclOperation(RankOperation):
             "reduce": (SUM, _ROOT),
         }.get(self.operation.name)
         if numbers is None:
-            self._call = self._exchange(given, out, count)
-            self._arguments = itertools.cycle([(shift,) for shift in shifts])
-            return
-        self._call = self._communicator.library.function(f"nccl{self.operation.nccl_name}")
-        rest = (ctypes.c_size_t(count), ctypes.c_int(dtype), *(ctypes.c_int(n) for n in numbers), handle, stream)
-        self._arguments = itertools.cycle(
-            [(ctypes.c_void_p(given + shift), ctypes.c_void_p(out + shift), *rest) for shift in shifts]
-        )
+            return self._exchange(given, out, count, dtype)
+        name = f"nccl{self.operation.nccl_name}"
+        return [Call(name=name, given=given, out=out, count=count, dtype=dtype, numbers=numbers)]
 
-    def _exchange(self, given: int, out: int, count: int) -> Callable[..., int]:
+    def _exchange(self, given: int, out: int, count: int, dtype: int) -> list[Call]:
         """Sends and receives as one group: with every rank, or to the next one from the one before."""
-        library, n, rank = self._communicator.library, self._world_size, self._rank
-        dtype, handle, stream = TYPES[self._buffers.dtype_name], self._communicator.handle, self._stream
-        begin, end = library.function("ncclGroupStart"), library.function("ncclGroupEnd")
-        send, receive = library.function("ncclSend"), library.function("ncclRecv")
-        step = count * self._buffers.item_bytes
+        n, rank, step = self._world_size, self._rank, count * self._buffers.item_bytes
         is_ring = self.operation.name == "sendrecv"
         sends = [(0, (rank + 1) % n)] if is_ring else [(peer * step, peer) for peer in range(n)]
         receives = [(0, (rank - 1) % n)] if is_ring else sends
-
-        def start(shift: int) -> int:
-            library.check(begin())
-            for at, peer in sends:
-                library.check(send(given + shift + at, count, dtype, peer, handle, stream))
-            for at, peer in receives:
-                library.check(receive(out + shift + at, count, dtype, peer, handle, stream))
-            return end()
-
-        return start
+        return [
+            Call(name="ncclGroupStart"),
+            *(Call(name="ncclSend", given=given + at, count=count, dtype=dtype, numbers=(p,)) for at, p in sends),
+            *(Call(name="ncclRecv", given=out + at, count=count, dtype=dtype, numbers=(p,)) for at, p in receives),
+            Call(name="ncclGroupEnd"),
+        ]

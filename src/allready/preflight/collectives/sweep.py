@@ -261,12 +261,12 @@ class Sweep:
         end.record()
         self._wait(end, spins=spins)
         repeat(warmup - 1)
-        if self._by_host:  # the last warm-up, waited for without a pause, brings the ranks into step
-            end.record()
-            self._wait(end, spins=True)
         write(size_bytes, first, done)
         marks.append((first - 1, begin))
         begin.record()
+        if self._by_host:  # the last warm-up, waited for without a pause, brings ranks into step: nothing may follow
+            end.record()
+            self._wait(end, spins=True)
         began = time.perf_counter()
         for number in range(0, iters, stride):
             if number:
@@ -301,8 +301,8 @@ class Sweep:
         begin.record()
         graph.replay()  # the first launch also brings it to the GPU
         end.record()
+        self._mark(size_bytes, done + 2, done)
         self._wait(end, spins=True)  # as in `_timed_on_gpu`
-        self._mark(size_bytes, done + 2, done + 1)
         begin.record()
         began = time.perf_counter()
         for _ in range(_REPLAYS):

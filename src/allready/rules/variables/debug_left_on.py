@@ -41,6 +41,8 @@ def debug_left_on(settings: Settings) -> Iterator[Hit]:
     """
     here = settings.here()
     for variable, same in known(settings):
+        if all(setting.is_of_build for setting in same.all):
+            continue
         is_known_better = same.name in _TRANSPORTS and same.first in here
         if same.value is not None and is_debug_value(variable, same.value) and not is_known_better:
             severity = Severity.WARNING if same.name in _SLOW else None

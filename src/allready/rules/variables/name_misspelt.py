@@ -33,7 +33,7 @@ def name_misspelt(settings: Settings) -> Iterator[Hit]:
     ## When it is harmless
     When your own program reads exactly this name.
     """
-    for same in grouped(settings.settings):
+    for same in grouped(s for s in settings.settings if not s.is_of_build):
         near = misspelt(same.name)
         if near is None:
             continue

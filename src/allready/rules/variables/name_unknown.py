@@ -34,7 +34,7 @@ def name_unknown(settings: Settings) -> Iterator[Hit]:
     ## When it is harmless
     With a plugin that is not public, a library newer than this table, or a script of your own.
     """
-    for same in grouped(settings.settings):
+    for same in grouped(s for s in settings.settings if not s.is_of_build):
         name = same.name
         if name in table.load() or table.is_elsewhere(name) is not None:
             continue

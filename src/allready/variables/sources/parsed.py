@@ -13,6 +13,14 @@ MAX_LINES = 50_000
 MAX_NODES = 200_000  # of a document
 
 
+class Written(Struct, frozen=True):
+    """A file that a script writes: by a here-document, or by `echo ... >> FILE`."""
+
+    name: str
+    text: str
+    line: int  # of its first line
+
+
 class Parsed(Struct, kw_only=True):
     """One file, read as what `kind` says.  Everything is bounded; what is beyond the bounds is unreadable."""
 
@@ -22,6 +30,7 @@ class Parsed(Struct, kw_only=True):
     calls: list[Call] = []
     malformed: list[Malformed] = []
     loaders: list[LoaderPlan] = []
+    written: list[Written] = []
     used: frozenset[str] = frozenset()  # variables that a shell script itself reads
 
     def assign(self, name: str, value: str | None, line: int, *, exported: bool = True) -> None:
@@ -34,7 +43,7 @@ class Parsed(Struct, kw_only=True):
             if len(self.settings) == MAX_SETTINGS:
                 self.slip(line, f"only the first {MAX_SETTINGS} settings are read", Slip.UNREADABLE)
 
-    def slip(self, line: int, text: str, why: Slip) -> None:
+    def slip(self, line: int, text: str, why: Slip, *, name: str = "") -> None:
         """A line that assigns nothing, or something else than is meant."""
         if len(self.malformed) < MAX_SETTINGS:
-            self.malformed.append(Malformed(source=self.source, line=line, text=text[:200], slip=why))
+            self.malformed.append(Malformed(source=self.source, line=line, text=text[:200], slip=why, name=name))

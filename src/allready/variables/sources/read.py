@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 
+from msgspec.structs import replace
+
 from allready.model.settings import Setting, Slip, SourceKind
 from allready.variables.sources import markdown, plain
 from allready.variables.sources.dockerfile import parse_dockerfile
@@ -58,6 +60,12 @@ _BATCH = re.compile(
     re.MULTILINE,
 )
 """What only a script for a scheduler has: its comments, its launcher, its variables."""
+MAX_WRITTEN = 200
+_SETS_VARIABLES = (
+    r".*\.(?:sh|bash|zsh|sbatch|slurm|py|env)|\.?nccl\.conf|environment|\.env(?:\..*)?|\.deepspeed_env"
+    r"|\.(?:bashrc|bash_profile|profile|zshrc|zshenv)|bash\.bashrc|profile"
+)
+"""Files that give variables to programs, of those that scripts write."""
 _UNIT = re.compile(r"^\[Service\]\s*$", re.MULTILINE)
 _PROCESS = re.compile(r"/proc/(?:\d{1,10}|self)/environ")
 _DUMP_LINE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
@@ -76,6 +84,7 @@ def read_text(source: str, text: str) -> Parsed:
     name = file_name(source)
     parse = next((parser for pattern, parser in _BY_NAME if re.fullmatch(pattern, name)), _PARSERS[found.kind])
     parse(text, found)
+    _read_written(found)
     if found.kind not in {SourceKind.CONFIG, SourceKind.KUBERNETES, SourceKind.PYTHON} and text.count("\n") > MAX_LINES:
         found.slip(MAX_LINES, f"only the first {MAX_LINES} lines are read", Slip.UNREADABLE)
     if found.kind in {SourceKind.SHELL, SourceKind.BATCH}:
@@ -83,6 +92,19 @@ def read_text(source: str, text: str) -> Parsed:
     if found.kind is SourceKind.BATCH:
         found.loaders = list(plans_in(source, text))
     return found
+
+
+def _read_written(found: Parsed) -> None:
+    """What a script writes into files that hold variables, at its own lines."""
+    for file in found.written[:MAX_WRITTEN]:
+        name = file_name(file.name)
+        if not re.fullmatch(_SETS_VARIABLES, name):
+            continue
+        inner = Parsed(source=found.source, kind=found.kind)
+        parse = parse_python if name.endswith(".py") else plain.parse_nccl_conf if name.endswith("nccl.conf") else None
+        parse = parse or (plain.parse_dotenv if re.fullmatch(_NAMES[SourceKind.DOTENV], name) else parse_shell)
+        parse(file.text, inner)
+        found.settings += [replace(s, line=(s.line or 1) + file.line - 1) for s in inner.settings]
 
 
 def read_environment(variables: Mapping[str, str], source: str = "environment") -> Parsed:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.model.settings import Slip
-from allready.variables.sources.parsed import MAX_LINES, NAME, Parsed
+from allready.variables.sources.parsed import MAX_LINES, NAME, Parsed, Written
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=(.*)", re.DOTALL)
 _BEFORE = r"\s+(?:[^#\n]{0,1000}?\s)?"  # other options on the same line
@@ -25,7 +25,16 @@ _ENV_OPTIONS = {"-e", "-E", "--env", "-x", "--export", "-env", "-genv"}
 _LISTS = {"qsub": {"-v"}, "bsub": {"-env"}, "msub": {"-v"}}
 """Options of a scheduler's command that take a list of variables."""
 _PRINT = {"echo", "printf", "grep", "sed", "awk"}
-_HOLDS_OPTIONS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=\s*-[^\n]*\s[A-Za-z_][A-Za-z0-9_]*=")
+_HOLDS_OPTIONS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=\s*(?:-|env(?=\s))[^\n]*\s[A-Za-z_][A-Za-z0-9_]*=")
+_TO_FILE = re.compile(
+    r">{1,2}[ \t]*([^\s;&|<>\"']{1,300})|\btee[ \t]+(?:-a[ \t]+)?([^\s;&|<>\"'-][^\s;&|<>\"']{0,300})"
+)
+_TO_PROGRAM = re.compile(r"\b(?:(bash|sh|zsh|ssh|sbatch|qsub|bsub|srun)|python[\d.]*)\b")
+_ECHO = re.compile(
+    r"\b(?:echo|printf)[ \t]+(?:-[neE]{1,3}[ \t]+)?([\"'])((?:(?!\1)[^\\]|\\.){1,4000})\1[ \t]*"
+    r"(?:>{1,2}|\|[ \t]*(?:sudo[ \t]+)?tee[ \t]+(?:-a[ \t]+)?)[ \t]*[\"']?([^\s;&|<>\"']{1,300})"
+)
+_BACKTICKS = re.compile(r"`([^`\n]{1,2000})`")
 _UNKNOWN_MARKS = ("$(", "${", "{{")
 _OF_ENV = {"-u", "--unset", "-C", "--chdir", "-S", "--split-string"}
 """Options of env that take the next word."""
@@ -168,6 +177,8 @@ def _arguments(words: list[_Word], found: Parsed) -> None:
         elif before.text in {"-env", "-genv"} and NAME.fullmatch(word.text) and place + 1 < len(words):
             value = words[place + 1]
             found.assign(word.text, value.known(value.text), word.line)
+        elif word.text.startswith("-e") and programs & {"docker", "podman", "nerdctl"} and "=" in word.text:
+            _assign(word.text.removeprefix("-e"), word, found)
         elif _ASSIGNMENT.fullmatch(word.text.removeprefix("--env=")):
             if is_env or before.text in _ENV_OPTIONS or word.text.startswith("--env="):
                 text = word.text.removeprefix("--env=")
@@ -182,8 +193,13 @@ def _arguments(words: list[_Word], found: Parsed) -> None:
 
 def _is_of_its_own(words: list[_Word], found: Parsed) -> bool:
     """Whether the command takes its arguments as no other does; then it is read."""
-    if [w.text for w in words[:3]] == ["kubectl", "set", "env"]:
-        for word in words[3:]:
+    started = [w.text for w in words[:5]]
+    skipped = 3 if started[:3] == ["kubectl", "set", "env"] else 5
+    if skipped == 3 or started in (
+        ["conda", "env", "config", "vars", "set"],
+        ["mamba", "env", "config", "vars", "set"],
+    ):
+        for word in words[skipped:]:
             _assign(word.text, word, found)
         return True
     return words[0].text.rpartition("/")[2] in _PRINT
@@ -215,7 +231,10 @@ def _inner_script(words: list[_Word], found: Parsed) -> None:
     for at, word in enumerate(words[1:], start=1):
         program, option = words[at - 2].text.rpartition("/")[2] if at > 1 else "", words[at - 1].text
         is_script = program in _SHELLS and re.fullmatch(r"-[a-z]{0,4}c", option) is not None
-        is_remote = words[0].text in _REMOTE and at == len(words) - 1 and " " in word.text
+        is_remote = words[0].text in {*_REMOTE, "eval"} and at == len(words) - 1 and " " in word.text
+        if words[0].text in _REMOTE and word.text in _DECLARES:
+            _declaration(words[at:], found, set())
+            return
         if (is_script or is_remote) and word.text != words[0].text:
             inner = Parsed(source=found.source, kind=found.kind)
             parse_shell(word.text, inner, first_line=word.line)
@@ -244,6 +263,8 @@ def _without_keywords(words: list[_Word]) -> list[_Word]:
 def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]]:
     """Simple commands of a script; bodies of here-documents are left out."""
     waiting: str | None = None
+    body: list[str] = []
+    target = ""
     pending: list[str] = []
     mark = ""  # what the pending lines wait for
     next_read = 0
@@ -252,6 +273,11 @@ def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]
         if waiting is not None:
             if line.strip() == waiting:
                 waiting = None
+                if target:
+                    found.written.append(Written(target, "\n".join(body), number - len(body)))
+                body = []
+            else:
+                body.append(line.rstrip("\r"))
             continue
         if not pending:
             start = number
@@ -263,7 +289,8 @@ def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]
             continue  # inside of a quoted text of several lines
         if mark and ALWAYS_READ < len(pending) < min(next_read, MAX_JOINED):
             continue  # what ends meanwhile ends at its own line; to read it all again for each line would take long
-        words = _Words("\n".join(pending), start)
+        whole = "\n".join(pending)
+        words = _Words(whole, start)
         mark = words.open_mark
         if mark and len(pending) < MAX_JOINED:
             next_read = 2 * len(pending)
@@ -272,8 +299,31 @@ def _commands(text: str, first_line: int, found: Parsed) -> Iterator[list[_Word]
         pending = []
         yield from words.commands
         waiting = words.heredoc
+        target = _target(whole) if waiting else ""
+        _echoed(whole, start, found)
     if pending:
         yield from _Words("\n".join(pending), start).commands
+
+
+def _target(command: str) -> str:
+    """The file that a here-document becomes; for a program that reads it, a name of that program's files."""
+    if match := _TO_FILE.search(command):
+        return str(match[1] or match[2])
+    if match := _TO_PROGRAM.search(command):
+        return "here.sh" if match[1] else "here.py"
+    return ""
+
+
+def _echoed(command: str, line: int, found: Parsed) -> None:
+    """`echo "A=b" >> FILE`, and what backticks run."""
+    if ">" in command or "tee" in command:
+        for match in _ECHO.finditer(command):
+            text = match[2].replace("\\n", "\n") if "\\n" in match[2] else match[2]
+            found.written.append(Written(match[3], text, line + command.count("\n", 0, match.start())))
+    for match in _BACKTICKS.finditer(command) if "`" in command and "=" in command else ():
+        inner = Parsed(source=found.source, kind=found.kind)
+        parse_shell(match[1], inner, first_line=line + command.count("\n", 0, match.start()))
+        found.settings += inner.settings
 
 
 class _Words:

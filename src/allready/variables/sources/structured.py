@@ -3,6 +3,7 @@
 Nothing is constructed: the text is only parsed into nodes, which know their lines.
 """
 
+import base64
 import json
 import re
 from collections.abc import Iterator
@@ -145,14 +146,20 @@ class _Walk:
             added = _value_of(node)
             self._entry(added, depth) if added.id == "mapping" else self._variables(added, depth)
         else:
-            kept = _DATA.get(_kind(node), ())
+            kind = _kind(node)
             for name, child in _pairs(node):
-                if name.value in kept:
-                    self._data(child, depth)
-                elif name.value == "patch" and child.id == "scalar":
-                    self._file(child, depth)
-                else:
-                    self.visit(child, str(name.value), depth + 1)
+                self._child(kind, str(name.value), child, depth)
+
+    def _child(self, kind: str, name: str, child: Any, depth: int) -> None:
+        """What stands under a key that is none of variables, in a mapping of this kind."""
+        if name in _DATA.get(kind, ()):
+            self._data(child, depth)
+        elif kind == "Secret" and name == "data":
+            self._encoded(child)
+        elif name == "patch" and child.id == "scalar":
+            self._file(child, depth)
+        else:
+            self.visit(child, name, depth + 1)
 
     def _data(self, node: Any, depth: int) -> None:
         """What a ConfigMap or a Secret holds: variables, files of variables, scripts."""
@@ -168,6 +175,16 @@ class _Walk:
                     self.visit(child, "", depth + 1)
             elif name.value.isupper():
                 self._assign(name.value, child, must_be_text=True)
+
+    def _encoded(self, node: Any) -> None:
+        """What a Secret holds in base64."""
+        for name, child in _pairs(node):
+            if child.id == "scalar" and name.value.isupper() and NAME.fullmatch(name.value):
+                try:
+                    value = base64.b64decode(child.value, validate=True).decode()
+                except ValueError:
+                    value = None
+                self._found.assign(name.value, value, child.start_mark.line + 1)
 
     def _variables(self, node: Any, depth: int) -> None:
         """`{A: b}`, `[A=b]` or `[{name: A, value: b}]`."""

@@ -1,0 +1,52 @@
+"""An end in time, whatever a command is doing: an alarm that the main thread cannot miss."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from allready.proc.process import read_stat
+
+MARGIN_S = 0.35
+"""For ending the children, for the line that says it, and for the end of the interpreter."""
+LEAST_S = 0.05
+
+
+class OverdueError(BaseException):
+    """The time is over.  Not an Exception: a rule or a reader that survives its own errors must not survive this."""
+
+
+def age_s() -> float:
+    """Since this process was started, the start of the interpreter included; 0 where that is not told."""
+    own = read_stat(os.getpid())
+    return own.age_s() if own is not None else 0.0
+
+
+@contextlib.contextmanager
+def ended_within(limit_s: float) -> Iterator[None]:
+    """Raises OverdueError in the body so early that a process that was started for it ends within the limit.
+
+    A process that is older than that was started for something else: it has the limit from now on.  Outside of the
+    main thread there is no alarm.
+
+    Raises:
+        OverdueError: the time is over.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    age = age_s()
+    left_s = limit_s - MARGIN_S - (age if age < limit_s else 0.0)
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise OverdueError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, max(LEAST_S, left_s))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
