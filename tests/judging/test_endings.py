@@ -168,3 +168,22 @@ def test_who_raised_on_a_node_with_one_rank_is_that_rank() -> None:
     assert one.rank == 1
     [agents] = merge_deaths([replace(raised, is_agents=True)], seen, ())[0]
     assert agents.rank is None
+
+
+@cases(
+    ("told", "rank"),
+    [
+        ({"a/attempt_0/1/stderr.log": 5}, 7),
+        ({"a/attempt_0/1/stderr.log": 5, "a/attempt_0/0/stdout.log": 4}, 7),
+        ({"a/attempt_0/1/stderr.log": 5, "a/attempt_0/0/stdout.log": 3}, None),  # they disagree
+        ({"b/attempt_0/1/stderr.log": 5}, None),  # another node's agent
+        ({"a/attempt_1/1/stderr.log": 5}, None),  # another attempt may have other numbers
+        ({"a/attempt_0/3/stderr.log": 1}, None),  # not a number that an agent gives
+        ({}, None),
+    ],
+)
+def test_a_rank_of_torchruns_folder_is_known_by_those_beside_it(told: dict[str, int], rank: int | None) -> None:
+    others = [event("gloo.peer_closed", source=source, rank=number) for source, number in told.items()]
+    raised = death(source="a/attempt_0/3/stderr.log", local_rank=3, text="KeyError: 'image'")
+    [one] = merge_deaths([raised], known(), others)[0]
+    assert (one.rank, one.local_rank) == (rank, 3)

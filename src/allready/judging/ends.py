@@ -1,13 +1,14 @@
 """How ranks ended: deaths told by several sources made one, consequences told from causes, and who ended well."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
-from allready.model import CRASHES, BenchRun, Death, Event, ProcessRecord
+from allready.evidence.log.names import place_of_agent
+from allready.model import CRASHES, BenchRun, Death, Event, Origin, ProcessRecord
 from allready.signatures.watchdog import ERRORS, TIMEOUTS
 
 SAME_DEATH_S = 120.0
@@ -26,7 +27,7 @@ Victims = frozenset[tuple[str, int]]
 
 
 def merge_deaths(
-    deaths: Iterable[Death], identities: Identities, events: Sequence[Event]
+    deaths: Sequence[Death], identities: Identities, events: Sequence[Event]
 ) -> tuple[tuple[Death, ...], Victims]:
     """One death per process, with the most telling kind; ends that a launcher or a watchdog brought are marked.
 
@@ -42,6 +43,7 @@ def merge_deaths(
     nameless = {e.origin.source for e in gave_up if identities.rank(e.origin) is None}
     exiting = {identities.rank(e.origin) for e in events if e.signature == "cuda.unloading"} - {None}
     thrown = {e.origin.source for e in events if e.signature.startswith("gloo.") and "enforce fail" in e.text}
+    first_ranks = _first_ranks([*((d.origin, d.rank) for d in deaths), *((e.origin, None) for e in events)], identities)
     kept = _Merged()
     for death in sorted(deaths, key=lambda d: (d.time_s is None, d.time_s or 0.0)):
         rank = death.rank
@@ -49,6 +51,8 @@ def merge_deaths(
             rank = identities.rank_of(death.host, death.pid)
         if rank is None and death.local_rank is not None and death.pid is None and _is_one_node(identities):
             rank = death.local_rank if death.local_rank < identities.world_size else None
+        if rank is None and death.local_rank is not None and not death.is_agents:
+            rank = _beside(death, first_ranks)
         if rank is None and death.pid is None and not death.is_agents and not _is_kernels(death):
             rank = identities.alone(replace(death.origin, node=death.node or death.origin.node))
         one = replace(death, rank=rank)
@@ -64,6 +68,25 @@ def merge_deaths(
             one = replace(one, while_exiting=True)
         kept.add(one)
     return _with_kernels(_with_words(kept.deaths), identities)
+
+
+def _first_ranks(seen: Iterable[tuple[Origin, int | None]], identities: Identities) -> dict[str, set[int]]:
+    """Global rank of local rank 0, by the folder of a node's agent: an agent numbers its ranks without a gap, therefore
+    one rank that gives its number tells those of all others."""
+    found: dict[str, set[int]] = {}
+    for origin, told in seen:
+        place = place_of_agent(origin.source)
+        rank = identities.rank(origin) if told is None else told
+        if place is not None and rank is not None:
+            found.setdefault(place[0], set()).add(rank - place[1])
+    return found
+
+
+def _beside(death: Death, first_ranks: Mapping[str, set[int]]) -> int | None:
+    """The global rank of a death that is known by its folder only; None where the others of that folder disagree."""
+    place = place_of_agent(death.origin.source)
+    first = first_ranks.get(place[0], set()) if place is not None and place[1] == death.local_rank else set()
+    return min(first) + place[1] if place is not None and len(first) == 1 and min(first) >= 0 else None
 
 
 def _with_words(deaths: list[Death]) -> list[Death]:

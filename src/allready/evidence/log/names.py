@@ -8,6 +8,7 @@ from msgspec import Struct
 _RANK = re.compile(r"(?<![a-z])(?:global[_\-.]?)?rank[_\-.=]?(\d{1,6})(?!\d)")
 _LOCAL_RANK = re.compile(r"(?<![a-z])local[_\-.]?rank[_\-.=]?(\d{1,4})(?!\d)")
 _ATTEMPT = re.compile(r"attempt_\d+/(\d{1,4})/(?:stdout|stderr|error)[^/]*$")
+_AGENTS = re.compile(r"(?P<folder>(?:.*/)?attempt_\d+)/(?P<local>\d{1,4})/(?:stdout|stderr|error)[^/]*$")
 _NODE = re.compile(
     r"(?<![a-z])((?:[a-z0-9]+-)*(?:node|worker|master|launcher|host|server|gpu-node|pod|task)[_\-]?\d{1,6})(?![\da-z])"
 )
@@ -28,10 +29,19 @@ class Hints(Struct, frozen=True, kw_only=True):
     pid: int | None = None
 
 
+def place_of_agent(source: str) -> tuple[str, int] | None:
+    """The folder that torchrun's agent of one node made for one attempt, and the local rank that wrote this file."""
+    found = _AGENTS.match(_path(source))
+    return None if found is None else (found["folder"], int(found["local"]))
+
+
+def _path(source: str) -> str:
+    return source.replace("!", "/").replace("\\", "/")
+
+
 def hints(source: str) -> Hints:
     """`nccl.node0.vm.1130.log`, `rank_3/stderr.log`, `attempt_0/3/stdout.log`, `worker-1.txt`, ..."""
-    path = source.replace("!", "/").replace("\\", "/")
-    parts = [part for part in path.split("/") if part][-4:]
+    parts = [part for part in _path(source).split("/") if part][-4:]
     if not parts or source == "-":
         return Hints()
     tail = "/".join(parts).lower()
