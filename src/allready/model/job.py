@@ -257,10 +257,11 @@ def spread_of(times_s: Sequence[float]) -> BenchSpread:
 
 
 class NcclChoice(Struct, frozen=True, kw_only=True):
-    """What NCCL takes for an operation of one size (of one rank's part, where the buffers are split)."""
+    """What NCCL takes for an operation of one size."""
 
-    operation: str  # NCCL's word: AllReduce
-    size_bytes: int
+    operation: str  # NCCL's word: AllReduce; "" of the first versions, which do not say it
+    size_bytes: int  # of one rank's part, where the buffers are split
+    is_whole: bool = False  # `size_bytes` is of all ranks' parts: older versions, which give the time they expect
     algorithm: str  # RING, TREE, NVLS, ...
     protocol: str  # LL, LL128, SIMPLE
 

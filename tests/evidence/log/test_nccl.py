@@ -2,7 +2,7 @@
 
 import pytest
 
-from allready.evidence.log.nccl import class_of, version_of
+from allready.evidence.log.nccl import choice_of, class_of, version_of
 from allready.model import ProcessRecord, Transport
 from tests.cases import cases
 from tests.evidence.log.reading import read
@@ -349,3 +349,29 @@ vm:7:7 [0] NCCL INFO Connected all rings
 def test_a_process_that_never_came_to_a_communicator_has_no_rank() -> None:
     found = process("NCCL_SOCKET_IFNAME set by environment to ib0")
     assert (found.rank, found.comms, found.host, found.pid) == (None, (), "vm", 10)
+
+
+@cases(
+    "text, said",
+    [  # forms of NCCL's versions; with the expected time the size is of all ranks' parts
+        ("1048576 Bytes -> Algo 1 proto 1 time 51.603912", ("", 1048576, True, "RING", "LL128")),
+        ("AllGather: 37756928 Bytes -> Algo 1 proto 2 time 2860.2", ("AllGather", 37756928, True, "RING", "SIMPLE")),
+        ("AllReduce: 4096 Bytes -> Algo 0 proto 0 channel{Lo..Hi}={0..1}", ("AllReduce", 4096, False, "TREE", "LL")),
+        (
+            "AllReduce: 268435456 Bytes -> Algo NVLS proto SIMPLE channel{Lo..Hi}={0..15}",
+            ("AllReduce", 268435456, False, "NVLS", "SIMPLE"),
+        ),
+        (
+            "ReduceScatter: 8192 Bytes -> Algo PAT proto SIMPLE channel{Lo..Hi}={0..0}",
+            ("ReduceScatter", 8192, False, "PAT", "SIMPLE"),
+        ),
+        (
+            "AllReduce: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0} cgaClusterSize 4",
+            ("AllReduce", 1024, False, "RING", "LL"),
+        ),
+    ],
+)
+def test_which_algorithm_nccl_takes_is_read_in_every_form(text: str, said: tuple[str, int, bool, str, str]) -> None:
+    choice = choice_of(f"gpu01:4242:4242 [0] NCCL INFO {text}")
+    assert choice is not None
+    assert (choice.operation, choice.size_bytes, choice.is_whole, choice.algorithm, choice.protocol) == said

@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from allready.model import NcclChoice
 from allready.preflight.collectives.spec import STAGES, RunSpec
 from allready.preflight.collectives.tracker import Ending, StageTracker
 from allready.preflight.collectives.wire import Position, Progress, RankEvent
@@ -248,6 +250,38 @@ def test_a_point_is_the_slowest_ranks_and_needs_every_rank() -> None:
     assert (point.time_s, point.num_iterations, point.num_errors) == (0.002, 20, 0)
     assert point.algbw_gb_per_s == pytest.approx(0.5)
     assert point.busbw_gb_per_s == pytest.approx(0.75)
+
+
+def with_operations(*stages: str) -> Play:
+    """All ranks measured 1 MiB with each of these."""
+    play = Play()
+    play.spec = RunSpec(backend="nccl", nproc={0: 2, 1: 2}, master_addr="10.0.0.1", stages=("import", *stages))
+    play.tracker = StageTracker(play.spec, play.now)
+    for rank in range(4):
+        for stage in stages:
+            play.event(rank, "point", stage=stage, size_bytes=2**20, time_s=0.001, iterations=20)
+    return play
+
+
+def algorithms(play: Play, *choices: NcclChoice) -> list[str]:
+    for choice in choices:
+        play.event(0, "nccl", choice=choice)
+    return [point.algorithm for point in play.tracker.points()]
+
+
+def test_what_nccl_takes_belongs_to_the_size_of_a_part_or_of_all_by_its_version() -> None:
+    old = NcclChoice(operation="AllGather", size_bytes=2**20, is_whole=True, algorithm="RING", protocol="LL")
+    new = replace(old, size_bytes=2**18, is_whole=False, algorithm="PAT")
+    assert algorithms(with_operations("all_gather"), old) == ["RING"]
+    assert algorithms(with_operations("all_gather"), new) == ["PAT"]
+    assert algorithms(with_operations("all_gather"), replace(old, size_bytes=2**18)) == [""]
+    assert algorithms(with_operations("all_gather"), replace(new, size_bytes=2**20)) == [""]
+
+
+def test_an_algorithm_without_an_operation_is_that_of_the_only_one() -> None:
+    nameless = NcclChoice(operation="", size_bytes=2**20, is_whole=True, algorithm="TREE", protocol="LL")
+    assert algorithms(with_operations("sweep"), nameless) == ["TREE"]
+    assert algorithms(with_operations("sweep", "all_gather"), nameless) == ["", ""]
 
 
 def test_errors_in_the_sweep_make_the_run_wrong_at_the_first_bad_size() -> None:

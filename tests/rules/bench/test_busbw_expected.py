@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready import model
-from allready.judging.expectation import Grade, Hardware, compare, load_table, network_spec, pcie_spec
+from allready.judging.expectation import Grade, Hardware, LinkSpec, compare, load_table, network_spec, pcie_spec
 from tests.fleets import check, fleet, healthy_collectives, healthy_node
 from tests.rules.bench.made_up import point
 
@@ -37,6 +37,31 @@ def test_every_healthy_machine_passes_and_the_same_machine_at_two_thirds_does_no
             ill.grade is not Grade.POOR
         ):
             wrong.append((hardware, size_bytes, "ill", ill and ill.value))
+    assert wrong == []
+
+
+NAMES = {  # pattern of the file -> a GPU of this kind
+    "V100-SXM": "Tesla V100-SXM2-32GB", "A100-SXM": A100, "A100-SXM4-80GB": A100, "H100 80GB HBM3": H100,
+    "H200(?! NVL)": H200, "H100 80GB HBM3|H200(?! NVL)": H200, "^(?!.*GB200).*B200": B200, "GB200": "NVIDIA GB200",
+    "MI300X": "AMD Instinct MI300X", "": "NVIDIA L40S",
+}  # fmt: skip
+
+
+def test_every_row_of_the_file_is_passed_by_the_machine_that_it_was_measured_on() -> None:
+    wrong = []
+    for value in load_table().value:
+        link = LinkSpec(name=value.link, advertised=2 * value.busbw) if value.link else None
+        nodes = value.nodes or 2
+        hardware = Hardware(
+            gpu=NAMES[value.gpu],
+            gpus=value.gpus or 8 * nodes,
+            nodes=nodes,
+            algorithm=value.algorithm or "ring",
+            link=link,
+        )
+        found = compare([point(value.size_bytes, value.busbw)], hardware)
+        if found is None or found.grade is not Grade.GOOD or found.value.busbw > value.busbw:
+            wrong.append((value, found and found.value))
     assert wrong == []
 
 

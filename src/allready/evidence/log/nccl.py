@@ -25,7 +25,7 @@ _ADDRESS = re.compile(r"(?:\[\d+\])?([\w.@\-]{1,64}):(\S{2,100}?)<\d+>")
 _PORT = re.compile(r"(?:^|[\s=\]{])([A-Za-z][\w.\-]{0,63}):(\d{1,3})/(IB|RoCE|ROCE|Ethernet)\b")
 _GDR_NIC = re.compile(r"NET/(\S{1,60}) : GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']{1,64})'")
 _COUNTS = re.compile(r"(\d+) (coll|collnet|nvls|p2p) channels( per peer)?")
-_TUNING = re.compile(r"(?:(\w{1,40}): )?(\d+) Bytes -> Algo (\w{1,30}) proto (\w{1,20})")
+_TUNING = re.compile(r"(?:(\w{1,40}): )?(\d+) Bytes -> Algo (\w{1,30}) proto (\w{1,20})( time )?")
 _DIAGNOSTIC = re.compile(r"NCCL DIAG \[(\w{1,12})\] {1,8}([\w/ ]{1,60}): (.{1,500})")
 _OFF_MEDIAN = re.compile(r"\S{1,40} rank (\d{1,9}) \(.{1,200}?\): [\d.]{1,20} Gbit/s, >\d+% off median")
 _P2P_WRONG = re.compile(r"only \d+/\d+ GPU-to-GPU peer accesses passed|(?:write|read) mismatch")
@@ -95,10 +95,11 @@ def choice_of(text: str) -> NcclChoice | None:
     match = _TUNING.search(text)
     if match is None:
         return None
-    operation, size_bytes, algorithm, protocol = match.groups()
+    operation, size_bytes, algorithm, protocol, time = match.groups()
     return NcclChoice(
         operation=operation or "",
         size_bytes=int(size_bytes[:18]),
+        is_whole=time is not None,
         algorithm=_named(algorithm, _ALGORITHMS),
         protocol=_named(protocol, _PROTOCOLS),
     )

@@ -120,7 +120,7 @@ class StageTracker:
         self.pairs: dict[tuple[str, int, int], PairPoint] = {}  # by rail, sender and receiver
         self.groups: list[GroupPoint] = []
         self.diagnostics: dict[NcclDiagnostic, None] = {}  # in their order
-        self._choices: dict[tuple[str, int], NcclChoice] = {}  # (operation, bytes of a rank's part) -> NCCL's choice
+        self._choices: dict[tuple[str, int, bool], NcclChoice] = {}  # (operation, bytes, of all parts) -> NCCL's choice
 
     @property
     def current(self) -> int:
@@ -212,8 +212,7 @@ class StageTracker:
             time_s = max(max(p.time_s for p in by_rank.values()), 1e-9)
             algbw = size_bytes / time_s / 1e9
             spreads = {r: p.spread for r, p in by_rank.items() if p.spread is not None}
-            own_bytes = size_bytes // n if operation.is_split else size_bytes
-            choice = self._choices.get((operation.nccl_name, own_bytes))
+            choice = self._choice_of(operation, size_bytes)
             slowest = max(spreads, key=lambda r: spreads[r].median_s, default=None)
             rows.append(
                 BenchPoint(
@@ -234,6 +233,20 @@ class StageTracker:
                 )
             )
         return tuple(rows)
+
+    def _choice_of(self, operation: Operation, size_bytes: int) -> NcclChoice | None:
+        """What NCCL said of an operation; where it named none, only if no other was measured."""
+        own_bytes = size_bytes // len(self.ranks) if operation.is_split else size_bytes
+        is_only = sum(stage in SWEEPS for stage in self._stages) == 1
+        return next(
+            (
+                choice
+                for name in (operation.nccl_name, *([""] if is_only else []))
+                for key in ((name, own_bytes, False), (name, size_bytes, True))
+                if (choice := self._choices.get(key)) is not None
+            ),
+            None,
+        )
 
     def _other_form(self, operation: Operation, size_bytes: int, by_rank: Mapping[int, RankEvent]) -> BenchForm | None:
         """Of one size, where all ranks measured it."""
@@ -327,7 +340,8 @@ class StageTracker:
     def _take_words(self, event: RankEvent) -> None:
         """What NCCL said in the output of a rank."""
         if event.choice is not None:
-            self._choices.setdefault((event.choice.operation, event.choice.size_bytes), event.choice)
+            key = event.choice.operation, event.choice.size_bytes, event.choice.is_whole
+            self._choices.setdefault(key, event.choice)
         if event.diagnostic is not None and len(self.diagnostics) < _MOST_DIAGNOSTICS:
             self.diagnostics.setdefault(event.diagnostic)
 
