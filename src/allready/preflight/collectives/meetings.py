@@ -5,6 +5,7 @@ blocked fails alone, and the rounds go on.  All members end a round together, by
 partner who is still busy does not look like a blocked path.
 """
 
+import functools
 import itertools
 import json
 import math
@@ -16,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from allready.judging.bisection import LEAST, search
+from allready.judging.bisection import LEAST, num_levels, search
 from allready.judging.pair_matrix import read_matrix, suspects
 from allready.judging.passes import is_known, kept, together
 from allready.model import GroupPoint, PairPoint
@@ -30,6 +31,7 @@ _ENOUGH_GROUP_S = 1.2
 _ENOUGH_S = 0.15  # of one direction of a pair: longer than what a scheduler does to a process
 _ENOUGH_LONG_S = 0.6  # the same in a bisection, which has few rounds
 _SURE, _MOST_BATCHES = 0.02, 2  # there a pair is measured so often at most, until its rate is known that well
+_CONFIRMING = 2  # rounds that a bisection usually has after its pairs
 _PASSES_SHARE = 0.5  # of the time of `pairs`, for measuring all of them again where rates differ
 _SMALL_REPEATS = 7
 _POLL_S = 0.005
@@ -97,7 +99,7 @@ class Meetings:
         self._little = torch.zeros(1, dtype=torch.float32, device=device)
         self._kept: list[Any] = []  # groups that failed: ending one may block
         self._round = self._num_told = 0
-        self._began = 0.0
+        self._began = self._last_s = 0.0  # of the search; how long its last round took
         self._mine: dict[tuple[int, int], PairPoint] = {}  # what this rank sent on the present rail
         self._rates: dict[tuple[int, int], list[float]] = {}  # the same, each time
 
@@ -129,20 +131,24 @@ class Meetings:
         return done, planned
 
     def _rounds(self, rail: Rail | None, rounds: Sequence[Sequence[tuple[int, int]]], num_rounds: int) -> int:
-        """So many rounds, of which this rank's rail has `rounds`; ends early, on all ranks, when the time is over."""
+        """So many rounds, of which this rank's rail has `rounds`; ends early, on all ranks, where no more fit."""
         for number in range(num_rounds):
+            if not self._told(self._is_room):
+                return number
+            began = time.monotonic()
             self._side.mark(0, self._round, self._round - 1)
             pair = next((p for p in rounds[number] if self._rank in p), None) if number < len(rounds) else None
             if rail is not None and pair is not None:
                 self._pair(rail, *pair)
             self._sync(f"pairs/{self._round}")
             self._round += 1
-            if self._told(self._is_over):
-                return number + 1
+            self._last_s = time.monotonic() - began
         return num_rounds
 
-    def _is_over(self) -> bool:
-        return time.monotonic() - self._began > self._side.orders.sweep_budget_s
+    def _is_room(self, num_rounds: int = 1) -> bool:
+        """Whether so many more rounds end in time, if each takes as long as the last one."""
+        took_s = time.monotonic() - self._began
+        return took_s + num_rounds * self._last_s <= self._side.orders.sweep_budget_s
 
     def _told(self, decide: Callable[[], Any]) -> Any:
         """What the lowest member decides, on all ranks; it may be anything that JSON can carry."""
@@ -200,25 +206,28 @@ class Meetings:
         self._sync("bisect/ready", _READY_S)
         self._began = time.monotonic()
         rounds: list[list[GroupPoint]] = []
-        while groups := search(self._members, rounds).groups:
-            points, is_over = self._bisect_round(len(rounds), groups)
+        while (groups := search(self._members, rounds).groups) and self._told(self._is_room):
+            points = self._bisect_round(len(rounds), groups)
             rounds.append(points)
             for point in points:
                 if point.members[0] == self._rank:
                     self._side.send("group", group=asdict(point))
-            if is_over:
-                break
         return len(rounds)
 
-    def _bisect_round(self, number: int, groups: Sequence[tuple[int, ...]]) -> tuple[list[GroupPoint], bool]:
-        """The groups of one round, measured until their rates are known; and whether the time is over."""
+    def _bisect_round(self, number: int, groups: Sequence[tuple[int, ...]]) -> list[GroupPoint]:
+        """The groups of one round, measured until their rates are known.
+
+        Not longer than leaves time for the rounds that are still to come.
+        """
         seen: list[dict[tuple[int, ...], GroupPoint]] = []
         rates: list[dict[tuple[int, ...], float]] = []
-        is_over = False
+        num_left = max(0, num_levels(self._members) - number - 1) + _CONFIRMING
+        is_room = True
         mine = next((group for group in groups if self._rank in group), None)
-        while not (
-            is_over or is_known(rates) or any(_has_failed_again(each[group] for each in seen) for group in groups)
+        while is_room and not (
+            is_known(rates) or any(_has_failed_again(each[group] for each in seen) for group in groups)
         ):
+            began = time.monotonic()
             self._side.mark(0, self._round, self._round - 1)
             key = f"bisect/{number}/{len(seen)}"
             if mine is not None:
@@ -226,10 +235,13 @@ class Meetings:
             self._sync(key)
             seen.append({group: self._result(key, number, group) for group in groups})
             rates.append({group: p.gb_per_s for group, p in seen[-1].items() if p.gb_per_s is not None})
-            is_over = bool(self._told(self._is_over))
+            self._last_s = time.monotonic() - began
+            # What failed is tried once more before it is accused, also where another round does not fit then.
+            num_needed = 1 if len(rates[-1]) < len(groups) else 1 + num_left
+            is_room = self._told(functools.partial(self._is_room, num_needed))
             self._round += 1
         of_all = together(rates)
-        return [self._merged([each[group] for each in seen], of_all.get(group)) for group in groups], is_over
+        return [self._merged([each[group] for each in seen], of_all.get(group)) for group in groups]
 
     @staticmethod
     def _merged(points: Sequence[GroupPoint], rate: float | None) -> GroupPoint:
