@@ -34,14 +34,14 @@ def test_without_collectives_it_is_not_checked() -> None:
     assert check("BEN005", fleet(2, collectives=None)).state == "not_checked"
 
 
-def searched(blocked: frozenset[int]) -> Any:
+def searched(blocked: frozenset[int], num_measured: int = 2) -> Any:
     """A bisection of eight ranks, two on each node; the members of `blocked` do not reach each other."""
     members = list(range(8))
     rounds: list[list[model.GroupPoint]] = []
     while groups := search(members, rounds).groups:
         rounds.append([
             model.GroupPoint(round=len(rounds), members=g, size_bytes=1, gb_per_s=None if blocked <= {*g} else 10.0,
-                             error="Timed out" if blocked <= {*g} else "")
+                             error="Timed out" if blocked <= {*g} else "", num_measured=num_measured)
             for g in groups
         ])  # fmt: skip
     run = replace(healthy_collectives(8).runs[0], groups=tuple(g for groups in rounds for g in groups))
@@ -56,6 +56,9 @@ EIGHT = model.World(
 def test_a_group_of_a_bisection_that_failed_names_its_link_or_the_ranks_among_which_it_is() -> None:
     [hit] = check("BEN005", searched(frozenset({4, 5}))).hits
     assert (hit.culprits.links, hit.values["links"]) == (((4, 5),), "rank 4 and rank 5")
+    assert hit.confidence is model.Confidence.CERTAIN
+    [once] = check("BEN005", searched(frozenset({4, 5}), num_measured=1)).hits
+    assert once.confidence is model.Confidence.POSSIBLE
     assert check("BEN006", searched(frozenset({4, 5}))).hits == ()
     [hit] = check("BEN005", searched(frozenset({1, 3}))).hits
     assert (hit.culprits, hit.values["links"]) == (model.Culprits(), "two of the ranks 0-3")

@@ -5,6 +5,7 @@ from allready.judging.pair_matrix import by_rail, read_matrix
 from allready.judging.registry import Layer, Rule
 from allready.model import (
     Collectives,
+    Confidence,
     Culprits,
     Evidence,
     FaultClass,
@@ -40,7 +41,8 @@ def pair_blocked(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## What it checks
     Pairs of `bench pairs`, and groups of `bench bisect`, that could not be connected, or through which nothing came,
     within 10 s.  The others are measured all the same.  A member that has no working pair at all is named instead of
-    its links.  Of a group whose halves work it is known only that two of its members do not reach each other.
+    its links.  Of a group whose halves work it is known only that two of its members do not reach each other.  A group
+    that could not be tried again within `--budget` is named as possible only: once may be an accident.
     ## Why it matters
     A collective of all ranks hangs or fails at exactly this pair.
     ## Check by hand
@@ -76,6 +78,7 @@ def _in_groups(world: World, groups: Sequence[GroupPoint]) -> Iterator[Hit]:
         nodes = tuple(sorted({n for r in ends if (n := world.node_of(r)) is not None}))
         who = " and ".join(f"rank {r}" for r in ends) or f"two of the ranks {ranges(group.members)}"
         yield Hit(
+            confidence=Confidence.CERTAIN if group.num_measured > 1 else Confidence.POSSIBLE,
             culprits=Culprits(links=(nodes,) if len(nodes) == 2 else ()),
             values={"links": who, "num_good": num_good},
             evidence=(Evidence(source=f"round {group.round + 1}, ranks {ranges(group.members)}", text=group.error),),
