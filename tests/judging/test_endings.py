@@ -84,6 +84,17 @@ def test_a_crash_after_cuda_was_unloaded_is_one_of_a_process_on_its_way_out() ->
     assert not killed.while_exiting
 
 
+def test_a_signal_that_others_saw_has_the_reason_that_the_library_gave_when_it_aborted() -> None:
+    seen = death("signal", source="status.json", rank=1, pid=101, signal="SIGABRT", time_s=10.0, text="killed")
+    for is_collective_error in (True, False):
+        said = death("abort", rank=1, signal="SIGABRT", text="enforce fail", is_collective_error=is_collective_error)
+        [one] = merged(seen, said)
+        assert one.is_collective_error is is_collective_error
+    other = death("signal", source="status.json", rank=1, pid=101, signal="SIGKILL", time_s=10.0, text="killed")
+    [one] = merged(other, death("abort", rank=1, text="enforce fail", is_collective_error=True))
+    assert not one.is_collective_error
+
+
 def test_the_memory_killer_is_joined_with_the_rank_that_vanished_on_its_node() -> None:
     gone = death("signal", rank=3, pid=103, signal="SIGKILL", exit_code=-9, time_s=100.0, node="node1")
     said = death(

@@ -234,7 +234,9 @@ def _together(a: Death, b: Death) -> Death:
         time_s=min((t for t in (a.time_s, b.time_s) if t is not None), default=None),
         by_launcher=stopped or (weak.by_launcher and strong.signal == weak.signal and strong.signal == "SIGTERM"),
         first=a.first or b.first,
-        is_collective_error=strong.is_collective_error,
+        # The words of a library that ended its process explain the signal that others saw.
+        is_collective_error=strong.is_collective_error
+        or (weak.is_collective_error and weak.kind == "abort" and strong.signal in {"SIGABRT", "6"}),
         while_exiting=strong.while_exiting or weak.while_exiting,
         last_words=strong.last_words or weak.last_words,
         is_open=a.is_open and b.is_open,
