@@ -315,18 +315,7 @@ def _fatal_python(here: _Here) -> Iterable[DeathDraft]:
     if match is None:
         return
     name = _SIGNALS.get(match[1].strip(), "SIGABRT")
-    frames: list[tuple[str, int, str]] = []
-    is_current = False
-    for other in here.following(120):
-        text = other.rest
-        if "(most recent call first)" in text:
-            if frames:
-                break
-            is_current = text.lstrip().startswith(("Current thread", "Thread"))
-        frame = re.match(_THREAD, text)
-        if frame is not None and is_current:
-            frames.append((frame[1], int(frame[2]), frame[3]))
-            other.is_understood = True
+    frames = _dying_thread(here)
     yield _made(
         here,
         match,
@@ -335,6 +324,30 @@ def _fatal_python(here: _Here) -> Iterable[DeathDraft]:
         site=tracebacks.innermost(frames),
         is_agents=tracebacks.is_of_launcher(frames),
     )
+
+
+def _dying_thread(here: _Here) -> list[tuple[str, int, str]]:
+    """The frames of the thread that faulthandler calls the current one.
+
+    Where a thread of native code dies it calls none so: then the thread that runs the script, which stands last.
+    """
+    threads: list[list[tuple[str, int, str]]] = []
+    is_current = False
+    for other in here.following(400):
+        text = other.rest
+        if "(most recent call first)" in text:
+            if is_current:
+                break
+            is_current = text.lstrip().startswith("Current thread")
+            if is_current:
+                threads.clear()
+            threads.append([])
+        frame = re.match(_THREAD, text)
+        if frame is not None and threads:
+            threads[-1].append((frame[1], int(frame[2]), frame[3]))
+            other.is_understood = True
+    scripts = [frames for frames in threads if frames and frames[-1][2] == "<module>"]
+    return next(iter(scripts[-1:] or [frames for frames in threads if frames][-1:]), [])
 
 
 def _pals(here: _Here) -> Iterable[DeathDraft]:
