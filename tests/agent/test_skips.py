@@ -1,6 +1,9 @@
 """Calls that one rank leaves out or makes besides, in real jobs: who it was, with both sides' call and line."""
 
+import pytest
+
 from tests.agent.jobs import Job
+from tests.cases import cases
 
 SCRIPT = """
 import os, time
@@ -78,3 +81,48 @@ def test_one_against_one_in_groups_never_used_before_shows_both_orders_with_thei
     assert (verdict["code"], verdict["culprits"]["ranks"]) == ("HNG004", [0, 1])
     sentence = str(verdict["sentence"])
     assert sentence.index("rank 0 (") < sentence.index(" gradients)") < sentence.index(" statistics)")
+
+
+FIRST = """
+import os
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, size = dist.get_rank(), dist.get_world_size()
+what, call, victim, at = os.environ["KIND"].split()
+def small():
+    dist.all_reduce(torch.ones(4))
+def flag():
+    dist.broadcast(torch.ones(1), 0)
+def barrier():
+    dist.barrier()
+def gather():
+    dist.all_gather([torch.zeros(3) for _ in range(size)], torch.ones(3))
+def gradients():
+    dist.all_reduce(torch.ones(5000))
+make = {"small": small, "flag": flag, "barrier": barrier, "gather": gather}[call]
+for i in range(60):
+    is_odd = rank == int(victim) and i == int(at)
+    if what == "drop" and is_odd:
+        continue
+    if is_odd == (what == "extra") or what == "drop":
+        make()
+    gradients()
+    dist.all_reduce(torch.ones(700))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@cases("nproc", [3, 4])
+@cases("at", [0, 3])
+@cases("kind", ["skip small", "skip flag", "skip barrier", "skip gather", "extra small", "extra flag", "drop small"])
+def test_who_leaves_out_or_adds_a_call_in_the_first_second_is_named(job: Job, kind: str, at: int, nproc: int) -> None:
+    """Also its first one: a rank that is aborted by it leaves no record, and votes by the line in which it was."""
+    victim = (len(kind) + at) % nproc
+    node = job.start(
+        "--grace", "2", "--on-hang", "abort", "--nproc-per-node", str(nproc), job.script(FIRST),
+        env={"KIND": f"{kind} {victim} {at}"},
+    )  # fmt: skip
+    assert node.wait(100) != 0
+    verdict = node.report()["verdict"]
+    assert (verdict["fault_class"], verdict["culprits"]["ranks"]) == ("DESYNC-FLOW", [victim]), verdict["sentence"]
