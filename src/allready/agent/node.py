@@ -20,6 +20,7 @@ from allready.agent.hang import HangMark
 from allready.agent.jax_meeting import RankServer
 from allready.agent.plan_check import refuse_nonsense
 from allready.errors import DeadlineExceeded, ExchangeError
+from allready.launch.request import Note
 from allready.live.run_paths import node_log_dir
 from allready.live.waits import FLOOR_S, STATUS_EVERY_S, waits_s
 from allready.messaging.channel import NodeSide, convert
@@ -56,6 +57,7 @@ class NodeAgent:
         self._tasks: set[asyncio.Task[object]] = set()
         self._gathers: set[asyncio.Task[object]] = set()
         self._is_interrupted = False
+        self._has_told_loss = False
         self._hang_mark = HangMark(context.run_dir)
 
     async def follow(self) -> messages.Finish:
@@ -228,7 +230,13 @@ class NodeAgent:
 
     async def _keep(self, evidence: NodeEvidence, sampler: "Sampler") -> None:
         folder = node_log_dir(self._context.report_dir, evidence.status.attempt, self._node.node_rank)
-        await asyncio.to_thread(sampler.observer.keep, evidence, folder)
+        try:
+            await asyncio.to_thread(sampler.observer.keep, evidence, folder)
+        except OSError as error:
+            if not self._has_told_loss:
+                self._has_told_loss = True
+                values = {"reason": error.strerror or str(error), "folder": str(folder)}
+                self._context.say(Note(key="run.lost_evidence", values=values))
 
 
 class Sampler:
