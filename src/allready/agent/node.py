@@ -114,12 +114,18 @@ class NodeAgent:
         """A person or a scheduler ends this node's agent: node 0 is notified, and has the ranks ended when it has kept
         what they were doing.  They are ended here where it does not, and at once by another signal."""
         attempt = self._attempt
-        if attempt is not None and self._is_interrupted:
-            attempt.stop(signal)
+        if self._is_interrupted:
+            self.hurry(signal)
         elif attempt is not None:
-            asyncio.get_running_loop().call_later(OBEY_S, attempt.stop, signal)
+            asyncio.get_running_loop().call_later(OBEY_S, attempt.stop_once, signal)
         self._is_interrupted = True
         self._context.state.requests.put_nowait(messages.Request(stop=signal))
+
+    def hurry(self, signal: str) -> None:
+        """One more signal: the ranks get it if they have not, and SIGTERM."""
+        if self._attempt is not None:
+            self._attempt.stop_once(signal)
+            self._attempt.stop(signal)
 
     def pass_on(self, signal: str) -> None:
         """A signal that ends nothing goes to the ranks; node 0 is notified, because they may leave because of it."""
@@ -180,7 +186,7 @@ class NodeAgent:
         """End the ranks, after what was asked about them is known and kept."""
         if self._gathers:
             await asyncio.wait(set(self._gathers), timeout=KEEP_S)
-        attempt.stop(signal)
+        attempt.stop_once(signal)
 
     async def _begin(self, plan: messages.Plan) -> None:
         if self._attempt is not None:
