@@ -46,6 +46,7 @@ FOREIGN = (
     Foreign("judging/ends.py", "text", "the kernel's lines of killed processes; what Gloo throws"),
     Foreign("judging/hang.py", "error", "RAS's words about a communicator"),
     Foreign("judging/hang.py", "text", "the exception that a rank ended by"),
+    Foreign("judging/last_calls.py", "last_words", "what a rank wrote last"),
     Foreign("judging/last_calls.py", "text", "the exception that a rank ended by"),
     Foreign("judging/processes.py", "text", "the exception of a traceback"),
     Foreign("judging/processes.py", "last_line", "NCCL's last line of a rank"),

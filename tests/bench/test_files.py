@@ -11,7 +11,17 @@ from msgspec.structs import replace
 
 from allready.bench.files import Asked, csv_text, history, nccl_json, read_curves
 from allready.errors import UsageError
-from allready.model import BenchPoint, BenchSpread, CollectiveRun, Collectives, Report, Status, World, WorldNode
+from allready.model import (
+    BenchForm,
+    BenchPoint,
+    BenchSpread,
+    CollectiveRun,
+    Collectives,
+    Report,
+    Status,
+    World,
+    WorldNode,
+)
 from allready.model.operations import OPERATIONS
 from allready.report import json_report
 
@@ -67,7 +77,7 @@ def test_the_json_has_the_shape_of_nccl_tests() -> None:
 
 
 def test_the_json_has_every_key_that_nccl_tests_writes() -> None:
-    """Recorded from nccl-tests 2.19.6; but for single times, which we do not keep."""
+    """Recorded from nccl-tests 2.19.6; single times are the next test's."""
     theirs = json.loads((Path(__file__).parents[1] / "fixtures" / "bench" / "nccl_tests_h200.json").read_text())
     ours = nccl_json(REPORT, Asked(num_iterations=9, num_warmup=7))
     assert theirs.keys() | {"env"} == ours.keys()
@@ -88,6 +98,65 @@ def test_the_json_has_every_key_that_nccl_tests_writes() -> None:
     assert ours["env"] == ["NCCL_DEBUG=INFO"]
     per = own["in_place_per_iter"]
     assert (per["p95_us"], per["avg_us"], per["stdev_us"]) == pytest.approx((2500, 2200, 550))
+
+
+def timed(*, both: bool) -> Report:
+    """Two ranks with single times: in the third iteration the other one is the longer."""
+    times = ((1e-3, 2e-3, 5e-3), (2e-3, 3e-3, 4e-3))
+    other = ((7e-3,) * 3, (6e-3, 6e-3, 9e-3))
+    form = BenchForm(
+        in_place=False, time_s=7e-3, algbw_gb_per_s=1.0, busbw_gb_per_s=1.0, num_errors=0, times_s=other
+    )  # fmt: skip
+    measured = point("all_reduce", 4096, times_s=times, other_form=form if both else None)
+    run = replace(RUN, ranks=(0, 1), pids={0: 4711, 1: 4712}, points=(measured,))
+    return replace(REPORT, collectives=Collectives(runs=(run,)))
+
+
+def test_single_times_of_both_forms_and_process_ids_are_written_as_nccl_tests_does_and_read_again(
+    tmp_path: Path,
+) -> None:
+    body = nccl_json(timed(both=True), Asked())
+    assert [d["pid"] for d in body["config"]["devices"]] == [4711, 4712]
+    theirs = json.loads((Path(__file__).parents[1] / "fixtures" / "bench" / "nccl_tests_h200.json").read_text())
+    own, row = body["results"][0], theirs["results"][0]
+    assert own.keys() == row.keys()
+    assert own["in_place_per_iter"].keys() == row["in_place_per_iter"].keys() | {"times_us"}
+    per = own["in_place_per_iter"]
+    assert per["times_us"] == [2000.0, 3000.0, 5000.0]
+    assert per["per_process_max_times_us"] == [[1000.0, 2000.0, 5000.0], [2000.0, 3000.0, 4000.0]]
+    assert (per["min_us"], per["p50_us"], per["max_us"]) == pytest.approx((2000, 3000, 5000))
+    assert per["avg_us"] == pytest.approx(10_000 / 3)
+    assert own["out_of_place_per_iter"]["times_us"] == [7000.0, 7000.0, 9000.0]
+    path = tmp_path / "n.json"
+    path.write_text(json.dumps(body))
+    [read] = read_curves(path).points
+    [written] = timed(both=True).collectives.runs[0].points  # type: ignore[union-attr]
+    assert len(read.times_s) == len(written.times_s)
+    assert hash(written)  # rules look points up
+    assert read.times_s[1] == pytest.approx(written.times_s[1])
+    assert read.other_form is not None
+    assert not read.other_form.in_place
+    assert read.other_form.times_s[1] == pytest.approx((6e-3, 6e-3, 9e-3))
+
+
+def test_one_process_has_its_times_once() -> None:
+    report = timed(both=False)
+    assert report.collectives is not None
+    [run] = report.collectives.runs
+    alone = replace(run, ranks=(0,), points=(replace(run.points[0], times_s=((1e-3, 2e-3),)),))
+    per = nccl_json(replace(report, collectives=Collectives(runs=(alone,))), Asked())["results"][0]["in_place_per_iter"]
+    assert per["times_us"] == [1000.0, 2000.0]
+    assert "per_process_max_times_us" not in per
+
+
+def test_what_nccl_tests_recorded_is_read_with_its_single_times() -> None:
+    path = Path(__file__).parents[1] / "fixtures" / "bench" / "nccl_tests_h200.json"
+    body = json.loads(path.read_text())
+    first = read_curves(path).points[0]
+    row = body["results"][0]
+    place = min(("in_place", "out_of_place"), key=lambda form: float(row[form]["time"]))
+    rows = row[f"{place}_per_iter"]["per_process_max_times_us"]
+    assert [[t * 1e6 for t in times] for times in first.times_s] == [pytest.approx(times) for times in rows]
 
 
 def test_what_jax_measures_is_out_of_place() -> None:

@@ -1,13 +1,17 @@
 """`allready bench` from the command line: mistakes, and a run whose table goes to every kind of file."""
 
+import argparse
 import csv
 import json
 from pathlib import Path
 
 import pytest
 
+from allready.cli import bench
 from allready.cli.main import main
+from allready.launch.layout import lay_out
 from tests.cases import cases
+from tests.launch.test_layout import machine
 
 
 @cases(
@@ -22,6 +26,12 @@ from tests.cases import cases
             "--isolate is for operations, not for predict",
         ),
         (["--factor", "1"], "a factor is 2 or more"),
+        (["--step", "0"], "sizes must grow by at least 1"),
+        (["--warmup", "-1"], "--warmup"),
+        (["--iterations", "0"], "not a whole number from 1"),
+        (["--min", "1", "--max", "3"], "--min-bytes 1: at least 4, one float32"),
+        (["--min", "4", "--dtype", "float64"], "--min-bytes 4: at least 8, one float64"),
+        (["pairs", "--max", "3", "--dtype", "int8"], "--max-bytes 3: at least 4, one float32"),
         (["--compare", "/nowhere/x.json"], "/nowhere/x.json: No such file"),
         (["--csv", "/nowhere/x.csv"], "/nowhere is not a folder"),
     ],
@@ -35,6 +45,17 @@ def test_a_mistake_is_told_before_anything_starts(
         code = int(error.code or 0)
     assert code == 2
     assert words in capsys.readouterr().err
+
+
+@cases("word", ["all_reduce", "allreduce", "all-reduce", "AllReduce", "all_reduce_perf"])
+def test_operations_have_the_names_of_other_tools_too(word: str) -> None:
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
+    args = parser.parse_args([word, "--warmup", "0"])
+    layout = lay_out({"nproc_per_node": 2}, {}, count_gpus=lambda: 0, machine=machine())
+    request = bench.request_of(args, layout)
+    assert request.bench is not None
+    assert (request.bench.operations, request.num_warmup) == (("all_reduce",), 0)
 
 
 @pytest.mark.slow

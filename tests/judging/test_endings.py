@@ -84,6 +84,17 @@ def test_a_crash_after_cuda_was_unloaded_is_one_of_a_process_on_its_way_out() ->
     assert not killed.while_exiting
 
 
+def test_a_signal_that_others_saw_has_the_reason_that_the_library_gave_when_it_aborted() -> None:
+    seen = death("signal", source="status.json", rank=1, pid=101, signal="SIGABRT", time_s=10.0, text="killed")
+    for is_collective_error in (True, False):
+        said = death("abort", rank=1, signal="SIGABRT", text="enforce fail", is_collective_error=is_collective_error)
+        [one] = merged(seen, said)
+        assert one.is_collective_error is is_collective_error
+    other = death("signal", source="status.json", rank=1, pid=101, signal="SIGKILL", time_s=10.0, text="killed")
+    [one] = merged(other, death("abort", rank=1, text="enforce fail", is_collective_error=True))
+    assert not one.is_collective_error
+
+
 def test_the_memory_killer_is_joined_with_the_rank_that_vanished_on_its_node() -> None:
     gone = death("signal", rank=3, pid=103, signal="SIGKILL", exit_code=-9, time_s=100.0, node="node1")
     said = death(
@@ -187,3 +198,28 @@ def test_a_rank_of_torchruns_folder_is_known_by_those_beside_it(told: dict[str, 
     raised = death(source="a/attempt_0/3/stderr.log", local_rank=3, text="KeyError: 'image'")
     [one] = merge_deaths([raised], known(), others)[0]
     assert (one.rank, one.local_rank) == (rank, 3)
+
+
+@cases(
+    ("rows", "rank"),
+    [
+        ({0: 4, 3: 7}, 7),
+        ({0: 4, 3: 9}, None),  # two tables, or one of another launcher
+        ({0: 4, 2: 6}, None),  # of another node: another one was the first there
+        ({}, None),
+    ],
+)
+def test_a_rank_of_torchruns_folder_is_known_by_the_launchers_table(rows: dict[int, int], rank: int | None) -> None:
+    table = [
+        death(
+            "exit", source="launcher.log", rank=number, local_rank=local, pid=100 + local, exit_code=1, first=local > 0
+        )
+        for local, number in rows.items()
+    ]
+    raised = death(source="logs/attempt_0/3/stderr.log", local_rank=3, text="KeyError: 'image'")
+    found = merge_deaths([raised, *table], known(), ())[0]
+    [one] = [d for d in found if d.text]
+    assert (one.rank, one.local_rank) == (rank, 3)
+    other = death(source="other/attempt_0/1/stderr.log", local_rank=1, text="KeyError: 'x'")
+    two_folders = merge_deaths([raised, other, *table], known(), ())[0]
+    assert {d.rank for d in two_folders if d.text} == {None}

@@ -39,19 +39,22 @@ def shown(
     *,
     crashed: Mapping[int, tuple[str, int]],
     lost: Mapping[int, int] = {},
+    ends: Sequence[Death] = (),
+    world_size: int = 0,
 ) -> Mismatch | None:
-    """`crashed`: rank -> call and line of its last stack; `lost`: rank -> line of its traceback."""
+    """`crashed`: rank -> call and line of its last stack; `lost`: the same of its traceback; `ends`: further deaths."""
     found = join_dumps([loaded(dump(made, members=members), f"fr_{r}") for r, made in rings.items()])
     stacks = [
         s
         for rank, (call, line) in crashed.items()
         for s in read_stacks(CRASH.format(rank=rank, pid=100 + rank, call=call, line=line).encode(), "crash").stacks
     ]
-    ends = [
+    known = [
         Death(kind="abort", origin=Origin(source="out.log"), rank=r, text=REFUSED, is_collective_error=True)
         for r in crashed
+        if r not in {e.rank for e in ends}
     ]
-    ends += [
+    known += [
         Death(
             kind="exception",
             origin=Origin(source="out.log"),
@@ -63,7 +66,12 @@ def shown(
         )
         for r, line in lost.items()
     ]
-    run = RunEvidence(deaths=tuple(ends), stacks=tuple(stacks), mismatches=compare_dumps(found, {}).mismatches)
+    run = RunEvidence(
+        deaths=(*known, *ends),
+        expected_ranks=world_size,
+        stacks=tuple(stacks),
+        mismatches=compare_dumps(found, {}).mismatches,
+    )
     mismatches = with_last_calls(run, found.groups).mismatches
     assert len(mismatches) < 2
     return mismatches[0] if mismatches else None
@@ -157,3 +165,23 @@ def test_the_line_of_a_call_does_not_tell_with_whose_arguments_it_was() -> None:
     assert found is not None
     assert found.by_rank.get(3) is None
     assert found.by_rank[0].num_elements == 2000
+
+
+def test_a_rank_that_was_aborted_before_it_recorded_anything_votes_in_the_group_of_all() -> None:
+    """Gloo's records do not say who is in it, and the agent knows only the signal and the last words."""
+    end = Death(
+        kind="signal",
+        signal="SIGABRT",
+        origin=Origin(source="status.json"),
+        rank=1,
+        text="killed by SIGABRT",
+        last_words=REFUSED,
+        site=SITE.format(METRIC),
+        is_collective_error=True,
+    )
+    rings = {0: calls(METRIC), 2: calls(GRADIENTS)}
+    for world_size, odd in ((3, (2,)), (4, ()), (0, ())):
+        found = shown(rings, (), crashed={1: ("all_reduce", METRIC)}, ends=[end], world_size=world_size)
+        assert found is not None
+        assert (found.seq, found.odd) == (1, odd), world_size
+        assert found.by_rank.keys() == ({0, 1, 2} if world_size else {0, 2})

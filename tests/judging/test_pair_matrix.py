@@ -4,8 +4,11 @@ import random
 from collections.abc import Mapping
 from itertools import permutations
 
+import pytest
+
 from allready.judging.bisection import halves, num_levels, search
 from allready.judging.pair_matrix import MatrixReading, by_rail, read_matrix, suspects
+from allready.judging.passes import MOST, is_known, together
 from allready.model import GroupPoint, PairPoint
 
 
@@ -17,15 +20,22 @@ def matrix(
     links: Mapping[tuple[int, int], float | None] = {},
     noise: float = 0.0,
     seed: int = 0,
+    most: int = 1,
 ) -> MatrixReading:
+    """`most`: passes, as long as rates are not known."""
     chance = random.Random(seed)
-    points = []
-    for a, b in permutations(range(n), 2):
-        link = links.get((min(a, b), max(a, b)), 1.0)
-        share = min(members.get(a, 1.0), members.get(b, 1.0), senders.get(a, 1.0), receivers.get(b, 1.0))
-        rate = None if link is None else 10.0 * share * link * (1 + chance.uniform(-noise, noise))
-        points.append(PairPoint(sender=a, receiver=b, size_bytes=1, gb_per_s=rate))
-    return read_matrix(points)
+    passes: list[dict[tuple[int, int], float]] = []
+    while len(passes) < most and not is_known(passes):
+        rates = {}
+        for a, b in permutations(range(n), 2):
+            link = links.get((min(a, b), max(a, b)), 1.0)
+            share = min(members.get(a, 1.0), members.get(b, 1.0), senders.get(a, 1.0), receivers.get(b, 1.0))
+            if link is not None:
+                rates[a, b] = 10.0 * share * link * (1 + chance.uniform(-noise, noise))
+        passes.append(rates)
+    found = together(passes)
+    pairs = permutations(range(n), 2)
+    return read_matrix(PairPoint(sender=a, receiver=b, size_bytes=1, gb_per_s=found.get((a, b))) for a, b in pairs)
 
 
 def test_a_member_at_any_loss_is_named_among_four_and_among_many_with_and_without_noise() -> None:
@@ -81,14 +91,12 @@ def bisected(n: int, shares: Mapping[int, float], noise: float = 0.0, seed: int 
         flat = [m for g in groups for m in g]
         assert len(flat) == len(set(flat)), "groups of a round share a member"
         assert len(rounds) < 12
-        rounds.append([
-            GroupPoint(
-                round=len(rounds), members=g, size_bytes=1, gb_per_s=10 * min(shares.get(m, 1.0) for m in g) * (
-                    1 + chance.uniform(-noise, noise)
-                ),
-            )
-            for g in groups
-        ])  # fmt: skip
+        passes: list[dict[tuple[int, ...], float]] = []
+        while not is_known(passes):
+            slowest = {g: 10 * min(shares.get(m, 1.0) for m in g) for g in groups}
+            passes.append({g: rate * (1 + chance.uniform(-noise, noise)) for g, rate in slowest.items()})
+        rates = together(passes)
+        rounds.append([GroupPoint(round=len(rounds), members=g, size_bytes=1, gb_per_s=rates[g]) for g in groups])
     return search(members, rounds).culprits, len(rounds)
 
 
@@ -100,6 +108,8 @@ def test_halving_finds_every_culprit_in_log2_rounds() -> None:
                 found, num_rounds = bisected(n, {culprit: share})
                 if list(found) != [culprit] or num_rounds > log2:
                     wrong.append((n, share, culprit, found, num_rounds))
+    minority, _ = bisected(8, {1: 0.5, 2: 0.3, 6: 0.5}, noise=0.02)  # in three of four pairs
+    assert set(minority) == {1, 2, 6}
     several, num_rounds = bisected(64, {3: 0.5, 4: 0.8, 40: 0.1, 63: 0.5})
     assert (set(several), num_rounds <= 7) == ({3, 4, 40, 63}, True)
     assert wrong == []
@@ -110,6 +120,22 @@ def test_halving_names_nobody_in_noise_among_few_or_when_all_are_slow() -> None:
     assert named == []
     assert bisected(3, {0: 0.1}) == ({}, 0)
     assert bisected(8, dict.fromkeys(range(8), 0.3))[0] == {}
+
+
+def test_one_pair_that_is_faster_than_all_others_accuses_nobody() -> None:
+    rounds = [[GroupPoint(round=0, members=g, size_bytes=1, gb_per_s=1.0) for g in halves(range(8), 1)]]
+    rates = {(0, 1): 1.0, (2, 3): 1.0, (4, 5): 2.0, (6, 7): 1.0}
+    rounds.append([GroupPoint(round=1, members=g, size_bytes=1, gb_per_s=rate) for g, rate in rates.items()])
+    while groups := search(range(8), rounds).groups:
+        rounds.append([GroupPoint(round=len(rounds), members=g, size_bytes=1, gb_per_s=1.0) for g in groups])
+    assert search(range(8), rounds).culprits == {}
+
+
+def test_a_member_that_is_somewhat_slow_does_not_make_links_of_its_own_bad_ones() -> None:
+    for seed in range(50):
+        chance = random.Random(seed)
+        members = {m: chance.uniform(0.9, 1.1) for m in range(8)} | {1: 0.8}
+        assert matrix(8, members=members, noise=0.02, seed=seed).links == {}, seed
 
 
 def test_halves_never_leave_a_member_alone() -> None:
@@ -127,14 +153,17 @@ def differing(seed: int) -> dict[int, float]:
     return {m: chance.gauss(1, 0.1) for m in range(8)}
 
 
+@pytest.mark.slow
 def test_how_often_eight_members_are_judged_wrongly() -> None:
     """The numbers of docs/bench.md."""
     seeds = range(100)
-    assert sum(bool(bisected(8, {}, noise=0.1, seed=seed)[0]) for seed in seeds) <= 1
+    assert sum(bool(bisected(8, {}, noise=0.1, seed=seed)[0]) for seed in seeds) == 0
+    assert sum(not matrix(8, noise=0.1, seed=s, most=MOST).is_clear for s in seeds) == 0
     assert sum(list(matrix(8, members={1: 0.8}, noise=0.02, seed=s).members) == [1] for s in seeds) == 100
-    assert sum(list(matrix(8, members={1: 0.8}, noise=0.1, seed=s).members) == [1] for s in seeds) >= 85
+    assert sum(list(matrix(8, members={1: 0.8}, noise=0.1, seed=s, most=MOST).members) == [1] for s in seeds) >= 98
     assert sum(list(bisected(8, {1: 0.8}, noise=0.02, seed=s)[0]) == [1] for s in seeds) == 100
-    assert sum(list(bisected(8, {1: 0.8}, noise=0.05, seed=s)[0]) == [1] for s in seeds) >= 95
+    assert sum(list(bisected(8, {1: 0.8}, noise=0.05, seed=s)[0]) == [1] for s in seeds) >= 98
+    assert sum(list(bisected(8, {1: 0.8}, noise=0.1, seed=s)[0]) == [1] for s in seeds) >= 85
     assert sum(not matrix(8, members=differing(s), seed=s).is_clear for s in seeds) <= 33
     assert sum(bool(bisected(8, differing(s), seed=s)[0]) for s in seeds) <= 22
 

@@ -36,20 +36,16 @@ def test_the_node_behind_a_link_at_half_its_rate_is_named(make_lab: Callable[...
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("share", "node"), [(0.8, 5), (0.5, 3), (0.1, 6)])
 @pytest.mark.parametrize(("what", "code"), [("pairs", "BEN004"), ("bisect", "BEN006")])
 def test_a_link_that_loses_a_part_of_its_rate_is_named_among_eight(
-    make_lab: Callable[..., Lab], tmp_path: Path, what: str, code: str
+    make_lab: Callable[..., Lab], tmp_path: Path, what: str, code: str, share: float, node: int
 ) -> None:
-    wrong = []
-    lab = make_lab(8)
-    for share, node in ((0.8, 5), (0.5, 3), (0.1, 6)):
-        seen = bench(lab, tmp_path / f"{what}{node}", what, 8, rates={node: share})
-        found = (seen.verdict["code"], seen.accused.get("nodes"))
-        run = seen.report["collectives"]["runs"][0]
-        num_rounds = 1 + max((g["round"] for g in run["groups"]), default=0)
-        if found != (code, [node]) or num_rounds > 3:
-            wrong.append((what, share, node, found, num_rounds, seen.output))
-    assert wrong == []
+    seen = bench(make_lab(8), tmp_path, what, 8, rates={node: share})
+    run = seen.report["collectives"]["runs"][0]
+    num_rounds = 1 + max((g["round"] for g in run["groups"]), default=0)
+    assert (seen.verdict["code"], seen.accused.get("nodes")) == (code, [node]), seen.output
+    assert num_rounds <= 3
 
 
 @pytest.mark.slow

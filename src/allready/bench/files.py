@@ -2,8 +2,9 @@
 
 The names in nccl-tests' JSON are those that its `-J FILE` writes (src/util.cu, 2.19): a result has `size` (bytes),
 `count` (elements), `type`, `redop`, `root` and, for `out_of_place` and `in_place`, `time` (microseconds), `alg_bw`,
-`bus_bw` (GB/s), `nwrong`; of a form that was not measured, null.  What we do not keep is not in it: the process ids,
-and each single time (`times_us`, `per_process_max_times_us`).
+`bus_bw` (GB/s), `nwrong`; of a form that was not measured, null.  A form's `..._per_iter` has the single times of every
+process and, of each iteration, the longest (`times_us`), which its quantiles are of; where a report has no single
+times (very many iterations, a CUDA graph, an older version of ours), those of the rank with the greatest median.
 """
 
 import csv
@@ -11,7 +12,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from msgspec import Struct
 
 from allready.errors import UsageError
 from allready.json_bounds import TooLargeError, decode_within
-from allready.model import SCHEMA, BenchForm, BenchPoint, BenchSpread, CollectiveRun, Report
+from allready.model import SCHEMA, BenchForm, BenchPoint, BenchSpread, CollectiveRun, Report, spread_of
 from allready.model.operations import DTYPE_BYTES, OPERATIONS
 
 VERSION = 3
@@ -102,7 +103,7 @@ def nccl_json(report: Report, asked: Asked) -> dict[str, Any]:
             "per_iter_timing": "true" if any(p.spread is not None for p in points) else "false",
             "per_iter_skip": 0,
             "parallel_init": "false",
-            "devices": _devices(report, ranks),
+            "devices": _devices(report, ranks, run.pids if run is not None else {}),
         },
         "results": [_result(p, len(ranks), in_place=run is None or run.backend != "jax") for p in points],
         "out_of_bounds": {"count": wrong, "okay": "true" if wrong == 0 else "false"},
@@ -112,7 +113,7 @@ def nccl_json(report: Report, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _devices(report: Report, ranks: Iterable[int]) -> list[dict[str, Any]]:
+def _devices(report: Report, ranks: Iterable[int], pids: Mapping[int, int]) -> list[dict[str, Any]]:
     """The ranks with their GPUs, by what each node told of itself."""
     at = {r: (node.node_rank, node.name, i) for node in report.world.nodes for i, r in enumerate(node.ranks)}
     found = []
@@ -123,7 +124,7 @@ def _devices(report: Report, ranks: Iterable[int]) -> list[dict[str, Any]]:
             {
                 "rank": rank,
                 "group": 0,
-                "pid": 0,
+                "pid": pids.get(rank, 0),
                 "hostname": name,
                 "device": local,
                 "device_hex": _bus_id(str(gpu.get("pci_bus_id", ""))),
@@ -166,15 +167,20 @@ def _result(point: BenchPoint, num_ranks: int, *, in_place: bool) -> dict[str, A
         other: None if point.other_form is None else _form(point.other_form),
         place: _form(point),
     }
+    if point.other_form is not None and point.other_form.times_s:
+        found[f"{other}_per_iter"] = _per_iteration(point.other_form.times_s, None)
     if point.spread is not None:
-        found[f"{place}_per_iter"] = _per_iteration(point.spread)
+        found[f"{place}_per_iter"] = _per_iteration(point.times_s, point.spread)
     found["actual_iterations"] = point.num_iterations
     found["experiment_name"] = _PROGRAMS[point.operation]
     return found
 
 
-def _per_iteration(spread: BenchSpread) -> dict[str, float]:
-    """Without what an older report does not have."""
+def _per_iteration(times_s: Sequence[Sequence[float]], spread: BenchSpread | None) -> dict[str, Any]:
+    """By the longest of each iteration; where single times are not there, `spread`, without what it does not have."""
+    longest_s = [max(each) for each in zip(*times_s, strict=True)]
+    spread = spread_of(longest_s) if longest_s else spread
+    assert spread is not None
     mean_s = spread.mean_s
     values = {
         "min_us": spread.min_s,
@@ -185,9 +191,18 @@ def _per_iteration(spread: BenchSpread) -> dict[str, float]:
         "p99_us": spread.p99_s,
         "stdev_us": None if mean_s is None else spread.cv_share * mean_s,
     }
-    found: dict[str, float] = {"skipped_iterations": 0}
+    found: dict[str, Any] = {"skipped_iterations": 0}
     found |= {name: value * 1e6 for name, value in values.items() if value is not None}
-    return found | {"cv_pct": spread.cv_share * 100}
+    found["cv_pct"] = spread.cv_share * 100
+    if longest_s:
+        found["times_us"] = _microseconds(longest_s)
+    if len(times_s) > 1:
+        found["per_process_max_times_us"] = [_microseconds(each) for each in times_s]
+    return found
+
+
+def _microseconds(times_s: Iterable[float]) -> list[float]:
+    return [round(t * 1e6, 3) for t in times_s]
 
 
 def _form(measured: BenchPoint | BenchForm) -> dict[str, float]:
@@ -336,12 +351,13 @@ def _points(result: Mapping[str, Any], usual: str | None) -> Iterable[BenchPoint
     operation = _operation_named(result.get("experiment_name")) or usual
     if operation is None:
         raise ValueError("nothing says which operation it is")
-    place, best = min(forms, key=lambda form: _number(form[1].get("time", form[1].get("cpu_time"))))
+    place, best = min(forms, key=lambda form: _time_s(form[1]))
     per = result.get(f"{place}_per_iter")
+    other = next((form for form in forms if form[0] != place), None)
     theirs = str(result.get("type"))
     yield BenchPoint(
         size_bytes=_whole(result["size"]),
-        time_s=_number(best.get("time", best.get("cpu_time"))) / 1e6,
+        time_s=_time_s(best),
         algbw_gb_per_s=_number(best["alg_bw"]),
         busbw_gb_per_s=_number(best["bus_bw"]),
         num_errors=_whole(best.get("nwrong") or 0),
@@ -349,7 +365,32 @@ def _points(result: Mapping[str, Any], usual: str | None) -> Iterable[BenchPoint
         operation=operation,
         dtype=next((ours for ours, name in _TYPES.items() if name == theirs), theirs),
         spread=_spread(per) if isinstance(per, dict) else None,
+        other_form=None if other is None else _other(*other, result),
+        times_s=_times_s(per),
     )
+
+
+def _other(place: str, form: Mapping[str, Any], result: Mapping[str, Any]) -> BenchForm:
+    return BenchForm(
+        in_place=place == "in_place",
+        time_s=_time_s(form),
+        algbw_gb_per_s=_number(form["alg_bw"]),
+        busbw_gb_per_s=_number(form["bus_bw"]),
+        num_errors=_whole(form.get("nwrong") or 0),
+        times_s=_times_s(result.get(f"{place}_per_iter")),
+    )
+
+
+def _time_s(form: Mapping[str, Any]) -> float:
+    return _number(form.get("time", form.get("cpu_time"))) / 1e6
+
+
+def _times_s(per: Any) -> tuple[tuple[float, ...], ...]:
+    """Single iterations of each process; of one alone, nccl-tests writes them as those of all."""
+    if not isinstance(per, dict):
+        return ()
+    rows = per.get("per_process_max_times_us") or ([per["times_us"]] if per.get("times_us") else [])
+    return tuple(tuple(_number(t) / 1e6 for t in row) for row in rows)
 
 
 def _number(value: Any) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from allready.cli import check
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
-from allready.cli.options import add_both_spellings, add_common, count, positive_s, size_bytes
+from allready.cli.options import add_both_spellings, add_common, count, count_from_0, positive_s, size_bytes
 from allready.errors import UsageError
 from allready.judging.prediction import STRATEGIES, Question, predict
 from allready.launch.layout import Layout
@@ -27,6 +27,15 @@ PREDICT = "predict"
 DTYPE_NAMES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}
 """Short names of types, as trainers write them."""
 MOST_PARAMS = 1e15
+
+
+def _letters(word: str) -> str:
+    """`all-reduce`, `AllReduce` and `all_reduce_perf` are alike."""
+    return "".join(c for c in word.lower().removesuffix("_perf") if c.isalpha())
+
+
+OPERATION_NAMES = {_letters(name): name for name in OPERATIONS} | {"alltoallsingle": "all_to_all"}
+"""The letters of an operation's name -> our name of it."""
 
 EPILOG = """\
 Run the same command on every node, in any order, with torchrun's flags, as allready check:
@@ -66,12 +75,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             f"--{name}-bytes", f"--{name}_bytes", f"--{name}", type=size_bytes, metavar="SIZE", help=text
         )
     sizes.add_argument("--factor", type=_factor, default=2, metavar="N", help="each size is N times the one before (2)")
-    sizes.add_argument("--step", type=size_bytes, default=0, metavar="SIZE", help="sizes grow by SIZE instead")
+    sizes.add_argument("--step", type=size_bytes, metavar="SIZE", help="sizes grow by SIZE instead")
     sizes.add_argument(
         "--dtype", type=_dtype, choices=tuple(DTYPE_BYTES), default="float32", help="type of the elements"
     )
-    sizes.add_argument("--iters", type=count, metavar="N", help="timed iterations per size (default 20)")
-    sizes.add_argument("--warmup", "--warmup-iters", type=count, metavar="N", help="warm-up iterations per size")
+    sizes.add_argument(
+        "--iters", "--iterations", type=count, metavar="N", help="timed iterations per size (default 20)"
+    )
+    sizes.add_argument("--warmup", "--warmup-iters", type=count_from_0, metavar="N", help="warm-up iterations per size")
     sizes.add_argument(
         "--path",
         choices=PATHS,
@@ -168,9 +179,12 @@ def request_of(
     args: argparse.Namespace, layout: Layout, baseline: "Curves | None" = None, overlays: "tuple[Curves, ...]" = ()
 ) -> CheckRequest:
     """What `bench` was asked to do."""
-    check.check_sizes(args)
     question = question_of(args)
+    args.what = [OPERATION_NAMES.get(_letters(word), word) for word in args.what]
     search = args.what[0] if args.what[:1] and args.what[0] in SEARCHES else ""
+    check.check_sizes(args, "float32" if search else args.dtype)
+    if args.step == 0:
+        raise UsageError("--step 0: sizes must grow by at least 1")
     if search and len(args.what) > 1:
         raise UsageError("{search} takes no operations", search=search)
     if (
@@ -231,7 +245,7 @@ def _request(
             operations=operations,
             dtype=args.dtype,
             factor=args.factor,
-            step_bytes=args.step,
+            step_bytes=args.step or 0,
             path=args.path,
             is_graph=args.cuda_graph,
             asks_nccl=args.ask_nccl,
@@ -315,7 +329,7 @@ def _write_files(args: argparse.Namespace, report: Report) -> None:
         asked = Asked(
             args=("allready", "bench", *args.what),
             factor=args.factor,
-            step_bytes=args.step,
+            step_bytes=args.step or 0,
             num_iterations=args.iters,
             num_warmup=args.warmup,
         )

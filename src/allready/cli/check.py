@@ -28,6 +28,7 @@ from allready.errors import AllreadyError, UsageError
 from allready.launch.layout import Layout, lay_out
 from allready.launch.request import Note
 from allready.model import Report, UncheckedKind
+from allready.model.operations import DTYPE_BYTES
 from allready.preflight.check.request import COLLECTIVE_STAGES, STAGES, CheckRequest
 from allready.report.safe import plain
 from allready.text.catalog import choose_language
@@ -38,7 +39,6 @@ from allready.text.usage import usage_text
 if TYPE_CHECKING:
     from allready.messaging.token import Token
 
-FLOAT32_BYTES = 4
 SAME_IN_REQUEST = ("port_range", "backend", "framework", "min_bytes", "max_bytes", "quick", "isolate", "grow")
 
 EPILOG = """\
@@ -277,12 +277,13 @@ def request_of(args: argparse.Namespace, layout: Layout) -> CheckRequest:
     )
 
 
-def check_sizes(args: argparse.Namespace) -> None:
-    """Raises UsageError for sizes that make no sense together."""
+def check_sizes(args: argparse.Namespace, dtype: str = "float32") -> None:
+    """Raises UsageError for sizes that make no sense together, or hold no element of `dtype`."""
+    least = DTYPE_BYTES[dtype]
     for option, value in (("--min-bytes", args.min_bytes), ("--max-bytes", args.max_bytes)):
-        if value is not None and value < FLOAT32_BYTES:
+        if value is not None and value < least:
             raise UsageError(
-                "{option} {value}: at least {least}, one float32", option=option, value=value, least=FLOAT32_BYTES
+                "{option} {value}: at least {least}, one {dtype}", option=option, value=value, least=least, dtype=dtype
             )
     if args.min_bytes and args.max_bytes and args.min_bytes > args.max_bytes:
         raise UsageError(

@@ -46,6 +46,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def count_from_0(text: str) -> int:
+    """A whole number from 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(usage_text("{text!r} is not a whole number from 0", text=text))
+    return int(text)
+
+
 def add_both_spellings(parser: Any, name: str, **kwargs: Any) -> None:
     """`--node-rank` and `--node_rank`, as torchrun takes them."""
     spellings = [f"--{name}"] + ([f"--{name.replace('-', '_')}"] if "-" in name else [])

@@ -54,6 +54,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         0,
         *(g.size for g in flight.progress),
         *(1 + max(g.members, default=-1) for g in flight.progress),
+        *(1 + max(g.members, default=-1) for g, _ in flight.groups),
     )
     operations = join_operations(streams, identities.processes)
     in_logs = compare_operations(operations)

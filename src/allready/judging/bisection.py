@@ -11,6 +11,7 @@ from statistics import median, quantiles
 
 from msgspec import Struct
 
+from allready.judging.majority import is_minority
 from allready.model import GroupPoint
 
 SLOW = 0.88
@@ -18,7 +19,9 @@ SLOW = 0.88
 ALONE = 0.6
 """The same, where only one group is good."""
 GAP = 1.25
-"""How much wider than good groups differ must be what lies between slow groups and them."""
+"""How much wider than good pairs differ must be what lies between slow pairs and them."""
+SURE_GAP = 1.0
+"""The same for a member that is named, by the mean of its two pairs."""
 LEAST_LOSS = 0.5
 """Of what a culprit loses, the larger groups that it was in must show so much: they are as fast as their slowest."""
 LEAST = 4
@@ -59,8 +62,7 @@ def search(members: Sequence[int], rounds: Sequence[Sequence[GroupPoint]]) -> Se
     if len(rounds) < levels:
         return Search(groups=halves(members, len(rounds) + 1))
     pairs = rounds[levels - 1]
-    good = _good_rate(pairs)
-    apart = _below_gap(pairs, good)
+    apart, good = _below_gap(pairs)
     slow = [p for p in pairs if _is_slow(p, good) and (p.gb_per_s or 0.0) <= apart]
     suspects = [m for p in slow for m in p.members]
     sound = [m for p in pairs if p not in slow for m in p.members]
@@ -72,10 +74,12 @@ def search(members: Sequence[int], rounds: Sequence[Sequence[GroupPoint]]) -> Se
     found: dict[int, float] = {}
     cleared: set[int] = set()
     usual = [p.gb_per_s or 0.0 for points in (pairs, *confirming) for p in points if not _is_slow(p, good)]
-    limit = min(usual) - GAP * (max(usual) - min(usual))  # what is above it is not far from how the good ones differ
+    limit = min(usual) - SURE_GAP * (max(usual) - min(usual))  # above it: not far from how the good ones differ
+    first = {m: p.gb_per_s or 0.0 for p in slow for m in p.members}
     for point in (p for points in confirming for p in points):
         [suspect] = [m for m in point.members if m in suspects][:1] or [-1]
-        if _is_slow(point, good) and (point.gb_per_s or 0.0) < limit:
+        rate = point.gb_per_s or 0.0
+        if _is_slow(point, good) and (rate + first.get(suspect, rate)) / 2 < limit:
             found[suspect] = (point.gb_per_s or 0.0) / good if good else 0.0
         else:
             cleared.add(suspect)
@@ -83,6 +87,8 @@ def search(members: Sequence[int], rounds: Sequence[Sequence[GroupPoint]]) -> Se
     larger = rounds[: levels - 1]
     found = {m: share for m, share in found.items() if not any(_is_refuted(m, share, r, found) for r in larger)}
     if not open_ or len(confirming) >= _MAX_CONFIRMING:
+        if not is_minority(len(found), len(members)):  # then nobody knows which ones are as they should be
+            return Search(suspects=tuple(suspects), good_gb_per_s=good)
         return Search(culprits=found, suspects=tuple(open_), good_gb_per_s=good)
     return Search(groups=tuple((min(a, b), max(a, b)) for a, b in zip(open_, sound, strict=False)), good_gb_per_s=good)
 
@@ -95,27 +101,30 @@ def in_rounds(groups: Sequence[GroupPoint]) -> list[list[GroupPoint]]:
     return rounds
 
 
-def _good_rate(points: Sequence[GroupPoint]) -> float:
+def _good_rate(rates: Sequence[float]) -> float:
     """What good groups reach: the upper quarter, so that it holds with culprits in most of them."""
-    rates = sorted(p.gb_per_s for p in points if p.gb_per_s is not None)
     if len(rates) < 2:
         return rates[0] if rates else 0.0
     return quantiles(rates, n=4, method="inclusive")[2]
 
 
-def _below_gap(points: Sequence[GroupPoint], good: float) -> float:
-    """Up to which rate groups are slow: a gap separates them from the others, wider than these differ themselves.
+def _below_gap(points: Sequence[GroupPoint]) -> tuple[float, float]:
+    """Up to which rate groups are slow, and that of good ones.
+
+    A gap separates slow groups from the others, wider than these differ themselves.
 
     Groups that differ by a few percent each have a last one too.  A single good group shows no such difference: the gap
     below it must be far wider.
     """
     rates = sorted(p.gb_per_s or 0.0 for p in points)
+    usual = _good_rate([rate for rate in rates if rate])
     for count in range(len(rates) - 1, 0, -1):
         last, gap, differ = rates[count - 1], rates[count] - rates[count - 1], rates[-1] - rates[count]
         is_alone = count == len(rates) - 1 > 1
+        good = rates[-1] if is_alone else usual
         if last < (ALONE if is_alone else SLOW) * good and gap > GAP * differ:
-            return last
-    return -1.0
+            return last, good
+    return -1.0, usual
 
 
 def _is_refuted(member: int, share: float, points: Sequence[GroupPoint], found: Mapping[int, float]) -> bool:

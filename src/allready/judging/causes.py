@@ -6,7 +6,7 @@ from typing import Any
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_grave_root, who
 from allready.judging.stated import stated
-from allready.model import CRASHES, Culprits, Death, Evidence, Hit, Role, RunEvidence, clock_time
+from allready.model import CRASHES, Culprits, Death, Evidence, Hit, Role, RunEvidence, Severity, clock_time
 from allready.signatures import of_line
 from allready.signatures.watchdog import TIMEOUTS
 
@@ -130,9 +130,15 @@ def is_interrupt(death: Death) -> bool:
 
 
 def is_named_by_signature(death: Death) -> bool:
-    """A signature knows the error better than "an exception": that finding is the one to give."""
+    """A signature knows the error better than "an exception": that finding is the one to give.  A warning is none: it
+    says of a job that went on as well."""
     texts = (death.text, death.last_words) if death.kind == "exit" else (death.text,)
-    return any(s.role is Role.ROOT and s.code is not None for text in texts if text for s, _ in of_line(text))
+    return any(
+        s.role is Role.ROOT and s.code is not None and s.severity.weight >= Severity.ERROR.weight
+        for text in texts
+        if text
+        for s, _ in of_line(text)
+    )
 
 
 def culprits_of(deaths: Sequence[Death], run: RunEvidence) -> Culprits:

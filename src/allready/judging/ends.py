@@ -43,7 +43,8 @@ def merge_deaths(
     nameless = {e.origin.source for e in gave_up if identities.rank(e.origin) is None}
     exiting = {identities.rank(e.origin) for e in events if e.signature == "cuda.unloading"} - {None}
     thrown = {e.origin.source for e in events if e.signature.startswith("gloo.") and "enforce fail" in e.text}
-    first_ranks = _first_ranks([*((d.origin, d.rank) for d in deaths), *((e.origin, None) for e in events)], identities)
+    seen = [*((d.origin, d.rank) for d in deaths), *((e.origin, None) for e in events)]
+    first_ranks = _of_table(deaths, events) | _first_ranks(seen, identities)
     kept = _Merged()
     for death in sorted(deaths, key=lambda d: (d.time_s is None, d.time_s or 0.0)):
         rank = death.rank
@@ -80,6 +81,20 @@ def _first_ranks(seen: Iterable[tuple[Origin, int | None]], identities: Identiti
         if place is not None and rank is not None:
             found.setdefault(place[0], set()).add(rank - place[1])
     return found
+
+
+def _of_table(deaths: Sequence[Death], events: Sequence[Event]) -> dict[str, set[int]]:
+    """The same by a launcher's table, where there is one folder and one table, and the one whom the table calls the
+    first raised in that folder: the table of another node would call another one so."""
+    sources = {*(d.origin.source for d in deaths), *(e.origin.source for e in events)}
+    places = [place for source in sources if (place := place_of_agent(source)) is not None]
+    rows = [d for d in deaths if d.rank is not None and d.local_rank is not None and d.pid is not None]
+    rows = [d for d in rows if place_of_agent(d.origin.source) is None]
+    first_ranks = {d.rank - d.local_rank for d in rows if d.rank is not None and d.local_rank is not None}
+    raised = {place_of_agent(d.origin.source) for d in deaths if d.kind == "exception"}
+    folders = {folder for folder, _ in places}
+    firsts = {(folder, d.local_rank) for folder in folders for d in rows if d.first}
+    return dict.fromkeys(folders, first_ranks) if len(folders) == 1 and firsts and firsts <= raised else {}
 
 
 def _beside(death: Death, first_ranks: Mapping[str, set[int]]) -> int | None:
@@ -234,7 +249,9 @@ def _together(a: Death, b: Death) -> Death:
         time_s=min((t for t in (a.time_s, b.time_s) if t is not None), default=None),
         by_launcher=stopped or (weak.by_launcher and strong.signal == weak.signal and strong.signal == "SIGTERM"),
         first=a.first or b.first,
-        is_collective_error=strong.is_collective_error,
+        # The words of a library that ended its process explain the signal that others saw.
+        is_collective_error=strong.is_collective_error
+        or (weak.is_collective_error and weak.kind == "abort" and strong.signal in {"SIGABRT", "6"}),
         while_exiting=strong.while_exiting or weak.while_exiting,
         last_words=strong.last_words or weak.last_words,
         is_open=a.is_open and b.is_open,

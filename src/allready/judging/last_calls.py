@@ -42,6 +42,7 @@ class _Place(Struct, frozen=True):
     """One group at the number in question.
 
     `numbered`: ranks whose last call has this number, if it was one of this group.  `is_only`: it was.
+    `world_size`: 0 where no evidence tells it.
     """
 
     group: Group
@@ -50,10 +51,12 @@ class _Place(Struct, frozen=True):
     calls: Mapping[int, LastCall]
     numbered: set[int]
     is_only: bool
+    world_size: int
 
     @property
     def members(self) -> Sequence[int]:
-        return self.group.members or sorted(self.tracks)
+        world = range(self.world_size) if self.group.is_world else ()  # Gloo's records do not say who is in it
+        return self.group.members or world or sorted(self.tracks)
 
     def at(self, seq: int) -> dict[int, Operation]:
         """What members recorded under a number."""
@@ -76,7 +79,11 @@ def with_last_calls(run: RunEvidence, groups: Sequence[tuple[Group, Mapping[int,
         return run
     # Who got data of another size than it had room for ended in a call of the sender's number, and so did a rank that
     # lost its peers before it had recorded anything.
-    refused = {d.rank for d in run.deaths if d.rank is not None and any(w in d.text.lower() for w in SIZES)}
+    refused = {
+        d.rank
+        for d in run.deaths
+        if d.rank is not None and any(w in d.text.lower() or w in (d.last_words or "").lower() for w in SIZES)
+    }
     ringless = {d.rank for d in run.deaths if d.rank is not None} - {r for _, tracks in groups for r in tracks}
     first = {m.group: m for m in reversed(run.mismatches)}  # a group may have more: unmet halves of both ways
     found: dict[str, Mismatch] = {}
@@ -88,7 +95,7 @@ def with_last_calls(run: RunEvidence, groups: Sequence[tuple[Group, Mapping[int,
         seq = known.seq if known is not None else max(t.hi for t in tracks.values())
         numbered = refused if known is None else refused | ringless
         is_only = bool(refused) and (len(used) == 1 or known is not None)
-        place = _Place(group, tracks, seq, calls, numbered, is_only)
+        place = _Place(group, tracks, seq, calls, numbered, is_only, run.expected_ranks)
         shown = _shown(place, known)
         if shown is not None:
             found[group.title] = shown
@@ -106,7 +113,9 @@ def last_calls(run: RunEvidence) -> dict[int, LastCall]:
                 found[stack.rank] = LastCall(name, site)
     for death in run.deaths:
         if death.rank is not None and death.is_collective_error and death.site:
-            found[death.rank] = LastCall(death.call, death.site)
+            before = found.get(death.rank)
+            is_here = before is not None and before.site == death.site
+            found[death.rank] = before if before and is_here and not death.call else LastCall(death.call, death.site)
     return found
 
 

@@ -80,8 +80,13 @@ def evidence_of(mismatch: Mismatch) -> tuple[Evidence, ...]:
 
 
 def hit_of(run: RunEvidence, mismatch: Mismatch, **changes: Any) -> Hit:
-    """A hit that accuses the odd ranks; `changes`: fields of the hit, `values` are added to where and who it was."""
+    """A hit that accuses the odd ranks; `changes`: fields of the hit, `values` are added to where and who it was.
+
+    Only a majority is "the others"; without one, ranks are told by their numbers: there may be more of whom no call is
+    known.
+    """
     odd = mismatch.odd or alike(mismatch.by_rank)
+    others = tuple(r for r in mismatch.by_rank if r not in odd)
     created = (o.created_s for o in mismatch.by_rank.values() if o.created_s is not None)
     known: dict[str, Any] = {
         "culprits": Culprits(ranks=mismatch.odd),
@@ -93,7 +98,9 @@ def hit_of(run: RunEvidence, mismatch: Mismatch, **changes: Any) -> Hit:
         "group": mismatch.label or mismatch.group,
         "who": who(run, odd),
         "odd": calls_text(mismatch.by_rank, odd),
-        "usual": calls_text(mismatch.by_rank, tuple(r for r in mismatch.by_rank if r not in odd)),
+        "usual": calls_text(mismatch.by_rank, others) if mismatch.odd else "?",
+        "rest": "?" if mismatch.odd else who(run, others),
+        "of_rest": "?" if mismatch.odd else calls_text(mismatch.by_rank, others),
     }
     values |= changes.pop("values", {})
     return Hit(**(known | changes), values=values)

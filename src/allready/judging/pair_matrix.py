@@ -128,12 +128,19 @@ def _slow_side(cells: Cells, side: int, typical: float) -> dict[int, float]:
 
 
 def _slow_links(cells: Cells, accused: set[int], typical: float) -> dict[tuple[int, int], float]:
+    """Links that are slow beside what their own ends reach with others."""
     found = {}
     for (a, b), rate in cells.items():
-        if a < b and (b, a) in cells and not {a, b} & accused:
-            share = (rate + cells[b, a]) / 2 / typical
-            if share < min(SLOW_LINK, _sure({p: r for p, r in cells.items() if {*p} != {a, b}}, set(), 2, typical)):
-                found[a, b] = share
+        if a > b or (b, a) not in cells or {a, b} & accused:
+            continue
+        both = (rate + cells[b, a]) / 2
+        if both >= SLOW_LINK * typical:
+            continue
+        others = {pair: r for pair, r in cells.items() if {*pair} != {a, b}}
+        ends = [median([r for pair, r in others.items() if end in pair] or [typical]) for end in (a, b)]
+        share = both / min(typical, *ends)
+        if share < min(SLOW_LINK, _sure(others, set(), 2, typical)):
+            found[a, b] = share
     return found
 
 

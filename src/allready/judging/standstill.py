@@ -7,8 +7,8 @@ from msgspec.structs import replace
 from allready.judging.arbiter import is_error
 from allready.model import Confidence, FaultClass, Finding, RunEvidence, Severity
 
-MAX_BEHIND = 20
-"""Lines that may stand behind the last words: others' warnings, a shell's prompt."""
+MAX_BEHIND = 40
+"""Lines that may stand behind the last words: others' warnings, a shell's prompt, a scheduler's report."""
 
 MAX_FIRST_CALLS = 3
 """A job that stands still from the beginning is in the first operations of its communicators."""
@@ -113,10 +113,13 @@ def _disagrees(run: RunEvidence) -> bool:
 
 LAST_WORDS: Mapping[str, str] = {
     "STO006": "store.connect_failed",
+    "JAX017": "jax.rendezvous_stuck",
     "JAX025": "jax.coordinator_unreachable",
     "JAX035": "jax.backend_waits",
     "LCH020": "launcher.kubernetes_restarting",
     "LCH032": "launcher.horovod_stalled",
+    "LCH065": "launcher.module_unknown",
+    "LCH066": "launcher.program_says_why",
 }
 """Code of a warning that explains why a log ends with it -> its signature."""
 
@@ -131,7 +134,8 @@ CLASS_OF_STANDSTILL = {"FAB002": FaultClass.ENV_MISMATCH}
 """What is only slow where it works, and keeps a job from starting where it does not."""
 
 ENDED_FROM_OUTSIDE: Mapping[str, Callable[[Finding], bool]] = {
-    "LCH008": lambda finding: finding.values.get("what") in {"JOB", "STEP"}  # cancelled, and nothing says why
+    "LCH008": lambda finding: finding.values.get("what") in {"JOB", "STEP"},  # cancelled, and nothing says why
+    "DTH006": lambda finding: str(finding.values.get("text")).startswith("KeyboardInterrupt"),
 }
 """Code of a line on the end -> whether it says that a scheduler ended the job.  A signal to torchrun alone says less:
 whoever watches a job that hangs sends one as well."""

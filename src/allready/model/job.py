@@ -3,6 +3,8 @@
 These are gathered on node 0 (or made up in a test) and are evidence like the facts of one node.
 """
 
+import math
+from collections.abc import Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -234,6 +236,26 @@ class BenchSpread(Struct, frozen=True, kw_only=True):
     mean_s: float | None = None  # of the same iterations; a row's `time_s` is timed without anything between them
 
 
+def spread_of(times_s: Sequence[float]) -> BenchSpread:
+    """The spread of these iterations; quantiles as nccl-tests takes them."""
+    ordered, count = sorted(times_s), len(times_s)
+    mean = sum(ordered) / count
+    deviation = math.sqrt(sum((t - mean) ** 2 for t in ordered) / count)
+
+    def percentile(percent: int) -> float:
+        return ordered[min(count - 1, (count * percent + 99) // 100 - 1)]
+
+    return BenchSpread(
+        min_s=ordered[0],
+        median_s=ordered[count // 2],
+        p95_s=percentile(95),
+        p99_s=percentile(99),
+        max_s=ordered[-1],
+        mean_s=mean,
+        cv_share=deviation / mean if mean else 0.0,
+    )
+
+
 class NcclChoice(Struct, frozen=True, kw_only=True):
     """What NCCL takes for an operation of one size (of one rank's part, where the buffers are split)."""
 
@@ -261,6 +283,7 @@ class BenchForm(Struct, frozen=True, kw_only=True):
     algbw_gb_per_s: float
     busbw_gb_per_s: float
     num_errors: int
+    times_s: tuple[tuple[float, ...], ...] = ()  # as those of `BenchPoint`
 
 
 class BenchPoint(Struct, frozen=True, kw_only=True):
@@ -279,6 +302,8 @@ class BenchPoint(Struct, frozen=True, kw_only=True):
     other_form: BenchForm | None = None  # in place where the row is out of place, and the other way round
     algorithm: str = ""  # NCCL's, where its log says it
     protocol: str = ""
+    # Single iterations, of each rank of the run; (): there were too many, or they were a CUDA graph.
+    times_s: tuple[tuple[float, ...], ...] = ()
 
 
 class PairPoint(Struct, frozen=True, kw_only=True):
@@ -291,7 +316,7 @@ class PairPoint(Struct, frozen=True, kw_only=True):
     latency_s: float | None = None  # there and back of a few bytes, halved
     error: str = ""
     rail: str = ""  # the network between the nodes, where there are several
-    num_measured: int = 1  # 2: it looked slow and was measured again; the better one is kept
+    num_measured: int = 1  # several: rates differed, or it looked slow; what is kept says `judging.passes`
 
 
 class GroupPoint(Struct, frozen=True, kw_only=True):
@@ -305,6 +330,7 @@ class GroupPoint(Struct, frozen=True, kw_only=True):
     size_bytes: int
     gb_per_s: float | None  # busbw; None: it failed
     noise_share: float = 0.0  # two standard errors of its rate, as a share of it
+    num_measured: int = 1
     error: str = ""
 
 
@@ -315,6 +341,7 @@ class CollectiveRun(Struct, frozen=True, kw_only=True):
     backend: str  # nccl, gloo, jax
     ranks: tuple[int, ...]
     stages: tuple[StageResult, ...]
+    pids: dict[int, int] = {}  # rank -> its process, as its own node counts them
     points: tuple[BenchPoint, ...] = ()
     copies_gb_per_s: dict[int, dict[str, float]] = {}  # rank -> its own copies (h2d, d2h, d2d, memory, work) -> GB/s
     held_share: dict[int, float] = {}  # rank -> share of the time for which a CPU quota held it back, if any did

@@ -39,9 +39,13 @@ class Operation(Struct, frozen=True, kw_only=True):
         """busbw / algbw."""
         return self.factor * (num_ranks - 1) / num_ranks if self.parts else self.factor
 
+    def least_bytes(self, *, num_ranks: int, dtype: str) -> int:
+        """The smallest size that it can have: one element, of each rank where it is split."""
+        return DTYPE_BYTES[dtype] * (num_ranks if self.is_split else 1)
+
     def sizes(self, wanted: Iterable[int], *, num_ranks: int, dtype: str) -> tuple[int, ...]:
         """`wanted` sizes in bytes, rounded down to whole elements (of each rank, where it is split); never zero."""
-        unit = DTYPE_BYTES[dtype] * (num_ranks if self.is_split else 1)
+        unit = self.least_bytes(num_ranks=num_ranks, dtype=dtype)
         return tuple(dict.fromkeys(s for size in wanted if (s := size // unit * unit)))
 
 

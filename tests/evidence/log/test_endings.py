@@ -304,6 +304,23 @@ Current thread 0x00007f1111111111 (most recent call first):
     assert (death.kind, death.signal, death.rank) == ("signal", "SIGSEGV", 4)
 
 
+def test_where_native_code_aborts_the_place_is_where_the_script_was_and_no_thread_of_ours() -> None:
+    death = own(
+        """
+Fatal Python error: Aborted
+
+Thread 0x00007f3ad15cd6c0 (most recent call first):
+  File "/x/allready/live/beacon/thread.py", line 117 in _run
+
+Thread 0x00007f3ad28b1b80 (most recent call first):
+  File "/x/site-packages/torch/distributed/distributed_c10d.py", line 3252 in all_reduce
+  File "/home/user/train.py", line 3 in <module>
+  File "/x/allready/live/beacon/main.py", line 105 in <module>
+"""
+    )
+    assert (death.signal, death.site) == ("SIGABRT", "/home/user/train.py:3 <module>")
+
+
 def test_a_c_abort_and_pythons_word_on_it_are_one_death() -> None:
     death = own(
         """

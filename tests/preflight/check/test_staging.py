@@ -174,6 +174,16 @@ def test_sizes_that_make_no_sense_are_refused() -> None:
         plan(request(min_bytes=8192, max_bytes=4096), WORLD, GPUS)
 
 
+def test_no_size_of_a_benchmark_is_above_what_was_asked_for() -> None:
+    small = plan(request(min_bytes=1, max_bytes=7, bench=BenchRequest(dtype="uint8")), WORLD, GPUS)
+    assert small.sizes() == (1, 2, 4)
+    both = BenchRequest(operations=("all_reduce", "all_gather"))
+    spec = plan(request(min_bytes=5, max_bytes=100, bench=both), WORLD, GPUS)
+    assert (spec.sizes("all_reduce"), spec.sizes("all_gather")) == ((4, 8, 20, 40, 80), (16, 32, 80))
+    with pytest.raises(UsageError, match="all_gather of 4 ranks needs at least 16, one float32 of each"):
+        plan(request(min_bytes=4, max_bytes=12, bench=both), WORLD, GPUS)
+
+
 class Runs:
     """`conduct`, `grow` and `isolate` that only note what they were asked."""
 

@@ -133,6 +133,7 @@ def test_a_slow_very_first_operation_is_no_measurement_of_its_size() -> None:
             dtype="float32",
             sizes=(4, 8),
             is_bench=True,
+            is_graph=False,
             path="torch",
             iters=4,
             warmup=0,
@@ -293,3 +294,19 @@ def test_a_rate_is_that_of_the_lower_quartile_and_its_noise_that_below_the_media
     assert usual(times) == pytest.approx(0.010)
     assert noise_of(times) == 0.0
     assert noise_of([0.010, 0.020] * 10) > 0.3
+
+
+@pytest.mark.torch
+def test_one_rank_alone_sends_to_itself_without_gloo() -> None:
+    torch = pytest.importorskip("torch")
+    from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
+
+    cpu = torch.device("cpu")
+    buffers = Buffers(torch, cpu, "float32", 4096, needs_two=True)
+    dist = None  # nothing of it is used
+    one = RankOperation("sendrecv", dist, None, Pattern(torch, 0, 1, cpu), 0, 1, buffers)
+    start = one.bind(1024)
+    one.fill()
+    assert one.check()[0] == 256
+    start()
+    assert one.check() == (0, "")

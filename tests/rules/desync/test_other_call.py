@@ -1,6 +1,8 @@
 from typing import Any
 
+from allready.judging.registry import RULES
 from allready.model import Confidence, Mismatch, Operation
+from allready.model.fill import fill
 from tests.rules.runs import ask, operation
 
 
@@ -33,6 +35,16 @@ def test_a_call_more_shows_as_another_size_and_is_another_flow() -> None:
 def test_blames_nobody_on_a_tie() -> None:
     [hit] = ask("DSY001", mismatches=(mismatch((), operation(64, "broadcast")),)).hits
     assert not hit.culprits
+
+
+def test_the_others_are_a_majority_only_and_without_one_ranks_are_told_by_their_numbers() -> None:
+    known = {0: operation(64, "broadcast"), 2: operation(64)}
+    [two] = ask("DSY001", mismatches=(mismatch((), operation(64), by_rank=known),)).hits
+    assert (two.values["usual"], two.values["rest"], two.values["who"]) == ("?", "rank 2 (node 1)", "rank 0 (node 0)")
+    template = RULES["DSY001"].message
+    assert "the others" not in fill(template, two.values)
+    [one] = ask("DSY001", mismatches=(mismatch((3,), operation(64, "broadcast")),)).hits
+    assert fill(template, one.values).endswith(f"the others {one.values['usual']}")
 
 
 def test_the_same_fault_in_logs_and_dumps_is_told_once() -> None:

@@ -29,6 +29,6 @@ LINE_ANCHORS: tuple[str, ...] = (
     ": error: ", ": can't open file", ": command not found", "executable file not found", ": Permission denied",
     ": No such file or directory", ": cannot execute", "died with <Signals.", "died with unknown signal",
     "returned non-zero exit status", "OpType=", "NumelIn=", "NumelOut=", "Timeout(ms)=", "before timing out",
-    "detected by watchdog", "last completed", '  File "',
+    "detected by watchdog", "last completed", "Exited with signal termination", "# Ended (code ", '  File "',
 )  # fmt: skip
 """Lines that say something alone."""

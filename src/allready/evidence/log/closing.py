@@ -50,6 +50,8 @@ _WHOLE = re.compile(
     r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
     r"\bexiting program (?:at|after)\b|\bfinish(?:ed|ing) training (?:at|after)\b|"
     r"\bworker group (?:successfully )?finished\b|\bfinished server process\b|"
+    r"\bfinished mdrun\b|^=+ (?:\d{1,9} \w{1,20}, ){0,6}\d{1,9} passed\b[^=]{0,80} in [\d.:]{1,12}s|"
+    r"^# Ended \(code 0\)|"
     r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
     re.IGNORECASE,
 )
@@ -65,9 +67,12 @@ _LIKELY = re.compile(
     r"\btotal\b[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?(?:s|secs?|seconds|min|mins|minutes|hours|hrs?|h)\b|"
     r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b\s*"
     r"(?:is|was)?\s*(?:[:=(]|\d)|"
-    r"\b(?:finished|completed|done|took)\b.{0,20}\b\d[\d.:]*\s*(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
+    r"\b(?:finished|completed?|done|took)\b.{0,20}\b\d[\d.:]*\s*(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
     r"\bresults? (?:saved|written)\b|\brun (?:summary|stats|statistics):|"
     r"wandb: Synced \d|"
+    r"\bbenchmark duration \(s\):?\s{1,40}\d|"
+    r"^real\s{1,4}\d{1,9}m[\d.,]{1,9}s\s*$|"
+    r"\bfound no errors\b|\bno errors? (?:was |were )?(?:found|detected|occurred)\b|"
     r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
     r"\bprocess group destroyed\b|"
     r"^\W*(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|bye|passed)[\s.!]*\W*$",
@@ -84,6 +89,7 @@ def _of_all() -> re.Pattern[str]:
         r"psnr|ssim|fid|m?iou|dice|au?roc|auc|[wc]er|rmse|mae|mse|h-?mean|recall|precision|reward|return)\b\W{0,4}"
         r"(?:is |was |at (?:epoch |step |iter(?:ation)? )?)?\W{0,4}\d|\bsav(?:ed|ing) (?:the )?final\b|"
         r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
+        r"\bfinal_\w{1,40}\b\W{1,4}\d|"
         r"\bfinal[ _](?:\w{1,20} )?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|"
         r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
         r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d",
@@ -395,7 +401,7 @@ class _Ending:
             is_midway = state is not None and state.is_midway
             is_behind = state is not None and (at > state.at or (is_early and at == state.at))
             is_sum = (is_of_all and _sum().search(text) is not None) or is_of_run or is_early
-            if ((is_behind and is_sum) or not is_midway) and self._stands_once(at):
+            if ((is_behind and is_sum) or not is_midway) and (self._stands_once(at) or self._is_farewell(at)):
                 return False
         return None
 
@@ -422,6 +428,11 @@ class _Ending:
         between = set(self._shapes[places[0] : places[-1]])
         return not between - {"", shape}
 
+    def _is_farewell(self, at: int) -> bool:
+        """Whether a tracker closed the last of several runs here, and nothing but its own lines stands behind."""
+        behind = (text for text in self.lines[at:] if text.strip() and not _is_noise(text))
+        return all(text.lstrip().startswith("wandb: ") for text in behind)
+
     def _is_contradicted(self, at: int) -> bool:
         """Whether something failed in this line or behind it, or begins there and has shown nothing yet."""
         behind = [text for text in self.lines[at:] if text.strip()]
@@ -441,7 +452,7 @@ def _shape(text: str) -> str:
 
 def _is_noise(text: str) -> bool:
     """A library's line, but not a program's own closing words that it logs like one."""
-    if not is_of_a_library(text):
+    if not is_of_a_library(text) or _early().search(text) is not None:
         return False
     return _INFO.match(text) is None or not any(words.search(text) for words in (_CERTAIN, _WHOLE, _LIKELY, _of_all()))
 
@@ -460,7 +471,7 @@ def _is_end_of_run(text: str) -> bool:
 
 def _means_all(text: str) -> bool:
     if _is_end_of_run(text):
-        return re.search(r"\bsuccess['\"]?\s{0,4}(?:[,}\])]|$)", text) is not None
+        return re.search(r"\bsucc[eu]ss['\"]?\s{0,4}(?:[,}\])]|$)", text) is not None
     if _RECORD.search(text) is not None:
         return True
     return any(

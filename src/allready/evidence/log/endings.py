@@ -1,5 +1,6 @@
 """Who died, put together from tracebacks, tables and single lines of one log."""
 
+import itertools
 import signal
 
 from allready.evidence.log import launchers
@@ -13,6 +14,9 @@ from allready.patterns import compiled
 
 MAX_DEATHS = 20_000
 _ONLY_REPORTS = ("ChildFailedError", "SignalException", "CalledProcessError", "RendezvousGracefulExitError")
+_OF_NOTEBOOKS = ("CellExecutionError", "PapermillExecutionError")
+"""What runs a notebook raises, and prints the exception of the cell behind it."""
+
 _MAX_FOLLOWING = 3
 """Ordinary lines behind a traceback that still stands last: what is printed at the door."""
 
@@ -23,12 +27,13 @@ _FAREWELL = (
     r"warnings\.warn\(|\S{0,200}resource_tracker|srun: |slurmstepd: |make: \*\*\*|Command exited|"
     r"command terminated|(?:real|user|sys)\t|\^C|pdsh@|_?exit(?:ed|ing)?\b|[-=*_ ]{3,}$|terminate called|"
     r"\[[\w.\-]{1,255}:\d{1,9}\] |Terminated|Killed|Aborted|Segmentation fault|Bus error|"
-    r"Received \S{1,20} death signal)"
+    r"Received \S{1,20} death signal|Set the environment variable HYDRA_FULL_ERROR)"
 )
 """What launchers, shells and helpers print when a process has ended."""
 
 _REASON = (
-    r"\S{1,200}: error: .|\S{0,200}: can't open file .|.{0,200}: command not found\s*$|"
+    r"\S{1,200}: error: .|\S{1,300}: line \d{1,7}: syntax error |"
+    r"\S{0,200}: can't open file .|.{0,200}: command not found\s*$|"
     r".{0,200}: (?:No such file or directory|Permission denied|cannot execute)\b|.{0,200}executable file not found|"
     r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?:: .|\s*$)"
 )
@@ -108,8 +113,8 @@ def _raised(log: LogContext, last_exit_at: int) -> list[tuple[int, DeathDraft]]:
     progress = _last_but_one_step(log)
     calm_from, silent_from = _calm_from(log, _MAX_FOLLOWING), _calm_from(log, 0)
     is_over_from = _over_from(log)
-    for block in log.blocks.tracebacks:
-        if _ends_nothing(block):
+    for block, behind in itertools.zip_longest(log.blocks.tracebacks, log.blocks.tracebacks[1:]):
+        if _ends_nothing(block) or (behind is not None and block.root.name.endswith(_OF_NOTEBOOKS)):
             continue
         goes_on = progress > log.lines[block.error_lines[-1]].number
         if block.is_deadly:

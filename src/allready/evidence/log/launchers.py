@@ -36,6 +36,8 @@ _FORCED = r"Unable to shutdown process (?P<pid>\d{1,9}) via \S{1,30}, forcefully
 _FAILED = r"failed \(exitcode: (?P<exit_code>-?\d{1,6})\) local_rank: (?P<local_rank>\d{1,5}) \(pid: (?P<pid>\d{1,9})\)"
 _CHILD = r"Child process with PID (?P<pid>\d{1,9}) terminated with code (?P<exit_code>-?\d{1,6})"
 _RETURNED = r"exits with return code = (?P<exit_code>-?\d{1,6})"
+_ENDED = r"^# Ended \(code (?P<exit_code>[1-9]\d{0,2})\)"
+_LSF = r"^Exited with (?:exit code (?P<exit_code>\d{1,3})|signal termination: (?:\d{1,3}|(?P<how>[\w ]{1,40})))\."
 _LOCAL_RANK = r"--local[-_]rank(?:=|', ?'|\", ?\"| )(\d{1,5})"
 _SRUN = r"error: (?P<node>[\w.\-]{1,255}): tasks? (?P<tasks>[\d,\- ]{1,2000}): (?P<words>.{1,200})"
 _SPAWNED = (
@@ -277,6 +279,23 @@ def _shell(here: _Here) -> Iterable[DeathDraft]:
         yield _made(here, match, signal=_SIGNALS[match["name"]])
 
 
+def _lsf(here: _Here) -> Iterable[DeathDraft]:
+    """LSF's summary of a job, in its report at the end of the output; and the last line of Kaldi's logs."""
+    match = re.search(_LSF, here.text) or re.search(_ENDED, here.text)
+    if match is not None:
+        code = int(match["exit_code"] or 0)
+        before = here.lines[max(0, here.at - 4) : here.at]
+        was_ended = any(line.rest.startswith("TERM_") for line in before)  # for its time or memory
+        yield _made(
+            here,
+            match,
+            kind="exit",
+            by_launcher=was_ended,
+            exit_code=code or None,
+            signal=_SIGNALS.get(match.groupdict().get("how") or ""),
+        )
+
+
 def _kernel(here: _Here) -> Iterable[DeathDraft]:
     killed = re.search(_KERNEL_KILL, here.text)
     match = killed or re.search(_SEGFAULT, here.text)
@@ -296,18 +315,7 @@ def _fatal_python(here: _Here) -> Iterable[DeathDraft]:
     if match is None:
         return
     name = _SIGNALS.get(match[1].strip(), "SIGABRT")
-    frames: list[tuple[str, int, str]] = []
-    is_current = False
-    for other in here.following(120):
-        text = other.rest
-        if "(most recent call first)" in text:
-            if frames:
-                break
-            is_current = text.lstrip().startswith(("Current thread", "Thread"))
-        frame = re.match(_THREAD, text)
-        if frame is not None and is_current:
-            frames.append((frame[1], int(frame[2]), frame[3]))
-            other.is_understood = True
+    frames = _dying_thread(here)
     yield _made(
         here,
         match,
@@ -316,6 +324,30 @@ def _fatal_python(here: _Here) -> Iterable[DeathDraft]:
         site=tracebacks.innermost(frames),
         is_agents=tracebacks.is_of_launcher(frames),
     )
+
+
+def _dying_thread(here: _Here) -> list[tuple[str, int, str]]:
+    """The frames of the thread that faulthandler calls the current one.
+
+    Where a thread of native code dies it calls none so: then the thread that runs the script, which stands last.
+    """
+    threads: list[list[tuple[str, int, str]]] = []
+    is_current = False
+    for other in here.following(400):
+        text = other.rest
+        if "(most recent call first)" in text:
+            if is_current:
+                break
+            is_current = text.lstrip().startswith("Current thread")
+            if is_current:
+                threads.clear()
+            threads.append([])
+        frame = re.match(_THREAD, text)
+        if frame is not None and threads:
+            threads[-1].append((frame[1], int(frame[2]), frame[3]))
+            other.is_understood = True
+    scripts = [frames for frames in threads if frames and frames[-1][2] == "<module>"]
+    return next(iter(scripts[-1:] or [frames for frames in threads if frames][-1:]), [])
 
 
 def _pals(here: _Here) -> Iterable[DeathDraft]:
@@ -414,6 +446,7 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("terminate called after throwing",), _terminate),
     (("exit with status code",), _horovod),
     ((" died from signal ", " exited with code "), _pals),
+    (("Exited with exit code", "Exited with signal termination", "# Ended (code "), _lsf),
     ((": line ", "Killed", "Segmentation fault", "Bus error", "Aborted"), _shell),
 )
 

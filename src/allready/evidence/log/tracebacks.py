@@ -18,6 +18,10 @@ MAX_KEPT = 60
 
 _FRAME = r'\s*File "([^"]{1,1000})", line (\d{1,9})(?:, in (.{1,200}))?'
 _RICH_FRAME = r"[│|]\s*(?:❱ )?(/?[^\s:│]{1,500}\.py):(\d{1,9}) in (\S{1,200})"
+_NOTEBOOK = r"([A-Za-z_][\w.]{0,200}) {2,}Traceback \(most recent call last\)"
+_CELL = r"Cell In ?\[\d{1,6}\], line (\d{1,9})|(<ipython-input-[^>]{1,200}>|~?[\w./\-]{1,500}\.py) in (<?\w{1,200}>?)"
+_CELL_FILE = r"File (~?[\w./\-]{1,500}\.py):(\d{1,9}), in (<?[\w.]{1,200}>?)"
+_ARROW = r"-{2,}> ?(\d{1,9})\b"
 _MARGIN = r"\s*[|+] ?"
 _RULE = r"\s*\+(?:-\+)?-{4,}(?: (\d+) -+)?"
 _ERROR = r"((?:[A-Za-z_]\w*\.)+\w+(?:\[[^\]]*\])?|[A-Z]\w*)(?::(?: (.*))?)?\s*$"
@@ -35,6 +39,9 @@ _NOT_DEADLY = (
     "Exception ignored in", "Exception in thread", "Exception in callback", "Logging error",
     "exception was never retrieved", "Exception occurred in preprocessing", "Error in atexit", "Error in sys.exc",
 )  # fmt: skip
+_DEADLY = ("Error executing job with overrides",)
+"""What a framework prints in front of an exception that ends the program."""
+
 _LIBRARIES = (
     "/site-packages/", "/dist-packages/", "<frozen ", "/lib/python", "/lib64/python", "<string>", "/torch/distributed/",
     "/torch/nn/modules/", "/jax/_src/", "/jaxlib/", "/importlib/", "<__array_function__",
@@ -171,6 +178,8 @@ class _Reader:
         self.is_group = "Exception Group Traceback" in opener.rest
         self.is_boxed = "╭" in opener.rest or "─ Traceback" in opener.rest
         self.last_number = opener.number
+        notebook = compiled(_NOTEBOOK).match(opener.rest.strip())
+        self.of_notebook = None if notebook is None else notebook[1]
 
     def take(self, line: Line) -> bool | None:
         """True when the line was taken, None when it is another's, False when the block has ended."""
@@ -254,6 +263,8 @@ class _Reader:
         if frame is not None:
             self._add_frame(frame[1], int(frame[2]), frame[3] or "?")
             return True
+        if self.of_notebook is not None and self._take_cell(text):
+            return True
         if text[0] in " \t":
             return True
         error = compiled(_ERROR).match(text)
@@ -261,6 +272,25 @@ class _Reader:
             return None
         self._add_failure(error[1], error[2] or "")
         return True
+
+    def _take_cell(self, text: str) -> bool:
+        """A frame as IPython shows it: `Cell In[3], line 1`, `File ~/train.py:22, in fit(x)`, or, in older versions, a
+        file and a function with an arrow at the line."""
+        arrow = compiled(_ARROW).match(text)
+        if arrow is not None:
+            for frames in (self.frames, self.all_frames):
+                if frames and not frames[-1][1]:
+                    frames[-1] = (frames[-1][0], int(arrow[1]), frames[-1][2])
+            return True
+        file = compiled(_CELL_FILE).match(text)
+        cell = compiled(_CELL).match(text)
+        if file is not None:
+            self._add_frame(file[1], int(file[2]), file[3])
+        elif cell is not None and cell[1] is not None:
+            self._add_frame(text.split(", line")[0].strip(), int(cell[1]), "<module>")
+        elif cell is not None:
+            self._add_frame(cell[2], 0, cell[3])
+        return file is not None or cell is not None
 
     def _add_frame(self, file: str, line: int, function: str) -> None:
         for frames in (self.frames, self.all_frames):
@@ -283,6 +313,8 @@ class _Reader:
             outer = self.failures[0]
             is_passed_on = self.root is not None and self.root is not outer
             return replace(self.root, frames=outer.frames + self.root.frames) if self.root and is_passed_on else outer
+        if self.root is None and self.of_notebook is not None and self.all_frames:
+            return Failure(self.of_notebook, frames=self.frames)  # its message is cut off
         if self.root is None:
             return Failure("Exception", frames=self.frames) if self.failures else None
         return replace(self.root, frames=[]) if self.root.is_of_spawn else self.root
@@ -322,6 +354,9 @@ def read(lines: Sequence[Line], start: int, *, has_header: bool = True) -> Trace
         return None
     while len(taken) > 1 and not lines[taken[-1]].rest.strip():
         taken.pop()
+    if not reader.failures:
+        reader.failures.append(root)
+        error_lines.append(taken[-1])
     kept = taken if len(taken) <= MAX_KEPT else taken[:10] + taken[10 - MAX_KEPT :]
     is_launcher = is_of_launcher(reader.all_frames)
     return Traceback(
@@ -373,7 +408,9 @@ def _is_deadly(lines: Sequence[Line], start: int, reader: _Reader) -> bool:
     opener = lines[start]
     if _is_caught(lines, start):
         return False
-    if opener.prefix.rank is not None or reader.spawned is not None:
+    before = _line_before(lines, start)
+    is_announced = before is not None and any(mark in before.text for mark in _DEADLY)
+    if is_announced or opener.prefix.rank is not None or reader.spawned is not None:
         return True
     return bool(reader.all_frames) and reader.all_frames[0][2] in _ENTRANCES
 

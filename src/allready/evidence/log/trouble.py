@@ -33,7 +33,8 @@ def _bad() -> re.Pattern[str]:
         r"\bNVRM: Xid|\^C\s*$|"
         r"\bError \d{1,6}\s*$|\b[1-9]\d{0,8} (?:\w{1,20} )?(?:errors?|failures?|failed|errored)\b|"
         r"\b(?:errors?|failed|failures?|errored)['\"]?\s{0,4}=\s{0,4}[1-9]\d{0,8}\b(?!\.\d)|"
-        rf"{_STATUS}\(?-?[1-9]\d{{0,9}}\b(?!\.\d)|\bnon-?zero\b|"
+        rf"{_STATUS}\(?-?[1-9]\d{{0,9}}\b(?!\.\d)|\bnon-?zero\b"
+        r"(?! (?:\w{1,20} )?(?:terms?|elements?|entries|values?|weights|coefficients|grad\w*|param\w*|count))|"
         r"\b(?:exit(?:ed|ing|s)?|finished|done|ended|completed)\b[^.;|]{0,30}?\b(?:status|code|"
         r"with)\b['\"]?\s{0,4}[:=]?\s{0,4}"
         r"\(?-?[1-9]\d{0,9}\b\)?(?=[\s.,;)]*$|[,;])|"
@@ -51,7 +52,7 @@ def _bad() -> re.Pattern[str]:
 def _harmless() -> re.Pattern[str]:
     return re.compile(
         r"(?<![=:.\w])(?:0|no|zero|without(?: any)?) (?:[a-z]+ ){0,4}?(?:\w*errors?|exceptions?|failures?|failed|"
-        r"errored|timeouts?)\b|\bpress ctrl[ -]?\+?[ -]?c\b|"
+        r"errored|timeouts?|corrupt(?:ed|ion)?|skipped|missing|dead|lost)\b|\bpress ctrl[ -]?\+?[ -]?c\b|"
         r"\b(?:mean|abs|squared|absolute|rel(?:ative)?|max|rms|abs_|test|train|val|validation|top-?\d|word|character) "
         r"(?:\w+ )?errors?\b|"
         r"\b(?:ignore[ds]?|skip(?:ped|ping)?|disabled?|if|unless|handle|on|any|except|raise|until)\b.{0,40}?"

@@ -77,11 +77,12 @@ class Inquiry:
         now = datetime.now(UTC)
         verdict = verdict_of(findings, now=now, visible_since=visible_since)
         self._verdict = keep_first_detection(verdict, self._verdict)
+        unanswered = _bisect_left(fleet.collectives)
         reach, left_out = thin(fleet.reach) if fleet.reach is not None else (None, ())
         self.last = self._reports.build(
             now=now,
             world=fleet.world,
-            status=status_of(findings, (*stages, *crashed(unchecked)), waiting=waiting),
+            status=status_of(findings, (*stages, *unanswered, *crashed(unchecked)), waiting=waiting),
             verdict=self._verdict,
             findings=findings,
             not_checked=each_once(
@@ -89,7 +90,7 @@ class Inquiry:
                     *stages,
                     *_sizes_left(fleet.collectives),
                     *_pairs_left(fleet.collectives),
-                    *_bisect_left(fleet.collectives),
+                    *unanswered,
                     *_not_compared(fleet.collectives),
                     *_no_expectation(fleet, findings),
                     *unchecked,

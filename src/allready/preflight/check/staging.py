@@ -9,7 +9,7 @@ from allready import model
 from allready.errors import UsageError
 from allready.judging.prediction import predict
 from allready.messaging.channel import HubSide, Narrator
-from allready.model.operations import DTYPE_BYTES, OPERATIONS, SWEEPS
+from allready.model.operations import OPERATIONS, SWEEPS
 from allready.preflight.check.request import BenchRequest, CheckRequest
 from allready.preflight.collectives import variants
 from allready.preflight.collectives.hub import conduct
@@ -109,8 +109,19 @@ def _bench_spec(
         return _search_spec(spec, request, bench, facts)
     wanted = {OPERATIONS[name].stage for name in bench.operations}
     low, high = (KIB, GIB if spec.backend == "nccl" else 64 * MIB)
-    least = DTYPE_BYTES[bench.dtype] * spec.world_size  # the smallest size that every operation can have
     min_bytes = request.min_bytes if request.min_bytes is not None else min(low, request.max_bytes or high)
+    max_bytes = request.max_bytes if request.max_bytes is not None else max(high, min_bytes)
+    for name in bench.operations:
+        least = OPERATIONS[name].least_bytes(num_ranks=spec.world_size, dtype=bench.dtype)
+        if max_bytes < least:
+            raise UsageError(
+                "--max-bytes {value}: {operation} of {count} ranks needs at least {least}, one {dtype} of each",
+                value=max_bytes,
+                operation=name,
+                count=spec.world_size,
+                least=least,
+                dtype=bench.dtype,
+            )
     return replace(
         spec,
         stages=tuple(s for s in BENCH_STAGES[spec.backend] if s not in SWEEPS or s in wanted),
@@ -120,8 +131,8 @@ def _bench_spec(
         dtype=bench.dtype,
         factor=bench.factor,
         step_bytes=bench.step_bytes,
-        min_bytes=max(least, min_bytes),
-        max_bytes=max(least, min_bytes, request.max_bytes if request.max_bytes is not None else high),
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
         sweep_budget_s=bench.budget_s,
         path=bench.path,
         is_graph=bench.is_graph,

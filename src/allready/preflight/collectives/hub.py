@@ -389,6 +389,7 @@ class _Run:
             backend=spec.backend,
             ranks=all_ranks,
             stages=tuple(stages),
+            pids=tracker.pids(),
             points=tracker.points(),
             extra_env=dict(spec.extra_env),
             path=spec.path,

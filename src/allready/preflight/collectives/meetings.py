@@ -10,7 +10,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from msgspec.structs import asdict, replace
 
 from allready.judging.bisection import LEAST, search
 from allready.judging.pair_matrix import read_matrix, suspects
+from allready.judging.passes import is_known, kept, together
 from allready.model import GroupPoint, PairPoint
 from allready.preflight.collectives.rank_side import RankSide, last_line
 from allready.preflight.collectives.spec import MAX_ROUNDS, MOST_AGAIN, PAIR_S
@@ -27,8 +28,9 @@ from allready.preflight.reach.schedule import disjoint_rounds, make_schedule
 _REPEATS = 5, 200
 _ENOUGH_GROUP_S = 1.2
 _ENOUGH_S = 0.15  # of one direction of a pair: longer than what a scheduler does to a process
-_ENOUGH_LONG_S = 0.6  # the same in a bisection, which has few rounds and measures none of them again
-_SURE, _MOST_BATCHES = 0.02, 4  # there a pair is measured so often at most, until its rate is known that well
+_ENOUGH_LONG_S = 0.6  # the same in a bisection, which has few rounds
+_SURE, _MOST_BATCHES = 0.02, 2  # there a pair is measured so often at most, until its rate is known that well
+_PASSES_SHARE = 0.5  # of the time of `pairs`, for measuring all of them again where rates differ
 _SMALL_REPEATS = 7
 _POLL_S = 0.005
 _CONNECT_S = 3.0  # Gloo tries several times for so long each
@@ -63,6 +65,11 @@ def usual(times: Sequence[float]) -> float:
     return statistics.quantiles(times, n=4)[0] if len(times) > 1 else times[0]
 
 
+def _has_failed_again(points: Iterable[GroupPoint]) -> bool:
+    """Once may be an accident: on a busy machine a member comes too late for the library."""
+    return sum(p.gb_per_s is None for p in points) > 1
+
+
 def turns(rails: Sequence[Rail]) -> list[list[Rail]]:
     """Rails that can be measured at the same time, because no rank is in two of them; in their order."""
     found: list[list[Rail]] = []
@@ -92,12 +99,13 @@ class Meetings:
         self._round = self._num_told = 0
         self._began = 0.0
         self._mine: dict[tuple[int, int], PairPoint] = {}  # what this rank sent on the present rail
+        self._rates: dict[tuple[int, int], list[float]] = {}  # the same, each time
 
     def pairs(self) -> tuple[int, int]:
         """Every two members of each rail measure both directions; returns rounds done, and planned.
 
-        What looks slow then is measured once more, and the better of the two is kept: other work on the machine makes a
-        pair slow now and then, a bad link does so always.
+        Where rates differ, all are measured again, and what looks slow then once more: other work on the machine makes
+        a pair slow now and then, a bad link does so always.
         """
         rails = self._side.orders.rails
         self._members = tuple(sorted({m for rail in rails for m in rail.members}))
@@ -109,11 +117,15 @@ class Meetings:
             plans = [make_schedule(rail.members, max_rounds=MAX_ROUNDS, seed="pairs").rounds for rail in turn]
             own: Sequence[Sequence[tuple[int, int]]] = plans[turn.index(mine)] if mine is not None else ()
             num_rounds = max(map(len, plans))
+            began = time.monotonic()
             done += self._rounds(mine, own, num_rounds)
             planned += num_rounds
+            while not self._are_known(turn, began):
+                self._rounds(mine, own, num_rounds)
             own, num_rounds = self._again(turn, mine)
             self._rounds(mine, own, num_rounds)
             self._mine.clear()
+            self._rates.clear()
         return done, planned
 
     def _rounds(self, rail: Rail | None, rounds: Sequence[Sequence[tuple[int, int]]], num_rounds: int) -> int:
@@ -140,6 +152,29 @@ class Meetings:
             self._store.set(key, json.dumps(decide()))
         return json.loads(self._store.get(key))
 
+    def _are_known(self, turn: Sequence[Rail], began: float) -> bool:
+        """Whether the rates of all rails that are measured now are known, or no time is left for more of them."""
+        key = f"pairs/{self._round}/rates"
+        self._store.set(f"{key}/{self._rank}", json.dumps([[*of, rates] for of, rates in self._rates.items()]))
+        self._sync(key)
+
+        def decide() -> bool:
+            rails = [self._passes(key, rail) for rail in turn]
+            took_s = time.monotonic() - began
+            next_s = took_s / max(1, *map(len, rails))
+            most_s = _PASSES_SHARE * self._side.orders.sweep_budget_s
+            is_late = took_s + next_s > most_s or time.monotonic() - self._began + next_s > most_s
+            return is_late or all(not passes or is_known(passes) for passes in rails)
+
+        return bool(self._told(decide))
+
+    def _passes(self, key: str, rail: Rail) -> list[dict[tuple[int, int], float]]:
+        """What each pass measured on a rail, of the pairs that every one measured."""
+        rows = [row for member in rail.members for row in json.loads(self._store.get(f"{key}/{member}"))]
+        number = max((len(rates) for *_, rates in rows), default=0)
+        whole = [(a, b, rates) for a, b, rates in rows if len(rates) == number]
+        return [{(a, b): rates[i] for a, b, rates in whole} for i in range(number)]
+
     def _again(self, turn: Sequence[Rail], mine: Rail | None) -> tuple[Sequence[Sequence[tuple[int, int]]], int]:
         """Rounds in which the pairs of this rank's rail that look slow meet again; and the most of any rail."""
         key = f"pairs/{self._round}/seen"
@@ -156,8 +191,9 @@ class Meetings:
     def _suspects(self, key: str, rail: Rail) -> Sequence[Sequence[tuple[int, int]]]:
         rows = [row for member in rail.members for row in json.loads(self._store.get(f"{key}/{member}"))]
         points = [PairPoint(sender=a, receiver=b, size_bytes=self._size_bytes, gb_per_s=rate) for a, b, rate in rows]
-        good = [(p.sender, p.receiver) for p in points if p.gb_per_s is not None]
-        return disjoint_rounds(suspects(read_matrix(points), good), max_rounds=MOST_AGAIN)
+        reading = read_matrix(points)
+        slow = suspects(reading, [(p.sender, p.receiver) for p in points if p.gb_per_s is not None])
+        return disjoint_rounds((*slow, *reading.failed), max_rounds=MOST_AGAIN)
 
     def bisect(self) -> int:
         """Measure groups until `judging.bisection.search` has its answer, or the time is over; returns the rounds."""
@@ -165,19 +201,42 @@ class Meetings:
         self._began = time.monotonic()
         rounds: list[list[GroupPoint]] = []
         while groups := search(self._members, rounds).groups:
-            number = len(rounds)
-            self._side.mark(0, number, number - 1)
-            mine = next((group for group in groups if self._rank in group), None)
-            if mine is not None:
-                self._group(number, mine)
-            self._sync(f"bisect/{number}")
-            rounds.append([self._result(number, group) for group in groups])
-            for point in rounds[-1]:
+            points, is_over = self._bisect_round(len(rounds), groups)
+            rounds.append(points)
+            for point in points:
                 if point.members[0] == self._rank:
                     self._side.send("group", group=asdict(point))
-            if self._told(self._is_over):
+            if is_over:
                 break
         return len(rounds)
+
+    def _bisect_round(self, number: int, groups: Sequence[tuple[int, ...]]) -> tuple[list[GroupPoint], bool]:
+        """The groups of one round, measured until their rates are known; and whether the time is over."""
+        seen: list[dict[tuple[int, ...], GroupPoint]] = []
+        rates: list[dict[tuple[int, ...], float]] = []
+        is_over = False
+        mine = next((group for group in groups if self._rank in group), None)
+        while not (
+            is_over or is_known(rates) or any(_has_failed_again(each[group] for each in seen) for group in groups)
+        ):
+            self._side.mark(0, self._round, self._round - 1)
+            key = f"bisect/{number}/{len(seen)}"
+            if mine is not None:
+                self._group(key, mine)
+            self._sync(key)
+            seen.append({group: self._result(key, number, group) for group in groups})
+            rates.append({group: p.gb_per_s for group, p in seen[-1].items() if p.gb_per_s is not None})
+            is_over = bool(self._told(self._is_over))
+            self._round += 1
+        of_all = together(rates)
+        return [self._merged([each[group] for each in seen], of_all.get(group)) for group in groups], is_over
+
+    @staticmethod
+    def _merged(points: Sequence[GroupPoint], rate: float | None) -> GroupPoint:
+        """A group after its passes; it failed where all of them did."""
+        of, number = next((p for p in points if p.gb_per_s is not None), points[-1]), len(points)
+        noise = max(p.noise_share for p in points) / math.sqrt(number)
+        return replace(of, gb_per_s=rate, noise_share=noise, num_measured=number)
 
     # One meeting.
 
@@ -195,11 +254,16 @@ class Meetings:
             point = replace(point, gb_per_s=rate, latency_s=latency_s)
         except Exception as error:  # noqa: BLE001 - whatever the library says, this pair failed and the rest goes on
             point = replace(point, error=last_line(error)[:_MAX_ERROR])
+        rates = self._rates.setdefault((self._rank, partner), [])
         before = self._mine.get((self._rank, partner))
-        if before is not None:
-            point = max(before, point, key=lambda p: p.gb_per_s or 0.0)
-            point = replace(point, num_measured=before.num_measured + 1)
-        self._mine[self._rank, partner] = point
+        if point.gb_per_s is not None:
+            rates.append(point.gb_per_s)
+            point = replace(point, gb_per_s=kept(rates))
+        elif before is not None and rates:
+            point = before
+        self._mine[self._rank, partner] = point = replace(
+            point, num_measured=before.num_measured + 1 if before is not None else 1
+        )
         self._side.send("pair", pair=asdict(point))
 
     def _both_ways(
@@ -223,9 +287,9 @@ class Meetings:
                 break
         return sent, latency_s
 
-    def _group(self, number: int, members: tuple[int, ...]) -> None:
+    def _group(self, key: str, members: tuple[int, ...]) -> None:
         """What a group reaches; every member leaves in the store what it saw."""
-        key = f"bisect/{number}/{'-'.join(map(str, members))}"
+        key = f"{key}/{'-'.join(map(str, members))}"
         error, rate, noise = "", 0.0, 0.0
         try:
             rate, noise = self._two_by_two(key, members) if len(members) < LEAST else self._together(key, members)
@@ -247,21 +311,28 @@ class Meetings:
     def _two_by_two(self, key: str, members: tuple[int, ...]) -> tuple[float, float]:
         """The slowest direction in which this rank sends to another of two or three; one pair after the other.
 
-        Far less noisy than all_reduce: only one rank at a time has something to do.
+        Far less noisy than all_reduce: only one rank at a time has something to do.  The third one waits for its turn
+        before it connects, because the library would not wait for as long.
         """
         rate, noise = math.inf, 0.0
         for low, high in itertools.combinations(members, 2):
+            over = f"{key}/{low}-{high}/over"
             if self._rank in {low, high}:
-                group = self._connect(f"{key}/{low}-{high}", (low, high))
-                is_first = self._rank == low
-                times, latency_s = self._both_ways(group, _ENOUGH_LONG_S, _MOST_BATCHES, is_first=is_first)
+                try:
+                    group = self._connect(f"{key}/{low}-{high}", (low, high))
+                    is_first = self._rank == low
+                    times, latency_s = self._both_ways(group, _ENOUGH_LONG_S, _MOST_BATCHES, is_first=is_first)
+                finally:
+                    self._store.add(over, 1)
                 rate = min(rate, self._size_bytes / without_reply_s(usual(times), latency_s) / 1e9)
                 noise = max(noise, noise_of(times))
+            if len(members) > 2:
+                self._until(over, 2, _SYNC_S)
         return rate, noise
 
-    def _result(self, number: int, members: tuple[int, ...]) -> GroupPoint:
+    def _result(self, key: str, number: int, members: tuple[int, ...]) -> GroupPoint:
         """What a group measured: its slowest member, and nothing where one failed; the same on every rank."""
-        key = f"bisect/{number}/{'-'.join(map(str, members))}"
+        key = f"{key}/{'-'.join(map(str, members))}"
         seen = [self._store.get(f"{key}/{member}").decode().split(" ", 2) for member in members]
         rate = min(float(rate) for rate, _, _ in seen)
         return GroupPoint(
@@ -356,10 +427,18 @@ class Meetings:
         Raises:
             MeetingError: one did not, long after every meeting must be over.
         """
-        deadline = time.monotonic() + limit_s
         if self._rank in self._members:
             self._store.add(key, 1)
-        while self._store.add(key, 0) < len(self._members):
+        self._until(key, len(self._members), limit_s)
+
+    def _until(self, key: str, number: int, limit_s: float) -> None:
+        """Until so many have counted.
+
+        Raises:
+            MeetingError: they did not.
+        """
+        deadline = time.monotonic() + limit_s
+        while self._store.add(key, 0) < number:
             if time.monotonic() > deadline:
                 raise MeetingError(f"{key}: a rank did not come back within {limit_s:.0f} s")
             time.sleep(_POLL_S)

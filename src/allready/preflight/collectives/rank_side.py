@@ -51,8 +51,9 @@ class RankSide:
 
     def send(self, event: str, **fields: Any) -> None:
         """Report one `wire.RankLine`."""
-        line = json.dumps({"event": event, "at": time.monotonic(), **fields}) + "\n"
-        os.write(self._progress, line.encode())
+        line = (json.dumps({"event": event, "at": time.monotonic(), **fields}) + "\n").encode()
+        while line:  # a signal may cut a long one short
+            line = line[os.write(self._progress, line) :]
 
     def mark(self, size_bytes: int, entered: int, done: int) -> None:
         """Show where this rank is in the sweep, see `wire.Position`; before every operation."""
@@ -77,7 +78,7 @@ class RankSide:
         def note(text: str) -> None:
             detail[0] = text[:_MAX_TEXT]
 
-        self.send("entered", stage=name)
+        self.send("entered", stage=name, number=os.getpid())
         yield note
         self.send("finished", stage=name, text=detail[0])
 

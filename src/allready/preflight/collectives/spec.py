@@ -143,9 +143,9 @@ class RunSpec(Struct, frozen=True, kw_only=True):
             )
         if not self.nproc or any(n < 1 for n in self.nproc.values()):
             raise UsageError("every node needs at least one rank (--nproc-per-node)")
-        if not 4 <= self.min_bytes <= self.max_bytes:
+        if not 1 <= self.min_bytes <= self.max_bytes:
             raise UsageError(
-                "sizes must satisfy 4 <= --min-bytes <= --max-bytes, got {min_bytes} and {max_bytes}",
+                "sizes must satisfy 1 <= --min-bytes <= --max-bytes, got {min_bytes} and {max_bytes}",
                 min_bytes=self.min_bytes,
                 max_bytes=self.max_bytes,
             )
@@ -198,9 +198,9 @@ class RunSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def search_s(self) -> float:
-        """How long the rounds of a search may take, if in every one of them something is blocked."""
+        """How long a search may take: its rounds, if in every one of them something is blocked, and their passes."""
         rounds = MOST_AGAIN + sum(min(len(rail.members), MAX_ROUNDS) + 2 for rail in self.rails)
-        return max(len(self.members) + 2, rounds) * (PAIR_S + 2.0)
+        return max(len(self.members) + 2, rounds) * (PAIR_S + 2.0) + self.sweep_budget_s
 
     def operation_deadline_s(self, size_bytes: int, expected_s: float | None = None) -> float:
         """How long one operation of the sweep may take.

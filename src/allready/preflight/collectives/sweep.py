@@ -16,6 +16,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from msgspec.structs import asdict
+
+from allready.model import spread_of
 from allready.model.operations import Operation
 from allready.preflight.collectives.budget import SweepBudget
 from allready.preflight.collectives.rank_side import RankSide
@@ -31,6 +34,8 @@ _SPIN_S = (
     1e-3  # for operations that are shorter nothing sleeps before they are timed: waking up takes as long as they do
 )
 _ASK_EVERY_S = 0.2
+MOST_TIMES = 1000
+"""Of more iterations only the spread is told."""
 _GRAPH_S, _REPLAYS = 1.0, 5  # the operations of one graph take no longer; so many launches are timed
 
 
@@ -126,9 +131,20 @@ class Sweep:
             iterations=len(form.times_s),
             num_errors=form.num_errors,
             text=form.words or (other.words if other is not None else ""),
-            spread=spread_of(form.times_s) if self._side.orders.is_bench else None,
+            **self._single(form, other),
             **({} if other is None else {"other_time_s": other.time_s, "other_errors": other.num_errors}),
         )
+
+    def _single(self, form: Form, other: Form | None) -> dict[str, Any]:
+        """What a benchmark tells of single iterations."""
+        orders = self._side.orders
+        if not orders.is_bench:
+            return {}
+        found: dict[str, Any] = {"spread": asdict(spread_of(form.times_s))}
+        if not orders.is_graph and len(form.times_s) <= MOST_TIMES:  # those of a graph were not timed one by one
+            found["times_s"] = [round(t, 9) for t in form.times_s]
+            found["other_times_s"] = [round(t, 9) for t in other.times_s] if other is not None else []
+        return found
 
     def _one_form(
         self, operation: Measured, size_bytes: int, budget: SweepBudget, began: float, first: int, *, is_first: bool
@@ -341,23 +357,3 @@ class Sweep:
             if not spins:
                 time.sleep(pause_s)
                 pause_s = min(pause_s * 1.5, _POLL_S[1])
-
-
-def spread_of(times_s: list[float]) -> dict[str, float]:
-    """`model.BenchSpread` as a rank sends it; quantiles as nccl-tests takes them."""
-    ordered, count = sorted(times_s), len(times_s)
-    mean = sum(ordered) / count
-    deviation = math.sqrt(sum((t - mean) ** 2 for t in ordered) / count)
-
-    def percentile(percent: int) -> float:
-        return ordered[min(count - 1, (count * percent + 99) // 100 - 1)]
-
-    return {
-        "min_s": ordered[0],
-        "median_s": ordered[count // 2],
-        "p95_s": percentile(95),
-        "p99_s": percentile(99),
-        "max_s": ordered[-1],
-        "mean_s": mean,
-        "cv_share": deviation / mean if mean else 0.0,
-    }

@@ -6,9 +6,10 @@ once, after a moment in which the first cause may still overtake its consequence
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from allready.judging.bandwidth import straggler
 from allready.judging.majority import is_minority
@@ -22,6 +23,8 @@ SETTLE_S = 0.3
 SETTLE_MAX_S = 1.5
 CAUSE_WAIT_S = 2.5
 _MOST_DIAGNOSTICS = 256
+_MOST_TIMES = 500_000
+"""Single iterations of all ranks and sizes that are kept; of what comes after them, only the spread."""
 _ON_ITS_OWN = frozenset({"import", "device", "allocate", "local", "jax_import"})  # here no rank needs another
 _APART = _ON_ITS_OWN | SEARCHES  # a pair that is blocked is a result of a search, and the others go on
 _LOST_PEER = re.compile(
@@ -52,6 +55,7 @@ class Rank(Struct):
     is_store_unreachable: bool = False
     is_wrong: bool = False
     gone: bool = False
+    pid: int = 0
     exit_code: int | None = None
     signal: str | None = None
     unknown: str | None = None  # why nothing more is known of it: its node is lost
@@ -109,6 +113,7 @@ class StageTracker:
         self._ended: list[float] = []  # of the stages that are over
         self._moved = now  # the last sign of progress of any rank
         self._points: dict[tuple[int, int], dict[int, RankEvent]] = {}  # (stage, size in bytes) -> rank -> its row
+        self._num_times = 0
         self._left: dict[int, RankEvent] = {}  # stage -> the first size that had no room
         self._speeds: dict[int, dict[str, float]] = {}
         self._held: dict[int, float] = {}
@@ -222,16 +227,17 @@ class StageTracker:
                     dtype=self._spec.dtype,
                     spread=spreads[slowest] if slowest is not None else None,
                     slowest_rank=straggler(spreads),
-                    other_form=self._other_form(operation, size_bytes, by_rank.values()),
+                    other_form=self._other_form(operation, size_bytes, by_rank),
                     algorithm=choice.algorithm if choice else "",
                     protocol=choice.protocol if choice else "",
+                    times_s=_of_all({r: p.times_s for r, p in by_rank.items()}),
                 )
             )
         return tuple(rows)
 
-    def _other_form(self, operation: Operation, size_bytes: int, events: Iterable[RankEvent]) -> BenchForm | None:
+    def _other_form(self, operation: Operation, size_bytes: int, by_rank: Mapping[int, RankEvent]) -> BenchForm | None:
         """Of one size, where all ranks measured it."""
-        events = list(events)
+        events = list(by_rank.values())
         times = [e.other_time_s for e in events if e.other_time_s is not None]
         if len(times) < len(events):
             return None
@@ -243,7 +249,12 @@ class StageTracker:
             algbw_gb_per_s=algbw,
             busbw_gb_per_s=algbw * operation.bus_factor(len(events)),
             num_errors=sum(e.other_errors for e in events),
+            times_s=_of_all({r: e.other_times_s for r, e in by_rank.items()}),
         )
+
+    def pids(self) -> dict[int, int]:
+        """Rank -> its process, of those that started."""
+        return {rank.rank: rank.pid for rank in self.ranks.values() if rank.pid}
 
     def speeds(self) -> dict[int, dict[str, float]]:
         """What each rank measured of its own: rank -> name of the copy -> GB/s."""
@@ -268,6 +279,7 @@ class StageTracker:
             case "entered" | "finished" if event.stage in self._stages:
                 stage = self._stages.index(event.stage)
                 rank.entered = max(rank.entered, stage)
+                rank.pid = event.number or rank.pid
                 if event.event == "finished" and rank.finished == stage - 1:
                     rank.finished = stage
                     rank.details[stage] = event.text
@@ -325,6 +337,9 @@ class StageTracker:
         if event.event == "left":
             self._left.setdefault(stage, event)
             return
+        self._num_times += len(event.times_s) + len(event.other_times_s)
+        if self._num_times > _MOST_TIMES:
+            event = replace(event, times_s=(), other_times_s=())
         self._points.setdefault((stage, event.size_bytes), {})[rank.rank] = event
         if _num_wrong(event):
             rank.error = rank.error or f"size {event.size_bytes}: {event.text}"
@@ -519,6 +534,12 @@ class StageTracker:
         if p is None or operation is None:
             return False
         return (p.stage, p.size_bytes, p.done if done else p.entered) >= operation
+
+
+def _of_all(times: Mapping[int, tuple[float, ...]]) -> tuple[tuple[float, ...], ...]:
+    """Single iterations rank by rank; nothing where those of one rank are missing, or it made fewer."""
+    found = tuple(times[rank] for rank in sorted(times))
+    return found if len({len(each) for each in found}) == 1 and all(found) else ()
 
 
 def _num_wrong(point: RankEvent) -> int:

@@ -97,7 +97,7 @@ class RankLine(Struct, frozen=True, kw_only=True):
     stage: str = ""
     text: str = ""
     stack: tuple[str, ...] = ()
-    number: int = 0  # port
+    number: int = 0  # port; of entered, the process id
     size_bytes: int = 0
     time_s: float = 0.0
     iterations: int = 0
@@ -105,6 +105,8 @@ class RankLine(Struct, frozen=True, kw_only=True):
     other_time_s: float | None = None  # of a point, in the other form of its operation
     other_errors: int = 0
     spread: BenchSpread | None = None
+    times_s: tuple[float, ...] = ()  # of a point, each iteration
+    other_times_s: tuple[float, ...] = ()
     pair: PairPoint | None = None
     group: GroupPoint | None = None
     choice: NcclChoice | None = None
