@@ -84,11 +84,11 @@ class Job:
         path.write_text(text)
         return str(path)
 
-    def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> Node:
-        """`allready run --report-dir ... ARGUMENTS`."""
+    def start(self, *arguments: str, env: Mapping[str, str] | None = None, under: Sequence[str] = ()) -> Node:
+        """`UNDER allready run --report-dir ... ARGUMENTS`."""
         report_dir = self.folder / f"report{len(self.nodes)}"
         process = subprocess.Popen(
-            [*ALLREADY, "run", "--report-dir", str(report_dir), "--rdzv-id", self.job_id, *arguments],
+            [*under, *ALLREADY, "run", "--report-dir", str(report_dir), "--rdzv-id", self.job_id, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

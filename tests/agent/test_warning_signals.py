@@ -43,7 +43,15 @@ time.sleep(600)
 
 
 def started(job: Job, text: str, *arguments: str, words: tuple[str, ...] = (), **env: str) -> Node:
-    node = job.start("--nproc-per-node", "2", "--grace", "20", *arguments, job.script(text), *words, env=env)
+    node = job.start(
+        "--nproc-per-node",
+        "2",
+        *(() if "--grace" in arguments else ("--grace", "20")),
+        *arguments,
+        job.script(text),
+        *words,
+        env=env,
+    )
     wait_for(lambda: all((job.folder / f"ready{rank}").exists() for rank in (0, 1)), 60.0)
     return node
 
@@ -51,6 +59,11 @@ def started(job: Job, text: str, *arguments: str, words: tuple[str, ...] = (), *
 def lines(node: Node) -> list[str]:
     """What each rank has said, sorted."""
     return sorted(line.partition("] ")[2] for line in node.out.splitlines())
+
+
+def logged(node: Node, words: str) -> int:
+    """How many ranks have printed it so far."""
+    return sum(words in log.read_text() for log in node.report_dir.glob("attempt0/node*/rank*/out.log"))
 
 
 def test_a_signal_to_the_agent_alone_reaches_the_ranks_and_ends_nothing(job: Job) -> None:
@@ -108,6 +121,29 @@ def test_ranks_that_do_not_react_to_ctrl_c_are_not_waited_for(job: Job, tmp_path
     wait_for(lambda: all((tmp_path / f"ready{rank}").exists() for rank in (0, 1)), 60.0)
     node.process.send_signal(signal.SIGINT)
     assert node.wait(60) == 130
+
+
+def test_a_second_signal_ends_ranks_that_save_for_too_long(job: Job) -> None:
+    node = started(job, SAVES, "--grace", "60", words=("600",), TRAPS="SIGINT")
+    node.process.send_signal(signal.SIGINT)
+    wait_for(lambda: logged(node, "got SIGINT") == 2, 20.0)
+    node.process.send_signal(signal.SIGINT)
+    assert node.wait(20) == 130
+    assert (node.report()["status"], node.report()["job"]["outcome"]) == ("interrupted", "stopped")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_a_signal_to_the_agents_of_all_nodes_reaches_each_rank_once(job: Job, name: str) -> None:
+    """As a scheduler sends it; ranks that take longer than node 0 is waited for are not hurried."""
+    flags = ("--grace", "20", "--signals-to-handle", "SIGTERM,SIGUSR1", job.script(SAVES), "6")
+    env = {"TRAPS": "SIGTERM,SIGUSR1"}
+    nodes = [job.node(rank, *flags, env=env) for rank in (0, 1)]
+    wait_for(lambda: all((job.folder / f"ready{rank}").exists() for rank in (0, 1)), 60.0)
+    for node in nodes:
+        node.process.send_signal(getattr(signal, name))
+    for node in nodes:
+        assert node.wait() == 128 + getattr(signal, name)
+        assert lines(node) == [f"got {name}", "saved"]
 
 
 @pytest.mark.parametrize("to_agent_first", [True, False])

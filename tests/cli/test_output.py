@@ -18,6 +18,7 @@ import pytest
 
 from tests.cli.patches import patched
 from tests.cli.processes import PROGRAM, ROLL, Job, eventually, plain_environment
+from tests.small_disk import small_disk
 
 
 def alone(job: Job, *extra: str) -> list[str]:
@@ -104,29 +105,22 @@ def test_the_report_never_says_healthy_before_the_last_stage_is_over(job: Job) -
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 16 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode != 0:
-        pytest.skip("cannot mount a tmpfs here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk(tmp_path / "small", "size=16k") as folder:
+        yield folder
 
 
-def test_a_full_disk_loses_the_file_and_not_the_check(job: Job, small_disk: Path) -> None:
+def test_a_full_disk_loses_the_file_and_not_the_check(job: Job, disk: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
-        (small_disk / "fill").write_bytes(bytes(65536))
-    done = ran(job, "--report-dir", str(small_disk))
+        (disk / "fill").write_bytes(bytes(65536))
+    done = ran(job, "--report-dir", str(disk))
     assert done.returncode == 0
     assert "HEALTHY" in done.stdout
     assert "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
     assert "written" not in done.stdout, "what was not written must not be named"
-    assert [p.name for p in small_disk.iterdir()] == ["fill"]
+    assert [p.name for p in disk.iterdir()] == ["fill"]
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,12 @@ import argparse
 import asyncio
 import json
 import os
-import pwd
 import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,10 +32,7 @@ from allready.launch.ssh_words import (
 from allready.text.ui import table, ui
 from tests.cases import cases
 from tests.clock import Deadline, Stopwatch
-
-SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/sbin")
-needs_sshd = pytest.mark.skipif(SSHD is None or shutil.which("ssh") is None, reason="needs OpenSSH's ssh and sshd")
-ME = pwd.getpwuid(os.getuid()).pw_name
+from tests.sshd import Sshd, needs_sshd, new_key
 
 # The words
 
@@ -192,68 +187,6 @@ def test_what_is_said_of_ssh_is_said_in_both_languages() -> None:
 # A real sshd
 
 
-def new_key(path: Path) -> None:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True, timeout=20)
-
-
-class Sshd:
-    """An sshd of our own on a free port of 127.0.0.1, with its own keys."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        for name in ("host_key", "user_key"):
-            new_key(folder / name)
-        shutil.copy(folder / "user_key.pub", folder / "authorized")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        (folder / "known").write_text(
-            f"[127.0.0.1]:{self.port} {(folder / 'host_key.pub').read_text()}"
-            f"[127.0.0.2]:{self.port} {(folder / 'host_key.pub').read_text()}"
-        )
-        (folder / "config").write_text(
-            f"ListenAddress 127.0.0.1:{self.port}\nListenAddress 127.0.0.2:{self.port}\nHostKey {folder}/host_key\n"
-            f"AuthorizedKeysFile {folder}/authorized\nStrictModes no\nUsePAM no\nPidFile none\nMaxStartups 50\n"
-            "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
-        )
-        assert SSHD is not None
-        if os.getuid() == 0:
-            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd's chroot of its unprivileged part
-        self.process = subprocess.Popen(
-            [SSHD, "-D", "-e", "-f", str(folder / "config")], stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        deadline = Deadline(10)
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                break
-            except OSError:
-                assert not deadline.passed(), "sshd does not come up"
-                assert self.process.poll() is None
-                time.sleep(0.05)
-
-    def options(self, **more: object) -> SshOptions:
-        base = (
-            "IdentitiesOnly=yes",
-            f"IdentityFile={self.folder}/user_key",
-            f"UserKnownHostsFile={self.folder}/known",
-            "GlobalKnownHostsFile=/dev/null",
-            "ControlPath=none",
-            f"User={ME}",
-        )
-        extra = more.pop("extra", ())
-        assert isinstance(extra, tuple)
-        given = {"directory": str(self.folder), "end_s": 10.0, "settle_s": 10.0, **more}
-        return SshOptions(options=(*extra, *base), **given)  # type: ignore[arg-type]
-
-    def targets(self, number: int = 2) -> tuple[Target, ...]:
-        return tuple(Target(host=f"127.0.0.{i + 1}", port=self.port) for i in range(number))
-
-    def end(self) -> None:
-        self.process.terminate()
-        self.process.wait(timeout=10)
-
-
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
     made = Sshd(tmp_path_factory.mktemp("sshd"))
@@ -270,7 +203,7 @@ from allready.launch.ssh import until_stdin_ends
 pathlib.Path(sys.argv[1]).write_text(str(os.getpid()))
 print("[rank 0] here", flush=True)
 print("[rank 0] trouble", file=sys.stderr, flush=True)
-why = asyncio.run(until_stdin_ends(pass_on=lambda name: print(f"[rank 0] {name}", flush=True)))
+why = asyncio.run(until_stdin_ends(on_signal=lambda name: print(f"[rank 0] {name}", flush=True)))
 pathlib.Path(sys.argv[1] + ".why").write_text(why)
 sys.exit(7)
 """
@@ -553,7 +486,7 @@ async def test_an_agent_hears_that_its_input_closed_or_fell_silent() -> None:
 async def test_an_agent_hears_signals_that_come_in_pieces_and_no_other_words() -> None:
     reading, writing = os.pipe()
     heard: list[str] = []
-    task = asyncio.ensure_future(until_stdin_ends(reading, pass_on=heard.append))
+    task = asyncio.ensure_future(until_stdin_ends(reading, on_signal=heard.append))
     try:
         for piece in (b"\nSIG", b"USR1\n\n", b"SIGKILL\nSIGUSR2 \n" + b"x" * 100_000, b"SIGUSR1\n", b"SIGUSR2\n"):
             os.write(writing, piece[:60_000])

@@ -125,6 +125,11 @@ class LocalAttempt:
         self._stop.set()
         self._group.wake()
 
+    def stop_once(self, signal: str) -> None:
+        """As `stop`, where nobody has called that before."""
+        if not self._stop.is_set():
+            self.stop(signal)
+
     def pass_on(self, signal: str) -> None:
         """Give the ranks a signal that ends nothing; blocks a moment, so call it in a thread."""
         passed = self._group.pass_on(signals.Signals[signal], time.monotonic())

@@ -82,6 +82,8 @@ class JobCoordinator:
     def interrupt(self, signal: str) -> None:
         self._agent.state.reports.hold()
         self._table.interrupt(signal, 0)
+        if self._table.is_urgent and self._node is not None:
+            self._node.hurry(signal)
 
     def pass_on(self, signal: str) -> None:
         if self._node is not None:

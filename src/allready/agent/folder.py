@@ -9,6 +9,7 @@ from pathlib import Path
 
 from allready.agent.earlier import put_aside_job
 from allready.launch.request import Note
+from allready.report.spare_room import FULL
 
 MARK = ".node0"
 """Written by node 0 while its job lasts, so that nodes that see the same folder leave report.json to it."""
@@ -33,7 +34,7 @@ class ReportFolder:
 
     def open(self) -> None:
         """Make it.  Where another job on this node uses it, one with a number is taken; what a job left in it that is
-        over is put aside.
+        over is put aside.  A disk that is full now may have room later, and ends no job.
 
         Raises:
             OSError: it cannot be made, nor may it be elsewhere.
@@ -42,6 +43,8 @@ class ReportFolder:
         try:
             self._take(wanted)
         except OSError as error:
+            if not self._may_move and error.errno in FULL:
+                return  # what cannot be written says so itself
             if not self._may_move:
                 raise
             self._take(Path(tempfile.mkdtemp(prefix="allready-runs-")) / wanted.name)
@@ -51,7 +54,7 @@ class ReportFolder:
             earlier = put_aside_job(self.path, with_reports=True)
             if earlier is not None:
                 self.notes.append(Note(key="run.folder_used", values={"path": str(earlier)}))
-            (self.path / MARK).write_text(f"{time.time():.0f}\n", encoding="ascii")
+            self._mark()
 
     def _take(self, wanted: Path) -> None:
         for number in range(1, MAX_TRIES):
@@ -61,6 +64,14 @@ class ReportFolder:
                 break
         if self.path != wanted:
             self.notes.append(Note(key="run.folder_taken", values={"wanted": str(wanted), "path": str(self.path)}))
+
+    def _mark(self) -> None:
+        try:
+            (self.path / MARK).write_text(f"{time.time():.0f}\n", encoding="ascii")
+        except OSError as error:
+            if error.errno not in FULL:
+                self.close()
+                raise
 
     def _is_free(self) -> bool:
         """Whether no other agent has this node's place in the folder; then it is ours.  The kernel frees it when the

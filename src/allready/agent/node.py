@@ -20,6 +20,7 @@ from allready.agent.hang import HangMark
 from allready.agent.jax_meeting import RankServer
 from allready.agent.plan_check import refuse_nonsense
 from allready.errors import DeadlineExceeded, ExchangeError
+from allready.launch.request import Note
 from allready.live.run_paths import node_log_dir
 from allready.live.waits import FLOOR_S, STATUS_EVERY_S, waits_s
 from allready.messaging.channel import NodeSide, convert
@@ -56,6 +57,7 @@ class NodeAgent:
         self._tasks: set[asyncio.Task[object]] = set()
         self._gathers: set[asyncio.Task[object]] = set()
         self._is_interrupted = False
+        self._has_told_loss = False
         self._hang_mark = HangMark(context.run_dir)
 
     async def follow(self) -> messages.Finish:
@@ -112,12 +114,18 @@ class NodeAgent:
         """A person or a scheduler ends this node's agent: node 0 is notified, and has the ranks ended when it has kept
         what they were doing.  They are ended here where it does not, and at once by another signal."""
         attempt = self._attempt
-        if attempt is not None and self._is_interrupted:
-            attempt.stop(signal)
+        if self._is_interrupted:
+            self.hurry(signal)
         elif attempt is not None:
-            asyncio.get_running_loop().call_later(OBEY_S, attempt.stop, signal)
+            asyncio.get_running_loop().call_later(OBEY_S, attempt.stop_once, signal)
         self._is_interrupted = True
         self._context.state.requests.put_nowait(messages.Request(stop=signal))
+
+    def hurry(self, signal: str) -> None:
+        """One more signal: the ranks get it if they have not, and SIGTERM."""
+        if self._attempt is not None:
+            self._attempt.stop_once(signal)
+            self._attempt.stop(signal)
 
     def pass_on(self, signal: str) -> None:
         """A signal that ends nothing goes to the ranks; node 0 is notified, because they may leave because of it."""
@@ -178,7 +186,7 @@ class NodeAgent:
         """End the ranks, after what was asked about them is known and kept."""
         if self._gathers:
             await asyncio.wait(set(self._gathers), timeout=KEEP_S)
-        attempt.stop(signal)
+        attempt.stop_once(signal)
 
     async def _begin(self, plan: messages.Plan) -> None:
         if self._attempt is not None:
@@ -228,7 +236,13 @@ class NodeAgent:
 
     async def _keep(self, evidence: NodeEvidence, sampler: "Sampler") -> None:
         folder = node_log_dir(self._context.report_dir, evidence.status.attempt, self._node.node_rank)
-        await asyncio.to_thread(sampler.observer.keep, evidence, folder)
+        try:
+            await asyncio.to_thread(sampler.observer.keep, evidence, folder)
+        except OSError as error:
+            if not self._has_told_loss:
+                self._has_told_loss = True
+                values = {"reason": error.strerror or str(error), "folder": str(folder)}
+                self._context.say(Note(key="run.lost_evidence", values=values))
 
 
 class Sampler:

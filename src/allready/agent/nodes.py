@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
@@ -50,7 +50,7 @@ class NodeTable:
         self.interruption: Interruption | None = None
         self.warning: Interruption | None = None
         self.on_interruption: Callable[[], None] = lambda: None
-        self.num_signals = 0
+        self._signalled: Counter[int] = Counter()
         self.waiting: deque[tuple[str, messages.Waiting]] = deque()  # JAX processes at their nodes' sockets
         self._news: deque[News] = deque()
         self._ranks: Mapping[int, Collection[int]] = {}  # of the present attempt, by node
@@ -72,11 +72,16 @@ class NodeTable:
             known.clear()
 
     def interrupt(self, signal: str, node: int) -> None:
-        """A node's agent got a signal; the first says why the job ends, another one that it is urgent."""
-        self.num_signals += 1
+        """A node's agent got a signal; the first says why the job ends."""
+        self._signalled[node] += 1
         if self.interruption is None:
             self.interruption = Interruption(signal=signal, node=node, time_s=time.time())
             self.on_interruption()
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether an agent got another signal; that all agents get one is how launchers end a job."""
+        return any(number > 1 for number in self._signalled.values())
 
     def news(self) -> Iterator[News]:
         while self._news:

@@ -308,7 +308,7 @@ class Supervisor:
         awaited = self._living_nodes() & set(self._roll.hub.nodes)
         deadline = time.monotonic() + LAST_GATHER_S
         answers: list[NodeEvidence] = []
-        while awaited and time.monotonic() < deadline and self._table.num_signals < 2:
+        while awaited and time.monotonic() < deadline and not self._table.is_urgent:
             await self._roll.take_messages(timeout_s=TICK_S / 2)
             for item in self._table.news():
                 if isinstance(item, NodeEvidence) and item.number == order.number:

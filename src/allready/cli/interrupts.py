@@ -83,6 +83,15 @@ class Interrupts:
             before = signal.signal(number, self._raise)
             self._before.setdefault(number, before)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """All signals that are taken, also where somebody else reports that they came."""
+        return frozenset(signal.Signals(number).name for number in (*self._stops, *self._passed))
+
+    def ends(self, name: str) -> bool:
+        """Whether this one ends the work."""
+        return signal.Signals[name] in self._stops
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -87,19 +87,26 @@ class Output:
             raise UsageError("cannot write to standard output: {reason}", reason=error.strerror or error) from error
 
 
-def write_all(paths: Sequence[Path], data: bytes) -> list[Path]:
-    """Write what can be written; returns those files."""
+def _warn(path: Path, reason: str) -> None:
+    log.warning("cannot write %s: %s", path, reason)
+
+
+OnProblem = Callable[[Path, str], None]
+
+
+def write_all(paths: Sequence[Path], data: bytes, on_problem: OnProblem = _warn) -> list[Path]:
+    """Write what can be written; returns those files.  `on_problem` gets each other one, and why."""
     written = []
     for path in paths:
         try:
             json_report.write_atomic(path, data)
             written.append(path)
         except OSError as error:
-            log.warning("cannot write %s: %s", path, error.strerror or error)
+            on_problem(path, error.strerror or str(error))
     return written
 
 
-def write_pages(paths: Sequence[Path], report: Report, language: str) -> list[Path]:
+def write_pages(paths: Sequence[Path], report: Report, language: str, on_problem: OnProblem = _warn) -> list[Path]:
     """Write the report as a page.  A defect of the page costs the page, never the verdict or the exit code."""
     if not paths:
         return []
@@ -109,9 +116,9 @@ def write_pages(paths: Sequence[Path], report: Report, language: str) -> list[Pa
         page = html.render(report, language=language).encode("utf-8", "backslashreplace")
     except Exception as error:
         log.debug("the page's defect", exc_info=True)
-        log.warning("cannot make %s: %s: %s", paths[0], type(error).__name__, error)
+        on_problem(paths[0], f"{type(error).__name__}: {error}")
         return []
-    return write_all(paths, page)
+    return write_all(paths, page, on_problem)
 
 
 def deliver_json(target: str, body: Any) -> None:

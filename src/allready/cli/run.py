@@ -2,12 +2,13 @@
 
 import argparse
 import asyncio
+import contextlib
 import os
 import secrets
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,41 +165,50 @@ def _make_room_for_files(nproc_per_node: int) -> None:
 
 async def _follow(job: "Job", interrupts: Interrupts, *, end_with_stdin: bool) -> "JobEnd":
     task = asyncio.ensure_future(job.run())
+    stops: list[str] = []
 
-    def stop() -> None:
-        if not job.interrupt(interrupts.caught[-1] if interrupts.caught else "SIGTERM"):
+    def stop(name: str) -> None:
+        stops.append(name)
+        if not job.interrupt(name):
             task.cancel()
 
-    watch = asyncio.ensure_future(_until_stdin_ends(stop, job.pass_on)) if end_with_stdin else None
+    def take(name: str) -> None:
+        (stop if interrupts.ends(name) else job.pass_on)(name)
+
+    watch = asyncio.ensure_future(_until_stdin_ends(interrupts.names, take)) if end_with_stdin else None
     try:
-        with interrupts.cancelling(stop, job.pass_on):
+        with interrupts.cancelling(lambda: stop(interrupts.caught[-1]), job.pass_on):
             return await task
     except asyncio.CancelledError:
-        if not interrupts.caught and watch is None:
+        if not stops:
             raise
-        return job.interrupted((interrupts.caught or ["its caller"])[0])
+        return job.interrupted(stops[0])
     finally:
         if watch is not None:
             watch.cancel()
 
 
-async def _until_stdin_ends(stop: Callable[[], None], pass_on: Callable[[str], object]) -> None:
-    """For agents that were started over ssh: when that connection is gone, so is the reason to go on."""
+async def _until_stdin_ends(names: Collection[str], take: Callable[[str], None]) -> None:
+    """For agents that were started over ssh: they get the launcher's signals through the connection, and when that is
+    gone, so is the reason to go on."""
     from allready.launch.ssh import until_stdin_ends
 
-    await until_stdin_ends(pass_on=pass_on)
-    stop()
+    await until_stdin_ends(names=names, on_signal=take)
+    take("SIGTERM")
 
 
 def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
     """Start the agents over ssh and merge what they say."""
+    from allready.launch.flags import ending_of
     from allready.launch.ssh import run_hosts
     from allready.launch.ssh_words import agent_commands, options_from, parse_hosts
     from allready.messaging.token import secret_from
 
     language = choose_language(args.lang)
     targets = parse_hosts([word.strip() for words in _listed(args.hosts) for word in words.split(",") if word.strip()])
-    options = options_from(args, os.environ)
+    more_stops, grace_s = ending_of(args, os.environ)
+    interrupts.stop_on([signal.Signals[name] for name in more_stops])
+    options = options_from(args, os.environ, grace_s=grace_s)
     commands = agent_commands(args, targets)
     secret = secret_from(args.token_file, os.environ) or secrets.token_hex(32)
 
@@ -211,18 +221,25 @@ def _run_on_hosts(args: argparse.Namespace, interrupts: Interrupts) -> int:
             return  # the reader is gone; the job goes on
 
     def write(note: Note) -> None:
-        sys.stderr.write(f"allready run: {plain(ui(note.key, language, **note.values), most=2000)}\n")
+        if not interrupts.caught:  # else hosts end because they were told to
+            sys.stderr.write(f"allready run: {plain(ui(note.key, language, **note.values), most=2000)}\n")
 
     async def follow() -> int:
         signals: asyncio.Queue[str] = asyncio.Queue()
         task = asyncio.ensure_future(
             run_hosts(commands, targets, options, secret=secret, signals=signals, on_line=pass_on, on_note=write)
         )
-        with interrupts.cancelling(task.cancel, signals.put_nowait):
-            try:
-                return int(await task)
-            except asyncio.CancelledError:
-                return 130 if "SIGINT" in interrupts.caught else 143
+
+        def stop() -> None:
+            """Every agent ends its job by the same signal, and by one more as an agent that gets it itself."""
+            signals.put_nowait(interrupts.caught[-1])
+            if len(interrupts.caught) == 1:
+                asyncio.get_running_loop().call_later(options.end_s, task.cancel)
+
+        code = -1
+        with interrupts.cancelling(stop, signals.put_nowait), contextlib.suppress(asyncio.CancelledError):
+            code = await task
+        return 128 + signal.Signals[interrupts.caught[0]] if interrupts.caught and code else code
 
     return asyncio.run(follow())
 

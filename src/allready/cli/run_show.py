@@ -4,6 +4,7 @@ import argparse
 import logging
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ class RunShow:
         self._so_far = SoFar(self.narrator, self._language)
         self._is_narrating = True
         self._file = SpareRoom(self.report_path().with_suffix(".json"))
+        self._problems: dict[Path, str] = {}
 
     def take(self, report: Report) -> None:
         """A report: the file is rewritten; the terminal gets a block when the verdict is another one."""
@@ -103,21 +105,22 @@ class RunShow:
         """The last report, and where everything lies."""
         self.narrator.close()
         self._write_json(end.report)
+        self._file.close()  # on a full disk its room may be enough for the page
         asked = [Path(self._args.html)] if self._args.html else []
-        write_pages([self.report_path().with_suffix(".html"), *asked], end.report, self._language)
+        pages = write_pages([self._page, *asked], end.report, self._language, self._note_problem)
         if self._args.json == "-":
             self._write_json_to_stdout(end.report)
         if self._args.quiet:
             return
         if self._is_first_node() or end.job.exit_code != 0 or end.why or end.report.verdict is not None:
-            self._write(self._last_line(end))
+            self._write(f"{self._last_line(end)}{t('semicolon', self._language)}{self._place(pages)}")
 
     def _is_first_node(self) -> bool:
         """Whether this node speaks for the job; where node 0 assigns the ranks, any may."""
         return self._request.node_rank in {0, None}
 
     def _last_line(self, end: JobEnd) -> str:
-        """How it ended, after how long, and where the report lies."""
+        """How it ended, and after how long."""
         report = end.report
         course = course_lines(report.course, self._language) if report.course is not None else []
         name = "run.ended_well" if end.job.exit_code == 0 and not end.why else "run.ended"
@@ -130,8 +133,24 @@ class RunShow:
             took=units.time(report.duration_s),
             status=t(f"status_{report.status}", self._language),
             course="".join(t("semicolon", self._language) + text for text in course[:1]),
-            path=str(self.report_path().with_suffix(".html")),
         )
+
+    def _place(self, pages: Sequence[Path]) -> str:
+        """Where the report of the end lies: the page, else report.json, else why there is none."""
+        found = self._page if self._page in pages else self._json
+        reason = self._problems.get(found)
+        if reason is None:
+            return ui("run.report_at", self._language, path=str(found))
+        return ui("run.no_report", self._language, reason=reason, path=str(found))
+
+    def _note_problem(self, path: Path, reason: str) -> None:
+        """A file cannot be written: told when that begins, also to who wants few lines."""
+        is_new = path not in self._problems
+        self._problems[path] = reason
+        if is_new and not (path == self._page and self._json in self._problems):  # the last line has both
+            key = {self._json: "run.lost_json", self._page: "run.lost_page"}.get(path, "run.lost_file")
+            values = {"name": path.name, "reason": reason, "json": self._json.name, "folder": str(path.parent)}
+            self._write(ui(key, self._language, **values))
 
     def _why(self, end: JobEnd) -> str:
         """The reason in the reader's language where the report has it; else the English one of the record."""
@@ -184,11 +203,24 @@ class RunShow:
         """Where the report goes, without its ending."""
         return self._folder.path / self._folder.report_name()
 
+    @property
+    def _json(self) -> Path:
+        return self.report_path().with_suffix(".json")
+
+    @property
+    def _page(self) -> Path:
+        return self.report_path().with_suffix(".html")
+
     def _write_json(self, report: Report) -> None:
         data = json_report.encode(report)
-        self._file.write(data, self.report_path().with_suffix(".json"))
+        path = self._json
+        if self._file.write(data, path):
+            self._problems.pop(path, None)
+        else:
+            self._note_problem(path, self._file.problem)
         if self._args.json and self._args.json != "-":  # standard output belongs to the ranks until the end
-            write_all([Path(self._args.json)], data)
+            for written in write_all([Path(self._args.json)], data, self._note_problem):
+                self._problems.pop(written, None)
 
     def _write_json_to_stdout(self, report: Report) -> None:
         """A reader that went away, or a full disk behind standard output, is no reason to lose the job's exit code."""

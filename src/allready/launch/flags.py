@@ -455,15 +455,30 @@ def _of_torchrun(options: OptionSources, environ: Mapping[str, str]) -> dict[str
     template = options.value("log_line_prefix_template") or environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
     if template:
         found["log_line_prefix_template"] = template
-    names = options.value("signals_to_handle")
+    names = _stop_signals(options)
     if names:
-        unknown = [name for name in names if not name.startswith("SIG") or name not in signal.Signals.__members__]
-        if unknown:
-            raise UsageError(
-                "{where}: there is no signal {name}", where=options.where("signals_to_handle"), name=unknown[0]
-            )
         found["signals_to_handle"] = ",".join(names)
     return found
+
+
+def _stop_signals(options: OptionSources) -> tuple[str, ...]:
+    names = tuple(options.value("signals_to_handle") or ())
+    unknown = [name for name in names if not name.startswith("SIG") or name not in signal.Signals.__members__]
+    if unknown:
+        raise UsageError(
+            "{where}: there is no signal {name}", where=options.where("signals_to_handle"), name=unknown[0]
+        )
+    return names
+
+
+def ending_of(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[tuple[str, ...], float]:
+    """For a launcher that has the job run elsewhere: the signals that end it as well, and what the ranks' end may take.
+
+    Raises:
+        UsageError: there is no such signal.
+    """
+    options = OptionSources(args, environ, Settings())
+    return _stop_signals(options), _grace(options, environ)
 
 
 def _numa_binding(options: OptionSources) -> str:

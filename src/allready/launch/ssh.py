@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 
 from msgspec import Struct, field
 
@@ -24,7 +24,8 @@ BEAT_S = 5.0
 SILENCE_S = 60.0
 EXIT_NOT_STARTED = 3
 PASSED = ("SIGUSR1", "SIGUSR2")
-"""Signals that the ranks of all nodes get: as lines of the agents' standard input, since ssh has no way for them."""
+"""Signals that end nothing.  The ranks of all nodes get them, and those that end the job, as lines of the agents'
+standard input, since ssh has no way for them."""
 MAX_LINE_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 16
 _LAST_LINES_S = 2.0
@@ -82,7 +83,8 @@ async def run_hosts(
     Args:
         commands: words for each host, of `agent_commands`; the first word is a program.
         secret: the first line of every agent's standard input: the token of the job, which no command line shows.
-        signals: names of PASSED that the agents' ranks get, whenever one is put there.
+        signals: names that every agent takes as if it got the signal, whenever one is put there.  One that is not in
+            PASSED ends the job: what has not yet reached its host is ended at once.
         on_line: (node rank, "stdout" or "stderr", line without its end) for whatever the commands print.
         on_note: gets what the user should know when a host fails.
     """
@@ -245,7 +247,10 @@ async def _send_heartbeats(nodes: list[_Node]) -> None:
 
 async def _pass_signals(nodes: list[_Node], signals: "asyncio.Queue[str]") -> None:
     while True:
-        _tell(nodes, (await signals.get()).encode() + b"\n")
+        name = await signals.get()
+        _tell(nodes, name.encode() + b"\n")
+        if name not in PASSED:
+            _end_unstarted(nodes)
 
 
 def _tell(nodes: list[_Node], line: bytes) -> None:
@@ -272,8 +277,14 @@ def _close_inputs(nodes: list[_Node]) -> None:
     for node in nodes:
         if node.process.stdin is not None:
             node.process.stdin.close()
+    _end_unstarted(nodes)
+
+
+def _end_unstarted(nodes: list[_Node]) -> None:
+    """What still connects: nothing runs there that could end by itself."""
+    for node in nodes:
         if not node.started and node.process.returncode is None:
-            _send(node, signal.SIGTERM)  # it still connects, and nothing runs there that could end by itself
+            _send(node, signal.SIGTERM)
 
 
 async def _kill(nodes: list[_Node]) -> None:
@@ -341,14 +352,18 @@ def _stop_key_ignored() -> Iterator[None]:
 
 
 async def until_stdin_ends(
-    descriptor: int = 0, *, silence_s: float = SILENCE_S, pass_on: Callable[[str], object] = lambda _: None
+    descriptor: int = 0,
+    *,
+    silence_s: float = SILENCE_S,
+    names: Collection[str] = PASSED,
+    on_signal: Callable[[str], object] = lambda _: None,
 ) -> str:
     """Returns why this agent must end: "closed", or "silent" when signs of life came and then none for `silence_s`.
 
     For `--end-with-stdin`; started as a task by the agent, cancelled when its job is over.
 
     Args:
-        pass_on: called with the name of a signal of PASSED that came as a line.
+        on_signal: called with each of `names` that comes as a line.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
@@ -377,9 +392,9 @@ async def until_stdin_ends(
             patience_s = silence_s
             *lines, rest = (rest + chunk).split(b"\n")
             rest = rest[:_MAX_NAME_BYTES]
-            for name in PASSED:
-                if name.encode() in lines:
-                    pass_on(name)
+            for line in lines:
+                if (name := line.decode("ascii", "replace")) in names:
+                    on_signal(name)
     except TimeoutError:
         return "silent"
     finally:

@@ -35,6 +35,9 @@ _OF_THE_SHELL = (
     "master_addr", "rdzv_endpoint", "rdzv_backend", "token_file",
 )  # fmt: skip
 MAX_VALUE_BYTES = 32_768
+END_S = 45.0
+AGENTS_END_S = 15.0
+"""What an agent may take for its own end, beside the ranks' grace."""
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -64,7 +67,7 @@ class SshOptions(Struct, frozen=True, kw_only=True):
     start_s: float = 60.0
     settle_s: float = 60.0
     settle_unbegun_s: float = 5.0
-    end_s: float = 45.0
+    end_s: float = END_S
     program: str = "ssh"
 
 
@@ -96,8 +99,8 @@ def parse_hosts(words: Sequence[str]) -> tuple[Target, ...]:
     return tuple(targets)
 
 
-def options_from(args: argparse.Namespace, environ: Mapping[str, str]) -> SshOptions:
-    """From the flags of `run`."""
+def options_from(args: argparse.Namespace, environ: Mapping[str, str], *, grace_s: float = 0.0) -> SshOptions:
+    """From the flags of `run`.  `grace_s`: what the ranks' end may take."""
     for option in args.ssh_option or ():
         if not _OPTION.fullmatch(option) or "\n" in option:
             raise UsageError(
@@ -107,6 +110,7 @@ def options_from(args: argparse.Namespace, environ: Mapping[str, str]) -> SshOpt
         options=tuple(args.ssh_option or ()),
         directory=args.remote_dir or str(Path.cwd()),
         environment=passed_environment(environ, args.pass_env or ()),
+        end_s=max(END_S, grace_s + AGENTS_END_S),
     )
 
 

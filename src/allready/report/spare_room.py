@@ -15,7 +15,9 @@ log = logging.getLogger(__name__)
 NUM_SPARES = 3
 """So many times the report can be rewritten on a full disk: the verdict, a better one, the end of the job."""
 MIN_SPARE_BYTES = 64 << 10
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Less is kept only where so much is not free: twice the report that was just written."""
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of a file system that may have room later."""
 
 
 class SpareRoom:
@@ -29,6 +31,8 @@ class SpareRoom:
         self._path = path
         self._spares: list[tuple[int, int]] = []  # descriptor, its bytes
         self._tries = True
+        self.problem = ""
+        """Why the file that `write` should have written last is not there; empty where it is."""
 
     def __enter__(self) -> Self:
         return self
@@ -45,7 +49,8 @@ class SpareRoom:
     def write(self, data: bytes, path: Path | None = None) -> bool:
         """Write the file as `write_atomic` does, on a full disk into the spare room.
 
-        What cannot be written is taken away if an older one stands there: it is no longer true.
+        On a full disk an older one is taken away, which is no longer true; then its room may be enough.  A folder that
+        was taken away is made again.
 
         Args:
             path: where it stands now, if that has changed.
@@ -53,29 +58,38 @@ class SpareRoom:
         if path is not None and path != self._path:
             self._path = path
         try:
-            write_atomic(self._path, data)
+            try:
+                write_atomic(self._path, data)
+            except FileNotFoundError:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(self._path, data)
         except OSError as error:
-            if error.errno in _FULL and self._write_into_spare(data):
-                return True
-            log.warning("cannot write %s: %s", self._path, error.strerror or error)
-            if error.errno in _FULL:
-                with contextlib.suppress(OSError):
-                    self._path.unlink()
-            return False
+            self.problem = "" if error.errno in FULL and self._write_on_full(data) else error.strerror or str(error)
+            return not self.problem
+        self.problem = ""
         self._keep_spares(2 * len(data))
         return True
 
-    def _keep_spares(self, num_bytes: int) -> None:
-        wanted = max(MIN_SPARE_BYTES, num_bytes)
-        for spare in [s for s in self._spares if s[1] < wanted]:
+    def _write_on_full(self, data: bytes) -> bool:
+        if self._write_into_spare(data):
+            return True
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+            write_atomic(self._path, data)
+            return True
+        return False
+
+    def _keep_spares(self, least: int) -> None:
+        for spare in [s for s in self._spares if s[1] < least]:
             os.close(spare[0])
             self._spares.remove(spare)
-        while self._tries and len(self._spares) < NUM_SPARES:
+        sizes = [max(MIN_SPARE_BYTES, least), *([least] if least < MIN_SPARE_BYTES else [])]
+        while self._tries and sizes and len(self._spares) < NUM_SPARES:
             try:
-                self._spares.append((_nameless(self._path.parent, wanted), wanted))
+                self._spares.append((_nameless(self._path.parent, sizes[0]), sizes[0]))
             except OSError as error:
-                self._tries = error.errno in _FULL  # else this file system cannot
-                return
+                self._tries = error.errno in FULL  # else this file system cannot
+                del sizes[0]
 
     def _write_into_spare(self, data: bytes) -> bool:
         while self._spares:
