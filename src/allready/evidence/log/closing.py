@@ -71,7 +71,6 @@ _LIKELY = re.compile(
     r"\bresults? (?:saved|written)\b|\brun (?:summary|stats|statistics):|"
     r"wandb: Synced \d|"
     r"\bbenchmark duration \(s\):?\s{1,40}\d|"
-    r"^real\s{1,4}\d{1,9}m[\d.,]{1,9}s\s*$|"
     r"\bfound no errors\b|\bno errors? (?:was |were )?(?:found|detected|occurred)\b|"
     r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
     r"\bprocess group destroyed\b|"
@@ -471,7 +470,7 @@ def _is_end_of_run(text: str) -> bool:
 
 def _means_all(text: str) -> bool:
     if _is_end_of_run(text):
-        return re.search(r"\bsucc[eu]ss['\"]?\s{0,4}(?:[,}\])]|$)", text) is not None
+        return re.search(r"\bsuccess['\"]?\s{0,4}(?:[,}\])]|$)", text) is not None
     if _RECORD.search(text) is not None:
         return True
     return any(
