@@ -45,7 +45,7 @@ def nothing_is_left(folder: Path) -> None:
     wait_for(lambda: not processes_with(str(folder / "train.py")), 10.0)
 
 
-@pytest.mark.parametrize("name", ["SIGUSR1", "SIGUSR2"])
+@pytest.mark.parametrize("name", ["SIGUSR1", pytest.param("SIGUSR2", marks=pytest.mark.slow)])
 def test_a_warning_reaches_the_ranks_of_all_hosts_and_ends_nothing(job: Job, sshd: Sshd, name: str) -> None:
     node = started(job, sshd, words=("0.5",), traps=name)
     node.process.send_signal(getattr(signal, name))
@@ -56,7 +56,13 @@ def test_a_warning_reaches_the_ranks_of_all_hosts_and_ends_nothing(job: Job, ssh
     nothing_is_left(job.folder)
 
 
-@pytest.mark.parametrize("name", ["SIGUSR1", "SIGALRM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGTERM"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SIGALRM",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("SIGUSR1", "SIGINT", "SIGQUIT", "SIGHUP", "SIGTERM")),
+    ],
+)
 def test_a_signal_that_ends_the_job_is_the_one_that_ranks_of_all_hosts_get(job: Job, sshd: Sshd, name: str) -> None:
     flags = ("--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1,SIGALRM")
     node = started(job, sshd, *flags, words=("5",), traps=f"{name},SIGTERM" if name != "SIGTERM" else name)

@@ -49,6 +49,7 @@ def test_of_two_ranks_the_one_that_leaves_out_a_call_of_the_loop_is_named_with_b
     assert sentence.index(" step)") < sentence.index(" log)")
 
 
+@pytest.mark.slow
 def test_a_batch_less_is_told_with_both_calls_and_iterations(job: Job) -> None:
     sentence = verdict_of(job, "short", 3)
     assert sentence.index("iteration 59") < sentence.index(" log)") < sentence.index("iteration 60")
@@ -74,6 +75,7 @@ for call in [gradients, statistics][:: -1 if dist.get_rank() else 1]:
 """
 
 
+@pytest.mark.slow
 def test_one_against_one_in_groups_never_used_before_shows_both_orders_with_their_lines(job: Job) -> None:
     node = job.start("--grace", "2", "--on-hang", "abort", "--nproc-per-node", "2", job.script(TURNED))
     assert node.wait(100) != 0
