@@ -1,7 +1,10 @@
+from msgspec.structs import replace
+
 from allready.evidence.reading import Reading
 from allready.judging.assemble import assemble, world_of
 from allready.model import Death, Origin, ProcessRecord, SourceRecord
 from tests.clock import timed
+from tests.evidence.flight.make import dump, entry, loaded
 from tests.judging.made import comm, event, process, reading
 
 
@@ -57,3 +60,11 @@ def test_four_thousand_ranks_are_joined_in_seconds() -> None:
     found, took_s = timed(lambda: assemble(readings), enough_s=8)
     assert took_s < 8
     assert (len(found.deaths), len(found.node_numbers), found.expected_ranks) == (4096, 512, 4096)
+
+
+def test_the_groups_of_dumps_tell_the_size_of_the_world_but_no_impossible_one() -> None:
+    """Gloo's record of the group of all ranks has no name, and no call is in it; a file may claim anything."""
+    for members, size in (((0, 1, 2), 3), ((0, 1, 99_999_999), 0)):
+        made = dump([entry(1)], groups={("0", "default_pg"): (), ("", ""): members})
+        one = replace(reading("a", 0.0, 1.0), dumps=[loaded(made)])
+        assert assemble([one]).expected_ranks == size

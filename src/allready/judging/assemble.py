@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from allready.evidence.flight.join import join_dumps
 from allready.evidence.inspector import inspector_lags
 from allready.evidence.join.clocks import clock_offsets
-from allready.evidence.join.identity import Identities, identify
+from allready.evidence.join.identity import MAX_RANKS, Identities, identify
 from allready.evidence.join.ras import ras_progress
 from allready.evidence.join.watchdog import watchdog_progress
 from allready.evidence.join.zones import in_one_zone
@@ -49,13 +49,9 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
     identities = identify((p for r in readings for p in r.processes), events, found_deaths, answers)
     flight = join_dumps(dumps)
     in_dumps = compare_dumps(flight, identities.node_of_rank)
-    identities.world_size = max(
-        identities.world_size,
-        0,
-        *(g.size for g in flight.progress),
-        *(1 + max(g.members, default=-1) for g in flight.progress),
-        *(1 + max(g.members, default=-1) for g, _ in flight.groups),
-    )
+    memberships = (*(g.members for g in flight.progress), *(g.members for g, _ in flight.groups))
+    sizes = (*(g.size for g in flight.progress), *(1 + max(members, default=-1) for members in memberships))
+    identities.world_size = max(identities.world_size, 0, *(size for size in sizes if size <= MAX_RANKS))
     operations = join_operations(streams, identities.processes)
     in_logs = compare_operations(operations)
     deaths, victims = merge_deaths(found_deaths, identities, events)

@@ -400,7 +400,7 @@ class _Ending:
             is_midway = state is not None and state.is_midway
             is_behind = state is not None and (at > state.at or (is_early and at == state.at))
             is_sum = (is_of_all and _sum().search(text) is not None) or is_of_run or is_early
-            if ((is_behind and is_sum) or not is_midway) and (self._stands_once(at) or self._is_farewell(at)):
+            if ((is_behind and is_sum) or not is_midway) and self._stands_once(at):
                 return False
         return None
 
@@ -426,11 +426,6 @@ class _Ending:
         ]
         between = set(self._shapes[places[0] : places[-1]])
         return not between - {"", shape}
-
-    def _is_farewell(self, at: int) -> bool:
-        """Whether a tracker closed the last of several runs here, and nothing but its own lines stands behind."""
-        behind = (text for text in self.lines[at:] if text.strip() and not _is_noise(text))
-        return all(text.lstrip().startswith("wandb: ") for text in behind)
 
     def _is_contradicted(self, at: int) -> bool:
         """Whether something failed in this line or behind it, or begins there and has shown nothing yet."""

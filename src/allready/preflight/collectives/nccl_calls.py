@@ -4,6 +4,7 @@ Between two of them no line of Python runs where `nccl_calls.c` was compiled: sm
 Without it they take some microseconds longer.
 """
 
+import abc
 import ctypes
 import functools
 import os
@@ -85,7 +86,7 @@ def bound(communicator: Communicator, stream: int, calls: Sequence[Call], num_pa
     return kind(communicator, stream, calls, num_parts, step_bytes)
 
 
-class _Bound:
+class _Bound(abc.ABC):
     """What both have: where it stands, and what a code means."""
 
     def __init__(self, communicator: Communicator, num_parts: int, step_bytes: int) -> None:
@@ -97,14 +98,15 @@ class _Bound:
         until = self._num_done + count
         while code := self._start(until - self._num_done):
             self._communicator.library.check(code)
-            while self._communicator.state() == IN_PROGRESS:  # where NCCL_COMM_BLOCKING=0
+            # Where NCCL_COMM_BLOCKING=0.  The agent ends a rank that takes too long, here as in a call that blocks.
+            while self._communicator.state() == IN_PROGRESS:
                 time.sleep(_POLL_S)
             if self._num_done == until:
                 break
 
+    @abc.abstractmethod
     def _start(self, count: int) -> int:
         """Start it until a call gives a code that is not 0; counts in `_num_done` those that were started."""
-        raise NotImplementedError
 
 
 class _Compiled(_Bound):
