@@ -13,6 +13,7 @@ from allready.evidence.log.eta import counts_down
 from allready.evidence.log.line import decode
 from allready.evidence.log.members import all_ended
 from allready.evidence.log.progress import Progress, counts, progress
+from allready.evidence.log.reopened import openings
 from allready.evidence.log.trouble import is_bad, is_of_a_library, is_of_some, is_overcome
 from allready.model import Closing, ClosingKind
 
@@ -24,6 +25,9 @@ _MIN_COUNTS = 8
 
 _MAX_BEHIND = 120
 """Ordinary lines behind the words that differ in more than numbers: results, paths, summaries of trackers."""
+
+_MAX_BEHIND_TESTS = 4
+"""What a shell adds: the time, an exit code."""
 
 _SUBJECT = (
     r"(?:pre-?training|fine-?tun(?:e|ing)|training|train(?:er)?|fit(?:ting)?|run|jobs?|benchmark(?:s|ing)?|experiments?|"
@@ -50,7 +54,7 @@ _WHOLE = re.compile(
     r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
     r"\bexiting program (?:at|after)\b|\bfinish(?:ed|ing) training (?:at|after)\b|"
     r"\bworker group (?:successfully )?finished\b|\bfinished server process\b|"
-    r"\bfinished mdrun\b|^=+ (?:\d{1,9} \w{1,20}, ){0,6}\d{1,9} passed\b[^=]{0,80} in [\d.:]{1,12}s|"
+    r"\bfinished mdrun\b|"
     r"^# Ended \(code 0\)|"
     r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
     re.IGNORECASE,
@@ -155,6 +159,23 @@ def _result() -> re.Pattern[str]:
 
 
 @functools.cache
+def _tests() -> re.Pattern[str]:
+    """What pytest ends with; a script may test its machine so, before the run."""
+    return re.compile(r"^=+ (?:\d{1,9} \w{1,20}, ){0,6}\d{1,9} passed\b[^=]{0,80} in [\d.:]{1,12}s")
+
+
+@functools.cache
+def _done() -> re.Pattern[str]:
+    """Any work that is done, other than a preparation, where it is the last line of a program that counts no steps."""
+    return re.compile(
+        r"^(?!.*\b(?:install|import|configur|start|launch|creat|allocat|register|authenticat|log(?:ged|ging) in|mount|"
+        r"clon|pull|copi|sync|activat)).*\b(?:done|finished|completed?|succeeded|success(?:ful(?:ly)?)?|all good)\b"
+        r"(?!['\"]?\s{0,3}[=:]|[ _-](?:in \d{1,3}%|rate|ratio|with errors?))",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
 def _of_a_part() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:epoch|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|compil\w*|"
@@ -209,6 +230,11 @@ def _summary() -> re.Pattern[str]:
 _DIGITS = re.compile(r"\d+")
 _OF_WHAT_WAS = re.compile(r"['\"]event_type['\"]\s{0,4}:\s{0,4}['\"](?:POINT_IN_TIME|INTERVAL_END)['\"]")
 """A record of what has been: an interval's end, a measurement.  It names a step, and no step follows from it."""
+
+_OF_A_RECORD = re.compile(r"\bkey['\"]?\s{0,4}[:=]\s{0,4}['\"]?run_stop\b|:::MLP\w{0,20}.{0,300}\brun_stop\b")
+
+_WORD = re.compile(r"(?<![A-Za-z\d])(?!INFO\b)[A-Za-z\d]|[^\x00-\x7f─═━│]")
+"""Of a line that is more than a rule below a table, also one that was logged."""
 
 _INFO = re.compile(r"\s{0,80}I\d{4} ")
 
@@ -280,6 +306,11 @@ class _Ending:
             found += [one.at for one in begins if one.done <= last.done - _MIN_COUNTS][:1]
         return self.number(max(found)) if found else None
 
+    @functools.cached_property
+    def _openings(self) -> tuple[int, ...]:
+        first = self._log.scanned.head[:_MAX_HEAD_BYTES].decode("utf-8", "replace").split("\n")
+        return openings(first[:-1], self.lines, self.number(0))
+
     def number(self, at: int) -> int:
         """The number of the line at this place."""
         return self._log.scanned.num_lines - len(self.lines) + 1 + at
@@ -332,6 +363,7 @@ class _Ending:
             progress_line=marks.last_line if at is None else self.number(at),
             restart_line=marks.restart_line,
             last_counts_line=self._last_counts_line,
+            opening_lines=self._openings,
             is_certain=is_certain,
         )
 
@@ -348,6 +380,7 @@ class _Ending:
             first_progress_line=self._log.scanned.iterations.first_line,
             progress_line=course.line,
             restart_line=self._log.scanned.iterations.restart_line,
+            opening_lines=self._openings,
         )
 
     def _words(self, state: Progress | None) -> tuple[int, bool] | None:
@@ -386,17 +419,20 @@ class _Ending:
         if _means_all(text):
             return True
         is_of_all = _of_all().search(text) is not None and not _denies(text)
+        is_last = not any(_WORD.search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
         is_result = (
-            _result().search(text) is not None
+            is_last
+            and _result().search(text) is not None
             and not _denies(text)
-            and not any(line.strip() and not _is_noise(line) for line in self.lines[at + 1 :])
             and self._shapes[at] not in self._shapes[:at]
             and (state is None or (state.total is not None and state.done >= state.total))
         )
+        is_tests = _tests().search(text) is not None and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS
+        is_done = is_last and not self.readings and _done().search(text) is not None and not _is_other(text)
         is_likely = _LIKELY.search(text) is not None and not _is_other(text)
         is_early = _early().search(text) is not None and not _denies(text)
         is_of_run = _of_the_run().search(text) is not None and not _denies(text)
-        if is_of_all or is_result or is_likely or is_early or is_of_run:
+        if is_of_all or is_result or is_likely or is_early or is_of_run or is_tests or is_done:
             is_midway = state is not None and state.is_midway
             is_behind = state is not None and (at > state.at or (is_early and at == state.at))
             is_sum = (is_of_all and _sum().search(text) is not None) or is_of_run or is_early
@@ -410,11 +446,11 @@ class _Ending:
         first = -1 if state is None else state.at
         steps = [at for at, text in enumerate(self.lines[: place + 1]) if _STEP.search(text)]
         first = max([first, *steps[-1:]])
-        return any(
-            is_bad(text) and (at >= place or not is_overcome(text))
-            for at, text in enumerate(self.lines)
-            if at > first or at == place
-        )
+        bad = [at for at, text in enumerate(self.lines) if is_bad(text) and (at >= place or not is_overcome(text))]
+        begun = [number - self.number(0) for number in self._openings]
+        if bad and sum(at < bad[0] for at in begun) <= 1:  # runs one after the other, not ranks side by side
+            first = max([first, *(at for at in begun if at <= place)])
+        return any(at > first or at == place for at in bad)
 
     def _stands_once(self, at: int) -> bool:
         """Whether its writer wrote no line like it elsewhere: a time that is printed after each epoch ends nothing."""
@@ -460,7 +496,7 @@ def _goes_on(text: str) -> bool:
 
 def _is_end_of_run(text: str) -> bool:
     """A benchmark's record that its run is over, well or not."""
-    return "run_stop" in text
+    return "run_stop" in text and _OF_A_RECORD.search(text) is not None
 
 
 def _means_all(text: str) -> bool:
