@@ -60,10 +60,11 @@ class Attempts(Struct):
         return node in self.times and time_s is not None and time_s <= self.times[node] + SECOND_S
 
 
-def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int]) -> Attempts:
+def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int], deaths: Sequence[Death] = ()) -> Attempts:
     """By agent: a failure that was not its last word, since it failed again or workers started after it.
 
-    An agent that gives up ends with its table; one that goes on says nothing at the usual level, and workers write on.
+    An agent that gives up ends with its table, or stumbles itself; one that goes on says nothing at the usual level,
+    and workers write on.
     Its folders of logs have a folder for each attempt.
     """
     found = Attempts(lines=_earlier_folders(num_lines))
@@ -73,8 +74,11 @@ def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int]) -> Atte
         written.setdefault(event.origin.source, []).append(event)
         if event.signature == "elastic.child_failed":
             failures.setdefault((event.origin.source, event.origin.node, event.origin.pid), []).append(event)
+    stumbled = {d.origin.source: d.origin.line or 0 for d in deaths if d.is_agents}
     lasting = {
-        agent: _wrote_on(failed[-1].origin.line or 0, written[agent[0]], num_lines.get(agent[0], 0))
+        agent: None
+        if stumbled.get(agent[0], 0) > (failed[-1].origin.line or 0)
+        else _wrote_on(failed[-1].origin.line or 0, written[agent[0]], num_lines.get(agent[0], 0))
         for agent, failed in failures.items()
     }
     went_on = any(lasting.values())  # agents go on together

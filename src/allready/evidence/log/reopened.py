@@ -8,6 +8,7 @@ _MIN_SHAPE = 12
 _NEAR_LINES = 6
 _MAX_FOUND = 256
 _DIGITS = re.compile(r"\d+")
+_WORD = re.compile(r"[A-Za-z]{3}|[^\x00-\x7f]{2}")
 
 
 def openings(head: list[str], last: list[str], first_of_last: int) -> tuple[int, ...]:
@@ -23,13 +24,15 @@ def openings(head: list[str], last: list[str], first_of_last: int) -> tuple[int,
     for _, shape in shapes[:_MAX_OPENING]:
         if shape.startswith("Traceback"):
             break
-        if len(shape) >= _MIN_SHAPE and shape not in opening:
+        if len(shape) >= _MIN_SHAPE and _WORD.search(shape) is not None and shape not in opening:
             opening.append(shape)
     if len(opening) < _MIN_OPENING:
         return ()
     first, second = opening[:2]
     places = [at for at, (_, shape) in enumerate(shapes) if shape == first]
     found = tuple(
-        shapes[at][0] for at in places if any(shape == second for _, shape in shapes[at + 1 : at + 1 + _NEAR_LINES])
+        shapes[at][0]
+        for at in places
+        if at == len(shapes) - 1 or any(shape == second for _, shape in shapes[at + 1 : at + 1 + _NEAR_LINES])
     )
     return found if 1 < len(found) <= _MAX_FOUND else ()
