@@ -30,6 +30,11 @@ class Circle(Struct, frozen=True, kw_only=True):
     others: tuple[int, ...]
     sites: Mapping[int, str]
 
+    @property
+    def num_sides(self) -> int:
+        """Operations that ranks of the circle wait in."""
+        return sum(bool(set(w.waiting) & set(self.ranks)) for w in self.snapshot.waits)
+
     def sides(self, run: RunEvidence) -> str:
         """Who waits in which call for whom, the call that most wait in first."""
         waits = [(w, tuple(r for r in w.waiting if r in self.ranks)) for w in self.snapshot.waits]
