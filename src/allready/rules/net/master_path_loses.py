@@ -8,6 +8,7 @@ from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import Confidence, Culprits, FaultClass, Hit, LaunchFacts, PerNode, RemedyStep, Severity
 from allready.model.fill import UNKNOWN
+from allready.rules.net._chance import losing_links
 
 
 @Rule(
@@ -45,7 +46,8 @@ def master_path_loses(launch: PerNode[LaunchFacts], case: Analysis) -> Iterator[
     ## When it is harmless
     Never: collectives over that path fail in the same way.
     """
-    found = case.of(losing_master_paths)
+    counted = {n for link in case.of(losing_links) for n in link}  # NET019 knows more
+    found = {n: p for n, p in case.of(losing_master_paths).items() if p.num_broken or n not in counted}
     if not found or not launch:
         return
     nodes, job = tuple(sorted(found)), job_of(launch)
