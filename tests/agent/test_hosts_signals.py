@@ -75,6 +75,15 @@ def test_a_signal_that_ends_the_job_is_the_one_that_ranks_of_all_hosts_get(job: 
     nothing_is_left(job.folder)
 
 
+def test_so_is_one_of_the_configuration_file(job: Job, sshd: Sshd) -> None:
+    (job.folder / "job.toml").write_text('[job]\nsignals-to-handle = "SIGTERM,SIGALRM"\n')
+    node = started(job, sshd, "--config", str(job.folder / "job.toml"), words=("5",), traps="SIGALRM,SIGTERM")
+    node.process.send_signal(signal.SIGALRM)
+    assert node.wait() == 128 + signal.SIGALRM, node.err
+    assert lines(node) == ["got SIGALRM"] * 2 + ["saved"] * 2
+    nothing_is_left(job.folder)
+
+
 def test_a_second_signal_ends_ranks_that_save_for_too_long(job: Job, sshd: Sshd) -> None:
     node = started(job, sshd, "--grace", "60", words=("600",), traps="SIGINT")
     node.process.send_signal(signal.SIGINT)

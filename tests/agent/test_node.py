@@ -1,16 +1,22 @@
 """The agent of a node on a machine that has more to do than it can."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from allready.agent import messages
 from allready.agent.context import AgentContext, AgentState
 from allready.agent.interruption import ReportKeeper
-from allready.agent.node import Sampler
-from allready.errors import DeadlineExceeded
+from allready.agent.node import NodeAgent, Sampler
+from allready.errors import DeadlineExceeded, ExchangeError
 from allready.launch.request import Command, RunRequest
 from allready.live.node.observer import NodeObserver
-from allready.model import Gather, NodeEvidence, NodeStatus
+from allready.model import EndCause, Gather, JobOutcome, NodeEvidence, NodeStatus
 
 
 class Overrun(NodeObserver):
@@ -74,3 +80,39 @@ async def test_a_sample_that_takes_too_long_ends_nothing(tmp_path: Path) -> None
         assert observer.num_asked == 3
     finally:
         sampler.close()
+
+
+class Closing:
+    """A connection to node 0 over which nothing goes any more; what node 0 said before is still to be read."""
+
+    node_rank = 1
+
+    def __init__(self, *said: tuple[str, Any]) -> None:
+        self.said = list(said)
+
+    async def send(self, kind: str, body: Any) -> NoReturn:
+        raise ExchangeError(f"sending to node 0 failed: {kind}, {body}")
+
+    async def receive(self, *, timeout_s: float) -> tuple[str, Any]:
+        await asyncio.sleep(0.2)  # what cannot be sent is noticed first
+        if not self.said:
+            raise DeadlineExceeded("nothing came")
+        return self.said.pop(0)
+
+
+async def test_what_node_0_said_before_it_closed_the_connection_counts_more_than_that_nothing_can_be_sent(
+    tmp_path: Path,
+) -> None:
+    ended = messages.Finish(job=JobOutcome(exit_code=1, outcome=EndCause.STOPPED, attempts=0), why="ended by SIGTERM")
+    for said in ([(messages.FINISH, to_builtins(ended))], []):
+        context = context_of(tmp_path)
+        context.state.requests.put_nowait(messages.Request(stop="SIGTERM"))
+        agent = NodeAgent(Closing(*said), replace(context, request=replace(context.request, diagnosis=False)))
+        try:
+            if said:
+                assert await agent.follow() == ended
+            else:
+                with pytest.raises(ExchangeError, match="sending to node 0 failed"):
+                    await agent.follow()
+        finally:
+            await agent.close()

@@ -128,3 +128,34 @@ def test_who_leaves_out_or_adds_a_call_in_the_first_second_is_named(job: Job, ki
     assert node.wait(100) != 0
     verdict = node.report()["verdict"]
     assert (verdict["fault_class"], verdict["culprits"]["ranks"]) == ("DESYNC-FLOW", [victim]), verdict["sentence"]
+
+
+GRID = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+data = [dist.new_group([0, 2]), dist.new_group([1, 3])][rank % 2]
+tensor = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
+values = torch.ones(64)
+def forward():
+    dist.all_reduce(values, group=tensor)
+def gradients():
+    dist.all_reduce(values, group=data)
+def norm():
+    dist.all_reduce(values[:1])
+for i in range(300):
+    if not (rank == 3 and i == 1):
+        forward()
+    gradients()
+    norm()
+"""
+
+
+@pytest.mark.slow
+def test_who_leaves_out_a_call_of_one_of_its_groups_in_the_second_iteration_is_named_with_both_lines(job: Job) -> None:
+    node = job.start("--grace", "2", "--on-hang", "abort", "--nproc-per-node", "4", job.script(GRID))
+    assert node.wait(100) != 0
+    verdict = node.report()["verdict"]
+    assert (verdict["code"], verdict["culprits"]["ranks"]) == ("HNG010", [3])
+    sentence = str(verdict["sentence"])
+    assert sentence.index(" norm)") < sentence.index(" gradients)") < sentence.index(" forward)")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from allready.cli.main import main
+from allready.text import usage
 from tests.cases import cases
 from tests.cli.processes import PROGRAM, Job, plain_environment
 from tests.clock import Stopwatch
@@ -208,3 +209,12 @@ def test_torchruns_spellings_are_understood_and_nodes_may_mix_them(job: Job) -> 
             nodes.append(job.start(node, argv=argv))
         for started in nodes:
             assert started.wait(15) == 0, started.all_words()
+
+
+def test_what_is_wrong_with_a_value_is_told_in_the_chosen_language(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "_language", usage._language)  # that of this process, after the test
+    for flag, value, said in (("--nnodes", "abc", "不是节点数；写 4"), ("--nproc-per-node", "x", "请给出从 1 起的数")):
+        assert ended("run", "--lang", "zh", flag, value, "x.py") == 2
+        assert said in capsys.readouterr().err

@@ -66,3 +66,35 @@ def test_who_leaves_out_a_send_that_is_only_counted_or_makes_one_more(odd: list[
 
 def test_in_a_single_group_numbers_are_compared_instead() -> None:
     assert turns("ABABABABABA", "ABABABABABB", groups={WORLD: (0, 1)}) == {}
+
+
+def first_turns(*texts: str, with_lines: bool) -> dict[int, bool]:
+    """Of jobs that have only begun; every kind of call has its line."""
+    lines = {"A": 10, "B": 20, "t": 30, "n": 40}
+    dumps = []
+    for rank, text in enumerate(texts):
+        made = [e | {"frames": [e["frames"][0], {**e["frames"][1], "line": lines[what]}] if with_lines else []}
+                for e, what in zip(calls(text), text, strict=True)]  # fmt: skip
+        dumps.append(loaded(dump(made, groups=GROUPS | {TP: (0, 1, 2)}), f"fr_{rank}"))
+        dumps[-1].rank = rank
+    return kept_turns(join_dumps(dumps).groups)
+
+
+@cases("odd", ["tABAB", "tABBt", "tABA"])
+def test_who_leaves_the_order_of_the_others_before_there_is_a_loop_is_found_by_its_calls(odd: str) -> None:
+    for with_lines in (True, False):
+        assert first_turns("tABt", odd, "tABtA", with_lines=with_lines) == {0: True, 1: False, 2: True}
+
+
+@cases(
+    "texts",
+    [
+        ("tABt", "tABA"),  # one against one
+        ("tABt", "tABn", "tABt"),  # a call that the others never made: it may be missing there
+        ("ABt", "BAt", "ABt"),  # nobody knows which of the two is right: it is the first time
+        ("tABtABAB", "tABABABA", "tABtABAB"),  # long ago, and they went on
+        ("tABt", "tAB", "tABt"),  # it is only late
+    ],
+)
+def test_nobody_is_accused_without_a_clear_turn(texts: Sequence[str]) -> None:
+    assert False not in first_turns(*texts, with_lines=True).values()

@@ -2,9 +2,10 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -102,6 +103,23 @@ def test_a_network_that_is_slow_everywhere_is_healthy_and_says_what_was_not_meas
 def test_random_loss_is_named(lab3: Lab, tmp_path: Path, percent: float, direction: str) -> None:
     seen = run(lab3, tmp_path, RandomLoss(node=1, percent=percent, direction=direction))  # type: ignore[arg-type]
     assert (seen.verdict["code"], seen.accused["class"], seen.accused["nodes"]) == ("NET019", "SLOW-COMM", [1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("direction", ["both", "in"])
+@pytest.mark.parametrize("num_nodes", [2, 3])
+def test_a_path_that_loses_half_of_all_packets_is_told_as_that_and_nobody_has_died(
+    make_lab: Callable[..., Lab], tmp_path: Path, num_nodes: int, direction: Literal["both", "in"]
+) -> None:
+    """Connections to node 0 are made with luck and break; no process has ended, and no filter drops anything."""
+    lab = make_lab(num_nodes)
+    fault = RandomLoss(node=1, percent=50, direction=direction)
+    seen = check(lab, tmp_path, [fault], extra=("--backend", "gloo"), num_nodes=num_nodes, timeout_s=200.0)[0]
+    assert seen.accused["class"] in {"SLOW-COMM", "NET-BROKEN"}
+    if seen.verdict["confidence"] != "possible":
+        links = seen.accused.get("links", [])
+        assert links, "the path is named"
+        assert all(1 in link for link in links)
 
 
 @pytest.mark.slow

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allready.messaging import link as module
 from allready.messaging.channel import ConnectionLostError
 from allready.messaging.link import Link
-from allready.messaging.sockets import TcpState, tcp_state
+from allready.messaging.sockets import Delivery, TcpState, tcp_state
 from allready.model import LossReason
 
 
@@ -24,7 +25,27 @@ def test_a_real_connection_counts_what_comes_in() -> None:
             assert near.recv(1) == b"x"
             found = tcp_state(near)
             assert found.num_segments > before > 0
-            assert (found.num_unacked, found.num_timeouts) == (0, 0)
+            assert (found.num_unacked, found.num_timeouts, found.is_open) == (0, 0, True)
+            far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with pytest.raises(ConnectionResetError):
+            near.recv(1)
+        assert not tcp_state(near).is_open
+
+
+def test_only_what_arrived_in_the_end_counts_as_sent_again() -> None:
+    def after(*states: TcpState) -> tuple[int, int]:
+        delivery = Delivery()
+        for state in states:
+            delivery.look(state)
+        return delivery.num_sent, delivery.num_resent
+
+    arrived = TcpState(0, 0, 9, num_sent=20, num_retransmits=6, is_open=True)
+    assert after(arrived) == (20, 6)
+    gone = replace(arrived, num_unacked=3, num_timeouts=5, num_sent=26, num_retransmits=12)  # six more, in vain
+    assert after(arrived, gone) == (20, 6)
+    assert after(gone) == (19, 5)
+    reset = replace(gone, num_unacked=0, num_timeouts=0, is_open=False)  # the kernel forgot what was on its way
+    assert after(arrived, reset) == (20, 6)
 
 
 def of(info: bytes) -> TcpState:

@@ -4,7 +4,6 @@ Node 0 has a `NodeAgent` like every other node, at the local end of its hub.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -73,14 +72,18 @@ class NodeAgent:
             beside.add(self._spawn(self._sampler.run()))
         try:
             while True:
-                for task in beside:
-                    if task.done() and not task.cancelled() and task.exception() is not None:
-                        raise task.exception() or ExchangeError("sampling the ranks ended")
-                with contextlib.suppress(DeadlineExceeded):
+                failed = next((e for t in beside if t.done() and not t.cancelled() and (e := t.exception())), None)
+                if failed is not None and not isinstance(failed, ExchangeError):
+                    raise failed
+                try:
                     kind, body = await self._node.receive(timeout_s=1.0)
-                    if kind == messages.FINISH:
-                        return convert(body, messages.Finish)
-                    await self._obey(kind, body)
+                except DeadlineExceeded:
+                    if failed is None:
+                        continue
+                    raise failed from None  # nothing can be sent, and node 0 has said nothing before it went
+                if kind == messages.FINISH:
+                    return convert(body, messages.Finish)
+                await self._obey(kind, body)
         finally:
             for task in beside:
                 task.cancel()

@@ -186,20 +186,24 @@ def _way(row: SocketRow, peer: SocketRow | None) -> str:
 
 
 def _arrives_now(live: Live, src: int, dst: int, name: Key, for_s: float) -> bool | None:
-    """Whether what is sent again and again still reaches the other end; None where no two looks tell yet.
+    """Whether all that is sent again and again still reaches the other end; None where no two looks tell yet, or where
+    some of it does, as on a path that loses packets at random.
 
     That data arrived once and its answer did not is no proof: a path may break one way and, a moment later, the other.
     """
     begin_s = live.now_s - for_s + AFTER_S
     sent = [(t, row.total_retransmits) for t, row in _samples(live, src, name) if t >= begin_s]
-    got = [(t, n) for t, row in _samples(live, dst, mirror(name)) if t >= begin_s and (n := row.segments_received)]
+    end_s = max((t for t, _ in sent), default=begin_s)  # what arrived after this look may be acknowledged by now
+    got = [
+        (t, n) for t, row in _samples(live, dst, mirror(name)) if begin_s <= t <= end_s and (n := row.segments_received)
+    ]
     if not got:
         return None
     last_s, last = got[-1]
     for before_s, before in reversed(got[:-1]):
         tries = [n for t, n in sent if before_s <= t <= last_s]
         if len(tries) > 1 and tries[-1] > tries[0]:
-            return last > before
+            return None if before < last < before + tries[-1] - tries[0] else last > before
     return None
 
 

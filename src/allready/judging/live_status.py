@@ -17,6 +17,9 @@ BLOCKED_MIN_S = 0.002
 WORKS_SHARE = 0.5
 IDLE_SHARE = 0.05
 LOOK_BACK_S = 5.0
+IDLE_WORDS = 0.8
+"""Of the words of the last half minute, so many of a rank that only goes round in a poll tell of no work: to write down
+its records and stacks costs it a moment."""
 
 
 def named(live: Live, world: World | None, rank_numbers: Iterable[int]) -> str:
@@ -116,15 +119,37 @@ def same_place_s(live: Live, rank: int) -> float:
     A loop that is looked at now and then seems to stand where it mostly waits: an operation that was made meanwhile, or
     processor time of the thread, tells that it went on.
     """
-    status = status_of(live, rank)
-    if status is None or status.site_since_s is None:
+    since_s = _since_s(live, rank)
+    if since_s is None:
         return 0.0
     node = live.node_of_rank()[rank]
-    time_s, age = live.statuses[node].time_s, age_s(live, node)
-    times = [status.site_since_s, *(g.moved_s for g in status.groups if g.moved_s is not None)]
-    stay = time_s - max(times) + age
+    stay = live.statuses[node].time_s - since_s + age_s(live, node)
     blocked = _blocked_s(live, rank)
     return max(0.0, stay if blocked is None else min(stay, blocked))
+
+
+def _since_s(live: Live, rank: int) -> float | None:
+    """Since when the rank's main thread has stood where it stands, on its node's clock; None when that is not known."""
+    status = status_of(live, rank)
+    if status is None or status.site_since_s is None:
+        return None
+    since_s = status.site_since_s
+    if status.visit_since_s is not None and status.visit_since_s < since_s and _only_polls(live, status):
+        since_s = status.visit_since_s
+    return max([since_s, *(g.moved_s for g in status.groups if g.moved_s is not None)])
+
+
+def _only_polls(live: Live, status: RankStatus) -> bool:
+    """Whether neither the rank nor a child nor its GPU has worked while its main thread went round in one call."""
+    node = live.node_of_rank()[status.rank]
+    words = (status, *(r for word in live.history.get(node, ()) for r in word.ranks if r.rank == status.rank))
+    shares = [
+        max(w.cpu_share or 0.0, w.children_cpu_share or 0.0, w.gpu_busy_share or 0.0)
+        for w in words
+        if w.pid == status.pid and w.visit_since_s == status.visit_since_s and w.cpu_share is not None
+    ]
+    num_idle = sum(share < IDLE_SHARE for share in shares)
+    return _blocked_s(live, status.rank) is not None and num_idle > 0 and num_idle >= IDLE_WORDS * len(shares)
 
 
 def _blocked_s(live: Live, rank: int) -> float | None:
@@ -158,11 +183,8 @@ def rests(used_s: float, span_s: float) -> bool:
 
 def place_since_s(live: Live, rank: int) -> float | None:
     """Since when, on node 0's clock."""
-    status = status_of(live, rank)
-    if status is None or status.site_since_s is None:
-        return None
-    times = [status.site_since_s, *(g.moved_s for g in status.groups if g.moved_s is not None)]
-    return max(times) - offset_s(live, live.node_of_rank()[rank])
+    since_s = _since_s(live, rank)
+    return None if since_s is None else since_s - offset_s(live, live.node_of_rank()[rank])
 
 
 def usual_stay_s(live: Live, rank: int) -> float:

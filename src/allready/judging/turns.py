@@ -2,16 +2,18 @@
 
 Numbers of operations compare only inside a group.  A rank that leaves out a call of one group, or takes two groups in
 another order, has made nothing wrong in any of them, and still breaks the loop that it had made until then.  So has
-one that leaves out a send: Gloo records none, but counts them.
+one that leaves out a send: Gloo records none, but counts them.  Before a loop has gone round often enough to be known,
+the calls of all ranks are compared instead, by their lines in the program or, where these are not recorded, by kind.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 
 import numpy as np
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.tracks import ANY, Track
+from allready.judging.majority import majority
 from allready.judging.sequence import Codes, loop_of
 
 UNRECORDED = -1
@@ -36,8 +38,67 @@ def kept_turns(groups: Sequence[tuple[Group, Mapping[int, Track]]]) -> dict[int,
     for number, (_, tracks) in enumerate(used):
         for rank, track in tracks.items():
             of_rank.setdefault(rank, []).append((number, track))
-    kept = ((r, _keeps(_calls(tracks))) for r, tracks in list(of_rank.items())[:MAX_RANKS])
-    return {rank: keeps for rank, keeps in kept if keeps is not None}
+    some = dict(list(of_rank.items())[:MAX_RANKS])
+    loops = ((r, _keeps(_calls(tracks))) for r, tracks in some.items())
+    kept = {rank: keeps for rank, keeps in loops if keeps is not None}
+    return (
+        kept
+        if False in kept.values() or len(some) < len(of_rank)
+        else kept | _compared([group for group, _ in used], some)
+    )
+
+
+def _compared(groups: Sequence[Group], of_rank: Mapping[int, Sequence[tuple[int, Track]]]) -> dict[int, bool]:
+    """The same of ranks that have made the same calls from their first one on, until most made one that they all know
+    and a few another one that they all know; {} where that is not the end of it."""
+    for told in (_lines, _kinds):
+        calls = {rank: told(groups, tracks) for rank, tracks in of_rank.items()}
+        if all(calls.values()):
+            return _first_turn(calls)
+    return {}
+
+
+def _first_turn(calls: Mapping[int, Sequence[Hashable]]) -> dict[int, bool]:
+    for at in range(max(map(len, calls.values()))):
+        made = {rank: call[at] for rank, call in calls.items() if at < len(call)}
+        if len(set(made.values())) == 1:
+            continue
+        most = majority(made, calls)
+        before = set(next(iter(calls.values()))[:at])
+        is_the_end = all(len(call) <= at + MAX_SINCE for call in calls.values())
+        if most is None or not is_the_end or not before.issuperset(made.values()):
+            return {}
+        return {rank: rank not in most.odd for rank in calls}
+    return {}
+
+
+def _lines(groups: Sequence[Group], tracks: Sequence[tuple[int, Track]]) -> list[Hashable]:
+    """The places in the program of all calls of one rank, in their order; none where not all are known."""
+    del groups
+    return _in_order(tracks, lambda _, t, entry: t.dump.stacks[t.ring.site[entry]] if len(t.ring.site) else ())
+
+
+def _kinds(groups: Sequence[Group], tracks: Sequence[tuple[int, Track]]) -> list[Hashable]:
+    """What they were, and in which of its groups in the order in which it made them; none where names do not tell."""
+    names = {number: groups[number].name for number, _ in tracks}
+    if not all(name.isdecimal() for name in names.values()):
+        return []
+    turn = {number: at for at, number in enumerate(sorted(names, key=lambda n: int(names[n])))}
+    return _in_order(tracks, lambda n, t, entry: (turn[n], t.dump.shapes[t.ring.shape[entry]].name, t.numels(entry)[0]))
+
+
+def _in_order(
+    tracks: Sequence[tuple[int, Track]], told: Callable[[int, Track, int], tuple[Hashable, ...]]
+) -> list[Hashable]:
+    every: list[tuple[int, tuple[Hashable, ...]]] = []
+    for number, track in tracks:
+        created = track.ring.created_ns
+        entries = [entry for entry in track.first if entry >= 0]
+        if not track.dump.is_whole or not len(created) or len(entries) > MAX_CALLS:
+            return []
+        every += [(created[entry], told(number, track, entry)) for entry in entries]
+    every.sort(key=lambda call: call[0])
+    return [call for _, call in every] if all(call for _, call in every) else []
 
 
 def _calls(tracks: Sequence[tuple[int, Track]]) -> Codes:

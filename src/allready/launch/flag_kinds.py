@@ -1,7 +1,7 @@
 """How the values of flags are read: from the command line, from a PET_ variable, from the configuration file.
 
 `KINDS` maps a kind's name to its reader.  A reader gets text and gives the value, or raises ValueError with words that
-end a sentence starting with the flag: "write 5 or 5s".
+end a sentence starting with the flag: "write 5 or 5s", in the language of the process.
 """
 
 import math
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from allready.launch.request import Backoff
+from allready.text.usage import usage_text
 
 MAX_LISTED = 65_536
 NCCL_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE")
@@ -19,7 +20,7 @@ _WHOLE = re.compile(r"\s*[+-]?\d{1,18}\s*")
 def whole(text: str) -> int:
     """A decimal number."""
     if not _WHOLE.fullmatch(text):
-        raise ValueError(f"{text!r} is not a whole number")
+        raise ValueError(usage_text("{text!r} is not a whole number", text=text))
     return int(text)
 
 
@@ -27,7 +28,7 @@ def count(text: str) -> int:
     """A whole number from 0."""
     value = whole(text)
     if value < 0:
-        raise ValueError(f"{value} is below 0")
+        raise ValueError(usage_text("{value} is below {least}", value=value, least=0))
     return value
 
 
@@ -35,7 +36,7 @@ def positive(text: str) -> int:
     """A whole number from 1."""
     value = whole(text)
     if value < 1:
-        raise ValueError(f"{value} is below 1")
+        raise ValueError(usage_text("{value} is below {least}", value=value, least=1))
     return value
 
 
@@ -46,7 +47,7 @@ def number(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < 1e8:
-        raise ValueError(f"{text!r} is not a number of seconds from 0")
+        raise ValueError(usage_text("{text!r} is not a number of seconds from 0", text=text))
     return value
 
 
@@ -54,7 +55,7 @@ def seconds(text: str) -> float:
     """Seconds above 0."""
     value = number(text)
     if value == 0:
-        raise ValueError("0 seconds are no time; write for example 5")
+        raise ValueError(usage_text("0 seconds are no time; write for example 5"))
     return value
 
 
@@ -70,9 +71,11 @@ def nodes(text: str) -> tuple[int, int]:
         least = positive(low)
         most = positive(high) if colon else least
     except ValueError:
-        raise ValueError(f"{text!r} is not a number of nodes; write 4, or 2:4 for two to four") from None
+        raise ValueError(
+            usage_text("{text!r} is not a number of nodes; write 4, or 2:4 for two to four", text=text)
+        ) from None
     if least > most:
-        raise ValueError(f"{text!r}: the fewest nodes are more than the most")
+        raise ValueError(usage_text("{text!r}: the fewest nodes are more than the most", text=text))
     return least, most
 
 
@@ -84,14 +87,14 @@ def nproc(text: str) -> int | str:
     try:
         return positive(word)
     except ValueError:
-        raise ValueError(f"{text!r}: give a number from 1, or gpu, cpu, xpu or auto") from None
+        raise ValueError(usage_text("{text!r}: give a number from 1, or gpu, cpu, xpu or auto", text=text)) from None
 
 
 def names(text: str) -> tuple[str, ...]:
     """`a,b,c`; blanks around a name are dropped, so are empty names."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     if not found:
-        raise ValueError("names nothing; write for example a,b")
+        raise ValueError(usage_text("names nothing; write for example a,b"))
     return found
 
 
@@ -104,19 +107,21 @@ def numbers(text: str) -> tuple[int, ...]:
             first = count(low)
             last = count(high) if dash else first
         except ValueError:
-            raise ValueError(f"{part!r} is not a number or a range; write 0,2-5") from None
+            raise ValueError(usage_text("{text!r} is not a number or a range; write 0,2-5", text=part)) from None
         if last - first >= MAX_LISTED or len(found) > MAX_LISTED:
-            raise ValueError(f"{text!r} lists more than {MAX_LISTED} numbers")
+            raise ValueError(usage_text("{text!r} lists more than {most} numbers", text=text, most=MAX_LISTED))
         found.update(range(first, last + 1))
     if not found:
-        raise ValueError(f"{text!r} lists no number; a range goes upwards, as 2-5")
+        raise ValueError(usage_text("{text!r} lists no number; a range goes upwards, as 2-5", text=text))
     return tuple(sorted(found))
 
 
 def backoff(text: str) -> Backoff:
     """`BASE`, `BASE,MOST` or `BASE,MOST,JITTER`: seconds, seconds, share of the wait from 0 to 1."""
     parts = text.split(",")
-    words = f"{text!r}: write BASE,MOST,JITTER, for example 1,60,0.25 (seconds, seconds, a share from 0 to 1)"
+    words = usage_text(
+        "{text!r}: write BASE,MOST,JITTER, for example 1,60,0.25 (seconds, seconds, a share from 0 to 1)", text=text
+    )
     if len(parts) > 3:
         raise ValueError(words)
     try:
@@ -135,7 +140,9 @@ def level(text: str) -> str:
     """A level of NCCL_DEBUG."""
     word = text.strip().upper()
     if word not in NCCL_LEVELS:
-        raise ValueError(f"{text!r} is not a level of NCCL; there are {', '.join(NCCL_LEVELS)}")
+        raise ValueError(
+            usage_text("{text!r} is not a level of NCCL; there are {known}", text=text, known=", ".join(NCCL_LEVELS))
+        )
     return word
 
 
@@ -145,7 +152,7 @@ def streams(text: str) -> dict[int, int]:
         return {-1: int(text)}
     if re.fullmatch(r"\d{1,4}:[0-3](,\d{1,4}:[0-3])*", text):
         return {int(rank): int(value) for rank, _, value in (part.partition(":") for part in text.split(","))}
-    raise ValueError(f"{text!r}: write 0, 1, 2 or 3 for all ranks, or 0:3,1:2 by local rank")
+    raise ValueError(usage_text("{text!r}: write 0, 1, 2 or 3 for all ranks, or 0:3,1:2 by local rank", text=text))
 
 
 def settings(text: str) -> dict[str, str]:
@@ -154,7 +161,7 @@ def settings(text: str) -> dict[str, str]:
     for part in text.split(",") if text.strip() else []:
         key, _, value = part.partition("=")
         if not key.strip() or not value.strip():
-            raise ValueError(f"{text!r}: write KEY=VALUE,KEY=VALUE")
+            raise ValueError(usage_text("{text!r}: write KEY=VALUE,KEY=VALUE", text=text))
         found[key.strip()] = value.strip()
     return found
 
@@ -162,7 +169,7 @@ def settings(text: str) -> dict[str, str]:
 def text(value: str) -> str:
     """As it stands."""
     if "\x00" in value:
-        raise ValueError("holds a zero byte")
+        raise ValueError(usage_text("holds a zero byte"))
     return value
 
 

@@ -16,7 +16,7 @@ from shutil import which
 from typing import Any
 
 from allready.errors import UsageError
-from allready.launch.config import read_config
+from allready.launch.config import load, read_config, settings_of
 from allready.launch.config_model import Settings
 from allready.launch.flag_kinds import KINDS, NCCL_LEVELS
 from allready.launch.flag_table import BY_DEST, FLAGS, GROUPS, TORCHRUN, Flag
@@ -474,10 +474,13 @@ def _stop_signals(options: OptionSources) -> tuple[str, ...]:
 def ending_of(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[tuple[str, ...], float]:
     """For a launcher that has the job run elsewhere: the signals that end it as well, and what the ranks' end may take.
 
+    Of a configuration file its [job] counts, where the file is on this machine too.
+
     Raises:
-        UsageError: there is no such signal.
+        UsageError: there is no such signal, or the file is none.
     """
-    options = OptionSources(args, environ, Settings())
+    is_here = args.config is not None and Path(args.config).is_file()
+    options = OptionSources(args, environ, settings_of(load(args.config), None) if is_here else Settings())
     return _stop_signals(options), _grace(options, environ)
 
 

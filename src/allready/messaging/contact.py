@@ -93,7 +93,7 @@ class Contact:
         self._started = time.monotonic()
         self._token = token
         self._caller = datagram.Caller(token)
-        self._attempts = 0
+        self._attempts = self._num_broken = 0
         self._addresses: tuple[str, ...] = ()
         self._nearby: tuple[tuple[int, str], ...] | None = None
         self.refusal: Refusal | None = None
@@ -146,6 +146,7 @@ class Contact:
             address=address,
             service=service,
             attempts=self._attempts,
+            num_broken=self._num_broken,
             waited_s=round(self.waited_s, 3),
             heard_by_datagram=self._caller.heard,
             rejected_by=rejected_by,
@@ -189,6 +190,7 @@ class Contact:
             return await self._greet(address, reader, writer)
         except (ExchangeError, OSError, TimeoutError) as error:
             writer.close()
+            self._num_broken += 1
             await self._identify(address, error)
             return None
         except BaseException:

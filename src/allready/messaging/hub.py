@@ -18,7 +18,7 @@ from allready.messaging import datagram
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of, take
 from allready.messaging.inbox import Inbox
 from allready.messaging.silence import heard
-from allready.messaging.sockets import writer_state
+from allready.messaging.sockets import Delivery, writer_state
 from allready.messaging.token import HELLO, WANTS_TOKEN, Seal, Token, is_nonce, new_nonce
 from allready.messaging.wire import (
     ANY_RANK,
@@ -57,6 +57,7 @@ class _Peer(Struct):
     writer: asyncio.StreamWriter
     seal: Seal | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    delivery: Delivery = field(default_factory=Delivery)
 
 
 class Hub:
@@ -129,6 +130,13 @@ class Hub:
         """Whether a node was lost only now: it may be back at once, as when we were too busy to answer at first."""
         return bool(self._lost) and time.monotonic() - self._last_loss < RETURN_S
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether every node has what was sent to it: one that never hears that it joined gives up and tries again."""
+        newest_s = max(claim.arrival_s for claim in self._claims)
+        is_old = self.elapsed_s - newest_s > RETURN_S
+        return is_old or not any(writer_state(peer.writer).num_unacked for peer in self._peers.values())
+
     def roll(self, *, finished: bool) -> RollCall:
         return RollCall(
             num_nodes=self._me.num_nodes,
@@ -141,6 +149,7 @@ class Hub:
             lost_why=tuple(str(loss) for _, loss in sorted(self._lost.items())),
             lost_silently=tuple(sorted(n for n, loss in self._lost.items() if loss.is_silent)),
             losses=tuple(loss for _, loss in sorted(self._lost.items())),
+            resent={n: (p.delivery.num_sent, p.delivery.num_resent) for n, p in sorted(self._peers.items())},
         )
 
     def note_half_open(self, addresses: Sequence[str]) -> None:
@@ -449,6 +458,8 @@ class Hub:
     def _lose(self, peer: _Peer, loss: Loss) -> None:
         rank = peer.claim.node_rank
         if self._peers.get(rank) is peer:
+            peer.delivery.look(writer_state(peer.writer))
+            loss = replace(loss, num_sent=peer.delivery.num_sent, num_resent=peer.delivery.num_resent)
             del self._peers[rank]
             self._lost[rank] = loss
             self._last_loss = time.monotonic()
@@ -470,6 +481,8 @@ class Hub:
         frame = encode("beat", None)
         while True:
             await asyncio.sleep(BEAT_S)
+            for peer in self._peers.values():
+                peer.delivery.look(writer_state(peer.writer))
             await asyncio.gather(*(self._send_frame(p, frame) for p in (*self._peers.values(), *self._refused)))
 
 

@@ -7,12 +7,14 @@ import time
 from collections import deque
 from typing import Any
 
+from msgspec.structs import replace
+
 from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of
 from allready.messaging.hub import BEAT_S, SILENCE_S
 from allready.messaging.inbox import Inbox
 from allready.messaging.silence import heard
-from allready.messaging.sockets import TcpState, writer_state
+from allready.messaging.sockets import Delivery, TcpState, writer_state
 from allready.messaging.token import Seal
 from allready.messaging.wire import decode, encode, plain, read_payload, sealed
 from allready.model import ClockFacts, Loss, LossReason
@@ -40,6 +42,7 @@ class Link:
         self._broken: Loss | None = None
         self._received_s = time.monotonic()
         self._num_segments: deque[int] = deque(maxlen=_SAMPLES)
+        self._delivery = Delivery()
         self._tasks = (asyncio.ensure_future(self._read()), asyncio.ensure_future(self._beat()))
 
     @property
@@ -121,9 +124,13 @@ class Link:
                     self._inbox.put(0, kind, body)
         except TimeoutError:
             reason = LossReason.ONE_WAY if self._arrives_alone() else LossReason.SILENT
-            self._inbox.put(0, LOST, Loss(reason=reason, silent_s=SILENCE_S))
+            self._lose(Loss(reason=reason, silent_s=SILENCE_S))
         except ExchangeError as error:
-            self._inbox.put(0, LOST, loss_of(error))
+            self._lose(loss_of(error))
+
+    def _lose(self, loss: Loss) -> None:
+        self._delivery.look(self._state())
+        self._inbox.put(0, LOST, replace(loss, num_sent=self._delivery.num_sent, num_resent=self._delivery.num_resent))
 
     def _state(self) -> TcpState:
         return writer_state(self._writer)
@@ -138,5 +145,7 @@ class Link:
         with contextlib.suppress(ExchangeError):
             while True:
                 await asyncio.sleep(BEAT_S)
-                self._num_segments.append(self._state().num_segments)
+                state = self._state()
+                self._num_segments.append(state.num_segments)
+                self._delivery.look(state)
                 await self.send("beat", None)

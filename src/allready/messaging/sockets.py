@@ -18,6 +18,7 @@ SocketAddress = tuple[str, int] | tuple[str, int, int, int]
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER = 10, 23
 _PMTUDISC_PROBE = 3  # sets "don't fragment" and ignores what the kernel believes of the path
 _IP_RECVERR, _IPV6_RECVERR = 11, 25
+_OPEN = {1, 8}  # TCP_ESTABLISHED, TCP_CLOSE_WAIT
 _SO_EE_ORIGIN_ICMP, _SO_EE_ORIGIN_ICMP6 = 2, 3
 
 
@@ -125,6 +126,7 @@ def icmp_error(sock: socket.socket) -> tuple[int, int, str] | None:
 class TcpState(Struct, frozen=True):
     """What the kernel knows of one TCP connection, as far as it is needed here; 0 is also what an old kernel lacks.
 
+    `is_open`: data may come or go; an end that was reset has forgotten what was on its way.
     `num_unacked`: segments of ours on their way.  `num_timeouts`: doublings of the timeout now in force.
     `num_segments`: that came in, since the connection began.  `num_bytes`: that the peer's kernel acknowledged, and
     that came in, since the start; None: this kernel does not count them.  `segment_bytes`: the largest that we send.
@@ -141,11 +143,33 @@ class TcpState(Struct, frozen=True):
     num_retransmits: int = 0
     busy_s: float = 0.0
     full_s: float = 0.0
+    is_open: bool = False
 
     @property
     def is_acknowledged(self) -> bool:
         """Whether the peer's kernel has everything that was sent to it."""
         return self.num_segments > 0 and self.num_unacked == 0 and self.num_timeouts == 0
+
+
+_PROBES = 2
+"""The kernel repeats the last segment so often before the first time-out and besides."""
+
+
+class Delivery:
+    """How much of what was sent over a connection had to be sent again until it was acknowledged.
+
+    What is repeated to a machine that is gone is never acknowledged, and does not count.
+    """
+
+    def __init__(self) -> None:
+        self.num_sent = self.num_resent = 0
+
+    def look(self, state: TcpState) -> None:
+        """Note the state; what is being repeated now may never arrive."""
+        if state.is_open:
+            under_way = 0 if state.is_acknowledged else state.num_timeouts + _PROBES
+            self.num_sent = max(self.num_sent, state.num_sent - under_way)
+            self.num_resent = max(self.num_resent, state.num_retransmits - under_way)
 
 
 def tcp_state(sock: socket.socket) -> TcpState:
@@ -166,6 +190,7 @@ def tcp_state(sock: socket.socket) -> TcpState:
         num_retransmits=read("=I", 100),
         busy_s=read("=Q", 168) / 1e6,  # since Linux 4.10
         full_s=read("=Q", 176) / 1e6,
+        is_open=read("=B", 0) in _OPEN,
     )
 
 

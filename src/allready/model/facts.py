@@ -541,6 +541,8 @@ class Loss(Struct, frozen=True, kw_only=True):
     reason: LossReason
     text: str = ""
     silent_s: float | None = None
+    num_sent: int = 0  # segments with data of this end that the other acknowledged, with those sent again
+    num_resent: int = 0  # of these again, because they or their acknowledgement were lost on the way
 
     @property
     def is_silent(self) -> bool:
@@ -583,6 +585,7 @@ class MasterContactFacts(Struct, frozen=True, kw_only=True):
     loss: Loss | None = None  # lost: how
     service: str | None = None
     attempts: int = 0
+    num_broken: int = 0  # attempts whose TCP connection was made and broke before node 0's answer was here
     waited_s: float = 0.0
     # Whether node 0 answered a UDP datagram although TCP did not connect; None: not tried.
     heard_by_datagram: bool | None = None

@@ -4,7 +4,7 @@ These are gathered on node 0 (or made up in a test) and are evidence like the fa
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -109,6 +109,8 @@ class RollCall(Struct, frozen=True, kw_only=True):
     lost: tuple[int, ...] = ()  # node ranks that joined and whose connection broke afterwards
     lost_why: tuple[str, ...] = ()  # what ended their connections in words, in the order of `lost`; () when not known
     losses: tuple[Loss, ...] = ()  # the same as data
+    # Of the connections that stand: segments with data that node 0 sent, and of them again until they arrived.
+    resent: Mapping[int, tuple[int, int]] = {}
     lost_silently: tuple[int, ...] = ()  # those of `lost` that just fell silent, without closing the connection
     partial: bool = False  # claims were left out (what a refused node of a large job is sent): no node is absent by it
 

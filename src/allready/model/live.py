@@ -39,7 +39,8 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     or something holds the GIL.  `cpu_share`: CPU seconds per second of the rank's own process over the last second or
     two; `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest
     group. `stuck_site`: innermost frame of the main thread outside the libraries, `file:line function`, and
-    `site_since_s` since when (wall clock) its whole stack has been the same.
+    `site_since_s` since when (wall clock) its whole stack has been the same; `visit_since_s` since when it has been in
+    the same call of a library, which may go round in it: a poll is not progress.
     """
 
     rank: int
@@ -57,6 +58,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     num_operations: int = 0  # of all groups, since the start
     site: str = ""
     site_since_s: float | None = None
+    visit_since_s: float | None = None
     throttled_share: float | None = None  # share of the last seconds in which its cgroup's CPU quota held it back
     exit_code: int | None = None
     signal: str | None = None

@@ -37,6 +37,7 @@ def payload(
         phase="computing",
         site=site,
         site_since_s=990.0,
+        visit_since_s=980.0,
         stack_id=7,
         framework="torch",
         ring_s=None,
@@ -71,12 +72,8 @@ def test_what_is_written_is_read(path: Path) -> None:
     writer.write(payload(group("0", 12, 11, pending_s=998.5), problems=('a "quoted" problem', "café\udc80")))
     state = reader.state()
     assert state is not None
-    assert (state.pid, state.phase, state.site, state.site_since_s) == (
-        os.getpid(),
-        "computing",
-        "train.py:3 step",
-        990.0,
-    )
+    assert (state.pid, state.phase, state.site) == (os.getpid(), "computing", "train.py:3 step")
+    assert (state.site_since_s, state.visit_since_s) == (990.0, 980.0)
     assert (state.stack_id, state.framework, state.ring_s) == (7, "torch", None)
     (mark,) = state.groups
     assert (mark.group, mark.label, mark.members, mark.enqueued, mark.completed) == ("0", "TP", (0, 1, 2, 3), 12, 11)
@@ -129,7 +126,8 @@ def test_a_reader_never_sees_half_a_payload(path: Path) -> None:
                 group.enqueued = number
             writer.heartbeat()
             writer.write(encode(at_s=float(number), phase="computing", site="s" * (number % 90), site_since_s=0.0,
-                stack_id=number, framework="", ring_s=None, problems=(), groups=groups, most_bytes=7900))
+                visit_since_s=0.0, stack_id=number, framework="", ring_s=None, problems=(), groups=groups,
+                most_bytes=7900))
     """)
     process = subprocess.Popen([sys.executable, "-c", program, str(path)])
     try:

@@ -3,13 +3,13 @@
 import sys
 import sysconfig
 from types import CodeType, FrameType
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from allready.evidence.stacks.meaning import load, meaning_of
 from allready.live.beacon import phase
-from allready.live.beacon.phase import AROUND, BLOCKING, CALLS, Frames, around_of_user, phase_of
+from allready.live.beacon.phase import AROUND, BLOCKING, CALLS, Frames, Sight, around_of_user, phase_of
 from allready.live.beacon.state import PHASES
 from allready.model import Frame
 from tests.cases import cases
@@ -194,3 +194,62 @@ def test_no_frame_is_held_after_a_look() -> None:
     sight = frames.classify(frame, has_groups=True)
     assert sys.getrefcount(frame) == before
     assert sight.site.endswith("test_no_frame_is_held_after_a_look")
+
+
+LOADER = """
+def _try_get_data(look):
+    look()
+def _get_data(look):
+    for _ in range(2):
+        _try_get_data(look)
+        look()
+class Iterator:
+    def __next__(self):
+        _get_data(self.look)
+        return 1
+"""
+LOOP = """
+def train(look, loader):
+    loader.look = look
+    for _ in range(2): loader.__next__()
+def epoch(batches):
+    for _ in range(2): next(batches)
+def batches(look, loader):
+    loader.look = look
+    while True: yield loader.__next__()
+"""
+
+
+@pytest.mark.parametrize("caller", ["train", "epoch"])
+def test_a_poll_inside_of_one_call_is_one_visit_and_the_next_call_from_the_same_line_another(caller: str) -> None:
+    """Also where a generator, whose one frame serves all calls, is between the user's line and the call."""
+    names: dict[str, dict[str, Any]] = {}
+    for text, name, file in (
+        (LOADER, "torch.utils.data.dataloader", f"{PACKAGES}/torch/utils/data/dataloader.py"),
+        (LOOP, "accelerate.data_loader", f"{PACKAGES}/accelerate/data_loader.py"),
+        (LOOP, "train", "/home/me/train.py"),
+    ):
+        names[name] = {"__name__": name}
+        exec(compile(text, file, "exec"), names[name])
+    frames = Frames("/nowhere/")
+    seen: list[Sight] = []
+    kept: list[FrameType] = []  # as long as they live, no other frame takes their place
+
+    def look() -> None:
+        frame: FrameType | None = sys._getframe(1)
+        seen.append(frames.classify(frame, has_groups=True))
+        while frame is not None:
+            kept.append(frame)
+            frame = frame.f_back
+
+    loader = names["torch.utils.data.dataloader"]["Iterator"]()
+    train = names["train"]
+    if caller == "train":
+        train["train"](look, loader)
+    else:
+        train["epoch"](names["accelerate.data_loader"]["batches"](look, loader))
+    assert {s.phase for s in seen} == {"loading"}
+    assert len({s.stack_id for s in seen}) == 2
+    first, second = ({s.visit_id for s in some} for some in (seen[:4], seen[4:]))
+    assert (len(first), len(second)) == (1, 1)
+    assert first != second

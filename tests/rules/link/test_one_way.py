@@ -36,6 +36,14 @@ def test_data_that_arrived_once_and_does_not_any_more_is_lost() -> None:
     assert ask("LNK003", **retried(2, 1, arrives=False)).hits[0].culprits.links == ((1, 2), (2, 1))
 
 
+def test_a_path_that_loses_some_of_what_is_sent_again_is_accused_of_no_direction() -> None:
+    """Of two tries one arrived."""
+    known = retried(2, 1)
+    known["rows"][1, 2] = ARRIVED | {"segments_received": 51}
+    assert ask("LNK004", **known).state == "clear"
+    assert ask("LNK003", **known).hits[0].culprits.links == ((1, 2), (2, 1))
+
+
 def test_after_one_look_nobody_knows_whether_it_still_arrives() -> None:
     rows = {(2, 1): DEAD, (1, 2): ARRIVED | {"segments_received": 50}}
     assert ask("LNK004", rows=rows).state == "clear"

@@ -8,10 +8,12 @@ from allready.model import RankStatus
 from tests.rules.live.made import NOW, ask, behind, ended, mark, waiting
 
 LONG = NOW - 45.0
+RESTED = {"rested_s": dict.fromkeys(range(4), LONG)}
+"""No main thread has used its processor since then."""
 
 
 def idle(rank: int, **changes: Any) -> RankStatus:
-    return behind(rank, groups=(mark(63, pending=False, moved_s=LONG),), site_since_s=LONG, **changes)
+    return behind(rank, **({"groups": (mark(63, pending=False, moved_s=LONG),), "site_since_s": LONG} | changes))
 
 
 def test_ranks_that_all_stand_are_told_and_nobody_is_blamed() -> None:
@@ -34,6 +36,33 @@ def test_ranks_in_one_operation_whose_gpus_are_busy_or_silent_are_told() -> None
 def test_processes_of_jax_have_no_count_of_operations() -> None:
     ranks = [idle(r, framework="jax", num_operations=0) for r in range(4)]
     assert len(ask("LIV014", *ranks).hits) == 1
+
+
+def polling(rank: int, **changes: Any) -> RankStatus:
+    """One that goes round in a call: its stack changed a second ago, and the call began long ago."""
+    return idle(rank, **({"site_since_s": NOW - 1.0, "visit_since_s": LONG, "main_cpu_s": 1.0} | changes))
+
+
+def test_ranks_that_only_go_round_in_a_poll_stand() -> None:
+    """A loader looks every 5 s whether its workers live."""
+    [hit] = ask("LIV014", *(polling(r, site="train.py:9 <module>") for r in range(4)), live=RESTED).hits
+    assert hit.values["seconds"] == "45"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"visit_since_s": NOW - 30.0},  # it returned, and was called again
+        {"visit_since_s": None},  # a beacon that does not tell
+        {"children_cpu_share": 0.4},  # workers that read
+        {"cpu_share": 0.4},  # another thread works
+        {"gpu_busy_share": 0.3},
+        {"main_cpu_s": None},  # nobody knows whether it works
+        {"groups": (mark(63, pending=False, moved_s=NOW - 5.0),)},
+    ],
+)
+def test_who_goes_round_and_works_gets_on(other: dict[str, Any]) -> None:
+    assert ask("LIV014", *(polling(r) for r in range(3)), polling(3, **other), live=RESTED).state == "clear"
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,15 @@ def test_a_receive_that_has_worked_before_may_miss_what_its_peer_left_out() -> N
     assert hit.culprits.ranks == (2,)
 
 
+def test_where_all_others_kept_to_the_calls_of_their_loop_the_send_of_one_is_one_too_many() -> None:
+    stacks = (stack(2, "in_collective", "distributed_c10d.py:2753 send"),)
+    known = progress({r: waiting(r) for r in (0, 1, 3)} | {2: behind(2)})
+    counted = behind(2, groups=(mark(63 + 30, pending=False),))
+    for turns, accused in (({0: True, 1: True, 3: True}, (2,)), ({0: True, 3: True}, ())):
+        [hit] = ask("LIV008", counted, stacks=stacks, progress=known, turns=turns).hits
+        assert (hit.culprits.ranks, hit.fault_class) == (accused, None)
+
+
 def test_two_that_exchange_are_at_odds_with_each_other_while_the_rest_is_in_a_collective() -> None:
     pair = (stack(0, "in_collective", "c10d.py:1 send"), stack(1, "in_collective", "c10d.py:2 recv"))
     [hit] = ask("LIV008", behind(0), behind(1), stacks=pair).hits

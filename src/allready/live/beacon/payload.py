@@ -36,6 +36,7 @@ def encode(
     phase: str,
     site: str,
     site_since_s: float,
+    visit_since_s: float,
     stack_id: int,
     framework: str,
     ring_s: float | None,
@@ -51,7 +52,7 @@ def encode(
         problem_list = ",".join(quoted(_cut(p, most_bytes // 80)) for p in problems[:MAX_PROBLEMS])
     head = (
         f'{{"at_s":{at_s:.3f},"phase":{quoted(phase)},"site":{quoted(_cut(site))},"site_since_s":{site_since_s:.3f},'
-        f'"stack_id":{stack_id},"framework":{quoted(framework)},"ring_s":{ring},'
+        f'"visit_since_s":{visit_since_s:.3f},"stack_id":{stack_id},"framework":{quoted(framework)},"ring_s":{ring},'
         f'"problems":[{problem_list}],"groups":{{'
     )
     room = most_bytes - len(head) - len('},"left_out":1000000}')

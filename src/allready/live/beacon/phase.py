@@ -105,6 +105,7 @@ _ABOUT_SETTINGS = frozenset({
 })  # fmt: skip
 _SAVED = frozenset({"checkpoint", "checkpoints", "ckpt", "model", "weights", "snapshot", "state", "states", "params"})
 _OPTIMIZED = 0x1  # inspect.CO_OPTIMIZED: set for functions, not for modules and class bodies
+_GENERATOR = 0x20 | 0x200  # inspect.CO_GENERATOR, CO_ASYNC_GENERATOR: one frame for many calls
 _MAX_FRAMES = 400
 _MAX_KNOWN = 8192
 _MASK = (1 << 62) - 1
@@ -112,26 +113,34 @@ _MASK = (1 << 62) - 1
 
 class Sight:
     """One sample.  `blocking`: see BLOCKING, "" when it is none.  `call`: the innermost code,
-    instruction and module's names, if it is the user's code."""
+    instruction and module's names, if it is the user's code.  `visit_id`: equal as long as one call of a library has
+    not returned, whatever goes round in it: the call that the phase is about, or else the one that the user made."""
 
-    __slots__ = ("blocking", "call", "phase", "site", "stack_id")
+    __slots__ = ("blocking", "call", "phase", "site", "stack_id", "visit_id")
 
     def __init__(
-        self, phase: str, site: str, stack_id: int, blocking: str, call: "tuple[CodeType, int, dict[str, Any]] | None"
+        self,
+        phase: str,
+        site: str,
+        stack_id: int,
+        visit_id: int,
+        blocking: str,
+        call: "tuple[CodeType, int, dict[str, Any]] | None",
     ) -> None:
-        self.phase, self.site, self.stack_id = phase, site, stack_id
+        self.phase, self.site, self.stack_id, self.visit_id = phase, site, stack_id, visit_id
         self.blocking, self.call = blocking, call
 
 
 class _Code:
     """What is known of one function."""
 
-    __slots__ = ("around", "blocking", "code", "is_function", "is_user", "number", "phase")
+    __slots__ = ("around", "blocking", "code", "is_function", "is_generator", "is_user", "number", "phase")
 
     def __init__(self, code: "CodeType", path: str | None) -> None:
         self.code = code  # kept, so that its identity stays its own
         name = code.co_name
         self.is_function = bool(code.co_flags & _OPTIMIZED)
+        self.is_generator = bool(code.co_flags & _GENERATOR)
         self.is_user = path is None
         self.number = zlib.crc32(f"{code.co_filename}\0{name}".encode("utf-8", "replace"))
         self.phase: str | None = None
@@ -157,7 +166,7 @@ class Frames:
 
     def classify(self, frame: "FrameType | None", *, has_groups: bool) -> Sight:
         """Judge one stack by its innermost frame; holds no frame when it returns."""
-        number = depth = 0
+        number = visit = depth = 0
         found: str | None = None
         around: str | None = None
         user: tuple[_Code, int] | None = None
@@ -170,7 +179,9 @@ class Frames:
             entry = known.get(id(code))
             if entry is None:
                 entry = self._learn(code, frame)
-            number = ((number * 1000003) ^ entry.number ^ (frame.f_lasti << 32)) & _MASK
+            place = entry.number ^ (frame.f_lasti << 32)
+            number = ((number * 1000003) ^ place) & _MASK
+            visit = ((visit * 1000003) ^ place) & _MASK
             if first is None:
                 first = (entry, frame.f_lineno)
                 call = (code, frame.f_lasti, frame.f_globals) if entry.is_user else None
@@ -186,12 +197,15 @@ class Frames:
                 around = around or entry.around
             elif found == "communicating" and entry.phase == "joining":
                 found = "joining"  # the barrier inside of init_process_group
+            is_visited = user is None if found is None else entry.phase == found
+            if is_visited and not entry.is_user and not entry.is_generator:
+                visit = id(frame) & _MASK  # what it calls comes and goes
             frame = frame.f_back
             depth += 1
-        place = user or first
-        site = "" if place is None else f"{place[0].code.co_filename}:{place[1]} {place[0].code.co_name}"
+        where = user or first
+        site = "" if where is None else f"{where[0].code.co_filename}:{where[1]} {where[0].code.co_name}"
         blocking = first[0].blocking if first is not None else ""
-        return Sight(found or around or "computing", site, number, blocking, call)
+        return Sight(found or around or "computing", site, number, visit, blocking, call)
 
     def _learn(self, code: "CodeType", frame: "FrameType") -> _Code:
         if len(self._known) >= _MAX_KNOWN:

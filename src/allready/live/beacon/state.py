@@ -20,10 +20,10 @@ _MAX_COUNT = 1 << 60
 class CellState(Struct, frozen=True, kw_only=True):
     """What one rank reports.
 
-    `phase`, `site`, `site_since_s` (wall clock), `framework`: as in `RankStatus`.  `stack_id`: equal as long as the
-    main thread stands at the same instruction with the same callers; equal on ranks that stand at the same place of
-    the same program.  `groups`: `waiting_s` is filled in.  `num_left_out`: groups for which the cell had no room.
-    `ring_s`: wall clock of the ring's last writing.  `is_whole` False: no payload could be read yet, only the
+    `phase`, `site`, `site_since_s`, `visit_since_s` (wall clock), `framework`: as in `RankStatus`.  `stack_id`: equal
+    as long as the main thread stands at the same instruction with the same callers; equal on ranks that stand at the
+    same place of the same program.  `groups`: `waiting_s` is filled in.  `num_left_out`: groups for which the cell had
+    no room.  `ring_s`: wall clock of the ring's last writing.  `is_whole` False: no payload could be read yet, only the
     heartbeat is known.
     """
 
@@ -33,6 +33,7 @@ class CellState(Struct, frozen=True, kw_only=True):
     phase: str = "unknown"
     site: str = ""
     site_since_s: float | None = None
+    visit_since_s: float | None = None
     stack_id: int | None = None
     framework: str = ""
     groups: tuple[GroupMark, ...] = ()
@@ -56,6 +57,7 @@ class _Payload(msgspec.Struct):
     phase: str = "unknown"
     site: str = ""
     site_since_s: float | None = None
+    visit_since_s: float | None = None
     stack_id: int | None = None
     framework: str = ""
     groups: dict[str, _Group] = {}
@@ -85,6 +87,7 @@ def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
         phase=decoded.phase if decoded.phase in PHASES else "unknown",
         site=decoded.site[:_MAX_TEXT],
         site_since_s=decoded.site_since_s,
+        visit_since_s=decoded.visit_since_s,
         stack_id=decoded.stack_id,
         framework=decoded.framework if decoded.framework in {"torch", "jax"} else "",
         groups=groups,

@@ -152,7 +152,7 @@ class Beacon:
         self._is_ending = self._is_fetching = self._is_over = False
         self._wanted_ring = self._wanted_dump = 0
         self._sight: Sight | None = None
-        self._since_s = time.time()
+        self._since_s = self._visit_since_s = time.time()
         self._knows_user = False
         self._problems: list[str] = []
         self._call_soon: Callable[[], bool] | None = None
@@ -304,6 +304,8 @@ class Beacon:
         is_still = self._sight is not None and sight.stack_id == self._sight.stack_id
         if not is_still:
             self._since_s = now_s
+            if self._sight is None or sight.visit_id != self._sight.visit_id or sight.phase != self._sight.phase:
+                self._visit_since_s = now_s
         self._sight = sight
         phase = sight.phase
         if self._is_ending:
@@ -384,6 +386,7 @@ class Beacon:
                 phase=phase,
                 site=site,
                 site_since_s=self._since_s,
+                visit_since_s=self._visit_since_s,
                 stack_id=self._sight.stack_id if self._sight is not None else 0,
                 framework=_framework(has_groups=recorder.has_groups),
                 ring_s=recorder.ring_s,

@@ -152,6 +152,7 @@ class RankWatch:
             num_operations=sum(mark.enqueued for mark in marks),
             site=own.site if own is not None else "",
             site_since_s=own.site_since_s if own is not None else None,
+            visit_since_s=own.visit_since_s if own is not None else None,
             throttled_share=self._throttled_share(now_s) if is_alive else None,
             exit_code=end.exit_code if end is not None else None,
             signal=end.signal if end is not None else None,

@@ -30,6 +30,16 @@ class Circle(Struct, frozen=True, kw_only=True):
     others: tuple[int, ...]
     sites: Mapping[int, str]
 
+    @property
+    def num_sides(self) -> int:
+        """Operations that ranks of the circle wait in."""
+        return sum(bool(set(w.waiting) & set(self.ranks)) for w in self.snapshot.waits)
+
+    def label(self, wait: Wait) -> str:
+        """Group, operation and the line of the program, where one is known."""
+        site = next((s for r in wait.waiting if r in self.ranks and (s := self.sites.get(r, ""))), "")
+        return wait_label(wait) + (f" ({site})" if site and not wait.operation.site else "")
+
     def sides(self, run: RunEvidence) -> str:
         """Who waits in which call for whom, the call that most wait in first."""
         waits = [(w, tuple(r for r in w.waiting if r in self.ranks)) for w in self.snapshot.waits]
@@ -37,9 +47,7 @@ class Circle(Struct, frozen=True, kw_only=True):
         names = []
         for wait, waiting in waits[:MAX_SIDES]:
             missed = ranges(tuple(sorted({*wait.behind, *wait.unseen})))
-            site = next((s for r in waiting if (s := self.sites.get(r, ""))), "")
-            place = f" ({site})" if site and not wait.operation.site else ""
-            names.append(f"{who(run, waiting)} in {wait_label(wait)}{place} for rank {missed}")
+            names.append(f"{who(run, waiting)} in {self.label(wait)} for rank {missed}")
         return "; ".join(names) + (", …" if len(waits) > MAX_SIDES else "")
 
 

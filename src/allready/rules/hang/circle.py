@@ -7,6 +7,9 @@ from allready.judging.waits import positions
 from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity, clock_time
 from allready.rules.hang._circle import circle_of
 
+BOTH = 2
+"""Sides of which each may be the wrong one.  Of three and more most are right, and the calls do not tell which."""
+
 
 @Rule(
     code="HNG004",
@@ -25,6 +28,7 @@ def circle(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## Why it matters
     Two groups used in opposite order on two ranks lock each other for ever, though every single call is right.  Where
     as many took the one order as the other, no rank is the odd one: both orders are shown, and all ranks in it named.
+    Of three and more orders (three ranks in three pairs, at first use) all are shown, and no rank is accused.
     ## Check by hand
     Compare the calls that the message shows, one for each side: which of the two comes first in your program?
     ## When it is harmless
@@ -34,7 +38,7 @@ def circle(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     if found is None or found.odd:
         return
     yield Hit(
-        culprits=Culprits(ranks=found.ranks),
+        culprits=Culprits(ranks=found.ranks if found.num_sides <= BOTH else ()),
         values={"who": who(run, found.ranks), "chain": found.sides(run)},
         confidence=Confidence.LIKELY if found.blame.is_final or case.live is not None else Confidence.POSSIBLE,
         evidence=positions(found.snapshot, found.ranks),

@@ -44,9 +44,9 @@ def group_order(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         culprits=Culprits(ranks=found.odd),
         values={
             "who": who(run, found.odd),
-            "its": ", ".join(sorted({wait_label(w) for w in waits if set(w.waiting) & set(found.odd)})),
+            "its": ", ".join(sorted({found.label(w) for w in waits if set(w.waiting) & set(found.odd)})),
             "others": who(run, found.others),
-            "theirs": ", ".join(sorted({wait_label(w) for w in waits if set(w.waiting) & set(found.others)})),
+            "theirs": ", ".join(sorted({found.label(w) for w in waits if set(w.waiting) & set(found.others)})),
         },
         confidence=Confidence.LIKELY if found.blame.is_final or case.live is not None else Confidence.POSSIBLE,
         evidence=positions(found.snapshot, (*found.odd, *found.others)),

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.addresses import master_endpoint
 from allready.judging.analysis import Analysis
+from allready.judging.master_path import losing_master_paths
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 
@@ -35,7 +36,7 @@ def master_lost(contact: model.PerNode[model.MasterContactFacts], case: Analysis
     ## When it is harmless
     When the command was ended on node 0 on purpose.
     """
-    known_lost = set(case.roll.lost) if case.roll is not None else set()
+    known_lost = {*(case.roll.lost if case.roll is not None else ()), *case.of(losing_master_paths)}
     lost = {r: c for r, c in contact.items() if c.outcome == "lost" and r not in known_lost}
     if not lost:
         return

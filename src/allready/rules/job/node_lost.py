@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 from allready import model
 from allready.judging.analysis import Analysis
+from allready.judging.master_path import losing_master_paths
 from allready.judging.rank_traffic import cut_nodes
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, listed
@@ -27,7 +28,8 @@ def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     ## What it checks
     Nodes that had joined and whose connection to node 0 ended before the check did. Where the node itself is alive and
     reports that it lost node 0, the path between the two is named and not the node; where the connections of the ranks
-    show a broken path to a node that fell silent, that path is named by the findings about links.
+    show a broken path to a node that fell silent, that path is named by the findings about links. Where packets to and
+    from a node are lost until its connection breaks, that path is named by NET027.
     ## Why it matters
     The process has ended, was killed, or its machine is down; the others would wait for it.
     ## Check by hand
@@ -40,7 +42,9 @@ def node_lost(roll: model.RollCall, case: Analysis) -> Iterator[model.Hit]:
     contact = case.facts(model.MasterContactFacts)
     alive = tuple(r for r in roll.lost if (c := contact.get(r)) is not None and c.outcome == "lost")
     cut = case.of(_cut_nodes) & set(roll.lost_silently)  # the broken path itself is named
-    gone = tuple(r for r in roll.lost if r not in alive and r not in cut)
+    apart = cut | case.of(losing_master_paths).keys()
+    alive = tuple(r for r in alive if r not in apart)
+    gone = tuple(r for r in roll.lost if r not in alive and r not in apart)
     for nodes, broken in ((gone, False), (alive, True)):
         silent = set(nodes) <= set(roll.lost_silently)
         if nodes:

@@ -33,8 +33,8 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     while the others wait in another call that these never entered.
     ## Why it matters
     Each side waits for the other, so no rank's timeout shows which one is wrong. The minority is named; none on a tie,
-    and none where those that are late stand in a send or recv that has worked before: a peer may have left out its
-    side.
+    and none where those that are late stand in a send or recv that has worked before and a peer may have left out its
+    side: where all others kept to the calls of their loop, theirs is one too many.
     ## Check by hand
     `py-spy dump` of all ranks, and compare the innermost lines of your own program.
     ## When it is harmless
@@ -58,7 +58,8 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     else:
         # All of them stand in send or recv: they wait for each other there, while the rest is in a call of everybody.
         accused = late if len(late) > 1 and all(_exchanges(case.run, r) for r in late) else ()
-    if all(_misses_its_peer(live, case.run, r) for r in late):
+    others_kept_to_their_loop = all(case.run.turns.get(r) for r in found.waiting)
+    if all(_misses_its_peer(live, case.run, r) for r in late) and not others_kept_to_their_loop:
         accused = ()
     yield _hit(case, live, found, accused)
 

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
+from allready.judging.master_path import lossy_to_master
 from allready.model import DatagramProbe, PathProbe
 
 MIN_LOST = 4
@@ -11,6 +12,10 @@ SAME_RATE = 4.0
 """Two directions whose bandwidths differ by no more than this factor share what limits them."""
 UNRELIABLE = 0.08
 """Two first packets in a row, or their answers, are lost in 2 of 100 connections or more."""
+UNRELIABLE_TCP = 0.3
+"""Where nobody could count datagrams, the share of TCP's segments speaks, of which a full queue drops many as well: a
+connection that fails may have met either."""
+FEW_SEGMENTS = 20
 MIN_SEGMENTS = 100
 """Fewer say nothing of a path that shows no loss."""
 
@@ -97,4 +102,10 @@ def _is_of_a_queue(link: tuple[int, int], own: Sent, sent: dict[tuple[int, int],
 
 def silent_by_chance(case: Analysis) -> frozenset[int]:
     """Nodes with paths that lose so many packets that single connections to and from them may fail for that alone."""
-    return frozenset(n for link, s in case.of(lossy_links).items() if s.share >= UNRELIABLE for n in link)
+    lossy = {link for link, s in case.of(lossy_links).items() if s.share >= UNRELIABLE}
+    uncounted = {
+        link
+        for link, s in case.of(judge_sent).items()
+        if not s.num_packets and s.num_segments >= FEW_SEGMENTS and s.resent_share >= UNRELIABLE_TCP
+    }
+    return frozenset(n for link in lossy | uncounted for n in link) | lossy_to_master(case)

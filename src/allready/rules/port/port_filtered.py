@@ -28,6 +28,7 @@ from allready.judging.firewall import (
     rule_for,
     single_hosts,
 )
+from allready.judging.master_path import losing_master_paths
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import MAX_EVIDENCE, seen
 
@@ -118,6 +119,8 @@ def port_filtered(launch: model.PerNode[model.LaunchFacts], case: Analysis) -> I
     _seen_by_nodes(case, found)
     if 0 in filters:
         _shut_on_node_0(case, job.master_port, found)
+    for node in case.of(losing_master_paths):  # it had got through: no filter, but NET027
+        found.victims.pop(node, None)
     victims, shut = found.victims, found.shut
     if not victims:
         return
