@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from allready.errors import FactUnavailable
-from allready.facts.collect import Also, collect, collect_names
+from allready.facts.collect import collect, collect_names
+from allready.facts.order import Also
 from allready.facts.limits import collect_limits, parse_limits, place_of_cores
 from allready.facts.live import LiveHost
 from allready.facts.processes import command_of, started_at

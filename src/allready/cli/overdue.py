@@ -7,9 +7,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from allready.proc.process import read_stat
-
-MARGIN_S = 0.35
+MARGIN_S = 0.3
 """For ending the children, for the line that says it, and for the end of the interpreter."""
 LEAST_S = 0.05
 
@@ -20,8 +18,18 @@ class OverdueError(BaseException):
 
 def age_s() -> float:
     """Since this process was started, the start of the interpreter included; 0 where that is not told."""
+    from allready.proc.process import read_stat
+
     own = read_stat(os.getpid())
     return own.age_s() if own is not None else 0.0
+
+
+def slowness() -> float:
+    """How many seconds pass here for a second of this process's work; 1 where the CPUs are free, or nobody says."""
+    from allready.proc.process import cpu_times_of
+
+    ran_s, waited_s = cpu_times_of(os.getpid()) or (0.0, 0.0)
+    return 1.0 + waited_s / ran_s if ran_s else 1.0
 
 
 @contextlib.contextmanager
@@ -50,3 +58,8 @@ def ended_within(limit_s: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def no_end_now() -> None:
+    """From here on the command ends by itself: a report that is begun is shown whole."""
+    signal.setitimer(signal.ITIMER_REAL, 0)

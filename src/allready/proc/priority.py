@@ -2,9 +2,8 @@
 
 import contextlib
 import os
-from pathlib import Path
 
-URGENT, USUAL = -15, 0
+URGENT, USUAL, POLITE = -15, 0, 5
 
 
 def hurry() -> None:
@@ -24,10 +23,14 @@ def hurry_session(leader: int) -> None:
     Never for a session that somebody works in: it would keep the priority.
     """
     with contextlib.suppress(OSError):
-        Path(f"/proc/{leader}/autogroup").write_text(str(URGENT), encoding="ascii")
+        fd = os.open(f"/proc/{leader}/autogroup", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, str(URGENT).encode())
+        finally:
+            os.close(fd)
 
 
-def hurry_no_more() -> None:
-    """Be as all others again, in a child that has started and now works for long."""
+def give_way() -> None:
+    """Leave the CPUs to others, in a child that works for long and whose answer is not the most needed."""
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, max(USUAL, os.getpriority(os.PRIO_PROCESS, 0)))
+        os.setpriority(os.PRIO_PROCESS, 0, max(POLITE, os.getpriority(os.PRIO_PROCESS, 0)))
