@@ -3,7 +3,8 @@
     python benchmarks/doctor_time.py [--loops 0,8,16,24] [--runs 5]
 
 Starts that many busy loops, runs each command with and without the right to go first, and prints the median, the
-longest run, and how many could judge in time.  Without: all capabilities are given up, as any user has none (needs setpriv).
+longest run, and how many could judge in time.  Without: all capabilities are given up, as any user has none (needs
+setpriv).
 """
 
 import argparse

@@ -158,7 +158,7 @@ def _parts_here(args: argparse.Namespace) -> "tuple[tuple[Part, ...], tuple[Left
     from allready.bundle import manifest as names
     from allready.bundle.pack import Part
     from allready.cli.doctor_files import facts_json
-    from allready.cli.env_lint import settings_here
+    from allready.cli.env_settings import settings_here
     from allready.errors import FactUnavailable
     from allready.facts.apart import Reader
     from allready.facts.live import Answered

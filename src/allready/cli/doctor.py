@@ -246,7 +246,7 @@ def _ask(args: argparse.Namespace, reader: "Reader") -> float:
 
 
 def _here(reader: "Reader", latest_s: float) -> "tuple[NodeFacts, Settings | None]":
-    from allready.cli.env_lint import settings_here
+    from allready.cli.env_settings import settings_here
     from allready.facts.live import Answered
     from allready.preflight.doctor.examine import examine
 
@@ -264,7 +264,7 @@ def _ports(args: argparse.Namespace, launch: "LaunchFacts") -> tuple[int, int] |
 def _saved(args: argparse.Namespace) -> "tuple[NodeFacts, Settings | None]":
     from msgspec.structs import replace
 
-    from allready.cli.env_lint import settings_of
+    from allready.cli.env_settings import settings_of
     from allready.model import FactMissing
     from allready.preflight.doctor.examine import placed
     from allready.preflight.doctor.request import alone

@@ -3,7 +3,9 @@
 import contextlib
 import os
 
-URGENT, USUAL, POLITE = -15, 0, 5
+URGENT, USUAL, POLITE, LAST = -15, 0, 5, 19
+CROWDED = 2.0
+"""Processes that want each CPU."""
 
 
 def hurry() -> None:
@@ -31,6 +33,10 @@ def hurry_session(leader: int) -> None:
 
 
 def give_way() -> None:
-    """Leave the CPUs to others, in a child that works for long and whose answer is not the most needed."""
+    """Leave the CPUs to others, in a child that works for long and whose answer is not the most needed.
+
+    Where many want them it would get none in time, and only take them from those that are needed.
+    """
+    nice = LAST if os.getloadavg()[0] > CROWDED * (os.cpu_count() or 1) else POLITE
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, max(POLITE, os.getpriority(os.PRIO_PROCESS, 0)))
+        os.setpriority(os.PRIO_PROCESS, 0, max(nice, os.getpriority(os.PRIO_PROCESS, 0)))
