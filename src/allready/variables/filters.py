@@ -41,7 +41,7 @@ class Filter(Struct, frozen=True, kw_only=True):
 
 class Flaw(Struct, frozen=True):
     """What is written otherwise than its author means.  kind: "blank", "mark-inside", "mark-order", "empty-entry",
-    "foreign-mark", "wildcard" or "bad-port"."""
+    "foreign-mark", "wildcard", "bad-port" or "rail"."""
 
     kind: str
     entry: str
@@ -60,8 +60,18 @@ def parse(value: str, *, most: int = MAX_HCAS) -> Filter:
     return Filter(exclude=exclude, exact=exact, entries=tuple(entries[:most]))
 
 
-def flaws(value: str) -> list[Flaw]:
-    """What in a filter of NCCL is surely not meant as it is read."""
+RAILS_SINCE = (2, 30)
+"""The first NCCL that reads `:rail:plane` behind the port of a device."""
+MAX_PARTS = 4
+"""Of an entry: device, port, rail, plane."""
+
+
+def flaws(value: str, *, has_rails: bool = True) -> list[Flaw]:
+    """What in a filter of NCCL is surely not meant as it is read.
+
+    Args:
+        has_rails: this NCCL reads a rail and a plane behind the port; an older one passes over them.
+    """
     found: list[Flaw] = []
     body = value.lstrip("^=")
     marks = value[: len(value) - len(body)]
@@ -77,9 +87,17 @@ def flaws(value: str) -> list[Flaw]:
             found.append(Flaw("empty-entry", value))
         elif set(word) & WILDCARDS:
             found.append(Flaw("wildcard", word))
-        elif ":" in word and not all(not p or p.isdecimal() for p in word.split(":")[1:]):
+        elif not _has_numbers(word):
             found.append(Flaw("bad-port", word))
+        elif word.count(":") > 1 and not has_rails:
+            found.append(Flaw("rail", word))
     return found
+
+
+def _has_numbers(word: str) -> bool:
+    """Whether only numbers stand behind the name, and no more than there are meanings for."""
+    name, *parts = word.split(":")
+    return not parts or (bool(name) and len(parts) < MAX_PARTS and all(not p or p.isdecimal() for p in parts))
 
 
 def exact_names(value: str) -> list[str]:
