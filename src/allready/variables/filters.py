@@ -14,6 +14,8 @@ from msgspec import Struct
 MAX_INTERFACES, MAX_HCAS = 16, 32
 """How many entries of its filters NCCL reads."""
 WILDCARDS = frozenset("*?[]")
+BETWEEN = frozenset("; \t|")
+"""What people put between entries beside the comma; no interface has it in its name."""
 MAX_ENTRIES = 256
 """Of a list that has no limit of its own."""
 
@@ -79,7 +81,7 @@ def flaws(value: str, *, has_rails: bool = True) -> list[Flaw]:
         found.append(Flaw("mark-order", marks))
     words = body.split(",")[:MAX_ENTRIES]
     for word in words:
-        if word != word.strip():
+        if word != word.strip() or set(word) & BETWEEN:
             found.append(Flaw("blank", word))
         elif word[:1] in {"^", "="}:
             found.append(Flaw("mark-inside", word))
@@ -113,7 +115,7 @@ def exact_flaws(value: str) -> list[Flaw]:
             found.append(Flaw("foreign-mark", word))
         elif set(word) & WILDCARDS:
             found.append(Flaw("wildcard", word))
-        elif word != word.strip():
+        elif word != word.strip() or set(word) & BETWEEN:
             found.append(Flaw("blank", word))
         elif not word:
             found.append(Flaw("empty-entry", word))

@@ -26,9 +26,9 @@ from allready.variables.versions import found_of
 def filter_misread(settings: Settings, software: PerNode[SoftwareFacts] | None = None) -> Iterator[Hit]:
     """
     ## What it checks
-    The lists in NCCL_SOCKET_IFNAME, NCCL_OOB_NET_IFNAME and NCCL_IB_HCA: blanks around entries, wildcards (eth*), a ^
-    or = in front of a later entry, =^ instead of ^=, ports that are no numbers, and more numbers behind a device than
-    the NCCL found reads: port, since 2.30 also rail and plane.
+    The lists in NCCL_SOCKET_IFNAME, NCCL_OOB_NET_IFNAME and NCCL_IB_HCA: blanks, wildcards (eth*), other separators
+    than a comma, a ^ or = in front of a later entry, =^ instead of ^=, ports that are no numbers, and more numbers
+    behind a device than the NCCL found reads: port, since 2.30 also rail and plane.
     ## Why it matters
     NCCL cuts nothing off: "eth0, eth1" asks for an interface called " eth1", ^lo,^docker0 leaves docker0 in, and
     eth* is the beginning of no name (eth is).
@@ -50,7 +50,7 @@ def filter_misread(settings: Settings, software: PerNode[SoftwareFacts] | None =
 
 def _cleaned(value: str, most: int) -> str:
     """The list as its author most likely means it."""
-    words = [word.strip() for word in value.split(",")]
+    words = re.split(r"[,;|\s]+", value.strip())
     marks = {mark for word in words for mark in word[: len(word) - len(word.lstrip("^="))]}
     front = "".join(mark for mark in "^=" if mark in marks)
     bare = (re.split(r"[*?\[]", word.lstrip("^= "))[0] for word in words)
