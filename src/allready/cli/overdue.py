@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from allready.cli.interrupts import is_of_this_command
+
 MARGIN_S = 0.3
 """For ending the children, for the line that says it, and for the end of the interpreter."""
 LEAST_S = 0.05
@@ -24,6 +26,15 @@ def age_s() -> float:
     return own.age_s() if own is not None else 0.0
 
 
+def begun_s(limit_s: float) -> float:
+    """How much of a command's time is over: since its process was started.
+
+    A process that runs commands for others, and is older than the limit, was not started for this one.
+    """
+    age = age_s()
+    return age if age < limit_s or is_of_this_command() else 0.0
+
+
 def slowness() -> float:
     """How many seconds pass here for a second of this process's work; 1 where the CPUs are free, or nobody says."""
     from allready.proc.process import cpu_times_of
@@ -36,8 +47,8 @@ def slowness() -> float:
 def ended_within(limit_s: float) -> Iterator[None]:
     """Raises OverdueError in the body so early that a process that was started for it ends within the limit.
 
-    A process that is older than that was started for something else: it has the limit from now on.  Outside of the
-    main thread there is no alarm.
+    An interpreter that took longer to start than that ends at once, having looked at nothing.  Outside of the main
+    thread there is no alarm.
 
     Raises:
         OverdueError: the time is over.
@@ -45,8 +56,7 @@ def ended_within(limit_s: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    age = age_s()
-    left_s = limit_s - MARGIN_S - (age if age < limit_s else 0.0)
+    left_s = limit_s - MARGIN_S - begun_s(limit_s)
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise OverdueError
