@@ -11,7 +11,7 @@ from allready.facts.import_start import questions
 from allready.facts.tasks import Task
 from allready.model import Import, ImportFacts
 
-PATIENCE_S = 0.05
+PATIENCE_S = 0.08
 """Longer than what the children have: to end them, and to hear of it."""
 
 
