@@ -2,8 +2,9 @@
 
     python benchmarks/doctor_time.py [--loops 0,8,16,24] [--runs 5]
 
-Starts that many busy loops, runs each command with and without the right to go first, and prints the median and the
-longest run.  Without: all capabilities are given up, as any user has none (needs setpriv).
+Starts that many busy loops, runs each command with and without the right to go first, and prints the median, the
+longest run, and how many could judge in time.  Without: all capabilities are given up, as any user has none (needs
+setpriv).
 """
 
 import argparse
@@ -35,12 +36,12 @@ def loops(number: int) -> Iterator[None]:
             process.wait()
 
 
-def seconds(arguments: Sequence[str], before: Sequence[str]) -> float:
-    """The wall time of one run, from its start to its end."""
+def run(arguments: Sequence[str], before: Sequence[str]) -> tuple[float, bool]:
+    """The wall time of one run, from its start to its end, and whether it judged at all."""
     argv = [*before, sys.executable, "-m", "allready", "doctor", *arguments]
     started = time.monotonic()
-    subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT_S, check=False)
-    return time.monotonic() - started
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    return time.monotonic() - started, "not looked at:" not in done.stdout + done.stderr
 
 
 def main() -> None:
@@ -56,9 +57,10 @@ def main() -> None:
         for user, before in users.items():
             for number in map(int, arguments.loops.split(",")):
                 with loops(number):
-                    taken = [seconds(options, before) for _ in range(arguments.runs)]
-                median, longest = statistics.median(taken), max(taken)
-                print(f"{name:16} {user:15} {number:3} loops: {median:5.2f} s, {longest:5.2f} s at most", flush=True)
+                    found = [run(options, before) for _ in range(arguments.runs)]
+                taken, judged = [took_s for took_s, _ in found], sum(has_judged for _, has_judged in found)
+                row = f"{statistics.median(taken):5.2f} s, {max(taken):5.2f} s at most, {judged} of {len(found)} judged"
+                print(f"{name:16} {user:15} {number:3} loops: {row}", flush=True)
 
 
 if __name__ == "__main__":

@@ -451,3 +451,38 @@ def test_no_output_of_the_command_shows_a_secret(tmp_path: Path, capsys: pytest.
 def test_an_explained_line_does_not_repeat_its_secret(capsys: pytest.CaptureFixture[str]) -> None:
     main(["diagnose", "--explain-line", f"RuntimeError: CUDA error: out of memory HF_TOKEN={SECRET}"])
     assert SECRET not in capsys.readouterr().out
+
+
+STATED = [
+    ("the token is swordfish", "swordfish"), ("my secret was: tulipfields.", "tulipfields"),
+    ("password: correct horse battery staple", "horse"), ("12:01 passphrase: alpha-bravo-tango-kilo", "bravo"),
+    ("the passphrase is correct horse battery staple", "horse"), ('use the password "letmein" to log in', "letmein"),
+    ("credentials: bob/builder77", "builder77"), ("login with user bob and password builder", "builder"),
+    ("here's the wandb key: 0123abcd", "0123abcd"), ("PIN is 4711", "4711"),
+    ("--redis-password='5241590000'", "5241590000"),
+    ("DB_PASSWORD=ab\\\nLastPart9", "LastPart9"), ('export API_KEY="first\nsecond"\nx=1', "second"),
+    ("header " + base64.b64encode(b"admin:t57lQorPQ").decode(), "YWRtaW4"),
+    ("Private-MAC: " + "0123456789abcdef" * 4, "0123456789"), ("cookie MUNGE:AwQFAAAzEr8ho2b4dVKNq1c0e9T:", "AwQFAAAz"),
+]  # fmt: skip
+IN_PROSE = [
+    "token length is 512", "tokens per second: 30", "password is wrong", "the token is masked", "the token is padding",
+    "the token is uppercase", "Your token is saved to /root/.cache", "the next token is predicted",
+    "the token is too long",
+    "password: permission denied by server", "the password is correct", "password: must be at least eight characters",
+    "user bob and password authentication failed", "PIN is 4 on the header", "wandb key not found",
+    "secret manager is used",
+    "the token is a word", "hf token cached", "password_min=12", "credentials: none", "the secret is mounted",
+]  # fmt: skip
+
+
+@cases("stated", STATED)
+@pytest.mark.parametrize("prefix", ["", "[rank0]: ", "2026-11-24 10:00:00,123 INFO "])
+def test_masks_what_a_sentence_tells(stated: tuple[str, str], prefix: str) -> None:
+    text, secret = stated
+    lines = text.replace("\n", f"\n{prefix}") if "\\" not in text else text
+    assert secret not in masked(f"step 1\n{prefix}{lines}\nstep 2\n")
+
+
+@cases("line", IN_PROSE)
+def test_leaves_sentences_about_tokens_and_passwords(line: str) -> None:
+    assert masked(f"a\n{line}\nb") == f"a\n{line}\nb"

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from allready.errors import FactUnavailable
-from allready.facts.collect import Also, collect, collect_names
+from allready.facts.collect import collect, collect_names
 from allready.facts.limits import collect_limits, parse_limits, place_of_cores
 from allready.facts.live import LiveHost
+from allready.facts.order import Also
 from allready.facts.processes import command_of, started_at
 from allready.facts.rdma import collect_rdma, parse_rate
 from allready.facts.software import collect_script, collect_software, literals, soname_version

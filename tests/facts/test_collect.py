@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from allready.errors import ExchangeError
-from allready.facts.collect import collect, from_json, to_json
+from allready.facts.collect import collect
+from allready.facts.exchange import from_json, to_json
 from allready.facts.live import LiveHost
 from allready.model import FactMissing, HostFacts, LaunchFacts, NodeFacts, NotApplicable, SoftwareFacts
 from tests.cases import cases

@@ -27,8 +27,7 @@ from allready.facts import (
     system,
     transport,
 )
-from allready.facts.collect import from_json
-from allready.facts.exchange import to_json
+from allready.facts.exchange import from_json, to_json
 from allready.model import NODE_FACTS, NodeFacts
 from tests.facts.helpers import LO, interface
 from tests.facts.saved_host import SavedHost

@@ -33,7 +33,7 @@ def asked(folder: Path, text: str, *, timeout_s: float = 30.0, devices: bool = T
     folder.mkdir()
     (folder / "torch.py").write_text(text)
     environ = {**os.environ, "PYTHONPATH": str(folder), folder.name: "1"}
-    answer = import_in_child("torch", environ, timeout_s=timeout_s, devices=devices)
+    answer = import_in_child("import:torch:devices" if devices else "import:torch", environ, timeout_s=timeout_s)
     return msgspec.convert({**answer, "module": "torch"}, Import)
 
 
@@ -89,7 +89,7 @@ def test_asking_for_devices_is_a_step_of_its_own(tmp_path: Path) -> None:
 
 def test_a_flag_that_the_real_jax_does_not_know_ends_it_when_it_is_asked() -> None:
     environ = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_nonsense=1"}
-    one = msgspec.convert({**import_in_child("jax", environ, timeout_s=60.0, devices=True), "module": "jax"}, Import)
+    one = msgspec.convert({**import_in_child("import:jax:devices", environ, timeout_s=60.0), "module": "jax"}, Import)
     if one.outcome == "absent":
         pytest.skip("JAX is not installed")
     assert one.outcome == "imported"

@@ -39,6 +39,11 @@ SWITCHES = {
     Syntax.JAX: (("0", "1", "True", "off"), ("2", "maybe", "")), Syntax.PRESENCE: (("1",), ("0", "false")),
 }  # fmt: skip
 
+OPTIONS = {"True|False": "True", "native|cudaMallocAsync": "cudaMallocAsync", r"0?\.\d*[1-9]\d*": "0.8"} | {
+    r"0?\.\d+|[01](?:\.0*)?": "0.9"
+}
+"""A value of each form that does not take 64."""
+
 
 def good(row: Variable) -> Iterator[str]:
     """Values that the row says are right."""
@@ -49,7 +54,7 @@ def good(row: Variable) -> Iterator[str]:
         low, high = row.range or (0, 8)
         yield from (f"{number:g}" for number in (low, high) if number is not None and abs(number) < 1e6)
     elif row.type is Type.OPTIONS:
-        yield from (f"{name}:1" for name in row.values)
+        yield from (f"{name}:{OPTIONS.get(row.forms.get(name, ''), '64')}" for name in row.values)
     else:
         yield from GOOD.get(row.type, row.values)
     if row.type in {Type.ENUM, Type.FORM, Type.LIST} and row.default in row.values:
@@ -67,6 +72,7 @@ def bad(row: Variable) -> Iterator[str]:
         yield from (f"{word}x" for word in row.values if len(word) > 3)
         return
     yield from BAD[row.type]
+    yield from (f"{name}:{value}" for name in row.forms for value in ("nonsense", "yes", "-3", ""))
     if row.range is not None:
         low, high = row.range
         yield from () if low is None else (f"{low - 3:g}",)

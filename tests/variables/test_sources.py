@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allready.model import SourceKind
-from allready.variables.sources.parsed import Parsed
-from allready.variables.sources.read import kind_of, read_environment, read_text
+from allready.variables.sources.parsed import Parsed, read_environment
+from allready.variables.sources.read import kind_of, read_text
 from tests.cases import cases
 from tests.clock import Stopwatch
 

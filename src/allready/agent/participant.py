@@ -15,7 +15,7 @@ from allready.agent.interruption import Interruption, interrupted
 from allready.agent.local_verdict import LocalView, beside
 from allready.agent.node import NodeAgent
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.facts.collect import to_json
+from allready.facts.exchange import to_json
 from allready.messaging.channel import loss_of
 from allready.messaging.link import Link
 from allready.model import EndCause, JobOutcome, Loss, NodeStatus, Report, UncheckedKind

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from allready.report.pieces import Block
 
 DEADLINE_S = 10.0
+GRACE_S = 1.0
+"""For facts that come late."""
 KERNEL_S = 3.0
 MAX_KERNEL_LINES = 2000
 MAX_PACKAGES = 2000
@@ -156,16 +158,21 @@ def _parts_here(args: argparse.Namespace) -> "tuple[tuple[Part, ...], tuple[Left
     from allready.bundle import manifest as names
     from allready.bundle.pack import Part
     from allready.cli.doctor_files import facts_json
-    from allready.cli.env_lint import settings_here
+    from allready.cli.env_settings import settings_here
     from allready.errors import FactUnavailable
-    from allready.facts.apart import Answered
-    from allready.facts.collect import Also
+    from allready.facts.apart import Reader
+    from allready.facts.live import Answered
+    from allready.facts.order import Also, Order
     from allready.preflight.doctor.examine import examine, judge
     from allready.preflight.doctor.request import launch_for
     from allready.report import json_report
 
     launch, _ = launch_for({}, os.environ)
-    found = examine(launch, deadline_s=args.timeout or DEADLINE_S, also=Also())
+    limit_s = args.timeout or DEADLINE_S
+    with Reader(limit_s=limit_s) as reader:
+        until_s = time.monotonic() + limit_s
+        reader.ask(Order(launch=launch, also=Also(), until_s=until_s))
+        found = examine(reader, latest_s=until_s + GRACE_S)
     host = Answered(found.conf_files)
     report = judge([found.facts], settings_here(host, found.facts))
     parts = [

@@ -4,31 +4,37 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_UNCHECKED, exit_code_of
 from allready.cli.options import add_both_spellings, add_common, configure_logging, count, port_range, positive_s
-from allready.cli.overdue import OverdueError, age_s, ended_within
+from allready.cli.overdue import MARGIN_S, OverdueError, begun_s, ended_within, no_end_now, slowness
 from allready.errors import UsageError
-from allready.model import FactMissing, LaunchFacts, NodeFacts, Report, Settings
-from allready.proc.priority import has_hurried
-from allready.report.pieces import Block, Gap, Line, Piece
-from allready.report.safe import plain
-from allready.text.catalog import choose_language
-from allready.text.ui import ui
+from allready.text.usage import choose_language
+
+if TYPE_CHECKING:
+    from allready.facts.apart import Reader
+    from allready.model import LaunchFacts, NodeFacts, Report, Settings
+    from allready.report.pieces import Block
 
 DEADLINE_S = 3.0
 USE_GPUS_S = 30.0
 """CUDA takes seconds to start on a machine with eight GPUs."""
 PROLOG_S = 2.0
-SETUP_S = 0.5
-"""Of the deadline, what judging and showing take on an idle machine."""
-FEWEST_S = 1.5
+JUDGING_CPU_S = 0.1
+"""Of the deadline, what judging and showing take; of CPU time, which on busy CPUs lasts longer."""
+ANSWER_CPU_S = 0.05
+"""The same of a child's answer."""
+FEWEST_S = 0.3
 """For reading facts, however late it is: what is not read in time is not judged."""
-FEWEST_OF_PROLOG_S = 0.5
 FEWEST_ASKED_S = 1.0
+GRACE_S = 1.0
+"""For a late answer, where somebody asked for more time."""
 
 EPILOG = """\
   allready doctor                            this machine, in 3 s; no torch, no root and no peers needed
@@ -88,18 +94,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Examine and judge; the exit code is the contract's."""
-    with Interrupts(exit_code=EXIT_UNCHECKED):
-        if args.source or args.timeout or not (args.prolog or args.format):
-            return _run(args)  # somebody waits for all of it
+    limit_s = _limit_s(args)
+    with Interrupts(exit_code=EXIT_UNCHECKED), _reader(args, limit_s) as reader:
+        if args.source or args.timeout or args.use_gpus:
+            return _run(args, reader)  # somebody waits for all of it
         try:
-            with ended_within(PROLOG_S):
-                return _run(args)
+            with ended_within(limit_s):
+                return _run(args, reader)
         except OverdueError:
-            return _overdue(args, PROLOG_S)
+            return _overdue(args, limit_s)
+
+
+def _limit_s(args: argparse.Namespace) -> float:
+    """Within how many seconds of its start this process promises to end."""
+    if args.timeout:
+        return float(args.timeout)
+    return PROLOG_S if args.prolog or args.format else USE_GPUS_S if args.use_gpus else DEADLINE_S
 
 
 def _overdue(args: argparse.Namespace, limit_s: float) -> int:
-    """The CPUs had no time for it: a scheduler is told so in time, and nothing is judged."""
+    """The CPUs had no time for it: that is said in time, and nothing is judged."""
+    from allready.report.safe import plain
+    from allready.text.ui import ui
+
     load = f"{os.getloadavg()[0]:.0f}"
     why = ui("doctor.overdue", choose_language(args.lang), limit=f"{limit_s:g}", load=load, cpus=str(os.cpu_count()))
     if args.prolog or args.format == "nagios":
@@ -109,23 +126,24 @@ def _overdue(args: argparse.Namespace, limit_s: float) -> int:
     return EXIT_UNCHECKED
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace, reader: "Reader | None") -> int:
     configure_logging(args.verbose)
     if args.prolog or args.format:
-        return _one_line(args)
-    from allready.cli.doctor_files import load, save
+        return _one_line(args, reader)
+    latest_s = 0.0 if reader is None else _ask(args, reader)  # before what else is imported
     from allready.cli.output import Output, check_writable
     from allready.preflight.doctor.examine import judge
 
     if args.save:
         check_writable("--save", Path(args.save))
-    other = load("--diff", args.diff) if args.diff else None
+    other = _load("--diff", args.diff) if args.diff else None
     language = choose_language(args.lang)
     with Output(args) as output:
-        facts, settings = _saved(args) if args.source else _here(args)
+        facts, settings = _saved(args) if reader is None else _here(reader, latest_s)
         if args.save:
-            save(args.save, facts)
+            _save(args.save, facts)
         report = judge([facts] if other is None else [facts, other], settings)
+        no_end_now()  # a report that is begun is shown whole
         output.finish(report)
     if args.json != "-" and not args.quiet:
         from allready.report.terminal import show_blocks
@@ -135,26 +153,29 @@ def _run(args: argparse.Namespace) -> int:
     return exit_code_of(report.status)
 
 
-def _one_line(args: argparse.Namespace) -> int:
+def _one_line(args: argparse.Namespace, reader: "Reader | None") -> int:
     """`--prolog` and `--format`: neither the job of a scheduler nor the variables of whoever calls count here."""
-    from allready.cli.doctor_files import load, save
-    from allready.facts.collect import Also
+    if reader is not None:
+        from allready.facts.order import Also, Order
+        from allready.preflight.doctor.request import alone
+
+        until_s, latest_s = _until_s(args)
+        reader.ask(Order(launch=alone(), also=Also(imports=False), until_s=until_s))
     from allready.preflight.doctor.examine import examine, judge, placed
-    from allready.preflight.doctor.request import alone
     from allready.report.one_line import ctrf, line_of, nagios, node_condition
 
-    if args.source:
-        facts = placed(load("--from", args.source))
-    else:
-        facts = examine(alone(), deadline_s=_deadline_s(args.timeout, PROLOG_S), also=Also(imports=False)).facts
+    facts = placed(_load("--from", args.source)) if reader is None else examine(reader, latest_s=latest_s).facts
     if args.save:
         try:
-            save(args.save, facts)
+            _save(args.save, facts)
         except UsageError as error:
             if not args.prolog:
                 raise
+            from allready.report.safe import plain
+
             sys.stderr.write(f"allready doctor: {plain(str(error), most=2000)}\n")
     report = judge([facts], None)
+    no_end_now()
     if args.format == "nagios":
         line, code = nagios(report)
     elif args.format:
@@ -166,18 +187,27 @@ def _one_line(args: argparse.Namespace) -> int:
     return code
 
 
-def _deadline_s(asked_s: float | None, limit_s: float) -> float:
-    """For reading facts: what somebody asked for, else what is left of the limit since this process was started.
+def _reader(args: argparse.Namespace, limit_s: float) -> "AbstractContextManager[Reader | None]":
+    """What reads this machine, already at it: it begins with what takes longest.  None where saved facts are judged."""
+    if args.source:
+        return nullcontext()
+    from allready.facts.apart import Reader
 
-    On a loaded machine the end takes as long as the start, but not where this process has the CPUs first since then.
-    One that is older than the limit was not started for this.
+    imports = not (args.prolog or args.format)
+    return Reader(limit_s=limit_s, imports=imports, use_gpus=imports and args.use_gpus)
+
+
+def _until_s(args: argparse.Namespace) -> tuple[float, float]:
+    """Until when facts are read, and until when their answer is waited for, on the monotonic clock.
+
+    What is left of the limit since this process was started, but for what comes after: on busy CPUs that takes as much
+    longer as what came before.
     """
-    if asked_s is not None:
-        return max(FEWEST_ASKED_S, asked_s - SETUP_S)
-    age = age_s()
-    begun_s = age if age < limit_s else 0.0
-    fewest_s = FEWEST_OF_PROLOG_S if limit_s <= PROLOG_S else FEWEST_S
-    return max(fewest_s, limit_s - begun_s - (SETUP_S if has_hurried() else max(SETUP_S, begun_s)))
+    limit_s, now_s, times = _limit_s(args), time.monotonic(), slowness()
+    latest_s = max(now_s + FEWEST_S, now_s + limit_s - begun_s(limit_s) - MARGIN_S - JUDGING_CPU_S * times)
+    if args.timeout:
+        return max(now_s + FEWEST_ASKED_S, latest_s), max(now_s + FEWEST_ASKED_S, latest_s) + GRACE_S
+    return max(now_s + FEWEST_S, latest_s - ANSWER_CPU_S * times), latest_s
 
 
 def _write(text: str) -> None:
@@ -190,11 +220,9 @@ def _write(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer is written at the end
 
 
-def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
-    from allready.cli.env_lint import settings_here
-    from allready.facts.apart import Answered
-    from allready.facts.collect import Also
-    from allready.preflight.doctor.examine import examine
+def _ask(args: argparse.Namespace, reader: "Reader") -> float:
+    """Ask for the facts of this machine; until when the answer is waited for."""
+    from allready.facts.order import Also, Order
     from allready.preflight.doctor.request import launch_for
 
     flags = {
@@ -208,29 +236,38 @@ def _here(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
         raise error
     if error is not None:
         _say("doctor.job_unknown", args, why=str(error))
-    deadline_s = _deadline_s(args.timeout, USE_GPUS_S if args.use_gpus else DEADLINE_S)
     peers = tuple(name for name in (args.peers or "").replace(" ", "").split(",") if name)
     also = Also(ports=_ports(args, launch), peers=peers, use_gpus=args.use_gpus)
-    found = examine(launch, deadline_s=deadline_s, also=also)
+    until_s, latest_s = _until_s(args)
+    reader.ask(Order(launch=launch, also=also, until_s=until_s))
+    return latest_s
+
+
+def _here(reader: "Reader", latest_s: float) -> "tuple[NodeFacts, Settings | None]":
+    from allready.cli.env_settings import settings_here
+    from allready.facts.live import Answered
+    from allready.preflight.doctor.examine import examine
+
+    found = examine(reader, latest_s=latest_s)
     return found.facts, settings_here(Answered(found.conf_files), found.facts)
 
 
-def _ports(args: argparse.Namespace, launch: LaunchFacts) -> tuple[int, int] | None:
+def _ports(args: argparse.Namespace, launch: "LaunchFacts") -> tuple[int, int] | None:
     """The range that was asked for, or the master port where somebody chose it."""
     if args.port_range:
         return int(args.port_range[0]), int(args.port_range[1])
     return (launch.master_port,) * 2 if "master_port" in launch.sources else None
 
 
-def _saved(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
+def _saved(args: argparse.Namespace) -> "tuple[NodeFacts, Settings | None]":
     from msgspec.structs import replace
 
-    from allready.cli.doctor_files import load
-    from allready.cli.env_lint import settings_of
+    from allready.cli.env_settings import settings_of
+    from allready.model import FactMissing
     from allready.preflight.doctor.examine import placed
     from allready.preflight.doctor.request import alone
 
-    facts = load("--from", args.source)
+    facts = _load("--from", args.source)
     launch = alone() if isinstance(facts.launch, FactMissing) else facts.launch
     sources = dict(launch.sources)
     given = {
@@ -245,18 +282,35 @@ def _saved(args: argparse.Namespace) -> tuple[NodeFacts, Settings | None]:
     return facts, settings_of(facts)
 
 
-def _facts(report: Report, language: str) -> Iterator[Block]:
+def _load(option: str, path: str) -> "NodeFacts":
+    from allready.cli.doctor_files import load  # which takes as long to import as the rest of this command
+
+    return load(option, path)
+
+
+def _save(path: str, facts: "NodeFacts") -> None:
+    from allready.cli.doctor_files import save
+
+    save(path, facts)
+
+
+def _facts(report: "Report", language: str) -> "Iterator[Block]":
     """What was looked at."""
     from allready.report.facts_lines import facts_lines
+    from allready.report.pieces import Gap, Line, Piece
+    from allready.text.ui import ui
 
     yield Gap()
     yield Line((Piece(ui("doctor.facts", language), "bold"),))
     yield from facts_lines(report.facts[0], language)
 
 
-def _differences(report: Report, language: str) -> Iterator[Block]:
+def _differences(report: "Report", language: str) -> "Iterator[Block]":
     """What is not the same on both, but for what is each machine's own by nature."""
     from allready.report.facts_table import rows
+    from allready.report.pieces import Gap, Line, Piece
+    from allready.report.safe import plain
+    from allready.text.ui import ui
 
     yield Gap()
     names = {node.node_rank: node.name for node in report.world.nodes}
@@ -274,5 +328,8 @@ def _differences(report: Report, language: str) -> Iterator[Block]:
 
 
 def _say(key: str, args: argparse.Namespace, **values: str) -> None:
+    from allready.report.safe import plain
+    from allready.text.ui import ui
+
     text = ui(key, choose_language(args.lang), **values)
     sys.stderr.write(f"allready doctor: {plain(text, most=2000)}\n")

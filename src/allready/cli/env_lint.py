@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from allready.bundle.read import Bundle, BundleError, is_bundle, is_packed, read_bundle
 from allready.cli.env_files import Unreadable, head_of, is_text, read_files
-from allready.cli.env_machine import Machine, cloud_of, read_machine
+from allready.cli.env_machine import Machine, read_machine
+from allready.cli.env_settings import ENVIRONMENT, environment, is_cluster_here, settings_in
 from allready.cli.main import EXIT_FAULT, EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.output import deliver_json
 from allready.errors import UsageError
-from allready.facts.env import is_read, nccl_conf_files
-from allready.facts.host import Host
+from allready.facts.env import is_read
 from allready.facts.live import LiveHost
 from allready.judging.engine import crashed, judge
 from allready.judging.loading import load_area
@@ -45,21 +45,14 @@ from allready.report.words import phrase, steps
 from allready.text.catalog import choose_language, remedy_parts, remedy_text, say, say_remedies
 from allready.text.ui import ui
 from allready.variables import table
-from allready.variables.sources.parsed import Parsed
-from allready.variables.sources.plain import parse_nccl_conf
-from allready.variables.sources.read import read_environment, read_text
+from allready.variables.sources.parsed import Parsed, read_environment
+from allready.variables.sources.read import read_text
 from allready.variables.sources.structured import YamlMissingError
-from allready.variables.table import Type
 
 SCHEMA = "allready.env-lint/1"
-ENVIRONMENT = "environment"
 _NEEDED = ("net", "rdma", "gpu", "software")
 _OTHERS_SOFTWARE = {SourceKind.DOCKERFILE, SourceKind.KUBERNETES, SourceKind.MARKDOWN, SourceKind.DUMP}
 """Kinds whose software is not what is installed here."""
-_INPUT_FILES = frozenset({
-    "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_CONF_FILE", "NCCL_TUNER_CONFIG_FILE", "NVTX_INJECTION64_PATH",
-    "GLOO_DEVICE_TRANSPORT_TCP_TLS_CA_FILE", "GLOO_DEVICE_TRANSPORT_TCP_TLS_CERT", "GLOO_DEVICE_TRANSPORT_TCP_TLS_PKEY",
-})  # fmt: skip
 _NODES = re.compile(r"(?:--nnodes[= ]|--nodes[= ]|#SBATCH\s+-N\s*|\bnnodes:\s*)(\d{1,5})\b")
 
 
@@ -104,16 +97,16 @@ def lint(args: argparse.Namespace) -> Judged:
     texts = list(read_files(args.files, unreadable))
     parsed = [p for name, text in texts if (p := _parsed(name, text, unreadable)) is not None]
     if not args.files:
-        parsed = [_environment(host)]
+        parsed = [environment(host)]
     is_here = True if args.here else False if args.elsewhere else None
     findings: list[Finding] = []
     unchecked: list[NotChecked] = []
     for source in parsed:
         settings = replace(
-            _settings(source, machine),
+            settings_in(source, machine),
             calls=tuple(call for p in parsed for call in p.calls),
             is_here=is_here,
-            is_cluster=_is_cluster("".join(t for _, t in texts)) if args.files else _is_cluster_here(os.environ),
+            is_cluster=_is_cluster("".join(t for _, t in texts)) if args.files else is_cluster_here(os.environ),
         )
         fleet = _fleet(settings, _for_kind(source.kind, machine, given))
         more, not_checked = judge(fleet, load_area("variables"))
@@ -160,7 +153,7 @@ def _of_bundle(name: str, bundle: Bundle, given: Mapping[str, str | None]) -> Ju
         facts = load("", name)
     machine = Machine(facts=facts).having(**given)
     source = read_environment(bundle.variables or {}, ENVIRONMENT)
-    settings = replace(_settings(source, machine), missing_files=frozenset(), is_here=True)
+    settings = replace(settings_in(source, machine), missing_files=frozenset(), is_here=True)
     findings, not_checked = judge(_fleet(settings, machine), load_area("variables"))
     unreadable = () if bundle.variables is not None else (Unreadable(name, "the bundle has no environment"),)
     return Judged(
@@ -172,21 +165,6 @@ def _of_bundle(name: str, bundle: Bundle, given: Mapping[str, str | None]) -> Ju
         versions={n: v for n in ("torch", "nccl", "jax", "jaxlib") if (v := machine.versions.get(n))},
         missing=machine.missing(_NEEDED),
     )
-
-
-def settings_here(host: Host, facts: NodeFacts) -> Settings:
-    """This environment for rules to judge, with what NCCL's configuration files add."""
-    machine = Machine(facts=facts, cloud=cloud_of(host))
-    settings = _settings(_environment(host), machine)
-    return replace(settings, is_here=True, is_cluster=_is_cluster_here(host.environ))
-
-
-def settings_of(facts: NodeFacts) -> Settings | None:
-    """The environment among the facts of a node, which may be another machine; None where it is not known."""
-    env = facts.env
-    if not isinstance(env, EnvFacts):
-        return None
-    return Settings(settings=tuple(read_environment(env.variables, ENVIRONMENT).settings), is_here=True)
 
 
 def _versions(parsed: Sequence[Parsed], machine: Machine, given: Mapping[str, str | None]) -> dict[str, str]:
@@ -214,59 +192,12 @@ def _parsed(name: str, text: str, unreadable: list[Unreadable]) -> Parsed | None
     return parsed
 
 
-def _environment(host: Host) -> Parsed:
-    """This environment, with what NCCL takes from its configuration files in front: the environment wins."""
-    found = Parsed(source=ENVIRONMENT, kind=SourceKind.ENVIRONMENT)
-    for path, text in reversed(list(nccl_conf_files(host))):
-        conf = Parsed(source=path, kind=SourceKind.NCCL_CONF)
-        parse_nccl_conf(text, conf)
-        found.settings += conf.settings
-        found.malformed += conf.malformed
-    found.settings += read_environment(host.environ, ENVIRONMENT).settings
-    return found
-
-
-def _settings(source: Parsed, machine: Machine) -> Settings:
-    """What rules judge: without secrets, and with what this machine says about paths."""
-    shown = tuple(
-        s if s.value is None or s.name in table.load() else replace(s, value=redact(s.name, s.value))
-        for s in source.settings
-    )
-    return Settings(
-        settings=shown,
-        malformed=tuple(replace(m, text=redact("", m.text)) for m in source.malformed),
-        used=source.used,
-        loaders=tuple(source.loaders),
-        cloud=machine.cloud,
-        missing_files=frozenset(_missing_files(source)),
-    )
-
-
-def _missing_files(source: Parsed) -> Iterator[str]:
-    for setting in source.settings:
-        row = table.load().get(setting.name)
-        value = setting.value or ""
-        if row is None or not value.startswith("/") or "," in value:
-            continue
-        if (setting.name in _INPUT_FILES or row.type is Type.PLUGIN) and not Path(value).exists():
-            yield value
-
-
 def _is_cluster(text: str) -> bool | None:
     """Whether launch commands in these files start on several nodes; None where none says so."""
     numbers = {int(number) for number in _NODES.findall(text)}
     if "--standalone" in text or numbers == {1}:
         return False
     return True if numbers else None
-
-
-def _is_cluster_here(environ: Mapping[str, str]) -> bool | None:
-    """Whether this process belongs to a job on several nodes."""
-    for name in ("SLURM_JOB_NUM_NODES", "SLURM_NNODES", "GROUP_WORLD_SIZE"):
-        if environ.get(name, "").isdecimal():
-            return int(environ[name]) > 1
-    world, local = environ.get("WORLD_SIZE", ""), environ.get("LOCAL_WORLD_SIZE", "")
-    return int(world) > int(local) if world.isdecimal() and local.isdecimal() else None
 
 
 def _for_kind(kind: SourceKind, machine: Machine, given: Mapping[str, str | None]) -> Machine:

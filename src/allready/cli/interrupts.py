@@ -26,6 +26,11 @@ def this_process_ends_here() -> None:
     _program = True
 
 
+def is_of_this_command() -> bool:
+    """Whether this process was started for the command, and not by somebody who runs commands inside his own."""
+    return _program
+
+
 @contextlib.contextmanager
 def noted_signals(
     on_signal: Callable[[int], object] = lambda _: None, *, besides: tuple[signal.Signals, ...] = ()

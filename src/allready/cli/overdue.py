@@ -7,9 +7,9 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from allready.proc.process import read_stat
+from allready.cli.interrupts import is_of_this_command
 
-MARGIN_S = 0.35
+MARGIN_S = 0.3
 """For ending the children, for the line that says it, and for the end of the interpreter."""
 LEAST_S = 0.05
 
@@ -20,16 +20,35 @@ class OverdueError(BaseException):
 
 def age_s() -> float:
     """Since this process was started, the start of the interpreter included; 0 where that is not told."""
+    from allready.proc.process import read_stat
+
     own = read_stat(os.getpid())
     return own.age_s() if own is not None else 0.0
+
+
+def begun_s(limit_s: float) -> float:
+    """How much of a command's time is over: since its process was started.
+
+    A process that runs commands for others, and is older than the limit, was not started for this one.
+    """
+    age = age_s()
+    return age if age < limit_s or is_of_this_command() else 0.0
+
+
+def slowness() -> float:
+    """How many seconds pass here for a second of this process's work; 1 where the CPUs are free, or nobody says."""
+    from allready.proc.process import cpu_times_of
+
+    ran_s, waited_s = cpu_times_of(os.getpid()) or (0.0, 0.0)
+    return 1.0 + waited_s / ran_s if ran_s else 1.0
 
 
 @contextlib.contextmanager
 def ended_within(limit_s: float) -> Iterator[None]:
     """Raises OverdueError in the body so early that a process that was started for it ends within the limit.
 
-    A process that is older than that was started for something else: it has the limit from now on.  Outside of the
-    main thread there is no alarm.
+    An interpreter that took longer to start than that ends at once, having looked at nothing.  Outside of the main
+    thread there is no alarm.
 
     Raises:
         OverdueError: the time is over.
@@ -37,8 +56,7 @@ def ended_within(limit_s: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    age = age_s()
-    left_s = limit_s - MARGIN_S - (age if age < limit_s else 0.0)
+    left_s = limit_s - MARGIN_S - begun_s(limit_s)
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise OverdueError
@@ -50,3 +68,8 @@ def ended_within(limit_s: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def no_end_now() -> None:
+    """From here on the command ends by itself: a report that is begun is shown whole."""
+    signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,77 +1,45 @@
-"""All facts of this machine, read in a process of its own; run as `python -m allready.facts.apart`.
+"""The child in which this machine's facts are read: its parent's side.  The child's own is `facts.reading`.
 
 A thread that waits for a file system whose server is gone may not even be killable, and a process with such a thread
 cannot end.  What must end in time therefore reads nothing itself: it leaves the child behind.
+
+Imports little: the sooner the child begins, the more time has the slowest of what it does, importing torch.
 """
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
-import msgspec
-from msgspec import Struct
-
-from allready.errors import ExchangeError, FactUnavailable
-from allready.facts.collect import TRANSPORT_S, Also, collect
-from allready.facts.env import nccl_conf_files
-from allready.facts.exchange import from_json, to_json
-from allready.facts.files import words_of
-from allready.facts.live import LiveHost
+from allready.facts.import_start import begin, questions
 from allready.facts.tasks import Task
-from allready.model import LaunchFacts, NodeFacts
 from allready.proc.exec_shim import die_with_parent
 from allready.proc.priority import has_hurried, hurry_session
 
-GRACE_S = 1.0
-"""For the child's answer, after the time within which the facts are read: it is late only where the CPUs are busy."""
+if TYPE_CHECKING:
+    from allready.facts.order import Found, Order
+
 END_S = 0.1
 MAX_ANSWER_BYTES = 64 << 20
 
 
-class Order(Struct, frozen=True, kw_only=True):
-    """What the child is asked for.  until_s: on the monotonic clock, which all processes of a machine share."""
-
-    launch: LaunchFacts
-    also: Also
-    until_s: float
-    parent: int
-
-
-class Found(Struct, frozen=True, kw_only=True):
-    """The facts, and the configuration files of NCCL that could be read."""
-
-    facts: NodeFacts
-    conf_files: tuple[tuple[str, str], ...] = ()
-
-
-class Answered(LiveHost):
-    """This machine, but of users' files only those that were read before: nothing that may wait is asked again."""
-
-    def __init__(self, files: tuple[tuple[str, str], ...]) -> None:
-        super().__init__()
-        self._files = dict(files)
-
-    def read(self, path: str) -> str:
-        if path in self._files:
-            return self._files[path]
-        if path.startswith(("/proc/", "/sys/")):
-            return super().read(path)
-        raise FactUnavailable(f"{path}: not read")
-
-
 class Reader:
-    """Context manager: the child that reads; `found` waits for it, and it is ended in every case."""
+    """Context manager: the child begins at once, `ask` tells it what for, `found` waits; it is ended in any case."""
 
-    def __init__(self, launch: LaunchFacts, *, deadline_s: float, also: Also) -> None:
-        self._until_s = time.monotonic() + deadline_s
-        self._order = Order(launch=launch, also=also, until_s=self._until_s, parent=os.getpid())
+    def __init__(self, *, limit_s: float, imports: bool = True, use_gpus: bool = False) -> None:
+        """Of what the child is asked later it begins with this.
+
+        Args:
+            limit_s: about how long it may take; by themselves imports end soon after that.
+            imports: import torch and JAX.
+            use_gpus: ask them for their devices.
+        """
+        self._asked = [f"{limit_s:.2f}", *(["imports"] if imports else []), *(["devices"] if use_gpus else [])]
         self._child: subprocess.Popen[bytes] | None = None
+        self._order: Order | None = None
         self._task: Task[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -79,7 +47,7 @@ class Reader:
         # streams the child keeps none: whoever reads them would wait for its end.
         with contextlib.suppress(OSError, ValueError):
             self._child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "allready.facts.apart"],
+                [sys.executable, "-P", "-m", "allready.facts.apart", str(os.getpid()), *self._asked],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -87,7 +55,6 @@ class Reader:
             )
             if has_hurried():
                 hurry_session(self._child.pid)
-            self._task = Task(self._exchange, "facts-apart")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,24 +65,42 @@ class Reader:
         if not self._has_ended(child):
             child.returncode = -signal.SIGKILL  # a thread of it cannot be killed; init reaps it when that ends
 
-    def _exchange(self) -> bytes:
+    def ask(self, order: "Order") -> None:
+        """Which facts, and until when; once."""
+        import msgspec
+
+        self._order = order
+        if self._child is not None:
+            line = msgspec.json.encode(order)
+            self._task = Task(lambda: self._exchange(line), "facts-apart")
+
+    def _exchange(self, line: bytes) -> bytes:
         child = self._child
         assert child is not None
         assert child.stdin is not None
         assert child.stdout is not None
         with child.stdin as pipe:
-            pipe.write(msgspec.json.encode(self._order))
+            pipe.write(line)
         with child.stdout as pipe:
             return pipe.readline(MAX_ANSWER_BYTES)
 
-    def found(self) -> Found:
-        """What the child read; where it cannot be started, what this process reads itself."""
+    def found(self, *, latest_s: float) -> "Found":
+        """What the child read; where it cannot be started, what this process reads itself.
+
+        Args:
+            latest_s: until when on the monotonic clock its answer is waited for.
+        """
+        from allready.facts.order import answer_in, none_found
+
+        assert self._order is not None
         if self._task is None:
+            from allready.facts.reading import read_all
+
             return read_all(self._order)
         try:
-            return _decoded(self._task.result(timeout_s=max(0.0, self._until_s - time.monotonic()) + GRACE_S))
-        except (TimeoutError, OSError, ValueError, ExchangeError, msgspec.MsgspecError) as error:
-            return Found(facts=NodeFacts.none(f"the facts were not read in time ({words_of(error)})"))
+            return answer_in(self._task.result(timeout_s=latest_s - time.monotonic()))
+        except (TimeoutError, OSError, ValueError) as error:
+            return none_found(error)
 
     @staticmethod
     def _has_ended(child: "subprocess.Popen[bytes]") -> bool:
@@ -125,42 +110,23 @@ class Reader:
         return False
 
 
-def read_all(order: Order) -> Found:
-    """Facts and files, in this process."""
-    host = LiveHost()
-    conf = Task(lambda: tuple(nccl_conf_files(host)), "conf-files")
-    facts = collect(
-        host,
-        order.launch,
-        script=None,
-        deadline_s=max(0.3, order.until_s - TRANSPORT_S - time.monotonic()),
-        also=order.also,
-    )
-    files: tuple[tuple[str, str], ...] = ()
-    with contextlib.suppress(Exception):
-        files = conf.result(timeout_s=0.0)
-    return Found(facts=facts, conf_files=files)
+def main(arguments: list[str]) -> int:
+    """The child: imports of others first, then our own, then the order."""
+    parent, limit_s, *asked = arguments
+    begun = {}
+    if asked:
+        try:
+            names = os.listdir("/dev")  # noqa: PTH208 - names, not paths
+        except OSError:
+            names = []
+        for question in questions(names, use_gpus="devices" in asked):
+            with contextlib.suppress(OSError, ValueError):  # it is tried again where it is asked for
+                begun[question] = begin(question, os.environ, limit_s=float(limit_s))
+    die_with_parent(int(parent))
+    from allready.facts.reading import serve
 
-
-def _decoded(line: bytes) -> Found:
-    body: Any = msgspec.json.decode(line)
-    if not isinstance(body, dict):
-        raise ExchangeError("no object")
-    files = msgspec.convert(body.get("conf_files", []), tuple[tuple[str, str], ...])
-    return Found(facts=from_json(body.get("facts")), conf_files=files)
-
-
-def main(end: Callable[[int], object] = os._exit) -> int:
-    """Read the order from standard input, answer with one line, and end without waiting for any thread."""
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
-    die_with_parent(order.parent)
-    found = read_all(order)
-    body = {"facts": to_json(found.facts), "conf_files": found.conf_files}
-    sys.stdout.write(json.dumps(body) + "\n")
-    sys.stdout.flush()
-    end(0)
-    return 0
+    return serve(begun)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -6,18 +6,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from msgspec import Struct
-
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.bus import BUS_S, collect_bus
 from allready.facts.env import collect_env, nccl_conf
-from allready.facts.exchange import from_json, to_json
 from allready.facts.firewall import collect_firewall
 from allready.facts.gpu import collect_gpu
 from allready.facts.host import Host, number, text_of
 from allready.facts.imports import collect_imports
 from allready.facts.limits import collect_limits
 from allready.facts.net import collect_net
+from allready.facts.order import Also
 from allready.facts.rdma import collect_rdma
 from allready.facts.software import collect_script, collect_software
 from allready.facts.system import collect_host
@@ -27,25 +25,15 @@ from allready.facts.transport import collect_transport
 from allready.facts.usage import collect_usage
 from allready.model import FactMissing, HostsLine, LaunchFacts, NameFacts, NodeFacts, NotApplicable
 
-__all__ = ["collect", "from_json", "to_json"]
-
 RESOLVER_S = 3.0  # longer than a healthy DNS needs; the resolver's own limit is 5 s per server and try
 FIREWALL_S = 2.0
 SCRIPT_S = 3.0
 WATCH_S = 0.5
 TRANSPORT_S = 0.2  # for what follows from the other facts, after the deadline
+IMPORTS_END_S = 0.2  # for ending children that import, at the very end
 MAX_ADDRESSES = 32
 MAX_WORDS = 16
 _log = logging.getLogger(__name__)
-
-
-class Also(Struct, frozen=True, kw_only=True):
-    """What is asked of one machine and not of every node of a job."""
-
-    ports: tuple[int, int] | None = None  # the range in which a job will listen
-    peers: tuple[str, ...] = ()  # names or addresses of the job's other machines
-    imports: bool = True  # import torch and JAX, which costs seconds of CPU
-    use_gpus: bool = False  # ask them for their devices, which takes memory of GPUs
 
 
 def collect(
@@ -84,11 +72,13 @@ def collect(
         )
         calls["time"] = lambda: collect_time(host)
         calls["bus"] = lambda: collect_bus(host, timeout_s=min(BUS_S, inner_s))
+    imports_s = max(0.1, deadline_s + TRANSPORT_S - IMPORTS_END_S)
     if also is not None and also.imports:
-        calls["imports"] = lambda: collect_imports(host, timeout_s=inner_s, use_gpus=also.use_gpus)
+        calls["imports"] = lambda: collect_imports(host, timeout_s=imports_s, use_gpus=also.use_gpus)
     # Beside each other, for some may block: the resolver, the GPU driver, network file systems.
     tasks = {name: Task(call, f"facts-{name}") for name, call in calls.items()}
     conf = Task(lambda: nccl_conf(host), "nccl-conf")
+    imports = tasks.pop("imports", None)
     found: dict[str, Any] = {name: _result(name, task, until) for name, task in tasks.items()}
     software = found["software"]
     nccl = None if isinstance(software, FactMissing) else software.versions.get("nccl")
@@ -99,7 +89,10 @@ def collect(
         "facts-transport",
     )
     found.setdefault("script", NotApplicable("no script was named"))
-    return NodeFacts(launch=launch, transport=_result("transport", transport, until + TRANSPORT_S), **found)
+    found["transport"] = _result("transport", transport, until + TRANSPORT_S)
+    if imports is not None:
+        found["imports"] = _result("imports", imports, until + TRANSPORT_S)  # the slowest of all
+    return NodeFacts(launch=launch, **found)
 
 
 def _result(name: str, task: Task[Any], until: float) -> Any:

@@ -11,7 +11,6 @@ from allready.facts.tasks import Task
 from allready.model import EnvFacts, SourceKind
 from allready.redaction import redact
 from allready.variables.sources.parsed import Parsed
-from allready.variables.sources.plain import parse_nccl_conf
 
 CONF_S = 0.5
 MAX_VARIABLES = 400
@@ -49,6 +48,8 @@ def nccl_conf(host: Host) -> dict[str, str]:
     """Variables that NCCL takes from its configuration files, where the environment lacks them."""
     found: dict[str, str] = {}
     for path, text in nccl_conf_files(host):
+        from allready.variables.sources.plain import parse_nccl_conf  # which most machines have no need of
+
         parsed = Parsed(source=path, kind=SourceKind.NCCL_CONF)
         parse_nccl_conf(text, parsed)
         for setting in parsed.settings:

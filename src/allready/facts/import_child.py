@@ -18,8 +18,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from allready.proc.exec_shim import die_with_parent
-from allready.proc.priority import hurry_no_more
-from allready.proc.process import maps_of
+from allready.proc.priority import give_way
 
 SPARE_S = 5
 """How much longer than its limit it may live where nobody ends it."""
@@ -30,7 +29,7 @@ def main(argv: list[str]) -> int:
     """Print a line {"outcome", "versions", ...}, and one on its devices; 0 unless the import ends the process."""
     name, limit_s = argv[0], float(argv[1])
     die_with_parent(int(argv[2]))
-    hurry_no_more()
+    give_way()
     signal.alarm(int(limit_s) + SPARE_S)  # ends it also while it sits in C code
     # What modules print on import must not stand in the answer.
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
@@ -142,6 +141,8 @@ _DEVICES: dict[str, Callable[[Any], dict[str, Any]]] = {"torch": _torch_devices,
 
 def mapped_libraries(*names: str) -> list[str]:
     """Paths of the libraries of these names that this process has mapped."""
+    from allready.proc.process import maps_of  # not before the import that others wait for
+
     wanted = tuple(f"{name}.so".encode() for name in names)
     paths = (line.partition(b"/")[2] for line in maps_of(os.getpid()).splitlines())
     return [f"/{os.fsdecode(path)}" for path in dict.fromkeys(paths) if path.rpartition(b"/")[2].startswith(wanted)]

@@ -1,70 +1,76 @@
-"""The probe "import:NAME" of this machine: start the child, watch it, end it."""
+"""The probe "import:NAME" of this machine: watch the child, end it."""
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from allready.errors import FactUnavailable
 from allready.facts.child_output import ChildOutput
 from allready.facts.files import words_of
+from allready.facts.import_start import Started, begin
 from allready.proc.kill import end_child
 from allready.proc.process import Stat, read_stat, wchan_of
 
+if TYPE_CHECKING:
+    import subprocess
+
 RECENT_S = 1.0
 ASK_S = 0.2
-"""For the stack of a child that has not ended; of the time it has."""
+"""For the stack of a child that does nothing; of the time it has."""
+LEAST_S = 0.02
+IDLE_CPU_S = 0.05
 MAX_STACK = 12
 _OF_IMPORTING = ("importlib", "import_child", "frozen runpy")
 
 
-def import_in_child(
-    name: str, environ: Mapping[str, str], *, timeout_s: float, devices: bool = False
-) -> dict[str, Any]:
-    """What became of importing `name`, as the fields of `model.Import`; the child and all it started are gone then.
-
-    Args:
-        devices: ask for its devices afterwards, as `environ` lets it find them.
+def import_in_child(question: str, environ: Mapping[str, str], *, timeout_s: float) -> dict[str, Any]:
+    """The answer to one of `import_start.questions`, as `outcome_of`.
 
     Raises:
-        FactUnavailable: it cannot be started.
+        FactUnavailable: the child cannot be started.
     """
-    started = time.monotonic()
-    # -P: a torch.py in the folder of the user is not what a job imports.
-    argv = [sys.executable, "-P", "-m", "allready.facts.import_child", name, f"{timeout_s:.2f}", str(os.getpid())]
     try:
-        child = subprocess.Popen(
-            [*argv, "devices"] if devices else argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            env=dict(environ),
-        )
-    except OSError as error:
-        raise FactUnavailable(f"import {name}: {words_of(error)}") from error
+        started = begin(question, environ, limit_s=timeout_s)
+    except (OSError, ValueError) as error:
+        raise FactUnavailable(f"{question}: {words_of(error)}") from error
+    return outcome_of(started, timeout_s=timeout_s)
+
+
+def outcome_of(started: Started, *, timeout_s: float) -> dict[str, Any]:
+    """What became of an import, as the fields of `model.Import`; the child and all it started are gone then.
+
+    Args:
+        timeout_s: from now on.  What it says of its limit counts from the child's start.
+    """
+    child, devices = started.child, started.devices
+    until_s = time.monotonic() + timeout_s
+    limit_s = until_s - started.began_s
     try:
         output = ChildOutput(child)
         before, end = None, None
         has_ended = output.wait(max(0.05, timeout_s - RECENT_S - ASK_S))
         if not has_ended:
             before = read_stat(child.pid)
-            has_ended = output.wait(max(0.05, timeout_s - ASK_S - (time.monotonic() - started)))
+            has_ended = output.wait(max(0.05, until_s - ASK_S - time.monotonic()))
+        if not has_ended and not _is_idle(read_stat(child.pid), before):  # where it stands is of no interest
+            has_ended = output.wait(max(0.0, until_s - time.monotonic()))
         if not has_ended:
-            end = _silent(child, output, before)
+            end = _silent(child, output, before, until_s)
     finally:
         end_child(child)
-    spent = {"duration_s": round(time.monotonic() - started, 2), "limit_s": timeout_s}
+    spent = {"duration_s": round(time.monotonic() - started.began_s, 2), "limit_s": round(limit_s, 2)}
     answers = _answers(output.answer)
     if end is None and len(answers) < 1 + (devices and bool(answers) and answers[0]["outcome"] == "imported"):
         end = _died(child.returncode, output.complaints)
     found = [{**spent, **answer} for answer in answers] + ([{**spent, **end}] if end is not None else [])
     return {**found[0], "devices": found[1]} if devices and len(found) > 1 else found[0]
+
+
+def _is_idle(now: Stat | None, before: Stat | None) -> bool:
+    return now is None or before is None or now.cpu_s - before.cpu_s <= IDLE_CPU_S
 
 
 def _answers(text: bytes) -> list[dict[str, Any]]:
@@ -80,11 +86,13 @@ def _answers(text: bytes) -> list[dict[str, Any]]:
     return found[:2]
 
 
-def _silent(child: "subprocess.Popen[bytes]", output: ChildOutput, before: Stat | None) -> dict[str, Any]:
+def _silent(
+    child: "subprocess.Popen[bytes]", output: ChildOutput, before: Stat | None, until_s: float
+) -> dict[str, Any]:
     """What a child does that has not ended: CPU time, state, and where it stands, which it is asked for."""
     now, wchan = read_stat(child.pid), wchan_of(child.pid)
     child.send_signal(signal.SIGUSR1)
-    output.wait(ASK_S)
+    output.wait(max(LEAST_S, until_s - time.monotonic()))
     return {
         "outcome": "silent",
         "cpu_s": None if now is None else now.cpu_s,

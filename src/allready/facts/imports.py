@@ -1,23 +1,18 @@
 """Whether torch and JAX can be imported here, each asked in a child with a deadline."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.host import Host, names_in
+from allready.facts.import_start import questions
 from allready.facts.tasks import Task
 from allready.model import Import, ImportFacts
 
-MODULES = ("torch", "jax")
-
-
-PATIENCE = 1.05
-"""Of the time that the children have; the caller waits for a tenth longer."""
-ACCELERATORS = ("nvidia", "kfd", "accel", "vfio", "dxg", "neuron", "dri", "hl")
-"""Beginnings of what GPUs and other accelerators have in /dev."""
+PATIENCE_S = 0.08
+"""Longer than what the children have: to end them, and to hear of it."""
 
 
 def collect_imports(host: Host, *, timeout_s: float, use_gpus: bool = False) -> ImportFacts:
@@ -31,10 +26,11 @@ def collect_imports(host: Host, *, timeout_s: float, use_gpus: bool = False) -> 
         FactUnavailable: none could be tried.
     """
     tasks = {
-        name: Task(lambda name=name, suffix=suffix: _asked(host, name, suffix, timeout_s), f"import-{name}")  # type: ignore[misc]
-        for name, suffix in _questions(host, use_gpus=use_gpus)
+        name: Task(lambda name=name, question=question: _asked(host, name, question, timeout_s), f"import-{name}")  # type: ignore[misc]
+        for question in questions(names_in(host, "/dev"), use_gpus=use_gpus)
+        for name in question.split(":")[1:2]
     }
-    until_s = time.monotonic() + timeout_s * PATIENCE
+    until_s = time.monotonic() + timeout_s + PATIENCE_S
     found = [_in_time(name, task, until_s, timeout_s) for name, task in tasks.items()]
     return ImportFacts(modules=tuple(one for one in found if one.outcome != "absent"))
 
@@ -47,15 +43,8 @@ def _in_time(name: str, task: Task[Import], until_s: float, limit_s: float) -> I
         return Import(module=name, outcome="silent", duration_s=round(limit_s, 2), limit_s=limit_s)
 
 
-def _questions(host: Host, *, use_gpus: bool) -> Iterator[tuple[str, str]]:
-    here = names_in(host, "/dev")
-    has_none = bool(here) and not any(name.startswith(ACCELERATORS) for name in here)
-    for name in MODULES:
-        yield name, ":devices" if use_gpus else ":cpu" if name == "jax" and has_none else ""
-
-
-def _asked(host: Host, name: str, suffix: str, timeout_s: float) -> Import:
-    answer: Any = host.probe(f"import:{name}{suffix}", timeout_s=timeout_s)
+def _asked(host: Host, name: str, question: str, timeout_s: float) -> Import:
+    answer: Any = host.probe(question, timeout_s=timeout_s)
     try:
         return msgspec.convert({**answer, "module": name}, Import)
     except (msgspec.ValidationError, TypeError, ValueError) as error:

@@ -5,7 +5,6 @@ import importlib
 import pkgutil
 
 from allready import model
-from allready.judging import signature_rules
 from allready.judging.registry import JOB_PARTS, RULES, Rule
 
 AREAS = (
@@ -18,6 +17,9 @@ the second line judges what a run left behind."""
 AREAS_OF_FILES = ("job", "process_exit", "start", "desync", "hang", "slow", "fabric", "fallback")
 """Folders with rules that can be asked where there is nothing but what a run left behind."""
 
+AREAS_OF_FACTS = ("job", "name", "port", "net", "env", "limit", "gpu", "variables")
+"""Folders with rules that can be asked where there is nothing but the facts of nodes."""
+
 
 def load() -> dict[str, Rule]:
     """Import every rule; returns code -> rule, sorted by code."""
@@ -27,11 +29,17 @@ def load() -> dict[str, Rule]:
 
 def load_for(fleet: model.Fleet) -> dict[str, Rule]:
     """The same of the rules that can be asked of this fleet: files of a run alone need a third of the imports."""
-    others = set(JOB_PARTS.values()) - {"world", "run_evidence"}
-    is_checked = fleet.nodes or not {"roll", "reach", "collectives"} <= fleet.inapplicable
-    if fleet.run_evidence is None or is_checked or any(getattr(fleet, part) is not None for part in others):
+    have = {part for part in JOB_PARTS.values() if getattr(fleet, part) is not None} - {"world"}
+    if not {"roll", "reach", "collectives"} <= fleet.inapplicable:
         return load()
-    return load_for_files()
+    if fleet.nodes:
+        return load_for_facts() if have <= {"settings"} else load()
+    return load_for_files() if have == {"run_evidence"} else load()
+
+
+def load_for_facts() -> dict[str, Rule]:
+    """The same of the rules that can be asked where there is nothing but the facts of nodes."""
+    return dict(sorted((rule.code, rule) for area in AREAS_OF_FACTS for rule in load_area(area)))
 
 
 def load_for_files() -> dict[str, Rule]:
@@ -42,6 +50,8 @@ def load_for_files() -> dict[str, Rule]:
 
 
 def _import(areas: tuple[str, ...]) -> None:
+    from allready.judging import signature_rules  # not for the facts of one machine, which have no log lines
+
     for area in areas:
         load_area(area)
     signature_rules.register()

@@ -4,9 +4,6 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from allready.judging.analysis import Analysis
-from allready.judging.causes import causes
-from allready.judging.hang import blame_hang
-from allready.judging.run_signs import has_grave_root
 
 
 class Sign(StrEnum):
@@ -23,18 +20,37 @@ class Sign(StrEnum):
     LINTED = "linted"  # the settings are judged one by one, with where they stand
 
 
+def _has_end(case: Analysis) -> bool:
+    from allready.judging.causes import causes  # this and the next: rules about a machine alone need none of them
+
+    return bool(case.of(causes))
+
+
+def _has_root_line(case: Analysis) -> bool:
+    from allready.judging.run_signs import has_grave_root
+
+    return case.of(has_grave_root)
+
+
+def _is_hang(case: Analysis) -> bool:
+    from allready.judging.hang import blame_hang
+
+    return bool(case.of(blame_hang).kind)
+
+
 def _is_wait(case: Analysis) -> bool:
-    found = case.of(blame_hang)
-    return bool(found.kind) and not found.is_glance
+    from allready.judging.hang import blame_hang
+
+    return _is_hang(case) and not case.of(blame_hang).is_glance
 
 
 SIGNS: Mapping[Sign, Callable[[Analysis], bool]] = {
-    Sign.PROCESS_END: lambda case: bool(case.of(causes)),
+    Sign.PROCESS_END: _has_end,
     Sign.OTHER_CALLS: lambda case: bool(case.run.mismatches),
-    Sign.ROOT_LINE: lambda case: case.of(has_grave_root),
+    Sign.ROOT_LINE: _has_root_line,
     Sign.POSITIONS: lambda case: bool(case.run.progress),
     Sign.WAIT: _is_wait,
-    Sign.HANG: lambda case: bool(case.of(blame_hang).kind),
+    Sign.HANG: _is_hang,
     Sign.AGREED: lambda case: bool(case.run.runtime),
     Sign.LINTED: lambda case: case.is_linted,
     Sign.ALL_WELL: lambda case: (

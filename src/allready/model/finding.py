@@ -163,6 +163,7 @@ class UncheckedKind(StrEnum):
 
     UNSPECIFIED = "unspecified"  # why; also of reports written before there were kinds
     FACT_MISSING = "fact_missing"  # why: a node could not read a fact, or did not send it
+    NO_END_YET = "no_end_yet"  # what, seconds, longer: a child of doctor that worked when the time was over
     PART_MISSING = "part_missing"  # a part of the job that was not examined
     NOT_ASKED = "not_asked"  # a stage that --stages leaves out
     BLOCKED = "blocked"  # code: a finding that had to come first

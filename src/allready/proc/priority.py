@@ -2,9 +2,10 @@
 
 import contextlib
 import os
-from pathlib import Path
 
-URGENT, USUAL = -15, 0
+URGENT, USUAL, POLITE, LAST = -15, 0, 5, 19
+CROWDED = 2.0
+"""Processes that want each CPU."""
 
 
 def hurry() -> None:
@@ -24,10 +25,18 @@ def hurry_session(leader: int) -> None:
     Never for a session that somebody works in: it would keep the priority.
     """
     with contextlib.suppress(OSError):
-        Path(f"/proc/{leader}/autogroup").write_text(str(URGENT), encoding="ascii")
+        fd = os.open(f"/proc/{leader}/autogroup", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, str(URGENT).encode())
+        finally:
+            os.close(fd)
 
 
-def hurry_no_more() -> None:
-    """Be as all others again, in a child that has started and now works for long."""
+def give_way() -> None:
+    """Leave the CPUs to others, in a child that works for long and whose answer is not the most needed.
+
+    Where many want them it would get none in time, and only take them from those that are needed.
+    """
+    nice = LAST if os.getloadavg()[0] > CROWDED * (os.cpu_count() or 1) else POLITE
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, max(USUAL, os.getpriority(os.PRIO_PROCESS, 0)))
+        os.setpriority(os.PRIO_PROCESS, 0, max(nice, os.getpriority(os.PRIO_PROCESS, 0)))

@@ -262,6 +262,14 @@ def runs_our_program(pid: int) -> bool:
         return False
 
 
+def cpu_times_of(pid: int, root: str = PROC) -> tuple[float, float] | None:
+    """Seconds for which the first thread of a process ran, and for which it waited for a CPU."""
+    fields = (read_small(f"{root}/{pid}/schedstat") or b"").split()[:2]
+    return (
+        (int(fields[0]) / 1e9, int(fields[1]) / 1e9) if len(fields) == 2 and all(map(bytes.isdigit, fields)) else None
+    )
+
+
 def maps_of(pid: int, root: str = PROC) -> bytes:
     """What the process has mapped, one line each; empty where it may not be read."""
     return read_long(f"{root}/{pid}/maps", MAX_MAPS_BYTES)

@@ -42,6 +42,8 @@ _NOT_SECRET = re.compile(
     r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|yes|no|on|off|n/a|\(redacted\)?|[<\[*].*|not|unset|missing|empty|undefined|)",
     re.IGNORECASE,
 )
+_OF_PERSON = r"(?i:passw(?:or)?d|passphrase|[_-]pass)$"
+"""Names of what may also be a number; a token of digits is a count of them."""
 _A_FILE = re.compile(r"~?/[\w./-]{1,512}\.json")
 _A_CALL = r"[A-Za-z_][A-Za-z_.]*[(\[]"
 """What code has behind a name: `token = tokenizer.encode(text)`, `password: Optional[str]`."""
@@ -112,9 +114,10 @@ _FAMILIES = (
         r"(?!\(redacted\))(?:(?<=ookie: )[^\n\"']{4,}|[^\s\"'<>\\,;&)}\]]{4,})",
     ),
     _family(
-        "$6$|$5$|$1$|$apr1$|$2a$|$2b$|$2y$|$y$|private-lines",
+        "$6$|$5$|$1$|$apr1$|$2a$|$2b$|$2y$|$y$|private-|munge:",
         r"\$(?:[156]|apr1|2[aby]|y)\$[./A-Za-z0-9$=,]{20,}",
         r"(?<=Private-Lines: )[0-9]{1,4}\s.{0,20000}?(?=Private-MAC|\Z)",
+        r"(?<=Private-MAC: )[0-9a-f]{40,64}\b|(?<=\bMUNGE:)[A-Za-z0-9+/]{20,}={0,2}(?=:)",
     ),
     _family(
         "bearer |authorization: |pwd=|wandb| -u |machine",
@@ -174,6 +177,13 @@ _FAMILIES = (
 """Shapes of tokens that are known without a name before them, by where they are used."""
 
 
+_OF_BASIC = r"[A-Za-z][\w.@+-]{1,63}:(?=[^\n]{0,200}[A-Za-z])[!-~]{6,200}"
+_CONTINUED = (
+    rf"(?<![A-Za-z0-9_])(?P<name>{_ENV_NAME}[ \t]?=[ \t]?)[^\s\\\"'$]{{1,4096}}(?:\\\r?\n[^\s\\\"']{{1,4096}}){{1,100}}"
+)
+"""A value that a backslash leads on to the next line."""
+
+
 # Whole words between underscores: NCCL_IB_PKEY is the number of a partition, not a key.
 _STRICT_NAME = (
     r"(?:^|_)(?:[A-Z0-9]*(?:TOKEN|SECRET|PASSWORD|PASSWD|APIKEY|ACCESSKEY|CREDENTIALS?)S?|KEY|KEYS|PASS|PWD|AUTH|COOKIE"
@@ -230,6 +240,8 @@ def masked(text: str) -> str:
 def _masked_text(text: str) -> str:
     if "\\" in text and '"' in text:
         text = compiled(_LITERAL).sub(_without_in_literal, text)
+    if "\\\n" in text or "\\\r\n" in text:
+        text = compiled(_CONTINUED).sub(lambda m: m["name"] + "\\\n".join([REDACTED] * (m[0].count("\n") + 1)), text)
     small = text.lower()
     is_plain = text.isascii()  # else a letter that is no ASCII may stand for one that is
     if not is_plain or _has_one(_NAMED_HINTS, small):
@@ -237,8 +249,13 @@ def _masked_text(text: str) -> str:
     for family in _FAMILIES:
         if not is_plain or _has_one(family.hints, small):
             text = compiled(family.shapes, re.DOTALL).sub(_without_shape, text)
-    text = without_placed(text, small, lambda encoded: masked(encoded) != encoded)
+    text = without_placed(text, small, _holds_secret)
     return without_spoken(text, small)
+
+
+def _holds_secret(encoded: str) -> bool:
+    """Whether what stands somewhere in base64 is a secret: it has one, or is a name and a password."""
+    return masked(encoded) != encoded or compiled(_OF_BASIC).fullmatch(encoded) is not None
 
 
 def _without_in_literal(match: re.Match[str]) -> str:
@@ -323,7 +340,8 @@ def _without_value(match: re.Match[str]) -> str:
         value: str = match[f"{kind}_value"]
         quote = value[0] if value[0] in "\"'" else ""
         bare = value.strip(quote) if quote else value
-        if _NOT_SECRET.fullmatch(bare) or _NOT_NAMES.search(name):
+        is_code = len(bare) > 3 and bare.isdecimal() and compiled(_OF_PERSON).search(name) is not None
+        if (_NOT_SECRET.fullmatch(bare) and not is_code) or _NOT_NAMES.search(name):
             return match[0]
         if kind == "env" and name.endswith("CREDENTIALS") and _A_FILE.fullmatch(bare):
             return match[0]

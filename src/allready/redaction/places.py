@@ -191,18 +191,19 @@ _PREFIXED = r"([a-z][a-z0-9]{0,11}(?:[_-][a-z0-9]{1,12}){0,3})[_.-]([A-Za-z0-9._
 _OF_SECRETS = r"(?:.*[_-])?(?:secret|token|key|sk|pat)"
 _OF_DISCORD = r"([A-Za-z0-9_-]{23,28})\.[A-Za-z0-9_-]{6,7}\.([A-Za-z0-9_-]{27,40})"
 _ENCODED = (
-    r"(?<![A-Za-z0-9+/=_.-])(?:(?:[A-Za-z0-9+/]{32,4096}\n[ \t]{0,40})+[A-Za-z0-9+/]{0,4096}|[A-Za-z0-9+/]{24,65536})"
+    r"(?<![A-Za-z0-9+/=_.-])(?:(?:[A-Za-z0-9+/]{32,4096}\n[ \t]{0,40})+[A-Za-z0-9+/]{0,4096}|[A-Za-z0-9+/]{20,65536})"
     r"={0,2}(?![A-Za-z0-9+/=_.-])"
 )
 """What may be base64, also over several lines of one text."""
 LOOK_BACK = 80
 
 _KEY_LINE = (
-    r"(?m)(?P<indent>[ \t]*(?:- |(?P<ask>\? ))?)[\"']?(?P<name>[\w./-]{1,120})[\"']?[ \t]*"
+    r"(?m)(?P<indent>[ \t]*(?:- |(?P<ask>\? ))?)(?:export[ \t]+)?[\"']?(?P<name>[\w./-]{1,120})[\"']?[ \t]*"
     r"(?:(?P<sign>[:=])(?:(?:(?<==)|[ \t]+)(?P<rest>[^\n]*))?|(?(ask)[ \t]*|(?!)))$"
 )
 _GATE = (
-    r"(?mi)^[ \t]*(?:[-?] )?(?:name:[ \t]{1,4})?[\"']?[\w./-]{0,60}(?:token|secret|pass|key|credential)[\w-]{0,12}"
+    r"(?mi)^[ \t]*(?:[-?] )?(?:(?:name:|export)[ \t]{1,4})?[\"']?[\w./-]{0,60}"
+    r"(?:token|secret|pass|key|credential)[\w-]{0,12}"
     r"[\"']?[ \t]*(?:[:=][^\n]*)?(?:\n[ \t]*(?:[-:] |[ \t])|[\"']{3}|(?<=[:=])[ \t]*[\"'][^\"'\n]*\n)"
     r"|^[ \t]*(?:- )?value:[^\n]*\n[ \t]*name:"
 )
@@ -366,7 +367,7 @@ def _walked(text: str, is_secret: Callable[[str, str], bool]) -> str:
         is_own = is_secret(name, around)
         if not is_own and around and name.lower() in _OF_VALUE and compiled(_IS_NAME).match(around):
             _redact_rest(lines, first)
-        if is_own and not (match["sign"] == "=" and "(" in rest.removeprefix(REDACTED)):
+        if is_own and not (match["sign"] == "=" and "(" in rest.lstrip("\"'").removeprefix(REDACTED)):
             if rest and around and is_secret("", around) and not compiled(_BLOCK).match(rest):
                 _redact_rest(lines, first)
             at = _redact_behind(lines, at, match, rest)

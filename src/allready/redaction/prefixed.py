@@ -21,7 +21,7 @@ _ENDS = (
 )
 """How lines in small letters end that may say so; much faster than `_SAYS`."""
 _SAYS = (
-    r"(?:^|(?<=[ \t:+>|#\]{(,]))(?:- )?(?:[\"']?kind[\"']?\s?:\s?[\"']?Secret\b"
+    r"(?:^|(?<=[ \t:+>|#\]{(,]))(?:- |export )?(?:[\"']?kind[\"']?\s?:\s?[\"']?Secret\b"
     r"|[\"']?(?i:name|key|variable)[\"']?\s?:?\s?[\"']?" + NAME + r"[\"']?[,{ ]{0,3}\r?$"
     r"|[A-Za-z0-9+/]{60,76}[ \t]*$"  # base64 of several lines
     r"|machine[ \t]{1,9}[\w.:-]{1,253}[ \t]*$|<name>\s{0,9}" + NAME + r"\s{0,9}</name>"

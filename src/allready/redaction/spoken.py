@@ -50,6 +50,43 @@ _SESSION = (
 """Cookies that stand for a person; one that is a UUID is an id of a run."""
 
 
+_STATED = (
+    r"(?m)(?:"
+    # credentials: bob/x; user bob and password x; password "x"
+    r"(?P<pair>\b(?i:credentials?|creds)[ \t]{0,3}[:=][ \t]{0,3})[\w.@-]{2,60}[/:](?!/)[^\s\"'/]{4,100}(?=[ \t]*\r?$)"
+    r"|(?P<user>\b(?i:user(?:name)?|login|account)[ :=]{1,3}\S{1,60}(?i: and| with|,)(?i: the)? "
+    r"(?i:passw(?:or)?d|pwd|pass) )"
+    r"(?!(?i:is|was|has|not|for|of|in|to|do|does|did|are|must|file|hash)\b)[^\s.,;:]{4,100}(?=[.,;]?[ \t]*\r?$)"
+    r"|(?P<quoted>\b(?i:passw(?:or)?d|passphrase|passcode) [\"'`])[^\"'`\s]{4,100}(?=[\"'`])"
+    # wandb key: 0123abcd; PIN is 4711
+    r"|(?P<service>\b(?i:wandb|w&b|hf|hugging ?face|openai|comet|neptune|aws|azure|gcp|github|gitlab|slack|ngc|kaggle"
+    r"|anthropic|cohere|clearml)(?i:'s)?(?i: api)?(?i: (?:key|token|secret))(?i: is)?[:=]?[ \t]{1,3}[\"']?)"
+    r"(?=[a-z0-9._-]{0,60}[0-9])(?=[a-z0-9._-]{0,60}[a-zA-Z])[A-Za-z0-9._-]{6,200}(?=[\"']?[ \t]*\r?$)"
+    r"|(?P<pin>\bPIN(?: code)?(?: is|:) )[0-9]{4,8}(?![\w.])"
+    # the token is x, at the end of a line; password: three words or more that are no sentence
+    r"|(?P<said>\b(?i:the|my|your|our|his|her) (?:[a-z]{2,12} ){0,2}?"
+    r"(?i:token|secret|passphrase|(?:api|access|secret) key) (?i:is|was):? )(?P<word>[A-Za-z]{6,40})(?=[.!]?[ \t]*\r?$)"
+    r"|(?P<phrase>(?:(?:^|(?<=[\]>|-] )|(?<=\]: )|(?<=[0-9A-Z] ))(?i:passw(?:or)?d|passphrase)[ \t]{0,2}(?::|=|is:)"
+    r"|\b(?i:passphrase) is:?)[ \t]{1,3})"
+    r"(?P<words>[a-z]{3,12}(?:[ -][a-z]{3,12}){2,7})(?=[ \t]*\r?$))"
+)
+_STATEMENTS = ("pair", "user", "quoted", "service", "pin", "said", "phrase")
+_OF_SENTENCES = (
+    r"(?i:is|was|are|not|must|the|for|with|from|and|has|have|had|does|did|cannot|could|should|will|can|your|please|enter"
+    r"|fail\w*|invalid|incorrect|wrong|expired?|required?|missing|errors?|denied|refused|rejected|unexpected|unknown"
+    r"|authenticat\w*|auth|login|enabled|disabled|set|unset|changed|prompt\w*|hash\w*|than|least|least|too|all|any|only"
+    r"|use|used|using|given|provided|user|users|field|file|value|string|none|default|empty|optional|never|here|again|now|but|when|if|this|that|long|short|enough|you|we|it)"
+)
+"""Words of a sentence behind `password:`."""
+_PREDICATES = (
+    r"(?i:\w+(?:ed|ing|en|ly|able|ible|less|ive|al|ous|ent|ant|ary|ory|ic|ful|case|ness)|unique|secure|private|public"
+    r"|stale|random|string|integer|number|object|numeric|longer|shorter|larger|smaller|greater|older|newer|unsafe|ready"
+    r"|enough|either|itself|yours|theirs|inside|outside|whitespace|newline|opaque|bearer|nothing|something|unknown|correct"
+    r"|constant|always|better|double|single|simple|similar|garbage|sensitive|anonymous|shown|drawn|thrown|subword|character|letter|prefix|suffix|fixed|within|between|across)"
+)
+"""What a token is in a sentence, beside the words that follow "password"."""
+
+
 def without_spoken(text: str, small: str) -> str:
     """The text without them.
 
@@ -59,11 +96,24 @@ def without_spoken(text: str, small: str) -> str:
         text = _without(text, _OF_PERSON, _is_password)
     if any(word in small for word in ("token", "secret", " key", "_key", "-key", "otp", "code")):
         text = _without(text, _OF_SERVICE, _is_told)
+    if any(word in small for word in ("pass", "credential", "creds", " key", "token", "secret", "pin")):
+        text = compiled(_STATED).sub(_without_stated, text)
     if "%3" in small:
         text = compiled(_OF_URL).sub(rf"\g<before>{REDACTED}", text)
     if "sess" in small or "csrf" in small or "connect.sid" in small:
         text = compiled(_SESSION).sub(rf"\g<before>{REDACTED}", text)
     return text
+
+
+def _without_stated(match: re.Match[str]) -> str:
+    """What was told, replaced; a sentence as it is."""
+    before = next(part for name in _STATEMENTS if (part := match[name]) is not None)
+    word, words = match["word"], match["words"]
+    if word and (compiled(_WORDS).fullmatch(word) or compiled(_PREDICATES).fullmatch(word)):
+        return match[0]
+    if words and any(compiled(_OF_SENTENCES).fullmatch(one) for one in re.split("[ -]", words)):
+        return match[0]
+    return match[0] if REDACTED in match[0] else before + REDACTED
 
 
 def _without(text: str, names: str, is_secret: Callable[[str, re.Match[str]], bool]) -> str:

@@ -8,7 +8,6 @@ import contextlib
 import functools
 import math
 import os
-import secrets
 import sys
 import types
 import typing
@@ -112,7 +111,7 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
                 file.write(data)
             return
         target = target.resolve()  # a symbolic link stays one
-        temporary = target.parent / f".allready-{os.getpid()}-{secrets.token_hex(6)}.tmp"
+        temporary = target.parent / f".allready-{os.getpid()}-{os.urandom(6).hex()}.tmp"
         with temporary.open("xb") as file:
             file.write(data)
             file.flush()

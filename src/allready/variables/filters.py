@@ -14,6 +14,8 @@ from msgspec import Struct
 MAX_INTERFACES, MAX_HCAS = 16, 32
 """How many entries of its filters NCCL reads."""
 WILDCARDS = frozenset("*?[]")
+BETWEEN = frozenset("; \t|")
+"""What people put between entries beside the comma; no interface has it in its name."""
 MAX_ENTRIES = 256
 """Of a list that has no limit of its own."""
 
@@ -41,7 +43,7 @@ class Filter(Struct, frozen=True, kw_only=True):
 
 class Flaw(Struct, frozen=True):
     """What is written otherwise than its author means.  kind: "blank", "mark-inside", "mark-order", "empty-entry",
-    "foreign-mark", "wildcard" or "bad-port"."""
+    "foreign-mark", "wildcard", "bad-port" or "rail"."""
 
     kind: str
     entry: str
@@ -60,8 +62,18 @@ def parse(value: str, *, most: int = MAX_HCAS) -> Filter:
     return Filter(exclude=exclude, exact=exact, entries=tuple(entries[:most]))
 
 
-def flaws(value: str) -> list[Flaw]:
-    """What in a filter of NCCL is surely not meant as it is read."""
+RAILS_SINCE = (2, 30)
+"""The first NCCL that reads `:rail:plane` behind the port of a device."""
+MAX_PARTS = 4
+"""Of an entry: device, port, rail, plane."""
+
+
+def flaws(value: str, *, has_rails: bool = True) -> list[Flaw]:
+    """What in a filter of NCCL is surely not meant as it is read.
+
+    Args:
+        has_rails: this NCCL reads a rail and a plane behind the port; an older one passes over them.
+    """
     found: list[Flaw] = []
     body = value.lstrip("^=")
     marks = value[: len(value) - len(body)]
@@ -69,7 +81,7 @@ def flaws(value: str) -> list[Flaw]:
         found.append(Flaw("mark-order", marks))
     words = body.split(",")[:MAX_ENTRIES]
     for word in words:
-        if word != word.strip():
+        if word != word.strip() or set(word) & BETWEEN:
             found.append(Flaw("blank", word))
         elif word[:1] in {"^", "="}:
             found.append(Flaw("mark-inside", word))
@@ -77,9 +89,17 @@ def flaws(value: str) -> list[Flaw]:
             found.append(Flaw("empty-entry", value))
         elif set(word) & WILDCARDS:
             found.append(Flaw("wildcard", word))
-        elif ":" in word and not all(not p or p.isdecimal() for p in word.split(":")[1:]):
+        elif not _has_numbers(word):
             found.append(Flaw("bad-port", word))
+        elif word.count(":") > 1 and not has_rails:
+            found.append(Flaw("rail", word))
     return found
+
+
+def _has_numbers(word: str) -> bool:
+    """Whether only numbers stand behind the name, and no more than there are meanings for."""
+    name, *parts = word.split(":")
+    return not parts or (bool(name) and len(parts) < MAX_PARTS and all(not p or p.isdecimal() for p in parts))
 
 
 def exact_names(value: str) -> list[str]:
@@ -95,7 +115,7 @@ def exact_flaws(value: str) -> list[Flaw]:
             found.append(Flaw("foreign-mark", word))
         elif set(word) & WILDCARDS:
             found.append(Flaw("wildcard", word))
-        elif word != word.strip():
+        elif word != word.strip() or set(word) & BETWEEN:
             found.append(Flaw("blank", word))
         elif not word:
             found.append(Flaw("empty-entry", word))

@@ -38,6 +38,7 @@ class Reader(StrEnum):
     PROFILER_PLUGIN = "profiler-plugin"  # NCCL's Inspector and example profiler
     NVSHMEM = "nvshmem"
     CONTAINER = "container-runtime"
+    TRAINING_LIBRARY = "training-library"  # experiment trackers, Hugging Face's libraries and others of a program
     LAUNCHER = "launcher"  # training scripts and job operators; no library
 
 
@@ -83,7 +84,12 @@ class Syntax(StrEnum):
     PRESENCE = "presence"  # that it is set is what counts, whatever the value
 
 
-_WRITTEN = {"nccl": "NCCL", "jax": "JAX", "cuda": "CUDA", "nvshmem": "NVSHMEM", "python": "Python", "ucx": "UCX"}
+_WRITTEN = {
+    "nccl": "NCCL", "jax": "JAX", "cuda": "CUDA", "nvshmem": "NVSHMEM", "python": "Python", "ucx": "UCX",
+    "wandb": "Weights & Biases", "huggingface": "Hugging Face", "accelerate": "Accelerate", "neptune": "Neptune",
+    "comet": "Comet", "clearml": "ClearML", "ray": "Ray", "vllm": "vLLM", "tensorflow": "TensorFlow", "mpi": "MPI",
+    "transformer-engine": "Transformer Engine",
+}  # fmt: skip
 
 
 class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,6 +105,7 @@ class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     open: bool = False  # plugins bring more words than these: only slips of the pen are mistakes
     inverts: bool = False  # a list: `^` in front of it leaves out what it names
     meant: dict[str, str] = {}  # what people write -> the word for it
+    forms: dict[str, str] = {}  # of options: which regular expression the value of each fits, where that is known
     pattern: str = ""  # regular expression that a whole value of Type.FORM fits
     ignore_case: bool = False
     range: tuple[float | None, float | None] | None = None

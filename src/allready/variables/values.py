@@ -339,11 +339,24 @@ def _flag_number(name: str, given: str) -> str:
 
 def _options(variable: Variable, value: str) -> Iterator[Problem]:
     for option in re.split(r",(?![^\[]*\])", value)[:64]:
-        name, colon, _ = option.strip().partition(":")
+        name, colon, given = option.strip().partition(":")
         if not colon or not name:
             yield Problem(kind=Kind.STOPS, part=option.strip(), better="name:value")
         elif variable.values and name not in variable.values and (near := _near_option(name, variable.values)):
             yield Problem(kind=Kind.STOPS, part=name, better=near)
+        elif name in variable.forms and "$" not in given and not re.fullmatch(variable.forms[name], given.strip()):
+            yield Problem(
+                kind=Kind.STOPS, part=option.strip(), better=f"{name}:{_example(variable.forms[name], given)}"
+            )
+
+
+def _example(form: str, given: str) -> str:
+    """A value that fits: of words the one that is meant, else nothing that could be copied by mistake."""
+    words = form.split("|")
+    if not all(map(str.isalnum, words)):
+        return "N"
+    meant = {True: "False", False: "True"}[given.strip().lower() in _OFF_WORDS]
+    return meant if meant in words else next((w for w in words if w.lower() == given.strip().lower()), words[0])
 
 
 def _near_option(name: str, names: tuple[str, ...]) -> str:

@@ -8,6 +8,7 @@ from allready.model import (
     BusFacts,
     DropRule,
     EnvFacts,
+    FactMissing,
     FirewallFacts,
     Gpu,
     GpuFacts,
@@ -66,6 +67,10 @@ def cpu(**changes: Any) -> NodeFacts:
 def net(*interfaces: Interface, routes: tuple[Route, ...] = ()) -> NetFacts:
     default = Route(destination="0.0.0.0/0", interface=interfaces[0].name, gateway="10.0.0.254")
     return NetFacts(interfaces=(LO, *interfaces), routes=routes or (default,), local_port_range=(32768, 60999))
+
+
+def mtu(card: Interface, mtu_bytes: int) -> Interface:
+    return replace(card, mtu_bytes=mtu_bytes)
 
 
 def sockets(name: str, address: str, gloo: tuple[str, str] | None = None) -> TransportFacts:
@@ -130,6 +135,7 @@ UFW = FirewallFacts(
     dropped_ports=((1, 65535),),
 )
 ETH = interface("eth0", "10.0.0.1/24")
+UP_DOCKER = replace(interface("docker0", "172.17.0.1/16"), kind="bridge")
 BUS = BusFacts(
     gpus=tuple(PciGpu(address=f"0000:0{i}:00.0", bridges=("0000:00:01.1",)) for i in (1, 2)),
     redirecting=("0000:00:01.1",),
@@ -303,6 +309,126 @@ MACHINES: dict[str, NodeFacts] = {
     "a node with a 10 TB disk, 1 % of it free": cpu(
         host=host(),
         usage=replace(USAGE, volumes=(Volume(path="/data", total_bytes=10_000 * GIB, free_bytes=100 * GIB),)),
+    ),
+    "a WSL2 laptop, whose kernel has a stub of a GPU and no synchronized clock": node(
+        host=replace(host(num_cpus=12, memory=8 * GIB), kernel="5.15.167.4-microsoft-standard-WSL2"),
+        gpu=gpus(1, "NVIDIA GeForce RTX 4070 Laptop GPU", used=900 * MIB),
+        rdma=NO_RDMA,
+        limits=limits(64 * MIB, 1024, 4 * GIB),
+        names=names("127.0.1.1"),
+        net=net(mtu(interface("eth0", "172.29.12.7/20"), 1420)),
+        transport=sockets("eth0", "172.29.12.7", ("lo", "127.0.0.1")),
+        time=TimeFacts(is_synchronized=False),
+    ),
+    "a Raspberry Pi": cpu(
+        host=host(num_cpus=4, memory=4 * GIB),
+        limits=limits(512 * 1024, 1024, 2 * GIB),
+        names=names("127.0.1.1"),
+        net=net(interface("eth0", "192.168.1.21/24"), replace(interface("wlan0", "192.168.1.22/24"), kind="wireless")),
+        transport=sockets("eth0", "192.168.1.21", ("lo", "127.0.0.1")),
+        usage=replace(USAGE, volumes=(Volume(path="/", total_bytes=29 * GIB, free_bytes=11 * GIB),)),
+    ),
+    "a pod that may not read the packet filter": cpu(
+        host=host("kubernetes", 4, 16 * GIB),
+        firewall=FactMissing("reading the packet filter needs root (CAP_NET_ADMIN)"),
+        limits=replace(limits(64 * 1024 * MIB, 1_048_576, 16 * GIB), num_tasks=40, max_tasks=None),
+        net=net(mtu(interface("eth0", "10.244.3.17/32"), 1450)),
+        names=names("10.244.3.17"),
+        transport=sockets("eth0", "10.244.3.17"),
+    ),
+    "a cloud's machine with gVNIC and jumbo frames": node(
+        rdma=NO_RDMA,
+        net=net(*(replace(mtu(interface(f"eth{i}", f"10.{i}.0.5/32"), 8244), driver="gve") for i in range(9))),
+        transport=sockets("eth0", "10.0.0.5"),
+        names=names("10.0.0.5"),
+        gpu=gpus(8, "NVIDIA H100 80GB HBM3"),
+        bus=replace(BUS, is_virtual=True),
+    ),
+    "a p5 with 32 EFA devices": node(
+        gpu=gpus(8, "NVIDIA H100 80GB HBM3"),
+        limits=limits(None, 8192),
+        rdma=rdma(*((f"rdmap{i}s0", "ACTIVE", "LinkUp", "Unspecified") for i in range(32))),
+        net=net(replace(mtu(interface("enp71s0", "172.31.4.9/20"), 9001), driver="ena"), UP_DOCKER),
+        transport=sockets("enp71s0", "172.31.4.9"),
+        names=names("172.31.4.9"),
+    ),
+    "a guest of Azure with eight InfiniBand ports and one Ethernet function": node(
+        gpu=gpus(8, "NVIDIA H100 80GB HBM3"),
+        limits=limits(None, 1_048_576),
+        rdma=rdma(
+            *((f"mlx5_ib{i}", "ACTIVE", "LinkUp", "InfiniBand") for i in range(8)),
+            ("mlx5_an0", "ACTIVE", "LinkUp", "Ethernet"),
+        ),
+        net=net(interface("eth0", "10.7.0.4/24"), *(interface(f"ib{i}", up=False) for i in range(8))),
+        transport=sockets("eth0", "10.7.0.4"),
+        names=names("10.7.0.4"),
+        bus=replace(BUS, is_virtual=True),
+    ),
+    "a Grace Hopper": node(
+        gpu=gpus(1, "NVIDIA GH200 480GB"),
+        host=host(num_cpus=72, memory=480 * GIB),
+        rdma=rdma(("mlx5_0", "ACTIVE", "LinkUp", "InfiniBand")),
+        limits=limits(None, 65536),
+    ),
+    "rootless podman": cpu(
+        host=host("podman", 8, 32 * GIB),
+        limits=limits(8 * MIB, 524_288, 64 * MIB),
+        net=net(replace(mtu(interface("tap0", "10.0.2.100/24"), 65520), kind="tunnel")),
+        names=names("10.0.2.100"),
+        transport=sockets("tap0", "10.0.2.100"),
+        firewall=FactMissing("reading the packet filter needs root (CAP_NET_ADMIN)"),
+    ),
+    "Docker Desktop": cpu(
+        host=replace(host("docker", 6, 8 * GIB), kernel="6.10.14-linuxkit"),
+        limits=limits(None, 1_048_576, 64 * MIB),
+        net=net(mtu(interface("eth0", "172.17.0.2/16"), 65535)),
+        names=names("172.17.0.2"),
+        transport=sockets("eth0", "172.17.0.2"),
+    ),
+    "a login node of Slurm with many processes": cpu(
+        host=host(num_cpus=32, memory=256 * GIB),
+        limits=replace(limits(64 * 1024, 1024, 128 * GIB), num_tasks=4000, max_tasks=12_000),
+        net=net(interface("eno1", "10.1.0.2/16"), mtu(interface("ib0", "10.2.0.2/16"), 2044)),
+        names=names("10.1.0.2"),
+        transport=sockets("ib0", "10.2.0.2", ("eno1", "10.1.0.2")),
+        rdma=rdma(("mlx5_0", "ACTIVE", "LinkUp", "InfiniBand")),
+    ),
+    "a machine with a VPN and IPv6 only": cpu(
+        host=host(),
+        net=net(
+            interface("enp3s0", "2001:db8:1::7/64"),
+            replace(mtu(interface("tun0", "fd00:8::2/64"), 1420), kind="tunnel"),
+            routes=(Route(destination="::/0", interface="enp3s0", gateway="fe80::1", metric=100),),
+        ),
+        transport=sockets("enp3s0", "2001:db8:1::7"),
+        names=names("2001:db8:1::7"),
+    ),
+    "a container of LXC": cpu(
+        host=host("lxc", 4, 8 * GIB),
+        limits=limits(64 * 1024 * MIB, 1_048_576, 8 * GIB),
+        net=net(replace(interface("eth0", "10.42.7.11/24"), kind="veth")),
+        names=names("10.42.7.11"),
+        transport=sockets("eth0", "10.42.7.11"),
+        time=TimeFacts(is_synchronized=True),
+    ),
+    "a container with an interface of its own in the network (macvlan)": cpu(
+        host=host("docker", 16, 64 * GIB),
+        limits=limits(None, 65536, 16 * GIB),
+        net=net(replace(interface("eth0", "192.168.40.9/24"), kind="other")),
+        names=names("192.168.40.9"),
+        transport=sockets("eth0", "192.168.40.9"),
+    ),
+    "a bond of two cards in a bridge of virtual machines": cpu(
+        host=host(num_cpus=64, memory=512 * GIB),
+        net=net(
+            replace(interface("br0", "10.9.0.3/24"), kind="bridge"),
+            replace(interface("bond0"), kind="bond"),
+            replace(interface("eno1"), kind="ethernet"),
+            replace(interface("eno2"), kind="ethernet"),
+            replace(interface("virbr0", "192.168.122.1/24", up=False), kind="bridge"),
+        ),
+        names=names("10.9.0.3"),
+        transport=sockets("br0", "10.9.0.3"),
     ),
 }
 

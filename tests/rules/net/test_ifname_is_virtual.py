@@ -1,4 +1,6 @@
-from allready.model import Confidence, FactMissing, Severity
+from msgspec.structs import replace
+
+from allready.model import Confidence, FactMissing, Severity, World, WorldNode
 from tests.fleets import check, commands, fleet, healthy_reach
 from tests.rules.net.made import NO_ROUTE, choosing, choosing_both, host_of, interface, net_of, plus
 
@@ -59,3 +61,17 @@ def test_is_clear_when_real_interfaces_are_chosen() -> None:
 
 def test_says_which_node_it_could_not_check() -> None:
     assert check("NET012", fleet(3, net={2: FactMissing("unreadable")})).unchecked == {2: "unreadable"}
+
+
+def test_one_machine_alone_is_judged_as_a_node_of_several_with_less_certainty() -> None:
+    """As `doctor --nnodes 2` does: nobody else's facts are known, and nothing was probed."""
+    world = World(num_nodes=2, world_size=2, nodes=(WorldNode(node_rank=0, name="gpu0", ranks=(0,)),))
+    bridge = choosing("nccl", 0, "docker0", "172.17.0.9", pattern="docker0")
+    loopback = choosing("nccl", 0, "lo", "127.0.0.1")
+    for transport in (bridge, loopback):
+        nobody = {"roll": None, "reach": None, "collectives": None}
+        case = fleet(1, transport={0: transport}, net={0: plus(0, BRIDGE)}, world=world, **nobody)
+        [hit] = check("NET012", case).hits
+        assert (hit.severity, hit.confidence) == (Severity.ERROR, Confidence.LIKELY)
+        alone = replace(world, num_nodes=1)
+        assert check("NET012", fleet(1, transport={0: transport}, world=alone, **nobody)).state == "clear"

@@ -6,7 +6,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import Hit, Interface, NetFacts, RdmaFacts, RdmaPort, Settings, SoftwareFacts
-from allready.variables.sources.read import read_environment, read_text
+from allready.variables.sources.parsed import read_environment
+from allready.variables.sources.read import read_text
 from tests.fleets import check, fleet
 
 

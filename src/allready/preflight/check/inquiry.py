@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from allready.facts.collect import to_json
+from allready.facts.exchange import to_json
 from allready.judging.arbiter import in_order
 from allready.judging.bisection import LEAST, in_rounds, search
 from allready.judging.engine import crashed, each_once, judge
@@ -72,7 +72,9 @@ class Inquiry:
             unchecked_stages: stages that were asked for and not done -> why; they forbid "healthy".
         """
         findings, unchecked = judge(fleet)
-        findings = in_order([*findings, *traffic_findings(fleet.collectives, fleet.world)], load())
+        traffic = traffic_findings(fleet.collectives, fleet.world)
+        if traffic:
+            findings = in_order([*findings, *traffic], load())
         stages = tuple(not_checked(name, why) for name, why in (unchecked_stages or {}).items())
         now = datetime.now(UTC)
         verdict = verdict_of(findings, now=now, visible_since=visible_since)

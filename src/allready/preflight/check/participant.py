@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from msgspec.structs import replace
 
 from allready.errors import DeadlineExceeded, ExchangeError
-from allready.facts.collect import to_json
+from allready.facts.exchange import to_json
 from allready.messaging.channel import loss_of
 from allready.messaging.link import Link
 from allready.model import ClockFacts, Loss, LossReason, NodeFacts, NotApplicable, Report

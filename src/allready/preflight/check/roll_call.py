@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from allready import model
 from allready.errors import DeadlineExceeded, FactUnavailable
-from allready.facts.collect import from_json
+from allready.facts.exchange import from_json
 from allready.facts.ports import half_open, process_holder
 from allready.messaging.channel import LOST
 from allready.messaging.contact import Contact

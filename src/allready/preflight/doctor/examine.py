@@ -4,9 +4,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from allready.facts.apart import Found, Reader
-from allready.facts.collect import Also
-from allready.judging.loading import load
+from allready.facts.apart import Reader
+from allready.facts.order import Found
+from allready.judging.loading import load_for_facts
 from allready.model import (
     FactMissing,
     Fleet,
@@ -32,18 +32,22 @@ from allready.text.reasons import not_checked, reason
 NECESSARY = ("host", "net", "gpu", "rdma", "limits")
 """Facts without which nobody may call a machine healthy."""
 HANGS = ("ENV013", "ENV021")
+LONGER_S = 60
+"""Within which every import ends that ends at all; for `--timeout`."""
 ALONE = frozenset({"roll", "reach", "collectives"})
 """Parts of a job that facts alone cannot have."""
 
 
-def examine(launch: LaunchFacts, *, deadline_s: float, also: Also) -> Found:
-    """The facts of this machine, within about `deadline_s`, whatever hangs.
+def examine(reader: Reader, *, latest_s: float) -> Found:
+    """The facts of this machine, for which the reader was asked.
 
     Ranks are counted by the GPUs found, unless `launch.sources` says that somebody gave a number.
+
+    Args:
+        latest_s: until when the answer is waited for, on the monotonic clock.
     """
-    with Reader(launch, deadline_s=deadline_s, also=also) as reader:
-        load()  # the rules, while it reads
-        found = reader.found()
+    load_for_facts()  # while it reads
+    found = reader.found(latest_s=latest_s)
     return replace(found, facts=placed(found.facts))
 
 
@@ -86,7 +90,8 @@ def _slow_imports(nodes: Mapping[int, NodeFacts], known: Collection[tuple[int, o
             steps = ((f"import {one.module}", "ENV012", one), (f"devices of {one.module}", "ENV020", one.devices))
             for what, code, step in steps:
                 if step is not None and step.outcome == "silent" and (number, one.module) not in known:
-                    why = reason(UncheckedKind.FACT_MISSING, why=f"{what}: no end within {step.limit_s:.1f} s")
+                    seconds = f"{step.limit_s:.1f}"
+                    why = reason(UncheckedKind.NO_END_YET, what=what, seconds=seconds, longer=f"{LONGER_S:g}")
                     yield not_checked(code, why, node=number)
 
 

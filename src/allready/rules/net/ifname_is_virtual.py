@@ -6,7 +6,15 @@ from allready.judging.analysis import Analysis
 from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.registry import Layer, Rule
-from allready.rules.net._interfaces import Chosen, choice_hit, is_veth, machine, needed_choices, shared_addresses
+from allready.rules.net._interfaces import (
+    Chosen,
+    choice_hit,
+    is_veth,
+    machine,
+    needed_choices,
+    own_networks,
+    shared_addresses,
+)
 
 
 @Rule(
@@ -24,13 +32,17 @@ from allready.rules.net._interfaces import Chosen, choice_hit, is_veth, machine,
     ),
 )
 def ifname_is_virtual(
-    transport: model.PerNode[model.TransportFacts], net: model.PerNode[model.NetFacts], case: Analysis
+    transport: model.PerNode[model.TransportFacts],
+    net: model.PerNode[model.NetFacts],
+    case: Analysis,
+    world: model.World,
 ) -> Iterator[model.Hit]:
     """
     ## What it checks
     Whether all interfaces that NCCL or Gloo will use on a node are loopback, or a bridge for containers or guests
     (docker0, virbr0, cni0, br-..., or a veth that no probe reached), in jobs on several machines. A probe that gets
-    through clears the interface. Loopback that Gloo found through the host name is left to NAM005.
+    through clears the interface. `doctor --nnodes 2`, which knows one node only, is less sure. Loopback that Gloo found
+    through the host name is left to NAM005.
     ## Why it matters
     NCCL_SOCKET_IFNAME=^docker0 admits lo; =docker0, or a prefix that happens to match a bridge, does the same. Peers
     then connect to an address of their own machine: "Connection refused", or a hang.
@@ -40,22 +52,24 @@ def ifname_is_virtual(
     When an overlay network is bridged under such a name; then the probes get through and nothing is reported.
     """
     host = case.facts(model.HostFacts)
-    if len({machine(f, host.get(n)) for n, f in net.items()}) < 2:
+    is_alone = len(net) == 1 and case.roll is None and world.num_nodes > 1
+    if not is_alone and len({machine(f, host.get(n)) for n, f in net.items()}) < 2:
         return
     shared = case.of(shared_addresses)
     reached, failed = _probed(case.reach)
+    cut_off = {n for n, f in net.items() if not any(i.is_up and any(own_networks(i)) for i in f.interfaces)}
     bad: dict[str, dict[int, Chosen]] = {}
     proven: set[int] = set()
     for item in (item for items in case.of(needed_choices).values() for item in items):
         ends = {(item.node, a) for a in item.choice.addresses}
         loopback = all_loopback(item.choice.addresses)
-        by_name = loopback and item.backend == "Gloo" and item.choice.pattern is None
+        by_name = loopback and item.backend == "Gloo" and item.choice.pattern is None and item.node not in cut_off
         if by_name or shared.keys() & set(item.choice.addresses) or (not loopback and ends & reached):
             continue
         fails = bool(ends & failed)
         if loopback or all(is_private(n) or (is_veth(n) and fails) for n in item.choice.interfaces):
             bad.setdefault(item.backend, {})[item.node] = item
-            proven |= {item.node} if loopback or fails else set()
+            proven |= {item.node} if (loopback and not is_alone) or fails else set()
     for _, found in sorted(bad.items(), reverse=True):
         is_certain = proven.issuperset(found)
         yield choice_hit(

@@ -1,6 +1,7 @@
 """What one file assigns, as its parser collects it."""
 
 import re
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -47,3 +48,11 @@ class Parsed(Struct, kw_only=True):
         """A line that assigns nothing, or something else than is meant."""
         if len(self.malformed) < MAX_SETTINGS:
             self.malformed.append(Malformed(source=self.source, line=line, text=text[:200], slip=why, name=name))
+
+
+def read_environment(variables: Mapping[str, str], source: str = "environment") -> Parsed:
+    """The variables of a process on this machine."""
+    settings = [
+        Setting(name=name, value=value, source=source) for name, value in sorted(variables.items())[:MAX_SETTINGS]
+    ]
+    return Parsed(source=source, kind=SourceKind.ENVIRONMENT, settings=settings)

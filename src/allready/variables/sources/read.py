@@ -1,17 +1,17 @@
 """Which kind a file is, and everything that it assigns."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from allready.model.settings import Setting, Slip, SourceKind
+from allready.model.settings import Slip, SourceKind
 from allready.variables.sources import markdown, plain
 from allready.variables.sources.dockerfile import parse_dockerfile
 from allready.variables.sources.loaders import plans_in
 from allready.variables.sources.notebook import parse_notebook
-from allready.variables.sources.parsed import MAX_LINES, MAX_SETTINGS, Parsed
+from allready.variables.sources.parsed import MAX_LINES, Parsed, read_environment
 from allready.variables.sources.python import parse_python
 from allready.variables.sources.shell import parse_shell
 from allready.variables.sources.structured import parse_structured
@@ -105,14 +105,6 @@ def _read_written(found: Parsed) -> None:
         parse = parse or (plain.parse_dotenv if re.fullmatch(_NAMES[SourceKind.DOTENV], name) else parse_shell)
         parse(file.text, inner)
         found.settings += [replace(s, line=(s.line or 1) + file.line - 1) for s in inner.settings]
-
-
-def read_environment(variables: Mapping[str, str], source: str = "environment") -> Parsed:
-    """The variables of a process on this machine."""
-    settings = [
-        Setting(name=name, value=value, source=source) for name, value in sorted(variables.items())[:MAX_SETTINGS]
-    ]
-    return Parsed(source=source, kind=SourceKind.ENVIRONMENT, settings=settings)
 
 
 def file_name(source: str) -> str:
