@@ -300,7 +300,7 @@ def test_operations_are_timed_from_a_gpu_without_work_until_it_has_none_again(wa
     scripted = Scripted([])
     took_s = _bound(scripted, "ncclAllGather", num_parts=2, driver=Driver(scripted.seen, busy=3)).timed(3)
     assert scripted.seen == ["idle", "ncclAllGather", "idle", *["ncclAllGather"] * 3, "idle"], way
-    assert [address for _, address in scripted.calls] == [4096, 4160, 4096, 4160]
+    assert [address for _, address in scripted.calls] == [4096, 4096, 4160, 4096]
     assert 0 < took_s < 1
 
 

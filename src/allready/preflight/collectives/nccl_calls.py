@@ -66,14 +66,14 @@ class Calls(Protocol):
     def timed(self, count: int) -> float:
         """The seconds of so many, by the host's clock, from a GPU without work until it has none again.
 
-        Before them one is waited for, which ends on all ranks at the same time.
+        Before them one is waited for, which ends on all ranks at the same time.  Both begin at the first part.
 
         Raises:
             NcclError, DriverError: a call failed, or something in the background.
         """
 
     def captured(self, count: int) -> contextlib.AbstractContextManager["Calls"]:
-        """So many as one graph: `repeat` launches it; before those that are `timed` is still a single operation."""
+        """So many, from the first part on, as one graph: to `repeat` or to time it is to launch it."""
 
 
 class _Place(ctypes.Structure):
@@ -139,6 +139,7 @@ class _Bound(abc.ABC):
     def captured(self, count: int) -> Iterator[Self]:
         """See `Calls`."""
         place = self._place
+        self._restart()
         with place.driver.captured(place.stream, lambda: self.repeat(count)) as graph:
             found = self._alike([Call(name=_LAUNCH, given=graph)])
             found._first = self  # noqa: SLF001 - of the same class
@@ -153,6 +154,10 @@ class _Bound(abc.ABC):
         if code < 0:
             self._place.driver.check(-code)
         self._place.communicator.library.check(code)
+
+    @abc.abstractmethod
+    def _restart(self) -> None:
+        """The next one is on the first part again."""
 
     @abc.abstractmethod
     def timed(self, count: int) -> float:
@@ -197,6 +202,9 @@ class _Compiled(_Bound):
         self._check(self._library.allready_calls_timed(*given, ctypes.byref(took_ns)))
         return took_ns.value / 1e9
 
+    def _restart(self) -> None:
+        self._work.num_done = 0
+
     def _alike(self, calls: Sequence[Call]) -> Self:
         return type(self)(self._library, self._place, calls, 1, 0)
 
@@ -215,9 +223,11 @@ class _Interpreted(_Bound):
 
     def timed(self, count: int) -> float:
         """See `Calls`."""
+        self._first._restart()  # noqa: SLF001 - of the same class
         self._wait()
         self._first.repeat(1)
         self._wait()
+        self._restart()
         began = time.perf_counter()
         self.repeat(count)
         self._wait()
@@ -227,6 +237,9 @@ class _Interpreted(_Bound):
         """Until the stream has nothing left to do.  Asks without a pause: waking up takes as long as an operation."""
         while not self._place.driver.is_idle(self._place.stream):
             self._place.communicator.check()
+
+    def _restart(self) -> None:
+        self._num_done = 0
 
     def _alike(self, calls: Sequence[Call]) -> Self:
         return type(self)(self._place, calls, 1, 0)
