@@ -208,7 +208,7 @@ def main() -> int:
                     for size_bytes, time_s in times.items():
                         measured[tool].setdefault(size_bytes, []).append(time_s)
             kept = {
-                "nccl_tests": {key: theirs_file.get(key) for key in ("nccl_version", "args")},
+                "nccl_tests": {"nccl_version": theirs_file["nccl_version"], "args": theirs_file["args"][1:-2]},
                 "allready": report["tool_version"],
                 "software": report["facts"]["0"]["software"]["versions"],
                 "findings": sorted({finding["code"] for finding in report["findings"]}),
