@@ -250,11 +250,7 @@ class Meetings:
         failed = [p for p in points if p.gb_per_s is None]
         noise = max(p.noise_share for p in points) / math.sqrt(len(points))
         return replace(
-            (failed or points)[-1],
-            gb_per_s=rate,
-            noise_share=noise,
-            num_measured=len(points),
-            num_failed=len(failed),
+            (failed or points)[-1], gb_per_s=rate, noise_share=noise, num_measured=len(points), num_failed=len(failed)
         )
 
     # One meeting.

@@ -44,7 +44,7 @@ def pair_blocked(collectives: Collectives, world: World) -> Iterator[Hit]:
     its links.  Of a group whose halves work it is known only that two of its members do not reach each other.
     What fails is tried again: what failed twice and worked at other times is blocked now and then, and named with how
     often.  Once may be an accident: what could not be tried again within `--budget` is possible only, and what failed
-    once and then worked is told as information and accuses no link.
+    once and then worked is reported as information and accuses no link.
     ## Why it matters
     A collective of all ranks hangs or fails at exactly this pair.
     ## Check by hand
