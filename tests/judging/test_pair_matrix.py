@@ -178,10 +178,10 @@ def test_how_often_eight_members_are_judged_wrongly() -> None:
     assert sum(list(matrix(8, members={1: 0.8}, noise=0.1, seed=s, most=MOST).members) == [1] for s in seeds) >= 98
     assert sum(list(bisected(8, {1: 0.8}, noise=0.02, seed=s)[0]) == [1] for s in seeds) == 100
     assert sum(list(bisected(8, {1: 0.8}, noise=0.05, seed=s)[0]) == [1] for s in seeds) >= 98
-    assert sum(list(bisected(8, {1: 0.8}, noise=0.1, seed=s)[0]) == [1] for s in seeds) >= 90
+    assert sum(list(bisected(8, {1: 0.8}, noise=0.1, seed=s)[0]) == [1] for s in seeds) >= 92
     assert not any(set(bisected(8, {1: 0.8}, noise=0.1, seed=s)[0]) - {1} for s in seeds)
     assert sum(not matrix(8, members=differing(s), seed=s).is_clear for s in seeds) <= 33
-    assert sum(bool(bisected(8, differing(s), seed=s)[0]) for s in seeds) <= 24
+    assert sum(bool(bisected(8, differing(s), seed=s)[0]) for s in seeds) <= 25
 
 
 def test_a_link_at_80_percent_between_two_good_members_is_named() -> None:

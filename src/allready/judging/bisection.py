@@ -18,8 +18,8 @@ SLOW = 0.88
 """Of the rate of good groups of the same size."""
 ALONE = 0.6
 """The same, where only one group is good."""
-GAP = 1.0
-"""How much wider than good pairs differ must be what lies between slow pairs and them."""
+GAP = 0.75
+"""So much of how far good pairs differ must lie between slow pairs and them: they are only measured again then."""
 SURE_GAP = 1.0
 """The same for a member that is named, by the mean of its two pairs."""
 LEAST_LOSS = 0.5
@@ -115,7 +115,7 @@ def _good_rate(rates: Sequence[float]) -> float:
 def _below_gap(points: Sequence[GroupPoint]) -> tuple[float, float]:
     """Up to which rate groups are slow, and that of good ones.
 
-    A gap separates slow groups from the others, wider than these differ themselves.
+    A gap separates slow groups from the others, beside how these differ themselves.
 
     Groups that differ by a few percent each have a last one too.  A single good group shows no such difference: the gap
     below it must be far wider.
