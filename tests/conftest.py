@@ -43,9 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are CPUs: most tests wait for real jobs."""
-    del config
-    return len(os.sched_getaffinity(0)) + 1
+    """One more than there are CPUs, since most tests wait for real jobs; the fast ones do not."""
+    return len(os.sched_getaffinity(0)) + (0 if config.getoption("--fast") else 1)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -22,6 +22,7 @@ def test_bad(number):
 """
 
 
+@pytest.mark.jobs
 @pytest.mark.parametrize(
     ("bad", "code", "said"),
     [(0, 0, ["PASSED ALONE", "test_disturbed"]), (1, 1, ["Once more"]), (again.MAX_DISTURBED, 1, [])],

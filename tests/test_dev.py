@@ -35,6 +35,7 @@ def run(checkout: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.jobs
 def test_a_new_rule_passes_its_own_tests_and_those_of_the_texts(checkout: Path) -> None:
     made = run(checkout, "tools/dev.py", "new-rule", "net", "made_for_a_test")
     assert made.returncode == 0, made.stderr
@@ -75,6 +76,7 @@ def test_needs_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "not a checkout" in capsys.readouterr().err
 
 
+@pytest.mark.jobs
 def test_a_new_rule_lacks_its_chinese_text_and_that_is_listed(checkout: Path) -> None:
     code = run(checkout, "tools/dev.py", "new-rule", "net", "made_for_a_test").stdout.partition(":")[0]
     listed = run(checkout, "tools/dev.py", "untranslated")

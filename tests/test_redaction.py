@@ -395,6 +395,7 @@ def test_takes_any_text_and_settles(text: str) -> None:
     assert isinstance(masked(text), str)
 
 
+@pytest.mark.thorough
 @cases(
     "piece",
     ["a_", "a-", "--a-", "TOKEN", "_KEY", "token='", "://", "eyJ", "sk-", "key = ", "A_", "-----BEGIN ", " ",

@@ -36,6 +36,7 @@ def test_without_a_compiler_the_wheel_is_for_every_platform(names: set[str]) -> 
     assert {name.replace(".lib", ".py") for name in LIBRARIES} <= names
 
 
+@pytest.mark.jobs
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_with_a_compiler_the_wheel_has_the_compiled_parts(
     tmp_path: Path, names: set[str], monkeypatch: pytest.MonkeyPatch

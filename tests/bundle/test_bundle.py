@@ -137,6 +137,7 @@ def test_what_this_environment_keeps_secret_is_not_in_a_log_either(tmp_path: Pat
     assert found["files/a.log"] == b"we sent (redacted) to the hub; mode true, /home/me\n"
 
 
+@pytest.mark.thorough
 def test_a_secret_that_a_cut_runs_through_is_not_in_it(tmp_path: Path) -> None:
     line = f"HF_TOKEN={MIXED}\n"
     key = "-----BEGIN RSA PRIVATE KEY-----\n" + f"{MIXED}\n" * 300 + "-----END RSA PRIVATE KEY-----\n"
@@ -158,6 +159,7 @@ def test_an_empty_file_is_no_binary_one(tmp_path: Path) -> None:
     assert written(tmp_path, Order(name="b", paths=(str(tmp_path / "a.log"),)))["files/a.log"] == b""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pseudonyms", [False, True])
 def test_a_run_is_diagnosed_from_it_as_from_its_folder(
     pseudonyms: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -217,6 +219,7 @@ def main_of(folder: Path, data: bytes) -> int:
     return main(["doctor", "--from", str(folder / "plain.json"), "-q"])
 
 
+@pytest.mark.thorough
 def test_its_size_is_bounded_and_what_is_cut_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()

@@ -249,6 +249,7 @@ def test_files_within_archives_are_read(tmp_path: Path, capsys: pytest.CaptureFi
         assert name in capsys.readouterr().out
 
 
+@pytest.mark.jobs
 def test_a_pipe_that_nobody_writes_is_refused_and_the_shells_is_read(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

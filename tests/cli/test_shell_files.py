@@ -136,6 +136,7 @@ def test_help_is_short_and_help_all_has_everything(
         assert f"--{name}" in short
 
 
+@pytest.mark.thorough
 @cases("command", [name for name in COMMANDS if name != "lab"])
 def test_every_command_has_both_helps(command: str) -> None:
     for option in ("--help", "--help-all"):

@@ -112,3 +112,40 @@ def test_a_rank_that_failed_again_as_another_process_is_judged_by_its_last_run()
     assert verdict is not None
     assert "labels" in verdict.sentence
     assert "bad sample" not in verdict.sentence
+
+
+OPENING = ["Loaded module: cuda/11.3", "Loaded module: cudnn/8.2 for cuda 11.3"]
+SECOND = _raised("NameError: name 'labels' is not defined")
+
+
+def test_a_job_script_that_was_started_again_is_judged_by_its_last_run() -> None:
+    first = [*OPENING, "2026-03-10 12:43:13.405027: opened libcudart.so", *_raised("TypeError: no tensor on the host")]
+    again = [line.replace("12:43:13.405027", "13:01:44.1") for line in first]
+    verdict = _report([*first, *again, *OPENING, *SECOND]).verdict
+    assert verdict is not None
+    assert "NameError" in verdict.sentence
+    assert _report([*first, *again, *OPENING, "Training finished."]).status is Status.HEALTHY
+    assert _report([*first, *again, *OPENING, "loading the data"]).status is Status.UNKNOWN
+
+
+def test_ranks_that_write_the_same_first_lines_are_no_runs() -> None:
+    """The first exception is the cause, whether the ranks opened before it, or are named, or a launcher speaks."""
+    first = _raised("TypeError: no tensor on the host")
+    closed = _raised("RuntimeError: [/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.1]:3456")
+    ended = ["srun: error: n1: task 0: Exited with exit code 1"]
+    for lines in (
+        [*OPENING, *OPENING, *first, *OPENING, *SECOND],
+        [*OPENING, *first, *OPENING, *closed],
+        [*OPENING, *first, *OPENING, *SECOND, *ended],
+        [*OPENING, *(f"[rank0]: {line}" for line in first), *OPENING, *SECOND],
+        [
+            *OPENING,
+            *first,
+            "W0501 10:00:00.000000 77 " + AGENT + "] Sending process 4243 closing signal SIGTERM",
+            *OPENING,
+            *SECOND,
+        ],
+    ):
+        verdict = _report(lines).verdict
+        assert verdict is not None
+        assert "TypeError" in verdict.sentence, lines

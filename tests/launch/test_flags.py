@@ -388,6 +388,7 @@ def test_what_torchelastic_itself_understands_is_passed_on(monkeypatch: pytest.M
         ask("--signals-to-handle=SIGFOO", "t.py")
 
 
+@pytest.mark.jobs
 @cases(("missing", "word"), [("torch", "needs 2.9"), ("numactl", "apt install numactl")])
 def test_numa_binding_is_refused_where_it_cannot_be_had(
     missing: str, word: str, monkeypatch: pytest.MonkeyPatch

@@ -258,6 +258,7 @@ def reason_of(slurm: Slurm, node: str) -> str:
     return slurm.run("sinfo", "-h", "-n", node, "-o", "%E").stdout.strip()
 
 
+@pytest.mark.jobs
 @needs_slurm
 def test_the_health_check_drains_the_node_with_the_fault_and_says_why(tmp_path: Path) -> None:
     script = tmp_path / "healthcheck.sh"

@@ -376,6 +376,7 @@ async def test_a_message_waits_as_text_and_takes_no_more_room_than_it_has_letter
     assert len(wire.plain(body)) == 300_001
 
 
+@pytest.mark.thorough
 @cases("unit", [b"[],", b"{},", b'{"a":1},', b"[1],", b'"ab",', b"1.5,"])
 def test_a_message_that_would_take_much_memory_is_refused_before_it_is_decoded(unit: bytes) -> None:
     bomb = zlib.compress(b'["x",[' + unit * (30_000_000 // len(unit)) + b"0]]")

@@ -24,7 +24,7 @@ VERDICTS = {
         ],
         "NLG059",
     ),
-    "two lines that are no message": (["OSError: [Errno 28] No space is given", "left on device: 3 files"], None),
+    "two lines that are no message": (["OSError: [Errno 28] No space is given", "left on device: 3 files"], "DTH008"),
     "memory that was got later": ([REFUSED, *STEPS], None),
     "memory that was not got": ([REFUSED, *STEPS[:20]], "CUD020"),
     "a rank that aborted with 0": (["application called MPI_Abort(MPI_COMM_WORLD, 0) - process 0"], "DTH004"),

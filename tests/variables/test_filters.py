@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -112,6 +113,7 @@ def test_any_text_can_be_read_as_a_filter(value: str, name: str) -> None:
     assert len(wanted.entries) <= filters.MAX_ENTRIES
 
 
+@pytest.mark.thorough
 @given(
     st.lists(st.from_regex(r"[a-z]{1,6}[0-9]{0,2}", fullmatch=True), min_size=1, max_size=5),
     st.booleans(),

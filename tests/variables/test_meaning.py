@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -80,6 +81,7 @@ def test_numbers_are_worked_out() -> None:
     assert said("CUDA_VISIBLE_DEVICES", "1,0")["gpus"]["gpus"].startswith("1 (")  # type: ignore[index]
 
 
+@pytest.mark.thorough
 @given(st.sampled_from(sorted(table.load())), st.text(max_size=40))
 @settings(max_examples=600, deadline=None)
 def test_any_value_has_sentences_in_both_languages(name: str, value: str) -> None:

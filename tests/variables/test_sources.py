@@ -299,6 +299,7 @@ if HAS_YAML:
     NAMES += ["a.yaml", "a.json"]
 
 
+@pytest.mark.thorough
 @given(st.sampled_from(NAMES), st.one_of(st.text(max_size=200), st.lists(WORDS, max_size=60).map("".join)))
 @settings(max_examples=600, deadline=None)
 def test_any_text_can_be_read(name: str, text: str) -> None:
@@ -311,6 +312,7 @@ def test_any_text_can_be_read(name: str, text: str) -> None:
         assert 1 <= malformed.line <= lines + 1
 
 
+@pytest.mark.thorough
 @given(st.dictionaries(st.from_regex(r"[A-Z_][A-Z0-9_]{0,20}", fullmatch=True), st.text(max_size=30), max_size=8))
 @example({"A": "\\\U0003ffff", "B": "\\\\\U0001f600\\ud83d\\ude00"})
 @settings(max_examples=200, deadline=None)

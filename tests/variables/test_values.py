@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,6 +68,7 @@ def test_defaults_that_are_plain_values_are_right() -> None:
             assert [p for p in check(row, row.default) if p.kind is Kind.STOPS] == [], row.name
 
 
+@pytest.mark.thorough
 @given(st.sampled_from(ROWS), st.text(max_size=80))
 @settings(max_examples=1000, deadline=None)
 def test_any_value_has_an_answer(row: table.Variable, value: str) -> None:

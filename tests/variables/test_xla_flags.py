@@ -41,6 +41,7 @@ print(json.dumps(taken))
 """
 
 
+@pytest.mark.thorough
 def test_xla_ends_at_the_values_that_are_called_wrong_and_takes_the_others() -> None:
     """Every flag is given to the real library, in a process of its own: it ends at what it cannot read."""
     pytest.importorskip("jax")

@@ -60,10 +60,11 @@ class Attempts(Struct):
         return node in self.times and time_s is not None and time_s <= self.times[node] + SECOND_S
 
 
-def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int]) -> Attempts:
+def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int], deaths: Sequence[Death] = ()) -> Attempts:
     """By agent: a failure that was not its last word, since it failed again or workers started after it.
 
-    An agent that gives up ends with its table; one that goes on says nothing at the usual level, and workers write on.
+    An agent that gives up ends with its table, or stumbles itself; one that goes on says nothing at the usual level,
+    and workers write on.
     Its folders of logs have a folder for each attempt.
     """
     found = Attempts(lines=_earlier_folders(num_lines))
@@ -73,8 +74,11 @@ def find_attempts(events: Sequence[Event], num_lines: Mapping[str, int]) -> Atte
         written.setdefault(event.origin.source, []).append(event)
         if event.signature == "elastic.child_failed":
             failures.setdefault((event.origin.source, event.origin.node, event.origin.pid), []).append(event)
+    stumbled = {d.origin.source: d.origin.line or 0 for d in deaths if d.is_agents}
     lasting = {
-        agent: _wrote_on(failed[-1].origin.line or 0, written[agent[0]], num_lines.get(agent[0], 0))
+        agent: None
+        if stumbled.get(agent[0], 0) > (failed[-1].origin.line or 0)
+        else _wrote_on(failed[-1].origin.line or 0, written[agent[0]], num_lines.get(agent[0], 0))
         for agent, failed in failures.items()
     }
     went_on = any(lasting.values())  # agents go on together
@@ -121,7 +125,8 @@ def with_appended(
 
     A run is over where something ended it and the count of steps began again behind that, where the same rank ended
     again as another process, and where an exception ended it and steps were counted for long after that, with nothing
-    that failed behind them.  A process that ended before the first step was counted was no rank: a job script has steps
+    that failed behind them, and where a process of no rank raised and the first lines of the log came again (see
+    `_begun_again`).  A process that ended before the first step was counted was no rank: a job script has steps
     of its own.
     """
     lines = dict(attempts.lines)
@@ -138,7 +143,27 @@ def with_appended(
             ended += [d for d in here if d.kind == "exception" and (d.origin.line or 0) < closing.last_counts_line]
         if ended:
             lines[source] = max(lines.get(source, 0), *map(_line, ended))
+        begun = _begun_again(closing, here, events)
+        if begun is not None:
+            lines[source] = max(lines.get(source, 0), begun - 1)
     return Attempts(lines=lines, times=attempts.times)
+
+
+def _begun_again(closing: Closing, deaths: Sequence[Death], events: Sequence[Event]) -> int | None:
+    """Where the last of several runs of one process begins: an exception ends a process, and behind it the first lines
+    of the log stand again.  None where there may be several ranks, each of which writes such lines: somebody names a
+    rank or a process, a launcher speaks, or the lines stood more than once before anything ended."""
+    begun = closing.opening_lines
+    raised = [_line(d) for d in deaths if d.kind == "exception"]
+    is_of_ranks = any(
+        d.by_launcher or d.is_collective_error or any(v is not None for v in (d.rank, d.local_rank, d.pid))
+        for d in deaths
+    ) or any(
+        e.origin.source == closing.origin.source and e.signature.startswith(("elastic.", "launcher.")) for e in events
+    )
+    if not begun or not raised or is_of_ranks or sum(line < min(raised) for line in begun) != 1:
+        return None
+    return begun[-1] if any(line < begun[-1] for line in raised) else None
 
 
 def _cancelled_before(events: Sequence[Event]) -> dict[str, int]:

@@ -38,6 +38,8 @@ def causes(case: Analysis) -> tuple[Death, ...]:
         own = [d for d in own if not d.is_open]
     own = [d for d in own if not (_gave_up(d) and d.exit_code is not None and _is_taken_down(d, run))]
     own = [d for d in own if not _crashed_at_the_end(d, run)]
+    if any(not d.is_agents and not d.by_launcher and not d.earlier for d in run.deaths):
+        own = [d for d in own if not d.is_agents]  # a launcher stumbles over the ranks that failed
     # `Engine core initialization failed. See root cause above.` says itself that something else failed.
     no_echoes = [d for d in own if d.kind != "exception" or not _is_of_a_victim(d.text)]
     # Horovod says for whom all waited when it ended the job.

@@ -264,8 +264,9 @@ class Closing(Struct, frozen=True, kw_only=True):
 
     `first_progress_line`, `progress_line`: numbers of the first and the last line of progress, also where words tell
     the end; `restart_line`: where its count began again, at the last time; `last_counts_line`: from where on a count
-    went up by some steps.  `is_certain`: the words mean the whole run; others ("total time") mean it only where they
-    stand once and no progress is open.
+    went up by some steps; `opening_lines`: where its first lines stand, the first time and again; `error`: what
+    the program wrote of an error in its last lines.  `is_certain`: the words mean the whole run; others ("total time")
+    mean it only where they stand once and no progress is open.
     """
 
     origin: Origin
@@ -277,6 +278,8 @@ class Closing(Struct, frozen=True, kw_only=True):
     progress_line: int | None = None
     restart_line: int | None = None
     last_counts_line: int | None = None
+    opening_lines: tuple[int, ...] = ()
+    error: str = ""
     is_certain: bool = False
 
     @property

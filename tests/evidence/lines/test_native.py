@@ -83,6 +83,7 @@ def test_a_log_of_lines_without_forms_is_read(engine: Native, line: bytes) -> No
     assert scan(io.BytesIO(data)).num_lines == 600
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("every", [15, pytest.param(1, marks=pytest.mark.slow)])
 def test_recorded_runs_give_the_same(engine: Native, every: int) -> None:
     """What is found in a log decides its verdict, so that is the same too."""
@@ -100,6 +101,7 @@ def test_recorded_runs_give_the_same(engine: Native, every: int) -> None:
     assert wrong == {}
 
 
+@pytest.mark.thorough
 def test_made_up_logs_give_the_same(engine: Native, tmp_path: Path) -> None:
     wrong = {}
     for options in KINDS:

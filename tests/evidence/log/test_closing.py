@@ -18,6 +18,14 @@ def _report(*files: list[str]) -> Report:
 
 
 GOOD = {
+    "work that is done, by a script without steps": [
+        "reading 12,000 papers",
+        "Non-negative factors of a",
+        "cleaning done",
+    ],
+    "work that is done, above a rule": ["opening results.zip", "INFO - EXPORT SUCCESSFUL !", "INFO - ---------"],
+    "tests": ["collected 12 items", "tests/test_a.py ............", "===== 12 passed in 3.21s ====="],
+    "tests, and what a shell adds": ["===== 12 passed, 1 warning in 3.21s =====", "real 0m3.9s"],
     "steps that reach their end": STEPS,
     "words after early stopping": [*HALF, "no better for 5 rounds", "Training finished."],
     "end of training": [*HALF, "[after training is done] 12:00"],
@@ -148,6 +156,11 @@ GOOD = {
 }
 
 OPEN = {
+    "a preparation that is done": ["reading conf.yaml", "Environment installed and activated: done"],
+    "work of a program that counts, done in the middle": [*HALF, "cleaning done"],
+    "a preparation, in a script without steps": ["reading conf.yaml", "Data preprocessing finished"],
+    "tests that passed before the run": ["===== 12 passed in 3.21s =====", *(f"{w} set up" for w in "abcdefgh")],
+    "a variable named like a record": [*HALF, "run_stop success"],
     "steps short of an announced number": [
         "Overriding: max_iters = 200",
         *(f"iter {n}: loss 3.1, time 120ms" for n in range(0, 181, 10)),

@@ -160,13 +160,25 @@ class LineBuffer:
         """Whether lines of a form were counted before."""
         return (process, form[:_KEY_BYTES]) in self._repeats
 
-    def count_more(self, process: str, form: bytes, num: int, first: RawLine | None, last: RawLine) -> None:
-        """Lines for which there was no room; `first` is needed once."""
+    def count_more(self, process: str, form: bytes, num: int, first: RawLine | None, last: RawLine) -> int:
+        """Lines for which there was no room; `first` is needed once.  Returns the repeat into which they went, and into
+        which all further ones go."""
         key = (process, form[:_KEY_BYTES])
         index = self._repeats.get(key)
         if index is None:
             index = self._new_repeat(key, first or last)
         self.repeated(index, num, last.number, last.offset, last.text)
+        return index
+
+    def count_all(self, rows: Iterable[tuple[int, int, int, int, int]], data: bytearray, offset: int) -> None:
+        """More lines of some repeats.  Each row: the repeat, how many lines, the number of the last one, and where that
+        begins and ends in `data`, which begins at `offset` of the log."""
+        repeats = self.repeats
+        for index, num, number, start, end in rows:
+            repeat = repeats[index]
+            repeat.count += num
+            if number >= repeat.last:
+                repeat.last, repeat.last_offset, repeat.text = number, offset + start, bytes(data[start:end])
 
     def _new_repeat(self, key: tuple[str, bytes], line: RawLine) -> int:
         index = self._repeats[key] = len(self.repeats)

@@ -20,6 +20,9 @@ _FEW = 256
 """Fewer lines in a chunk are not worth it."""
 
 
+_MAX_PAIRS = 1 << 23
+"""Of a process and a form, in a table: more are looked up one by one."""
+
 _NOTHING: Ints = np.empty(0, np.int64)
 
 
@@ -41,6 +44,7 @@ class QuickLines:
         self, known: Forms, keeper: LineBuffer, last: LastLines, limits: Limits, native: Native | None = None
     ) -> None:
         self._forms, self._keeper, self._last, self._limits, self._native = known, keeper, last, limits, native
+        self._repeats = np.empty((0, 0), np.int32)  # by process and form
 
     def sort_out(self, lines: Lines, left: Ints) -> Sorted:
         """Take what is known of the lines `left`."""
@@ -74,30 +78,61 @@ class QuickLines:
             in_order = keys[order]
             begins = np.flatnonzero(np.concatenate(([True], in_order[1:] != in_order[:-1])))
         counts = np.diff(begins, append=len(keys))
-        rooms = []
-        last = at[order[np.append(begins[1:], len(keys)) - 1]].tolist()
-        names, known = self._forms.processes, self._forms.forms
-        for key, num, begin, end in zip(in_order[begins].tolist(), counts.tolist(), begins.tolist(), last, strict=True):
-            process, number = divmod(key, len(known))
-            name, form = names[process], known[number]
-            room = self._keeper.room(name, form, num)
-            rooms.append(room)
-            if room < num:
-                first = None if self._keeper.has_repeat(name, form) else _raw(lines, int(at[order[begin + room]]))
-                self._keeper.count_more(name, form, num - room, first, _raw(lines, end))
+        last = at[order[np.append(begins[1:], len(keys)) - 1]]
+        rooms = self._rooms(lines, in_order[begins], counts, at[order], begins, last)
         place = np.arange(len(keys)) - np.repeat(begins, counts)  # of each among those of its pair
-        kept = np.sort(at[order[place < np.repeat(np.array(rooms, np.int64), counts)]])
+        kept = np.sort(at[order[place < np.repeat(rooms, counts)]])
         return kept.tolist(), _block(lines, kept)
+
+    def _rooms(self, lines: Lines, keys: Ints, counts: Ints, in_order: Ints, begins: Ints, last: Ints) -> Ints:
+        """Count the pairs of a process and a form; of how many lines of each there is room for the first.
+
+        `in_order`: the lines, pair by pair; `begins`: where each pair begins there; `last`: the last line of each.
+        """
+        names, known = self._forms.processes, self._forms.forms
+        processes, numbers = np.divmod(keys, len(known))
+        repeats = self._repeats_of(processes, numbers)
+        full = np.flatnonzero(repeats >= 0)  # what was counted once is counted from then on
+        ends = last[full]
+        starts = lines.starts[ends]
+        columns = (repeats[full], counts[full], ends + lines.base + 1, starts, starts + lines.lengths[ends])
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        self._keeper.count_all(rows, lines.buffer, lines.offset)
+        rooms = np.zeros(len(keys), np.int64)
+        for pair in np.flatnonzero(repeats < 0).tolist():
+            process, number, num = int(processes[pair]), int(numbers[pair]), int(counts[pair])
+            name, form = names[process], known[number]
+            rooms[pair] = room = self._keeper.room(name, form, num)
+            if room < num:
+                first = None if self._keeper.has_repeat(name, form) else raw(lines, int(in_order[begins[pair] + room]))
+                repeat = self._keeper.count_more(name, form, num - room, first, raw(lines, int(last[pair])))
+                if process < len(self._repeats) and number < self._repeats.shape[1]:
+                    self._repeats[process, number] = repeat
+        return rooms
+
+    def _repeats_of(self, processes: Ints, numbers: Ints) -> Ints:
+        """The repeat that each pair goes into, -1 where it is not known."""
+        shape = len(self._forms.processes), len(self._forms.forms)
+        have = self._repeats.shape
+        if (shape[0] > have[0] or shape[1] > have[1]) and 4 * shape[0] * shape[1] <= _MAX_PAIRS:
+            more = np.full((2 * shape[0], 2 * shape[1]), -1, np.int32)
+            more[: have[0], : have[1]] = self._repeats
+            self._repeats = more
+        found = np.full(len(processes), -1, np.int64)
+        inside = np.flatnonzero((processes < self._repeats.shape[0]) & (numbers < self._repeats.shape[1]))
+        found[inside] = self._repeats[processes[inside], numbers[inside]]
+        return found
 
     def _set_last(self, lines: Lines, at: Ints, processes: Ints) -> None:
         last = np.zeros(len(self._forms.processes), np.int64)
         last[processes] = at  # of equal indexes the last one stays
         for process in np.unique(processes).tolist():
             if process:
-                self._last.set(self._forms.processes[process], _raw(lines, int(last[process])))
+                self._last.set(self._forms.processes[process], raw(lines, int(last[process])))
 
 
-def _raw(lines: Lines, index: int) -> RawLine:
+def raw(lines: Lines, index: int) -> RawLine:
+    """A line as an object."""
     start = int(lines.starts[index])
     text = bytes(lines.buffer[start : start + int(lines.lengths[index])])
     return RawLine(number=lines.base + index + 1, offset=lines.offset + start, text=text)

@@ -380,6 +380,9 @@ class _Scan:
         numbers it has where it names nobody."""
         word = _MARKER_WORD.search(text, 0, _FRONT_BYTES + 4)
         front = text[: min(_FRONT_BYTES, word.start() if word is not None else _FRONT_BYTES)]
+        known = self._tags.get(front)
+        if known is not None:
+            return known
         form = without_numbers(front)
         if form in self._tagless:
             return None

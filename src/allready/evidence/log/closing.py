@@ -5,16 +5,21 @@ import itertools
 import re
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from allready.evidence.lines.operations import tag_of, writer
 from allready.evidence.log.announced import steps
 from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.eta import counts_down
+from allready.evidence.log.last_error import last_error
 from allready.evidence.log.line import decode
 from allready.evidence.log.members import all_ended
 from allready.evidence.log.progress import Progress, counts, progress
+from allready.evidence.log.reopened import openings
 from allready.evidence.log.trouble import is_bad, is_of_a_library, is_of_some, is_overcome
 from allready.model import Closing, ClosingKind
+from allready.signatures import of_line
 
 _MAX_LINES = 400
 _MAX_LINE_BYTES, _MAX_BAR_BYTES = 1_000, 4_000
@@ -24,6 +29,12 @@ _MIN_COUNTS = 8
 
 _MAX_BEHIND = 120
 """Ordinary lines behind the words that differ in more than numbers: results, paths, summaries of trackers."""
+
+_MAX_AGAIN, _MAX_AGAIN_SHAPES = 24, 2
+"""Lines behind the words like those before them: other ranks finish their last step; more is another run."""
+
+_MAX_BEHIND_TESTS = 4
+"""What a shell adds: the time, an exit code."""
 
 _SUBJECT = (
     r"(?:pre-?training|fine-?tun(?:e|ing)|training|train(?:er)?|fit(?:ting)?|run|jobs?|benchmark(?:s|ing)?|experiments?|"
@@ -50,7 +61,7 @@ _WHOLE = re.compile(
     r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
     r"\bexiting program (?:at|after)\b|\bfinish(?:ed|ing) training (?:at|after)\b|"
     r"\bworker group (?:successfully )?finished\b|\bfinished server process\b|"
-    r"\bfinished mdrun\b|^=+ (?:\d{1,9} \w{1,20}, ){0,6}\d{1,9} passed\b[^=]{0,80} in [\d.:]{1,12}s|"
+    r"\bfinished mdrun\b|"
     r"^# Ended \(code 0\)|"
     r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
     re.IGNORECASE,
@@ -73,7 +84,8 @@ _LIKELY = re.compile(
     r"\bbenchmark duration \(s\):?\s{1,40}\d|"
     r"\bfound no errors\b|\bno errors? (?:was |were )?(?:found|detected|occurred)\b|"
     r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
-    r"\bprocess group destroyed\b|"
+    r"\bprocess group destroyed\b|^\W*good-?bye\b.{0,40}$|\bran for:?\s{1,4}\d|"
+    r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b|"
     r"^\W*(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|bye|passed)[\s.!]*\W*$",
     re.IGNORECASE,
 )
@@ -100,7 +112,7 @@ def _of_all() -> re.Pattern[str]:
 def _early() -> re.Pattern[str]:
     """The event, not the setting or the counter."""
     return re.compile(
-        r"\bearly[ _-]?stopp(?:ing|ed)\b(?!['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
+        r"\bearly[ _-]?stop(?:ping|ped)?\b(?!['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
         r"[ _-]?(?:counter|patience|callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |in \d|if |"
         r"not |round|config\w*|set ))",
         re.IGNORECASE,
@@ -111,9 +123,17 @@ def _early() -> re.Pattern[str]:
 def _of_the_best() -> re.Pattern[str]:
     """It names the epoch or step of something, which is not where the program stands."""
     return re.compile(
-        r"\b(?:best|highest|lowest|early[ _-]?stopp(?:ing|ed))\b.{0,80}?\b(?:at|in|from|on|of|is|was|:|=)\W{0,4}"
+        r"\b(?:best|highest|lowest|early[ _-]?stop(?:ping|ped)?)\b.{0,80}?\b(?:at|in|from|on|of|is|was|:|=)\W{0,4}"
         r"(?:epoch|step|iter\w*|round)\b|\bbest[ _-](?:epoch|step|iter\w*|round)\b",
         re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _is_final() -> re.Pattern[str]:
+    """A result that is a share of all: `Final: 59/1319`."""
+    return re.compile(
+        r"^\W{0,8}(?:final|overall|result|score|accuracy)\b[\w ]{0,20}:\s{0,4}\d{1,9}\s?/\s?\d", re.IGNORECASE
     )
 
 
@@ -155,6 +175,33 @@ def _result() -> re.Pattern[str]:
 
 
 @functools.cache
+def _evaluated() -> re.Pattern[str]:
+    """An evaluation that is over, behind a training that is, or in a program that does nothing else."""
+    return re.compile(
+        r"\b(?:finished|completed|done with)\b(?: the)? (?:evaluat\w+|inference|predict\w+|generat\w+|test\w*|"
+        r"benchmark\w*|scor\w+)\b|\btests? (?:is |are |was |were )?(?:finished|completed?|done)\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _tests() -> re.Pattern[str]:
+    """What pytest ends with; a script may test its machine so, before the run."""
+    return re.compile(r"^=+ (?:\d{1,9} \w{1,20}, ){0,6}\d{1,9} passed\b[^=]{0,80} in [\d.:]{1,12}s")
+
+
+@functools.cache
+def _done() -> re.Pattern[str]:
+    """Any work that is done, other than a preparation, where it is the last line of a program that counts no steps."""
+    return re.compile(
+        r"^(?!.*\b(?:install|import|configur|start|launch|creat|allocat|register|authenticat|log(?:ged|ging) in|mount|"
+        r"clon|pull|copi|sync|activat)).*\b(?:done|finished|completed?|succeeded|success(?:ful(?:ly)?)?|all good)\b"
+        r"(?!['\"]?\s{0,3}[=:]|[ _-](?:in \d{1,3}%|rate|ratio|with errors?))",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
 def _of_a_part() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:epoch|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|compil\w*|"
@@ -176,7 +223,11 @@ def _negated() -> re.Pattern[str]:
 
 @functools.cache
 def _harmless() -> re.Pattern[str]:
-    return re.compile(r"\b(?:0|no|zero|without) (?:\w+ )?(?:errors?|failures?|failed)\b", re.IGNORECASE)
+    return re.compile(
+        r"\b(?:0|no|zero|without) (?:\w+ )?(?:errors?|failures?|failed)\b|\bno (?:further |more )?improvements?\b|"
+        r"\b(?:not|never|n't) improv\w+",
+        re.IGNORECASE,
+    )
 
 
 @functools.cache
@@ -210,6 +261,11 @@ _DIGITS = re.compile(r"\d+")
 _OF_WHAT_WAS = re.compile(r"['\"]event_type['\"]\s{0,4}:\s{0,4}['\"](?:POINT_IN_TIME|INTERVAL_END)['\"]")
 """A record of what has been: an interval's end, a measurement.  It names a step, and no step follows from it."""
 
+_OF_A_RECORD = re.compile(r"\bkey['\"]?\s{0,4}[:=]\s{0,4}['\"]?run_stop\b|:::MLP\w{0,20}.{0,300}\brun_stop\b")
+
+_WORD = re.compile(r"(?<![A-Za-z\d])(?!INFO\b)[A-Za-z\d]|[^\x00-\x7f─═━│]")
+"""Of a line that is more than a rule below a table, also one that was logged."""
+
 _INFO = re.compile(r"\s{0,80}I\d{4} ")
 
 
@@ -238,7 +294,7 @@ class _Ending:
         self.readings = [
             one
             for at, text in enumerate(self.lines)
-            if text and _member_done().search(text) is None and _of_the_best().search(text) is None
+            if text and not any(words().search(text) for words in (_member_done, _of_the_best, _is_final))
             for one in counts(at, text)
         ]
         self._head = ""
@@ -280,6 +336,11 @@ class _Ending:
             found += [one.at for one in begins if one.done <= last.done - _MIN_COUNTS][:1]
         return self.number(max(found)) if found else None
 
+    @functools.cached_property
+    def _openings(self) -> tuple[int, ...]:
+        first = self._log.scanned.head[:_MAX_HEAD_BYTES].decode("utf-8", "replace").split("\n")
+        return openings(first[:-1], self.lines, self.number(0))
+
     def number(self, at: int) -> int:
         """The number of the line at this place."""
         return self._log.scanned.num_lines - len(self.lines) + 1 + at
@@ -299,6 +360,10 @@ class _Ending:
         last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
         if state is not None and state.is_full and not self._is_contradicted(state.at):
             return self._made(ClosingKind.PROGRESS, state.at, at, state)
+        error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text))
+        if error is not None:
+            made = self._made(ClosingKind.OPEN, error[0], at, state)
+            return replace(made, error=error[1])
         if state is not None and state.is_midway:
             return self._made(ClosingKind.MIDWAY, state.at, at, state)
         return self._made(ClosingKind.OPEN, last, at, None)
@@ -332,6 +397,7 @@ class _Ending:
             progress_line=marks.last_line if at is None else self.number(at),
             restart_line=marks.restart_line,
             last_counts_line=self._last_counts_line,
+            opening_lines=self._openings,
             is_certain=is_certain,
         )
 
@@ -348,6 +414,7 @@ class _Ending:
             first_progress_line=self._log.scanned.iterations.first_line,
             progress_line=course.line,
             restart_line=self._log.scanned.iterations.restart_line,
+            opening_lines=self._openings,
         )
 
     def _words(self, state: Progress | None) -> tuple[int, bool] | None:
@@ -372,7 +439,7 @@ class _Ending:
                 if said is not None and _waits().search(text) and not any(map(str.strip, self.lines[at + 1 :])):
                     return None
                 if said is not None:
-                    return None if only_records else (at, said)
+                    return None if only_records or self._goes_on_behind(at, is_certain=said) else (at, said)
                 if (not behind and _begins().search(text)) or (_goes_on(text) and at not in self._repeating):
                     return None
             behind.add(self._shapes[at])
@@ -380,23 +447,40 @@ class _Ending:
                 return None
         return None
 
+    def _goes_on_behind(self, at: int, *, is_certain: bool) -> bool:
+        """Whether the work that was done before these words begins again behind them; or, where these are not certain,
+        is done again."""
+        before = set(self._shapes[:at]) - {""}
+        again = [shape for shape in self._shapes[at + 1 :] if shape in before]
+        is_reopened = any(number > self.number(at) for number in self._openings)
+        return is_reopened or (not is_certain and len(again) > _MAX_AGAIN and len(set(again)) > _MAX_AGAIN_SHAPES)
+
     def _said(self, at: int, state: Progress | None) -> bool | None:
         """Whether the words of this line mean the whole run for certain; None where they close nothing."""
         text = self.lines[at]
         if _means_all(text):
             return True
         is_of_all = _of_all().search(text) is not None and not _denies(text)
+        is_last = not any(_WORD.search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
         is_result = (
-            _result().search(text) is not None
+            is_last
+            and _result().search(text) is not None
             and not _denies(text)
-            and not any(line.strip() and not _is_noise(line) for line in self.lines[at + 1 :])
             and self._shapes[at] not in self._shapes[:at]
             and (state is None or (state.total is not None and state.done >= state.total))
         )
+        is_tests = _tests().search(text) is not None and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS
+        is_done = is_last and not self.readings and _done().search(text) is not None and not _is_other(text)
         is_likely = _LIKELY.search(text) is not None and not _is_other(text)
+        is_evaluated = (
+            (state is None or state.is_full)
+            and _evaluated().search(text) is not None
+            and not _denies(text)
+            and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS
+        )
         is_early = _early().search(text) is not None and not _denies(text)
         is_of_run = _of_the_run().search(text) is not None and not _denies(text)
-        if is_of_all or is_result or is_likely or is_early or is_of_run:
+        if is_of_all or is_result or is_likely or is_early or is_of_run or is_tests or is_done or is_evaluated:
             is_midway = state is not None and state.is_midway
             is_behind = state is not None and (at > state.at or (is_early and at == state.at))
             is_sum = (is_of_all and _sum().search(text) is not None) or is_of_run or is_early
@@ -410,11 +494,11 @@ class _Ending:
         first = -1 if state is None else state.at
         steps = [at for at, text in enumerate(self.lines[: place + 1]) if _STEP.search(text)]
         first = max([first, *steps[-1:]])
-        return any(
-            is_bad(text) and (at >= place or not is_overcome(text))
-            for at, text in enumerate(self.lines)
-            if at > first or at == place
-        )
+        bad = [at for at, text in enumerate(self.lines) if is_bad(text) and (at >= place or not is_overcome(text))]
+        begun = [number - self.number(0) for number in self._openings]
+        if bad and sum(at < bad[0] for at in begun) <= 1:  # runs one after the other, not ranks side by side
+            first = max([first, *(at for at in begun if at <= place)])
+        return any(at > first or at == place for at in bad)
 
     def _stands_once(self, at: int) -> bool:
         """Whether its writer wrote no line like it elsewhere: a time that is printed after each epoch ends nothing."""
@@ -451,16 +535,21 @@ def _is_noise(text: str) -> bool:
     return _INFO.match(text) is None or not any(words.search(text) for words in (_CERTAIN, _WHOLE, _LIKELY, _of_all()))
 
 
+def _is_known(text: str) -> bool:
+    """Whether a signature says what a line means: then its finding is the one to give."""
+    return any(signature.code is not None for signature, _ in of_line(text))
+
+
 def _goes_on(text: str) -> bool:
     """Whether a line counts a step, other than in a summary of what was."""
     if _STEP.search(text) is None:
         return False
-    return _summary().match(text) is None and _member_done().search(text) is None
+    return _summary().match(text) is None and not any(words().search(text) for words in (_member_done, _of_the_best))
 
 
 def _is_end_of_run(text: str) -> bool:
     """A benchmark's record that its run is over, well or not."""
-    return "run_stop" in text
+    return "run_stop" in text and _OF_A_RECORD.search(text) is not None
 
 
 def _means_all(text: str) -> bool:
@@ -476,11 +565,17 @@ def _means_all(text: str) -> bool:
 
 def _is_other(text: str) -> bool:
     """Whether the words are about a part of the run, or deny the end."""
-    return _of_a_part().search(_plain(text)) is not None or _denies(text)
+    return _of_a_part().search(_with_results().sub("", _plain(text))) is not None or _denies(text)
 
 
 def _plain(text: str) -> str:
     return _harmless().sub("", _path().sub("", text) if "/" in text or "\\" in text else text)
+
+
+@functools.cache
+def _with_results() -> re.Pattern[str]:
+    """What was reached stands behind the words of the end."""
+    return re.compile(r"\bwith (?:a |an |the )?(?:best|final|total|average|mean|test|validation)\b.*$", re.IGNORECASE)
 
 
 def _denies(text: str) -> bool:

@@ -18,7 +18,7 @@ def _bad() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:[a-z]*error|[a-z]*exception|[a-z]*interrupt|fail(?:ed|ure)|fatal|killed|terminated|cancell?ed|"
         r"abort(?:ed|ing)?|"
-        r"errored|panic)\b(?!['\"]?\s{0,4}[:=(]?\s{0,4}\.?\d)|"
+        r"errored|panic)\b(?!/\w|['\"]?\s{0,4}[:=(]?\s{0,4}\.?\d)|"
         r"\b(?:traceback|segmentation|segfault|SIG(?:TERM|KILL|ABRT|SEGV|INT|BUS|HUP)|out of memory|"
         r"oom(?:killed|[-_]kill)?|timed? ?out|interrupted|preempt\w*|core dumped|terminate called|unhealthy|"
         r"unreachable|evicted|back-?off|"
@@ -53,6 +53,9 @@ def _harmless() -> re.Pattern[str]:
     return re.compile(
         r"(?<![=:.\w])(?:0|no|zero|without(?: any)?) (?:[a-z]+ ){0,4}?(?:\w*errors?|exceptions?|failures?|failed|"
         r"errored|timeouts?|corrupt(?:ed|ion)?|skipped|missing|dead|lost)\b|\bpress ctrl[ -]?\+?[ -]?c\b|"
+        r"\berrors? (?:estimates?|bounds?|bars?|rates?|norms?|tolerances?|metrics?|functions?|terms?)\b|"
+        r"\bterminated (?:normally|successfully|gracefully|cleanly|properly|of its own accord|on:)|"
+        r"^005 \(\d{1,9}[.\d]{0,12}\).{0,40}\bjob terminated\.$|"
         r"\b(?:mean|abs|squared|absolute|rel(?:ative)?|max|rms|abs_|test|train|val|validation|top-?\d|word|character) "
         r"(?:\w+ )?errors?\b|"
         r"\b(?:ignore[ds]?|skip(?:ped|ping)?|disabled?|if|unless|handle|on|any|except|raise|until)\b.{0,40}?"

@@ -40,7 +40,8 @@ from allready.model import (
 def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
-    A launcher that received a signal (`Received 15 death signal`), a scheduler that cancelled the step (`CANCELLED AT`,
+    A launcher that received a signal (`Received 15 death signal`, DeepSpeed's `Main process received SIGINT`), PBS's
+    exit status of 256 and a signal's number, a scheduler that cancelled the step (`CANCELLED AT`,
     without a reason) and `KeyboardInterrupt`, where no process had failed and no rank had waited in vain before.
     ## Why it matters
     Everything after that line is an echo, and no rank is to blame.
@@ -81,6 +82,8 @@ class _Order(NamedTuple):
 
 
 def _is_order(event: Event) -> bool:
-    if event.signature == "elastic.death_signal":
+    if event.signature in {"elastic.death_signal", "launcher.batch_ended_by_signal"}:
         return True
+    if event.signature == "launcher.launcher_stops_others":  # DeepSpeed's sends itself no SIGINT when a rank fails
+        return event.values.get("signal") == "SIGINT"
     return event.signature == "launcher.slurm_cancelled" and "CANCELLED AT" in event.text

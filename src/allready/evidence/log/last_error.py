@@ -1,0 +1,43 @@
+"""The error that a program printed last, in its own words and without a traceback or an exit code."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from allready.evidence.log.tracebacks import HEADER
+from allready.evidence.log.trouble import is_bad, is_overcome
+
+_MAX_LINES, _MAX_ALL = 6, 16
+_MAX_LETTERS = 300
+_MAX_TRACEBACK = 60
+_ERROR = re.compile(
+    r"(?:^|[\]|>-] {1,2}|\d {1,2}|: )\W{0,3}(?:(?:fatal |internal |runtime )?error|fatal|critical)\b"
+    r"(?: \(?\w{1,20}\)?)?\W{0,2}[:!\]-] {0,4}(?P<said>\S.{3,300})|"
+    r"^\s*(?P<raised>(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)[(:] ?.{3,300})",
+    re.IGNORECASE,
+)
+"""Behind the beginning of the line, a time, a level or the name of a logger."""
+
+
+def last_error(lines: Sequence[str], is_noise: Callable[[str], bool]) -> tuple[int, str] | None:
+    """Of the last lines that are the program's own, the first that names an error: its index and its words.
+
+    `is_noise`: whether a line is a library's and says nothing of the program's end.
+    """
+    found = None
+    num = 0
+    for at in range(len(lines) - 1, max(-1, len(lines) - 1 - _MAX_ALL), -1):
+        text = lines[at]
+        if not re.search(r"\w", text) or is_noise(text):
+            continue
+        num += 1
+        if num > _MAX_LINES:
+            break
+        match = _ERROR.search(text)
+        if match is not None and is_bad(text) and not is_overcome(text) and not _is_of_a_traceback(lines, at):
+            found = at, (match["raised"] or text.strip())[:_MAX_LETTERS]
+    return found
+
+
+def _is_of_a_traceback(lines: Sequence[str], at: int) -> bool:
+    """Then it is a process's end, and told as that, or it was caught."""
+    return any(HEADER in text for text in lines[max(0, at - _MAX_TRACEBACK) : at])

@@ -1,0 +1,63 @@
+from datetime import UTC, datetime
+
+from allready.cli.diagnose_judge import Question, judge_readings
+from allready.evidence.log import read_lines
+from allready.model import Closing, ClosingKind, Confidence, Origin, Status
+from tests.rules.runs import ask, death, event
+
+ERROR = Closing(
+    origin=Origin(source="log.lammps", line=32), kind=ClosingKind.OPEN, error="ERROR: Lost atoms (thermo.cpp:441)"
+)
+STEPS = [f"step {n}/40 loss 2.0" for n in range(1, 21)]
+
+
+def _told(lines: list[str]) -> str | None:
+    report = judge_readings([read_lines(lines, "job.out")], Question(), started=datetime.now(UTC))[0]
+    return None if report.verdict is None else report.verdict.code
+
+
+def test_the_last_words_are_told_where_nothing_else_is_known() -> None:
+    [hit] = ask("DTH008", closings=(ERROR,)).hits
+    assert (hit.values["text"], hit.confidence) == ("ERROR: Lost atoms (thermo.cpp:441)", Confidence.LIKELY)
+    assert not hit.culprits
+
+
+def test_a_good_end_a_known_end_and_a_wait_say_more() -> None:
+    good = Closing(origin=ERROR.origin, kind=ClosingKind.WORDS, error=ERROR.error)
+    assert ask("DTH008", closings=(good,)).state == "clear"
+    assert ask("DTH008", closings=(ERROR,), deaths=(death(2),)).state == "clear"
+    assert ask("DTH008", closings=(ERROR,), events=(event("torch.watchdog_timeout", 0),)).state == "clear"
+    assert ask("DTH008").state == "clear"
+
+
+def test_errors_in_the_words_of_programs() -> None:
+    for last in (
+        ["ERROR: Lost atoms: original 0 current 500000 (../thermo.cpp:441)", "Last command: rerun dump.dat"],
+        ["2026-01-01 10:00:00,123 - main - ERROR - cannot read the list of shards"],
+        ["[FATAL] the table of stations is empty"],
+        [
+            "Error in call to target 'a.b.C':",
+            "AttributeError(\"'NoneType' object has no attribute 'values'\")",
+            "full_key: encoder",
+        ],
+    ):
+        assert _told([*STEPS, *last]) == "DTH008", last
+
+
+def test_what_is_no_last_error() -> None:
+    for last in (
+        ["error: 0.023"],
+        ["ERROR: cannot read shard 7, retrying"],
+        ["ERROR: cannot read shard 7", *(f"shard {n} read" for n in range(9))],
+        ["UserWarning: error bars are not drawn"],
+        ["mean error: 0.3 accuracy 0.9"],
+    ):
+        assert _told([*STEPS, *last]) is None, last
+    assert (
+        judge_readings(
+            [read_lines([*STEPS, "ERROR: cannot upload the table", "Training finished."], "job.out")],
+            Question(),
+            started=datetime.now(UTC),
+        )[0].status
+        is not Status.HEALTHY
+    )
