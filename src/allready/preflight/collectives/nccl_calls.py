@@ -76,7 +76,7 @@ class Calls(Protocol):
         """So many, from the first part on, as one graph: to `repeat` or to time it is to launch it."""
 
 
-class _Place(ctypes.Structure):
+class _Call(ctypes.Structure):
     """`struct call` of `nccl_calls.c`."""
 
     _fields_: ClassVar[Sequence[tuple[str, Any]]] = [
@@ -182,16 +182,16 @@ class _Compiled(_Bound):
         names = {*(call.name for call in calls), "query", "ncclCommGetAsyncError"}
         self._functions = {name: self._function(name) for name in names}  # kept alive
         addresses = {name: ctypes.cast(f, _AT).value for name, f in self._functions.items()}
-        self._places = (_Place * len(calls))(
+        self._structs = (_Call * len(calls))(
             *(
-                _Place(
+                _Call(
                     addresses[call.name], call.given, call.out, call.count, communicator.handle, stream,
                     _SHAPES[call.name], call.dtype, *(*call.numbers, 0, 0)[:2],
                 )
                 for call in calls
             )
         )  # fmt: skip
-        self._work = _Work(ctypes.addressof(self._places), len(calls), num_parts, step_bytes, 0)
+        self._work = _Work(ctypes.addressof(self._structs), len(calls), num_parts, step_bytes, 0)
         self._waiting = _Waiting(addresses["query"], addresses["ncclCommGetAsyncError"], stream, communicator.handle)
 
     def timed(self, count: int) -> float:
