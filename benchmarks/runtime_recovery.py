@@ -13,6 +13,7 @@ Prints a JSON object for each kind.  With `--device cuda` all ranks share one GP
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -84,8 +85,10 @@ class Rank:
                 called_s = time.monotonic()
                 self._perhaps_raise()
                 model.zero_grad()
-                model(torch.full((8, 256), float(step % 7), device=self.device)).pow(2).mean().backward()
-                allready.safe_barrier(timeout=self.deadline_s)
+                # With a deadline DDP's own calls have it as well.
+                with allready.phase("training", self.deadline_s) if self.deadline_s else contextlib.nullcontext():
+                    model(torch.full((8, 256), float(step % 7), device=self.device)).pow(2).mean().backward()
+                    allready.safe_barrier(timeout=self.deadline_s)
                 with torch.no_grad():
                     for parameter in bare.parameters():
                         parameter -= 0.01 * parameter.grad
@@ -124,7 +127,7 @@ class Job:
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self._out = (folder / "out").open("ab")
         if under_run:
-            run = ["-m", "allready", "run", "--nproc-per-node", str(RANKS), "--no-check", *own]
+            run = ["-m", "allready", "run", "--nnodes", "1", "--nproc-per-node", str(RANKS), *own]
             self.processes[0] = subprocess.Popen(
                 [sys.executable, *run], env=self._environment, stdout=self._out, stderr=self._out, cwd=folder
             )

@@ -1,11 +1,12 @@
 """The mark by which ranks learn that the verdict says that the job hangs."""
 
+import os
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from allready.agent.hang import HangMark, is_hang
-from allready.model import Confidence, FaultClass, Status
+from allready.model import Confidence, Culprits, FaultClass, Status
 from tests.agent.test_compare import report
 
 
@@ -18,6 +19,10 @@ def test_the_mark_is_there_while_ranks_wait_for_a_fault_that_is_known_for_sure(t
     made_ns = path.stat().st_mtime_ns
     mark.show(hangs)  # said again
     assert path.stat().st_mtime_ns == made_ns
+    other = replace(hangs, verdict=replace(hangs.verdict, culprits=Culprits(ranks=(7,))))
+    os.utime(path, ns=(made_ns - 10**9, made_ns - 10**9))
+    mark.show(other)  # another rank hangs, and nothing was right in between
+    assert path.stat().st_mtime_ns >= made_ns
     for over in (
         replace(hangs, status=Status.HEALTHY, verdict=None),
         report(FaultClass.DEAD),

@@ -148,3 +148,12 @@ def test_where_no_line_has_a_time_the_deeper_cause_replaces_what_follows_from_it
     store = finding("STO005", 0, None, fault_class=FaultClass.START_PATH, confidence=Confidence.CERTAIN)
     assert code(stand([store], [name, store])) == "STO007"
     assert code(stand([name], [name, store], [store])) == "STO007"
+
+
+def test_another_stopped_rank_takes_the_place_of_one_that_goes_on() -> None:
+    sure = {"confidence": Confidence.CERTAIN}
+    first, second = finding(rank=1, **sure), finding(rank=2, at="2026-01-01T00:00:14", **sure)
+    assert stand([first], [second]).finding == second
+    assert stand([first], [first, second]).finding == first  # both stand: the first one is the cause
+    assert stand([first], [finding(rank=2, at="2026-01-01T00:00:14")]).finding == first
+    assert stand([first], [finding("DTH002", 2, "2026-01-01T00:00:30", **sure)]).finding == first

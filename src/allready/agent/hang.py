@@ -28,19 +28,21 @@ def is_hang(report: Report | None) -> bool:
 
 
 class HangMark:
-    """The file; made when a hang begins and removed when it is over."""
+    """The file; made when a hang begins, made anew when another one takes its place, removed when none is left."""
 
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / HUNG
-        self._is_there = False
+        self._shown: object = None
 
     def show(self, report: Report) -> None:
         """What the newest verdict says."""
         waits = report.verdict is not None and report.verdict.fault_class in _WAITS
         wanted = waits and is_hang(report)
-        if wanted is self._is_there:
+        verdict = report.verdict
+        shown = (verdict.code, verdict.culprits) if wanted and verdict is not None else None
+        if shown == self._shown:
             return
-        self._is_there = wanted
+        self._shown = shown
         try:
             if wanted:
                 self._path.touch()

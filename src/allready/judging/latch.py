@@ -60,7 +60,9 @@ class VerdictLatch(Struct):
             if self.finding is not None and (not self.is_fault or self._layer(self.finding) is Layer.PACE):
                 self.clear()
             return
-        is_known_better = fault is not None and self._is_known_better(fault, findings, wall_s)
+        is_known_better = fault is not None and (
+            self._is_known_better(fault, findings, wall_s) or self._took_its_place(fault, findings)
+        )
         if self._goes_back_to(new):
             return
         if self.finding is None or is_known_better or self._gives_way_to(new, is_fault=fault is not None):
@@ -132,6 +134,20 @@ class VerdictLatch(Struct):
             and new.confidence.weight >= old.confidence.weight
             and all(key_of(f) != key_of(old) for f in findings)
             and wall_s - (self.first_s if self.first_s is not None else wall_s) <= PATHS_S
+        )
+
+    def _took_its_place(self, new: Finding, findings: Sequence[Finding]) -> bool:
+        """Whether the rank that stood gets on, which is certain, and another one stands now for a reason of its own.
+
+        Both are seen at the processes themselves: what came of the first would still be seen beside it.
+        """
+        old = self.finding
+        return (
+            old is not None
+            and self._layer(old) is self._layer(new) is Layer.STALL
+            and old.confidence is new.confidence is Confidence.CERTAIN
+            and not set(old.culprits.ranks) & set(new.culprits.ranks)
+            and all(key_of(f) != key_of(old) for f in findings)
         )
 
     def clear(self) -> None:

@@ -423,3 +423,16 @@ def test_any_content_gives_a_reading(changes: list[dict[str, Any]], top: dict[st
     for data in forms:
         reading = read_dump(data, "fr_0", name_hint="fr_0")
         assert pickle.loads(pickle.dumps(reading)).source == reading.source
+
+
+def test_of_a_group_that_was_destroyed_and_made_again_only_the_last_one_counts() -> None:
+    """Its name is the same, and its numbers begin again: `destroy_process_group()`, `init_process_group()`."""
+    first = [entry(seq, name="gloo:broadcast", size=3) for seq in (1, 2, 3)]
+    second = [entry(seq, name="gloo:all_reduce", size=8) | {"pg_id": 1} for seq in (1, 2)]
+    ring = loaded(dump([*first, *second])).rings["0"]
+    assert list(ring.seq) == [1, 2]
+    # Back-ends of one group count on their own, and a group whose numbers go on is the same one.
+    mixed = [entry(1, name="nccl:all_reduce"), entry(1, name="gloo:all_reduce") | {"pg_id": 1}, entry(2)]
+    assert list(loaded(dump(mixed)).rings["0"].seq) == [1, 1, 2]
+    on = [entry(1), entry(2) | {"pg_id": 1}]
+    assert list(loaded(dump(on)).rings["0"].seq) == [1, 2]

@@ -148,6 +148,7 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
     columns = Columns()
     tables = _Tables(columns, given or {})
     groups: dict[str, list[_Row]] = {}
+    generations = _Generations()
     columns.num_skipped = max(0, len(entries) - MAX_ENTRIES)
     for entry in entries[-KEPT_WHOLE:]:  # what is pending matters most: these sizes get a place in any case
         if type(entry) is dict and type(entry.get("profiling_name")) is str:
@@ -168,7 +169,7 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
         if type(p2p) is not int or not 0 <= p2p < _BIG:
             p2p = 0
         is_p2p = _is_p2p(entry, name)
-        group = _group_of(entry, columns, groups)
+        group = generations.current(entry, _group_of(entry, columns, groups), name, seq)
         if group is None:
             columns.num_unreadable += 1
             continue
@@ -193,6 +194,31 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
         group.append((seq, p2p if is_p2p else 0, code, num_in, num_out, site, state, created, started, completed, op))
     _close(columns, groups)
     return columns
+
+
+class _Generations:
+    """Groups that a program destroyed and made again: the name is the same, the numbers of the operations begin again.
+
+    Only the last one is of use: operations of a destroyed group are over on all ranks.
+    """
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[int, str], int] = {}
+        self._seen: set[tuple[int, str, int]] = set()
+
+    def current(self, entry: Mapping[str, Any], group: list[_Row] | None, name: str, seq: int) -> list[_Row] | None:
+        """The rows of the entry's group; those of the group whose place it took are thrown away."""
+        number_here = entry.get("pg_id")
+        if type(number_here) is not int or group is None:
+            return group
+        key = id(group), name.partition(":")[0]  # back-ends of one group count on their own
+        before = self._ids.get(key)
+        is_first = (*key, number_here) not in self._seen
+        self._ids[key] = number_here
+        self._seen.add((*key, number_here))
+        if before is not None and before != number_here and is_first and group and seq <= group[-1][0]:
+            group.clear()
+        return group
 
 
 def _close(columns: Columns, groups: Mapping[str, list[_Row]]) -> None:
