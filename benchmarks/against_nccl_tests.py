@@ -1,12 +1,13 @@
 """`allready bench` beside nccl-tests: whole runs of both, in turn, with the same ranks, sizes, iterations and CPUs.
 
     python benchmarks/against_nccl_tests.py PATH/all_reduce_perf OUT.json [--rounds 8] [--parts 1K:16M:100:20]
-        [--ranks 2 | --gpus 4] [--path nccl] [--cpus 0-3,4-7] [--env NCCL_MAX_NCHANNELS=1] [--out-of-place]
+        [--ranks 2 | --gpus 4] [--path nccl] [--cpus 0-3/4-7] [--env NCCL_MAX_NCHANNELS=1] [--out-of-place]
 
 `all_reduce_perf` must be built with MPI=1; `mpirun` is Open MPI's.  By default two ranks share GPU 0, each with an
 NCCL_HOSTID of its own, and talk over sockets: start `nvidia-cuda-mps-control -d` first, or small sizes take
 milliseconds.  With NCCL 2.30 or newer `--one-host` lets them talk by P2P instead, which is far quieter.
 `--ranks 1` is one rank alone (out of place it copies within its GPU); `--gpus N` starts a rank on each of N GPUs.
+What a call of NCCL costs depends on the CPU: small sizes need `--cpus`, the same for both.
 
 A round runs every part (smallest size, largest size, iterations, warm-ups) once with nccl-tests, once with allready,
 and once more with nccl-tests, which is the control (A/A); the order rotates from round to round.  Compared are medians
@@ -34,9 +35,11 @@ Part = tuple[str, str, int, int]
 TOOLS = ("nccl-tests", "allready", "again")
 
 
-def own_variables(rank: int, *, one_host: bool) -> dict[str, str]:
+def own_variables(args: argparse.Namespace, rank: int) -> dict[str, str]:
     """What makes NCCL take two ranks on one GPU: as ranks of two machines, or (from NCCL 2.30 on) as they are."""
-    how = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"} if one_host else {"NCCL_HOSTID": f"host{rank}"}
+    if args.gpus:
+        return {"CUDA_VISIBLE_DEVICES": str(rank)}
+    how = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"} if args.one_host else {"NCCL_HOSTID": f"host{rank}"}
     return {**how, "NCCL_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": "0"}
 
 
@@ -67,12 +70,12 @@ def ended(commands: Sequence[tuple[list[str], dict[str, str], Path]], good: Sequ
 
 
 def pinned(cpus: Sequence[str], number: int) -> list[str]:
-    """What starts a rank (or, of several GPUs, all of a node) on CPUs of its own."""
+    """What starts a rank on CPUs of its own."""
     return ["taskset", "-c", cpus[number]] if cpus else []
 
 
 def with_nccl_tests(
-    args: argparse.Namespace, part: Part, folder: Path, ranks: int, *, shared: bool
+    args: argparse.Namespace, part: Part, folder: Path, ranks: int, *, by_rank: bool
 ) -> tuple[dict[int, float], dict[str, Any]]:
     """Size -> seconds; and the tool's own file."""
     low, high, iters, warmup = part
@@ -97,9 +100,9 @@ def with_nccl_tests(
     written = folder / "nccl_tests.json"
     written.unlink(missing_ok=True)
     argv = ["mpirun", "--oversubscribe", "--bind-to", "none", *(["--allow-run-as-root"] if os.getuid() == 0 else [])]
-    if shared:
+    if by_rank:
         for rank in range(ranks):
-            named = [f"{name}={value}" for name, value in own_variables(rank, one_host=args.one_host).items()]
+            named = [f"{name}={value}" for name, value in own_variables(args, rank).items()]
             forwarded = [word for name in (*named, "NCCL_TESTS_DEVICE=0") for word in ("-x", name)]
             argv += [*([":"] if rank else []), "-np", "1", *forwarded, *pinned(args.cpus, rank), *own]
             argv += [] if rank else ["-J", str(written)]
@@ -113,7 +116,7 @@ def with_nccl_tests(
 
 
 def with_allready(
-    args: argparse.Namespace, part: Part, folder: Path, ranks: int, number: int, *, shared: bool
+    args: argparse.Namespace, part: Part, folder: Path, ranks: int, number: int, *, by_rank: bool
 ) -> tuple[dict[int, float], dict[str, Any]]:
     """Size -> seconds; and the report."""
     low, high, iters, warmup = part
@@ -122,15 +125,15 @@ def with_allready(
     options = ["--min-bytes", low, "--max-bytes", high, "--factor", str(FACTOR), "--iters", str(iters)]
     options += ["--warmup", str(warmup), "--budget", "90", "--backend", "nccl", "--json", str(report)]
     options += ["--path", args.path, *(["--cuda-graph"] if args.graphs else [])]
-    nodes = ranks if shared else 1
+    nodes = ranks if by_rank else 1
     commands = []
     for node in range(nodes):
         argv = [*pinned(args.cpus, node), sys.executable, "-m", "allready", "bench", "all_reduce", *options]
-        argv += ["--nproc-per-node", "1" if shared else str(ranks)]
-        if shared:
+        argv += ["--nproc-per-node", "1" if by_rank else str(ranks)]
+        if by_rank:
             argv += ["--nnodes", str(nodes), "--node-rank", str(node)]
             argv += ["--master-addr", "127.0.0.1", "--master-port", str(29600 + number % 100)]
-        own = own_variables(node, one_host=args.one_host) if shared else {}
+        own = own_variables(args, node) if by_rank else {}
         commands.append((argv, {**os.environ, **own}, folder / f"allready{node}.log"))
     ended(commands, good=(0, 1, 3))  # a finding about the machine does not spoil the measurement
     body = json.loads(report.read_text())
@@ -186,7 +189,7 @@ def main() -> int:
     for part in args.parts.split(","):
         low, high, iters, warmup = part.split(":")
         parts.append((low, high, int(iters), int(warmup)))
-    ranks, shared = args.gpus or args.ranks, args.gpus is None
+    ranks, by_rank = args.gpus or args.ranks, args.gpus is None or bool(args.cpus)
     os.environ.update(setting.split("=", 1) for setting in args.env)
     measured: dict[str, dict[int, list[float]]] = {tool: {} for tool in TOOLS}
     began, number = time.monotonic(), 0
@@ -199,18 +202,18 @@ def main() -> int:
                 for tool in TOOLS[done % 3 :] + TOOLS[: done % 3]:
                     number += 1
                     if tool == "allready":
-                        times, report = with_allready(args, part, folder, ranks, number, shared=shared)
+                        times, report = with_allready(args, part, folder, ranks, number, by_rank=by_rank)
                     else:
-                        times, theirs_file = with_nccl_tests(args, part, folder, ranks, shared=shared)
+                        times, theirs_file = with_nccl_tests(args, part, folder, ranks, by_rank=by_rank)
                     for size_bytes, time_s in times.items():
                         measured[tool].setdefault(size_bytes, []).append(time_s)
             kept = {
-                "nccl_tests": {key: theirs_file.get(key) for key in ("nccl_version", "args")},
+                "nccl_tests": {"nccl_version": theirs_file["nccl_version"], "args": theirs_file["args"][1:-2]},
                 "allready": report["tool_version"],
                 "software": report["facts"]["0"]["software"]["versions"],
                 "findings": sorted({finding["code"] for finding in report["findings"]}),
                 "ranks": ranks,
-                "shared": shared,
+                "shared": args.gpus is None,
                 "parts": args.parts,
                 "path": args.path,
                 "cpus": args.cpus,

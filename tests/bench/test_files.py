@@ -278,3 +278,62 @@ def test_a_folder_and_several_files_are_a_history_of_which_the_median_counts(tmp
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="no"):
         history([tmp_path / "empty"])
+
+
+WRITERS = Path(__file__).parents[1] / "fixtures" / "bench" / "nccl_tests_json"
+"""What the writers of nccl-tests 2.17.3 (the first), 2.17.9, 2.18.5, 2.19.3 and 2.19.6 wrote, compiled without CUDA,
+with made-up times: 2 processes, 1 KiB, 32 KiB (3 wrong elements out of place) and 1 MiB."""
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in WRITERS.iterdir()))
+def test_what_every_version_of_nccl_tests_writes_is_read(name: str) -> None:
+    kind = name.split(".")[-2]
+    found = read_curves(WRITERS / name)
+    assert found.num_ranks == (8 if kind == "threads" else 2)
+    sizes = [p.size_bytes for p in found.points if p.dtype == "float32"]
+    assert sizes == ([1 << 10] if kind == "early" else [1 << 10, 1 << 15, 1 << 20])
+    types = ["float32", "float16", "f8e4m3"] if kind == "types" else ["float32"]
+    assert list(dict.fromkeys(p.dtype for p in found.points)) == types
+    first = found.points[0]
+    assert (first.operation, first.num_iterations) == ("all_reduce", 5)
+    assert first.time_s == pytest.approx(10.1024e-6)
+    assert first.other_form is not None
+    assert first.other_form.in_place
+    assert first.other_form.time_s == pytest.approx(12.1024e-6)
+    assert [p.num_errors for p in found.points[:3]] == ([0] if kind == "early" else [0, 3, 0])
+    if kind == "per_iter":
+        assert first.spread is not None
+        assert first.spread.mean_s is not None
+        assert [len(each) for each in first.times_s] == [5, 5]
+        assert first.spread.max_s == pytest.approx(10.1024e-6 * 1.4)
+        assert first.spread.min_s == pytest.approx(10.1024e-6 * 1.2)
+
+
+def test_an_operation_of_nccl_tests_that_we_do_not_have_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "n.json"
+    path.write_text(json.dumps({"args": ["/opt/build/alltoallv_perf"], "results": [row()]}))
+    with pytest.raises(UsageError, match="alltoallv_perf measures an operation"):
+        read_curves(path)
+
+
+def _keys(value: Any) -> set[str]:
+    """All of them, of lists too, with where they are."""
+    if isinstance(value, list):
+        return {key for each in value for key in _keys(each)}
+    if not isinstance(value, dict):
+        return set()
+    return {name for key, each in value.items() for name in (key, *(f"{key}.{inner}" for inner in _keys(each)))}
+
+
+def test_what_we_write_has_the_keys_of_the_newest_writer() -> None:
+    theirs = json.loads((WRITERS / "2.19.6.per_iter.json").read_text())
+    times = ((1e-3, 2e-3), (2e-3, 1e-3))
+    both = replace(
+        POINTS[0],
+        times_s=times,
+        other_form=BenchForm(
+            in_place=False, time_s=1e-3, algbw_gb_per_s=1.0, busbw_gb_per_s=1.0, num_errors=0, times_s=times
+        ),
+    )
+    report = replace(REPORT, collectives=Collectives(runs=(replace(RUN, points=(both,)),)))
+    assert _keys(nccl_json(report, Asked())) == _keys(theirs)

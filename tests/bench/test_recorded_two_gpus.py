@@ -1,6 +1,7 @@
 """What two H200 with NVLink measured (`benchmarks/record_gpu_bench.py`), and what is said about it."""
 
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from allready.model.operations import OPERATIONS
 from tests.fleets import check, fleet
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "bench" / "h200_two"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
 def recorded(scene: str) -> dict[str, Any]:
@@ -73,3 +75,17 @@ def test_our_loop_is_within_half_a_percent_of_a_plain_one_from_16_mib_on() -> No
     assert all(abs(row["ratio_of_medians"] - 1) < 0.005 for size, row in rows.items() if size >= 2**24)
     # Below, an operation takes as long as torch needs to launch it.
     assert all(0 < row["ours_median_s"] - row["plain_median_s"] < 2.5e-6 for size, row in rows.items() if size < 2**24)
+
+
+def test_two_gpus_are_within_2_percent_of_nccl_tests_with_graphs_and_call_by_call_from_4_mib_on() -> None:
+    """`benchmarks/against_nccl_tests.py`.  Below 4 MiB a call takes longer than the GPU, by the CPU that makes it."""
+    for kind, sizes, least in (("graphs", 8, 2**10), ("calls", 11, 2**22)):
+        rows = msgspec.json.decode((RESULTS / f"against_nccl_tests.h200_x2.{kind}.json").read_bytes())["rows"]
+        assert [row["size_bytes"] for row in rows] == [1024 * 4**n for n in range(sizes)]
+        for row in rows:
+            theirs, ours = row["nccl_tests_each_s"], row["allready_each_s"]
+            assert len(theirs) == len(ours) == row["runs"] >= 3
+            if row["size_bytes"] >= least:
+                assert abs(median(ours) / median(theirs) - 1) < 0.015, (kind, row["size_bytes"])
+            else:  # not slower than the slowest run of nccl-tests
+                assert max(ours) < max(*theirs, *row["again_each_s"])

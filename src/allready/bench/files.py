@@ -1,4 +1,5 @@
-"""Measured curves as files: nccl-tests' JSON (version 3), CSV, our own report.json.
+"""Measured curves as files: nccl-tests' JSON (read: versions 1 to 3, which began with 2.17.3; written: 3), CSV, our own
+report.json.
 
 The names in nccl-tests' JSON are those that its `-J FILE` writes (src/util.cu, 2.19): a result has `size` (bytes),
 `count` (elements), `type`, `redop`, `root` and, for `out_of_place` and `in_place`, `time` (microseconds), `alg_bw`,
@@ -47,6 +48,10 @@ _COLUMNS = (
     "num_iterations", "min_us", "median_us", "p99_us", "max_us", "cv", "slowest_rank", "other_form", "other_time_us",
     "other_busbw_gb_per_s", "algorithm", "protocol",
 )  # fmt: skip
+
+
+class _OtherOperationError(ValueError):
+    """The message is the program's name."""
 
 
 class Curves(Struct, frozen=True, kw_only=True):
@@ -265,6 +270,10 @@ def read_curves(path: Path) -> Curves:
         return _curves(body, path.stem)
     except OSError as error:
         raise UsageError("{path}: {reason}", path=path, reason=error.strerror or error) from error
+    except _OtherOperationError as error:
+        raise UsageError(
+            "{path}: {program} measures an operation that bench does not have", path=path, program=error
+        ) from error
     except _NOT_OURS as error:
         raise UsageError("{path}: neither a report.json nor JSON of nccl-tests", path=path) from error
 
@@ -329,14 +338,20 @@ def _num_ranks(body: Mapping[str, Any]) -> int | None:
 
 
 def _operation_of(body: Mapping[str, Any]) -> str | None:
-    """By the program's name, where the results do not say it; None where it is none that we measure."""
+    """By the program's name: nccl-tests leaves that of a row empty.  None where it is no program of nccl-tests."""
     args = body.get("args")
     return _operation_named(args[0]) if isinstance(args, list) and args else None
 
 
 def _operation_named(text: Any) -> str | None:
+    """Raises _OtherOperationError: a program of nccl-tests whose operation we do not have."""
     words = re.findall(r"[a-z_]+_perf", str(text))
-    return next((op for op, name in _PROGRAMS.items() if words and words[-1] == name), None)
+    if not words:
+        return None
+    operation = next((op for op, name in _PROGRAMS.items() if words[-1] == name), None)
+    if operation is None:
+        raise _OtherOperationError(words[-1])
+    return operation
 
 
 def _points(result: Mapping[str, Any], usual: str | None) -> Iterable[BenchPoint]:

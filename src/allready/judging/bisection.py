@@ -18,8 +18,8 @@ SLOW = 0.88
 """Of the rate of good groups of the same size."""
 ALONE = 0.6
 """The same, where only one group is good."""
-GAP = 1.25
-"""How much wider than good pairs differ must be what lies between slow pairs and them."""
+GAP = 0.75
+"""So much of how far good pairs differ must lie between slow pairs and them: they are only measured again then."""
 SURE_GAP = 1.0
 """The same for a member that is named, by the mean of its two pairs."""
 LEAST_LOSS = 0.5
@@ -84,6 +84,10 @@ def search(members: Sequence[int], rounds: Sequence[Sequence[GroupPoint]]) -> Se
         else:
             cleared.add(suspect)
     open_ = [m for m in suspects if m not in found and m not in cleared]
+    # Of two members of one slow pair the slower explains it: the other needs a slow pair of its own.
+    for p in slow:
+        of = {m: found[m] * good for m in p.members if m in found}
+        found = {m: s for m, s in found.items() if m not in of or of[m] == min(of.values()) or of[m] < limit}
     larger = rounds[: levels - 1]
     found = {m: share for m, share in found.items() if not any(_is_refuted(m, share, r, found) for r in larger)}
     if not open_ or len(confirming) >= _MAX_CONFIRMING:
@@ -111,7 +115,7 @@ def _good_rate(rates: Sequence[float]) -> float:
 def _below_gap(points: Sequence[GroupPoint]) -> tuple[float, float]:
     """Up to which rate groups are slow, and that of good ones.
 
-    A gap separates slow groups from the others, wider than these differ themselves.
+    A gap separates slow groups from the others, beside how these differ themselves.
 
     Groups that differ by a few percent each have a last one too.  A single good group shows no such difference: the gap
     below it must be far wider.

@@ -178,7 +178,7 @@ class UncheckedKind(StrEnum):
     FEW_MEMBERS = "few_members"  # least
     ALL_SLOW = "all_slow"  # ranks: of groups that are slow, with none among them that is good
     NOTHING_COMMON = "nothing_common"  # source: of the baseline
-    SIZES_LEFT = "sizes_left"  # sizes, first, seconds: sizes of the sweep that would have taken too long
+    SIZES_LEFT = "sizes_left"  # sizes, first, time: sizes of the sweep that would have taken too long
     NO_EXPECTATION = "no_expectation"  # hardware: no bandwidth is published for it
     NOT_SAVED = "not_saved"  # a part that a saved report lacks
     NODE_SILENT = "node_silent"  # age_s: no status of its agent for so long

@@ -320,6 +320,7 @@ class PairPoint(Struct, frozen=True, kw_only=True):
     error: str = ""
     rail: str = ""  # the network between the nodes, where there are several
     num_measured: int = 1  # several: rates differed, or it looked slow; what is kept says `judging.passes`
+    num_failed: int = 0  # of them; `error` is that of the last
 
 
 class GroupPoint(Struct, frozen=True, kw_only=True):
@@ -334,6 +335,7 @@ class GroupPoint(Struct, frozen=True, kw_only=True):
     gb_per_s: float | None  # busbw; None: it failed
     noise_share: float = 0.0  # two standard errors of its rate, as a share of it
     num_measured: int = 1
+    num_failed: int = 0  # of them
     error: str = ""
 
 

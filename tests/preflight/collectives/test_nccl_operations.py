@@ -11,15 +11,9 @@ from tools.build_native import SOURCES, compiled
 
 from allready.model.operations import OPERATIONS
 from allready.preflight.collectives import nccl_calls
-from allready.preflight.collectives.nccl_calls import SWITCH, Call, bound
-from allready.preflight.collectives.nccl_library import (
-    IN_PROGRESS,
-    SIGNATURES,
-    TYPES,
-    Communicator,
-    NcclError,
-    NcclLibrary,
-)
+from allready.preflight.collectives.gpu_driver import NOT_READY, DriverError, GpuDriver
+from allready.preflight.collectives.nccl_calls import SWITCH, Call, Place, bound
+from allready.preflight.collectives.nccl_library import SIGNATURES, TYPES, Communicator, NcclError, NcclLibrary
 from allready.preflight.collectives.nccl_operations import ONLY_OUT_OF_PLACE, NcclOperation
 
 pytestmark = pytest.mark.torch
@@ -27,6 +21,8 @@ pytestmark = pytest.mark.torch
 ROOT = Path(__file__).parents[3]
 N = 3
 INVALID_USAGE, REMOTE_ERROR = 5, 6
+ILLEGAL_ADDRESS = 700
+STREAM, GRAPH = 77, 33
 
 
 class Exchange:
@@ -41,9 +37,9 @@ class Exchange:
         """Keeps the call; `run` does it once all ranks have called.  A function that C can call, as those of ctypes."""
 
         def call(*arguments: Any) -> int:
-            if name not in {"ncclGroupStart", "ncclGroupEnd"}:
+            if name not in {"ncclGroupStart", "ncclGroupEnd", "ncclCommGetAsyncError"}:
                 handle, stream = arguments[-2:]
-                assert getattr(stream, "value", stream) == 77
+                assert getattr(stream, "value", stream) == STREAM
                 self.calls[handle or 0].append((name, *(getattr(a, "value", a) for a in arguments[:-2])))
             return 0
 
@@ -127,7 +123,8 @@ def test_every_operation_is_right_in_both_forms_and_takes_the_next_part_of_the_b
                     communicator = Communicator(library=exchange, handle=rank)  # type: ignore[arg-type]
                     pattern = Pattern(torch, rank, N, device, dtype)
                     buffers = Buffers(torch, device, dtype, most_bytes, needs_two=True)
-                    one = NcclOperation(name, communicator, 77, pattern, rank, N, buffers, in_place=in_place)
+                    place = Place(communicator, Driver([]).made, STREAM)
+                    one = NcclOperation(name, place, pattern, rank, N, buffers, in_place=in_place)
                     starters.append(one.bind(size_bytes))
                     kinds.add(type(one._calls).__name__)
                     ranks.append(one)
@@ -190,36 +187,100 @@ def test_an_error_of_nccl_is_raised_with_its_words_also_one_in_the_background() 
         Communicator(library=library, handle=0).check()
 
 
+class Driver:
+    """The GPU's: a stream has work left so often as told; a graph is what was enqueued while it was captured."""
+
+    def __init__(self, seen: list[str], busy: int = 0, ends: int = 0) -> None:
+        self.seen, self.busy, self.ends = seen, busy, ends
+        self.left = busy
+        arguments = {
+            "query": 1,
+            "begin": 2,
+            "end": 2,
+            "instantiate": 3,
+            "launch": 2,
+            "destroy": 1,
+            "destroy_instance": 1,
+        }
+        functions = {
+            name: ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * count)(getattr(self, name))
+            for name, count in arguments.items()
+        }
+        self.made = GpuDriver(functions=cast("dict[str, Callable[..., int]]", functions))
+
+    def query(self, stream: int) -> int:
+        assert stream == STREAM
+        if self.left:
+            self.left -= 1
+            return NOT_READY
+        self.left = self.busy
+        self.seen.append("idle")
+        return self.ends
+
+    def begin(self, stream: int, _mode: int) -> int:
+        assert stream == STREAM
+        self.seen.append("begin")
+        return 0
+
+    def end(self, _stream: int, _graph: int) -> int:
+        self.seen.append("end")
+        return 0
+
+    def instantiate(self, instance: int, _graph: int, _flags: int) -> int:
+        ctypes.c_void_p.from_address(instance).value = GRAPH
+        return 0
+
+    def launch(self, graph: int, stream: int) -> int:
+        assert (graph, stream) == (GRAPH, STREAM)
+        self.seen.append("launch")
+        return self.ends
+
+    def destroy(self, _graph: int) -> int:
+        self.seen.append("destroy")
+        return 0
+
+    def destroy_instance(self, instance: int) -> int:
+        assert instance == GRAPH
+        self.seen.append("destroy instance")
+        return 0
+
+
 class Scripted:
     """Answers with these codes, one after the other, and keeps what was called with which address."""
 
-    def __init__(self, codes: list[int], states: list[int]) -> None:
-        self.codes, self.states = codes, states
+    def __init__(self, codes: list[int], background: int = 0) -> None:
+        self.codes, self.background = codes, background
         self.calls: list[tuple[str, int]] = []
+        self.seen: list[str] = []
 
     def function(self, name: str) -> Callable[..., int]:
         def call(*arguments: Any) -> int:
+            if name == "ncclCommGetAsyncError":
+                ctypes.c_int.from_address(arguments[1]).value = self.background
+                return 0
             self.calls.append((name, (arguments or (0,))[0] or 0))
+            self.seen.append(name)
             return self.codes.pop(0) if self.codes else 0
 
         return cast("Callable[..., int]", ctypes.CFUNCTYPE(ctypes.c_int, *SIGNATURES[name])(call))
 
     def async_error(self, _handle: Any) -> int:
-        return self.states.pop(0)
+        return self.background
 
     def check(self, code: int) -> None:
-        if code not in {0, IN_PROGRESS}:
+        if code:
             raise NcclError(str(code))
 
 
-def _bound(scripted: Scripted, *names: str, num_parts: int) -> nccl_calls.Calls:
+def _bound(scripted: Scripted, *names: str, num_parts: int, driver: Driver | None = None) -> nccl_calls.Calls:
     communicator = Communicator(library=scripted, handle=5)  # type: ignore[arg-type]
     calls = [Call(name=n, given=4096, out=8192, count=1, numbers=(1,) if n == "ncclSend" else ()) for n in names]
-    return bound(communicator, 77, calls, num_parts, 64)
+    place = Place(communicator, (driver or Driver(scripted.seen)).made, STREAM)
+    return bound(place, calls, num_parts, 64)
 
 
 def test_parts_follow_each_other_over_several_repetitions(way: str) -> None:
-    scripted = Scripted([], [])
+    scripted = Scripted([])
     calls = _bound(scripted, "ncclAllGather", num_parts=3)
     for count in (2, 0, 3):
         calls.repeat(count)
@@ -228,17 +289,46 @@ def test_parts_follow_each_other_over_several_repetitions(way: str) -> None:
 
 
 def test_an_error_ends_the_repetitions(way: str) -> None:
-    scripted = Scripted([0, INVALID_USAGE], [])
+    scripted = Scripted([0, INVALID_USAGE])
     with pytest.raises(NcclError, match="5"):
         _bound(scripted, "ncclAllGather", num_parts=1).repeat(9)
     assert len(scripted.calls) == 2, way
 
 
-def test_a_communicator_that_does_not_block_is_waited_for_and_nothing_is_left_out_or_done_twice(way: str) -> None:
-    scripted = Scripted([0, IN_PROGRESS, IN_PROGRESS, 0, 0, IN_PROGRESS], [IN_PROGRESS, 0, 0])
-    calls = _bound(scripted, "ncclGroupStart", "ncclSend", "ncclGroupEnd", num_parts=2)
-    calls.repeat(2)
-    names = [name for name, _ in scripted.calls]
-    assert names == ["ncclGroupStart", "ncclSend", "ncclGroupEnd"] * 2
-    assert [address for name, address in scripted.calls if name == "ncclSend"] == [4096, 4160], way
-    assert scripted.states == []
+def test_operations_are_timed_from_a_gpu_without_work_until_it_has_none_again(way: str) -> None:
+    """As nccl-tests does it: one operation is waited for, so that all ranks begin at the same time."""
+    scripted = Scripted([])
+    took_s = _bound(scripted, "ncclAllGather", num_parts=2, driver=Driver(scripted.seen, busy=3)).timed(3)
+    assert scripted.seen == ["idle", "ncclAllGather", "idle", *["ncclAllGather"] * 3, "idle"], way
+    assert [address for _, address in scripted.calls] == [4096, 4096, 4160, 4096]
+    assert 0 < took_s < 1
+
+
+def test_a_graph_is_launched_after_a_single_operation_and_taken_away(way: str) -> None:
+    scripted = Scripted([])
+    calls = _bound(scripted, "ncclGroupStart", "ncclSend", "ncclGroupEnd", num_parts=1)
+    operation = ["ncclGroupStart", "ncclSend", "ncclGroupEnd"]
+    with calls.captured(2) as graph:
+        assert scripted.seen == ["begin", *operation, *operation, "end", "destroy"], way
+        scripted.seen.clear()
+        assert graph.timed(2) > 0
+        assert scripted.seen == ["idle", *operation, "idle", "launch", "launch", "idle"], way
+        scripted.seen.clear()
+        graph.repeat(1)
+    assert scripted.seen == ["launch", "destroy instance"], way
+
+
+def test_what_goes_wrong_while_operations_are_timed_is_raised(way: str) -> None:
+    scripted = Scripted([0, INVALID_USAGE])
+    with pytest.raises(NcclError, match="5"):
+        _bound(scripted, "ncclAllGather", num_parts=1).timed(9)
+    assert len(scripted.calls) == 2, way
+    scripted = Scripted([], background=REMOTE_ERROR)
+    with pytest.raises(NcclError, match="6"):
+        _bound(scripted, "ncclAllGather", num_parts=1, driver=Driver([], busy=1)).timed(1)
+    scripted = Scripted([])
+    calls = _bound(scripted, "ncclAllGather", num_parts=1, driver=Driver([], ends=ILLEGAL_ADDRESS))
+    with pytest.raises(DriverError, match="700"):
+        calls.timed(1)
+    with calls.captured(1) as graph, pytest.raises(DriverError, match="700"):
+        graph.repeat(1)

@@ -16,6 +16,8 @@ def paired(code: str, slow: dict[int, float], *, blocked: frozenset[int] = froze
             size_bytes=1,
             gb_per_s=None if {a, b} == blocked else 10 * min(slow.get(a, 1.0), slow.get(b, 1.0)),
             error="timed out" if {a, b} == blocked else "",
+            num_measured=2,
+            num_failed=2 * ({a, b} == blocked),
         )
         for a, b in permutations((0, 2, 4, 6), 2)
     ]

@@ -39,7 +39,7 @@ from allready.model import (
 )
 from allready.preflight.check.thinning import thin
 from allready.text.reasons import not_checked, reason
-from allready.units import size
+from allready.units import size, time
 
 EXPECTATION = "BEN001"
 """The rule that compares a bandwidth with published values."""
@@ -170,7 +170,7 @@ def _sizes_left(collectives: Collectives | None) -> tuple[NotChecked, ...]:
         UncheckedKind.SIZES_LEFT,
         sizes=" … ".join(size(num_bytes) for num_bytes in ends),
         first=size(run.sizes_left[0]),
-        seconds=f"{run.left_s or 0.0:.1f}",
+        time=time(run.left_s),
     )
     return (not_checked("sweep", why),)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from allready.model.operations import OPERATIONS, Operation
+from allready.preflight.collectives.nccl_calls import Calls
 from allready.preflight.collectives.operations import Weights
 
 AXIS = "all"
@@ -125,6 +126,10 @@ class JaxOperation:
         """Run it so often."""
         for _ in range(count):
             self._run(self._input).block_until_ready()
+
+    def by_host(self) -> Calls | None:
+        """None: by the GPU's events, or all of them one by one."""
+        return None
 
     def failure(self) -> None:
         """Nothing: JAX raises what went wrong when a result is waited for."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from msgspec import convert
 from msgspec.structs import asdict, replace
 
 from allready.judging.bisection import LEAST, num_levels, search
@@ -35,6 +36,7 @@ _CONFIRMING = 2  # rounds that a bisection usually has after its pairs
 _PASSES_SHARE = 0.5  # of the time of `pairs`, for measuring all of them again where rates differ
 _SMALL_REPEATS = 7
 _POLL_S = 0.005
+_SPIN_S = 1e-3  # a few bytes between two GPUs take less than waking up does
 _CONNECT_S = 3.0  # Gloo tries several times for so long each
 _SYNC_S = 9 * PAIR_S
 _READY_S = 600.0  # long after node 0 has named the rank that is still in an earlier stage
@@ -184,7 +186,7 @@ class Meetings:
     def _again(self, turn: Sequence[Rail], mine: Rail | None) -> tuple[Sequence[Sequence[tuple[int, int]]], int]:
         """Rounds in which the pairs of this rank's rail that look slow meet again; and the most of any rail."""
         key = f"pairs/{self._round}/seen"
-        self._store.set(f"{key}/{self._rank}", json.dumps([[*of, p.gb_per_s] for of, p in self._mine.items()]))
+        self._store.set(f"{key}/{self._rank}", json.dumps([asdict(p) for p in self._mine.values()]))
         self._sync(key)
 
         def decide() -> list[Any]:
@@ -195,11 +197,10 @@ class Meetings:
         return [[(a, b) for a, b in pairs] for pairs in own], max(map(len, plans))
 
     def _suspects(self, key: str, rail: Rail) -> Sequence[Sequence[tuple[int, int]]]:
-        rows = [row for member in rail.members for row in json.loads(self._store.get(f"{key}/{member}"))]
-        points = [PairPoint(sender=a, receiver=b, size_bytes=self._size_bytes, gb_per_s=rate) for a, b, rate in rows]
-        reading = read_matrix(points)
-        slow = suspects(reading, [(p.sender, p.receiver) for p in points if p.gb_per_s is not None])
-        return disjoint_rounds((*slow, *reading.failed), max_rounds=MOST_AGAIN)
+        points = [p for m in rail.members for p in convert(json.loads(self._store.get(f"{key}/{m}")), list[PairPoint])]
+        slow = suspects(read_matrix(points), [(p.sender, p.receiver) for p in points if p.gb_per_s is not None])
+        failed = {(min(p.sender, p.receiver), max(p.sender, p.receiver)) for p in points if p.num_failed}
+        return disjoint_rounds((*sorted(failed), *(pair for pair in slow if pair not in failed)), max_rounds=MOST_AGAIN)
 
     def bisect(self) -> int:
         """Measure groups until `judging.bisection.search` has its answer, or the time is over; returns the rounds."""
@@ -246,9 +247,11 @@ class Meetings:
     @staticmethod
     def _merged(points: Sequence[GroupPoint], rate: float | None) -> GroupPoint:
         """A group after its passes; it failed where all of them did."""
-        of, number = next((p for p in points if p.gb_per_s is not None), points[-1]), len(points)
-        noise = max(p.noise_share for p in points) / math.sqrt(number)
-        return replace(of, gb_per_s=rate, noise_share=noise, num_measured=number)
+        failed = [p for p in points if p.gb_per_s is None]
+        noise = max(p.noise_share for p in points) / math.sqrt(len(points))
+        return replace(
+            (failed or points)[-1], gb_per_s=rate, noise_share=noise, num_measured=len(points), num_failed=len(failed)
+        )
 
     # One meeting.
 
@@ -266,15 +269,18 @@ class Meetings:
             point = replace(point, gb_per_s=rate, latency_s=latency_s)
         except Exception as error:  # noqa: BLE001 - whatever the library says, this pair failed and the rest goes on
             point = replace(point, error=last_line(error)[:_MAX_ERROR])
+        before = self._mine.get((self._rank, partner), replace(point, num_measured=0, error=""))
         rates = self._rates.setdefault((self._rank, partner), [])
-        before = self._mine.get((self._rank, partner))
+        has_failed = point.gb_per_s is None
         if point.gb_per_s is not None:
             rates.append(point.gb_per_s)
-            point = replace(point, gb_per_s=kept(rates))
-        elif before is not None and rates:
-            point = before
         self._mine[self._rank, partner] = point = replace(
-            point, num_measured=before.num_measured + 1 if before is not None else 1
+            point,
+            gb_per_s=kept(rates) if rates else None,
+            latency_s=before.latency_s if has_failed else point.latency_s,
+            error=point.error or before.error,
+            num_measured=before.num_measured + 1,
+            num_failed=before.num_failed + has_failed,
         )
         self._side.send("pair", pair=asdict(point))
 
@@ -424,12 +430,14 @@ class Meetings:
         if self._device.type != "cuda":
             work.wait(timedelta(seconds=PAIR_S))
             return
-        deadline = time.monotonic() + PAIR_S
+        began = time.monotonic()
         while not work.is_completed():
-            if time.monotonic() > deadline:
+            took_s = time.monotonic() - began
+            if took_s > PAIR_S:
                 group.abort()
                 raise MeetingError(f"not completed after {PAIR_S:.0f} s")
-            time.sleep(2e-5)
+            if took_s > _SPIN_S:
+                time.sleep(2e-5)
         work.wait()
         self._torch.cuda.current_stream(self._device).synchronize()
 

@@ -21,10 +21,11 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "ncclReduce": (_POINTER, _POINTER, _SIZE, _INT, _INT, _INT, _POINTER, _POINTER),
     "ncclSend": (_POINTER, _SIZE, _INT, _INT, _POINTER, _POINTER),
     "ncclRecv": (_POINTER, _SIZE, _INT, _INT, _POINTER, _POINTER),
+    "ncclCommGetAsyncError": (_POINTER, _POINTER),
     "ncclGroupStart": (),
     "ncclGroupEnd": (),
 }
-"""Arguments of the operations, in the order of nccl.h."""
+"""Arguments in the order of nccl.h."""
 
 TYPES = {
     "int8": 0, "uint8": 1, "int32": 2, "int64": 4, "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,
@@ -47,7 +48,6 @@ class NcclLibrary:
         self._library = library
         library.ncclGetErrorString.restype = ctypes.c_char_p
         library.ncclCommInitRank.argtypes = (_POINTER, _INT, _UniqueId, _INT)
-        library.ncclCommGetAsyncError.argtypes = (_POINTER, _POINTER)
         for name, arguments in SIGNATURES.items():
             getattr(library, name).argtypes = arguments
 

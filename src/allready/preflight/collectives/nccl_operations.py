@@ -7,8 +7,8 @@ read from the GPU's cache again and again.
 from collections.abc import Callable
 from typing import Any
 
-from allready.preflight.collectives.nccl_calls import Call, Calls, bound
-from allready.preflight.collectives.nccl_library import SUM, TYPES, Communicator
+from allready.preflight.collectives.nccl_calls import Call, Calls, Place, bound
+from allready.preflight.collectives.nccl_library import SUM, TYPES
 from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
 
 _ROOT = 0
@@ -21,19 +21,10 @@ class NcclOperation(RankOperation):
     """One operation in one of its two forms."""
 
     def __init__(
-        self,
-        name: str,
-        communicator: Communicator,
-        stream: int,
-        pattern: Pattern,
-        rank: int,
-        world_size: int,
-        buffers: Buffers,
-        *,
-        in_place: bool,
+        self, name: str, place: Place, pattern: Pattern, rank: int, world_size: int, buffers: Buffers, *, in_place: bool
     ) -> None:
         super().__init__(name, None, None, pattern, rank, world_size, buffers, in_place=in_place)
-        self._communicator, self._stream = communicator, stream
+        self._place = place
         self._calls: Calls | None = None
 
     def bind(self, size_bytes: int) -> Callable[[], Any]:
@@ -43,13 +34,17 @@ class NcclOperation(RankOperation):
         num_parts = max(1, min(_MOST_PARTS, buffers.size_bytes // size_bytes))
         part_bytes = size_bytes // self._world_size if self.operation.is_split else size_bytes
         calls = self._calls_of(self._in.data_ptr(), self._out.data_ptr(), part_bytes // buffers.item_bytes)
-        self._calls = bound(self._communicator, self._stream, calls, num_parts, size_bytes)
+        self._calls = bound(self._place, calls, num_parts, size_bytes)
         return lambda: self.repeat(1)
 
     def repeat(self, count: int) -> None:
         """Start it so often."""
+        self.by_host().repeat(count)
+
+    def by_host(self) -> Calls:
+        """These calls; bind comes first."""
         assert self._calls is not None, "bind comes first"
-        self._calls.repeat(count)
+        return self._calls
 
     def settle(self) -> None:
         """Before repetitions: all parts will be used, and sums of what lies there would end at infinity."""
@@ -57,7 +52,7 @@ class NcclOperation(RankOperation):
 
     def failure(self) -> None:
         """Make sure that nothing went wrong in the communicator's background."""
-        self._communicator.check()
+        self._place.communicator.check()
 
     def _calls_of(self, given: int, out: int, count: int) -> list[Call]:
         """NCCL's functions for the first part of the buffers."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from allready.model.operations import OPERATIONS, Operation
+from allready.preflight.collectives.nccl_calls import Calls
 
 _CHUNK = 2**20  # elements; bounds the memory of a check
 _ROOT = 0
@@ -178,6 +179,10 @@ class RankOperation:
         """Before repetitions: repeated sums in one buffer would end at infinity."""
         if self.in_place:
             self._in.zero_()
+
+    def by_host(self) -> Calls | None:
+        """None: by the GPU's events, or all of them one by one."""
+        return None
 
     def failure(self) -> None:
         """torch itself ends a rank whose operation failed."""

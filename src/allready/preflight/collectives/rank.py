@@ -17,8 +17,10 @@ from typing import Any, NoReturn
 
 from allready.messaging.any_port import any_port
 from allready.model.operations import OPERATIONS, SWEEPS
+from allready.preflight.collectives.gpu_driver import GpuDriver
 from allready.preflight.collectives.local import measure
 from allready.preflight.collectives.meetings import Meetings
+from allready.preflight.collectives.nccl_calls import Place
 from allready.preflight.collectives.nccl_library import Communicator, NcclLibrary
 from allready.preflight.collectives.nccl_operations import ONLY_OUT_OF_PLACE, NcclOperation
 from allready.preflight.collectives.operations import BOTH_FORMS, Buffers, Pattern, RankOperation
@@ -224,9 +226,10 @@ class TorchRank:
             has_both = name in BOTH_FORMS and orders.is_bench
             return RankOperation(*given), RankOperation(*given, in_place=True) if has_both else None
         stream = int(self.torch.cuda.current_stream(self.device).cuda_stream)
+        place = Place(self.communicator, GpuDriver.loaded(), stream)
         usual = OPERATIONS[name].in_place
         one, other = (
-            NcclOperation(name, self.communicator, stream, pattern, rank, world_size, buffers, in_place=in_place)
+            NcclOperation(name, place, pattern, rank, world_size, buffers, in_place=in_place)
             for in_place in (usual, not usual)
         )
         return one, None if name in ONLY_OUT_OF_PLACE else other

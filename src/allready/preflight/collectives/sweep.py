@@ -9,11 +9,13 @@ Where NCCL is called without torch, the same is done for the other form of the o
 and the iterations of a size are counted on.
 """
 
+import contextlib
+import functools
 import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import asdict
@@ -21,6 +23,7 @@ from msgspec.structs import asdict
 from allready.model import spread_of
 from allready.model.operations import Operation
 from allready.preflight.collectives.budget import SweepBudget
+from allready.preflight.collectives.nccl_calls import Calls
 from allready.preflight.collectives.rank_side import RankSide
 
 # A single operation, waited for, seems to take up to ten times as long as one of many (the wait, ranks out of step), so
@@ -59,6 +62,9 @@ class Measured(Protocol):
     def repeat(self, count: int) -> None:
         """Start it so often, with as little as possible in between."""
 
+    def by_host(self) -> Calls | None:
+        """What times it by the host's clock, as nccl-tests does; None: the GPU's events do."""
+
     def failure(self) -> None:
         """Raise what went wrong in the background, where nobody else would."""
 
@@ -95,7 +101,6 @@ class Sweep:
         orders = side.orders
         self._side, self._stage, self._operation, self._other = side, stage, operation, other
         self._greatest, self._cuda = greatest, cuda
-        self._by_host = cuda is not None and orders.path == "nccl"
         self._start: Callable[[], Any] = lambda: None
         self._bound = operation  # the form that is measured now
         self._last = 0  # iteration that was entered
@@ -189,7 +194,11 @@ class Sweep:
         if orders.is_graph:
             return self._timed_graph(size_bytes, done, max(1, min(iters, int(_GRAPH_S / took_s))))
         warmup = max(1, warmup, min(math.ceil(_WARM_UP_S / took_s), _MAX_WARM_UPS))
-        time_s = self._timed_on_gpu(size_bytes, done, warmup, iters, took_s)
+        by_host = self._bound.by_host()
+        if by_host is not None and took_s * iters <= _MARK_EVERY_S:
+            time_s = self._timed_by_host(by_host, size_bytes, done, warmup, iters)
+        else:
+            time_s = self._timed_on_gpu(size_bytes, done, warmup, iters, took_s)
         if not orders.is_bench:
             return time_s, [time_s] * iters
         return time_s, self._each_on_gpu(size_bytes, done + warmup + iters, iters)
@@ -259,9 +268,6 @@ class Sweep:
         first event and the first operation, and CUDA makes the events, which it does at their first use, before.  Marks
         between the operations (one per 50 ms at most, so that they cost nothing) tell how far this GPU came; a hang
         between two marks is located to the earlier one.
-
-        NCCL without torch is timed as nccl-tests does it, for the comparison: from GPUs that have nothing left to do,
-        by the host's clock.
         """
         new_event, write = self._cuda.Event, self._mark
         repeat = self._bound.repeat
@@ -270,20 +276,15 @@ class Sweep:
         unused = [new_event() for _ in range(stride, iters, stride)]
         begin, end = new_event(enable_timing=True), new_event(enable_timing=True)
         marks: deque[tuple[int, Any]] = deque()
-        spins = self._by_host or one_s < _SPIN_S
         write(size_bytes, done + 1, done)
         repeat(1)
         begin.record()
         end.record()
-        self._wait(end, spins=spins)
+        self._wait(end, spins=one_s < _SPIN_S)
         repeat(warmup - 1)
         write(size_bytes, first, done)
         marks.append((first - 1, begin))
         begin.record()
-        if self._by_host:  # the last warm-up, waited for without a pause, brings ranks into step: nothing may follow
-            end.record()
-            self._wait(end, spins=True)
-        began = time.perf_counter()
         for number in range(0, iters, stride):
             if number:
                 while marks and marks[0][1].query():
@@ -295,53 +296,72 @@ class Sweep:
         end.record()
         marks.append((last, end))
         write(size_bytes, last, done)
-        took_s = 0.0
-        if self._by_host and len(marks) == 2:  # a short one: nothing else is done before the clock is read
-            self._wait(end, spins=True)
-            took_s = time.perf_counter() - began
         for iteration, event in marks:
-            self._wait(event, spins=self._by_host)
-            took_s = took_s or (time.perf_counter() - began if event is end else 0.0)
+            self._wait(event)
             write(size_bytes, last, iteration)
-        return (took_s if self._by_host else float(begin.elapsed_time(end)) / 1e3) / iters
+        return float(begin.elapsed_time(end)) / 1e3 / iters
+
+    def _timed_by_host(self, timed: Calls, size_bytes: int, done: int, warmup: int, iters: int) -> float:
+        """As nccl-tests times them; too short for marks in between."""
+        last = done + warmup + iters
+        self._mark(size_bytes, done + 1, done)
+        timed.repeat(warmup - 1)
+        time_s = timed.timed(iters) / iters
+        self._mark(size_bytes, last, last)
+        return time_s
 
     def _timed_graph(self, size_bytes: int, done: int, iters: int) -> tuple[float, list[float]]:
         """So many operations as one CUDA graph, launched several times in a row; then again, to time each launch."""
-        cuda = self._cuda
-        graph = cuda.CUDAGraph()
+        new_event, by_host = self._cuda.Event, self._bound.by_host()
         self._mark(size_bytes, done + 1, done)
-        # The watchdog of torch asks for events at any time, which would break a capture of the whole process.
-        with cuda.graph(graph, stream=cuda.current_stream(), capture_error_mode="thread_local"):
-            self._bound.repeat(iters)
-        begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-        begin.record()
-        graph.replay()  # the first launch also brings it to the GPU
-        end.record()
-        self._mark(size_bytes, done + 2, done)
-        self._wait(end, spins=True)  # as in `_timed_on_gpu`
-        begin.record()
-        began = time.perf_counter()
-        for _ in range(_REPLAYS):
-            graph.replay()
-        end.record()
-        self._wait(end, spins=self._by_host)
-        took_s = time.perf_counter() - began
-        if not self._by_host:
-            took_s = float(begin.elapsed_time(end)) / 1e3
-        self._mark(size_bytes, done + 3, done + 2)
-        events = [cuda.Event(enable_timing=True) for _ in range(_REPLAYS + 1)]
-        for event in events:
-            event.record()
-        events[0].record()
-        for event in events[1:]:
-            graph.replay()
-            event.record()
-        self._wait(events[-1])
+        launch: Callable[[], Any]
+        with contextlib.ExitStack() as stack:
+            if by_host is not None:
+                graph = stack.enter_context(by_host.captured(iters))
+                self._mark(size_bytes, done + 2, done)
+                took_s, launch = graph.timed(_REPLAYS), functools.partial(graph.repeat, 1)
+            else:
+                launch = stack.enter_context(self._torch_graph(iters))
+                self._mark(size_bytes, done + 2, done)
+                took_s = self._launches_by_events(launch)
+            self._mark(size_bytes, done + 3, done + 2)
+            events = [new_event(enable_timing=True) for _ in range(_REPLAYS + 1)]
+            for event in events:
+                event.record()
+            events[0].record()
+            for event in events[1:]:
+                launch()
+                event.record()
+            self._wait(events[-1])
         self._mark(size_bytes, done + 3, done + 3)
-        graph.reset()
         pairs = itertools.pairwise(events)
         each = [float(before.elapsed_time(after)) / 1e3 / iters for before, after in pairs for _ in range(iters)]
         return took_s / iters / _REPLAYS, each
+
+    @contextlib.contextmanager
+    def _torch_graph(self, iters: int) -> Iterator[Callable[[], Any]]:
+        """What launches it."""
+        cuda = self._cuda
+        graph = cuda.CUDAGraph()
+        # The watchdog of torch asks for events at any time, which would break a capture of the whole process.
+        with cuda.graph(graph, stream=cuda.current_stream(), capture_error_mode="thread_local"):
+            self._bound.repeat(iters)
+        yield graph.replay
+        graph.reset()
+
+    def _launches_by_events(self, launch: Callable[[], Any]) -> float:
+        """The seconds of several."""
+        begin, end = self._cuda.Event(enable_timing=True), self._cuda.Event(enable_timing=True)
+        begin.record()
+        launch()  # the first one also brings it to the GPU
+        end.record()
+        self._wait(end, spins=True)  # as in `_timed_on_gpu`
+        begin.record()
+        for _ in range(_REPLAYS):
+            launch()
+        end.record()
+        self._wait(end)
+        return float(begin.elapsed_time(end)) / 1e3
 
     def _wait(self, event: Any, *, spins: bool = False) -> None:
         """Wait for a CUDA event, but not inside CUDA, so that this thread can be asked where it is.

@@ -41,14 +41,16 @@ def pair_blocked(collectives: Collectives, world: World) -> Iterator[Hit]:
     ## What it checks
     Pairs of `bench pairs`, and groups of `bench bisect`, that could not be connected, or through which nothing came,
     within 10 s.  The others are measured all the same.  A member that has no working pair at all is named instead of
-    its links.  Of a group whose halves work it is known only that two of its members do not reach each other.  A group
-    that could not be tried again within `--budget` is named as possible only: once may be an accident.
+    its links.  Of a group whose halves work it is known only that two of its members do not reach each other.
+    What fails is tried again: what failed twice and worked at other times is blocked now and then, and named with how
+    often.  Once may be an accident: what could not be tried again within `--budget` is possible only, and what failed
+    once and then worked is reported as information and accuses no link.
     ## Why it matters
     A collective of all ranks hangs or fails at exactly this pair.
     ## Check by hand
     `nc -l` on one node and `nc` on the other, both ways, on a random high port.
     ## When it is harmless
-    Never.
+    As information, on machines with much other work: a member came too late to connect.
     """
     run = collectives.runs[0] if collectives.runs else None
     if run is None:
@@ -58,10 +60,14 @@ def pair_blocked(collectives: Collectives, world: World) -> Iterator[Hit]:
         failed = read_matrix(pairs).failed
         if failed:
             yield _hit(world, pairs, failed)
+        yield from _now_and_then(world, pairs, {*failed})
 
 
 def _in_groups(world: World, groups: Sequence[GroupPoint]) -> Iterator[Hit]:
     """The smallest groups that failed, without those of members that a bisection names as culprits."""
+    for group in groups:
+        if group.gb_per_s is not None and group.num_failed:
+            yield _worked_too(world, groups, group.members, (group,), f"round {group.round + 1}")
     failed = [g for g in groups if g.gb_per_s is None]
     if not failed:
         return
@@ -75,14 +81,64 @@ def _in_groups(world: World, groups: Sequence[GroupPoint]) -> Iterator[Hit]:
     num_good = sum(g.gb_per_s is not None for g in groups)
     for group in smallest:
         ends = group.members if len(group.members) == 2 else ()
-        nodes = tuple(sorted({n for r in ends if (n := world.node_of(r)) is not None}))
-        who = " and ".join(f"rank {r}" for r in ends) or f"two of the ranks {ranges(group.members)}"
         yield Hit(
-            confidence=Confidence.CERTAIN if group.num_measured > 1 else Confidence.POSSIBLE,
-            culprits=Culprits(links=(nodes,) if len(nodes) == 2 else ()),
-            values={"links": who, "num_good": num_good},
+            confidence=_confidence(group.num_failed),
+            culprits=_link(world, ends),
+            values={"links": _who(group.members), "num_good": num_good},
             evidence=(Evidence(source=f"round {group.round + 1}, ranks {ranges(group.members)}", text=group.error),),
         )
+
+
+def _who(members: Sequence[int]) -> str:
+    return f"rank {members[0]} and rank {members[1]}" if len(members) == 2 else f"two of the ranks {ranges(members)}"
+
+
+def _link(world: World, ends: Sequence[int]) -> Culprits:
+    nodes = sorted({n for r in ends if (n := world.node_of(r)) is not None})
+    return Culprits(links=((nodes[0], nodes[1]),) if len(nodes) == 2 else ())
+
+
+def _confidence(num_failed: int) -> Confidence:
+    """Of what never worked."""
+    return Confidence.CERTAIN if num_failed > 1 else Confidence.POSSIBLE
+
+
+def _now_and_then(world: World, pairs: tuple[PairPoint, ...], failed: set[tuple[int, int]]) -> Iterator[Hit]:
+    """The links that worked and failed."""
+    of: dict[tuple[int, int], list[PairPoint]] = {}
+    for p in pairs:
+        link = min(p.sender, p.receiver), max(p.sender, p.receiver)
+        if link not in failed:
+            of.setdefault(link, []).append(p)
+    for link, both in of.items():
+        if any(p.num_failed for p in both):
+            yield _worked_too(world, pairs, link, both, pairs[0].rail)
+
+
+def _worked_too(
+    world: World,
+    all_points: Sequence[PairPoint | GroupPoint],
+    members: Sequence[int],
+    points: Sequence[PairPoint | GroupPoint],
+    where: str,
+) -> Hit:
+    worst = max(points, key=lambda p: p.num_failed)
+    is_accident = worst.num_failed == 1
+    how_often = f"{worst.num_failed} of {worst.num_measured} times" + (f", {where}" if where else "")
+    return Hit(
+        confidence=Confidence.POSSIBLE if is_accident else Confidence.LIKELY,
+        severity=Severity.INFO if is_accident else None,
+        culprits=Culprits() if is_accident or len(members) > 2 else _link(world, members),
+        values={
+            "links": f"{_who(members)} ({how_often})",
+            "num_good": sum(p.gb_per_s is not None and not p.num_failed for p in all_points) // _directions(worst),
+        },
+        evidence=tuple(Evidence(source=_who(members), text=p.error) for p in points if p.num_failed),
+    )
+
+
+def _directions(point: PairPoint | GroupPoint) -> int:
+    return 2 if isinstance(point, PairPoint) else 1
 
 
 def _hit(world: World, pairs: tuple[PairPoint, ...], failed: tuple[tuple[int, int], ...]) -> Hit:
@@ -94,6 +150,7 @@ def _hit(world: World, pairs: tuple[PairPoint, ...], failed: tuple[tuple[int, in
     named = [f"rank {a} and rank {b}" for a, b in links[:MAX_ROWS]] + [f"rank {r} and all others" for r in cut_off]
     rail = f" ({pairs[0].rail})" if pairs[0].rail else ""
     return Hit(
+        confidence=_confidence(max(p.num_failed for p in pairs if p.gb_per_s is None)),
         culprits=Culprits(
             ranks=cut_off,
             nodes=tuple(sorted({n for r in cut_off if (n := at[r]) is not None})),
