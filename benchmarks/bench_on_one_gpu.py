@@ -75,6 +75,8 @@ class OwnNccl:
     def __init__(self, loops: Any) -> None:
         from sweep_against_plain_loop import Side
 
+        from allready.preflight.collectives.gpu_driver import GpuDriver
+        from allready.preflight.collectives.nccl_calls import Place
         from allready.preflight.collectives.nccl_library import NcclLibrary
         from allready.preflight.collectives.nccl_operations import NcclOperation
         from allready.preflight.collectives.operations import Buffers, Pattern
@@ -90,7 +92,8 @@ class OwnNccl:
         buffers = Buffers(torch, loops.device, "float32", MAX_BYTES, needs_two=False)
         stream = int(torch.cuda.current_stream(loops.device).cuda_stream)
         pattern = Pattern(torch, rank, world_size, loops.device)
-        one = NcclOperation("all_reduce", communicator, stream, pattern, rank, world_size, buffers, in_place=True)
+        place = Place(communicator, GpuDriver.loaded(), stream)
+        one = NcclOperation("all_reduce", place, pattern, rank, world_size, buffers, in_place=True)
         self.side = Side(rank, world_size, CellWriter(anonymous_cell("nccl")), POSITION.pack, path="nccl")
         self.sweep = Sweep(self.side, "sweep", one, loops.greatest, torch.cuda)  # type: ignore[arg-type]
 

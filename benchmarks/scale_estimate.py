@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from allready.facts.collect import from_json, to_json
+from allready.facts.exchange import from_json, to_json
 from allready.judging.engine import judge
 from allready.messaging.wire import encode
 from allready.preflight.check.inquiry import Inquiry, plain
