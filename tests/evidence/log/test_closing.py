@@ -18,6 +18,9 @@ def _report(*files: list[str]) -> Report:
 
 
 GOOD = {
+    "the table of an evaluation that was saved": ["evaluating", "Success rate: 22/100", "Table saved to out/table.csv"],
+    "a word with a time": ["next=finished", "[2026-06-14 02:51:05] [finished]"],
+    "a status of a benchmark": [*HALF, "__results.time__=20.08", '__exp.status__="success"'],
     "work that is done, by a script without steps": [
         "reading 12,000 papers",
         "Non-negative factors of a",
@@ -156,6 +159,7 @@ GOOD = {
 }
 
 OPEN = {
+    "a checkpoint that was saved, in a program that prints no steps": ["loading", "Checkpoint saved to out/last.pt"],
     "a preparation that is done": ["reading conf.yaml", "Environment installed and activated: done"],
     "work of a program that counts, done in the middle": [*HALF, "cleaning done"],
     "a preparation, in a script without steps": ["reading conf.yaml", "Data preprocessing finished"],

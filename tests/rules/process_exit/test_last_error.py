@@ -35,6 +35,8 @@ def test_errors_in_the_words_of_programs() -> None:
         ["ERROR: Lost atoms: original 0 current 500000 (../thermo.cpp:441)", "Last command: rerun dump.dat"],
         ["2026-01-01 10:00:00,123 - main - ERROR - cannot read the list of shards"],
         ["[FATAL] the table of stations is empty"],
+        ["ERROR on proc 3: Particle outside surface of region (fix_wall.cpp:307)", "Last command: run 2000000"],
+        ["E0729 22:37:07.947906 25624 pybind.cc:2330] Invalid CUDAPlace(1), must inside [0, 1)"],
         [
             "Error in call to target 'a.b.C':",
             "AttributeError(\"'NoneType' object has no attribute 'values'\")",

@@ -49,7 +49,7 @@ _CERTAIN = re.compile(
     r"\b(?:finished|completed|terminated|ended|ran|run|executed|exit(?:ed|s|ing)?)\s+(?:successfully|normally|cleanly|gracefully)\b|"
     r"\bsuccessfully\s+(?:finished|completed|terminated|ended|exited|trained)\b|"
     r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _-]?(?:with|status|code|value)){1,3}\s*[:=]?\s*\(?0\b(?!\.\d)|"
-    r"\b(?:job ?state|state|status|result)\b['\"]?\s*[:=]\s*['\"]?(?:success(?:ful)?|succeeded|completed?|"
+    r"(?:\b|_)(?:job ?state|state|status|result)(?:\b|__)['\"]?\s*[:=]\s*['\"]?(?:success(?:ful)?|succeeded|completed?|"
     r"finished|passed)\b|"
     r"\breached (?:the )?(?:max(?:imum)?|final|last|target|end)\b|"
     r"(?:->|=>|→) ?['\"]?(?:finished|succeeded|completed|success)\b|训练(?:已)?(?:完成|结束)",
@@ -86,7 +86,8 @@ _LIKELY = re.compile(
     r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
     r"\bprocess group destroyed\b|^\W*good-?bye\b.{0,40}$|\bran for:?\s{1,4}\d|"
     r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b|"
-    r"^\W*(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|bye|passed)[\s.!]*\W*$",
+    r"^(?:\W{0,3}[\d:.,/T-]{4,29}){0,3}\W*(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|bye|passed|"
+    r"the end|end|fin)[\s.!]*\W*$",
     re.IGNORECASE,
 )
 """Words that programs print when they end, and some of them more often."""
@@ -192,11 +193,13 @@ def _tests() -> re.Pattern[str]:
 
 @functools.cache
 def _done() -> re.Pattern[str]:
-    """Any work that is done, other than a preparation, where it is the last line of a program that counts no steps."""
+    """Any work that is done, other than a preparation, where it is the last line and no count is open."""
     return re.compile(
         r"^(?!.*\b(?:install|import|configur|start|launch|creat|allocat|register|authenticat|log(?:ged|ging) in|mount|"
         r"clon|pull|copi|sync|activat)).*\b(?:done|finished|completed?|succeeded|success(?:ful(?:ly)?)?|all good)\b"
-        r"(?!['\"]?\s{0,3}[=:]|[ _-](?:in \d{1,3}%|rate|ratio|with errors?))",
+        r"(?!['\"]?\s{0,3}[=:]|[ _-](?:in \d{1,3}%|rate|ratio|with errors?))|"
+        r"^(?!.*\b(?:checkpoint|ckpt|model|weight|config|cache|vocab|token|arg|param|setting|state|log)).*"
+        r"\b(?:saved|written|exported|stored) (?:in|to|as|at|into)\b",
         re.IGNORECASE,
     )
 
@@ -470,7 +473,7 @@ class _Ending:
             and (state is None or (state.total is not None and state.done >= state.total))
         )
         is_tests = _tests().search(text) is not None and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS
-        is_done = is_last and not self.readings and _done().search(text) is not None and not _is_other(text)
+        is_done = is_last and not self._counting and _done().search(text) is not None and not _is_other(text)
         is_likely = _LIKELY.search(text) is not None and not _is_other(text)
         is_evaluated = (
             (state is None or state.is_full)
@@ -586,8 +589,8 @@ def _denies(text: str) -> bool:
 def _last_lines(log: LogContext) -> Iterator[str]:
     """The text of each of the last lines, "" for those of NCCL."""
     raw = log.scanned.tail.rstrip(b"\n").split(b"\n")
-    if len(log.scanned.tail) < log.scanned.num_bytes:
-        raw = raw[1:]  # the first one is not whole
+    if len(log.scanned.tail) < log.scanned.num_bytes:  # the first one is not whole; of a bar the last states are
+        raw = [raw[0].partition(b"\r")[2], *raw[1:]] if b"\r" in raw[0] else raw[1:]
     for line in raw[-_MAX_LINES:]:
         if b" NCCL " in line[:400]:
             yield ""

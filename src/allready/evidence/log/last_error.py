@@ -11,10 +11,13 @@ _MAX_LETTERS = 300
 _MAX_TRACEBACK = 60
 _ERROR = re.compile(
     r"(?:^|[\]|>-] {1,2}|\d {1,2}|: )\W{0,3}(?:(?:fatal |internal |runtime )?error|fatal|critical)\b"
-    r"(?: \(?\w{1,20}\)?)?\W{0,2}[:!\]-] {0,4}(?P<said>\S.{3,300})|"
+    r"(?: \(?\w{1,20}\)?| on (?:proc|rank|node|process) \d{1,7})?\W{0,2}[:!\]-] {0,4}(?P<said>\S.{3,300})|"
     r"^\s*(?P<raised>(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)[(:] ?.{3,300})",
     re.IGNORECASE,
 )
+_LOGGED = re.compile(r"\s{0,4}[EF]\d{4} \d\d:\d\d:\d\d\.\d{3,6} {1,4}\d{1,10} [\w./-]{1,120}:\d{1,6}\] \S.{3,300}")
+"""By glog, at the level of an error: the words need not say so."""
+
 """Behind the beginning of the line, a time, a level or the name of a logger."""
 
 
@@ -33,8 +36,10 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool]) -> tuple[i
         if num > _MAX_LINES:
             break
         match = _ERROR.search(text)
-        if match is not None and is_bad(text) and not is_overcome(text) and not _is_of_a_traceback(lines, at):
-            found = at, (match["raised"] or text.strip())[:_MAX_LETTERS]
+        is_error = _LOGGED.match(text) is not None or (match is not None and is_bad(text))
+        if is_error and not is_overcome(text) and not _is_of_a_traceback(lines, at):
+            raised = match["raised"] if match is not None else None
+            found = at, (raised or text.strip())[:_MAX_LETTERS]
     return found
 
 
