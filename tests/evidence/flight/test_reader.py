@@ -436,3 +436,12 @@ def test_of_a_group_that_was_destroyed_and_made_again_only_the_last_one_counts()
     assert list(loaded(dump(mixed)).rings["0"].seq) == [1, 1, 2]
     on = [entry(1), entry(2) | {"pg_id": 1}]
     assert list(loaded(dump(on)).rings["0"].seq) == [1, 2]
+
+
+def test_of_a_group_that_was_formed_again_in_place_only_the_last_one_counts() -> None:
+    """torch 2.15's `_reconfigure` keeps its name and number, and begins to count again."""
+    before = [entry(seq, name="gloo:all_reduce") for seq in (52, 53)]
+    after = [entry(1, name="gloo:broadcast"), entry(2, name="gloo:broadcast"), entry(3, name="gloo:all_reduce")]
+    assert list(loaded(dump([*before, *after])).rings["0"].seq) == [1, 2, 3]
+    # A coalesced call has one number, and sends do not count.
+    assert list(loaded(dump([entry(1), entry(1), entry(1)])).rings["0"].seq) == [1, 1, 1]

@@ -197,27 +197,31 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
 
 
 class _Generations:
-    """Groups that a program destroyed and made again: the name is the same, the numbers of the operations begin again.
+    """Groups that were made again under their name, or formed again in place: their operations are counted anew.
 
-    Only the last one is of use: operations of a destroyed group are over on all ranks.
+    Only the last one is of use: operations of the one before are over on all ranks.
     """
 
     def __init__(self) -> None:
-        self._ids: dict[tuple[int, str], int] = {}
+        self._last: dict[tuple[int, str], tuple[int | None, int]] = {}
         self._seen: set[tuple[int, str, int]] = set()
 
     def current(self, entry: Mapping[str, Any], group: list[_Row] | None, name: str, seq: int) -> list[_Row] | None:
         """The rows of the entry's group; those of the group whose place it took are thrown away."""
-        number_here = entry.get("pg_id")
-        if type(number_here) is not int or group is None:
+        if group is None:
             return group
         key = id(group), name.partition(":")[0]  # back-ends of one group count on their own
-        before = self._ids.get(key)
-        is_first = (*key, number_here) not in self._seen
-        self._ids[key] = number_here
-        self._seen.add((*key, number_here))
-        if before is not None and before != number_here and is_first and group and seq <= group[-1][0]:
+        number_here = entry.get("pg_id")
+        known, highest = self._last.get(key, (None, -1))
+        is_other = type(number_here) is int and known is not None and known != number_here
+        is_first = is_other and (*key, number_here) not in self._seen
+        # A ring loses its oldest entries first: where an older generation is left, the first number of the new one is.
+        begins_again = seq < highest and seq <= 1 and not is_other
+        if begins_again or (is_first and seq <= highest):
             group.clear()
+        self._last[key] = (number_here if type(number_here) is int else None), seq
+        if type(number_here) is int:
+            self._seen.add((*key, number_here))
         return group
 
 
