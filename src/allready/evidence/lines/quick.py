@@ -45,6 +45,7 @@ class QuickLines:
     ) -> None:
         self._forms, self._keeper, self._last, self._limits, self._native = known, keeper, last, limits, native
         self._repeats = np.empty((0, 0), np.int32)  # by process and form
+        self._numbered = known.processes
 
     def sort_out(self, lines: Lines, left: Ints) -> Sorted:
         """Take what is known of the lines `left`."""
@@ -112,6 +113,8 @@ class QuickLines:
 
     def _repeats_of(self, processes: Ints, numbers: Ints) -> Ints:
         """The repeat that each pair goes into, -1 where it is not known."""
+        if self._forms.processes is not self._numbered:  # their numbers were given anew
+            self._numbered, self._repeats = self._forms.processes, np.empty((0, 0), np.int32)
         shape = len(self._forms.processes), len(self._forms.forms)
         have = self._repeats.shape
         if (shape[0] > have[0] or shape[1] > have[1]) and 4 * shape[0] * shape[1] <= _MAX_PAIRS:

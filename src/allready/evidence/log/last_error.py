@@ -21,6 +21,9 @@ _LOGGED = re.compile(r"\s{0,4}[EF]\d{4} \d\d:\d\d:\d\d\.\d{3,6} {1,4}\d{1,10} [\
 """Behind the beginning of the line, a time, a level or the name of a logger."""
 
 
+_OF_SLURM = re.compile(r"(?:slurmstepd|srun|slurmd): error: ")
+
+
 def last_error(lines: Sequence[str], is_noise: Callable[[str], bool]) -> tuple[int, str] | None:
     """Of the last lines that are the program's own, the first that names an error: its index and its words.
 
@@ -37,6 +40,8 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool]) -> tuple[i
             break
         match = _ERROR.search(text)
         is_error = _LOGGED.match(text) is not None or (match is not None and is_bad(text))
+        if match is not None and _OF_SLURM.match(text) and not is_bad(match["said"] or text):
+            continue  # Slurm writes what its plugins say as errors
         if is_error and not is_overcome(text) and not _is_of_a_traceback(lines, at):
             raised = match["raised"] if match is not None else None
             found = at, (raised or text.strip())[:_MAX_LETTERS]
