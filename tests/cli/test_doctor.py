@@ -491,22 +491,18 @@ def test_facts_have_what_is_left_since_the_process_was_started(
 def test_imports_begin_first_and_have_all_the_time_that_is_left(tmp_path: Path) -> None:
     """A torch that computes for ever: it is given nearly all of the time, and nothing is left of it."""
     mark = f"DOCTOR_MARK_{os.getpid()}"
-    fake = "import time, os\nprint('began', time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)\nwhile True: pass\n"
-    environ = {**fake_module(tmp_path, "torch", fake), mark: "1"}
-    for _ in range(3):  # of a machine whose CPUs are busy now
+    environ = {**fake_module(tmp_path, "torch", "while True: pass\n"), mark: "1"}
+    for more in ([], [], ["--timeout", "20"]):  # the last for a machine whose CPUs are busy now
         began_s = time.monotonic()
         done = subprocess.run(
-            [*PROGRAM, "doctor", "--json", "-", "--lang", "en"],
+            [*PROGRAM, "doctor", "--json", "-", "--lang", "en", *more],
             capture_output=True, text=True, env=plain_environment(**environ), timeout=60, check=False,
         )  # fmt: skip
         took_s = time.monotonic() - began_s
         assert processes_with(mark) == []
-        assert took_s < 3.0 + 1.5
         if done.stdout:
             break
-        assert "3 s are over" in done.stderr, "said in time, where the CPUs had no time for it"
-    else:
-        pytest.skip("the CPUs are too busy")
+        assert "3 s are over" in done.stderr, "said, where the CPUs had no time for it"
     report = json.loads(done.stdout)
     facts = report["facts"]["0"]
     [torch] = [m for m in facts["imports"]["modules"] if m["module"] == "torch"]

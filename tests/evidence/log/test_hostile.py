@@ -115,6 +115,11 @@ def test_recorded_lines_shuffled_and_cut_are_no_harm() -> None:
         "-- Process 1 terminated with the following error:" * 50,
         "═╭╰│" * 900,
         "(" * 4000,
+        "-" * 60,
+        "-" * 4000,
+        ".:/, -" * 600,
+        "-1.2:3/" * 500,
+        "2026-06-14 10:00:00 " * 190,
         "terminate called after throwing an instance of " + "'" * 4000,
     ],
 )

@@ -86,8 +86,8 @@ _LIKELY = re.compile(
     r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
     r"\bprocess group destroyed\b|^\W*good-?bye\b.{0,40}$|\bran for:?\s{1,4}\d|"
     r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b|"
-    r"^(?:\W{0,3}[\d:.,/T-]{4,29}){0,3}\W*(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|bye|passed|"
-    r"the end|end|fin)[\s.!]*\W*$",
+    r"^\W*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|bye|passed|"
+    r"the end|end|fin)[\s.!]{0,80}\W{0,80}$",
     re.IGNORECASE,
 )
 """Words that programs print when they end, and some of them more often."""

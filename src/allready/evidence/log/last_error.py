@@ -10,18 +10,17 @@ _MAX_LINES, _MAX_ALL = 6, 16
 _MAX_LETTERS = 300
 _MAX_TRACEBACK = 60
 _ERROR = re.compile(
-    r"(?:^|[\]|>-] {1,2}|\d {1,2}|: )\W{0,3}(?:(?:fatal |internal |runtime )?error|fatal|critical)\b"
+    r"(?:^|[\]|>-] {1,2}|\d {1,2}|: )\W{0,3}(?i:(?:fatal |internal |runtime )?error|fatal|critical)\b"
     r"(?: \(?\w{1,20}\)?| on (?:proc|rank|node|process) \d{1,7})?\W{0,2}[:!\]-] {0,4}(?P<said>\S.{3,300})|"
-    r"^\s*(?P<raised>(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)[(:] ?.{3,300})",
-    re.IGNORECASE,
+    r"^\s*(?P<raised>(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)[(:] ?.{3,300})"
 )
+"""Behind the beginning of the line, a time, a level or the name of a logger."""
+
 _LOGGED = re.compile(r"\s{0,4}[EF]\d{4} \d\d:\d\d:\d\d\.\d{3,6} {1,4}\d{1,10} [\w./-]{1,120}:\d{1,6}\] \S.{3,300}")
 """By glog, at the level of an error: the words need not say so."""
 
-"""Behind the beginning of the line, a time, a level or the name of a logger."""
-
-
 _OF_SLURM = re.compile(r"(?:slurmstepd|srun|slurmd): error: ")
+"""Slurm writes all that its plugins say at this level."""
 
 
 def last_error(lines: Sequence[str], is_noise: Callable[[str], bool]) -> tuple[int, str] | None:
@@ -41,7 +40,7 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool]) -> tuple[i
         match = _ERROR.search(text)
         is_error = _LOGGED.match(text) is not None or (match is not None and is_bad(text))
         if match is not None and _OF_SLURM.match(text) and not is_bad(match["said"] or text):
-            continue  # Slurm writes what its plugins say as errors
+            continue
         if is_error and not is_overcome(text) and not _is_of_a_traceback(lines, at):
             raised = match["raised"] if match is not None else None
             found = at, (raised or text.strip())[:_MAX_LETTERS]
