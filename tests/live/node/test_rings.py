@@ -105,6 +105,23 @@ def test_groups_have_samples_of_their_own() -> None:
     assert {s.group: s.seqs for s in samples} == {"0": (1, 2), "7": (1,)}
 
 
+def test_a_group_that_is_formed_again_in_place_begins_a_generation() -> None:
+    """torch 2.15's `_reconfigure`: the same group in the recorder's numbers, and its operations are counted from 1."""
+
+    def at(record: int, seq: int, **changes: Any) -> dict[str, Any]:
+        return entry(seq, record_id=record, time_created_ns=START_NS + record * 10**9, **changes)
+
+    pace = Pace(0)
+    (first,) = pace.take(ring(at(1, 1), at(2, 2), at(3, 3)))
+    assert (first.seqs, first.generation) == ((1, 2, 3), 0)
+    (second,) = pace.take(ring(at(2, 2), at(3, 3), at(4, 4), at(5, 1), at(6, 2)))
+    assert (second.seqs, second.generation) == ((1, 2), 1)  # what the others told of the one before is over as well
+    (third,) = pace.take(ring(at(6, 2), at(7, 3), at(8, 1), at(9, 1), at(10, 2)))
+    assert (third.seqs, third.generation) == ((1, 2), 2)
+    (made_again,) = pace.take(ring(at(10, 2), at(11, 1, pg_id=1), at(12, 2, pg_id=1)))
+    assert (made_again.seqs, made_again.generation) == ((1, 2), 3)
+
+
 def test_a_damaged_ring_is_a_problem_and_the_next_one_is_read() -> None:
     pace = Pace(0)
     assert pace.take(ring(entry(1))[:-9]) == ()
