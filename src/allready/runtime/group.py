@@ -272,8 +272,7 @@ class Group:
         """End every operation of the group in this process; from any thread, any number of times."""
         with self._lock:
             self._is_cut = True
-            for fd, identity in (self._sockets | self._made_now()).items():
-                self._ended.add(fd, identity, self._members)
+            self._ended.end(self._sockets | self._made_now(), self._members)
             self._sockets = {}
             if self._communicator is not None:
                 self._communicator.abort()
