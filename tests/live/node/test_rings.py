@@ -1,12 +1,17 @@
 """Rings of any kind: what is new is told once, in order, and what a stranger wrote breaks nothing."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allready.evidence.flight.columns import columns_of
 from allready.live.digests import UNKNOWN, call_of, differ, root_of, with_root
 from allready.live.node.rings import MAX_OPERATIONS, Pace
 
@@ -120,6 +125,28 @@ def test_a_group_that_is_formed_again_in_place_begins_a_generation() -> None:
     assert (third.seqs, third.generation) == ((1, 2), 2)
     (made_again,) = pace.take(ring(at(10, 2), at(11, 1, pg_id=1), at(12, 2, pg_id=1)))
     assert (made_again.seqs, made_again.generation) == ((1, 2), 3)
+
+
+@pytest.mark.torch
+@pytest.mark.newest
+def test_real_rings_of_a_group_that_is_formed_again_are_read_as_dumps_are() -> None:
+    """From before 2.14 torch cannot, and nothing is told."""
+    rank = Path(__file__).with_name("reconfigured.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, rank], env=environment, capture_output=True, timeout=120, check=True)
+    rings = done.stdout.splitlines()
+    import torch.distributed as dist
+
+    assert len(rings) == (3 if hasattr(dist, "_reconfigure") else 0)
+    pace = Pace(0)
+    told = [sample for found in rings for sample in pace.take(found)]
+    told += [sample for found in rings[-1:] for sample in Pace(0).take(found)]  # who comes late
+    assert [(s.seqs, s.generation) for s in told] == [
+        ((1, 2, 3, 4), 0), ((1, 2, 3), 1), ((1, 2), 2), ((1, 2), 2)
+    ][: len(told)]  # fmt: skip
+    for found, last in zip(rings, (4, 3, 2), strict=False):
+        columns = columns_of(json.loads(found)["entries"])
+        assert [list(one.seq) for one in columns.rings.values()] == [list(range(1, last + 1))]
 
 
 def test_a_damaged_ring_is_a_problem_and_the_next_one_is_read() -> None:
