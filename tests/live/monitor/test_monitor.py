@@ -360,6 +360,22 @@ def test_after_a_recovery_nothing_of_the_former_group_holds() -> None:
     assert second.detected_time != first.detected_time
 
 
+def test_the_same_rank_that_stops_once_more_is_told_again_at_once() -> None:
+    """Nothing was well for long enough to say so."""
+    job = Play()
+    job.play(10)
+    told = []
+    for _ in range(2):
+        job.stick(2)
+        job.rank[2] = {"process_state": "stopped"}
+        told.append(verdict(job.play(2)))
+        job.go_on()
+        job.rank.clear()
+        job.play(0.6)
+    assert told[0].culprits == told[1].culprits
+    assert told[0].detected_time != told[1].detected_time
+
+
 def test_what_did_not_match_in_a_group_that_was_formed_again_is_over() -> None:
     job = Play()
     job.rank = {r: {"epoch": 1} for r in range(4)}

@@ -308,7 +308,7 @@ class Judge:
     @staticmethod
     def _key(report: model.Report) -> object:
         v = report.verdict
-        return report.status, None if v is None else (v.code, v.fault_class, v.culprits, v.confidence)
+        return report.status, None if v is None else (v.code, v.fault_class, v.culprits, v.confidence, v.detected_time)
 
     def _judge(self, now: float, wall_s: float, *, is_over: bool = False, with_ends: bool = False) -> model.Report:
         self._judged, self._judged_wall_s = now, wall_s
