@@ -68,7 +68,9 @@ def test_a_run_is_written_to_every_kind_of_file_and_compared_with_itself(
     wanted = {name: str(tmp_path / name) for name in ("a.csv", "n.json", "base.json", "r.html")}
     files = ["--csv", wanted["a.csv"], "--nccl-json", wanted["n.json"], "--save-baseline", wanted["base.json"]]
     assert main(["bench", "all_reduce", "all_gather", *common, *files]) == 0
-    assert "all_gather · float32" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "all_gather · float32" in shown
+    assert shown.splitlines()[-1].split(": ")[1].split(", ") == [wanted[n] for n in ("a.csv", "n.json", "base.json")]
     rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
     results = json.loads((tmp_path / "n.json").read_text())["results"]
     assert [r["operation"] for r in rows] == ["all_reduce"] * 3 + ["all_gather"] * 3
