@@ -112,11 +112,11 @@ def test_a_prediction_stands_on_the_curve_that_was_just_measured(
 @pytest.mark.jobs
 @pytest.mark.timeout(120)
 def test_a_search_keeps_its_budget_and_says_what_did_not_fit(tmp_path: Path) -> None:
-    arguments = ["bisect", "--max-bytes", "64K", "--nproc-per-node", "8", "--budget", "1", "--backend", "gloo"]
+    arguments = ["bisect", "--max-bytes", "64K", "--nproc-per-node", "8", "--budget", "0.05", "--backend", "gloo"]
     assert main(["bench", *arguments, "--json", str(tmp_path / "report.json")]) == 3
     report = json.loads((tmp_path / "report.json").read_text())
     [run] = report["collectives"]["runs"]
     [stage] = [stage for stage in run["stages"] if stage["name"] == "bisect"]
     assert {group["round"] for group in run["groups"]} == {0}
-    assert stage["duration_s"] < 1 + 8  # one round, by eight ranks on however few CPUs
+    assert stage["duration_s"] < 9  # one round, by eight ranks on however few CPUs
     assert [n["kind"] for n in report["not_checked"] if n["code"] == "bisect"] == ["rounds_left"]
