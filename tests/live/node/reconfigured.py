@@ -3,25 +3,28 @@
 import sys
 import tempfile
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from allready.live.beacon.names import RINGS
 from allready.live.beacon.recorder import Recorder
 
 LIMIT = timedelta(seconds=30)
 
 
-def tell(first: int, num: int) -> None:
+def tell(folder: str, first: int, num: int) -> None:
     for n in range(num):
         dist.all_reduce(torch.ones(first + n))
-    ring = Recorder(tempfile.gettempdir())
-    assert ring.find_sources()
-    sys.stdout.buffer.write(ring._sources[-1].read_ring().replace(b"\n", b"") + b"\n")
+    recorder = Recorder(folder)
+    assert recorder.find_sources()
+    recorder.write_ring()
+    sys.stdout.buffer.write((Path(folder) / RINGS[0]).read_bytes().replace(b"\n", b"") + b"\n")
     sys.stdout.flush()
 
 
-def main() -> None:
+def main(folder: str) -> None:
     store = dist.HashStore()
     if not hasattr(dist, "_reconfigure"):
         return
@@ -30,10 +33,11 @@ def main() -> None:
         work = dist._reconfigure(uuid=epoch, handles=[dist._get_reconfigure_handle()], timeout=LIMIT)
         if work is not None:
             work.wait()
-        tell(10 * epoch, 5 - epoch)
+        tell(folder, 10 * epoch, 5 - epoch)
     dist.destroy_process_group()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=LIMIT)
-    tell(30, 2)
+    tell(folder, 30, 2)
 
 
-main()
+with tempfile.TemporaryDirectory() as place:
+    main(place)
