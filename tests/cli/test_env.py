@@ -157,6 +157,13 @@ def test_what_differs_between_nodes(tmp_path: Path, capsys: pytest.CaptureFixtur
     env(capsys, "lint", "--compare", tmp_path / "0.env", tmp_path / "0.env")
 
 
+def test_what_is_compared_belongs_to_other_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(2):
+        (tmp_path / f"{number}.env").write_text(f"NCCL_SOCKET_IFNAME=far{number}\n")
+    env(capsys, "lint", "--compare", tmp_path / "0.env", tmp_path / "1.env")
+    env(capsys, "lint", tmp_path / "0.env", code=1)
+
+
 def test_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     shown = env(capsys, "preset")
     assert all(name in shown for name in NAMES)

@@ -98,7 +98,7 @@ def lint(args: argparse.Namespace) -> Judged:
     parsed = [p for name, text in texts if (p := _parsed(name, text, unreadable)) is not None]
     if not args.files:
         parsed = [environment(host)]
-    is_here = True if args.here else False if args.elsewhere else None
+    is_here = True if args.here else False if args.elsewhere or args.compare else None
     findings: list[Finding] = []
     unchecked: list[NotChecked] = []
     for source in parsed:

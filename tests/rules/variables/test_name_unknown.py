@@ -26,6 +26,7 @@ def test_is_only_information() -> None:
         ("NCCL_INTERFACE", "NCCL_SOCKET_IFNAME"),
         ("GLOO_IFNAME", "GLOO_SOCKET_IFNAME"),
         ("NCCL_USE_IB", "NCCL_IB_DISABLE=0"),
+        ("TORCH_NCCL_WATCHDOG_TIMEOUT", "torch.distributed.init_process_group(timeout=...)"),
     ],
 )
 def test_a_name_that_promises_something_is_a_warning_with_what_does_it(name: str, instead: str) -> None:

@@ -24,8 +24,8 @@ def name_misspelt(settings: Settings) -> Iterator[Hit]:
     """
     ## What it checks
     Names that differ from a known one in one or two letters, in case, in the order or the spelling of their words
-    (NCCL_IB_RETRY_COUNT, WORLDSIZE), or by a part that is missing (NCCL_NVLS, NCCL_ENABLE_MONITORING). Names of other software (build systems, cloud plugins, schedulers)
-    are known and left alone.
+    (NCCL_IB_RETRY_COUNT, WORLDSIZE), or by a part that is missing (NCCL_NVLS, NCCL_ENABLE_MONITORING). Names of other
+    software (build systems, cloud plugins, schedulers) are known and left alone.
     ## Why it matters
     No library warns of a name that it does not know: the setting has no effect, and a typo can stay for months.
     ## Check by hand

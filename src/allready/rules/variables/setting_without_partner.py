@@ -48,16 +48,19 @@ def setting_without_partner(settings: Settings, software: PerNode[SoftwareFacts]
     ## When it is harmless
     When the other one is set elsewhere: in the image, in /etc/nccl.conf, by the scheduler.
     """
-    for setting in {s.name: s for s in settings.settings}.values() if not settings.is_guide else ():
-        is_dump = setting.name in _DUMPS
-        partner = _buffer(setting, settings, versions(software)) if is_dump else _missing(setting, settings)
-        if partner:
-            yield hit(Same((setting,)), partner=partner, confidence=Confidence.LIKELY)
+    done: set[tuple[str, str]] = set()
+    for part in settings.environments() if not settings.is_guide else ():
+        for setting in {s.name: s for s in part.settings}.values():
+            is_dump = setting.name in _DUMPS
+            partner = _buffer(setting, part, versions(software)) if is_dump else _missing(setting, part)
+            if partner and (setting.name, setting.place) not in done:
+                done.add((setting.name, setting.place))
+                yield hit(Same((setting,)), partner=partner, confidence=Confidence.LIKELY)
 
 
 def _missing(setting: Setting, settings: Settings) -> str:
     """What the setting needs and does not have; "" where nothing is missing, or where a value is not known."""
-    if setting.value is None or not setting.value:
+    if not setting.value or setting.name not in table.load():
         return ""
     if setting.name.startswith("NCCL_IB_") and setting.name != "NCCL_IB_DISABLE":
         return "NCCL_IB_DISABLE=0" if (settings.value("NCCL_IB_DISABLE") or "").strip() == "1" else ""

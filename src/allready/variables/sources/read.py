@@ -100,7 +100,7 @@ def _read_written(found: Parsed) -> None:
         name = file_name(file.name)
         if not re.fullmatch(_SETS_VARIABLES, name):
             continue
-        inner = Parsed(source=found.source, kind=found.kind)
+        inner = found.within()
         parse = parse_python if name.endswith(".py") else plain.parse_nccl_conf if name.endswith("nccl.conf") else None
         parse = parse or (plain.parse_dotenv if re.fullmatch(_NAMES[SourceKind.DOTENV], name) else parse_shell)
         parse(file.text, inner)

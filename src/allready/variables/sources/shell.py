@@ -115,7 +115,7 @@ def _declaration(words: list[_Word], found: Parsed, exported: set[str]) -> None:
             if not match[2] and after is not None and after.line == word.line and "=" not in after.text:
                 found.slip(word.line, f"{word.text} {after.text}", Slip.BLANK_AFTER_EQUALS)
             else:
-                found.assign(match[1], word.known(match[2]), word.line, exported=is_export)
+                found.assign(match[1], word.known(match[2]), word.line, exported=is_export, written=match[2])
         elif word.text.startswith("="):
             before = named[place - 1].text if place else ""
             found.slip(word.line, f"{before} {word.text}", Slip.BLANK_BEFORE_EQUALS)
@@ -236,7 +236,7 @@ def _inner_script(words: list[_Word], found: Parsed) -> None:
             _declaration(words[at:], found, set())
             return
         if (is_script or is_remote) and word.text != words[0].text:
-            inner = Parsed(source=found.source, kind=found.kind)
+            inner = found.within()
             parse_shell(word.text, inner, first_line=word.line)
             found.settings += inner.settings
             return
@@ -250,7 +250,7 @@ def _export_list(text: str, word: _Word, found: Parsed) -> None:
 def _assign(text: str, word: _Word, found: Parsed, *, exported: bool = True) -> None:
     """`text`, a part of `word`, as an assignment, if it is one."""
     if match := _ASSIGNMENT.fullmatch(_CONTAINER.sub("", text, count=1)):
-        found.assign(match[1], word.known(match[2]), word.line, exported=exported)
+        found.assign(match[1], word.known(match[2]), word.line, exported=exported, written=match[2])
 
 
 def _without_keywords(words: list[_Word]) -> list[_Word]:
@@ -321,7 +321,7 @@ def _echoed(command: str, line: int, found: Parsed) -> None:
             text = match[2].replace("\\n", "\n") if "\\n" in match[2] else match[2]
             found.written.append(Written(match[3], text, line + command.count("\n", 0, match.start())))
     for match in _BACKTICKS.finditer(command) if "`" in command and "=" in command else ():
-        inner = Parsed(source=found.source, kind=found.kind)
+        inner = found.within()
         parse_shell(match[1], inner, first_line=line + command.count("\n", 0, match.start()))
         found.settings += inner.settings
 

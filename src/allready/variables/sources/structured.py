@@ -146,9 +146,12 @@ class _Walk:
             added = _value_of(node)
             self._entry(added, depth) if added.id == "mapping" else self._variables(added, depth)
         else:
-            kind = _kind(node)
+            kind, around = _kind(node), self._found.scope
+            if any(is_key(str(name.value)) and child.id != "scalar" for name, child in _pairs(node)):
+                self._found.scope = (*around, node.start_mark.index)  # a program, or what several have in common
             for name, child in _pairs(node):
                 self._child(kind, str(name.value), child, depth)
+            self._found.scope = around
 
     def _child(self, kind: str, name: str, child: Any, depth: int) -> None:
         """What stands under a key that is none of variables, in a mapping of this kind."""
@@ -230,13 +233,13 @@ class _Walk:
 
     def _script(self, node: Any) -> None:
         """A command line or a script among the arguments."""
-        inner = Parsed(source=self._found.source, kind=self._found.kind)
+        inner = self._found.within()
         parse_shell(node.value, inner, first_line=_first_line(node))
         self._found.settings += [s for s in inner.settings if s.exported or "\n" in node.value]
 
     def _file(self, node: Any, depth: int) -> None:
         """A file of YAML or JSON within a ConfigMap, or a patch."""
-        inner = Parsed(source=self._found.source, kind=self._found.kind)
+        inner = self._found.within()
         if depth < MAX_INNER:
             parse_structured(node.value, inner)
         first = _first_line(node) - 1
