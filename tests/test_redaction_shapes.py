@@ -32,6 +32,7 @@ TABLES = [
     ("token,count\nthe,500\nAa9Zz8Qq7,1\n", "token,count\nthe,500\n(redacted),1\n"),
     ("tokens,loss\n4096,2.3\n", None),
     ("password\nchange it\n", None),
+    ('[\n  "MY_TOKEN",\n  "SSL_CERT_FILE",\n  "PIP_CERT_9x",\n]\n', None),
     ("user,password\nbob,None\neva,yes\nten,-\n", None),
     ("user,password\none,two,three\n", None),
 ]

@@ -54,7 +54,7 @@ def _mark(line: str, at: int) -> str:
 def _redact_below(lines: list[str], number: int, mark: str, match: re.Match[str], text: str) -> None:
     start = text.rfind("\n", 0, match.start()) + 1
     column, size = text.count(mark, start, match.start()), lines[number].count(mark) + 1
-    if size > MAX_CELLS:
+    if size > MAX_CELLS or sum(bool(cell.strip()) for cell in lines[number].split(mark)) < 2:  # an entry of a list
         return
     for at in range(number + 1, min(len(lines), number + MAX_ROWS)):
         line = lines[at]
