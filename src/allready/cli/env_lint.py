@@ -326,6 +326,7 @@ def _data(finding: Finding) -> dict[str, Any]:
         "variable": name,
         "file": finding.values.get("file"),
         "line": int(line) if line.isdecimal() else None,
+        "title_zh": say(finding, "title", "zh"),
         "message_zh": say(finding, "message", "zh"),
         "remedy_zh": remedy_text(chinese, "zh"),
         "remedies_zh": to_builtins(chinese),
