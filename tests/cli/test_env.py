@@ -203,6 +203,13 @@ def test_a_preset_for_a_job_leaves_what_is_set_alone() -> None:
         assert ui(note.key, "zh", **note.values) != ui(note.key, "en", **note.values)
 
 
+def test_a_preset_for_loaders_says_what_the_script_has_to_give_them() -> None:
+    given = with_preset(RunRequest(command=Command(target="train.py"), nproc_per_node=2), "prefetch", {})
+    [note] = [note for note in given.notes if note.key == "workers.preset_loader"]
+    assert "num_workers=" in str(note.values["arguments"])
+    assert "prefetch_factor=4" in ui(note.key, "zh", **note.values)
+
+
 def test_a_job_with_an_unknown_preset_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--preset", "of-my-own", "train.py"]) == 2
     assert "valid: basic" in capsys.readouterr().err

@@ -85,11 +85,14 @@ def with_preset(request: RunRequest, name: str, environ: Mapping[str, str]) -> R
         UsageError: no such preset, or this machine lacks what it is for.
     """
     peers = [request.master_addr] if request.master_addr and request.max_nodes > 1 else []
-    values = presets.preset(name, here_for(peers, read_machine(LiveHost()), request.nproc_per_node)).values
+    made = presets.preset(name, here_for(peers, read_machine(LiveHost()), request.nproc_per_node))
+    values = made.values
     own = {**environ, **request.environment}
     added = {n: value for n, value in values.items() if n not in own}
     text = " ".join(f"{n}={value}" for n, value in added.items())
     notes = [Note(key="workers.preset", values={"name": name, "variables": text})] if added else []
+    if made.loader:
+        notes.append(Note(key="workers.preset_loader", values={"name": name, "arguments": _arguments(made)}))
     kept = [n for n, value in values.items() if own.get(n, value) != value]
     notes += [Note(key="workers.variable_kept", values={"name": n, "value": own[n]}) for n in kept]
     environment = {**added, **request.environment}
@@ -141,12 +144,15 @@ def _is_of_machine(line: presets.Line) -> bool:
 
 def _script(made: Preset, language: str, lines: Iterable[str]) -> str:
     """Lines of a script between the name of the preset and what it leaves to people."""
-    loader = ", ".join(f"{line.name}={line.value}" for line in made.loader)
-    comments = [f"{ui('env.preset_loader', language)}({loader})"] if loader else []
+    comments = [f"{ui('env.preset_loader', language)}({_arguments(made)})"] if made.loader else []
     comments += _notes(made, language)
     return "".join(
         f"{line}\n" for line in (f"# allready env preset {made.name}", *lines, *(f"# {c}" for c in comments))
     )
+
+
+def _arguments(made: Preset) -> str:
+    return ", ".join(f"{line.name}={line.value}" for line in made.loader)
 
 
 def _export(line: presets.Line, language: str) -> str:
