@@ -1,7 +1,7 @@
 from allready.judging.loading import load
 from allready.model import Severity
 from tests.cases import cases
-from tests.rules.variables.made import clear, here, hits, values
+from tests.rules.variables.made import clear, here, hits, script, values
 
 CODE = "VAR003"
 
@@ -47,3 +47,8 @@ def test_other_families_are_open(name: str) -> None:
 
 def test_a_misspelt_name_is_another_finding() -> None:
     assert clear(CODE, here(NCCL_DEUBG="INFO"))
+
+
+def test_a_variable_of_the_script_itself() -> None:
+    assert clear(CODE, script("NCCL_OPTS=(-x NCCL_ALGO=Ring)", 'mpirun "${NCCL_OPTS[@]}" ./a.out'))
+    assert values(CODE, script("export NCCL_OPTS=1", "echo $NCCL_OPTS"))["family"] == "NCCL"

@@ -13,6 +13,7 @@ CODE = "VAR023"
         ({"NCCL_IB_TIMEOUT": "22", "NCCL_IB_DISABLE": "1"}, "NCCL_IB_DISABLE=0"),
         ({"TORCH_NCCL_DUMP_ON_TIMEOUT": "1", "TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, "TORCH_NCCL_TRACE_BUFFER_SIZE=2000"),
         ({"NCCL_OOB_NET_IFNAME": "mlx5_0"}, "NCCL_OOB_NET_ENABLE=1"),
+        ({"NCCL_P2P_LEVEL": "PXB", "NCCL_P2P_DISABLE": "1"}, "NCCL_P2P_DISABLE=0"),
     ],
 )
 def test_says_what_is_missing(made: dict[str, str], partner: str) -> None:

@@ -52,6 +52,9 @@ def parse_dockerfile(text: str, found: Parsed) -> None:
 
 
 def _environment(body: str, line: int, found: Parsed) -> None:
+    if re.fullmatch(r"[A-Za-z_]\w*", body):
+        found.slip(line, f"ENV {body}: a name without a value ends the build", Slip.UNREADABLE)
+        return
     old = _OLD_FORM.fullmatch(body)
     if old is None or "=" in body.split(None, 1)[0]:
         parse_shell("export " + body, found, first_line=line)

@@ -159,7 +159,7 @@ class _Walk:
             self._data(child, depth)
         elif kind == "Secret" and name == "data":
             self._encoded(child)
-        elif name == "patch" and child.id == "scalar":
+        elif child.id == "scalar" and (name == "patch" or (name.lower().endswith("yaml") and "\n" in child.value)):
             self._file(child, depth)
         else:
             self.visit(child, name, depth + 1)
