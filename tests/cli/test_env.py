@@ -149,6 +149,12 @@ def test_the_environment_of_a_running_process(capsys: pytest.CaptureFixture[str]
     assert "in the shell that starts the job: unset NCCL_TIMEOUT" in shown
 
 
+def test_a_jax_that_is_asked_for_brings_its_own_jaxlib(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.sh").write_text("export XLA_FLAGS=--xla_gpu_graph_level=0\n")
+    assert "jaxlib 0.5.0" in env(capsys, "lint", tmp_path / "a.sh", "--jax", "0.5.0")
+    assert "VAR033" in env(capsys, "lint", tmp_path / "a.sh", "--jax", "0.10.0", code=1)
+
+
 def test_what_differs_between_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, value in enumerate(("Ring", "Tree")):
         (tmp_path / f"{number}.env").write_text(f"NCCL_ALGO={value}\n")

@@ -699,6 +699,11 @@ FILES: tuple[tuple[str, str, dict[str, str | None]], ...] = (
         {"NCCL_TIMEOUT": "3"},
     ),
     (
+        "nemo.yaml",
+        "env_vars:\n  NCCL_DEBUG: null\n  NCCL_PROTO: ~\n  NCCL_NVLS_ENABLE: 0\n",
+        {"NCCL_DEBUG": None, "NCCL_PROTO": None, "NCCL_NVLS_ENABLE": "0"},
+    ),
+    (
         "one_line.tf",
         'variables = { NCCL_TIMEOUT = "5", NCCL_ALGO = "Ring" }\n',
         {"NCCL_TIMEOUT": "5", "NCCL_ALGO": "Ring"},

@@ -37,7 +37,7 @@ _SETS = re.compile(r"(?:^|[\s;&(\"'])[A-Z][A-Z0-9_]*=\S")
 _FILE = re.compile(r"[\w.-]+\.(?:ya?ml|json)")
 MAX_INNER = 20
 """Depth below which a file within a file is not read."""
-_TEXT = "tag:yaml.org,2002:str"
+_TEXT, _NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
 _COMMENT = re.compile(r"^[ ]*//.*$", re.MULTILINE)
 _TEMPLATE = re.compile(r"^[ \t]*(?:- )?(?:[\w./\"'$-]{1,100}:[ \t]+)?(?:\{\{|\{%)", re.MULTILINE)
 """What Helm and Jinja write where YAML would have a value."""
@@ -225,6 +225,9 @@ class _Walk:
     def _assign(self, name: str, value: Any, *, must_be_text: bool) -> None:
         line = value.start_mark.line + 1
         if not NAME.fullmatch(name):
+            return
+        if value.tag == _NULL:  # taken from where the program is started, or left out
+            self._found.assign(name, None, line)
             return
         if must_be_text and value.tag != _TEXT:
             self._found.slip(line, f"{name}: {value.value}", Slip.NOT_A_TEXT)
