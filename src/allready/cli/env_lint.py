@@ -92,10 +92,13 @@ def lint(args: argparse.Namespace) -> Judged:
     given = {"torch": args.torch, "nccl": args.nccl, "jax": args.jax}
     machine = read_machine(host).having(**given)
     unreadable: list[Unreadable] = []
-    if (bundle := _bundle_of(args)) is not None:
-        return _of_bundle(args.files[0], bundle, given)
-    texts = list(read_files(args.files, unreadable))
+    bundles = {name: bundle for name in args.files if (bundle := _bundle(name)) is not None}
+    if len(args.files) == 1 and bundles and not args.compare:
+        return _of_bundle(args.files[0], bundles[args.files[0]], given)
+    texts = list(read_files([name for name in args.files if name not in bundles], unreadable))
     parsed = [p for name, text in texts if (p := _parsed(name, text, unreadable)) is not None]
+    parsed += [_saved(name, bundle, unreadable) for name, bundle in bundles.items()]
+    parsed.sort(key=lambda p: _place(p.source, args.files))
     if not args.files:
         parsed = [environment(host)]
     is_here = True if args.here else False if args.elsewhere or args.compare else None
@@ -117,7 +120,7 @@ def lint(args: argparse.Namespace) -> Judged:
         findings += more
         unchecked += not_checked
     return Judged(
-        sources=tuple(name for name, _ in texts) or tuple(args.files) or (ENVIRONMENT,),
+        sources=(*(name for name, _ in texts), *bundles) or tuple(args.files) or (ENVIRONMENT,),
         num_settings=sum(s.name in table.load() for p in parsed for s in p.settings),
         findings=tuple(sorted(findings, key=_order)),
         unreadable=tuple(unreadable),
@@ -127,13 +130,18 @@ def lint(args: argparse.Namespace) -> Judged:
     )
 
 
-def _bundle_of(args: argparse.Namespace) -> Bundle | None:
-    """The bundle that is the only file; None where it is another one.
+def _place(source: str, files: Sequence[str]) -> int:
+    """Where the file of a source stands among those given: the first is node 0."""
+    name = source.partition("!")[0]
+    return files.index(name) if name in files else len(files)
+
+
+def _bundle(name: str) -> Bundle | None:
+    """The bundle that a file is; None where it is none.
 
     Raises:
         UsageError: it is damaged.
     """
-    name = args.files[0] if len(args.files) == 1 else "-"
     try:
         if name == "-" or not Path(name).is_file() or not is_packed(head_of(name)) or not is_bundle(name):
             return None
@@ -142,6 +150,15 @@ def _bundle_of(args: argparse.Namespace) -> Bundle | None:
         return None  # which is told where it is read
     except BundleError as error:
         raise UsageError("{name}: {error}", name=name, error=error) from error
+
+
+def _saved(name: str, bundle: Bundle, unreadable: list[Unreadable]) -> Parsed:
+    """The environment in one bundle of several, which come from as many machines."""
+    if bundle.variables is None:
+        unreadable.append(Unreadable(name, "the bundle has no environment"))
+    found = read_environment(bundle.variables or {}, name)
+    settings = [replace(setting, kind=SourceKind.DUMP) for setting in found.settings]
+    return Parsed(source=name, kind=SourceKind.DUMP, settings=settings)
 
 
 def _of_bundle(name: str, bundle: Bundle, given: Mapping[str, str | None]) -> Judged:
