@@ -708,6 +708,17 @@ FILES: tuple[tuple[str, str, dict[str, str | None]], ...] = (
         'variables = { NCCL_TIMEOUT = "5", NCCL_ALGO = "Ring" }\n',
         {"NCCL_TIMEOUT": "5", "NCCL_ALGO": "Ring"},
     ),
+    (
+        "run.sh",
+        "function launch { export NCCL_ALGO=Ring; torchrun t.py; }\nfunction f() {\n  export NCCL_PROTO=LL\n}\n",
+        {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"},
+    ),
+    (
+        "run.sh",
+        'export NCCL_DEBUG="IN\\\nFO" NCCL_DEBUG_FILE="/tmp/a\\b\\$c.%h"\nexport NCCL_ALGO=Ring\n',
+        {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/tmp/a\\b$c.%h", "NCCL_ALGO": "Ring"},
+    ),
+    ("Dockerfile", 'FROM x\nENV NCCL_DEBUG="IN\\\nFO"\n', {"NCCL_DEBUG": "INFO"}),
     ("run.sh", "cat <<< hello\nexport NCCL_DEBUG=INFO\n", {"NCCL_DEBUG": "INFO"}),
     (
         "run.sh",

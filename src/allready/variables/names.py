@@ -73,7 +73,7 @@ FAMILIES = frozenset({"NCCL", "GLOO", "TORCHELASTIC", "ACCELERATE"})
 """First words of names that belong to one library alone: an unknown name that begins so has no effect."""
 
 
-_LEFT_OUT = frozenset({"TORCH", "SEC", "ENABLE", "LEVEL"})
+_LEFT_OUT = frozenset({"TORCH", "SEC", "ENABLE", "LEVEL", "FILE"})
 """Words of names that people leave out: NCCL_NVLS for NCCL_NVLS_ENABLE."""
 _SPELLINGS = {
     "COUNT": "CNT", "COUNTS": "CNT", "IDX": "INDEX", "INTERFACE": "IFNAME", "INTERFACES": "IFNAME", "IFACE": "IFNAME",

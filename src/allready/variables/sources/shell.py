@@ -35,6 +35,8 @@ _ECHO = re.compile(
     r"(?:>{1,2}|\|[ \t]*(?:sudo[ \t]+)?tee[ \t]+(?:-a[ \t]+)?)[ \t]*[\"']?([^\s;&|<>\"']{1,300})"
 )
 _BACKTICKS = re.compile(r"`([^`\n]{1,2000})`")
+_ESCAPABLE = ('"', "\\", "$", "`")
+"""Before these a backslash counts between double quotes; before others it stands for itself."""
 _UNKNOWN_MARKS = ("$(", "${", "{{")
 _OF_ENV = {"-u", "--unset", "-C", "--chdir", "-S", "--split-string"}
 """Options of env that take the next word."""
@@ -255,8 +257,8 @@ def _assign(text: str, word: _Word, found: Parsed, *, exported: bool = True) -> 
 
 def _without_keywords(words: list[_Word]) -> list[_Word]:
     place = 0
-    while place < len(words) and words[place].text in _KEYWORDS:
-        place += 1
+    while place < len(words) and words[place].text in {*_KEYWORDS, "function"}:
+        place += 2 if words[place].text == "function" else 1  # its name
     return words[place:]
 
 
@@ -419,7 +421,11 @@ class _Words:
         at = self._at + 1
         while at < len(self._text) and self._text[at] != mark:
             letter = self._text[at]
-            if mark == '"' and letter == "\\" and at + 1 < len(self._text):
+            if mark == '"' and self._text.startswith("\\\n", at):  # the line goes on
+                self._line += 1
+                at += 2
+                continue
+            if mark == '"' and letter == "\\" and self._text[at + 1 : at + 2] in _ESCAPABLE:
                 at += 1
                 letter = self._text[at]
             elif mark == '"' and letter in "$`":
