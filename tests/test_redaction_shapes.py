@@ -1,4 +1,4 @@
-"""A battery of some three hundred places in which people and programs write secrets, each with a drawn one."""
+"""A battery of some four hundred places in which people and programs write secrets, each with a drawn one."""
 
 import json
 import random

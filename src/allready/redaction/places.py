@@ -26,6 +26,7 @@ OF_SENTENCES = (
     r"|but|when|if|this|that|long|short|enough|you|we|it)"
 )
 """Words of a sentence behind `password`."""
+_DRAWN = r"(?=[^\s\"']{0,200}[a-z])(?=[^\s\"']{0,200}[A-Z])(?=[^\s\"']{0,200}[0-9])"
 _TOLD = (
     r"(?!\(redacted\)|<|[-\d.,%]{1,14}(?:[\s\"'`,;，。]|$))"
     r"(?=[^\s\"'`”,;，。]{0,200}[0-9!@#$%^&*+=])[^\s\"'`”,;，。]{4,512}"
@@ -114,12 +115,50 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (("_authtoken",), r"(?P<before>_authToken[ =])" + _NO_VALUE + _QUOTED),
     (("/pass:", "/password:", "/pwd:"), r"(?P<before>(?i:\s/(?:pass(?:word)?|pwd)):)" + _QUOTED),
+    (("useradd", "usermod"), r"(?P<before>\buser(?:add|mod)\s(?:[^\n|;&]{0,200}?\s)??-p[ =])" + _QUOTED),
+    (
+        ("mkpasswd",),
+        r"(?P<before>\bmkpasswd\s(?:-\S{1,30}\s(?:sha-?\d{1,3}|md5|yescrypt|bcrypt)?\s?){0,3})(?!-)" + _QUOTED,
+    ),
+    (("racadm", "sqlcmd"), r"(?P<before>\b(?:racadm|sqlcmd)\s[^\n|;&]{0,200}?\s-[pP]\s{0,2})" + _QUOTED),
+    (("freerdp",), r"(?P<before>\b[xw]l?freerdp\d?\s[^\n|;&]{0,200}?\s/p:)" + _QUOTED),
+    (("net ads", "net rpc"), r"(?P<before>\bnet (?:ads|rpc)\s[^\n|;&]{0,200}?-U\s?[^\s%]{1,128}%)" + _QUOTED),
+    (("addauth",), r"(?P<before>\baddauth \w{1,20} [^\s:]{1,128}:)" + _QUOTED),
+    (("<string>",), r"(?P<before><key>" + NAME + r"</key>\s{0,60}<string>)" + _NO_VALUE + r"[^<]{1,4096}"),
+    (("openssl passwd",), r"(?P<before>\bopenssl passwd\s(?:-\S{1,20}\s){0,4})(?!-)" + _QUOTED),
+    (  # Terraform's state
+        ('"value"',),
+        r"(?P<before>[\"']" + NAME + r"[\"']\s?:\s{0,9}\{[^{}]{0,300}?\"value\"\s?:\s?)\"[^\"\n]{1,4096}\"",
+    ),
+    (("add-authtoken",), r"(?P<before>\badd-authtoken[ =])" + _QUOTED),
+    (
+        ("set_token(", "save_token(", "set_password(", "set_secret("),
+        r"(?P<before>\b(?:set|save)_(?:token|password|secret)\(\s?)(?:\"[^\"\n]{1,512}\"|'[^'\n]{1,512}')",
+    ),
+    (  # a form that is sent
+        ('="password"', '="token"', '="secret"'),
+        r"(?P<before>\bname=\"(?:password|token|secret)\"\r?\n\r?\n)[^\r\n]{1,512}",
+    ),
+    (  # as programs print a table of names
+        ("password  ", "token  ", "secret  ", "key  "),
+        r"(?m:^(?P<before>[ \t]{0,20}[a-z_]{0,40}(?:password|token|secret|_key)[ \t]{2,40}))"
+        + _DRAWN
+        + r"[^\s\"']{12,512}(?m:(?=[ \t]*\r?$))",
+    ),
+    (
+        ("echo ", "printf "),
+        r"(?P<before>\b(?:echo|printf)\s{1,4}(?:-[neE]{1,3}\s{1,4})?)"
+        + _NO_VALUE
+        + _QUOTED
+        + r"(?=\s{0,4}>{1,2}[ \t]{0,4}[^\s;|&]{0,200}(?:token|secret|passw|credential|id_rsa|id_ed25519|_key))",
+    ),
     (("wpa_passphrase",), r"(?P<before>\bwpa_passphrase\s{1,4}\S{1,64}\s{1,4})" + _QUOTED),
     (("rootpw",), r"(?P<before>\brootpw\s(?:--\w{1,20}\s){1,4})(?!--)" + _QUOTED),
     (("net user",), r"(?P<before>(?i:\bnet user) [^\s/|]{1,128}\s{1,4})(?![/*|])[^\s|;&]{1,128}(?=[^\n]{0,100}/)"),
     (
         ("<<<",),
-        r"(?P<before>(?:-stdin\b|--with-token|chpasswd|sudo -S|\bpasswd\b|\bkinit\b|\brealm join)[^\n|;&<]{0,120}"
+        r"(?P<before>(?:-stdin\b|--with-token|chpasswd|sudo -S|passwd\b|\bkinit\b|\brealm join|\bsu\b|\bcryptsetup\b)"
+        r"[^\n|;&<]{0,120}"
         r"<<<\s?)" + _QUOTED,
     ),
     (  # ~/.pgpass
@@ -165,7 +204,7 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("psk ", "xauth ", "eap "), r"(?P<before>:\s{0,4}(?:PSK|XAUTH|EAP)\s{1,4})\"[^\"\n]{1,512}\""),
     (("identified",), r"(?P<before>(?i:\bidentified (?:with \S{1,60} )?by (?:password )?))'[^'\n]{1,512}'"),
     (("password '",), r"(?P<before>(?i:\bpassword ))(?!'" + OF_SENTENCES + r"')'[^'\n]{1,512}'"),
-    (("send ",), r"(?P<before>assword[^\n]{0,40}\bsend\s{1,4}(?:--\s{1,4})?)\"[^\"\n]{1,512}\""),
+    (("send ",), r"(?P<before>assword[^\n]{0,40}\n?[^\n]{0,40}\bsend\s{1,4}(?:--\s{1,4})?)\"[^\"\n]{1,512}\""),
     (
         ("true\t", "false\t"),
         r"(?m:(?P<before>\t(?:TRUE|FALSE)\t/\S{0,200}\t(?:TRUE|FALSE)\t\d{1,12}\t[^\t\n]{1,200}\t)[^\s]{4,4096}$)",
@@ -203,10 +242,10 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         ),
     ),
     (
-        ("-stdin", "--with-token", "chpasswd", "sudo -s", "passwd", "kinit"),
+        ("-stdin", "--with-token", "chpasswd", "sudo -s", "passwd", "kinit", "cryptsetup"),
         r"(?P<before>\b(?:echo|printf)\s{1,4}(?:-[ne]{1,2}\s{1,4})?)"
         + _QUOTED
-        + r"(?=\s{0,4}\|[^\n]{0,200}?(?:-stdin\b|--with-token|chpasswd|sudo -S|passwd|\bkinit\b))",
+        + r"(?=\s{0,4}\|[^\n]{0,200}?(?:-stdin\b|--with-token|chpasswd|sudo -S|passwd|\bkinit\b|\bcryptsetup\b))",
     ),
 )
 """What programs take as a secret, and words in small letters of which such a text has at least one."""
