@@ -20,6 +20,7 @@ from allready.facts.live import LiveHost
 from allready.facts.net import collect_net
 from allready.launch.request import Command, RunRequest
 from allready.text.ui import ui
+from allready.variables import table
 from allready.variables.presets import NAMES
 from tests.cases import cases
 
@@ -147,6 +148,12 @@ def test_the_environment_of_a_running_process(capsys: pytest.CaptureFixture[str]
         process.communicate(timeout=20)
     assert "NCCL_TIMEOUT=9" in shown
     assert "in the shell that starts the job: unset NCCL_TIMEOUT" in shown
+
+
+def test_the_cost_of_what_is_left_on_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.sh").write_text("export CUDA_LAUNCH_BLOCKING=1\n")
+    shown = env(capsys, "lint", tmp_path / "a.sh")
+    assert f"cost: {table.load()['CUDA_LAUNCH_BLOCKING'].cost}" in shown
 
 
 def test_a_jax_that_is_asked_for_brings_its_own_jaxlib(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

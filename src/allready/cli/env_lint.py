@@ -53,6 +53,8 @@ SCHEMA = "allready.env-lint/1"
 _NEEDED = ("net", "rdma", "gpu", "software")
 _OTHERS_SOFTWARE = {SourceKind.DOCKERFILE, SourceKind.KUBERNETES, SourceKind.MARKDOWN, SourceKind.DUMP}
 """Kinds whose software is not what is installed here."""
+LEFT_ON = "VAR022"
+"""Settings for debugging: what they cost is shown with them."""
 _NODES = re.compile(r"(?:--nnodes[= ]|--nodes[= ]|#SBATCH\s+-N\s*|\bnnodes:\s*)(\d{1,5})\b")
 
 
@@ -299,16 +301,18 @@ def _finding(finding: Finding, language: str, *, verbose: bool) -> Iterator[Bloc
         where, explanation, command = remedy_parts(step, language)
         pieces = (Piece(where, "dim"), Piece(explanation), Piece(command, "code"))
         yield Line(tuple(p for p in pieces if p.text), lead=Piece(ui("env.lint_fix", language), "dim"), indent=2)
-    for text in _background(finding, language) if verbose else ():
-        yield Line((Piece(text, "dim"),), lead=Piece(ui("env.lint_why", language), "dim"), indent=2)
+    fields = ("what", "risk", "cost") if verbose else ("cost",) if finding.code == LEFT_ON else ()
+    lead = ui("env.lint_why" if verbose else "env.lint_cost", language)
+    for text in _background(finding, language, fields):
+        yield Line((Piece(text, "dim"),), lead=Piece(lead, "dim"), indent=2)
 
 
-def _background(finding: Finding, language: str) -> Iterable[str]:
+def _background(finding: Finding, language: str, fields: Sequence[str]) -> Iterable[str]:
     """What the table says about the variables."""
     for name in finding.culprits.variables:
         row = table.load().get(name)
         if row is not None:
-            yield from filter(None, (row.text(field, language) for field in ("what", "risk", "cost")))
+            yield from filter(None, (row.text(field, language) for field in fields))
 
 
 def _body(judged: Judged) -> dict[str, Any]:
