@@ -111,6 +111,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     malformed: tuple[Malformed, ...] = ()
     loaders: tuple[LoaderPlan, ...] = ()
     used: frozenset[str] = frozenset()  # variables that a script itself reads, as $NAME
+    one_gpu_per_task: bool = False  # Slurm shows each task one GPU, which is number 0 for it
     cloud: str | None = None  # where this machine is: aws, gcp, azure, ...; None: unknown or none of these
     missing_files: frozenset[str] = frozenset()  # paths among the values that do not exist here
     is_cluster: bool | None = None  # the job runs on several nodes; None: not known

@@ -58,3 +58,20 @@ def test_a_gpu_that_the_program_takes_from_all() -> None:
     lines = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = str(args.local_rank)\n"
     assert values(CODE, settings(("train.py", lines + WITHOUT[1])), software=NEW)["line"] == 2
     assert clear(CODE, settings(("train.py", lines.replace("local_rank", "gpus") + WITHOUT[1])), software=NEW)
+
+
+@cases("option", ["#SBATCH --gpus-per-task=1", "#SBATCH -N 2 --gpu-bind=single:1", "#SBATCH --gpus-per-task=h100:1"])
+def test_one_gpu_that_slurm_shows_to_each_task(option: str) -> None:
+    lines = f"#!/bin/bash\n{option}\nexport LOCAL_RANK=$SLURM_LOCALID\nsrun python train.py\n"
+    assert values(CODE, settings(WITHOUT, ("job.sbatch", lines)), software=NEW)["name"] == "LOCAL_RANK"
+    assert clear(CODE, settings(WITH, ("job.sbatch", lines)), software=NEW)
+    assert clear(CODE, settings(WITHOUT, ("job.sbatch", lines.replace("=$SLURM_LOCALID", "=0"))), software=NEW)
+    for other in (
+        "#SBATCH --gpus-per-task=10",
+        "#SBATCH --gpus-per-node=8",
+        "# --gpus-per-task=1",
+        "#SBATCH --gpus-per-task=1 # none",
+    ):
+        is_one = other.endswith("none")
+        made = settings(WITHOUT, ("job.sbatch", lines.replace(option, other)))
+        assert clear(CODE, made, software=NEW) is not is_one

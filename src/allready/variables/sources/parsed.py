@@ -35,6 +35,7 @@ class Parsed(Struct, kw_only=True):
     loaders: list[LoaderPlan] = []
     written: list[Written] = []
     used: frozenset[str] = frozenset()  # variables that a shell script itself reads
+    one_gpu_per_task: bool = False
     scope: tuple[int, ...] = ()  # of what is assigned now
 
     def assign(self, name: str, value: str | None, line: int, *, exported: bool = True, written: str = "") -> None:
