@@ -230,7 +230,8 @@ def _listening_inodes(host: Host) -> dict[str, int]:
 def _locks(host: Host) -> Iterator[BuildLock]:
     """Files `lock` in the folders of torch.utils.cpp_extension.load; while one is there, every load of it waits."""
     environ = host.environ
-    root = environ.get("TORCH_EXTENSIONS_DIR") or f"{environ.get('HOME', '')}/.cache/torch_extensions"
+    caches = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME', '')}/.cache"
+    root = environ.get("TORCH_EXTENSIONS_DIR") or f"{caches}/torch_extensions"
     if not root.startswith("/"):
         return
     folders = [f"{root}/{name}" for name in names_in(host, root)[:MAX_FOLDERS]]

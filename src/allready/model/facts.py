@@ -84,6 +84,7 @@ class Route(Struct, frozen=True, kw_only=True):
     interface: str
     gateway: str | None = None
     metric: int = 0
+    is_shared: bool = False  # one way of several of one route, among which the kernel divides connections
 
 
 class RoutingRule(Struct, frozen=True, kw_only=True):
@@ -92,6 +93,25 @@ class RoutingRule(Struct, frozen=True, kw_only=True):
     text: str  # as `ip rule` prints it
     source: str | None = None  # the network of the addresses that packets come from
     is_marked: bool = False  # for packets that a packet filter or a program marks
+
+
+class BondLink(Struct, frozen=True, kw_only=True):
+    """One interface of a bond."""
+
+    name: str
+    is_up: bool  # by the bond's own monitor
+    aggregator: int | None = None  # of LACP: links of other aggregators than the active one carry nothing
+
+
+class Bond(Struct, frozen=True, kw_only=True):
+    """A bond of the kernel's bonding driver."""
+
+    name: str
+    mode: str  # in the driver's words: "fault-tolerance (active-backup)", "IEEE 802.3ad Dynamic link aggregation"
+    is_up: bool
+    links: tuple[BondLink, ...] = ()
+    active: str | None = None  # of the mode active-backup: the link that carries everything
+    aggregator: int | None = None  # of LACP: the active one; None: only root may read it
 
 
 class NetFacts(Struct, frozen=True, kw_only=True):
@@ -105,6 +125,7 @@ class NetFacts(Struct, frozen=True, kw_only=True):
     rp_filter: dict[str, int] = {}  # by interface what counts, the greater of its own and of "all": 1 is strict
     somaxconn: int | None = None  # most connections that wait at one port to be accepted
     reserved_ports: tuple[tuple[int, int], ...] = ()  # of `local_port_range`, not given to outgoing connections
+    bonds: tuple[Bond, ...] = ()
     routing_rules: tuple[RoutingRule, ...] = ()  # beside the kernel's own: `routes` is not the only table then
 
     def interface(self, name: str) -> Interface | None:
@@ -422,6 +443,15 @@ class DropRule(Struct, frozen=True, kw_only=True):
         return not (self.ports or self.source_ports or self.is_conditional) and self.protocol in {"", "tcp"}
 
 
+class FilterView(Struct, frozen=True, kw_only=True):
+    """What the packet filter does to connections of one peer, or by one interface that its rules name."""
+
+    peer: str | None = None  # an address
+    interface: str | None = None
+    dropped_ports: tuple[tuple[int, int], ...] = ()  # as those of FirewallFacts
+    out_dropped_ports: tuple[tuple[int, int], ...] = ()
+
+
 class FirewallFacts(Struct, frozen=True, kw_only=True):
     """Local packet filter, as far as this user may read it."""
 
@@ -429,6 +459,7 @@ class FirewallFacts(Struct, frozen=True, kw_only=True):
     drops: tuple[DropRule, ...] = ()
     dropped_ports: tuple[tuple[int, int], ...] = ()  # inclusive TCP destination-port ranges dropped on input
     out_dropped_ports: tuple[tuple[int, int], ...] = ()  # as dropped_ports, of connections that begin here
+    views: tuple[FilterView, ...] = ()  # those above take a rule for one interface as one for all of them
 
 
 class PortHolder(Struct, frozen=True, kw_only=True):

@@ -219,9 +219,15 @@ def _net(fact: f.NetFacts) -> Iterator[Fact]:
         yield Shown(i.name), Shown(" · ".join(parts)), False
         if not i.is_loopback:
             yield _named("interface_address", i.name), _joined(i.addresses), True
-    default = next((r for r in fact.routes if r.destination == "0.0.0.0/0"), None)
-    route = NONE if default is None else Shown(f"{default.gateway or ''} dev {default.interface}".strip())
-    yield _named("default_route"), route, False
+    defaults = [r for r in fact.routes if r.destination == "0.0.0.0/0"]
+    ways = tuple(
+        f"{r.gateway or ''} dev {r.interface}".strip() + (f" metric {r.metric}" if len(defaults) > 1 else "")
+        for r in defaults
+    )
+    yield _named("default_route"), _joined(ways), False
+    for bond in fact.bonds:
+        links = ", ".join(f"{link.name} {'up' if link.is_up else 'down'}" for link in bond.links)
+        yield Shown(f"{bond.name} ({bond.mode})"), Shown(links) if links else NONE, False
     if fact.routing_rules:
         yield _named("routing_rules"), _joined(tuple(rule.text for rule in fact.routing_rules)), False
     if fact.local_port_range is not None:

@@ -34,7 +34,7 @@ from allready.units import size
         RemedyStep(
             explanation="see what they are", where="node {node}", command="ps -o pid,ppid,user,lstart,args -p {pids}"
         ),
-        RemedyStep(explanation="then end them", where="node {node}", command="kill {spaced}"),
+        RemedyStep(explanation="then end them", where="node {node}", command="{end}"),
     ),
 )
 def leftover_ranks(usage: PerNode[UsageFacts], world: World, case: Analysis) -> Iterator[Hit]:
@@ -68,7 +68,7 @@ def leftover_ranks(usage: PerNode[UsageFacts], world: World, case: Analysis) -> 
                     "ports": ", ".join(str(port) for one in shown for port in one.ports) or "?",
                     "taken": size(sum(held[one.pid] for one in holding)) if holding else "?",
                     "pids": ",".join(pids),
-                    "spaced": " ".join(pids),
+                    "end": f"kill {' '.join(pids)}",
                 },
                 evidence=seen("/proc", {node: "; ".join(_shown(one) for one in shown[:8])}),
             )
