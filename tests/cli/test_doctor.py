@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from allready.cli.doctor import _until_s as until_when
 from allready.cli.doctor_files import load, save
 from allready.cli.main import main
+from allready.cli.overdue import OverdueError, ended_within, margin_s
 from allready.cli.parser import parser_of
 from allready.errors import UsageError
 from allready.facts.exchange import from_json
@@ -475,7 +476,8 @@ def test_facts_have_what_is_left_since_the_process_was_started(
 
     def end_s(age: float, times: float) -> float:
         monkeypatch.setattr("allready.cli.overdue.age_s", lambda: age)
-        monkeypatch.setattr("allready.cli.doctor.slowness", lambda: times)
+        for module in ("doctor", "overdue"):
+            monkeypatch.setattr(f"allready.cli.{module}.slowness", lambda: times)
         until_s, latest_s = until_when(args)
         assert until_s <= latest_s
         return until_s - time.monotonic() + age
@@ -486,6 +488,29 @@ def test_facts_have_what_is_left_since_the_process_was_started(
     assert busy < late - 0.04
     assert end_s(limit_s - 0.1, 1.0) > limit_s - 0.1, "some time in any case"
     assert end_s(900.0, 1.0) > 900.0 + 1.0, "a process that is older was started for something else"
+
+
+def test_the_end_comes_the_earlier_the_busier_the_cpus_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def margin(times: float) -> float:
+        monkeypatch.setattr("allready.cli.overdue.slowness", lambda: times)
+        return margin_s()
+
+    assert margin(1.0) == margin(4.0) == 0.3
+    assert margin(10.0) == pytest.approx(0.5)
+
+
+def test_a_start_that_took_nearly_all_of_the_time_ends_it_before_anything_is_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("allready.cli.overdue.slowness", lambda: 1.0)
+    monkeypatch.setattr("allready.cli.overdue.age_s", lambda: 1.5)
+    begun = []
+    with pytest.raises(OverdueError), ended_within(2.0):
+        begun.append("a child")
+    assert not begun
+    with ended_within(3.0):
+        begun.append("a child")
+    assert begun
 
 
 def test_imports_begin_first_and_have_all_the_time_that_is_left(tmp_path: Path) -> None:

@@ -370,6 +370,14 @@ def test_the_bond_of_a_card_and_the_states_of_its_interfaces() -> None:
     bonded, alone = collect_rdma(SavedHost({"dirs": dirs, "files": files})).ports
     assert (bonded.bond, bonded.bonded) == ("bond0", {"ens1f0": "up", "ens1f1": "down"})
     assert (alone.bond, alone.bonded) == (None, {})
+    # The card of port 0 lists its own interface only; the bond knows the other.
+    dirs[f"{IB}/mlx5_bond_0/device/net"] = ["ens1f0"]
+    links = "".join(
+        f"\nSlave Interface: {name}\nMII Status: {s}\n" for name, s in (("ens1f0", "up"), ("ens1f1", "down"))
+    )
+    files["/proc/net/bonding/bond0"] = f"Bonding Mode: load balancing (xor)\nMII Status: up\n{links}"
+    bonded, _ = collect_rdma(SavedHost({"dirs": dirs, "files": files})).ports
+    assert (bonded.bond, bonded.bonded) == ("bond0", {"ens1f0": "up", "ens1f1": "down"})
 
 
 def test_a_machine_without_infiniband_has_no_ports() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from allready.errors import FactUnavailable
+from allready.facts.bonds import ROOT as BONDS
+from allready.facts.bonds import parse_bond
 from allready.facts.host import Host, names_in, number, text_of
 from allready.model import RdmaFacts, RdmaPort
 
@@ -141,7 +143,7 @@ def _ports(host: Host, device: str) -> Iterator[RdmaPort]:
 
 
 def _bond(host: Host, device: str) -> tuple[str | None, dict[str, str]]:
-    """The bond that interfaces of this card are in, and their states; (None, {}) of a card without one.
+    """The bond that interfaces of this card are in, and its links' states; (None, {}) of a card without one.
 
     Interfaces of several bonds are of no one bond: the device has the name of its own port then.
     """
@@ -152,8 +154,11 @@ def _bond(host: Host, device: str) -> tuple[str | None, dict[str, str]]:
             masters[name] = match[1]
     if len(set(masters.values())) != 1:
         return None, {}
-    states = {name: _read(host, f"/sys/class/net/{name}/operstate") or "unknown" for name in masters}
-    return next(iter(masters.values())), states
+    name = next(iter(masters.values()))
+    # The card of a bond over two ports lists its first port only; the bond itself knows all of them.
+    if (bond := parse_bond(name, text_of(host, f"{BONDS}/{name}"))) is not None and bond.links:
+        return name, {link.name: "up" if link.is_up else "down" for link in bond.links}
+    return name, {link: _read(host, f"/sys/class/net/{link}/operstate") or "unknown" for link in masters}
 
 
 def _gids(host: Host, folder: str) -> Iterator[str]:

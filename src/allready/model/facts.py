@@ -166,7 +166,7 @@ class RdmaPort(Struct, frozen=True, kw_only=True):
     netdev: str | None = None
     gids: tuple[str, ...] = ()  # "INDEX TYPE GID" of the non-zero ones
     bond: str | None = None  # the bond of interfaces whose card this is
-    bonded: dict[str, str] = {}  # the bond's interfaces on this card, and their operstate: up, down
+    bonded: dict[str, str] = {}  # the bond's interfaces and whether each is up or down
     counts: dict[str, int] = {}  # errors counted so far by kind, without zeros
     growth: dict[str, int] = {}  # of them, those of the last `RdmaFacts.watched_s` seconds
 
