@@ -101,9 +101,10 @@ def run(args: argparse.Namespace) -> int:
                 return _run(args, reader)  # somebody waits for all of it
         try:
             with ended_within(limit_s), _reader(args, limit_s) as reader:
-                return _run(args, reader)
+                code = _run(args, reader)
         except OverdueError:
-            return end_at_once(_overdue(args, limit_s))
+            code = _overdue(args, limit_s)
+        return end_at_once(code)
 
 
 def _limit_s(args: argparse.Namespace) -> float:

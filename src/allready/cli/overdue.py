@@ -56,7 +56,7 @@ def margin_s() -> float:
 def end_at_once(code: int) -> int:
     """End this process where it is this command's own: the end of an interpreter takes longer on busy CPUs.
 
-    Children that have not been ended before end with it; elsewhere the caller gets the code.
+    What it wrote goes out; children that have not been ended before end with it.  Elsewhere the caller gets the code.
     """
     if is_of_this_command():
         for stream in (sys.stdout, sys.stderr):

@@ -9,7 +9,7 @@ from typing import Any
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.host import Host, names_in, number, text_of
 from allready.facts.ports import LISTEN, holder_of, process_holder, sockets_of
-from allready.facts.processes import command_of, started_at, user_of
+from allready.facts.processes import INITS, command_of, started_at, user_of
 from allready.facts.system import group_folders
 from allready.facts.tasks import Task
 from allready.model import BuildLock, Leftover, Listener, Loader, ProcessState, UsageFacts, Volume
@@ -28,8 +28,6 @@ RESOLVER_S = 2.0
 MAX_PORTS_ABOVE = 100
 MAX_LOADERS = 64
 WORKER_NAME = "pt_data_worker"
-INITS = frozenset({"systemd", "init", "tini", "tini-static", "dumb-init", "docker-init", "catatonit", "s6-svscan"})
-"""Programs that take in processes whose parent has ended."""
 
 
 def collect_usage(

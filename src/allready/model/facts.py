@@ -204,6 +204,7 @@ class GpuProcess(Struct, frozen=True, kw_only=True):
     command: str | None
     used_bytes: int | None
     is_zombie: bool = False  # it has ended, but a thread of it has not
+    is_orphan: bool = False  # init is its parent now, and who led its session has ended: no service, which leads one
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
@@ -220,6 +221,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     num_uncorrected: int | None = None  # memory errors that ECC could not correct, since the driver was loaded
     is_remap_pending: bool | None = None  # a row of memory is to be replaced at the next reset
     has_remap_failed: bool | None = None  # there is no spare row left for it
+    is_retirement_pending: bool | None = None  # before Ampere: a page of memory is given up at the next start
     compute_mode: str | None = None  # default, exclusive_thread, prohibited, exclusive_process
     slowdowns: tuple[str, ...] = ()  # why its clocks are lowered now, other than by idleness and the power cap
     pcie_width: int | None = None
@@ -231,7 +233,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     nvlinks: tuple[bool, ...] = ()  # of each NVLink that it has: whether it is up
     is_mig: bool | None = None
     num_mig: int | None = None  # instances
-    fabric_state: str | None = None  # not_supported, not_started, in_progress, completed
+    fabric_state: str | None = None  # not_supported, not_started, in_progress, completed, failed
 
 
 class GpuPair(Struct, frozen=True, kw_only=True):
@@ -251,7 +253,7 @@ class GpuPair(Struct, frozen=True, kw_only=True):
 
 
 class Xid(Struct, frozen=True, kw_only=True):
-    """An error of a GPU in the kernel log."""
+    """An error of a GPU in the kernel log, or one of an NVSwitch (SXid): their codes have five digits."""
 
     pci_bus_id: str
     code: int
@@ -267,8 +269,11 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     cuda_version: str | None = None  # newest CUDA that the driver supports
     visible: tuple[int, ...] = ()  # NVML indices left by CUDA_VISIBLE_DEVICES, in its order
     visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES itself; None when not set
+    lost: dict[int, str] = {}  # index -> NVML's error of those that do not answer; they are not among `gpus`
     xids: tuple[Xid, ...] = ()  # since the driver was loaded, as far as the kernel log may be read
     pairs: tuple[GpuPair, ...] = ()  # a < b
+    num_switches: int = 0  # NVSwitches of this machine
+    has_fabric_manager: bool | None = None  # whether it runs here; None: there are no switches
     num_amd: int = 0  # GPUs of AMD that the kernel knows; NVML tells nothing of them
 
 

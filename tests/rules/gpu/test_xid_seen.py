@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from allready.model import FactMissing, GpuFacts, Severity, Xid
-from tests.fleets import check, fleet, healthy_node
+from tests.fleets import check, commands, fleet, healthy_node
 
 
 def xids(*codes: int, age_s: float = 600.0) -> GpuFacts:
@@ -24,6 +24,44 @@ def test_what_looks_alike_and_is_harmless_is_clear() -> None:
     harmless = {"of programs": xids(13, 31, 43, 45), "contained": xids(63, 94), "none": xids()}
     wrong = [name for name, facts in harmless.items() if check("GPU012", fleet(2, gpu={0: facts, 1: facts})).hits]
     assert not wrong
+
+
+BUS = "0000:3b:00"
+SWITCH = "0000:c3:00.0"
+RESET, NONE = "GPU recovery action changed from {} to 0x1 (GPU Reset Required)", "changed from 0x1 ({}) to 0x0 (None)"
+
+
+def said(*rows: tuple[str, int, str]) -> GpuFacts:
+    facts = healthy_node(0, 1).gpu
+    assert isinstance(facts, GpuFacts)
+    first = replace(facts.gpus[0], pci_bus_id="00000000:3B:00.0")
+    return replace(
+        facts,
+        gpus=(first, *facts.gpus[1:]),
+        xids=tuple(Xid(pci_bus_id=bus, code=code, age_s=60.0, text=text) for bus, code, text in rows),
+    )
+
+
+def test_says_what_the_driver_says_that_the_gpu_needs() -> None:
+    [hit] = check("GPU012", fleet(1, gpu={0: said((BUS, 154, RESET))})).hits
+    assert (hit.values["gpu"], hit.values["action"]) == (0, "GPU Reset Required")
+    assert commands("GPU012", hit)[0] == "sudo nvidia-smi --gpu-reset -i 0"
+
+
+def test_after_nothing_is_needed_any_more_earlier_ones_do_not_count() -> None:
+    assert check("GPU012", fleet(1, gpu={0: said((BUS, 79, "off the bus"), (BUS, 154, NONE))})).state == "clear"
+    assert check("GPU012", fleet(1, gpu={0: said((BUS, 154, NONE), (BUS, 79, "off the bus"))})).hits
+
+
+def test_links_and_switches_count_where_they_say_that_it_is_fatal() -> None:
+    for code, text in ((74, "NVLink: fatal error detected on link 14"), (149, "NETIR_LINK_EVT, Fatal, XC1")):
+        assert check("GPU012", fleet(1, gpu={0: said((BUS, code, text))})).hits, text
+    for code, text in ((145, "RLW, nonfatal, cross-contain=0"), (74, "NVLink: inactive"), (149, "Non-fatal, Link 3")):
+        assert check("GPU012", fleet(1, gpu={0: said((BUS, code, text))})).state == "clear", text
+    [hit] = check("GPU012", fleet(1, gpu={0: said((SWITCH, 20034, "SXid: 20034, Fatal, Link 48"))})).hits
+    assert (hit.values["gpu"], hit.values["switch"], hit.values["sxid"]) == ("?", SWITCH, 20034)
+    assert commands("GPU012", hit)[0] == "sudo nvidia-smi --gpu-reset"
+    assert check("GPU012", fleet(1, gpu={0: said((SWITCH, 20009, "Non-fatal, Link 28 RX"))})).state == "clear"
 
 
 def test_healthy_nodes_are_clear() -> None:

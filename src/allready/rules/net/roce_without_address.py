@@ -56,7 +56,7 @@ def roce_without_address(rdma: PerNode[RdmaFacts], gpu: PerNode[GpuFacts], world
     ## Check by hand
     `show_gids`, or `grep . /sys/class/infiniband/*/ports/1/gids/*` beside `gid_attrs/types`; `ip -br address`.
     ## When it is harmless
-    For a port that only storage or nobody uses; and for tests between two machines with one cable.
+    For a port that only storage uses, or no job; and for tests between two machines with one cable.
     """
     for node, facts in rdma.items():
         bare = [port for port in facts.ports if _is_bare(port)]
