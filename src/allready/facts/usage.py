@@ -1,6 +1,7 @@
 """What is used up or left over on a machine: disks, connections tracked, memory of the group, ports, ranks, locks."""
 
 import functools
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from allready.facts.processes import INITS, command_of, started_at, user_of
 from allready.facts.system import group_folders
 from allready.facts.tasks import Task
 from allready.model import BuildLock, Leftover, Listener, Loader, ProcessState, UsageFacts, Volume
-from allready.proc.process import Stat, parse_environ, parse_stat, status_field
+from allready.proc.process import Stat, parse_command, parse_environ, parse_stat, status_field
 
 TRACKED = "/proc/sys/net/netfilter/nf_conntrack"
 VOLUME_S = 1.0
@@ -27,6 +28,7 @@ MAX_ADDRESSES = 8
 RESOLVER_S = 2.0
 MAX_PORTS_ABOVE = 100
 MAX_LOADERS = 64
+_LAUNCHER = re.compile(r"python|torchrun|accelerate|deepspeed|allready|pt_elastic")
 WORKER_NAME = "pt_data_worker"
 
 
@@ -194,8 +196,8 @@ def _leftovers(host: Host) -> Iterator[Leftover]:
 
     Their variables tell: an agent itself has no LOCAL_RANK, and a rank has the agent as its parent while that lives.
     """
-    if text_of(host, "/proc/1/comm").strip() not in INITS:
-        return  # a container whose first process may be the launcher itself
+    if not _takes_in(host):
+        return
     listening: dict[str, int] | None = None
     for name in names_in(host, "/proc"):
         if not name.isdecimal():
@@ -216,6 +218,19 @@ def _leftovers(host: Host) -> Iterator[Leftover]:
             started=started_at(host, int(name)),
             ports=_ports_of(host, int(name), listening),
         )
+
+
+def _takes_in(host: Host) -> bool:
+    """Whether the first process is no launcher, whose children are where they belong.
+
+    Of a container it may be anything, a shell or `sleep`. Launchers are programs of Python; and the first process of a
+    container that a rank started has the rank's variables itself.
+    """
+    if text_of(host, "/proc/1/comm").strip() in INITS:
+        return True
+    variables = parse_environ(text_of(host, "/proc/1/environ").encode())
+    command = parse_command(text_of(host, "/proc/1/cmdline"), text_of(host, "/proc/1/comm"))
+    return bool(command) and "LOCAL_RANK" not in variables and not _LAUNCHER.search(command)
 
 
 def _listening_inodes(host: Host) -> dict[str, int]:

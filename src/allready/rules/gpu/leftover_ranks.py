@@ -42,7 +42,7 @@ def leftover_ranks(usage: PerNode[UsageFacts], world: World, case: Analysis) -> 
     ## What it checks
     Processes with the variables that torch's launcher gives to its ranks and whose parent is init: the launcher has
     ended without them. A warning for those that NVML lists as holders of GPU memory, else information. Where the
-    first process is no init (most containers), nothing is reported.
+    first process of a container may be the launcher itself, nothing is reported.
     ## Why it matters
     They keep GPU memory, ports and /dev/shm of a job that is over: the next job runs out of memory on these GPUs,
     meets a stale store, or is slow.
