@@ -209,6 +209,15 @@ def test_two_machines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "no difference" in capsys.readouterr().out
 
 
+def test_two_machines_of_one_name_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = healthy_node(0, 2)
+    assert isinstance(one.host, HostFacts)
+    save(str(tmp_path / "a.json"), one)
+    save(str(tmp_path / "b.json"), replace(one, host=replace(one.host, kernel="6.18.0")))
+    main(["doctor", "--from", str(tmp_path / "a.json"), "--diff", str(tmp_path / "b.json")])
+    assert f"gpu0 (0)={one.host.kernel}; gpu0 (1)=6.18.0" in capsys.readouterr().out
+
+
 @cases(
     "text",
     [

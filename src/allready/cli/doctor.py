@@ -316,6 +316,8 @@ def _differences(report: "Report", language: str) -> "Iterator[Block]":
 
     yield Gap()
     names = {node.node_rank: node.name for node in report.world.nodes}
+    if len(set(names.values())) < len(names):  # containers and images often have the same
+        names = {number: f"{name} ({number})" for number, name in names.items()}
     different = [row for row in rows(report.facts) if not row.same and not row.own]
     if not different:
         yield Line((Piece(ui("doctor.same", language)),))

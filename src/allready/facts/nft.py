@@ -19,7 +19,7 @@ _FIELDS = {
     ("meta", "iif"): "interface", ("meta", "iifname"): "interface",
     ("meta", "oif"): "interface", ("meta", "oifname"): "interface",
     ("meta", "l4proto"): "protocol", ("ip", "protocol"): "protocol", ("ip6", "nexthdr"): "protocol",
-    ("meta", "nfproto"): "family", ("ct", "state"): "state", ("tcp", "flags"): "flags",
+    ("meta", "nfproto"): "family", ("ct", "state"): "state", ("ct", "status"): "status", ("tcp", "flags"): "flags",
     ("fib", "daddr"): "dst_type",
     ("ip", "saddr"): "saddr", ("ip6", "saddr"): "saddr", ("ip", "daddr"): "daddr", ("ip6", "daddr"): "daddr",
     ("tcp", "dport"): "dport", ("th", "dport"): "dport", ("tcp", "sport"): "sport", ("th", "sport"): "sport",

@@ -23,6 +23,7 @@ OUTBOUND = frozenset({"output", "postrouting"})
 WATCHED = INBOUND | OUTBOUND  # forwarding is for other machines' packets
 PLACES = frozenset({"interface", "saddr", "daddr", "dst_type"})
 """Conditions on where a packet comes from and goes to."""
+TRANSLATED = frozenset({"dnat", "snat"})
 DROPPING = frozenset({"drop", "reject"})
 SERVICES = {"ssh": 22, "http": 80, "https": 443, "domain": 53, "ftp": 21, "telnet": 23, "smtp": 25, "sunrpc": 111,
             "nfs": 2049}  # fmt: skip
@@ -32,9 +33,9 @@ SERVICES = {"ssh": 22, "http": 80, "https": 443, "domain": 53, "ftp": 21, "telne
 class Condition:
     """What a packet must have for a rule to apply.
 
-    what: "interface", "state" (of the connection), "protocol", "family" (ipv4 or ipv6), "flags" (of TCP that are set),
-    "dport", "sport", "daddr", "saddr", "dst_type" (local: of this machine); anything else is a condition that is not
-    weighed.
+    what: "interface", "state" and "status" (of the connection), "protocol", "family" (ipv4 or ipv6), "flags" (of TCP
+    that are set), "dport", "sport", "daddr", "saddr", "dst_type" (local: of this machine); anything else is a condition
+    that is not weighed.
     """
 
     what: str
@@ -91,6 +92,8 @@ def filter_rule(
                 if (("new" if condition.what == "state" else "syn") in values) == negated:
                     never = routine = True
                 is_conditional = True
+            case "status" if TRANSLATED.issuperset(values) and values:
+                never |= not negated  # of connections to ports that are forwarded, which those of a job are not
             case "protocol":
                 never |= bool({"tcp", "all", "6", "0"} & set(values)) == negated
             case "family":

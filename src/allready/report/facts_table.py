@@ -234,6 +234,11 @@ def _net(fact: f.NetFacts) -> Iterator[Fact]:
         yield _named("port_range"), Shown("{}-{}".format(*fact.local_port_range)), False
     if fact.somaxconn is not None:
         yield _named("somaxconn"), _text(fact.somaxconn), False
+    if fact.tcp_retries2 is not None:
+        yield Shown("tcp_retries2"), _text(fact.tcp_retries2), False
+    if any(fact.rp_filter.values()):
+        filters = tuple(f"{name} {value}" for name, value in sorted(fact.rp_filter.items()) if value)
+        yield Shown("rp_filter"), _joined(filters), False
 
 
 def _transport(fact: f.TransportFacts) -> Iterator[Fact]:

@@ -130,6 +130,49 @@ def test_without_peers_the_interfaces_of_the_job_count_also_by_the_beginning_of_
         assert found(nft(rule), nodes=2) == (), rule
 
 
+FIREWALLD = """\
+table inet firewalld {
+	chain filter_INPUT {
+		type filter hook input priority filter + 10; policy accept;
+		ct state { established, related } accept
+		ct status dnat accept
+		iifname "lo" accept
+		ct state invalid drop
+		jump filter_INPUT_ZONES
+		reject with icmpx admin-prohibited
+	}
+	chain filter_INPUT_ZONES {
+		iifname "eth1" goto filter_IN_trusted
+		goto filter_IN_public
+	}
+	chain filter_IN_trusted {
+		accept
+	}
+	chain filter_IN_public {
+		jump filter_IN_public_allow
+		meta l4proto { icmp, ipv6-icmp } accept
+	}
+	chain filter_IN_public_allow {
+		tcp dport 22 accept
+		ip6 daddr fe80::/64 udp dport 546 accept
+	}
+}
+"""
+
+
+def test_zones_of_firewalld_by_the_interface_that_leads_to_the_peer() -> None:
+    packets = [Packet(peer=PEER, interface="eth0"), Packet(peer=OTHER, interface="eth1")]
+    made = summary(parse_nft(FIREWALLD), "nft", packets, ["lo", "eth0", "eth1"])
+    [hit] = found(made, peers=(PEER, OTHER), ports=(29500, 29501))
+    assert (hit.values["peer"], hit.values["tool"]) == (PEER, "firewalld")
+    assert hit.values["command"] == (
+        'firewall-cmd --add-rich-rule=\'rule family="ipv4" source address="10.0.0.77" '
+        'port port="29500-29501" protocol="tcp" accept\''
+    )
+    assert found(made, peers=(OTHER,)) == ()
+    assert found(made, nodes=2)[0].values["ports"] == "29500-29510"
+
+
 def test_where_a_return_under_a_condition_may_lead_to_an_accept_nothing_is_claimed() -> None:
     rules = ("-A INPUT -j ours", "-A ours -m limit --limit 5/min -j RETURN", "-A ours -j ACCEPT")
     assert found(iptables(*rules, policy="DROP", chains=":ours - [0:0]\n"), nodes=2) == ()
