@@ -24,7 +24,7 @@ from allready.cli.overdue import OverdueError, ended_within, margin_s
 from allready.cli.parser import parser_of
 from allready.errors import UsageError
 from allready.facts.exchange import from_json
-from allready.facts.usage import INITS
+from allready.facts.processes import INITS
 from allready.model import FactMissing, GpuFacts, HostFacts, ImportFacts, LimitFacts, NodeFacts, Severity, UsageFacts
 from allready.preflight.doctor.examine import judge, placed
 from allready.proc.process import all_pids, environ_of

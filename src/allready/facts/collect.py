@@ -86,7 +86,12 @@ def collect(
     nccl = None if isinstance(software, FactMissing) else software.versions.get("nccl")
     transport = Task(
         lambda: collect_transport(
-            host, net=found["net"], names=found["names"], nccl_version=nccl, conf=conf.result(timeout_s=TRANSPORT_S)
+            host,
+            net=found["net"],
+            names=found["names"],
+            nccl_version=nccl,
+            rdma=found["rdma"],
+            conf=conf.result(timeout_s=TRANSPORT_S),
         ),
         "facts-transport",
     )

@@ -145,10 +145,12 @@ class InterfaceChoice(Struct, frozen=True, kw_only=True):
 
 
 class TransportFacts(Struct, frozen=True, kw_only=True):
-    """The interfaces that NCCL and Gloo will really use on this node."""
+    """The interfaces and RDMA ports that NCCL and Gloo will really use on this node."""
 
     nccl: InterfaceChoice
     gloo: InterfaceChoice
+    hcas: tuple[str, ...] | None = None  # RDMA ports that NCCL takes by itself, as mlx5_0:1; None: not known
+    hcas_by: str = ""  # the variable and value that chose them; empty where none did
 
 
 class RdmaPort(Struct, frozen=True, kw_only=True):

@@ -246,6 +246,9 @@ def _transport(fact: f.TransportFacts) -> Iterator[Fact]:
         text = ", ".join(choice.interfaces)
         why = choice.error or choice.reason
         yield _named(label), Shown(f"{text or units.UNKNOWN} ({why})" if why else text), False
+    if fact.hcas or (fact.hcas is not None and fact.hcas_by):
+        text = ", ".join(fact.hcas) or units.UNKNOWN
+        yield _named("nccl_hcas"), Shown(f"{text} ({fact.hcas_by})" if fact.hcas_by else text), False
 
 
 def _rdma(fact: f.RdmaFacts) -> Iterator[Fact]:

@@ -18,8 +18,8 @@ from allready.model import (
 )
 
 PER_RANK = 16
-"""A rank of a job over Gloo or NCCL's sockets holds about so many ports: those on which it listens, and its own ends of
-connections to its peers."""
+"""Those on which it listens, and its own ends of connections: of 4 ranks over Gloo each held 4 ports with one group and
+13 with four (torch 2.13, one machine)."""
 BESIDE = 32
 """For the rest of the machine."""
 
