@@ -23,6 +23,8 @@ MAX_PROCESSES = 32
 _XID = re.compile(
     r"(?:NVRM: Xid|nvidia-nvswitch\d{1,3}: SXid) \((?:PCI:)?([0-9A-Fa-f:.]{4,16})[^)]{0,40}\): (\d{1,5}),"
 )
+_FATAL = re.compile(r"(?<!non)(?<!non-)fatal", re.IGNORECASE)
+_RECOVERY = re.compile(r"recovery action changed .{0,60}to 0x[0-9a-fA-F]{1,8} \(([^)]{1,60})\)")
 _LOADING = "NVRM: loading NVIDIA"
 SWITCHES = "/proc/driver/nvidia-nvswitch/devices"
 FABRIC_MANAGER = "nv-fabricmanage"
@@ -99,6 +101,8 @@ def _xids(host: Host) -> tuple[Xid, ...]:
                     code=int(match[2]),
                     age_s=round(line.age_s, 1),
                     text=redact("", line.text)[:300],
+                    is_fatal=_FATAL.search(line.text) is not None,
+                    action=action[1] if (action := _RECOVERY.search(line.text)) else "",
                 )
             )
     return tuple(found[-MAX_XIDS:])

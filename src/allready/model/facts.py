@@ -261,6 +261,8 @@ class Xid(Struct, frozen=True, kw_only=True):
     code: int
     age_s: float
     text: str
+    is_fatal: bool = False  # it says so
+    action: str = ""  # Xid 154: what the driver says that the GPU needs now; "None" where it needs nothing
 
 
 class GpuFacts(Struct, frozen=True, kw_only=True):

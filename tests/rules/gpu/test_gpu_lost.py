@@ -14,6 +14,15 @@ def test_several_with_the_same_words_are_one_finding() -> None:
     assert (hit.values["gpus"], hit.values["words"]) == ("3, 5", "GPU is lost")
 
 
+def test_what_looks_alike_and_is_harmless_is_clear() -> None:
+    harmless = {
+        "one that was given to another job": gpus(num=8, visible=(0, 1, 2)),
+        "no GPU": gpus(num=0),
+        "seven, for the eighth is not there": gpus(num=7),
+    }
+    assert not [name for name, facts in harmless.items() if check("GPU025", fleet(1, gpu={0: facts})).hits]
+
+
 def test_healthy_nodes_are_clear() -> None:
     assert check("GPU025", fleet(3)).state == "clear"
 

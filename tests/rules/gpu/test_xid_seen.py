@@ -1,6 +1,8 @@
 from msgspec.structs import replace
 
+from allready.facts.gpu import _xids
 from allready.model import FactMissing, GpuFacts, Severity, Xid
+from tests.facts.saved_host import SavedHost
 from tests.fleets import check, commands, fleet, healthy_node
 
 
@@ -28,18 +30,22 @@ def test_what_looks_alike_and_is_harmless_is_clear() -> None:
 
 BUS = "0000:3b:00"
 SWITCH = "0000:c3:00.0"
-RESET, NONE = "GPU recovery action changed from {} to 0x1 (GPU Reset Required)", "changed from 0x1 ({}) to 0x0 (None)"
+CHANGED = "GPU recovery action changed from "
+RESET, NONE = f"{CHANGED}0x0 (None) to 0x1 (GPU Reset Required)", f"{CHANGED}0x1 (GPU Reset Required) to 0x0 (None)"
 
 
 def said(*rows: tuple[str, int, str]) -> GpuFacts:
+    """The facts of these lines, as they are read: an address, a code and what follows it."""
     facts = healthy_node(0, 1).gpu
     assert isinstance(facts, GpuFacts)
     first = replace(facts.gpus[0], pci_bus_id="00000000:3B:00.0")
-    return replace(
-        facts,
-        gpus=(first, *facts.gpus[1:]),
-        xids=tuple(Xid(pci_bus_id=bus, code=code, age_s=60.0, text=text) for bus, code, text in rows),
-    )
+    log = [
+        [60.0, f"{'nvidia-nvswitch0: SXid' if code > 9999 else 'NVRM: Xid'} (PCI:{bus}): {code}, {text}"]
+        for bus, code, text in rows
+    ]
+    xids = _xids(SavedHost({"probes": {"kernel_log": log}}))
+    assert len(xids) == len(rows)
+    return replace(facts, gpus=(first, *facts.gpus[1:]), xids=xids)
 
 
 def test_says_what_the_driver_says_that_the_gpu_needs() -> None:
@@ -58,7 +64,7 @@ def test_links_and_switches_count_where_they_say_that_it_is_fatal() -> None:
         assert check("GPU012", fleet(1, gpu={0: said((BUS, code, text))})).hits, text
     for code, text in ((145, "RLW, nonfatal, cross-contain=0"), (74, "NVLink: inactive"), (149, "Non-fatal, Link 3")):
         assert check("GPU012", fleet(1, gpu={0: said((BUS, code, text))})).state == "clear", text
-    [hit] = check("GPU012", fleet(1, gpu={0: said((SWITCH, 20034, "SXid: 20034, Fatal, Link 48"))})).hits
+    [hit] = check("GPU012", fleet(1, gpu={0: said((SWITCH, 20034, "Fatal, Link 48 LTSSM Fault Up"))})).hits
     assert (hit.values["gpu"], hit.values["switch"], hit.values["sxid"]) == ("?", SWITCH, 20034)
     assert commands("GPU012", hit)[0] == "sudo nvidia-smi --gpu-reset"
     assert check("GPU012", fleet(1, gpu={0: said((SWITCH, 20009, "Non-fatal, Link 28 RX"))})).state == "clear"

@@ -1,6 +1,5 @@
 """GPU012."""
 
-import re
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
@@ -15,8 +14,7 @@ RECOVERY = 154
 """What the driver says that the GPU needs now."""
 OF_SWITCHES = 10_000
 RECENT_S = 24 * 3600.0
-_FATAL = re.compile(r"(?<!non)(?<!non-)fatal", re.IGNORECASE)
-_RECOVERY = re.compile(r"to 0x[0-9a-f]{1,8} \(([^)]{1,60})\)", re.IGNORECASE)
+NOTHING = "None"
 
 
 @Rule(
@@ -72,7 +70,7 @@ def xid_seen(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
                     "xid": UNKNOWN if is_switch else xid.code,
                     "switch": xid.pci_bus_id if is_switch else UNKNOWN,
                     "sxid": xid.code if is_switch else UNKNOWN,
-                    "action": _action(xid) or UNKNOWN,
+                    "action": xid.action or UNKNOWN,
                     "hours": f"{xid.age_s / 3600:.1f}",
                     # What goes through switches is reset for all GPUs together.
                     "reset": "sudo nvidia-smi --gpu-reset" + ("" if index is None else f" -i {index}"),
@@ -85,7 +83,7 @@ def _open(xids: tuple[Xid, ...]) -> list[Xid]:
     """The last one of each GPU or switch after which a reset is needed and was not made."""
     last: dict[str, Xid] = {}
     for xid in xids:
-        if xid.code == RECOVERY and _action(xid) is None:
+        if xid.code == RECOVERY and xid.action == NOTHING:
             last.pop(xid.pci_bus_id, None)
         elif _needs_reset(xid):
             last[xid.pci_bus_id] = xid
@@ -94,14 +92,8 @@ def _open(xids: tuple[Xid, ...]) -> list[Xid]:
 
 def _needs_reset(xid: Xid) -> bool:
     if xid.code in OF_NVLINK or xid.code >= OF_SWITCHES:
-        return _FATAL.search(xid.text) is not None
-    return xid.code in NEED_RESET or xid.code == RECOVERY
-
-
-def _action(xid: Xid) -> str | None:
-    """What Xid 154 asks for; None where it says that nothing is needed, and for others."""
-    found = _RECOVERY.search(xid.text) if xid.code == RECOVERY else None
-    return found[1] if found is not None and found[1].lower() != "none" else None
+        return xid.is_fatal
+    return xid.code in NEED_RESET or (xid.code == RECOVERY and bool(xid.action))
 
 
 def _bus(text: str) -> str:
