@@ -88,6 +88,29 @@ def test_a_rank_whose_parent_is_init_is_left_over() -> None:
     assert (left.pid, left.rank, left.command) == (77, "11", "python train.py")
 
 
+def test_a_group_of_version_1_counts_as_well() -> None:
+    group = "/sys/fs/cgroup/memory"
+    files = {
+        "/proc/self/cgroup": "4:memory:/docker/abc\n3:cpu,cpuacct:/\n",
+        f"{group}/docker/abc/memory.limit_in_bytes": "1000\n",
+        f"{group}/docker/abc/memory.usage_in_bytes": "980\n",
+        f"{group}/docker/abc/memory.stat": "inactive_file 1\ntotal_inactive_file 20\ntotal_active_file 10\n",
+        f"{group}/memory.limit_in_bytes": "9223372036854771712\n",
+        f"{group}/memory.usage_in_bytes": "5000\n",
+    }
+    found = collect_usage(SavedHost({"files": files}), ports=None)
+    assert (found.memory_limit_bytes, found.memory_used_bytes) == (1000, 950)
+
+
+def test_a_helper_of_our_own_is_not_left_over() -> None:
+    host = machine("systemd", 1, **RANK)
+    answers: dict[str, Any] = {
+        **host._answers,
+        "files": {**host._answers["files"], "/proc/77/cmdline": "python\0-m\0allready.runtime.hub\0"},
+    }
+    assert collect_usage(SavedHost(answers), ports=None).leftovers == ()
+
+
 def test_in_a_container_whose_first_process_is_no_launcher_as_well() -> None:
     for init in ("bash", "sleep", "process_api"):
         for first in ("PATH=/bin\0", ""):  # the latter: of another user

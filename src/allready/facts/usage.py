@@ -19,6 +19,8 @@ from allready.proc.process import Stat, parse_command, parse_environ, parse_stat
 TRACKED = "/proc/sys/net/netfilter/nf_conntrack"
 VOLUME_S = 1.0
 LOCK_S = 1.0
+UNLIMITED_BYTES = 1 << 60
+"""Version 1 of control groups writes a number where there is no limit."""
 MAX_LISTENERS = 16
 MAX_LEFTOVERS = 16
 MAX_LOCKS = 8
@@ -28,6 +30,8 @@ MAX_ADDRESSES = 8
 RESOLVER_S = 2.0
 MAX_PORTS_ABOVE = 100
 MAX_LOADERS = 64
+_HELPER = re.compile(r"\0-m\0allready\.")
+"""What a rank of a running job starts apart: the hub of `import allready`, which ends by itself."""
 _LAUNCHER = re.compile(r"python|torchrun|accelerate|deepspeed|allready|pt_elastic")
 WORKER_NAME = "pt_data_worker"
 
@@ -115,10 +119,11 @@ def _volume(host: Host, path: str) -> Volume:
 def _memory(host: Host) -> tuple[int | None, int | None]:
     """Limit and use of the control group that is fullest."""
     fullest: tuple[float, int, int] | None = None
-    for folder in group_folders(host):
-        limit = number(text_of(host, f"{folder}/memory.max"))
-        used = number(text_of(host, f"{folder}/memory.current"))
-        if not limit or used is None:
+    names = [(folder, "memory.max", "memory.current") for folder in group_folders(host)]
+    names += [(folder, "memory.limit_in_bytes", "memory.usage_in_bytes") for folder in group_folders(host, "memory")]
+    for folder, most, now in names:
+        limit, used = number(text_of(host, f"{folder}/{most}")), number(text_of(host, f"{folder}/{now}"))
+        if not limit or used is None or limit >= UNLIMITED_BYTES:
             continue
         used = max(0, used - _droppable(text_of(host, f"{folder}/memory.stat")))
         if fullest is None or used / limit > fullest[0]:
@@ -127,9 +132,10 @@ def _memory(host: Host) -> tuple[int | None, int | None]:
 
 
 def _droppable(text: str) -> int:
-    """Bytes of files that nothing uses now."""
+    """Bytes of files that nothing uses now; version 1 counts those of groups below only under `total_`."""
     rows = dict(line.partition(" ")[::2] for line in text.splitlines())
-    return sum(number(rows.get(name, "")) or 0 for name in ("inactive_file", "active_file"))
+    names = ("inactive_file", "active_file")
+    return sum(number(rows.get(f"total_{name}", rows.get(name, ""))) or 0 for name in names)
 
 
 def _listening(host: Host, ports: tuple[int, int]) -> Iterator[tuple[int, Listener]]:
@@ -207,6 +213,8 @@ def _leftovers(host: Host) -> Iterator[Leftover]:
             continue
         variables = parse_environ(text_of(host, f"/proc/{name}/environ").encode())
         if "LOCAL_RANK" not in variables or "TORCHELASTIC_RUN_ID" not in variables:
+            continue
+        if _HELPER.search(text_of(host, f"/proc/{name}/cmdline")):
             continue
         if listening is None:
             listening = _listening_inodes(host)
