@@ -95,7 +95,7 @@ def test_a_prediction_stands_on_the_curve_that_was_just_measured(
     model = ["predict", "--params", "50K", "--dtype", "bf16", "--strategy", "fsdp", "--bucket-bytes", "8K"]
     job = ["--nproc-per-node", "2", "--max", "32K", "--iters", "3", "--lang", "en"]
     assert main(["bench", *model, *job, "--json", str(tmp_path / "r.json")]) == 0
-    assert "Prediction: FSDP, 5e+04 parameters of bfloat16, 2 ranks" in capsys.readouterr().out
+    assert "Prediction: FSDP, 50K parameters of bfloat16, 2 ranks" in capsys.readouterr().out
     body = json.loads((tmp_path / "r.json").read_text())["collectives"]
     times = {(p["operation"], p["size_bytes"]): p["time_s"] for p in body["runs"][0]["points"]}
     assert set(times) == {(o, 1024 << n) for o in ("all_gather", "reduce_scatter") for n in range(6)}
