@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ ROOT = "/sys/class/infiniband"
 _INTERFACE = re.compile(r"^INTERFACE=(\S{1,64})$", re.MULTILINE)
 LIBRARY = "libibverbs.so"
 CM_LIBRARY = "librdmacm.so"
+EFA, PLUGIN = "efa", "libnccl-net"
 LIBRARY_FOLDERS = (
     "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64", "/usr/lib", "/usr/local/lib",
@@ -60,6 +61,7 @@ def collect_rdma(host: Host, *, watch_s: float = 0.0) -> RdmaFacts:
     needed = {
         "has_library": _has_library(host, LIBRARY),
         "has_cm_library": _has_library(host, CM_LIBRARY),
+        "has_net_plugin": _has_plugin(host, ports),
         "has_device_files": _has_device_files(host),
     }
     if not any(before):  # nothing is counted here
@@ -96,6 +98,13 @@ def _has_library(host: Host, library: str) -> bool | None:
     if library in cache or any(name.startswith(library) for names in listed for name in names):
         return True
     return False if cache or any(listed) else None
+
+
+def _has_plugin(host: Host, ports: Iterable[RdmaPort]) -> bool | None:
+    """Whether NCCL would find a plugin for EFA; None where there is no EFA, or a variable names the plugin."""
+    if not any(port.provider == EFA for port in ports) or host.environ.get("NCCL_NET_PLUGIN"):
+        return None
+    return _has_library(host, PLUGIN)
 
 
 def _has_device_files(host: Host) -> bool | None:

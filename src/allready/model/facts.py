@@ -193,6 +193,7 @@ class RdmaFacts(Struct, frozen=True, kw_only=True):
     # None: there are no ports, or it is not known.
     has_library: bool | None = None  # libibverbs, which NCCL loads to use them
     has_cm_library: bool | None = None  # librdmacm, for perftest and other programs; NCCL does without
+    has_net_plugin: bool | None = None  # libnccl-net.so, by which NCCL uses EFA; None: there is no EFA, too
     has_device_files: bool | None = None  # /dev/infiniband/uverbs*; a container has them only if they are passed in
     watched_s: float | None = None  # for how long the counters of errors were watched
     others: tuple[str, ...] = ()  # devices of fabrics beside InfiniBand's class: cxi0 of Slingshot
