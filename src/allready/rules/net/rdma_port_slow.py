@@ -1,8 +1,8 @@
 """NET031."""
 
-from collections import Counter
 from collections.abc import Iterator
 
+from allready.judging.majority import majority
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import seen
 from allready.model import (
@@ -55,9 +55,10 @@ def rdma_port_slow(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
     """
     for node, facts in rdma.items():
         active = [p for p in facts.ports if p.state == "ACTIVE" and p.link_layer == "InfiniBand" and p.rate_gbit_per_s]
-        kinds = Counter((p.rate_gbit_per_s, p.num_lanes) for p in active).most_common(1)
-        for (usual, usual_lanes), count in kinds:
-            for port in active if 2 * count > len(active) and count > 1 else ():
+        most = majority({at: (p.rate_gbit_per_s, p.num_lanes) for at, p in enumerate(active)})
+        if most is not None and len(most.members) > 1:
+            (usual, usual_lanes), count = most.value, len(most.members)
+            for port in active:
                 if _is_slow(port, usual or 0.0):
                     yield Hit(
                         severity=None if port.num_lanes == FEW_LANES else Severity.INFO,
