@@ -150,6 +150,21 @@ def test_the_environment_of_a_running_process(capsys: pytest.CaptureFixture[str]
     assert "in the shell that starts the job: unset NCCL_TIMEOUT" in shown
 
 
+def test_no_secret_of_a_file_is_shown_whatever_the_variable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secret = "AbCdEfGhIjKlMnOpQrStUvWxYz012345"
+    lines = (
+        f"export NCCL_DEUBG=hf_{secret}", f"export NCCL_ALGO=sk-proj-{secret}", f"export MASTER_ADDR=http://u:{secret}@h",
+        f"export NCCL_COMM_ID=ghp_{secret}", f"export HF_TOKEN = hf_{secret}", f"WANDB_API_KE={secret}",
+    )  # fmt: skip
+    (tmp_path / "a.sh").write_text("\n".join(lines))
+    assert main(["env", "lint", str(tmp_path / "a.sh")]) in {0, 1}
+    shown = capsys.readouterr().out
+    assert main(["env", "lint", str(tmp_path / "a.sh"), "--json", "-"]) in {0, 1}
+    shown += capsys.readouterr().out
+    assert "NCCL_ALGO" in shown
+    assert secret not in shown
+
+
 def test_the_cost_of_what_is_left_on_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.sh").write_text("export CUDA_LAUNCH_BLOCKING=1\n")
     shown = env(capsys, "lint", tmp_path / "a.sh")

@@ -36,7 +36,7 @@ from allready.model import (
     World,
     WorldNode,
 )
-from allready.redaction import redact
+from allready.redaction import masked_all, redact
 from allready.report.blocks import SEVERITY_STYLE
 from allready.report.pieces import Block, Gap, Line, Piece
 from allready.report.safe import plain
@@ -124,7 +124,7 @@ def lint(args: argparse.Namespace) -> Judged:
     return Judged(
         sources=(*(name for name, _ in texts), *bundles) or tuple(args.files) or (ENVIRONMENT,),
         num_settings=sum(s.name in table.load() for p in parsed for s in p.settings),
-        findings=tuple(sorted(findings, key=_order)),
+        findings=masked_all(tuple(sorted(findings, key=_order))),  # also in variables that hold none
         unreadable=tuple(unreadable),
         not_checked=tuple(unchecked),
         versions=_versions(parsed, machine, given),
@@ -178,7 +178,7 @@ def _of_bundle(name: str, bundle: Bundle, given: Mapping[str, str | None]) -> Ju
     return Judged(
         sources=(name,),
         num_settings=sum(s.name in table.load() for s in source.settings),
-        findings=tuple(sorted(findings, key=_order)),
+        findings=masked_all(tuple(sorted(findings, key=_order))),  # also in variables that hold none
         unreadable=unreadable,
         not_checked=not_checked,
         versions={n: v for n in ("torch", "nccl", "jax", "jaxlib") if (v := machine.versions.get(n))},
