@@ -347,6 +347,20 @@ def test_what_is_no_good_end_is_never_called_good(name: str) -> None:
     assert _report(OPEN[name]).status is not Status.HEALTHY
 
 
+def test_a_thread_s_exception_is_the_error_where_no_step_was_counted() -> None:
+    thread = [
+        "Exception in thread Learner:",
+        "Traceback (most recent call last):",
+        '  File "/w/learn.py", line 3, in step',
+        "KeyError: 0",
+        "Stopping training components...",
+    ]
+    verdict = _report(["RL training", *thread]).verdict
+    assert verdict is not None
+    assert (verdict.code, "KeyError: 0" in verdict.sentence) == ("DTH008", True)
+    assert _report([*HALF, *thread]).verdict is None
+
+
 def test_every_rank_with_a_log_has_to_end() -> None:
     def lines(rank: int, steps: list[str]) -> list[str]:
         return [f"[rank{rank}]: {line}" for line in steps]

@@ -38,11 +38,14 @@ _MAX_BEHIND_COUNT = 60
 _MAX_AGAIN, _MAX_AGAIN_SHAPES = 24, 2
 """Lines behind the words like those before them: other ranks finish their last step; more is another run."""
 
-_MANY_ENDS = 3
+_MANY_ENDS, _BEGINNING = 3, 0.5
 
 _MAX_OVERCOME, _MAX_OVERCOME_LINES = 24, 100
 """Ordinary lines between words of trouble and the end, of different kinds and in all: more is a program that went
 on."""
+
+_MAX_MESSAGE = 5
+"""Lines of one message: `unable to find an adapter.` and, below it, `Another transport will be used instead`."""
 
 _MAX_BEHIND_TESTS = 4
 """What a shell adds: the time, an exit code."""
@@ -144,7 +147,7 @@ class _Ending:
         results = last_results(self.lines, self._earlier, _is_noise)
         if results is not None and self._is_closed_by(results, state):
             return self._made(ClosingKind.WORDS, results.at, at, state)
-        error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text))
+        error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text), has_begun=bool(self.readings))
         if error is not None:
             made = self._made(ClosingKind.OPEN, error[0], at, state)
             return replace(made, error=error[1])
@@ -154,7 +157,7 @@ class _Ending:
 
     def _progress(self) -> Progress | None:
         """What the counts say; those without a total where no other count tells how far the program came."""
-        state = progress(self.readings, self.lines, self.head) if self.readings else None
+        state = progress(self.readings, self.lines, self.head, "\n".join(self._earlier)) if self.readings else None
         if state is not None and (state.is_full or state.is_midway):
             return state
         at = counts_down(self.lines, self.head, self.readings)
@@ -263,7 +266,7 @@ class _Ending:
         )
         is_likely = wording.LIKELY.search(text) is not None and not wording.is_other(text)
         is_evaluated = (
-            (state is None or state.is_full)
+            (state is None or state.is_full or (state.done == state.total and not state.is_midway))
             and wording.evaluated().search(text) is not None
             and not wording.denies(text)
             and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS
@@ -280,7 +283,7 @@ class _Ending:
 
     def _is_closed_by(self, results: Results, state: Progress | None) -> bool:
         """Whether these results are the last word: no count is open in front of them, or they say so."""
-        is_over = state is None or (state.total is not None and state.done >= state.total and not state.is_midway)
+        is_over = state is None or (state.total is not None and not state.is_midway)
         is_behind = state is None or results.at > state.at
         return (is_over or (results.closes and is_behind)) and not self._is_denied(state, results.at)
 
@@ -293,12 +296,16 @@ class _Ending:
         bad = [
             at
             for at, text in enumerate(self.lines)
-            if is_bad(text) and (at >= place or not (is_overcome(text) or self._is_far(at, place)))
+            if is_bad(text) and (at >= place or not (self._is_overcome(at) or self._is_far(at, place)))
         ]
         begun = [number - self.number(0) for number in self._openings]
         if bad and sum(at < bad[0] for at in begun) <= 1:  # runs one after the other, not ranks side by side
             first = max([first, *(at for at in begun if at <= place)])
         return any(at > first or at == place for at in bad)
+
+    def _is_overcome(self, at: int) -> bool:
+        """Whether this line, or the next ones of its message, say that the program goes on."""
+        return any(is_overcome(text) for text in self.lines[at : at + _MAX_MESSAGE])
 
     def _is_far(self, at: int, place: int) -> bool:
         """Whether the program wrote so much of its own in between that it went on."""
@@ -318,7 +325,7 @@ class _Ending:
         ]
         if len(self._openings) >= len(places):
             return False  # runs that were appended, each with its own end
-        return len(places) > _MANY_ENDS and 2 * places[0] < len(self.lines)
+        return len(places) > _MANY_ENDS and places[0] / len(self.lines) < _BEGINNING
 
     def _stands_once(self, at: int) -> bool:
         """Whether its writer wrote no line like it elsewhere: a time that is printed after each epoch ends nothing."""

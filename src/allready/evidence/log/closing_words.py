@@ -72,7 +72,7 @@ def of_all() -> re.Pattern[str]:
         r"(?:is |was |at (?:epoch |step |iter(?:ation)? )?)?\W{0,4}\d|\bsav(?:ed|ing) (?:the )?final\b|"
         r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
         r"\bfinal_\w{1,40}\b\W{1,4}\d|"
-        r"\bfinal[ _](?:\w{1,20} )?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|"
+        r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|"
         r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
         r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d",
         re.IGNORECASE,
@@ -189,7 +189,7 @@ def _of_a_part() -> re.Pattern[str]:
         r"checkpoint\w*|data\w*|token\w*|pre-?process\w*|prepar\w*|start-?up|hand-?shake|prolog\w*|epilog\w*|preflight|"
         r"build\w*|built|phase|stage|fold|chunk|shard\w*|part|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
         r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"
-        r"visuali[sz]ation|plot(?:s|ting)?|figures?|"
+        r"visuali[sz]ation|plotting|"
         r"(?:trial|run|job|test|experiment|round|sweep|seed|image|sample|file|episode|game)s? ?#?\d{1,4}"
         r"(?= (?:is |was |has )?(?:finished|done|completed?|ended)))\b",
         re.IGNORECASE,

@@ -145,7 +145,7 @@ def _others(at: int, text: str) -> list[Reading]:
     return [Reading(at, f"of {label.lower()}", done, total, is_outer=False, is_minor=minor)]
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=2)
 def _counts_of(head: str) -> tuple[Reading, ...]:
     """All counts of a log's beginning."""
     return tuple(one for at, text in enumerate(head.splitlines()) for one in counts(at, text))
@@ -159,8 +159,9 @@ def _plain(label: str) -> str:
     return re.sub(r"[\W\d_]+", " ", label).strip().lower()[-60:]
 
 
-def progress(readings: Sequence[Reading], lines: Sequence[str], head: str) -> Progress | None:
-    """What the counts of a log's last lines say together; `head`: its beginning, where totals are announced."""
+def progress(readings: Sequence[Reading], lines: Sequence[str], head: str, earlier: str) -> Progress | None:
+    """What the counts of a log's last lines say together; `head`: its beginning, where totals are announced;
+    `earlier`: as much of it as is not among the last lines."""
     if not readings:
         return None
     last = _last(readings)
@@ -197,7 +198,7 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str) -> Pr
     if main.label.startswith("bar"):
         full = main.done == main.total and main is latest and is_outermost(lines, main.at, head) and _is_one(head)
     elif full and not main.is_outer:
-        full = _may_be_all(main, head) and not _came_before(main, readings, head)
+        full = _may_be_all(main, head) and not _came_before(main, readings, earlier)
     elif full:
         full = _has_run(main, readings, lines)
     midway = total is not None and (done < total or bool(is_open))
@@ -298,13 +299,12 @@ def _is_nearly(one: Reading, readings: Sequence[Reading], *, is_strict: bool = F
     return step > 1 and one.done + step >= one.total + is_strict
 
 
-def _came_before(main: Reading, readings: Sequence[Reading], head: str) -> bool:
+def _came_before(main: Reading, readings: Sequence[Reading], earlier: str) -> bool:
     """Whether this count was full before and began again: then it is a part of something larger."""
     same = [one.done for one in readings if one.label == main.label]
     # several processes that write into one log are a little apart
     return any(a - b > _MANY and a >= 2 * b for a, b in itertools.pairwise(same)) or any(
-        one.label == main.label and one.done == one.total and one.done == main.done
-        for one in (_counts_of(head) if same and len(head) >= 32_000 else ())
+        one.label == main.label and one.done == one.total and one.done == main.done for one in _counts_of(earlier)
     )
 
 

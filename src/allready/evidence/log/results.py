@@ -73,7 +73,7 @@ def last_results(lines: Sequence[str], earlier: Sequence[str], is_noise: Callabl
         if _TITLE.match(text) is not None and measures:
             title = title or _ENDS.search(text) is not None
             continue
-        if _GOES_ON.search(text) is not None or not _is_of_results(text):
+        if _GOES_ON.search(text) is not None or not (_is_of_results(text) or (measures and _PAIR.search(text))):
             break
         last = max(last, at)
         if _measures(text):
@@ -92,7 +92,7 @@ def last_results(lines: Sequence[str], earlier: Sequence[str], is_noise: Callabl
         return None
     first = measures[-1]
     before = {_name(text) for text in (*earlier, *lines[:first])}
-    if any(name in before for name in names[:_FEW]):
+    if names[0] in before:
         return None
     return Results(last, title or any(_ENDS.search(text) for text in shown))
 
