@@ -226,7 +226,8 @@ class _Ending:
                 if said is not None and wording.waits().search(text) and not any(map(str.strip, self.lines[at + 1 :])):
                     return None
                 if said is not None:
-                    return None if only_records or self._goes_on_behind(at, is_certain=said) else (at, said)
+                    is_part = not said and any(wording.of_a_fold().search(line) for line in self.lines[at:])
+                    return None if only_records or is_part or self._goes_on_behind(at, is_certain=said) else (at, said)
                 if (not behind and wording.begins().search(text)) or (
                     wording.goes_on(text) and at not in self._repeating
                 ):

@@ -170,7 +170,8 @@ def done() -> re.Pattern[str]:
     in which people write their scripts."""
     return re.compile(
         r"^(?!.*\b(?:install|import|configur|start|launch|creat|allocat|register|authenticat|log(?:ged|ging) in|mount|"
-        r"clon|pull|copi|sync|activat)).*\b(?:done|finished|completed?|succeeded|success(?:ful(?:ly)?)?|all good)\b"
+        r"clon|pull|copi|sync|activat|connect|(?:un)?set\b|select|switch)).*"
+        r"\b(?:done|finished|completed?|succeeded|success(?:ful(?:ly)?)?|all good)\b"
         r"(?!['\"]?\s{0,3}[=:]|[ _-](?:in \d{1,3}%|rate|ratio|with errors?)|\s{0,4}\d{1,7}\s*$)|"
         r"^(?!.*\b(?:checkpoint|ckpt|model|weight|config|cache|vocab|token|arg|param|setting|state|log)).*"
         r"\b(?:saved|written|exported|stored) (?:in|to|as|at|into)\b|"
@@ -224,6 +225,12 @@ def begins() -> re.Pattern[str]:
         r"epoch_start|eval_start|block_start)\b",
         re.IGNORECASE,
     )
+
+
+@functools.cache
+def of_a_fold() -> re.Pattern[str]:
+    """One of several parts, each of which is trained, stopped early and evaluated."""
+    return re.compile(r"\b(?:fold|split|subject|seed)\b\W{0,3}\d{1,4}\b", re.IGNORECASE)
 
 
 @functools.cache

@@ -46,14 +46,15 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
         is_error = _LOGGED.match(text) is not None or (match is not None and is_bad(text))
         if match is not None and _OF_SLURM.match(text) and not is_bad(match["said"] or text):
             continue
-        if is_error and not is_overcome(text) and not _is_of_a_traceback(lines, at, has_begun=has_begun):
-            raised = match["raised"] if match is not None else None
+        raised = match["raised"] if match is not None else None
+        header = next((place for place in range(max(0, at - _MAX_TRACEBACK), at) if HEADER in lines[place]), None)
+        if header is not None:  # it is a process's end, and named as that, or was caught
+            is_error = not has_begun and raised is not None and _is_of_a_thread(lines, header)
+        if is_error and not is_overcome(text):
             found = at, (raised or text.strip())[:_MAX_LETTERS]
     return found
 
 
-def _is_of_a_traceback(lines: Sequence[str], at: int, *, has_begun: bool) -> bool:
-    """Then it is a process's end, and told as that, or it was caught."""
-    headers = [place for place in range(max(0, at - _MAX_TRACEBACK), at) if HEADER in lines[place]]
-    first = max(0, headers[0] - _MAX_BEFORE) if headers else 0
-    return bool(headers) and (has_begun or not any(_OF_A_THREAD in text for text in lines[first : headers[0]]))
+def _is_of_a_thread(lines: Sequence[str], header: int) -> bool:
+    """Whether Python says above the traceback that it ended a thread."""
+    return any(_OF_A_THREAD in text for text in lines[max(0, header - _MAX_BEFORE) : header])

@@ -132,6 +132,8 @@ def counts(at: int, text: str) -> list[Reading]:
 
 def _others(at: int, text: str) -> list[Reading]:
     """Counts that nothing calls steps: `Evaluation [ 20/251]`, `[decoding 36/36]`, the first column of a table."""
+    if "/" not in text:
+        return []
     table = _TABLE.match(text)
     if table is not None:
         done, total = (int(table[name].replace(",", "")) for name in ("done", "total"))
