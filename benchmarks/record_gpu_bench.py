@@ -29,6 +29,7 @@ SCENES: dict[str, tuple[list[str], dict[str, str], float]] = {  # words, variabl
     "isolate": (["all_reduce", "--min", "256M", "--max", "256M", "--budget", "5", "--isolate"], {}, 110),
     "nccl_path": ([*SWEEP, "--path", "nccl"], {}, 60),
     "pairs": (["pairs"], {}, 60),
+    "bisect": (["bisect"], {}, 60),
     "graph": ([*SWEEP, "--path", "nccl", "--cuda-graph"], {}, 60),
     "predict": (["predict", "--params", "1e9", "--dtype", "bf16", "--strategy", "ddp", "--budget", "10"], {}, 60),
 }

@@ -1,8 +1,9 @@
 """What safe_all_reduce costs beside dist.all_reduce, four Gloo ranks: .venv/bin/python benchmarks/runtime_cost.py
 
-With `--device cuda` over NCCL, all ranks on one GPU.  There dist.all_reduce returns when the stream has its orders and
-safe_all_reduce when the GPU has the result; so each is timed with the device's end after every block ("plain",
-"safe"), and the plain call also with its own end after every call ("waited").
+With `--device cuda` over NCCL, all ranks on one GPU, or with `--gpus N` each of N ranks on its own.  There
+dist.all_reduce returns when the stream has its orders and safe_all_reduce when the GPU has the result; so each is
+timed with the device's end after every block ("plain", "safe"), and the plain call also with its own end after every
+call ("waited").
 Both calls in alternating blocks of one job; the median over the blocks of each block's mean, of the slowest rank.
 `--ranks 1` shows what a call costs its own thread: also in CPU time, the least mean of all blocks, which other work on
 the machine disturbs least.  Ranks that share a GPU without MPS take turns of milliseconds; `--mps` starts it.
@@ -88,6 +89,11 @@ def waited(tensor: Any) -> None:
     torch.cuda.current_stream().synchronize()
 
 
+def own_variables(rank: int, num_gpus: int) -> dict[str, str]:
+    """A GPU of its own; or what makes each rank a host to NCCL, which else takes no two ranks on one GPU."""
+    return {"CUDA_VISIBLE_DEVICES": str(rank)} if num_gpus else {"NCCL_HOSTID": f"host{rank}"}
+
+
 def main() -> int:
     """Start the ranks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -95,25 +101,31 @@ def main() -> int:
     parser.add_argument("--sizes", nargs="*", default=["4 B", "1 KiB", "1 MiB", "256 MiB"], choices=SIZES)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--gpus", type=int, default=0, help="a rank on each of so many GPUs")
     parser.add_argument("--mps", action="store_true")
     parser.add_argument("--rank", type=int, default=-1, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    num_ranks, device = given.gpus or given.ranks, "cuda" if given.gpus else given.device
     if given.rank >= 0:
-        rank_main(given.rank, given.ranks, given.port, given.blocks, given.sizes, given.device)
+        if given.gpus:  # a call takes as long as its launch; without this, ranks move from CPU to CPU
+            cpus = sorted(os.sched_getaffinity(0))
+            share = len(cpus) // num_ranks
+            os.sched_setaffinity(0, cpus[given.rank * share : (given.rank + 1) * share] or cpus)
+        rank_main(given.rank, num_ranks, given.port, given.blocks, given.sizes, device)
         return 0
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [sys.executable, *sys.argv, "--port", str(port), "--rank"]
-    apart = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}  # each rank is a host to NCCL: they share a GPU
+    base = {"NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1"}
     if given.mps:
         folder = tempfile.mkdtemp()
         os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
         mps = shutil.which("nvidia-cuda-mps-control") or parser.error("no nvidia-cuda-mps-control here")
         subprocess.run([mps, "-d"], check=True)
     ranks = [
-        subprocess.Popen([*command, str(rank)], env={**os.environ, **apart, "NCCL_HOSTID": f"host{rank}"})
-        for rank in range(given.ranks)
+        subprocess.Popen([*command, str(rank)], env={**os.environ, **base, **own_variables(rank, given.gpus)})
+        for rank in range(num_ranks)
     ]
     try:
         return max(abs(rank.wait(900)) for rank in ranks)

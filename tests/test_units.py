@@ -46,3 +46,8 @@ def test_units_are_said_where_no_column_head_says_them() -> None:
 def test_the_shown_number_is_within_half_a_percent(value: float) -> None:
     assert abs(float(units.digits(value)) - value) <= 0.0051 * value or value < 1e-6
     assert "e" not in units.digits(value)
+
+
+def test_large_numbers_are_written_as_models_are_named() -> None:
+    shown = [units.count_of_many(n) for n in (124_439_808, 7e9, 50_000, 1.5e12, 999, 1000, 6_738_415_616)]
+    assert shown == ["124M", "7B", "50K", "1.5T", "999", "1K", "6.74B"]

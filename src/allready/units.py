@@ -26,6 +26,14 @@ def size(num_bytes: float | None) -> str:
     return f"{digits(value)} {_BINARY[step]}"
 
 
+def count_of_many(number: float) -> str:
+    """A large number as models are named by it: `7B`, `124M`, `50K`."""
+    for least, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if number >= least:
+            return f"{digits(number / least)}{letter}"
+    return digits(number)
+
+
 def time(seconds: float | None) -> str:
     """Seconds as `12.3 µs`, `1.23 ms`, `2.1 s` or `3 min 20 s`."""
     if seconds is None or not math.isfinite(seconds):

@@ -68,7 +68,9 @@ def test_a_run_is_written_to_every_kind_of_file_and_compared_with_itself(
     wanted = {name: str(tmp_path / name) for name in ("a.csv", "n.json", "base.json", "r.html")}
     files = ["--csv", wanted["a.csv"], "--nccl-json", wanted["n.json"], "--save-baseline", wanted["base.json"]]
     assert main(["bench", "all_reduce", "all_gather", *common, *files]) == 0
-    assert "all_gather · float32" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "all_gather · float32" in shown
+    assert shown.splitlines()[-1].split(": ")[1].split(", ") == [wanted[n] for n in ("a.csv", "n.json", "base.json")]
     rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
     results = json.loads((tmp_path / "n.json").read_text())["results"]
     assert [r["operation"] for r in rows] == ["all_reduce"] * 3 + ["all_gather"] * 3
@@ -93,7 +95,7 @@ def test_a_prediction_stands_on_the_curve_that_was_just_measured(
     model = ["predict", "--params", "50K", "--dtype", "bf16", "--strategy", "fsdp", "--bucket-bytes", "8K"]
     job = ["--nproc-per-node", "2", "--max", "32K", "--iters", "3", "--lang", "en"]
     assert main(["bench", *model, *job, "--json", str(tmp_path / "r.json")]) == 0
-    assert "Prediction: FSDP, 5e+04 parameters of bfloat16, 2 ranks" in capsys.readouterr().out
+    assert "Prediction: FSDP, 50K parameters of bfloat16, 2 ranks" in capsys.readouterr().out
     body = json.loads((tmp_path / "r.json").read_text())["collectives"]
     times = {(p["operation"], p["size_bytes"]): p["time_s"] for p in body["runs"][0]["points"]}
     assert set(times) == {(o, 1024 << n) for o in ("all_gather", "reduce_scatter") for n in range(6)}
@@ -110,11 +112,11 @@ def test_a_prediction_stands_on_the_curve_that_was_just_measured(
 @pytest.mark.jobs
 @pytest.mark.timeout(120)
 def test_a_search_keeps_its_budget_and_says_what_did_not_fit(tmp_path: Path) -> None:
-    arguments = ["bisect", "--max-bytes", "64K", "--nproc-per-node", "8", "--budget", "1", "--backend", "gloo"]
+    arguments = ["bisect", "--max-bytes", "64K", "--nproc-per-node", "8", "--budget", "0.05", "--backend", "gloo"]
     assert main(["bench", *arguments, "--json", str(tmp_path / "report.json")]) == 3
     report = json.loads((tmp_path / "report.json").read_text())
     [run] = report["collectives"]["runs"]
     [stage] = [stage for stage in run["stages"] if stage["name"] == "bisect"]
     assert {group["round"] for group in run["groups"]} == {0}
-    assert stage["duration_s"] < 1 + 8  # one round, by eight ranks on however few CPUs
+    assert stage["duration_s"] < 9  # one round, by eight ranks on however few CPUs
     assert [n["kind"] for n in report["not_checked"] if n["code"] == "bisect"] == ["rounds_left"]

@@ -146,7 +146,7 @@ def test_the_command_answers_from_a_file_and_says_what_it_stands_on(
     assert main([*ask, "en", "--strategy", "ddp", "--world", "64", "--json", str(out)]) == 0
     text = capsys.readouterr().out
     words = [
-        "DDP, 1e+08 parameters of bfloat16, 64 ranks, buckets of 25 MiB", "Extrapolated from 4 ranks",
+        "DDP, 100M parameters of bfloat16, 64 ranks, buckets of 25 MiB", "Extrapolated from 4 ranks",
         "Measured with float32", "above the largest that was measured", "A time-out below 2 min 10 s",
     ]  # fmt: skip
     assert [w for w in words if w not in text] == []
@@ -185,7 +185,7 @@ def test_a_report_shows_the_prediction_in_text_html_and_json() -> None:
     found = predict(points, 4, Question(strategy="fsdp", num_params=10**9, dtype="bfloat16", grad_accum=2))
     report = replace(whole_report(), collectives=Collectives(runs=(), prediction=found))
     text = "\n".join(plain_lines(compose(report, "zh")))
-    assert "预测: FSDP，1e+09 个 bfloat16 参数，4 个 rank" in text
+    assert "预测: FSDP，1B 个 bfloat16 参数，4 个 rank" in text
     page = html.render(report)
     assert all(f">{time}</td>" in page for time in ("59.6 MiB", "128", "62.5 ms"))
     assert "per step</span>" in page

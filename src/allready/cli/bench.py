@@ -172,7 +172,7 @@ def run(args: argparse.Namespace) -> int:
     def ask(args: argparse.Namespace, layout: Layout) -> CheckRequest:
         return request_of(args, layout, baseline, overlays)
 
-    return check.conduct(args, ask, command="bench", done=lambda report: _write_files(args, report))
+    return check.conduct(args, ask, command="bench", files=lambda report: _write_files(args, report))
 
 
 def request_of(
@@ -314,17 +314,18 @@ def _predict_from_file(args: argparse.Namespace, question: Question) -> int:
     return EXIT_UNCHECKED if prediction.gaps else EXIT_HEALTHY
 
 
-def _write_files(args: argparse.Namespace, report: Report) -> None:
-    """CSV, nccl-tests' JSON and the baseline, where the run got as far as numbers."""
+def _write_files(args: argparse.Namespace, report: Report) -> list[Path]:
+    """CSV, nccl-tests' JSON and the baseline, where the run got as far as numbers; returns what was written."""
     from allready.bench.files import Asked, csv_text, json_text, nccl_json
     from allready.cli.output import write_all
     from allready.report import json_report
 
     runs = report.collectives.runs if report.collectives is not None else ()
     if not runs or not runs[0].points:
-        return
+        return []
+    written = []
     if args.csv:
-        write_all([Path(args.csv)], csv_text(runs[0]).encode())
+        written += write_all([Path(args.csv)], csv_text(runs[0]).encode())
     if args.nccl_json:
         asked = Asked(
             args=("allready", "bench", *args.what),
@@ -333,9 +334,10 @@ def _write_files(args: argparse.Namespace, report: Report) -> None:
             num_iterations=args.iters,
             num_warmup=args.warmup,
         )
-        write_all([Path(args.nccl_json)], json_text(nccl_json(report, asked)).encode())
+        written += write_all([Path(args.nccl_json)], json_text(nccl_json(report, asked)).encode())
     if args.save_baseline:
-        write_all([Path(args.save_baseline)], json_report.encode(report))
+        written += write_all([Path(args.save_baseline)], json_report.encode(report))
+    return written
 
 
 def _dtype(text: str) -> str:

@@ -141,15 +141,15 @@ def conduct(
     ask: Callable[[argparse.Namespace, Layout], CheckRequest],
     *,
     command: str,
-    done: Callable[[Report], None] = lambda _: None,
+    files: Callable[[Report], list[Path]] = lambda _: [],
 ) -> int:
     """Meet the other nodes and do what `ask` makes of the arguments; returns the exit code.
 
     Args:
-        done: is given the final report, after it was shown.
+        files: writes more files of the final report, and returns them.
     """
     with Interrupts(exit_code=EXIT_UNCHECKED) as interrupts:
-        return _run(args, interrupts, ask, command, done)
+        return _run(args, interrupts, ask, command, files)
 
 
 def _run(
@@ -157,7 +157,7 @@ def _run(
     interrupts: Interrupts,
     ask: Callable[[argparse.Namespace, Layout], CheckRequest],
     command: str,
-    done: Callable[[Report], None],
+    files: Callable[[Report], list[Path]],
 ) -> int:
     layout = _layout(args)
     notes = _share_bindings(layout)
@@ -179,8 +179,7 @@ def _run(
         sys.stderr.write(f"allready {command}: {plain(ui(note.key, language, **note.values), most=2000)}\n")
     with Output(args) as output:
         report, code = asyncio.run(_check(request, output, interrupts, token, command))
-        output.finish(report)
-        done(report)
+        output.finish(report, files)
     # Collectors that hang (a dead name server, a sick driver) sit in daemon threads; they end with the process.
     return code
 

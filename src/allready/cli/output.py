@@ -56,8 +56,11 @@ class Output:
         if self._json_files:
             write_all(self._json_files, json_report.encode(report))
 
-    def finish(self, report: Report) -> None:
+    def finish(self, report: Report, more: Callable[[Report], list[Path]] = lambda _: []) -> None:
         """Everything, for the last time.
+
+        Args:
+            more: writes the command's other files and returns them.  A defect there costs them, never the verdict.
 
         Raises:
             UsageError: standard output takes nothing (a full disk).  A reader that went away is no error.
@@ -65,6 +68,10 @@ class Output:
         self.narrator.close()
         written = write_all(self._json_files, json_report.encode(report)) if self._json_files else []
         written += write_pages(self._html_files, report, self._language)
+        try:
+            written += more(report)
+        except Exception as error:
+            log.warning("other files were not written: %s: %s", type(error).__name__, error, exc_info=True)
         try:
             if self._args.json == "-":
                 sys.stdout.buffer.write(json_report.encode(report))

@@ -104,6 +104,7 @@ class FlightDump(Struct, kw_only=True):
     `is_whole`: the ring was never overwritten and the file is not cut: the first entry is the process's first.
     `is_cut`: the file ends early, so the newest entries are missing.
     `completes_by_retirement`: the backend (Gloo) records no completion; an entry that was retired has ended somehow.
+    `taken_ns`: when it was taken, by the clock of its entries; None where nobody wrote that down.
     """
 
     origin: model.Origin
@@ -119,6 +120,7 @@ class FlightDump(Struct, kw_only=True):
     num_entries: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
+    taken_ns: int | None = None
     is_whole: bool = False
     is_cut: bool = False
     completes_by_retirement: bool = False

@@ -35,7 +35,7 @@ def head(prediction: Prediction, language: str) -> str:
     return t(
         HEADS.get(prediction.strategy, "predict_head_ddp"),
         language,
-        params=f"{prediction.num_params:.4g}",
+        params=units.count_of_many(prediction.num_params),
         dtype=plain(prediction.dtype, most=20),
         count=prediction.world_size,
         bucket=units.size(prediction.bucket_bytes),

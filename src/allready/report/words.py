@@ -268,7 +268,7 @@ def summary(report: model.Report, language: str) -> tuple[str, ...]:
         best = best_point(run.points)
         if best is not None and best.busbw_gb_per_s > 0:
             busbw, size = units.bandwidth_with_unit(best.busbw_gb_per_s), units.size(best.size_bytes)
-            texts.append(t("summary_busbw", language, busbw=busbw, size=size))
+            texts.append(t("summary_busbw", language, operation=plain(best.operation), busbw=busbw, size=size))
     if report.summary is not None:
         texts += ended(report.summary, language)
     return tuple(texts)

@@ -10,7 +10,7 @@ from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
 from tests.cases import cases
 from tests.evidence.flight.dialect import torch_pickle
-from tests.evidence.flight.make import dump, entry, joined, joined_recording, loaded, recorded
+from tests.evidence.flight.make import BEGIN_NS, dump, entry, joined, joined_recording, loaded, recorded
 from tests.judging.joined import joined_dumps
 
 LOOP = [("nccl:all_reduce", 1 << 20, 33), ("nccl:_all_gather_base", 1 << 18, 34)]
@@ -617,6 +617,19 @@ def test_gloo_retires_what_failed_and_is_not_believed() -> None:
     assert stuck is not None
     assert (stuck.seq, stuck.state) == (20, "scheduled")
     assert found.roots == (2,)
+
+
+@pytest.mark.parametrize(("after_s", "reaches"), [(0.012, 60), (0.5, 11), (-1.0, 11), (None, 11)])
+def test_a_ring_that_was_read_while_its_rank_went_on_does_not_say_where_that_came_to_stand(
+    after_s: float | None, reaches: int
+) -> None:
+    """The last ring of a rank that was killed, up to eight seconds old; one that was read while it stood tells more."""
+    old = gloo(ops(11))
+    if after_s is not None:
+        old["taken_ns"] = BEGIN_NS + round((0.11 + after_s) * 1e9)
+    (group,) = joined({0: gloo(ops(60)), 1: old, 2: gloo(ops(60))}).progress
+    assert {group.positions[rank].completed for rank in (0, 2)} == {reaches}
+    assert group.absent == ({1: "outdated dump"} if reaches == 60 else {})
 
 
 def test_the_size_of_a_gloo_group_follows_from_its_gathers() -> None:

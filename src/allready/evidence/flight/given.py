@@ -9,6 +9,8 @@ from allready.evidence.flight.names import is_hooked
 
 KEY = "arguments"
 """Beside the entries of a JSON dump; alone in a pickle that follows the dump's."""
+TAKEN = "taken_ns"
+"""Beside the entries of a JSON dump."""
 MAX_ROWS = 100_000
 MAX_SPLITS = 2_000_000  # numbers in all splits of one dump
 _BIG = 1 << 53

@@ -13,6 +13,10 @@ from allready.model import Absence, GroupProgress, Operation, Position
 
 SOURCE = "flight recorder"
 MAX_RANKS = 1 << 17
+_RECENT = 32
+"""Operations whose rhythm counts."""
+_STANDS = 3
+"""So many times the usual time between two of them."""
 
 
 def progress_of(group: Group, tracks: Mapping[int, Track]) -> GroupProgress | None:
@@ -94,7 +98,10 @@ def _counts(track: Track) -> dict[str, int]:
 
 def _deny(group: Group, positions: dict[int, Position], tracks: Mapping[int, Track]) -> None:
     """Gloo retires failed operations too; but no rank gets through an all_reduce that a member did not enter."""
-    least = min(p.enqueued for p in positions.values())
+    stood = [p.enqueued for rank, p in positions.items() if rank not in tracks or not _is_in_motion(tracks[rank])]
+    if not stood:
+        return
+    least = min(stood)
     for rank, track in tracks.items():
         position = positions.get(rank)
         if position is None:
@@ -107,6 +114,18 @@ def _deny(group: Group, positions: dict[int, Position], tracks: Mapping[int, Tra
                 failed = replace(_at(group, track, seq - track.lo), state="scheduled")
                 positions[rank] = replace(position, stuck=failed, completed=seq - 1)
             break
+
+
+def _is_in_motion(track: Track) -> bool:
+    """Whether the dump was taken while its rank went on as before: it does not tell where the rank came to stand.
+
+    So is that of a rank that was killed later: its last ring is up to eight seconds old.
+    """
+    created = [ns for ns in track.ring.created_ns[-_RECENT:] if ns]
+    if track.dump.taken_ns is None or len(created) < _RECENT // 4:
+        return False
+    usual_ns = (created[-1] - created[0]) / (len(created) - 1)
+    return 0 <= track.dump.taken_ns - created[-1] < _STANDS * usual_ns
 
 
 def _outdated(positions: Mapping[int, Position], tracks: Mapping[int, Track]) -> list[int]:

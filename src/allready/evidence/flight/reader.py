@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from allready.evidence.flight.columns import Columns, columns_of, number
-from allready.evidence.flight.given import KEY, given_of
+from allready.evidence.flight.columns import Columns, columns_of, number, time_ns
+from allready.evidence.flight.given import KEY, TAKEN, given_of
 from allready.evidence.flight.machine import RefusedError
 from allready.evidence.flight.names import BACKENDS_WITH_STATES, is_hooked, rank_in_name
 from allready.evidence.flight.unpickle import load
@@ -293,6 +293,7 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
         groups=groups,
         status=_status(value.get("pg_status"), groups, columns, first=0 if is_hooked(backend) else 1),
         **{name: getattr(columns, name) for name in Columns.__struct_fields__ if name in FlightDump.__struct_fields__},
+        taken_ns=time_ns(value.get(TAKEN)) or None,
         is_whole=is_from_start and not part.is_cut and not columns.num_unreadable,
         is_cut=part.is_cut,
         completes_by_retirement=(

@@ -10,7 +10,7 @@ import time
 from _thread import get_ident
 
 from allready.live.beacon import names
-from allready.live.beacon.arguments import KEY, MODULE, Arguments
+from allready.live.beacon.arguments import KEY, MODULE, TAKEN, Arguments
 from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import compressed
 from allready.live.beacon.rhythm import Rhythm
@@ -196,7 +196,7 @@ class Recorder:
         calls = self._arguments.noted()
         places = files_of(source for source, _ in used)
         for source, data in used:
-            _put(f"{self._folder}/{names.RINGS[places[source.backend]]}", _with_calls(data, calls))
+            _put(f"{self._folder}/{names.RINGS[places[source.backend]]}", _with_notes(data, calls, began_wall_s))
             self.ring_s = time.time()
         self._moves_of_ring, self._doubts_of_ring = moves, doubts
         self._ring_at = self._names_at = began
@@ -282,14 +282,15 @@ def names_in_ring(ring: bytes) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _with_calls(ring: bytes, calls: "Sequence[Noted]") -> bytes:
-    """The ring's JSON with the calls beside the entries."""
+def _with_notes(ring: bytes, calls: "Sequence[Noted]", taken_s: float) -> bytes:
+    """The ring's JSON with its time and the calls beside the entries."""
     whole = ring.rstrip()
-    if not calls or not whole.endswith(b"}"):
+    if not whole.endswith(b"}"):
         return ring
     from json import dumps
 
-    return b'%s,"%s":%s}' % (whole[:-1], KEY.encode(), dumps(calls, separators=(",", ":")).encode())
+    notes = {TAKEN: int(taken_s * 1e9), **({KEY: calls} if calls else {})}
+    return b"%s,%s" % (whole[:-1], dumps(notes, separators=(",", ":")).encode()[1:])
 
 
 def _pickled(calls: "Sequence[Noted]") -> bytes:

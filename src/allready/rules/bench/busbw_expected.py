@@ -36,6 +36,8 @@ SEVERITY = {Grade.GOOD: Severity.INFO, Grade.FAIR: Severity.WARNING, Grade.POOR:
     message="all_reduce of {size} on {gpus} x {gpu}, {nodes} nodes: busbw {busbw} GB/s is {percent} % of the "
     "{expected} GB/s that healthy machines reach at {expected_size} (switched off: {off}; link: {link})",
     remedy=(
+        RemedyStep(explanation="unset what takes a transport away, where it is set", command="unset {name}",
+                   each="blamed"),
         RemedyStep(explanation="below 90 %: check the links between the GPUs", command="nvidia-smi nvlink -s"),
         RemedyStep(explanation="let NCCL log its paths and algorithms", command="export NCCL_DEBUG=INFO "
         "NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING"),
@@ -89,11 +91,15 @@ def link_words(link: LinkSpec, busbw: float) -> str:
 
 def _hit(found: Comparison, hardware: Hardware, off: tuple[str, ...], words: str) -> Hit:
     link, busbw, has_choice = found.link, found.point.busbw_gb_per_s, bool(found.point.algorithm)
+    is_without_nvls = hardware.algorithm == "ring"  # the published value as well: that NVLS is off takes nothing away
+    blamed = tuple(name for name in off if not (name == "NCCL_NVLS_ENABLE" and is_without_nvls))
+    blamed = () if found.grade is Grade.GOOD else blamed
     return Hit(
         severity=SEVERITY[found.grade],
         confidence=Confidence.LIKELY,
-        culprits=Culprits(variables=off if found.grade is not Grade.GOOD else ()),
+        culprits=Culprits(variables=blamed),
         values={
+            "blamed": [{"name": name} for name in blamed],
             "size": size(found.point.size_bytes),
             "gpus": hardware.gpus,
             "gpu": hardware.gpu,

@@ -33,6 +33,7 @@ the same generation and host memory stay below 15 %."""
     fault_class=FaultClass.SLOW_COMM,
     since="0.1",
     layer=Layer.PACE,
+    explains=("BEN001",),
     title="The collectives do not use NVLink",
     message="{name} of the GPUs of node {node} is not used: {operation} of {size} reaches {busbw} GB/s, {percent} % of "
     "the {advertised} GB/s of one GPU (links up: {up}; switched off: {off})",
