@@ -317,6 +317,10 @@ OPEN = {
     "a configuration": ["model: a", "lr: 0.001", "dropout: 0.1", "weight_decay: 0.01", "timeout: 30.0"],
     "a server's statistics": ["starting", "Avg prompt throughput: 266.1 tokens/s, Running: 1 reqs, Waiting: 0 reqs"],
     "a request of time": ["Resources: nodes=1,walltime=06:00:00", *(f"matmul,cpu,{n} 4,15.8" for n in range(9))],
+    "Chinese, a model that was saved": ["加载配置", "模型已保存到 out/last.pt"],
+    "Russian, data": ["начало", "загрузка данных завершена"],
+    "one fold of several, stopped early": ["fold 2 of the data", "Early stopping at epoch 14", "fold 2, mse 0.99"],
+    "a setting that succeeded": ["robot ready", "successfully set instruction: take the hammer"],
     "one rank of three": ["world_size: 3", "All done for rank 0", "All done for rank 2"],
     "a new best": [f"Metric val_loss improved. New best score: 0.0{n}" for n in range(9)],
     "another program behind a full count": [

@@ -175,10 +175,12 @@ def done() -> re.Pattern[str]:
         r"(?!['\"]?\s{0,3}[=:]|[ _-](?:in \d{1,3}%|rate|ratio|with errors?)|\s{0,4}\d{1,7}\s*$)|"
         r"^(?!.*\b(?:checkpoint|ckpt|model|weight|config|cache|vocab|token|arg|param|setting|state|log)).*"
         r"\b(?:saved|written|exported|stored) (?:in|to|as|at|into)\b|"
+        r"^(?!.*(?:checkpoint|ckpt|检查点|模型|权重|配置|缓存|数据集?|下载|加载|初始化|预处理|安装|step|epoch|"
+        r"모델|체크포인트|데이터|モデル|データ|модел|данн|modell|modèle|modelo|modello|daten|données|datos|dati)).*(?:"
         r"已(?:全部)?(?:保存|完成|结束|导出|写入)|(?:处理|运行|执行|评估|测试|导出|任务|计算|全部|推理)(?:全部)?(?:完成|结束|成功|完毕)|"
         r"완료|저장(?:됨|했|되었|하였)|종료(?:됨|했|되었)|完了|(?:終了|保存)しました|"
         r"\b(?:готово|заверш[её]н[оаы]?|сохран[её]н[оаы]?|fertig|abgeschlossen|beendet|gespeichert|termin[ée]e?s?|"
-        r"enregistr[ée]e?s?|terminado|completado|finalizado|guardado|completato|terminato|salvato)\b",
+        r"enregistr[ée]e?s?|terminado|completado|finalizado|guardado|completato|terminato|salvato)\b)",
         re.IGNORECASE,
     )
 
