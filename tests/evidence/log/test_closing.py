@@ -199,6 +199,12 @@ GOOD = {
     ],
     "a count that nothing calls steps": [f"[decoding {n}/36] beam=5: ins=1.2%" for n in range(1, 37)],
     "the first column of a table": [f"   {n}/29   11.8G   0.021   640   0.97" for n in range(30)],
+    "a long table behind the last epoch": [
+        *(f"Epoch {e}/3, loss 0.4, took 3.1 s" for e in (1, 2, 3)),
+        *(f"{chr(97 + n % 26)}{chr(97 + n // 26)}={n}.4" for n in range(80)),
+        "~~~~ MeanAP @ IoU=[0.50,0.95] ~~~~",
+        "=25.1",
+    ],
     "trouble long before the end": [
         "cannot find file: INPUTs (used to generate overlap data)",
         *(f"{chr(97 + n)}{chr(98 + n)} overlap of orbital" for n in range(25)),

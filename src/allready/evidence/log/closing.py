@@ -33,7 +33,9 @@ _MAX_BEHIND = 80
 """Ordinary lines behind the words that differ in more than numbers: results, paths, summaries of trackers."""
 
 _MAX_BEHIND_COUNT = 60
-"""The same behind a count that has reached its end: more is another work."""
+"""The same behind a count that has reached its end, without the rows of a table: more is another work."""
+
+_VALUE = re.compile(r"[=:|]\s{0,8}-?\d{1,9}\.\d{1,20}%?\s{0,8}\|?$")
 
 _MAX_AGAIN, _MAX_AGAIN_SHAPES = 24, 2
 """Lines behind the words like those before them: other ranks finish their last step; more is another run."""
@@ -345,7 +347,7 @@ class _Ending:
         """Whether something failed in this line or behind it, or begins there and has shown nothing yet."""
         behind = [text for text in self.lines[at:] if text.strip()]
         own = [text for text in behind if not is_of_a_library(text)]
-        if len({_shape(text) for text in own}) > _MAX_BEHIND_COUNT:
+        if len({_shape(text) for text in own if _VALUE.search(text) is None}) > _MAX_BEHIND_COUNT:
             return True
         is_over = len(own) > 1 and not is_bad(own[-1])  # the program went on, as it said
         wrong = any(is_bad(text) and not (is_over and is_overcome(text)) for text in behind)
