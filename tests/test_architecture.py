@@ -303,7 +303,7 @@ NOT_BY_PROC = {
     "live.beacon.thread": "its own threads' folders, whether they are there",
     "live.node.kernel": "one link of its own",
     "evidence.inputs.workers": "its own threads, counted",
-    "runtime.group": "its own sockets",
+    "runtime.connections": "its own sockets",
 }
 
 

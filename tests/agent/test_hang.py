@@ -23,6 +23,10 @@ def test_the_mark_is_there_while_ranks_wait_for_a_fault_that_is_known_for_sure(t
     os.utime(path, ns=(made_ns - 10**9, made_ns - 10**9))
     mark.show(other)  # another rank hangs, and nothing was right in between
     assert path.stat().st_mtime_ns >= made_ns
+    os.utime(path, ns=(made_ns - 10**9, made_ns - 10**9))
+    assert other.verdict is not None
+    mark.show(replace(other, verdict=replace(other.verdict, detected_time="2026-01-01T00:00:20.000")))  # once more
+    assert path.stat().st_mtime_ns >= made_ns
     for over in (
         replace(hangs, status=Status.HEALTHY, verdict=None),
         report(FaultClass.DEAD),

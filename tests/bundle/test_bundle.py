@@ -186,6 +186,7 @@ def test_names_and_addresses_are_others_and_the_same_by_the_same() -> None:
     )
     tiny = Pseudonyms(["vm"])
     assert tiny.hide("nccl.node0.vm.12.log on vm, vmstat") == "nccl.node0.host1.12.log on host1, vmstat"
+    assert tiny.hide("total-vm:12kB vm.overcommit_memory=0") == "total-vm:12kB vm.overcommit_memory=0"
     names = Pseudonyms(users=["ann", "root"])
     names.look_at(lines)
     hidden = names.hide(lines)
@@ -199,6 +200,21 @@ def test_names_and_addresses_are_others_and_the_same_by_the_same() -> None:
     net = rows[3].split()[1]
     assert net.endswith(".0/24")
     assert rows[0].split("eth0:")[1].startswith(net.removesuffix("0/24")), "within one subnet still within one"
+
+
+def test_users_of_logs_are_others_where_they_stand_for_a_user() -> None:
+    lines = (
+        "alice@gpu01:/home/alice$ python /data/alice/train.py; USER=bob.smith UserId=eva(1000)\n"
+        "/home/train/x.py train.py train; Accepted publickey for user carol; git@github.com:a/b torch@2.15 root@gpu01\n"
+        '{"user": "alice", "owner": "bob.smith"} uid=1000(eva) login: carol\n'
+    )
+    names = Pseudonyms()
+    names.look_at(lines)
+    hidden = names.hide(lines)
+    assert [user for user in ("alice", "bob", "smith", "eva", "carol", "/home/train") if user in hidden] == []
+    kept = ("train.py train;", "git@", "torch@2.15", "root@", "/x.py")
+    assert [word for word in kept if word not in hidden] == []
+    assert hidden.count("user1") == 4, "the same by the same"
 
 
 def test_facts_with_pseudonyms_are_judged_alike(tmp_path: Path) -> None:

@@ -167,3 +167,15 @@ def test_a_part_that_is_made_is_masked_as_well(tmp_path: Path) -> None:
     write_bundle(Order(name="b", parts=(part,)), tmp_path / "b.tar.gz")
     extract(str(tmp_path / "b.tar.gz"), tmp_path / "out")
     assert b"hunter22" not in (tmp_path / "out/b/report.json").read_bytes()
+
+
+def test_bundles_of_several_machines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = []
+    for number, value in enumerate(("Ring", "Tree")):
+        made = b'{"schema": "allready.environment/1", "variables": {"NCCL_ALGO": "%s"}}' % value.encode()
+        members = (("b/manifest.json", GOOD), ("b/environment.json", made))
+        files.append(packed(tmp_path / f"{number}.tar.gz", *members))
+    assert main(["env", "lint", "--compare", *files]) == 1
+    assert "Ring [0], Tree [1]" in capsys.readouterr().out
+    assert main(["env", "lint", *reversed(files)]) == 0
+    assert main(["env", "lint", "--compare", files[0]]) == 2

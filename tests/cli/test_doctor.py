@@ -20,10 +20,12 @@ from msgspec.structs import replace
 from allready.cli.doctor import _until_s as until_when
 from allready.cli.doctor_files import load, save
 from allready.cli.main import main
+from allready.cli.overdue import OverdueError, ended_within, margin_s
 from allready.cli.parser import parser_of
 from allready.errors import UsageError
 from allready.facts.exchange import from_json
-from allready.facts.usage import INITS
+from allready.facts.live import LiveHost
+from allready.facts.usage import _takes_in
 from allready.model import FactMissing, GpuFacts, HostFacts, ImportFacts, LimitFacts, NodeFacts, Severity, UsageFacts
 from allready.preflight.doctor.examine import judge, placed
 from allready.proc.process import all_pids, environ_of
@@ -208,6 +210,15 @@ def test_two_machines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "no difference" in capsys.readouterr().out
 
 
+def test_two_machines_of_one_name_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = healthy_node(0, 2)
+    assert isinstance(one.host, HostFacts)
+    save(str(tmp_path / "a.json"), one)
+    save(str(tmp_path / "b.json"), replace(one, host=replace(one.host, kernel="6.18.0")))
+    main(["doctor", "--from", str(tmp_path / "a.json"), "--diff", str(tmp_path / "b.json")])
+    assert f"gpu0 (0)={one.host.kernel}; gpu0 (1)=6.18.0" in capsys.readouterr().out
+
+
 @cases(
     "text",
     [
@@ -352,10 +363,9 @@ def test_a_port_in_use_is_named_with_its_holder() -> None:
     assert f"pid {os.getpid()}" in finding["message"]
 
 
-def test_a_rank_that_was_left_over_is_found_where_the_first_process_is_an_init() -> None:
-    first = Path("/proc/1/comm").read_text().strip()
-    if first not in INITS:
-        pytest.skip(f"the first process is {first}, not an init")
+def test_a_rank_that_was_left_over_is_found_where_the_first_process_is_no_launcher() -> None:
+    if not _takes_in(LiveHost()):
+        pytest.skip(f"the first process, {Path('/proc/1/comm').read_text().strip()}, may be a launcher")
     program = "import os, sys, time\nif os.fork(): os._exit(0)\nprint(os.getpid(), flush=True)\ntime.sleep(60)"
     done = subprocess.Popen(
         [sys.executable, "-c", program],
@@ -475,7 +485,8 @@ def test_facts_have_what_is_left_since_the_process_was_started(
 
     def end_s(age: float, times: float) -> float:
         monkeypatch.setattr("allready.cli.overdue.age_s", lambda: age)
-        monkeypatch.setattr("allready.cli.doctor.slowness", lambda: times)
+        for module in ("doctor", "overdue"):
+            monkeypatch.setattr(f"allready.cli.{module}.slowness", lambda: times)
         until_s, latest_s = until_when(args)
         assert until_s <= latest_s
         return until_s - time.monotonic() + age
@@ -486,6 +497,29 @@ def test_facts_have_what_is_left_since_the_process_was_started(
     assert busy < late - 0.04
     assert end_s(limit_s - 0.1, 1.0) > limit_s - 0.1, "some time in any case"
     assert end_s(900.0, 1.0) > 900.0 + 1.0, "a process that is older was started for something else"
+
+
+def test_the_end_comes_the_earlier_the_busier_the_cpus_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def margin(times: float) -> float:
+        monkeypatch.setattr("allready.cli.overdue.slowness", lambda: times)
+        return margin_s()
+
+    assert margin(1.0) == margin(4.0) == 0.3
+    assert margin(10.0) == pytest.approx(0.5)
+
+
+def test_a_start_that_took_nearly_all_of_the_time_ends_it_before_anything_is_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("allready.cli.overdue.slowness", lambda: 1.0)
+    monkeypatch.setattr("allready.cli.overdue.age_s", lambda: 1.5)
+    begun = []
+    with pytest.raises(OverdueError), ended_within(2.0):
+        begun.append("a child")
+    assert not begun
+    with ended_within(3.0):
+        begun.append("a child")
+    assert begun
 
 
 def test_imports_begin_first_and_have_all_the_time_that_is_left(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from allready.facts.live import LiveHost
 from allready.facts.net import collect_net
 from allready.launch.request import Command, RunRequest
 from allready.text.ui import ui
+from allready.variables import table
 from allready.variables.presets import NAMES
 from tests.cases import cases
 
@@ -149,12 +150,46 @@ def test_the_environment_of_a_running_process(capsys: pytest.CaptureFixture[str]
     assert "in the shell that starts the job: unset NCCL_TIMEOUT" in shown
 
 
+def test_no_secret_of_a_file_is_shown_whatever_the_variable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    secret = "AbCdEfGhIjKlMnOpQrStUvWxYz012345"
+    lines = (
+        f"export NCCL_DEUBG=hf_{secret}", f"export NCCL_ALGO=sk-proj-{secret}", f"export MASTER_ADDR=http://u:{secret}@h",
+        f"export NCCL_COMM_ID=ghp_{secret}", f"export HF_TOKEN = hf_{secret}", f"WANDB_API_KE={secret}",
+    )  # fmt: skip
+    (tmp_path / "a.sh").write_text("\n".join(lines))
+    assert main(["env", "lint", str(tmp_path / "a.sh")]) in {0, 1}
+    shown = capsys.readouterr().out
+    assert main(["env", "lint", str(tmp_path / "a.sh"), "--json", "-"]) in {0, 1}
+    shown += capsys.readouterr().out
+    assert "NCCL_ALGO" in shown
+    assert secret not in shown
+
+
+def test_the_cost_of_what_is_left_on_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.sh").write_text("export CUDA_LAUNCH_BLOCKING=1\n")
+    shown = env(capsys, "lint", tmp_path / "a.sh")
+    assert f"cost: {table.load()['CUDA_LAUNCH_BLOCKING'].cost}" in shown
+
+
+def test_a_jax_that_is_asked_for_brings_its_own_jaxlib(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.sh").write_text("export XLA_FLAGS=--xla_gpu_graph_level=0\n")
+    assert "jaxlib 0.5.0" in env(capsys, "lint", tmp_path / "a.sh", "--jax", "0.5.0")
+    assert "VAR033" in env(capsys, "lint", tmp_path / "a.sh", "--jax", "0.10.0", code=1)
+
+
 def test_what_differs_between_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, value in enumerate(("Ring", "Tree")):
         (tmp_path / f"{number}.env").write_text(f"NCCL_ALGO={value}\n")
     shown = env(capsys, "lint", "--compare", tmp_path / "0.env", tmp_path / "1.env", code=1)
     assert "NCCL_ALGO differs" in shown
     env(capsys, "lint", "--compare", tmp_path / "0.env", tmp_path / "0.env")
+
+
+def test_what_is_compared_belongs_to_other_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(2):
+        (tmp_path / f"{number}.env").write_text(f"NCCL_SOCKET_IFNAME=far{number}\n")
+    env(capsys, "lint", "--compare", tmp_path / "0.env", tmp_path / "1.env")
+    env(capsys, "lint", tmp_path / "0.env", code=1)
 
 
 def test_presets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -194,6 +229,13 @@ def test_a_preset_for_a_job_leaves_what_is_set_alone() -> None:
     assert {"NCCL_DEBUG"} <= kept <= {"NCCL_DEBUG", "OMP_NUM_THREADS"}
     for note in given.notes:
         assert ui(note.key, "zh", **note.values) != ui(note.key, "en", **note.values)
+
+
+def test_a_preset_for_loaders_says_what_the_script_has_to_give_them() -> None:
+    given = with_preset(RunRequest(command=Command(target="train.py"), nproc_per_node=2), "prefetch", {})
+    [note] = [note for note in given.notes if note.key == "workers.preset_loader"]
+    assert "num_workers=" in str(note.values["arguments"])
+    assert "prefetch_factor=4" in ui(note.key, "zh", **note.values)
 
 
 def test_a_job_with_an_unknown_preset_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:

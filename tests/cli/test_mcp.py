@@ -87,7 +87,8 @@ def test_a_client_gets_who_why_and_what_to_do_in_one_call(root: Path) -> None:
         assert any("more.log" in note for note in body["notes"])
         zh = json.loads((await ask("diagnose", paths=[str(root / "sigstop")], language="zh"))[0])
         assert zh["verdict"]["code"] == "HNG002"
-        assert any("\u4e00" <= letter <= "\u9fff" for letter in zh["verdict"]["message"])
+        for told in (zh["verdict"]["title"], zh["verdict"]["message"], zh["verdict"]["evidence"][0]["text"]):
+            assert any("\u4e00" <= letter <= "\u9fff" for letter in told)
         lint = json.loads((await ask("env_lint", files=["job.sh"]))[0])
         assert [(f["code"], f["line"]) for f in lint["findings"]] == [("VAR001", 1)]
         assert "HNG002" in (await ask("explain", code="HNG002"))[0]

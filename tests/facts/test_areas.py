@@ -370,6 +370,14 @@ def test_the_bond_of_a_card_and_the_states_of_its_interfaces() -> None:
     bonded, alone = collect_rdma(SavedHost({"dirs": dirs, "files": files})).ports
     assert (bonded.bond, bonded.bonded) == ("bond0", {"ens1f0": "up", "ens1f1": "down"})
     assert (alone.bond, alone.bonded) == (None, {})
+    # The card of port 0 lists its own interface only; the bond knows the other.
+    dirs[f"{IB}/mlx5_bond_0/device/net"] = ["ens1f0"]
+    links = "".join(
+        f"\nSlave Interface: {name}\nMII Status: {s}\n" for name, s in (("ens1f0", "up"), ("ens1f1", "down"))
+    )
+    files["/proc/net/bonding/bond0"] = f"Bonding Mode: load balancing (xor)\nMII Status: up\n{links}"
+    bonded, _ = collect_rdma(SavedHost({"dirs": dirs, "files": files})).ports
+    assert (bonded.bond, bonded.bonded) == ("bond0", {"ens1f0": "up", "ens1f1": "down"})
 
 
 def test_a_machine_without_infiniband_has_no_ports() -> None:
@@ -500,3 +508,25 @@ def test_what_is_needed_to_use_rdma_is_looked_for_where_the_loader_looks() -> No
     blind = SavedHost({"dirs": {root: ["mlx5_0"], f"{root}/mlx5_0/ports": ["1"]}})
     assert (collect_rdma(blind).has_library, collect_rdma(blind).has_device_files) == (None, None)
     assert collect_rdma(SavedHost({})).has_library is None
+
+
+def test_a_plugin_for_efa_is_looked_for_where_there_is_efa() -> None:
+    device = "rdmap0s29"
+    dirs = {IB: [device], f"{IB}/{device}/ports": ["1"], "/usr/lib64": ["libibverbs.so.1"]}
+    files = {
+        f"{IB}/{device}/ports/1/state": "4: ACTIVE\n",
+        f"{IB}/{device}/ports/1/phys_state": "5: LinkUp\n",
+        f"{IB}/{device}/ports/1/link_layer": "Unspecified\n",
+        f"{IB}/{device}/device/uevent": "DRIVER=efa\n",
+    }
+    ofi = "/opt/amazon/ofi-nccl/lib"
+    for more, environ, found in (
+        ({}, {}, False),
+        ({ofi: ["libnccl-net.so"]}, {}, False),  # there, and not where the loader looks
+        ({ofi: ["libnccl-net.so"]}, {"LD_LIBRARY_PATH": ofi}, True),
+        ({}, {"NCCL_NET_PLUGIN": "ofi"}, None),
+    ):
+        host = SavedHost({"dirs": {**dirs, **more}, "files": files, "environ": environ})
+        assert collect_rdma(host).has_net_plugin is found, (more, environ)
+    files[f"{IB}/{device}/device/uevent"] = "DRIVER=mlx5_core\n"
+    assert collect_rdma(SavedHost({"dirs": dirs, "files": files})).has_net_plugin is None

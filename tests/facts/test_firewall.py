@@ -374,7 +374,8 @@ def test_reads_the_real_iptables(command: str) -> None:
 
 
 def test_finds_no_firewall_in_a_fresh_namespace() -> None:
-    assert json_in_namespace(ASK, "nft") == {"tool": None, "drops": [], "dropped_ports": [], "out_dropped_ports": []}
+    empty: dict[str, list[str]] = {"drops": [], "dropped_ports": [], "out_dropped_ports": [], "views": []}
+    assert json_in_namespace(ASK, "nft") == {"tool": None, **empty}
 
 
 @pytest.mark.parametrize(

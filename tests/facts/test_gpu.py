@@ -10,7 +10,7 @@ import pytest
 
 from allready.errors import FactUnavailable
 from allready.facts import nvml
-from allready.facts.gpu import SMI_GPUS, SMI_PROCESSES, collect_gpu, parse_nvml, visible_gpus
+from allready.facts.gpu import SMI_GPUS, SMI_PROCESSES, _process, collect_gpu, parse_nvml, visible_gpus
 from allready.facts.live import LiveHost
 from allready.model import Gpu
 from allready.report import facts_table
@@ -209,6 +209,7 @@ class FakeNvml:
             "nvmlDeviceGetCount": 2,
             "nvmlDeviceGetTotalEccErrors": 3,
             "nvmlDeviceGetRemappedRows": (1, 2, 1, 0),
+            "nvmlDeviceGetRetiredPagesPendingStatus": 1,
             "nvmlDeviceGetComputeMode": 2,
             "nvmlDeviceGetUUID": "GPU-a",
             "nvmlDeviceGetName": "NVIDIA H200",
@@ -245,6 +246,7 @@ def test_the_child_tells_what_nvml_says(monkeypatch: pytest.MonkeyPatch, capsys:
     assert (found["driver_version"], found["cuda_version"]) == ("580.1", "13.1")
     assert found["gpus"][0]["memory_used_bytes"] == 5  # without the driver's reserve
     assert found["gpus"][0]["processes"] == [{"pid": 7, "used_bytes": None}]
+    assert found["gpus"][0]["is_retirement_pending"]
     health = {"num_uncorrected": 3, "is_remap_pending": True, "has_remap_failed": False, "compute_mode": "prohibited"}
     assert health.items() <= found["gpus"][0].items()
     links = {"nvlinks": [True, False, True], "pcie_width": 8, "max_pcie_width": 16, "fabric_state": "in_progress"}
@@ -253,6 +255,63 @@ def test_the_child_tells_what_nvml_says(monkeypatch: pytest.MonkeyPatch, capsys:
     links |= {"nvlink_errors": {"replay": 2 + 3 + 4, "crc_flit": 1}}
     assert (links | clocks).items() <= found["gpus"][0].items()
     assert found["gpus"][1] == {"index": 1, "error": "GPU is lost"}
+
+
+class RegisteredNvml(FakeNvml):
+    class c_nvmlGpuFabricInfo_t(ctypes.Structure):  # noqa: N801 - NVML's name
+        _fields_ = [("status", ctypes.c_uint), ("state", ctypes.c_uint)]
+
+    def __init__(self, state: int, status: int) -> None:
+        self.state, self.status = state, status
+
+    def nvmlDeviceGetGpuFabricInfo(self, handle: int, about: Any) -> None:  # noqa: N802
+        found = ctypes.cast(about, ctypes.POINTER(self.c_nvmlGpuFabricInfo_t)).contents
+        found.state, found.status = self.state, self.status
+
+
+def test_the_status_of_the_fabric_counts_only_once_registering_has_ended() -> None:
+    rows = {(3, 0): "completed", (3, 13): "failed", (2, 13): "in_progress", (0, 1): "not_supported"}
+    for (state, status), word in rows.items():
+        assert nvml._gpu(RegisteredNvml(state, status), 0)["fabric_state"] == word
+
+
+def test_a_gpu_that_is_lost_leaves_the_others() -> None:
+    whole = answer()["gpus"][0]
+    lost = {"index": 1, "error": "GPU is lost"}
+    facts = collect_gpu(saved({"gpus": answer(gpus=[whole, lost])}), timeout_s=1)
+    assert ([gpu.index for gpu in facts.gpus], facts.lost) == ([0], {1: "GPU is lost"})
+
+
+def test_a_fabric_manager_is_looked_for_where_there_are_switches() -> None:
+    dirs = {"/dev": ["nvidiactl"], "/proc/driver/nvidia-nvswitch/devices": ["0000:05:00.0", "0000:06:00.0"]}
+    files = {"/proc/7/comm": "nv-fabricmanage\n", "/proc/8/comm": "python\n"}
+    for pids, runs in ((["7", "8"], True), (["8"], False)):
+        answers: dict[str, dict[str, Any]] = {
+            "dirs": {**dirs, "/proc": pids},
+            "files": files,
+            "probes": {"gpus": answer()},
+        }
+        facts = collect_gpu(SavedHost(answers), timeout_s=1)
+        assert (facts.num_switches, facts.has_fabric_manager) == (2, runs)
+    none = collect_gpu(saved({"gpus": answer()}), timeout_s=1)
+    assert (none.num_switches, none.has_fabric_manager) == (0, None)
+
+
+def stat_of(pid: int, parent: int, session: int) -> str:
+    return f"{pid} (python) S {parent} {session} {session} " + "0 " * 40
+
+
+def test_a_holder_whose_launcher_and_session_are_gone_is_an_orphan() -> None:
+    def held(parent: int, session: int, leader: str, init: str = "systemd") -> bool:
+        files = {f"/proc/{session}/stat": leader, "/proc/7/stat": stat_of(7, parent, session), "/proc/1/comm": init}
+        host = SavedHost({"files": {path: text for path, text in files.items() if text}})
+        return _process(host, 7, 100).is_orphan
+
+    assert held(1, 5, "")
+    assert not held(4, 5, ""), "its parent lives"
+    assert not held(1, 7, ""), "a service that leads its own session"
+    assert not held(1, 5, stat_of(5, 1, 5)), "who led its session lives: a shell script of a service"
+    assert not held(1, 5, "", init="bash"), "a container whose first process may be the launcher"
 
 
 class PairedNvml(FakeNvml):
@@ -391,12 +450,18 @@ def test_errors_in_the_kernel_log_count_since_the_driver_was_loaded() -> None:
         [900.0, "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."],
         [800.0, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.1"],
         [600.0, "NVRM: Xid (PCI:0000:3b:00): 119, pid=7, name=python, Timeout after 6s of waiting for RPC"],
+        [550.0, "NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 43, pid=7, name=python, Ch 00000008"],
+        [540.0, "nvidia-nvswitch3: SXid (PCI:0000:c3:00.0): 20034, Fatal, Link 48 LTSSM Fault Up"],
+        [530.0, "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset)"],
         [500.0, "eth0: NIC Link is Down"],
     ]
     answer = {"driver_version": "580.1", "cuda_version": "13.0", "gpus": []}
     host = SavedHost({"dirs": {"/dev": ["nvidiactl"]}, "probes": {"gpus": answer, "kernel_log": log}})
     assert [(x.pci_bus_id, x.code, x.age_s) for x in collect_gpu(host, timeout_s=1).xids] == [
-        ("0000:3b:00", 119, 600.0)
+        ("0000:3b:00", 119, 600.0),
+        ("0000:3b:00", 43, 550.0),
+        ("0000:c3:00.0", 20034, 540.0),
+        ("0000:3b:00", 154, 530.0),
     ]
     host = SavedHost({"dirs": {"/dev": ["nvidiactl"]}, "probes": {"gpus": answer}})
     assert collect_gpu(host, timeout_s=1).xids == (), "a log that may not be read"

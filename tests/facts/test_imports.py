@@ -59,6 +59,11 @@ def test_modules_that_misbehave_are_told_apart(tmp_path: Path) -> None:
     assert [pid for pid in all_pids() if "fork" in environ_of(pid)] == []
 
 
+def test_one_that_waits_in_c_is_silent_although_the_signal_ends_its_wait(tmp_path: Path) -> None:
+    found = asked(tmp_path / "hang", "import ctypes\nctypes.PyDLL(None).sleep(600)\n", timeout_s=3.0, devices=False)
+    assert (found.outcome, found.recent_cpu_s, found.versions) == ("silent", 0.0, {})
+
+
 def test_asking_for_devices_is_a_step_of_its_own(tmp_path: Path) -> None:
     two = asked(tmp_path / "two", TWO_GPUS).devices
     assert two is not None

@@ -145,6 +145,8 @@ def test_sees_the_interfaces_of_its_own_namespace_although_sys_shows_another() -
         ip link add veth8 type veth peer name peer8; ip addr add 10.8.0.1/16 dev veth8; ip link set veth8 up
         ip tuntap add dev tap7 mode tap
         ip route add 10.99.0.0/16 via 10.7.0.2 metric 50
+        ip link add veth9 type veth peer name peer9; ip addr add 10.9.0.1/24 dev veth9; ip link set veth9 up
+        ip link set peer9 up; ip route add 10.98.0.0/16 nexthop via 10.7.0.3 dev veth7 nexthop via 10.9.0.3 dev veth9
         ip rule add from 10.7.0.0/24 priority 100 lookup 42; ip rule add fwmark 0x10 oif veth7 priority 90 lookup main
         ip -6 rule add to fd00::/8 priority 80 lookup 300
         $PYTHON -c '
@@ -161,6 +163,8 @@ print(json.dumps(msgspec.to_builtins(collect_net(LiveHost()))))'
         "peer7": "veth",
         "veth8": "veth",
         "peer8": "veth",
+        "veth9": "veth",
+        "peer9": "veth",
         "br7": "bridge",
         "tap7": "tunnel",
     }
@@ -175,4 +179,8 @@ print(json.dumps(msgspec.to_builtins(collect_net(LiveHost()))))'
         {"text": "100: from 10.7.0.0/24 lookup 42", "source": "10.7.0.0/24", "is_marked": False},
         {"text": "80: from all to fd00::/8 lookup 300", "source": None, "is_marked": False},
     ]
-    assert {"destination": "10.99.0.0/16", "interface": "veth7", "gateway": "10.7.0.2", "metric": 50} in found["routes"]
+    route = {"destination": "10.99.0.0/16", "interface": "veth7", "gateway": "10.7.0.2", "metric": 50}
+    assert {**route, "is_shared": False} in found["routes"]
+    ways = [(r["interface"], r["gateway"]) for r in found["routes"] if r["destination"] == "10.98.0.0/16"]
+    assert ways == [("veth7", "10.7.0.3"), ("veth9", "10.9.0.3")]
+    assert all(r["is_shared"] for r in found["routes"] if r["destination"] == "10.98.0.0/16")

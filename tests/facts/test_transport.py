@@ -7,8 +7,8 @@ import pytest
 
 from allready.facts.live import LiveHost
 from allready.facts.net import collect_net
-from allready.facts.transport import choose_gloo, choose_nccl, collect_transport, version_tuple
-from allready.model import FactMissing, InterfaceChoice, NameFacts, NetFacts
+from allready.facts.transport import choose_gloo, choose_hcas, choose_nccl, collect_transport, version_tuple
+from allready.model import FactMissing, InterfaceChoice, NameFacts, NetFacts, RdmaFacts, RdmaPort
 from tests.cases import cases
 from tests.facts.helpers import LO, interface
 from tests.facts.saved_host import SavedHost
@@ -263,3 +263,42 @@ print(json.dumps(failed))
     ours = {p for p in patterns if choose_gloo(net.interfaces, {"GLOO_SOCKET_IFNAME": p}).error}
     assert ours == really
     assert f"^{known}" in really
+
+
+def port(device: str, number: int = 1, *, layer: str = "InfiniBand", state: str = "ACTIVE") -> RdmaPort:
+    return RdmaPort(device=device, port=number, state=state, physical_state="LinkUp", link_layer=layer)
+
+
+RAILS = RdmaFacts(
+    ports=(
+        port("mlx5_0"),
+        port("mlx5_1"),
+        port("mlx5_10"),
+        port("mlx5_2", state="DOWN"),
+        port("mlx5_bond_0", layer="Ethernet"),
+        port("rdmap0s29", layer="Unspecified"),
+    )
+)
+
+
+@cases(
+    "environ, taken, by",
+    [
+        ({}, "mlx5_0:1 mlx5_1:1 mlx5_10:1 mlx5_bond_0:1", ""),
+        ({"NCCL_IB_HCA": "mlx5_1"}, "mlx5_1:1 mlx5_10:1", "NCCL_IB_HCA=mlx5_1"),
+        ({"NCCL_IB_HCA": "=mlx5_1"}, "mlx5_1:1", "NCCL_IB_HCA==mlx5_1"),
+        ({"NCCL_IB_HCA": "^mlx5_bond_0"}, "mlx5_0:1 mlx5_1:1 mlx5_10:1", "NCCL_IB_HCA=^mlx5_bond_0"),
+        ({"NCCL_IB_HCA": "mlx5_0:2"}, "", "NCCL_IB_HCA=mlx5_0:2"),
+        ({"NCCL_IB_HCA": "mlx4"}, "", "NCCL_IB_HCA=mlx4"),
+        ({"NCCL_IB_DISABLE": "1"}, "", "NCCL_IB_DISABLE=1"),
+        ({"NCCL_IB_DISABLE": "0"}, "mlx5_0:1 mlx5_1:1 mlx5_10:1 mlx5_bond_0:1", ""),
+    ],
+)
+def test_the_rdma_ports_that_nccl_takes(environ: dict[str, str], taken: str, by: str) -> None:
+    found = choose_hcas(RAILS, environ)
+    assert (" ".join(found["hcas"]), found["hcas_by"]) == (taken, by)
+
+
+def test_without_rdma_nothing_is_said_of_its_ports() -> None:
+    assert choose_hcas(RdmaFacts(ports=()), {"NCCL_IB_HCA": "mlx5"}) == {"hcas": (), "hcas_by": ""}
+    assert choose_hcas(FactMissing("no /sys"), {}) == {}

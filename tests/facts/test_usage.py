@@ -66,11 +66,13 @@ def test_a_lock_is_held_while_its_build_runs_and_stale_once_it_was_killed(tmp_pa
     assert collect_usage(host, ports=None).locks[0].age_s > 10**9
 
 
-def machine(init: str, parent: int, **variables: str) -> SavedHost:
-    """Process 77, child of `parent`, on a machine whose first process is `init`."""
+def machine(init: str, parent: int, first: str = "", **variables: str) -> SavedHost:
+    """Process 77, child of `parent`, on a machine whose first process is `init`, with `first` as its environment."""
     stat = f"77 (python) S {parent} 77 77 0 -1 0 0 0 0 0 10 10 0 0 20 0 1 0 500 1000000 100 " + "0 " * 30
     files: dict[str, Any] = {
         "/proc/1/comm": f"{init}\n",
+        "/proc/1/cmdline": f"/usr/bin/{init}\0",
+        "/proc/1/environ": first,
         "/proc/77/stat": stat,
         "/proc/77/cmdline": "python\0train.py\0",
         "/proc/77/environ": "".join(f"{name}={value}\0" for name, value in variables.items()),
@@ -86,16 +88,54 @@ def test_a_rank_whose_parent_is_init_is_left_over() -> None:
     assert (left.pid, left.rank, left.command) == (77, "11", "python train.py")
 
 
+def test_a_group_of_version_1_counts_as_well() -> None:
+    group = "/sys/fs/cgroup/memory"
+    files = {
+        "/proc/self/cgroup": "4:memory:/docker/abc\n3:cpu,cpuacct:/\n",
+        f"{group}/docker/abc/memory.limit_in_bytes": "1000\n",
+        f"{group}/docker/abc/memory.usage_in_bytes": "980\n",
+        f"{group}/docker/abc/memory.stat": "inactive_file 1\ntotal_inactive_file 20\ntotal_active_file 10\n",
+        f"{group}/memory.limit_in_bytes": "9223372036854771712\n",
+        f"{group}/memory.usage_in_bytes": "5000\n",
+    }
+    found = collect_usage(SavedHost({"files": files}), ports=None)
+    assert (found.memory_limit_bytes, found.memory_used_bytes) == (1000, 950)
+
+
+def test_a_helper_of_our_own_is_not_left_over() -> None:
+    host = machine("systemd", 1, **RANK)
+    answers: dict[str, Any] = {
+        **host._answers,
+        "files": {**host._answers["files"], "/proc/77/cmdline": "python\0-m\0allready.runtime.hub\0"},
+    }
+    assert collect_usage(SavedHost(answers), ports=None).leftovers == ()
+
+
+def test_in_a_container_whose_first_process_is_no_launcher_as_well() -> None:
+    for init in ("bash", "sleep", "process_api"):
+        for first in ("PATH=/bin\0", ""):  # the latter: of another user
+            [left] = collect_usage(machine(init, 1, first, **RANK), ports=None).leftovers
+            assert left.pid == 77, init
+
+
 @pytest.mark.parametrize(
     "host",
     [
         machine("systemd", 50, **RANK),  # its launcher lives
         machine("systemd", 1, RANK="11"),  # started by hand, or a launcher
         machine("torchrun", 1, **RANK),  # the launcher is the container's first process
-        machine("bash", 1, **RANK),
+        machine("python3.11", 1, "PATH=/bin\0", **RANK),
+        machine("bash", 1, "LOCAL_RANK=3\0", **RANK),  # of a container that the rank started
         SavedHost({}),
     ],
-    ids=["launcher lives", "no rank of torchrun", "torchrun is first", "a shell is first", "nothing known"],
+    ids=[
+        "launcher lives",
+        "no rank of torchrun",
+        "torchrun is first",
+        "python is first",
+        "a container of a rank",
+        "nothing known",
+    ],
 )
 def test_other_processes_are_not_left_over(host: SavedHost) -> None:
     assert collect_usage(host, ports=None).leftovers == ()

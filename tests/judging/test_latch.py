@@ -157,3 +157,20 @@ def test_another_stopped_rank_takes_the_place_of_one_that_goes_on() -> None:
     assert stand([first], [first, second]).finding == first  # both stand: the first one is the cause
     assert stand([first], [finding(rank=2, at="2026-01-01T00:00:14")]).finding == first
     assert stand([first], [finding("DTH002", 2, "2026-01-01T00:00:30", **sure)]).finding == first
+
+
+def test_the_same_rank_that_stops_once_more_is_another_fault() -> None:
+    one = finding(rank=1, confidence=Confidence.CERTAIN)
+    latch = stand([one], [one])
+    first = latch.verdict
+    latch.take([], wall_s=50.0)  # it gets on, and nobody has said yet that all is well
+    assert latch.verdict == first
+    latch.take([one], wall_s=60.0)
+    again = latch.verdict
+    assert first is not None
+    assert again is not None
+    assert (again.code, again.culprits) == (first.code, first.culprits)
+    assert again.detected_time != first.detected_time
+    latch.take([finding(rank=2, confidence=Confidence.CERTAIN, culprits=Culprits(ranks=(1, 2))), one], wall_s=61.0)
+    latch.take([one], wall_s=62.0)  # it stood all the time
+    assert latch.verdict == again

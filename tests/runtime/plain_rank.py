@@ -33,12 +33,13 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     where = f"tcp://127.0.0.1:{plan['port']}"
-    long = timedelta(seconds=100)  # longer than the test waits: only a released rank goes on
-    allready.init_process_group(init_method=where, rank=ME, world_size=SIZE, start_timeout=long, timeout=long)
+    long = timedelta(seconds=plan.get("timeout_s", 100))  # longer than the test waits: only a released rank goes on
+    allready.init_process_group(init_method=where, rank=ME, world_size=SIZE, start_timeout=100, timeout=long)
     model = DistributedDataParallel(torch.nn.Linear(64, 8))
+    say("started")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     step, has_failed = 0, False
-    while step < 20:
+    while step < plan.get("steps", 20):
         try:
             optimizer.zero_grad()
             loss = model(torch.full((4, 64), float(ME + step))).pow(2).mean()
@@ -68,4 +69,8 @@ def main() -> None:
     say("done", total=round(total, 9), steps=step)
 
 
-main()
+try:
+    main()
+except Exception as ending:
+    say("ended", error=type(ending).__name__, text=str(ending))
+    raise

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,48 @@ def test_a_stopped_hub_blocks_no_rank_beyond_its_bound(tmp_path: Path) -> None:
             assert [job.last(rank, "failed")["error"] for rank in range(3)] == ["HubLost"] * 3
         finally:
             os.kill(hub, signal.SIGKILL)
+
+
+@cases(
+    "number, bound_s, script, plan",
+    [
+        (number, bound_s, script, plan)
+        for number, bound_s in ((signal.SIGKILL, 3.0), (signal.SIGSTOP, 8.0))
+        for script, plan in (
+            ("rank.py", {"pace_s": 0.02}),
+            ("rank.py", {"pace_s": 0.02, "mesh": True}),
+            ("rank.py", {"pace_s": 0.02, "plain": True}),
+            ("plain_rank.py", {"victim": -1, "kind": "", "timeout_s": 2.0}),
+        )
+    ],
+    parts=8,
+)
+def test_the_end_of_the_stores_machine_is_a_local_failure_in_time(
+    number: signal.Signals, bound_s: float, script: str, plan: dict[str, Any], tmp_path: Path
+) -> None:
+    """With rank 0 its store goes, and the agreement: nobody can know any more what the others have.
+
+    SIGKILL: as where the machine restarts and resets its connections; SIGSTOP: as where it is gone without a word.
+    """
+    with Job(tmp_path, 4, script=script, steps=50_000, **plan) as job:
+        for rank in range(4):
+            until(partial(job.has, rank, "started"), 100.0)
+        time.sleep(0.5)
+        hub = job.hub()
+        assert hub is not None
+        began_s = time.monotonic()
+        try:
+            os.kill(job.processes[0].pid, number)
+            os.kill(hub, number)
+            job.wait([1, 2, 3], 60.0)
+        finally:
+            if number == signal.SIGSTOP:
+                os.kill(hub, signal.SIGKILL)
+        for rank in (1, 2, 3):
+            ended = job.last(rank, "ended")
+            assert ended["error"] == "HubLost"
+            assert "no decision of the hub" in ended["text"]
+            assert ended["at_s"] - began_s < bound_s
 
 
 def test_the_hub_ends_after_the_last_rank(tmp_path: Path) -> None:

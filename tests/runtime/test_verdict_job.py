@@ -13,11 +13,11 @@ import torch, allready
 
 allready.init_process_group()
 rank = int(os.environ["RANK"])
-has_stopped = []
+stop_at = [20, 60]
 
 def train_step(step):
-    if step == 20 and rank == 1 and not has_stopped:
-        has_stopped.append(step)
+    if rank == 1 and stop_at and step >= stop_at[0] and torch.distributed.get_world_size() == 3:
+        stop_at.pop(0)
         with open("stopped.part", "w") as file:
             file.write(f"{os.getpid()} {time.time()}")
         os.rename("stopped.part", "stopped")
@@ -37,7 +37,7 @@ def take_over(recovery, step):
             os.kill(int(pid), signal.SIGCONT)
 
 def after_step(step):
-    if step >= 60 and torch.distributed.get_world_size() == 3:
+    if step >= 100 and torch.distributed.get_world_size() == 3:
         loop.num_steps = step
 
 loop = allready.TrainLoop(10**6, on_recovery=take_over, after_step=after_step)
@@ -62,12 +62,20 @@ def job(tmp_path: Path) -> Iterator[Job]:
 @pytest.mark.newest
 @pytest.mark.jobs
 def test_without_a_deadline_the_verdict_ends_the_calls(job: Job) -> None:
-    """A rank stops; the others go on without it long before the 10 minutes of the phase, and it joins when it wakes."""
+    """A rank stops; the others go on without it long before the 10 minutes of the phase, and it joins when it wakes.
+
+    Then the same rank stops once more: nothing had to be well for a while in between.
+    """
     node = job.start("--nproc-per-node", "3", job.script(SCRIPT))
-    code = node.wait(120.0)
+    code = node.wait(150.0)
     said = [line.partition("RECOVERED ")[2] for line in node.out.splitlines() if "RECOVERED" in line]
     assert code == 0, node.out[-6000:] + node.err[-3000:]
-    assert said[0].startswith("(0, 2) () "), said
-    assert said[0].endswith("verdict RTM003 (1,)"), said
-    assert said[1].startswith("(0, 1, 2) (1,) "), said
+    assert len(said) == 4, said
+    for without, again in (said[:2], said[2:]):
+        assert without.startswith("(0, 2) () "), said
+        assert without.endswith("verdict RTM003 (1,)"), said
+        assert again.startswith("(0, 1, 2) (1,) "), said
+    notes = [note for note in node.report()["notes"] if note.endswith("then the job recovered")]
+    assert len(notes) == 2, node.report()["notes"]
+    assert all("rank 1 " in note and "waited for by rank" in note for note in notes), notes
     assert node.out.count("THROUGH") == 3

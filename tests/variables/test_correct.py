@@ -1,5 +1,7 @@
 """Settings that are right: nothing is found.  False alarms are worse than nothing."""
 
+from pathlib import Path
+
 from allready.judging.engine import judge
 from allready.judging.loading import load_area
 from allready.model import Severity
@@ -126,6 +128,28 @@ def test_nothing_is_found_in_what_real_machines_and_scripts_have(name: str, text
     assert [f.message for f in findings] == []
 
 
+PUBLISHED = Path(__file__).resolve().parents[1] / "fixtures" / "variables" / "correct.sh"
+
+
+@cases("torch, nccl", [("2.13.0", "2.28.9"), ("2.14.1", "2.30.7")])
+def test_nothing_is_found_in_what_documents_of_libraries_and_providers_have(torch: str, nccl: str) -> None:
+    """Each line for itself: a file would let one stand in for another, or contradict it."""
+    wrong = {}
+    for line in PUBLISHED.read_text().splitlines():
+        if not line.startswith("export"):
+            continue
+        machine = fleet(
+            1,
+            settings=script("export NCCL_DEBUG=WARN", line, "torchrun train.py", is_here=False),
+            software={0: software(torch=torch, nccl=nccl, jax="0.10.2", jaxlib="0.10.2")},
+        )
+        findings, _ = judge(machine, load_area("variables"))
+        if findings:
+            wrong[line] = [f.message for f in findings]
+    assert wrong == {}
+
+
 def test_there_are_enough() -> None:
+    assert sum(line.startswith("export") for line in PUBLISHED.read_text().splitlines()) >= 160
     assert len(CORRECT) >= 40
     assert Severity.INFO.weight == 0

@@ -1,5 +1,6 @@
 """Kinds of files beside the usual ones: what each assigns for the programs that it starts."""
 
+from allready.model import Slip
 from allready.variables.sources.read import read_text
 
 FILES: tuple[tuple[str, str, dict[str, str | None]], ...] = (
@@ -685,6 +686,39 @@ FILES: tuple[tuple[str, str, dict[str, str | None]], ...] = (
         ),
         {"NCCL_TIMEOUT": "5", "NCCL_ALGO": "Ring"},
     ),
+    (
+        "raycluster.yaml",
+        (
+            "apiVersion: ray.io/v1\n"
+            "kind: RayCluster\n"
+            "spec:\n"
+            "  runtimeEnvYAML: |\n"
+            "    env_vars:\n"
+            '      NCCL_TIMEOUT: "3"\n'
+        ),
+        {"NCCL_TIMEOUT": "3"},
+    ),
+    (
+        "nemo.yaml",
+        "env_vars:\n  NCCL_DEBUG: null\n  NCCL_PROTO: ~\n  NCCL_NVLS_ENABLE: 0\n",
+        {"NCCL_DEBUG": None, "NCCL_PROTO": None, "NCCL_NVLS_ENABLE": "0"},
+    ),
+    (
+        "one_line.tf",
+        'variables = { NCCL_TIMEOUT = "5", NCCL_ALGO = "Ring" }\n',
+        {"NCCL_TIMEOUT": "5", "NCCL_ALGO": "Ring"},
+    ),
+    (
+        "run.sh",
+        "function launch { export NCCL_ALGO=Ring; torchrun t.py; }\nfunction f() {\n  export NCCL_PROTO=LL\n}\n",
+        {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"},
+    ),
+    (
+        "run.sh",
+        'export NCCL_DEBUG="IN\\\nFO" NCCL_DEBUG_FILE="/tmp/a\\b\\$c.%h"\nexport NCCL_ALGO=Ring\n',
+        {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/tmp/a\\b$c.%h", "NCCL_ALGO": "Ring"},
+    ),
+    ("Dockerfile", 'FROM x\nENV NCCL_DEBUG="IN\\\nFO"\n', {"NCCL_DEBUG": "INFO"}),
     ("run.sh", "cat <<< hello\nexport NCCL_DEBUG=INFO\n", {"NCCL_DEBUG": "INFO"}),
     (
         "run.sh",
@@ -703,3 +737,9 @@ def test_every_kind_of_file_is_read_as_what_runs_it_reads_it() -> None:
         if found != expected:
             wrong[name, text] = found
     assert wrong == {}
+
+
+def test_what_no_build_takes_is_said() -> None:
+    parsed = read_text("Dockerfile", "FROM x\nENV NCCL_DEBUG\nENV NCCL_ALGO=Ring\n")
+    assert [(m.line, m.slip) for m in parsed.malformed] == [(2, Slip.UNREADABLE)]
+    assert [s.name for s in parsed.settings] == ["NCCL_ALGO"]

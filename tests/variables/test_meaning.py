@@ -53,6 +53,7 @@ def test_devices() -> None:
     [
         ("NCCL_IB_DISABLE", "1", "on"),
         ("NCCL_IB_DISABLE", "0", "off"),
+        ("NCCL_TIMEOUT", "1800", "unread"),
         ("NCCL_IB_DISABLE", "true", "problem_read_as_zero"),
         ("NCCL_IB_DISABLE", "", "empty"),
         ("TORCH_NCCL_BLOCKING_WAIT", "on", "problem_stops"),

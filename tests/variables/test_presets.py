@@ -131,11 +131,31 @@ def test_loaders() -> None:
     assert {line.name: line.value for line in made("gpu_cache").loader} == {"num_workers": "0", "pin_memory": "False"}
 
 
+@cases("name", NAMES)
+def test_what_is_written_for_another_machine_has_nothing_of_this_one(name: str) -> None:
+    """A login node without GPU and InfiniBand writes the job script of a node that has both."""
+    bare = replace(MACHINE, gpu=GpuFacts(gpus=()), rdma=RdmaFacts(ports=()), nproc=8, versions={"torch": "2.13.0"})
+    for machine in (bare, replace(MACHINE, nproc=8, versions=bare.versions)):
+        found = preset(name, machine.elsewhere())
+        assert not {"OMP_NUM_THREADS", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"} & set(found.values)
+        assert found.values.get("NCCL_SOCKET_IFNAME", "lo") == "lo"
+        assert not {"num_workers"} & {line.name for line in found.loader if line.value != "0"}
+        notes = {note.key for note in found.notes}
+        assert name == "single-node" or name == "debug-hang" or "of_machine" in notes
+        for note in found.notes:
+            assert ui(f"env.note_{note.key}", "zh", **note.values)
+        for line in (*found.lines, *found.loader):
+            assert ui(f"env.why_{line.reason}", "zh", **line.values)
+    assert preset("conservative", bare.elsewhere()).values["NCCL_P2P_DISABLE"] == "1"
+    assert preset("ethernet", bare.elsewhere()).values["NCCL_IB_DISABLE"] == "1"
+    assert preset("infiniband", bare.elsewhere()).values["NCCL_NET"] == "IB"
+
+
 def test_an_unknown_preset() -> None:
     with pytest.raises(UsageError, match="valid: basic"):
         preset("fast", MACHINE)
 
 
 def test_nothing_needs_facts() -> None:
-    for name in set(NAMES) - {"infiniband", "roce"}:
+    for name in NAMES:
         assert preset(name, Here()).name == name

@@ -112,3 +112,7 @@ def test_the_lists_of_other_names_do_not_overlap_with_the_table() -> None:
 def test_flags_are_found_with_and_without_dashes() -> None:
     assert table.find("--xla_dump_to=/tmp/x") is table.find("xla_dump_to") is table.load()["--xla_dump_to"]
     assert table.find("--not_a_flag") is None
+
+
+def test_what_is_for_debugging_has_its_cost() -> None:
+    assert [name for name, row in table.load().items() if row.debug and not (row.cost and row.cost_zh)] == []

@@ -28,7 +28,8 @@ def is_hang(report: Report | None) -> bool:
 
 
 class HangMark:
-    """The file; made when a hang begins, made anew when another one takes its place, removed when none is left."""
+    """The file; made when a hang begins, made anew when another one takes its place or the same rank hangs once more,
+    removed when none is left."""
 
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir / HUNG
@@ -39,7 +40,7 @@ class HangMark:
         waits = report.verdict is not None and report.verdict.fault_class in _WAITS
         wanted = waits and is_hang(report)
         verdict = report.verdict
-        shown = (verdict.code, verdict.culprits) if wanted and verdict is not None else None
+        shown = (verdict.code, verdict.culprits, verdict.detected_time) if wanted and verdict is not None else None
         if shown == self._shown:
             return
         self._shown = shown

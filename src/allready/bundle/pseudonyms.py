@@ -21,10 +21,23 @@ _HOSTS = (
 _RANGE = re.compile(r"\b([A-Za-z][A-Za-z0-9_-]{0,60}?)(\d*)\[(\d{1,8}(?:[-,]\d{1,8}){0,64})\]")
 """gpu[01-08], as Slurm writes them."""
 _HOST = re.compile("|".join(f"(?:{pattern})" for pattern in _HOSTS))
+_USER = r"[A-Za-z_](?:[A-Za-z0-9_.-]{0,30}[A-Za-z0-9_])?"
+_OF_USER = (
+    r"/(?:home|Users)/|(?i:\b(?:user(?:name|id)?|logname|sudo_user|login|owner))[\"']?[ \t]{0,3}[=: ][ \t]{0,3}[\"']?"
+    r"|\b(?:uid|gid)=\d{1,9}\("
+)
+"""What stands in front of a user's name."""
+_USERS = re.compile(
+    rf"/(?:home|Users)/({_USER})(?=[/\s\"':,]|$)|\b(?:USER|LOGNAME|SUDO_USER|USERNAME|SLURM_JOB_USER)=[\"']?({_USER})"
+    rf"|\b(?:UserId=|uid=\d{{1,9}}\()({_USER})|(?i:\bfor (?:invalid )?user )({_USER})"
+    rf"|(?<![\w.%+/-])({_USER})@(?=[A-Za-z])"
+)
+"""Where logs name a user."""
 _MANY = 4096
 _NOT_HOSTS = frozenset({
     "localhost", "localhost.localdomain", "localdomain", "none", "null", "unknown", "true", "false", "host", "hostname",
     "node", "name", "rank", "local", "auto", "default", "error", "root", "user", "users", "home", "admin", "ubuntu",
+    "git", "runner", "nobody",
     "github.com", "pytorch.org", "huggingface.co", "docs.nvidia.com", "and", "the", "not", "with", "from", "all", "any",
 })  # fmt: skip
 
@@ -49,20 +62,31 @@ class Pseudonyms:
         self._interfaces: dict[int, int] = {}
         self._macs: dict[str, str] = {}
         self._pattern: re.Pattern[str] | None = None
+        self._logged: dict[str, str] = {}  # users of logs: only where one stands for a user, for `train` may be one
+        self._of_user: re.Pattern[str] | None = None
         for host in hosts:
             self._add_host(host, least=2)
         for user in users:
             if _is_name(user):
-                self._names.setdefault(user, f"user{1 + sum(v.startswith('user') for v in self._names.values())}")
+                self._names.setdefault(user, self._next_user())
 
     def look_at(self, text: str) -> None:
         """Take the host names that a text has, before anything is replaced."""
         for match in _HOST.finditer(text):
             self._add_host(match[match.lastindex or 0])
+        for match in _USERS.finditer(text):
+            user = match[match.lastindex or 0]
+            is_new = user not in self._names and user not in self._logged
+            if is_new and _is_name(user) and len(self._logged) < _MANY:
+                self._logged[user] = self._next_user()
+                self._of_user = None
         for match in _RANGE.finditer(text):
             if any(re.fullmatch(re.escape(match[1] + match[2]) + r"\d+(?:\..*)?", name) for name in self._names):
                 for number in _numbers(match[3]):
                     self._add_host(f"{match[1]}{match[2]}{number}")
+
+    def _next_user(self) -> str:
+        return f"user{1 + sum(v.startswith('user') for v in (*self._names.values(), *self._logged.values()))}"
 
     def _add_host(self, name: str, *, least: int = 3) -> None:
         if not _is_name(name, least) or len(self._names) >= _MANY:
@@ -77,11 +101,18 @@ class Pseudonyms:
 
     def hide(self, text: str) -> str:
         """The text with others in their place; all that is alike stays alike."""
+        if self._logged:
+            if self._of_user is None:
+                users = _either(self._logged)
+                self._of_user = re.compile(
+                    rf"(?P<before>{_OF_USER}|/)(?P<user>{users})(?![A-Za-z0-9_.-]{{0,30}}[A-Za-z0-9_])"
+                    rf"|(?<![\w.%+-])(?P<at>{users})(?=@)"
+                )
+            text = self._of_user.sub(lambda m: (m["before"] or "") + self._logged[m["user"] or m["at"]], text)
         if self._names:
             if self._pattern is None:
-                longest = sorted(self._names, key=lambda name: (-len(name), name))
-                words = "|".join(map(re.escape, longest))
-                self._pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{words})(?![A-Za-z0-9])")
+                words = [_as_word(name) for name in sorted(self._names, key=lambda name: (-len(name), name))]
+                self._pattern = re.compile("|".join(words))
             text = self._pattern.sub(lambda match: self._names[match[0]], text)
         if not self._with_addresses:
             return text
@@ -124,6 +155,20 @@ class Pseudonyms:
             number = self._nets.setdefault((6, int(address) >> 64), 1 + sum(kind == 6 for kind, _ in self._nets))
             base = _NETS_V6 + (number << 64)
         return _with_prefix(address, ipaddress.IPv6Address(base + low), match[2])
+
+
+_SHORT_LETTERS = 4
+
+
+def _as_word(name: str) -> str:
+    """The pattern of a name in a text: gpu7 is in gpu7-ib0, but a machine called `vm` is not in total-vm."""
+    if name.isalpha() and len(name) <= _SHORT_LETTERS:
+        return rf"(?<![\w-]){name}(?![\w-]|\.[A-Za-z])"
+    return rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])"
+
+
+def _either(names: Iterable[str]) -> str:
+    return "|".join(map(re.escape, sorted(names, key=lambda name: (-len(name), name))))
 
 
 def _is_name(name: str, least: int = 3) -> bool:

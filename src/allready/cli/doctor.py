@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_UNCHECKED, exit_code_of
 from allready.cli.options import add_both_spellings, add_common, configure_logging, count, port_range, positive_s
-from allready.cli.overdue import MARGIN_S, OverdueError, begun_s, ended_within, no_end_now, slowness
+from allready.cli.overdue import MARGIN_S, OverdueError, begun_s, end_at_once, ended_within, no_end_now, slowness
 from allready.errors import UsageError
 from allready.text.usage import choose_language
 
@@ -95,14 +95,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Examine and judge; the exit code is the contract's."""
     limit_s = _limit_s(args)
-    with Interrupts(exit_code=EXIT_UNCHECKED), _reader(args, limit_s) as reader:
+    with Interrupts(exit_code=EXIT_UNCHECKED):
         if args.source or args.timeout or args.use_gpus:
-            return _run(args, reader)  # somebody waits for all of it
+            with _reader(args, limit_s) as reader:
+                return _run(args, reader)  # somebody waits for all of it
         try:
-            with ended_within(limit_s):
-                return _run(args, reader)
+            with ended_within(limit_s), _reader(args, limit_s) as reader:
+                code = _run(args, reader)
         except OverdueError:
-            return _overdue(args, limit_s)
+            code = _overdue(args, limit_s)
+        return end_at_once(code)
 
 
 def _limit_s(args: argparse.Namespace) -> float:
@@ -314,6 +316,8 @@ def _differences(report: "Report", language: str) -> "Iterator[Block]":
 
     yield Gap()
     names = {node.node_rank: node.name for node in report.world.nodes}
+    if len(set(names.values())) < len(names):  # containers and images often have the same
+        names = {number: f"{name} ({number})" for number, name in names.items()}
     different = [row for row in rows(report.facts) if not row.same and not row.own]
     if not different:
         yield Line((Piece(ui("doctor.same", language)),))

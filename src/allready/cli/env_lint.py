@@ -36,7 +36,7 @@ from allready.model import (
     World,
     WorldNode,
 )
-from allready.redaction import redact
+from allready.redaction import masked_all, redact
 from allready.report.blocks import SEVERITY_STYLE
 from allready.report.pieces import Block, Gap, Line, Piece
 from allready.report.safe import plain
@@ -53,6 +53,8 @@ SCHEMA = "allready.env-lint/1"
 _NEEDED = ("net", "rdma", "gpu", "software")
 _OTHERS_SOFTWARE = {SourceKind.DOCKERFILE, SourceKind.KUBERNETES, SourceKind.MARKDOWN, SourceKind.DUMP}
 """Kinds whose software is not what is installed here."""
+LEFT_ON = "VAR022"
+"""Settings for debugging: what they cost is shown with them."""
 _NODES = re.compile(r"(?:--nnodes[= ]|--nodes[= ]|#SBATCH\s+-N\s*|\bnnodes:\s*)(\d{1,5})\b")
 
 
@@ -92,13 +94,16 @@ def lint(args: argparse.Namespace) -> Judged:
     given = {"torch": args.torch, "nccl": args.nccl, "jax": args.jax}
     machine = read_machine(host).having(**given)
     unreadable: list[Unreadable] = []
-    if (bundle := _bundle_of(args)) is not None:
-        return _of_bundle(args.files[0], bundle, given)
-    texts = list(read_files(args.files, unreadable))
+    bundles = {name: bundle for name in args.files if (bundle := _bundle(name)) is not None}
+    if len(args.files) == 1 and bundles and not args.compare:
+        return _of_bundle(args.files[0], bundles[args.files[0]], given)
+    texts = list(read_files([name for name in args.files if name not in bundles], unreadable))
     parsed = [p for name, text in texts if (p := _parsed(name, text, unreadable)) is not None]
+    parsed += [_saved(name, bundle, unreadable) for name, bundle in bundles.items()]
+    parsed.sort(key=lambda p: _place(p.source, args.files))
     if not args.files:
         parsed = [environment(host)]
-    is_here = True if args.here else False if args.elsewhere else None
+    is_here = True if args.here else False if args.elsewhere or args.compare else None
     findings: list[Finding] = []
     unchecked: list[NotChecked] = []
     for source in parsed:
@@ -117,9 +122,9 @@ def lint(args: argparse.Namespace) -> Judged:
         findings += more
         unchecked += not_checked
     return Judged(
-        sources=tuple(name for name, _ in texts) or tuple(args.files) or (ENVIRONMENT,),
+        sources=(*(name for name, _ in texts), *bundles) or tuple(args.files) or (ENVIRONMENT,),
         num_settings=sum(s.name in table.load() for p in parsed for s in p.settings),
-        findings=tuple(sorted(findings, key=_order)),
+        findings=masked_all(tuple(sorted(findings, key=_order))),  # also in variables that hold none
         unreadable=tuple(unreadable),
         not_checked=tuple(unchecked),
         versions=_versions(parsed, machine, given),
@@ -127,13 +132,18 @@ def lint(args: argparse.Namespace) -> Judged:
     )
 
 
-def _bundle_of(args: argparse.Namespace) -> Bundle | None:
-    """The bundle that is the only file; None where it is another one.
+def _place(source: str, files: Sequence[str]) -> int:
+    """Where the file of a source stands among those given: the first is node 0."""
+    name = source.partition("!")[0]
+    return files.index(name) if name in files else len(files)
+
+
+def _bundle(name: str) -> Bundle | None:
+    """The bundle that a file is; None where it is none.
 
     Raises:
         UsageError: it is damaged.
     """
-    name = args.files[0] if len(args.files) == 1 else "-"
     try:
         if name == "-" or not Path(name).is_file() or not is_packed(head_of(name)) or not is_bundle(name):
             return None
@@ -142,6 +152,15 @@ def _bundle_of(args: argparse.Namespace) -> Bundle | None:
         return None  # which is told where it is read
     except BundleError as error:
         raise UsageError("{name}: {error}", name=name, error=error) from error
+
+
+def _saved(name: str, bundle: Bundle, unreadable: list[Unreadable]) -> Parsed:
+    """The environment in one bundle of several, which come from as many machines."""
+    if bundle.variables is None:
+        unreadable.append(Unreadable(name, "the bundle has no environment"))
+    found = read_environment(bundle.variables or {}, name)
+    settings = [replace(setting, kind=SourceKind.DUMP) for setting in found.settings]
+    return Parsed(source=name, kind=SourceKind.DUMP, settings=settings)
 
 
 def _of_bundle(name: str, bundle: Bundle, given: Mapping[str, str | None]) -> Judged:
@@ -159,7 +178,7 @@ def _of_bundle(name: str, bundle: Bundle, given: Mapping[str, str | None]) -> Ju
     return Judged(
         sources=(name,),
         num_settings=sum(s.name in table.load() for s in source.settings),
-        findings=tuple(sorted(findings, key=_order)),
+        findings=masked_all(tuple(sorted(findings, key=_order))),  # also in variables that hold none
         unreadable=unreadable,
         not_checked=not_checked,
         versions={n: v for n in ("torch", "nccl", "jax", "jaxlib") if (v := machine.versions.get(n))},
@@ -282,16 +301,18 @@ def _finding(finding: Finding, language: str, *, verbose: bool) -> Iterator[Bloc
         where, explanation, command = remedy_parts(step, language)
         pieces = (Piece(where, "dim"), Piece(explanation), Piece(command, "code"))
         yield Line(tuple(p for p in pieces if p.text), lead=Piece(ui("env.lint_fix", language), "dim"), indent=2)
-    for text in _background(finding, language) if verbose else ():
-        yield Line((Piece(text, "dim"),), lead=Piece(ui("env.lint_why", language), "dim"), indent=2)
+    fields = ("what", "risk", "cost") if verbose else ("cost",) if finding.code == LEFT_ON else ()
+    lead = ui("env.lint_why" if verbose else "env.lint_cost", language)
+    for text in _background(finding, language, fields):
+        yield Line((Piece(text, "dim"),), lead=Piece(lead, "dim"), indent=2)
 
 
-def _background(finding: Finding, language: str) -> Iterable[str]:
+def _background(finding: Finding, language: str, fields: Sequence[str]) -> Iterable[str]:
     """What the table says about the variables."""
     for name in finding.culprits.variables:
         row = table.load().get(name)
         if row is not None:
-            yield from filter(None, (row.text(field, language) for field in ("what", "risk", "cost")))
+            yield from filter(None, (row.text(field, language) for field in fields))
 
 
 def _body(judged: Judged) -> dict[str, Any]:
@@ -326,6 +347,7 @@ def _data(finding: Finding) -> dict[str, Any]:
         "variable": name,
         "file": finding.values.get("file"),
         "line": int(line) if line.isdecimal() else None,
+        "title_zh": say(finding, "title", "zh"),
         "message_zh": say(finding, "message", "zh"),
         "remedy_zh": remedy_text(chinese, "zh"),
         "remedies_zh": to_builtins(chinese),

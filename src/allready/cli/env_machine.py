@@ -59,6 +59,8 @@ class Machine(Struct, frozen=True, kw_only=True):
     def having(self, **versions: str | None) -> "Machine":
         """The machine as if it had these versions (those that are not None)."""
         given = {name: version for name, version in versions.items() if version}
+        if "jax" in given:
+            given.setdefault("jaxlib", given["jax"])  # they are released together
         if not given:
             return self
         software = SoftwareFacts(versions={**self.versions, **given})

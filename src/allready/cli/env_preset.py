@@ -41,8 +41,12 @@ def run(args: argparse.Namespace) -> int:
         show_blocks(rows, sys.stdout, language)
         return EXIT_HEALTHY
     machine = read_machine(LiveHost()).having(torch=args.torch, nccl=args.nccl, jax=args.jax)
-    peers = (args.peers or os.environ.get("MASTER_ADDR", "")).split(",")
-    made = presets.preset(args.name, here_for(peers, machine, args.nproc_per_node, is_asked=bool(args.peers)))
+    if args.dockerfile or args.sbatch:
+        here = replace(machine.here(), nproc=args.nproc_per_node).elsewhere()
+    else:
+        peers = (args.peers or os.environ.get("MASTER_ADDR", "")).split(",")
+        here = here_for(peers, machine, args.nproc_per_node, is_asked=bool(args.peers))
+    made = presets.preset(args.name, here)
     if args.json:
         deliver_json("-", _body(made, language))
     elif args.shell:
@@ -50,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.dockerfile:
         sys.stdout.write(_script(made, language, _dockerfile(made, language)))
     elif args.sbatch:
-        sys.stdout.write(_script(made, language, _sbatch(made, language, args.peers)))
+        sys.stdout.write(_script(made, language, _sbatch(made, language)))
     else:
         show_blocks(_blocks(made, language), sys.stdout, language)
     return EXIT_HEALTHY
@@ -81,11 +85,14 @@ def with_preset(request: RunRequest, name: str, environ: Mapping[str, str]) -> R
         UsageError: no such preset, or this machine lacks what it is for.
     """
     peers = [request.master_addr] if request.master_addr and request.max_nodes > 1 else []
-    values = presets.preset(name, here_for(peers, read_machine(LiveHost()), request.nproc_per_node)).values
+    made = presets.preset(name, here_for(peers, read_machine(LiveHost()), request.nproc_per_node))
+    values = made.values
     own = {**environ, **request.environment}
     added = {n: value for n, value in values.items() if n not in own}
     text = " ".join(f"{n}={value}" for n, value in added.items())
     notes = [Note(key="workers.preset", values={"name": name, "variables": text})] if added else []
+    if made.loader:
+        notes.append(Note(key="workers.preset_loader", values={"name": name, "arguments": _arguments(made)}))
     kept = [n for n, value in values.items() if own.get(n, value) != value]
     notes += [Note(key="workers.variable_kept", values={"name": n, "value": own[n]}) for n in kept]
     environment = {**added, **request.environment}
@@ -137,12 +144,15 @@ def _is_of_machine(line: presets.Line) -> bool:
 
 def _script(made: Preset, language: str, lines: Iterable[str]) -> str:
     """Lines of a script between the name of the preset and what it leaves to people."""
-    loader = ", ".join(f"{line.name}={line.value}" for line in made.loader)
-    comments = [f"{ui('env.preset_loader', language)}({loader})"] if loader else []
+    comments = [f"{ui('env.preset_loader', language)}({_arguments(made)})"] if made.loader else []
     comments += _notes(made, language)
     return "".join(
         f"{line}\n" for line in (f"# allready env preset {made.name}", *lines, *(f"# {c}" for c in comments))
     )
+
+
+def _arguments(made: Preset) -> str:
+    return ", ".join(f"{line.name}={line.value}" for line in made.loader)
 
 
 def _export(line: presets.Line, language: str) -> str:
@@ -151,20 +161,17 @@ def _export(line: presets.Line, language: str) -> str:
 
 def _dockerfile(made: Preset, language: str) -> Iterator[str]:
     for line in made.lines:
-        if not _is_of_machine(line):
-            value = line.value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
-            yield f"# {_reason(line, language)}"
-            yield f'ENV {line.name}="{value}"'
+        value = line.value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+        yield f"# {_reason(line, language)}"
+        yield f'ENV {line.name}="{value}"'
 
 
-def _sbatch(made: Preset, language: str, peers: str | None) -> Iterator[str]:
+def _sbatch(made: Preset, language: str) -> Iterator[str]:
     """What is alike on all nodes as exports; the rest is computed where the tasks run."""
-    common = [line for line in made.lines if not _is_of_machine(line)]
-    yield from (_export(line, language) for line in common)
-    if peers is None or len(common) < len(made.lines):
-        yield 'export ALLREADY_PEERS="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)"'
-        command = f'eval "$(allready env preset {made.name} --shell --peers "$ALLREADY_PEERS")" && exec "$@"'
-        yield f"# srun bash -c '{command}' - python train.py"
+    yield from (_export(line, language) for line in made.lines)
+    yield 'export ALLREADY_PEERS="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,)"'
+    command = f'eval "$(allready env preset {made.name} --shell --peers "$ALLREADY_PEERS")" && exec "$@"'
+    yield f"# srun bash -c '{command}' - python train.py"
 
 
 def _body(made: Preset, language: str) -> dict[str, Any]:

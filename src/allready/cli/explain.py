@@ -85,9 +85,11 @@ def _named(rules: Mapping[str, Rule], word: str) -> Rule:
 
 
 def _alike(rules: Mapping[str, Rule], code: str, name: str) -> list[Rule]:
-    """Rules whose code or name is nearly so, then those whose name or title has the word."""
+    """The rule whose code lacks a zero, those whose code or name is nearly so, and whose name or title has the word."""
     names = {rule.name: rule for rule in rules.values()}
-    found = [rules[c] for c in sorted(difflib.get_close_matches(code, rules, n=MAX_SUGGESTIONS, cutoff=0.8))]
+    whole = f"{code[:3]}{code[3:].zfill(3)}"
+    found = [rules[whole]] if whole in rules else []
+    found += [rules[c] for c in sorted(difflib.get_close_matches(code, rules, n=MAX_SUGGESTIONS, cutoff=0.8))]
     found += [names[n] for n in difflib.get_close_matches(name, names, n=MAX_SUGGESTIONS, cutoff=0.75)]
     words = name.replace("_", " ")
     found += [r for r in rules.values() if name in r.name or words in r.title.lower()] if len(name) > 2 else []

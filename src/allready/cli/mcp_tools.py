@@ -16,6 +16,8 @@ DESCRIPTION = (
 )
 DIAGNOSE_S = 300.0
 QUICK_S = 60.0
+DOCTOR_S = 20.0
+"""For the facts of this machine: an agent can wait longer than the command does by itself, and gets a whole answer."""
 MAX_CHARS = 24_000
 MAX_TEXT_CHARS = 1500
 MAX_PATHS = 64
@@ -80,14 +82,16 @@ class Tools:
         return _told(_asked(["diagnose", "--json", "-", f"--explain-line={text}"], QUICK_S))
 
     def doctor(self, facts: str = "", nnodes: int = 0, language: str = "en") -> str:
-        """Examine the machine that this server runs on: network, GPUs, limits, storage, imports, variables. Takes 3 s.
+        """Examine the machine that this server runs on: network, GPUs, limits, storage, imports, variables.
+
+        Takes a few seconds; on a busy machine up to 20.
 
         Args:
             facts: judge saved facts instead: a file of `allready doctor --save`, a report.json or a bundle.
             nnodes: judge it as one of so many nodes; 0 for alone.
             language: "en" or "zh".
         """
-        words = ["doctor", "--json", "-", "--lang", _language(language)]
+        words = ["doctor", f"--timeout={DOCTOR_S:.0f}", "--json", "-", "--lang", _language(language)]
         words += ["--from", self._paths([facts])[0]] if facts else []
         words += ["--nnodes", str(int(nnodes))] if nnodes > 0 else []
         return _told(_report(_asked(words, QUICK_S), language))
@@ -190,14 +194,17 @@ def _report(body: dict[str, Any], language: str) -> dict[str, Any]:
     from msgspec import MsgspecError, convert, to_builtins
 
     from allready.model import Finding
-    from allready.text.catalog import say, say_remedies
+    from allready.text.catalog import say, say_evidence, say_remedies
 
     findings: list[dict[str, Any]] = []
     for row in body.get("findings", ()):
         finding = dict(row)
         with contextlib.suppress(MsgspecError):  # of another version: as it is
             found = convert(row, Finding)
-            finding["message"] = say(found, "message", language)
+            finding["title"], finding["message"] = say(found, "title", language), say(found, "message", language)
+            finding["evidence"] = [
+                {**to_builtins(item), "text": say_evidence(item, language)} for item in found.evidence
+            ]
             finding["remedies"] = to_builtins(say_remedies(found, language))
         findings.append(finding)
     verdict = body.get("verdict") or {}
@@ -223,7 +230,7 @@ def _finding(finding: dict[str, Any], *, with_evidence: bool = False) -> dict[st
 
 
 def _chinese(finding: dict[str, Any]) -> dict[str, Any]:
-    return {key: finding[f"{key}_zh"] for key in ("message", "remedies") if finding.get(f"{key}_zh")}
+    return {key: finding[f"{key}_zh"] for key in ("title", "message", "remedies") if finding.get(f"{key}_zh")}
 
 
 def _told(body: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -11,7 +12,11 @@ from allready.cli.interrupts import is_of_this_command
 
 MARGIN_S = 0.3
 """For ending the children, for the line that says it, and for the end of the interpreter."""
-LEAST_S = 0.05
+END_CPU_S = 0.05
+"""The same of CPU time, which on busy CPUs lasts longer."""
+LEAST_S = 0.3
+"""Where less is left at the beginning nothing can be found out any more: where the CPUs are so busy, starting a child
+alone takes longer, and cannot be cut short."""
 
 
 class OverdueError(BaseException):
@@ -43,6 +48,24 @@ def slowness() -> float:
     return 1.0 + waited_s / ran_s if ran_s else 1.0
 
 
+def margin_s() -> float:
+    """What the end itself takes of a limit."""
+    return max(MARGIN_S, END_CPU_S * slowness())
+
+
+def end_at_once(code: int) -> int:
+    """End this process where it is this command's own: the end of an interpreter takes longer on busy CPUs.
+
+    What it wrote goes out; children that have not been ended before end with it.  Elsewhere the caller gets the code.
+    """
+    if is_of_this_command():
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    return code
+
+
 @contextlib.contextmanager
 def ended_within(limit_s: float) -> Iterator[None]:
     """Raises OverdueError in the body so early that a process that was started for it ends within the limit.
@@ -56,14 +79,16 @@ def ended_within(limit_s: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    left_s = limit_s - MARGIN_S - begun_s(limit_s)
+    left_s = limit_s - margin_s() - begun_s(limit_s)
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise OverdueError
 
     before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, max(LEAST_S, left_s))
     try:
+        if left_s < LEAST_S:
+            raise OverdueError
+        signal.setitimer(signal.ITIMER_REAL, left_s)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

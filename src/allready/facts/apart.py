@@ -57,10 +57,10 @@ class Reader:
                 hurry_session(self._child.pid)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         child = self._child
-        if child is None or self._has_ended(child):
-            return
+        if child is None or (kind is None and self._has_ended(child)):
+            return  # after an exception nothing is waited for
         child.kill()
         if not self._has_ended(child):
             child.returncode = -signal.SIGKILL  # a thread of it cannot be killed; init reaps it when that ends

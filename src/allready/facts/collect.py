@@ -57,7 +57,9 @@ def collect(
         "software": lambda: collect_software(host, timeout_s=inner_s),
         "names": lambda: collect_names(host, launch.master_addr, timeout_s=min(RESOLVER_S, inner_s)),
         "gpu": lambda: collect_gpu(host, timeout_s=inner_s),
-        "firewall": lambda: collect_firewall(host, timeout_s=min(FIREWALL_S, inner_s)),
+        "firewall": lambda: collect_firewall(
+            host, timeout_s=min(FIREWALL_S, inner_s), peers=() if also is None else also.peers
+        ),
         "rdma": lambda: collect_rdma(host, watch_s=0.0 if also is None else WATCH_S),
         "net": lambda: collect_net(host, timeout_s=min(2.0, inner_s)),
         "host": lambda: collect_host(host),
@@ -84,7 +86,12 @@ def collect(
     nccl = None if isinstance(software, FactMissing) else software.versions.get("nccl")
     transport = Task(
         lambda: collect_transport(
-            host, net=found["net"], names=found["names"], nccl_version=nccl, conf=conf.result(timeout_s=TRANSPORT_S)
+            host,
+            net=found["net"],
+            names=found["names"],
+            nccl_version=nccl,
+            rdma=found["rdma"],
+            conf=conf.result(timeout_s=TRANSPORT_S),
         ),
         "facts-transport",
     )

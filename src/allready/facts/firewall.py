@@ -1,28 +1,46 @@
 """The local packet filter, as far as this user may read it, and the command that opens a port in it."""
 
+import contextlib
+import ipaddress
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
-from allready.errors import FactUnavailable
+from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.host import Host, text_of
 from allready.facts.iptables import parse_iptables
+from allready.facts.net import parse_routes
 from allready.facts.nft import parse_nft, parse_nft_json, rule_texts
-from allready.facts.packet_filter import OUTBOUND, FilterChain, drop_rules, dropped_ports, is_active
-from allready.model import FirewallFacts
+from allready.facts.packet_filter import (
+    OUTBOUND,
+    FilterChain,
+    Packet,
+    drop_rules,
+    dropped_ports,
+    interfaces_named,
+    is_active,
+)
+from allready.facts.tasks import Task
+from allready.model import FilterView, FirewallFacts, Route
 from allready.proc.process import status_bits
 
 CAP_NET_ADMIN = 12
 MAX_DROPS = 64
 MAX_PORT_RANGES = 256
+MAX_PEERS = 64
+MAX_ADDRESSES = 4
 SPACES = {"iptables-save": "ip", "iptables-legacy-save": "legacy"}
 
 
-def collect_firewall(host: Host, *, timeout_s: float) -> FirewallFacts:
+def collect_firewall(host: Host, *, timeout_s: float, peers: Sequence[str] = ()) -> FirewallFacts:
     """What drops packets here.  Starts no program when this user may not read the rules anyway.
 
     ufw and firewalld are recognised by their chains: their own tools take a Python start each, and show no more.
+
+    Args:
+        peers: names or addresses of machines whose connections are followed through the rules.
 
     Raises:
         FactUnavailable: the rules cannot be read; the message says which firewall there is, if that shows.
@@ -46,11 +64,19 @@ def collect_firewall(host: Host, *, timeout_s: float) -> FirewallFacts:
             tool, chains = "iptables", kept | own
     if nft is None and len(why) > len(commands):
         raise FactUnavailable("; ".join(why))
-    return summary(chains, tool)
+    names = (line.partition(":")[0].strip() for line in text_of(host, "/proc/net/dev").splitlines()[2:])
+    return summary(chains, tool, _packets_of(host, peers[:MAX_PEERS], timeout_s / 2) if peers else (), names)
 
 
-def summary(chains: dict[str, FilterChain], tool: str) -> FirewallFacts:
-    """Facts of chains that were read with `tool`."""
+def summary(
+    chains: dict[str, FilterChain], tool: str, packets: Iterable[Packet] = (), interfaces: Iterable[str] = ()
+) -> FirewallFacts:
+    """Facts of chains that were read with `tool`.
+
+    Args:
+        packets: connections of which more is known.
+        interfaces: names of this machine's.
+    """
     if not is_active(chains):
         return FirewallFacts(tool=None)
     return FirewallFacts(
@@ -58,7 +84,37 @@ def summary(chains: dict[str, FilterChain], tool: str) -> FirewallFacts:
         drops=tuple(islice(drop_rules(chains), MAX_DROPS)),
         dropped_ports=dropped_ports(chains)[:MAX_PORT_RANGES],
         out_dropped_ports=dropped_ports(chains, OUTBOUND)[:MAX_PORT_RANGES],
+        views=tuple(
+            FilterView(
+                peer=packet.peer,
+                interface=packet.interface,
+                dropped_ports=dropped_ports(chains, packet=packet)[:MAX_PORT_RANGES],
+                out_dropped_ports=dropped_ports(chains, OUTBOUND, packet)[:MAX_PORT_RANGES],
+            )
+            for packet in (*packets, *(Packet(interface=name) for name in interfaces_named(chains, interfaces)))
+        ),
     )
+
+
+def _packets_of(host: Host, peers: Sequence[str], timeout_s: float) -> Iterator[Packet]:
+    """Connections of these machines by their IPv4 addresses, with the interface that leads to them."""
+    asked = [Task(partial(host.resolve, peer, timeout_s=timeout_s), "firewall-peer") for peer in peers]
+    routes = list(parse_routes(text_of(host, "/proc/net/route")))
+    until = time.monotonic() + timeout_s
+    for task in asked:
+        with contextlib.suppress(FactUnavailable, DeadlineExceeded):
+            addresses = task.result(timeout_s=until - time.monotonic())
+            for address in [a for a in addresses if ":" not in a][:MAX_ADDRESSES]:
+                yield Packet(peer=address, interface=_interface_to(address, routes))
+
+
+def _interface_to(address: str, routes: Iterable[Route]) -> str | None:
+    """The interface of the narrowest route to an address."""
+    wanted = ipaddress.ip_address(address)
+    fitting = [
+        (n.prefixlen, -r.metric, r.interface) for r in routes if wanted in (n := ipaddress.ip_network(r.destination))
+    ]
+    return max(fitting)[2] if fitting else None
 
 
 def _read_nft(host: Host, timeout_s: float, why: list[str]) -> dict[str, FilterChain] | None:

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from allready.errors import FactUnavailable
 from allready.facts.host import Host, names_in, number, text_of
 from allready.facts.kernel_log import kernel_lines
-from allready.facts.processes import command_of, user_of
+from allready.facts.processes import INITS, command_of, user_of
 from allready.model import Gpu, GpuFacts, GpuPair, GpuProcess, ProcessState, Xid
-from allready.proc.process import parse_stat
+from allready.proc.process import Stat, parse_stat
 from allready.redaction import redact
 from allready.units import MIB
 
@@ -20,7 +20,15 @@ MAX_GPUS = 64
 MAX_XIDS = 32
 KERNEL_S = 0.5
 MAX_PROCESSES = 32
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]{4,16})\): (\d{1,3}),")
+_XID = re.compile(
+    r"(?:NVRM: Xid|nvidia-nvswitch\d{1,3}: SXid) \((?:PCI:)?([0-9A-Fa-f:.]{4,16})[^)]{0,40}\): (\d{1,5}),"
+)
+_FATAL = re.compile(r"(?<!non)(?<!non-)fatal", re.IGNORECASE)
+_RECOVERY = re.compile(r"recovery action changed .{0,60}to 0x[0-9a-fA-F]{1,8} \(([^)]{1,60})\)")
+_LOADING = "NVRM: loading NVIDIA"
+SWITCHES = "/proc/driver/nvidia-nvswitch/devices"
+FABRIC_MANAGER = "nv-fabricmanage"
+"""As the kernel cuts its name."""
 KFD = "/sys/class/kfd/kfd/topology/nodes"
 SMI = "nvidia-smi"
 SMI_GPUS = (
@@ -42,7 +50,14 @@ def collect_gpu(host: Host, *, timeout_s: float) -> GpuFacts:
         return GpuFacts(gpus=(), visible_devices=visible_devices, num_amd=amd)
     try:
         answer = host.probe("gpus", timeout_s=timeout_s * 0.7)
-        return replace(parse_nvml(host, answer, visible_devices), xids=_xids(host), num_amd=amd)
+        switches = len(names_in(host, SWITCHES))
+        return replace(
+            parse_nvml(host, answer, visible_devices),
+            xids=_xids(host),
+            num_switches=switches,
+            has_fabric_manager=_runs(host, FABRIC_MANAGER) if switches else None,
+            num_amd=amd,
+        )
     except FactUnavailable as error:
         why = str(error)
     try:
@@ -64,6 +79,11 @@ def count_amd(host: Host) -> int:
     return sum(bool(re.search(r"^simd_count [1-9]", text, re.MULTILINE)) for text in texts)
 
 
+def _runs(host: Host, name: str) -> bool:
+    pids = (pid for pid in names_in(host, "/proc") if pid.isdecimal())
+    return any(text_of(host, f"/proc/{pid}/comm").strip() == name for pid in pids)
+
+
 def _xids(host: Host) -> tuple[Xid, ...]:
     """Errors of GPUs in the kernel log since the driver was loaded, the newest `MAX_XIDS`."""
     try:
@@ -72,7 +92,7 @@ def _xids(host: Host) -> tuple[Xid, ...]:
         return ()
     found: list[Xid] = []
     for line in lines:
-        if "NVRM: loading NVIDIA" in line.text:
+        if _LOADING in line.text:
             found.clear()
         elif match := _XID.search(line.text):
             found.append(
@@ -81,6 +101,8 @@ def _xids(host: Host) -> tuple[Xid, ...]:
                     code=int(match[2]),
                     age_s=round(line.age_s, 1),
                     text=redact("", line.text)[:300],
+                    is_fatal=_FATAL.search(line.text) is not None,
+                    action=action[1] if (action := _RECOVERY.search(line.text)) else "",
                 )
             )
     return tuple(found[-MAX_XIDS:])
@@ -102,10 +124,10 @@ def has_driver(host: Host) -> bool:
 def parse_nvml(host: Host, answer: Any, visible_devices: str | None) -> GpuFacts:
     """The child's answer as facts; `host` names the processes."""
     try:
-        rows = answer["gpus"][:MAX_GPUS]
-        broken = [row for row in rows if "error" in row]
-        if broken:
-            raise FactUnavailable(f"GPU {broken[0]['index']}: {broken[0]['error']}")
+        lost = {int(row["index"]): str(row["error"])[:200] for row in answer["gpus"][:MAX_GPUS] if "error" in row}
+        rows = [row for row in answer["gpus"][:MAX_GPUS] if "error" not in row]
+        for index, error in lost.items() if not rows else ():
+            raise FactUnavailable(f"GPU {index}: {error}")
         gpus = tuple(
             replace(
                 msgspec.convert({**row, "processes": ()}, Gpu),
@@ -122,6 +144,7 @@ def parse_nvml(host: Host, answer: Any, visible_devices: str | None) -> GpuFacts
             cuda_version=str(answer["cuda_version"]),
             visible=visible_gpus(visible_devices, gpus, mig),
             visible_devices=visible_devices,
+            lost=lost,
             pairs=msgspec.convert(answer.get("pairs", ()), tuple[GpuPair, ...]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -185,7 +208,20 @@ def _process(host: Host, pid: int, used_bytes: Any) -> GpuProcess:
     mapped = text_of(host, f"/proc/{pid}/maps")  # "" of another user's process, of which the rest can be read
     if mapped and "nvidia" not in mapped and "libcuda" not in mapped:
         return GpuProcess(pid=pid, user=None, command=None, used_bytes=used)
-    return GpuProcess(pid=pid, user=user_of(host, pid), command=command_of(host, pid), used_bytes=used)
+    return GpuProcess(
+        pid=pid,
+        user=user_of(host, pid),
+        command=command_of(host, pid),
+        used_bytes=used,
+        is_orphan=stat is not None and _is_orphan(host, stat),
+    )
+
+
+def _is_orphan(host: Host, stat: Stat) -> bool:
+    """Whether init took a process in.  What a service manager starts leads a session, or belongs to who leads it."""
+    if stat.parent != 1 or stat.session == stat.pid or text_of(host, "/proc/1/comm").strip() not in INITS:
+        return False
+    return parse_stat(stat.session, text_of(host, f"/proc/{stat.session}/stat")) is None
 
 
 def visible_gpus(value: str | None, gpus: Sequence[Gpu], mig: Mapping[str, int] | None = None) -> tuple[int, ...]:

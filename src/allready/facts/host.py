@@ -39,7 +39,7 @@ class Host(Protocol):
     def probe(self, name: str, *, timeout_s: float) -> Any:
         """A JSON-able answer that needs a library or a system call: "KIND" or "KIND:ARGUMENT".
 
-        Kinds: interfaces, routing_rules, gpus, python, import:MODULE,
+        Kinds: interfaces, routing_rules, shared_routes, gpus, python, import:MODULE,
         import:MODULE:devices (all of them), import:MODULE:cpu (no GPU is touched), statvfs:PATH,
         digest:PATH, file_use:PATH, sockets:PID, socket_owner:INODE, user:UID, kernel_log, pci, clock.
         """

@@ -50,7 +50,7 @@ def outcome_of(started: Started, *, timeout_s: float) -> dict[str, Any]:
     limit_s = until_s - started.began_s
     try:
         output = ChildOutput(child)
-        before, end = None, None
+        before, end, said = None, None, None
         has_ended = output.wait(max(0.05, timeout_s - RECENT_S - ASK_S))
         if not has_ended:
             before = read_stat(child.pid)
@@ -58,11 +58,12 @@ def outcome_of(started: Started, *, timeout_s: float) -> dict[str, Any]:
         if not has_ended and not _is_idle(read_stat(child.pid), before):  # where it stands is of no interest
             has_ended = output.wait(max(0.0, until_s - time.monotonic()))
         if not has_ended:
+            said = output.answer  # what it says after the signal may come of it, for some waits end then
             end = _silent(child, output, before, until_s)
     finally:
         end_child(child)
     spent = {"duration_s": round(time.monotonic() - started.began_s, 2), "limit_s": round(limit_s, 2)}
-    answers = _answers(output.answer)
+    answers = _answers(output.answer if said is None else said)
     if end is None and len(answers) < 1 + (devices and bool(answers) and answers[0]["outcome"] == "imported"):
         end = _died(child.returncode, output.complaints)
     found = [{**spent, **answer} for answer in answers] + ([{**spent, **end}] if end is not None else [])

@@ -13,7 +13,7 @@ CONDITIONS = {
     "--source": "saddr", "--destination": "daddr",
     "--dport": "dport", "--dports": "dport", "--destination-port": "dport",
     "--sport": "sport", "--sports": "sport", "--source-port": "sport", "--source-ports": "sport",
-    "--ctstate": "state", "--state": "state",
+    "--ctstate": "state", "--state": "state", "--ctstatus": "status", "--dst-type": "dst_type",
 }  # fmt: skip
 SILENT = frozenset({"-m", "--comment", "--reject-with", "--log-prefix", "--log-level"})
 MAX_LINES = 100_000

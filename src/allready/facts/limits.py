@@ -75,7 +75,7 @@ def _tasks(host: Host) -> tuple[int | None, int | None]:
     """Tasks of the control group that is fullest, and its limit; None where no group has one."""
     found = [
         (used, limit)
-        for folder in group_folders(host)
+        for folder in (*group_folders(host), *group_folders(host, "pids"))
         if (limit := number(text_of(host, f"{folder}/pids.max")))
         and (used := number(text_of(host, f"{folder}/pids.current"))) is not None
     ]

@@ -44,6 +44,10 @@ class LiveHost:
             raise FactUnavailable(f"{path}: {words_of(error)}") from error
 
     def run(self, argv: Sequence[str], *, timeout_s: float) -> str:
+        return self._run(argv, Path(argv[0]).name, timeout_s)
+
+    def _run(self, argv: Sequence[str], name: str, timeout_s: float) -> str:
+        """Args: name: of the command, as an error calls it."""
         program = self._program(argv[0])
         if program is None:
             raise FactUnavailable(f"{argv[0]}: not installed")
@@ -51,7 +55,6 @@ class LiveHost:
 
         from allready.proc.command import run_command
 
-        name = Path(argv[0]).name
         try:
             done = run_command([program, *argv[1:]], timeout_s=timeout_s, env={**self._environ, "LC_ALL": "C"})
         except TimeoutExpired:
@@ -70,7 +73,7 @@ class LiveHost:
 
         if name == "gpus":
             # -P: a json.py in the user's directory must not be imported in place of the library's.
-            text = self.run([sys.executable, "-P", "-m", "allready.facts.nvml"], timeout_s=timeout_s)
+            text = self._run([sys.executable, "-P", "-m", "allready.facts.nvml"], "NVML", timeout_s)
             return probes.parse_child(text)
         if name.startswith("import:"):
             from allready.facts.import_probe import import_in_child, outcome_of

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from allready.errors import FactUnavailable
+from allready.facts.bonds import bonds
 from allready.facts.host import Host, number, text_of
 from allready.model import Interface, NetFacts, Route, RoutingRule
 
@@ -33,8 +34,15 @@ def collect_net(host: Host, *, timeout_s: float = 2.0) -> NetFacts:
     """
     wireless = set(_wireless(text_of(host, "/proc/net/wireless")))
     found = parse_interfaces(host.probe("interfaces", timeout_s=timeout_s), wireless)
+    shared = tuple(_shared_routes(host, timeout_s))
+    first = {(r.destination, r.metric, r.interface) for r in shared}
     routes = (
-        *parse_routes(text_of(host, "/proc/net/route")),
+        *shared,
+        *(
+            r
+            for r in parse_routes(text_of(host, "/proc/net/route"))
+            if (r.destination, r.metric, r.interface) not in first
+        ),
         *parse_ipv6_routes(text_of(host, "/proc/net/ipv6_route")),
     )
     with_address = [i for i in found if i.addresses]
@@ -47,14 +55,33 @@ def collect_net(host: Host, *, timeout_s: float = 2.0) -> NetFacts:
         tcp_retries2=number(text_of(host, "/proc/sys/net/ipv4/tcp_retries2")),
         rp_filter=dict(_rp_filter(host, found)),
         somaxconn=number(text_of(host, "/proc/sys/net/core/somaxconn")),
+        bonds=tuple(bonds(host)),
         reserved_ports=tuple(_reserved(text_of(host, "/proc/sys/net/ipv4/ip_local_reserved_ports"))),
         routing_rules=tuple(_routing_rules(host, timeout_s)),
     )
 
 
+def _shared_routes(host: Host, timeout_s: float) -> Iterator[Route]:
+    """Every way of the routes that have several; none where the kernel is not to be asked."""
+    try:
+        # A router with a million routes takes a second for them, which the other facts are not to wait for.
+        for row in host.probe("shared_routes", timeout_s=min(timeout_s, SHARED_S))[:MAX_ROUTES]:
+            for name, gateway in row["ways"]:
+                yield Route(
+                    destination=str(row["destination"]),
+                    interface=str(name),
+                    gateway=gateway,
+                    metric=int(row["metric"]),
+                    is_shared=True,
+                )
+    except (FactUnavailable, KeyError, TypeError, ValueError, AttributeError):
+        return
+
+
 KERNEL_RULES = {(0, 255), (32766, 254), (32767, 253)}
 """Priority and table of the rules that every machine has: local, main, default."""
 MAX_RULES = 64
+SHARED_S = 0.5
 
 
 def _routing_rules(host: Host, timeout_s: float) -> Iterator[RoutingRule]:

@@ -10,13 +10,16 @@ import fcntl
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from allready.errors import FactUnavailable
 from allready.facts.netlink_dump import RTNETLINK, attributes, dump, opened
 
 RTM_NEWLINK, RTM_GETLINK, RTM_NEWADDR, RTM_GETADDR = 16, 18, 20, 22
+RTM_NEWROUTE, RTM_GETROUTE = 24, 26
 RTM_NEWRULE, RTM_GETRULE = 32, 34
+MAIN_TABLE = 254
 SKIP_STATS = struct.pack("=HHI", 8, 29, 8)  # IFLA_EXT_MASK = RTEXT_FILTER_SKIP_STATS
 SIOCETHTOOL, ETHTOOL_GSET, ETHTOOL_GDRVINFO = 0x8946, 0x1, 0x3
 
@@ -64,6 +67,45 @@ def routing_rules(*, timeout_s: float) -> list[dict[str, Any]]:
     except (OSError, struct.error, ValueError) as error:
         raise FactUnavailable(f"rtnetlink: {error}") from error
     return found
+
+
+def shared_routes(*, timeout_s: float) -> list[dict[str, Any]]:
+    """IPv4 routes of the main table with several ways (`nexthop`), of which /proc/net/route shows the first only.
+
+    Keys: destination, metric, ways: [[interface, gateway or None], ...].
+    """
+    until = time.monotonic() + timeout_s
+    try:
+        with opened(RTNETLINK) as sock:
+            body = struct.pack("=B11x", socket.AF_INET)
+            found = [_shared(answer) for answer in dump(sock, RTM_GETROUTE, body, RTM_NEWROUTE, until)]
+    except (OSError, struct.error, ValueError) as error:
+        raise FactUnavailable(f"rtnetlink: {error}") from error
+    return [route for route in found if route is not None]
+
+
+def _shared(body: bytes) -> dict[str, Any] | None:
+    _, bits, _, _, table = struct.unpack_from("=BBBBB", body)
+    rows = attributes(body[12:])
+    if 9 not in rows or (struct.unpack("=I", rows[15])[0] if 15 in rows else table) != MAIN_TABLE:
+        return None
+    return {
+        "destination": f"{socket.inet_ntop(socket.AF_INET, rows.get(1, bytes(4)))}/{bits}",
+        "metric": struct.unpack("=I", rows[6])[0] if 6 in rows else 0,
+        "ways": list(_ways(rows[9])),
+    }
+
+
+def _ways(data: bytes) -> Iterator[list[str | None]]:
+    at = 0
+    while len(data) - at >= 8:
+        length, _, _, index = struct.unpack_from("=HBBi", data, at)
+        if length < 8 or at + length > len(data):
+            return
+        gateway = attributes(data[at + 8 : at + length]).get(5)
+        with contextlib.suppress(OSError):  # an interface that is gone meanwhile
+            yield [socket.if_indextoname(index), socket.inet_ntop(socket.AF_INET, gateway) if gateway else None]
+        at += (length + 3) & ~3
 
 
 def _rule(body: bytes) -> dict[str, Any]:

@@ -19,7 +19,8 @@ _FIELDS = {
     ("meta", "iif"): "interface", ("meta", "iifname"): "interface",
     ("meta", "oif"): "interface", ("meta", "oifname"): "interface",
     ("meta", "l4proto"): "protocol", ("ip", "protocol"): "protocol", ("ip6", "nexthdr"): "protocol",
-    ("meta", "nfproto"): "family", ("ct", "state"): "state", ("tcp", "flags"): "flags",
+    ("meta", "nfproto"): "family", ("ct", "state"): "state", ("ct", "status"): "status", ("tcp", "flags"): "flags",
+    ("fib", "daddr"): "dst_type",
     ("ip", "saddr"): "saddr", ("ip6", "saddr"): "saddr", ("ip", "daddr"): "daddr", ("ip6", "daddr"): "daddr",
     ("tcp", "dport"): "dport", ("th", "dport"): "dport", ("tcp", "sport"): "sport", ("th", "sport"): "sport",
 }  # fmt: skip
@@ -141,11 +142,8 @@ def _rules_of_json(
 
 
 def _case(left: Field, values: tuple[str, ...], sets: Sets) -> Iterator[Condition]:
-    """The condition of one entry of a verdict map.  That of one real interface does not hold for all of them."""
-    found = list(_condition(left, "==", values, sets))
-    yield from found
-    if any(c.what == "interface" and "lo" not in c.values for c in found):
-        yield Condition("")
+    """The condition of one entry of a verdict map."""
+    yield from _condition(left, "==", values, sets)
 
 
 def _verdict_of_json(expression: Mapping[str, Any]) -> Verdict:
@@ -160,6 +158,8 @@ def _left_of_json(left: Any) -> Field:
     [(kind, body)] = left.items()
     if kind == "payload" and "field" in body:
         return body["protocol"], body["field"]
+    if kind == "fib" and body.get("result") == "type" and body.get("flags") in ("daddr", ["daddr"]):
+        return "fib", "daddr"
     if kind in {"meta", "ct"}:
         return kind, body["key"]
     if kind == "&":  # a mask: of TCP's flags, which are compared

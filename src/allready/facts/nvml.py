@@ -75,6 +75,8 @@ def _health(nvml: Any, handle: Any) -> dict[str, Any]:
     with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError, ValueError):
         _, _, is_pending, has_failed = nvml.nvmlDeviceGetRemappedRows(handle)
         found.update(is_remap_pending=bool(is_pending), has_remap_failed=bool(has_failed))
+    with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError):  # before Ampere, which replaces rows
+        found["is_retirement_pending"] = bool(nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle))
     with contextlib.suppress(nvml.NVMLError, AttributeError, IndexError):
         found["compute_mode"] = COMPUTE_MODES[int(nvml.nvmlDeviceGetComputeMode(handle))]
     return {**found, **_links(nvml, handle)}
@@ -111,7 +113,9 @@ def _links(nvml: Any, handle: Any) -> dict[str, Any]:
     with contextlib.suppress(nvml.NVMLError, AttributeError, TypeError, IndexError):
         about = nvml.c_nvmlGpuFabricInfo_t()
         nvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(about))
-        found["fabric_state"] = FABRIC_STATES[int(about.state)]
+        state = FABRIC_STATES[int(about.state)]
+        # The status counts only where registering has ended.
+        found["fabric_state"] = "failed" if state == "completed" and int(about.status) else state
     return found
 
 

@@ -3,6 +3,7 @@
 Ports are sets of 0 to 65535, as the bits of one integer: union is |, intersection is &.
 """
 
+import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +17,13 @@ MAX_DEPTH = 16
 MAX_STEPS = 50_000
 MAX_RULE_CHARS = 300
 MAX_VALUES = 64
+MAX_INTERFACES = 16
 INBOUND = frozenset({"input", "prerouting", "ingress"})
 OUTBOUND = frozenset({"output", "postrouting"})
 WATCHED = INBOUND | OUTBOUND  # forwarding is for other machines' packets
+PLACES = frozenset({"interface", "saddr", "daddr", "dst_type"})
+"""Conditions on where a packet comes from and goes to."""
+TRANSLATED = frozenset({"dnat", "snat"})
 DROPPING = frozenset({"drop", "reject"})
 SERVICES = {"ssh": 22, "http": 80, "https": 443, "domain": 53, "ftp": 21, "telnet": 23, "smtp": 25, "sunrpc": 111,
             "nfs": 2049}  # fmt: skip
@@ -28,8 +33,9 @@ SERVICES = {"ssh": 22, "http": 80, "https": 443, "domain": 53, "ftp": 21, "telne
 class Condition:
     """What a packet must have for a rule to apply.
 
-    what: "interface", "state" (of the connection), "protocol", "family" (ipv4 or ipv6), "flags" (of TCP that are set),
-    "dport", "sport", "daddr", "saddr"; anything else is a condition that is not weighed.
+    what: "interface", "state" and "status" (of the connection), "protocol", "family" (ipv4 or ipv6), "flags" (of TCP
+    that are set), "dport", "sport", "daddr", "saddr", "dst_type" (local: of this machine); anything else is a condition
+    that is not weighed.
     """
 
     what: str
@@ -45,7 +51,8 @@ class FilterRule:
     drop: DropRule  # the same rule as what is reported of it, if it drops packets
     target: str | None = None  # key of the chain that jump and goto lead to
     ports: int = ALL_PORTS
-    certain: bool = True  # False: it has conditions (an address, a length, a rate) that we do not weigh
+    certain: bool = True  # False: it has conditions (a length, a rate) that we do not weigh
+    places: tuple[Condition, ...] = ()  # its conditions on where packets come from and go to
     never: bool = False
     routine: bool = False  # drops only what every firewall drops (invalid packets, forged loopback)
 
@@ -75,17 +82,18 @@ def filter_rule(
     ports = source_ports = ALL_PORTS
     certain, never, routine, is_conditional = True, False, False, False
     names: dict[str, tuple[str, ...]] = {}
+    conditions = tuple(conditions)
     for condition in conditions:
         values, negated = condition.values, condition.negated
         match condition.what:
-            case "interface":
-                # A rule for one real interface is taken as one for all: connections do come in there.
-                if "lo" in values and not negated:
-                    never = routine = True
+            case "interface" if "lo" in values and not negated:
+                never = routine = True
             case "state" | "flags":
                 if (("new" if condition.what == "state" else "syn") in values) == negated:
                     never = routine = True
                 is_conditional = True
+            case "status" if TRANSLATED.issuperset(values) and values:
+                never |= not negated  # of connections to ports that are forwarded, which those of a job are not
             case "protocol":
                 never |= bool({"tcp", "all", "6", "0"} & set(values)) == negated
             case "family":
@@ -97,9 +105,8 @@ def filter_rule(
                 chosen = (~bits & ALL_PORTS if negated else bits) if bits else ALL_PORTS
                 ports, source_ports = (ports & chosen, source_ports) if what == "dport" else (ports, chosen)
                 certain &= what == "dport"
-            case "saddr" | "daddr":
-                certain = False
-                is_conditional |= negated
+            case what if what in PLACES:
+                is_conditional |= negated and what in {"saddr", "daddr"}
             case _:
                 certain, is_conditional = False, True
         if not negated:
@@ -109,6 +116,7 @@ def filter_rule(
         target=target,
         ports=ports,
         certain=certain,
+        places=tuple(c for c in conditions if c.what in PLACES),
         never=never,
         routine=routine,
         drop=DropRule(
@@ -156,10 +164,65 @@ def port_ranges(bits: int) -> Iterator[tuple[int, int]]:
         low, bits = low + length, bits >> length
 
 
-def dropped_ports(chains: dict[str, FilterChain], hooks: frozenset[str] = INBOUND) -> tuple[tuple[int, int], ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packet:
+    """What is known of a new connection: the peer's address, and the interface by which it comes or goes."""
+
+    peer: str | None = None
+    interface: str | None = None
+
+    def fits(self, condition: Condition, *, is_outbound: bool) -> bool | None:
+        """Whether a condition on an interface or an address holds for it; None where that is not known."""
+        if condition.what == "interface":
+            # Without an interface a rule for one real interface is taken as one for all: connections do come in there.
+            return self.interface is None or _is_named(self.interface, condition.values) != condition.negated
+        if condition.what == "dst_type":
+            return (("local" in condition.values) != is_outbound) != condition.negated
+        if self.peer is None or condition.what != ("daddr" if is_outbound else "saddr"):
+            return None
+        found = [_has(value, self.peer) for value in condition.values]
+        if True in found:
+            return not condition.negated
+        return None if None in found or not found else condition.negated
+
+
+ANY = Packet()
+
+
+def _is_named(interface: str, names: Iterable[str]) -> bool:
+    """Also by the beginning of its name: `eth*` of nft, `eth+` of iptables."""
+    return any(interface == n or (n[-1:] in {"*", "+"} and interface.startswith(n[:-1])) for n in names)
+
+
+def _has(value: str, address: str) -> bool | None:
+    """Whether an address, a network or a range has this address; None for what is none of these."""
+    try:
+        wanted = ipaddress.ip_address(address)
+        if "-" in value:
+            low, high = (ipaddress.ip_address(part) for part in value.split("-"))
+            return low.version == wanted.version and int(low) <= int(wanted) <= int(high)
+        return wanted in ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        return None
+
+
+def interfaces_named(chains: dict[str, FilterChain], known: Iterable[str] = ()) -> tuple[str, ...]:
+    """The interfaces for which there are rules, of those that are `known` also by the beginning of a name.
+
+    Last comes "", an interface of another name; none at all where no rule names any.
+    """
+    conditions = (c for chain in chains.values() for rule in chain.rules for c in rule.places if c.what == "interface")
+    names = tuple(dict.fromkeys(name for condition in conditions for name in condition.values if name != "lo"))
+    found = (name for name in dict.fromkeys((*names, *known)) if name[-1:] not in {"*", "+"} and _is_named(name, names))
+    return (*tuple(found)[:MAX_INTERFACES], "") if names else ()
+
+
+def dropped_ports(
+    chains: dict[str, FilterChain], hooks: frozenset[str] = INBOUND, packet: Packet = ANY
+) -> tuple[tuple[int, int], ...]:
     """Ports whose new connections certainly do not get in (or out); where a condition decides, nothing is claimed."""
     dropped = 0
-    walk = _Walk(chains)
+    walk = _Walk(chains, packet, is_outbound=hooks == OUTBOUND)
     for chain in chains.values():
         if chain.hook in hooks and chain.family in {"ip", "inet", "netdev"}:
             left, found = walk.through(chain, ALL_PORTS, 0)
@@ -198,9 +261,18 @@ def _reached(chains: dict[str, FilterChain]) -> Sequence[tuple[FilterChain, tupl
 class _Walk:
     """Follows the rules in their order; gives up, claiming nothing, on a rule set of absurd size."""
 
-    def __init__(self, chains: dict[str, FilterChain]) -> None:
+    def __init__(self, chains: dict[str, FilterChain], packet: Packet, *, is_outbound: bool) -> None:
         self._chains = chains
+        self._packet = packet
+        self._is_outbound = is_outbound
         self.steps = 0
+
+    def _applies(self, rule: FilterRule) -> bool | None:
+        """Whether the rule decides on these connections; None where a condition is not known to hold."""
+        found = [self._packet.fits(condition, is_outbound=self._is_outbound) for condition in rule.places]
+        if rule.never or False in found:
+            return False
+        return True if rule.certain and None not in found else None
 
     def through(self, chain: FilterChain, ports: int, depth: int) -> tuple[int, int]:
         """(ports that leave the chain undecided, ports dropped in it)."""
@@ -210,23 +282,24 @@ class _Walk:
             hit = ports & rule.ports
             if self.steps > MAX_STEPS or not ports:
                 break
-            if rule.never or not hit:
+            applies = self._applies(rule) if hit else False
+            if applies is False:
                 continue
             match rule.verdict:
                 case "accept":
                     ports &= ~hit  # also under a condition: then it is not certain that the port is closed
-                case "drop" | "reject" if rule.certain:
+                case "drop" | "reject" if applies:
                     dropped |= hit
                     ports &= ~hit
                 case "return":
-                    fallen |= hit
+                    fallen |= hit if applies else 0  # under a condition: what is behind it here may let them in
                     ports &= ~hit
                 case "jump" | "goto":
                     target = self._chains.get(rule.target or "")
                     if target is None or depth >= MAX_DEPTH:
                         continue
                     left, inner = self.through(target, hit, depth + 1)
-                    if not rule.certain:
+                    if not applies:
                         ports &= ~hit | left | inner
                     elif rule.verdict == "goto":
                         dropped, fallen, ports = dropped | inner, fallen | left, ports & ~hit

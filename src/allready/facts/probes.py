@@ -26,6 +26,10 @@ def answer(name: str, *, timeout_s: float) -> Any:
                 from allready.facts import netlink
 
                 return netlink.routing_rules(timeout_s=timeout_s)
+            case "shared_routes":
+                from allready.facts import netlink
+
+                return netlink.shared_routes(timeout_s=timeout_s)
             case "python":
                 return _python()
             case "clock":

@@ -9,6 +9,8 @@ from allready.redaction import redact
 
 MAX_COMMAND_CHARS = 200
 DIRECTORY_TIMEOUT_S = 1.0
+INITS = frozenset({"systemd", "init", "tini", "tini-static", "dumb-init", "docker-init", "catatonit", "s6-svscan"})
+"""Programs that take in processes whose parent has ended."""
 
 
 def command_of(host: Host, pid: int) -> str | None:

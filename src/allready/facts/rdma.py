@@ -2,11 +2,13 @@
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
 from allready.errors import FactUnavailable
+from allready.facts.bonds import ROOT as BONDS
+from allready.facts.bonds import parse_bond
 from allready.facts.host import Host, names_in, number, text_of
 from allready.model import RdmaFacts, RdmaPort
 
@@ -14,6 +16,7 @@ ROOT = "/sys/class/infiniband"
 _INTERFACE = re.compile(r"^INTERFACE=(\S{1,64})$", re.MULTILINE)
 LIBRARY = "libibverbs.so"
 CM_LIBRARY = "librdmacm.so"
+EFA, PLUGIN = "efa", "libnccl-net"
 LIBRARY_FOLDERS = (
     "/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64", "/usr/lib", "/usr/local/lib",
@@ -58,6 +61,7 @@ def collect_rdma(host: Host, *, watch_s: float = 0.0) -> RdmaFacts:
     needed = {
         "has_library": _has_library(host, LIBRARY),
         "has_cm_library": _has_library(host, CM_LIBRARY),
+        "has_net_plugin": _has_plugin(host, ports),
         "has_device_files": _has_device_files(host),
     }
     if not any(before):  # nothing is counted here
@@ -94,6 +98,13 @@ def _has_library(host: Host, library: str) -> bool | None:
     if library in cache or any(name.startswith(library) for names in listed for name in names):
         return True
     return False if cache or any(listed) else None
+
+
+def _has_plugin(host: Host, ports: Iterable[RdmaPort]) -> bool | None:
+    """Whether NCCL would find a plugin for EFA; None where there is no EFA, or a variable names the plugin."""
+    if not any(port.provider == EFA for port in ports) or host.environ.get("NCCL_NET_PLUGIN"):
+        return None
+    return _has_library(host, PLUGIN)
 
 
 def _has_device_files(host: Host) -> bool | None:
@@ -141,7 +152,7 @@ def _ports(host: Host, device: str) -> Iterator[RdmaPort]:
 
 
 def _bond(host: Host, device: str) -> tuple[str | None, dict[str, str]]:
-    """The bond that interfaces of this card are in, and their states; (None, {}) of a card without one.
+    """The bond that interfaces of this card are in, and its links' states; (None, {}) of a card without one.
 
     Interfaces of several bonds are of no one bond: the device has the name of its own port then.
     """
@@ -152,8 +163,11 @@ def _bond(host: Host, device: str) -> tuple[str | None, dict[str, str]]:
             masters[name] = match[1]
     if len(set(masters.values())) != 1:
         return None, {}
-    states = {name: _read(host, f"/sys/class/net/{name}/operstate") or "unknown" for name in masters}
-    return next(iter(masters.values())), states
+    name = next(iter(masters.values()))
+    # The card of a bond over two ports lists its first port only; the bond itself knows all of them.
+    if (bond := parse_bond(name, text_of(host, f"{BONDS}/{name}"))) is not None and bond.links:
+        return name, {link.name: "up" if link.is_up else "down" for link in bond.links}
+    return name, {link: _read(host, f"/sys/class/net/{link}/operstate") or "unknown" for link in masters}
 
 
 def _gids(host: Host, folder: str) -> Iterator[str]:

@@ -67,7 +67,10 @@ def usable_cpus(host: Host) -> int | None:
     if count is None:
         return None
     quotas = [text.split() for text in _cgroup_files(host, "cpu.max")]
-    quotas.append([text_of(host, f"{CGROUP}/cpu/cpu.cfs_{name}_us") for name in ("quota", "period")])
+    quotas += [
+        [text_of(host, f"{folder}/cpu.cfs_{name}_us") for name in ("quota", "period")]
+        for folder in group_folders(host, "cpu")
+    ]
     for words in quotas:
         match list(map(number, words)):
             case [int(quota), int(period)] if period:
@@ -80,7 +83,10 @@ def usable_memory_bytes(host: Host) -> int | None:
     installed_bytes = memory_row_bytes(host, "MemTotal")
     if installed_bytes is None:
         return None
-    limits = [*_cgroup_files(host, "memory.max"), text_of(host, f"{CGROUP}/memory/memory.limit_in_bytes")]
+    limits = [
+        *_cgroup_files(host, "memory.max"),
+        *(text_of(host, f"{folder}/memory.limit_in_bytes") for folder in group_folders(host, "memory")),
+    ]
     return min([installed_bytes, *(n for n in map(number, limits) if n is not None)])
 
 
@@ -98,14 +104,17 @@ def _cgroup_files(host: Host, name: str) -> Iterator[str]:
             yield text
 
 
-def group_folders(host: Host) -> Iterator[str]:
-    """Folders of this process's version 2 group and of all groups above it."""
-    path = parse_cgroup(text_of(host, "/proc/self/cgroup")).get("")
+def group_folders(host: Host, controller: str = "") -> Iterator[str]:
+    """Folders of this process's group and of all groups above it: of version 2, or of a controller of version 1.
+
+    In a container the folder of version 1 itself is often the group, whatever path the kernel names.
+    """
+    path = parse_cgroup(text_of(host, "/proc/self/cgroup")).get(controller, "" if controller else None)
     if path is None:
         return
     parts = [p for p in path.split("/") if p not in {"", ".", ".."}][:32]
     for depth in range(len(parts), -1, -1):
-        yield "/".join([CGROUP, *parts[:depth]])
+        yield "/".join([CGROUP, *([controller] if controller else []), *parts[:depth]])
 
 
 def _list_length(text: str) -> int | None:

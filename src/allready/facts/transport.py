@@ -6,12 +6,13 @@ Facts: NCCL 2.18 to 2.30 `ncclFindInterfaces`, torch's `ProcessGroupGloo` and Gl
 import ipaddress
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from allready.errors import FactUnavailable
 from allready.facts.env import nccl_conf
 from allready.facts.host import Host
-from allready.model import FactMissing, Interface, InterfaceChoice, NameFacts, NetFacts, TransportFacts
-from allready.variables.filters import MAX_INTERFACES, exact_names, parse
+from allready.model import FactMissing, Interface, InterfaceChoice, NameFacts, NetFacts, RdmaFacts, TransportFacts
+from allready.variables.filters import MAX_HCAS, MAX_INTERFACES, exact_names, parse
 
 NCCL_SKIPS_VIRBR_AND_DOWN = (2, 28)  # first version that leaves out virbr* and checks IFF_RUNNING
 LOOPBACK = "127.0.0.1"
@@ -25,10 +26,12 @@ def collect_transport(
     net: NetFacts | FactMissing,
     names: NameFacts | FactMissing,
     nccl_version: str | None,
+    rdma: RdmaFacts | FactMissing | None = None,
     conf: Mapping[str, str] | None = None,
 ) -> TransportFacts:
     """What both libraries will choose, from facts that were read before.
 
+    rdma: None where it is not asked which RDMA ports NCCL takes.
     conf: the variables of NCCL's configuration files; None: to be read.
     """
     if isinstance(net, FactMissing):
@@ -39,7 +42,26 @@ def collect_transport(
     return TransportFacts(
         nccl=choose_nccl(net.interfaces, environ, version=version_tuple(nccl_version), resolve=_resolver(host)),
         gloo=choose_gloo(net.interfaces, environ, own_addresses=own),
+        **choose_hcas(rdma, environ),
     )
+
+
+def choose_hcas(rdma: RdmaFacts | FactMissing | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """`hcas` and `hcas_by` of the facts: ports that are ACTIVE, of InfiniBand or RoCE, and that NCCL_IB_HCA selects.
+
+    NCCL takes other fabrics (EFA) by a plugin.  At most 32 ports.
+    """
+    if not isinstance(rdma, RdmaFacts):
+        return {}
+    disabled = environ.get("NCCL_IB_DISABLE", "")
+    if rdma.ports and disabled.strip() not in {"", "0"}:
+        return {"hcas": (), "hcas_by": f"NCCL_IB_DISABLE={disabled}"[:128]}
+    value = environ.get("NCCL_IB_HCA", "")
+    wanted = parse(value)
+    ports = [p for p in rdma.ports if p.state == "ACTIVE" and p.link_layer in {"InfiniBand", "Ethernet"}]
+    found = [f"{p.device}:{p.port}" for p in ports if not value or wanted.selects(p.device, p.port)]
+    by = f"NCCL_IB_HCA={value}"[:128] if value and rdma.ports else ""
+    return {"hcas": tuple(found[:MAX_HCAS]), "hcas_by": by}
 
 
 def choose_nccl(

@@ -1,6 +1,7 @@
 """What is used up or left over on a machine: disks, connections tracked, memory of the group, ports, ranks, locks."""
 
 import functools
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,15 +10,17 @@ from typing import Any
 from allready.errors import DeadlineExceeded, FactUnavailable
 from allready.facts.host import Host, names_in, number, text_of
 from allready.facts.ports import LISTEN, holder_of, process_holder, sockets_of
-from allready.facts.processes import command_of, started_at, user_of
+from allready.facts.processes import INITS, command_of, started_at, user_of
 from allready.facts.system import group_folders
 from allready.facts.tasks import Task
 from allready.model import BuildLock, Leftover, Listener, Loader, ProcessState, UsageFacts, Volume
-from allready.proc.process import Stat, parse_environ, parse_stat, status_field
+from allready.proc.process import Stat, parse_command, parse_environ, parse_stat, status_field
 
 TRACKED = "/proc/sys/net/netfilter/nf_conntrack"
 VOLUME_S = 1.0
 LOCK_S = 1.0
+UNLIMITED_BYTES = 1 << 60
+"""Version 1 of control groups writes a number where there is no limit."""
 MAX_LISTENERS = 16
 MAX_LEFTOVERS = 16
 MAX_LOCKS = 8
@@ -27,9 +30,10 @@ MAX_ADDRESSES = 8
 RESOLVER_S = 2.0
 MAX_PORTS_ABOVE = 100
 MAX_LOADERS = 64
+_HELPER = re.compile(r"\0-m\0allready\.")
+"""What a rank of a running job starts apart: the hub of `import allready`, which ends by itself."""
+_LAUNCHER = re.compile(r"python|torchrun|accelerate|deepspeed|allready|pt_elastic")
 WORKER_NAME = "pt_data_worker"
-INITS = frozenset({"systemd", "init", "tini", "tini-static", "dumb-init", "docker-init", "catatonit", "s6-svscan"})
-"""Programs that take in processes whose parent has ended."""
 
 
 def collect_usage(
@@ -115,10 +119,11 @@ def _volume(host: Host, path: str) -> Volume:
 def _memory(host: Host) -> tuple[int | None, int | None]:
     """Limit and use of the control group that is fullest."""
     fullest: tuple[float, int, int] | None = None
-    for folder in group_folders(host):
-        limit = number(text_of(host, f"{folder}/memory.max"))
-        used = number(text_of(host, f"{folder}/memory.current"))
-        if not limit or used is None:
+    names = [(folder, "memory.max", "memory.current") for folder in group_folders(host)]
+    names += [(folder, "memory.limit_in_bytes", "memory.usage_in_bytes") for folder in group_folders(host, "memory")]
+    for folder, most, now in names:
+        limit, used = number(text_of(host, f"{folder}/{most}")), number(text_of(host, f"{folder}/{now}"))
+        if not limit or used is None or limit >= UNLIMITED_BYTES:
             continue
         used = max(0, used - _droppable(text_of(host, f"{folder}/memory.stat")))
         if fullest is None or used / limit > fullest[0]:
@@ -127,9 +132,10 @@ def _memory(host: Host) -> tuple[int | None, int | None]:
 
 
 def _droppable(text: str) -> int:
-    """Bytes of files that nothing uses now."""
+    """Bytes of files that nothing uses now; version 1 counts those of groups below only under `total_`."""
     rows = dict(line.partition(" ")[::2] for line in text.splitlines())
-    return sum(number(rows.get(name, "")) or 0 for name in ("inactive_file", "active_file"))
+    names = ("inactive_file", "active_file")
+    return sum(number(rows.get(f"total_{name}", rows.get(name, ""))) or 0 for name in names)
 
 
 def _listening(host: Host, ports: tuple[int, int]) -> Iterator[tuple[int, Listener]]:
@@ -196,8 +202,8 @@ def _leftovers(host: Host) -> Iterator[Leftover]:
 
     Their variables tell: an agent itself has no LOCAL_RANK, and a rank has the agent as its parent while that lives.
     """
-    if text_of(host, "/proc/1/comm").strip() not in INITS:
-        return  # a container whose first process may be the launcher itself
+    if not _takes_in(host):
+        return
     listening: dict[str, int] | None = None
     for name in names_in(host, "/proc"):
         if not name.isdecimal():
@@ -207,6 +213,8 @@ def _leftovers(host: Host) -> Iterator[Leftover]:
             continue
         variables = parse_environ(text_of(host, f"/proc/{name}/environ").encode())
         if "LOCAL_RANK" not in variables or "TORCHELASTIC_RUN_ID" not in variables:
+            continue
+        if _HELPER.search(text_of(host, f"/proc/{name}/cmdline")):
             continue
         if listening is None:
             listening = _listening_inodes(host)
@@ -220,6 +228,19 @@ def _leftovers(host: Host) -> Iterator[Leftover]:
         )
 
 
+def _takes_in(host: Host) -> bool:
+    """Whether the first process is no launcher, whose children are where they belong.
+
+    Of a container it may be anything, a shell or `sleep`. Launchers are programs of Python; and the first process of a
+    container that a rank started has the rank's variables itself.
+    """
+    if text_of(host, "/proc/1/comm").strip() in INITS:
+        return True
+    variables = parse_environ(text_of(host, "/proc/1/environ").encode())
+    command = parse_command(text_of(host, "/proc/1/cmdline"), text_of(host, "/proc/1/comm"))
+    return bool(command) and "LOCAL_RANK" not in variables and not _LAUNCHER.search(command)
+
+
 def _listening_inodes(host: Host) -> dict[str, int]:
     try:
         return {row.inode: row.port for row in sockets_of(host) if row.state == LISTEN}
@@ -230,7 +251,8 @@ def _listening_inodes(host: Host) -> dict[str, int]:
 def _locks(host: Host) -> Iterator[BuildLock]:
     """Files `lock` in the folders of torch.utils.cpp_extension.load; while one is there, every load of it waits."""
     environ = host.environ
-    root = environ.get("TORCH_EXTENSIONS_DIR") or f"{environ.get('HOME', '')}/.cache/torch_extensions"
+    caches = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME', '')}/.cache"
+    root = environ.get("TORCH_EXTENSIONS_DIR") or f"{caches}/torch_extensions"
     if not root.startswith("/"):
         return
     folders = [f"{root}/{name}" for name in names_in(host, root)[:MAX_FOLDERS]]

@@ -27,6 +27,7 @@ from allready.judging.stall_files import stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process
 from allready.judging.waits import Wait, WaitSnapshot, snapshots
 from allready.model import Absence, Confidence, FaultClass, Live, Operation, RunEvidence
+from allready.model.live import outsiders
 from allready.signatures.watchdog import ERRORS
 
 RAS_SILENT = {Absence.UNRESPONSIVE, Absence.DEAD}
@@ -229,7 +230,8 @@ def _frozen(case: Analysis) -> HangBlame | None:
     live = case.live
     if live is None:
         return None
-    frozen = [r for r, s in live.ranks().items() if s.is_frozen]
+    outside = outsiders(live.statuses)
+    frozen = [r for r, s in live.ranks().items() if s.is_frozen and r not in outside]
     running = [r for r, s in live.ranks().items() if not s.is_frozen and not s.is_gone]
     lasting = tuple(c for c in (stall_of_process(case, r) for r in frozen) if c.stays)
     if not lasting or not running:

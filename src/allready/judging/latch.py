@@ -40,6 +40,8 @@ class VerdictLatch(Struct):
     is_fault: bool = False
     since_s: float | None = None
     first_s: float | None = None
+    is_lapsed: bool = False
+    """The rank that stood has got on since: if it stands again, that is another fault."""
     links: tuple[Any, ...] = ()
     """What has been said of broken paths, in this order: none of it is said again after another."""
 
@@ -54,6 +56,7 @@ class VerdictLatch(Struct):
             visible_s: layer -> since when its faults could be seen, where findings do not tell it themselves; under
                 None what holds for findings without a time.
         """
+        self.is_lapsed = self.is_lapsed or self._gets_on(findings)
         fault = next((f for f in findings if is_error(f)), None)
         new = fault or next((f for f in findings if self._is_wait(f)), None)
         if new is None:
@@ -69,7 +72,7 @@ class VerdictLatch(Struct):
             self._set(new, wall_s, visible_s or {}, is_fault=fault is not None)
 
     def _set(self, new: Finding, wall_s: float, visible_s: Mapping[Layer | None, float], *, is_fault: bool) -> None:
-        is_same = key_of(self.finding) == key_of(new) and self.is_fault == is_fault
+        is_same = key_of(self.finding) == key_of(new) and self.is_fault == is_fault and not self.is_lapsed
         since_s = self.since_s if is_same and self.since_s is not None else wall_s
         if is_same and self.verdict is not None:
             detect_s = self.verdict.detect_s
@@ -79,7 +82,7 @@ class VerdictLatch(Struct):
             detect_s = None if seen_s is None else since_s - seen_s
         self.first_s = wall_s if self.first_s is None or not self.is_fault else self.first_s
         self.verdict = verdict_from(new, detected=datetime.fromtimestamp(since_s, UTC), detect_s=detect_s)
-        self.finding, self.is_fault, self.since_s = new, is_fault, since_s
+        self.finding, self.is_fault, self.since_s, self.is_lapsed = new, is_fault, since_s, False
         if is_fault and self._layer(new) is Layer.LINK and key_of(new) not in self.links:
             self.links = (*self.links, key_of(new))
 
@@ -144,16 +147,29 @@ class VerdictLatch(Struct):
         old = self.finding
         return (
             old is not None
-            and self._layer(old) is self._layer(new) is Layer.STALL
-            and old.confidence is new.confidence is Confidence.CERTAIN
+            and self._gets_on(findings)
+            and self._layer(new) is Layer.STALL
+            and new.confidence is Confidence.CERTAIN
             and not set(old.culprits.ranks) & set(new.culprits.ranks)
-            and all(key_of(f) != key_of(old) for f in findings)
+        )
+
+    def _gets_on(self, findings: Sequence[Finding]) -> bool:
+        """Whether the rank that stood, which was certain, stands no more."""
+        old = self.finding
+        return (
+            old is not None
+            and self.is_fault
+            and self._layer(old) is Layer.STALL
+            and old.confidence is Confidence.CERTAIN
+            and not any(
+                self._layer(f) is Layer.STALL and set(old.culprits.ranks) <= set(f.culprits.ranks) for f in findings
+            )
         )
 
     def clear(self) -> None:
         """Nothing stands any more."""
         self.verdict = self.finding = self.since_s = self.first_s = None
-        self.is_fault = False
+        self.is_fault = self.is_lapsed = False
         self.links = ()
 
     @property

@@ -84,6 +84,7 @@ class Route(Struct, frozen=True, kw_only=True):
     interface: str
     gateway: str | None = None
     metric: int = 0
+    is_shared: bool = False  # one way of several of one route, among which the kernel divides connections
 
 
 class RoutingRule(Struct, frozen=True, kw_only=True):
@@ -92,6 +93,25 @@ class RoutingRule(Struct, frozen=True, kw_only=True):
     text: str  # as `ip rule` prints it
     source: str | None = None  # the network of the addresses that packets come from
     is_marked: bool = False  # for packets that a packet filter or a program marks
+
+
+class BondLink(Struct, frozen=True, kw_only=True):
+    """One interface of a bond."""
+
+    name: str
+    is_up: bool  # by the bond's own monitor
+    aggregator: int | None = None  # of LACP: links of other aggregators than the active one carry nothing
+
+
+class Bond(Struct, frozen=True, kw_only=True):
+    """A bond of the kernel's bonding driver."""
+
+    name: str
+    mode: str  # in the driver's words: "fault-tolerance (active-backup)", "IEEE 802.3ad Dynamic link aggregation"
+    is_up: bool
+    links: tuple[BondLink, ...] = ()
+    active: str | None = None  # of the mode active-backup: the link that carries everything
+    aggregator: int | None = None  # of LACP: the active one; None: only root may read it
 
 
 class NetFacts(Struct, frozen=True, kw_only=True):
@@ -105,6 +125,7 @@ class NetFacts(Struct, frozen=True, kw_only=True):
     rp_filter: dict[str, int] = {}  # by interface what counts, the greater of its own and of "all": 1 is strict
     somaxconn: int | None = None  # most connections that wait at one port to be accepted
     reserved_ports: tuple[tuple[int, int], ...] = ()  # of `local_port_range`, not given to outgoing connections
+    bonds: tuple[Bond, ...] = ()
     routing_rules: tuple[RoutingRule, ...] = ()  # beside the kernel's own: `routes` is not the only table then
 
     def interface(self, name: str) -> Interface | None:
@@ -124,10 +145,12 @@ class InterfaceChoice(Struct, frozen=True, kw_only=True):
 
 
 class TransportFacts(Struct, frozen=True, kw_only=True):
-    """The interfaces that NCCL and Gloo will really use on this node."""
+    """The interfaces and RDMA ports that NCCL and Gloo will really use on this node."""
 
     nccl: InterfaceChoice
     gloo: InterfaceChoice
+    hcas: tuple[str, ...] | None = None  # RDMA ports that NCCL takes by itself, as mlx5_0:1; None: not known
+    hcas_by: str = ""  # the variable and value that chose them; empty where none did
 
 
 class RdmaPort(Struct, frozen=True, kw_only=True):
@@ -145,7 +168,7 @@ class RdmaPort(Struct, frozen=True, kw_only=True):
     netdev: str | None = None
     gids: tuple[str, ...] = ()  # "INDEX TYPE GID" of the non-zero ones
     bond: str | None = None  # the bond of interfaces whose card this is
-    bonded: dict[str, str] = {}  # the bond's interfaces on this card, and their operstate: up, down
+    bonded: dict[str, str] = {}  # the bond's interfaces and whether each is up or down
     counts: dict[str, int] = {}  # errors counted so far by kind, without zeros
     growth: dict[str, int] = {}  # of them, those of the last `RdmaFacts.watched_s` seconds
 
@@ -170,6 +193,7 @@ class RdmaFacts(Struct, frozen=True, kw_only=True):
     # None: there are no ports, or it is not known.
     has_library: bool | None = None  # libibverbs, which NCCL loads to use them
     has_cm_library: bool | None = None  # librdmacm, for perftest and other programs; NCCL does without
+    has_net_plugin: bool | None = None  # libnccl-net.so, by which NCCL uses EFA; None: there is no EFA, too
     has_device_files: bool | None = None  # /dev/infiniband/uverbs*; a container has them only if they are passed in
     watched_s: float | None = None  # for how long the counters of errors were watched
     others: tuple[str, ...] = ()  # devices of fabrics beside InfiniBand's class: cxi0 of Slingshot
@@ -183,6 +207,7 @@ class GpuProcess(Struct, frozen=True, kw_only=True):
     command: str | None
     used_bytes: int | None
     is_zombie: bool = False  # it has ended, but a thread of it has not
+    is_orphan: bool = False  # init is its parent now, and who led its session has ended: no service, which leads one
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
@@ -199,6 +224,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     num_uncorrected: int | None = None  # memory errors that ECC could not correct, since the driver was loaded
     is_remap_pending: bool | None = None  # a row of memory is to be replaced at the next reset
     has_remap_failed: bool | None = None  # there is no spare row left for it
+    is_retirement_pending: bool | None = None  # before Ampere: a page of memory is given up at the next start
     compute_mode: str | None = None  # default, exclusive_thread, prohibited, exclusive_process
     slowdowns: tuple[str, ...] = ()  # why its clocks are lowered now, other than by idleness and the power cap
     pcie_width: int | None = None
@@ -210,7 +236,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     nvlinks: tuple[bool, ...] = ()  # of each NVLink that it has: whether it is up
     is_mig: bool | None = None
     num_mig: int | None = None  # instances
-    fabric_state: str | None = None  # not_supported, not_started, in_progress, completed
+    fabric_state: str | None = None  # not_supported, not_started, in_progress, completed, failed
 
 
 class GpuPair(Struct, frozen=True, kw_only=True):
@@ -230,12 +256,14 @@ class GpuPair(Struct, frozen=True, kw_only=True):
 
 
 class Xid(Struct, frozen=True, kw_only=True):
-    """An error of a GPU in the kernel log."""
+    """An error of a GPU in the kernel log, or one of an NVSwitch (SXid): their codes have five digits."""
 
     pci_bus_id: str
     code: int
     age_s: float
     text: str
+    is_fatal: bool = False  # it says so
+    action: str = ""  # Xid 154: what the driver says that the GPU needs now; "None" where it needs nothing
 
 
 class GpuFacts(Struct, frozen=True, kw_only=True):
@@ -246,8 +274,11 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     cuda_version: str | None = None  # newest CUDA that the driver supports
     visible: tuple[int, ...] = ()  # NVML indices left by CUDA_VISIBLE_DEVICES, in its order
     visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES itself; None when not set
+    lost: dict[int, str] = {}  # index -> NVML's error of those that do not answer; they are not among `gpus`
     xids: tuple[Xid, ...] = ()  # since the driver was loaded, as far as the kernel log may be read
     pairs: tuple[GpuPair, ...] = ()  # a < b
+    num_switches: int = 0  # NVSwitches of this machine
+    has_fabric_manager: bool | None = None  # whether it runs here; None: there are no switches
     num_amd: int = 0  # GPUs of AMD that the kernel knows; NVML tells nothing of them
 
 
@@ -422,6 +453,15 @@ class DropRule(Struct, frozen=True, kw_only=True):
         return not (self.ports or self.source_ports or self.is_conditional) and self.protocol in {"", "tcp"}
 
 
+class FilterView(Struct, frozen=True, kw_only=True):
+    """What the packet filter does to connections of one peer, or by one interface that its rules name."""
+
+    peer: str | None = None  # an address
+    interface: str | None = None
+    dropped_ports: tuple[tuple[int, int], ...] = ()  # as those of FirewallFacts
+    out_dropped_ports: tuple[tuple[int, int], ...] = ()
+
+
 class FirewallFacts(Struct, frozen=True, kw_only=True):
     """Local packet filter, as far as this user may read it."""
 
@@ -429,6 +469,7 @@ class FirewallFacts(Struct, frozen=True, kw_only=True):
     drops: tuple[DropRule, ...] = ()
     dropped_ports: tuple[tuple[int, int], ...] = ()  # inclusive TCP destination-port ranges dropped on input
     out_dropped_ports: tuple[tuple[int, int], ...] = ()  # as dropped_ports, of connections that begin here
+    views: tuple[FilterView, ...] = ()  # those above take a rule for one interface as one for all of them
 
 
 class PortHolder(Struct, frozen=True, kw_only=True):

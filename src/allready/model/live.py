@@ -12,6 +12,9 @@ from msgspec import Struct
 from allready.model.facts import Loss
 from allready.model.process import ProcessState
 
+WORLD = "default_pg"
+"""torch's label of the default group."""
+
 
 class GroupMark(Struct, frozen=True, kw_only=True):
     """How far one rank came in one process group.  Numbers are the recorder's own; None where it does not tell.
@@ -40,7 +43,8 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     two; `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest
     group. `stuck_site`: innermost frame of the main thread outside the libraries, `file:line function`, and
     `site_since_s` since when (wall clock) its whole stack has been the same; `visit_since_s` since when it has been in
-    the same call of a library, which may go round in it: a poll is not progress.
+    the same call of a library, which may go round in it: a poll is not progress.  `epoch`: the number of the runtime
+    library's present group, which grows with each that is formed; 0 without it.
     """
 
     rank: int
@@ -75,6 +79,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
     main_cpu_s: float | None = None  # processor time of the main thread so far; one that is blocked uses none at all
     queued_share: float | None = None  # of the last seconds: its main thread could run, and no CPU was free
     paused_share: float | None = None  # share of the last 5 s in which it was stopped; None: never seen stopped lately
+    epoch: int = 0
 
     @property
     def is_gone(self) -> bool:
@@ -90,12 +95,14 @@ class RankStatus(Struct, frozen=True, kw_only=True):
 class PaceSample(Struct, frozen=True, kw_only=True):
     """Operations of one group on one rank since the last sample, oldest first; from the recorder's ring.
 
-    The tuples are parallel.  `digests`: a hash of what must agree on all members (operation, sizes, dtypes, root).
-    `created_s`, `completed_s`: wall clock; `completed_s` is empty when the backend does not record it.
+    `generation`: how often the numbers have begun anew, because the group was made again under its name, or formed
+    again in place.  The tuples are parallel.  `digests`: a hash of what must agree on all members (operation, sizes,
+    dtypes, root).  `created_s`, `completed_s`: wall clock; `completed_s` is empty when the backend does not record it.
     """
 
     rank: int
     group: str
+    generation: int = 0
     seqs: tuple[int, ...] = ()
     created_s: tuple[float, ...] = ()
     completed_s: tuple[float, ...] = ()
@@ -254,6 +261,20 @@ class Gather(Struct, frozen=True, kw_only=True):
     why: str = ""
     keep: bool = True
     with_dump: bool = True
+
+
+def newest_epoch(statuses: Mapping[int, NodeStatus]) -> int:
+    """Of the runtime library's groups, as far as ranks have told."""
+    return max((r.epoch for s in statuses.values() for r in s.ranks), default=0)
+
+
+def outsiders(statuses: Mapping[int, NodeStatus]) -> frozenset[int]:
+    """Ranks without which the others went on: the runtime library's newest group does not have them."""
+    epoch = newest_epoch(statuses)
+    everyone = [r for s in statuses.values() for r in s.ranks]
+    members = (m.members for r in everyone if r.epoch == epoch for m in r.groups if m.label == WORLD and m.members)
+    inside = next(members, None) if epoch else None
+    return frozenset() if inside is None else frozenset(r.rank for r in everyone) - frozenset(inside)
 
 
 class Live(Struct, frozen=True, kw_only=True):

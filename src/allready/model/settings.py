@@ -3,6 +3,10 @@
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
+
+MAX_ENVIRONMENTS = 200
+"""Of one file that are told apart."""
 
 
 class SourceKind(StrEnum):
@@ -42,6 +46,8 @@ class Setting(Struct, frozen=True, kw_only=True):
     line: int | None = None
     kind: SourceKind = SourceKind.ENVIRONMENT
     exported: bool = True  # False: a variable of the shell that no command gets to see, or of an image's build alone
+    is_of_rank: bool = False  # its value, which is not known, is chosen by the rank's number on its node
+    scope: tuple[int, ...] = ()  # the program of the file that gets it, within which other programs inherit it
 
     @property
     def is_of_build(self) -> bool:
@@ -105,6 +111,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     malformed: tuple[Malformed, ...] = ()
     loaders: tuple[LoaderPlan, ...] = ()
     used: frozenset[str] = frozenset()  # variables that a script itself reads, as $NAME
+    one_gpu_per_task: bool = False  # Slurm shows each task one GPU, which is number 0 for it
     cloud: str | None = None  # where this machine is: aws, gcp, azure, ...; None: unknown or none of these
     missing_files: frozenset[str] = frozenset()  # paths among the values that do not exist here
     is_cluster: bool | None = None  # the job runs on several nodes; None: not known
@@ -114,6 +121,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     def is_guide(self) -> bool:
         """Whether these are examples of a text, of which each stands for itself."""
         return any(s.kind is SourceKind.MARKDOWN for s in self.settings)
+
+    def environments(self) -> tuple["Settings", ...]:
+        """What each program of a file gets (a container, a stage of an image): settings of others do not meet these."""
+        scopes = list(dict.fromkeys(s.scope for s in self.settings))
+        if len(scopes) <= 1 or len(scopes) > MAX_ENVIRONMENTS:
+            return (self,)
+        outer_first = sorted(self.settings, key=lambda s: len(s.scope))
+        return tuple(
+            replace(self, settings=tuple(s for s in outer_first if s.scope == scope[: len(s.scope)]))
+            for scope in scopes
+        )
 
     def here(self) -> tuple[Setting, ...]:
         """Those whose names of interfaces, devices and files are this machine's."""

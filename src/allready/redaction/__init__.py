@@ -20,6 +20,8 @@ from allready.redaction.places import LOOK_BACK, without_placed
 from allready.redaction.places import REDACTED as REDACTED
 from allready.redaction.prefixed import without_prefixed
 from allready.redaction.spoken import without_spoken
+from allready.redaction.tables import HINTS as COLUMN_HINTS
+from allready.redaction.tables import without_columns
 
 T = TypeVar("T")
 
@@ -42,7 +44,7 @@ _NOT_SECRET = re.compile(
     r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|yes|no|on|off|n/a|\(redacted\)?|[<\[*].*|not|unset|missing|empty|undefined|)",
     re.IGNORECASE,
 )
-_OF_PERSON = r"(?i:passw(?:or)?d|passphrase|[_-]pass)$"
+_OF_PERSON = r"(?i:passw(?:or)?d|passphrase|[._-](?:pass|pwd))$"
 """Names of what may also be a number; a token of digits is a count of them."""
 _A_FILE = re.compile(r"~?/[\w./-]{1,512}\.json")
 _A_CALL = r"[A-Za-z_][A-Za-z_.]*[(\[]"
@@ -54,7 +56,7 @@ _NOT_NAMES = re.compile(
 _NAMED = (
     # An environment variable: NAME=value, NAME: value, "NAME": "value", NAME set by environment to value
     rf"(?<![A-Za-z0-9_])(?P<env>{_ENV_NAME})"
-    r"(?P<env_is>[\"']?(?:[ \t]?=[ \t]?|:[ \t]?)|\s(?:set by (?:environment|env) to|set to)\s)"
+    r"(?P<env_is>[\"']?(?:[ \t]?:?=[ \t]?|:[ \t]?)|\s(?:set by (?:environment|env) to|set to)\s)"
     rf"(?P<env_value>{_VALUE})"
     # An option of a command: --hf-token value, --api_key=value
     r"|(?<![\w-])(?P<flag>--?(?:[A-Za-z0-9]+[_.-]){0,8}"
@@ -64,15 +66,17 @@ _NAMED = (
     # A name in code, JSON, YAML or a URL: token="value", 'api_key': 'value', ?access_token=value
     r"|(?<![A-Za-z0-9])(?P<name>(?:[A-Za-z0-9]+[_.-]){0,8}"
     r"(?:(?i:token|secret|password|passwd|passphrase|x-amz-(?:signature|credential|security-token)"
-    r"|(?:api|(?:pre)?shared(?:[ _-]?access)?|access|secret|private|auth|account)[ _.-]?key(?:_id)?"
-    r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|sudo|proxy|ipmi|bmc|redis|keystore)[_-]?pass)"
+    r"|(?:api|(?:pre)?shared(?:[ _-]?access)?|access|secret|private|auth|account|subscription|master|license)"
+    r"[ _.-]?key(?:_id)?"
+    r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|sudo|proxy|ipmi|bmc|redis|keystore)[._-]?pass)"
     r"|[A-Za-z]{0,30}(?:Storage|Comp|Db|User|Admin|Root|Bind)Pass"
     r"|(?:[a-z]|(?<=[\"'])[A-Z])[A-Za-z0-9]{0,40}?"
     r"(?:Token|Secret|Password|Passwd|Passphrase|(?:Api|Access|Secret|Private|Auth)Key)))"
     rf"(?P<name_is>[\"']?[ \t]?(?:=|:)[ \t]?(?:[!&][\w!:/.-]{{0,40}}[ \t]+){{0,2}})(?P<name_value>{_VALUE})"
 )
 _NAMED_HINTS = (
-    "token", "secret", "passw", "passphrase", "credential", "key", "_pass", "-pass", "pass=", "pass =", "pass:",
+    "token", "secret", "passw", "passphrase", "credential", "key", "_pass", "-pass", ".pass",
+    "pass=", "pass =", "pass:",
     'pass"', "pass'", "_pwd", "_auth", "_cookie", "_jwt",
     "bearer", "signature",
 )  # fmt: skip
@@ -250,7 +254,10 @@ def _masked_text(text: str) -> str:
         if not is_plain or _has_one(family.hints, small):
             text = compiled(family.shapes, re.DOTALL).sub(_without_shape, text)
     text = without_placed(text, small, _holds_secret)
-    return without_spoken(text, small)
+    text = without_spoken(text, small)
+    if "\n" in text and _has_one(COLUMN_HINTS, small):
+        text = without_columns(text, text.lower())
+    return text
 
 
 def _holds_secret(encoded: str) -> bool:

@@ -13,11 +13,20 @@ REDACTED = "(redacted)"
 NAME = (
     r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]{0,60}?(?i:token|secret|passw(?:or)?d|passphrase|credential|authtok"
     r"|(?:api|access|secret|private|auth|account|encryption|signing|preshared|shared)[_.-]?key(?:[_-]?id)?"
-    r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|user|sudo|proxy|ipmi|bmc|redis|sql|keystore)[_-]?pass)s?"
+    r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|user|sudo|proxy|ipmi|bmc|redis|sql|keystore)[._-]?pass)s?"
 )
 """A name in any case and style: `api_key`, `clientSecret`, `HF_TOKEN`, `StoragePass`."""
 _QUOTED = r"(?:\"[^\"\n]{0,4096}\"|'[^'\n]{0,4096}'|[^\s\"'|;&<>]{1,4096})"
 _NO_VALUE = r"(?!\$|\(redacted\)|<|\{|\[|[-\d.]{1,12}(?![\w.-])|(?i:none|null|true|false|\"\"|'')(?![\w-]))"
+OF_SENTENCES = (
+    r"(?i:is|was|are|not|must|the|for|with|from|and|has|have|had|does|did|cannot|could|should|will|can|your|please|enter"
+    r"|fail\w*|invalid|incorrect|wrong|expired?|required?|missing|errors?|denied|refused|rejected|unexpected|unknown"
+    r"|authenticat\w*|auth|login|enabled|disabled|set|unset|changed|prompt\w*|hash\w*|than|least|too|all|any|only"
+    r"|use|used|using|given|provided|user|users|field|file|value|string|none|default|empty|optional|never|here|again|now"
+    r"|but|when|if|this|that|long|short|enough|you|we|it)"
+)
+"""Words of a sentence behind `password`."""
+_DRAWN = r"(?=[^\s\"']{0,200}[a-z])(?=[^\s\"']{0,200}[A-Z])(?=[^\s\"']{0,200}[0-9])"
 _TOLD = (
     r"(?!\(redacted\)|<|[-\d.,%]{1,14}(?:[\s\"'`,;，。]|$))"
     r"(?=[^\s\"'`”,;，。]{0,200}[0-9!@#$%^&*+=])[^\s\"'`”,;，。]{4,512}"
@@ -39,11 +48,11 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("requirepass", "masterauth", "bindpw", "rootpw", "authtok", "psk"),
         r"(?m:(?P<before>(?:^|" + _PREFIX_ENDS + r")[ \t]*(?:requirepass|masterauth|bindpw|rootpw|(?:\w{1,30}_)?authtok"
-        r"|wpa_psk)[ \t=]{1,8}))" + _QUOTED,
+        r"|wpa_psk)[ \t=]{1,8}))(?!--\w)" + _QUOTED,
     ),
     (
         ("pass =", "pass=", "pwd =", "pwd="),
-        r"(?m:(?P<before>(?:^|" + _PREFIX_ENDS + r")[ \t]*(?:pass|pwd)[ \t]?=[ \t]?))" + _NO_VALUE + _QUOTED,
+        r"(?m:(?P<before>(?:^|" + _PREFIX_ENDS + r")[ \t]*(?:pass|pwd)[ \t]?=[ \t]?))(?!~?/)" + _NO_VALUE + _QUOTED,
     ),
     (
         ("secret",),
@@ -58,9 +67,12 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(?P<before>[\"']username[\"']\s?:\s?[\"'][^\"'\n]{1,99}[\"'],\s{0,20}[\"']key[\"']\s?:\s?\")[^\"\n]{8,400}",
     ),
     (("curl",), r"(?P<before>\bcurl\s(?:[^\n|;&]{0,400}?\s)??(?:-b|--cookie)[ =][\"']?[\w.-]{1,99}=)[^\s\"']{1,4096}"),
+    (("curl",), r"(?P<before>\bcurl\s(?:[^\n|;&]{0,400}?\s)??-[a-zA-Z]{0,6}u[ =]?[\"']?[^\s:'\"]{1,128}:)" + _QUOTED),
+    (("mysql", "mariadb"), r"(?P<before>\b(?:mysql|mariadb)[a-z-]{0,9}\s[^\n|;&]{0,200}?\s?-p)(?=[\"'])" + _QUOTED),
+    (('"password"', "'password'"), r"(?P<before>\btype=[\"']password[\"'][^>\n]{0,200}?\bvalue=[\"'])[^\"'\n]{1,512}"),
     (
-        ("curl",),
-        r"(?P<before>\bcurl\s(?:[^\n|;&]{0,400}?\s)??-[a-zA-Z]{0,6}u[ =]?[\"']?[^\s:'\"]{1,128}:)[^\s\"']{1,512}",
+        ('"password"', "'password'"),
+        r"(?P<before><input\s(?=[^>\n]{0,400}?\btype=[\"']password[\"'])[^>\n]{0,200}?\bvalue=[\"'])[^\"'\n]{1,512}",
     ),
     (
         (" -a ", "--auth"),
@@ -79,6 +91,82 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         + r"[ \t]{1,4})"
         + _NO_VALUE
         + _QUOTED,
+    ),
+    (  # a name and its value as arguments, in most languages
+        ("setenv", "set_var", "putenv", "define(", "setproperty", "environmentvariable"),
+        r"(?P<before>\b\w{0,40}(?i:setenv|set_var|putenv|define|setproperty|environmentvariable)\(\s?[\"']"
+        + NAME
+        + r"[\"'],\s?)(?:\"[^\"\n]{1,4096}\"|'[^'\n]{1,4096}')",
+    ),
+    (("env{",), r"(?P<before>\bENV\{[\"']?" + NAME + r"[\"']?\}\s?=\s?)" + _NO_VALUE + _QUOTED),
+    (("credentials(",), r"(?P<before>\bCredentials\((?:\"[^\"\n]{0,253}\",\s?){3})\"[^\"\n]{1,512}\""),
+    (("secret_key_base",), r"(?P<before>\bsecret_key_base\s?[:=]\s?)" + _NO_VALUE + _QUOTED),
+    (
+        (" key [", "token [", "password [", "passphrase ["),
+        r"(?P<before>(?i:\b(?:password|passphrase|secret(?: access)? key|api key|token)) \[[^\]\n]{0,60}\]:[ \t]{1,3})"
+        + _QUOTED,
+    ),
+    (("az login",), r"(?P<before>\baz login\s[^\n|;&]{0,300}?\s-p[ =])" + _QUOTED),
+    (("ipa-",), r"(?P<before>\bipa-[a-z-]{2,30}\s(?:[^\n|;&]{0,300}?\s)??-w[ =])" + _QUOTED),
+    (("lftp",), r"(?P<before>\blftp\s(?:[^\n|;&]{0,200}?\s)??-u\s{1,4}[^\s,]{1,128},)" + _QUOTED),
+    (
+        ("poetry config",),
+        r"(?P<before>\bpoetry config (?:http-basic\.\S{1,100} \S{1,128}|pypi-token\.\S{1,100}) )" + _QUOTED,
+    ),
+    (("_authtoken",), r"(?P<before>_authToken[ =])" + _NO_VALUE + _QUOTED),
+    (("/pass:", "/password:", "/pwd:"), r"(?P<before>(?i:\s/(?:pass(?:word)?|pwd)):)" + _QUOTED),
+    (("useradd", "usermod"), r"(?P<before>\buser(?:add|mod)\s(?:[^\n|;&]{0,200}?\s)??-p[ =])" + _QUOTED),
+    (
+        ("mkpasswd",),
+        r"(?P<before>\bmkpasswd\s(?:-\S{1,30}\s(?:sha-?\d{1,3}|md5|yescrypt|bcrypt)?\s?){0,3})(?!-)" + _QUOTED,
+    ),
+    (("racadm", "sqlcmd"), r"(?P<before>\b(?:racadm|sqlcmd)\s[^\n|;&]{0,200}?\s-[pP]\s{0,2})" + _QUOTED),
+    (("freerdp",), r"(?P<before>\b[xw]l?freerdp\d?\s[^\n|;&]{0,200}?\s/p:)" + _QUOTED),
+    (("net ads", "net rpc"), r"(?P<before>\bnet (?:ads|rpc)\s[^\n|;&]{0,200}?-U\s?[^\s%]{1,128}%)" + _QUOTED),
+    (("addauth",), r"(?P<before>\baddauth \w{1,20} [^\s:]{1,128}:)" + _QUOTED),
+    (("<string>",), r"(?P<before><key>" + NAME + r"</key>\s{0,60}<string>)" + _NO_VALUE + r"[^<]{1,4096}"),
+    (("openssl passwd",), r"(?P<before>\bopenssl passwd\s(?:-\S{1,20}\s){0,4})(?!-)" + _QUOTED),
+    (  # Terraform's state
+        ('"value"',),
+        r"(?P<before>[\"']" + NAME + r"[\"']\s?:\s{0,9}\{[^{}]{0,300}?\"value\"\s?:\s?)\"[^\"\n]{1,4096}\"",
+    ),
+    (("add-authtoken",), r"(?P<before>\badd-authtoken[ =])" + _QUOTED),
+    (
+        ("set_token(", "save_token(", "set_password(", "set_secret("),
+        r"(?P<before>\b(?:set|save)_(?:token|password|secret)\(\s?)(?:\"[^\"\n]{1,512}\"|'[^'\n]{1,512}')",
+    ),
+    (  # a form that is sent
+        ('="password"', '="token"', '="secret"'),
+        r"(?P<before>\bname=\"(?:password|token|secret)\"\r?\n\r?\n)[^\r\n]{1,512}",
+    ),
+    (  # as programs print a table of names
+        ("password  ", "token  ", "secret  ", "key  "),
+        r"(?m:^(?P<before>[ \t]{0,20}[a-z_]{0,40}(?:password|token|secret|_key)[ \t]{2,40}))"
+        + _DRAWN
+        + r"[^\s\"']{12,512}(?m:(?=[ \t]*\r?$))",
+    ),
+    (
+        ("echo ", "printf "),
+        r"(?P<before>\b(?:echo|printf)\s{1,4}(?:-[neE]{1,3}\s{1,4})?)"
+        + _NO_VALUE
+        + _QUOTED
+        + r"(?=\s{0,4}>{1,2}[ \t]{0,4}[^\s;|&]{0,200}(?:token|secret|passw|credential|id_rsa|id_ed25519|_key))",
+    ),
+    (("wpa_passphrase",), r"(?P<before>\bwpa_passphrase\s{1,4}\S{1,64}\s{1,4})" + _QUOTED),
+    (("rootpw",), r"(?P<before>\brootpw\s(?:--\w{1,20}\s){1,4})(?!--)" + _QUOTED),
+    (("net user",), r"(?P<before>(?i:\bnet user) [^\s/|]{1,128}\s{1,4})(?![/*|])[^\s|;&]{1,128}(?=[^\n]{0,100}/)"),
+    (
+        ("<<<",),
+        r"(?P<before>(?:-stdin\b|--with-token|chpasswd|sudo -S|passwd\b|\bkinit\b|\brealm join|\bsu\b|\bcryptsetup\b)"
+        r"[^\n|;&<]{0,120}"
+        r"<<<\s?)" + _QUOTED,
+    ),
+    (  # ~/.pgpass
+        (":5432:", ":5433:", ":6432:", ":*:"),
+        (
+            r"(?m:^(?P<before>[\w.*-]{1,253}:(?:\d{2,5}|\*):(?:[\w*-]{1,64}:){2})"
+            r"(?=\S{0,200}[A-Za-z])(?=\S{0,200}[\d!#-])[^\s:]{6,512}(?=[ \t]*\r?$))"
+        ),
     ),
     (("rabbitmqctl",), r"(?P<before>\brabbitmqctl\s(?:add_user|change_password)\s\S{1,128}\s{1,4})" + _QUOTED),
     (("/user:",), r"(?P<before>(?i:\bnet use\b)[^\n|;&]{0,200}?/user:\S{1,128}\s{1,4})" + _QUOTED),
@@ -115,8 +203,8 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (("psk ", "xauth ", "eap "), r"(?P<before>:\s{0,4}(?:PSK|XAUTH|EAP)\s{1,4})\"[^\"\n]{1,512}\""),
     (("identified",), r"(?P<before>(?i:\bidentified (?:with \S{1,60} )?by (?:password )?))'[^'\n]{1,512}'"),
-    (("password '",), r"(?P<before>(?i:\bpassword ))'[^'\n]{1,512}'"),
-    (("send ",), r"(?P<before>assword[^\n]{0,40}\bsend\s{1,4}(?:--\s{1,4})?)\"[^\"\n]{1,512}\""),
+    (("password '",), r"(?P<before>(?i:\bpassword ))(?!'" + OF_SENTENCES + r"')'[^'\n]{1,512}'"),
+    (("send ",), r"(?P<before>assword[^\n]{0,40}\n?[^\n]{0,40}\bsend\s{1,4}(?:--\s{1,4})?)\"[^\"\n]{1,512}\""),
     (
         ("true\t", "false\t"),
         r"(?m:(?P<before>\t(?:TRUE|FALSE)\t/\S{0,200}\t(?:TRUE|FALSE)\t\d{1,12}\t[^\t\n]{1,200}\t)[^\s]{4,4096}$)",
@@ -127,7 +215,10 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(?P<before>(?i:\b(?:password|passphrase|token|secret|api key)(?: for [^\s:]{1,128})?"
         r"(?::| is:?| was:?| set to| changed to) {1,4})[\"'`]?)" + _TOLD,
     ),
-    (("密码", "口令", "令牌", "密钥"), r"(?P<before>(?:密码|口令|令牌|密钥)\s?(?:[:=：]|[是为])\s?[\"'“]?)" + _TOLD),
+    (
+        ("密码", "口令", "令牌", "密钥", "パスワード", "비밀번호", "пароль"),
+        r"(?P<before>(?:密码|口令|令牌|密钥|パスワード|비밀번호|[Пп]ароль)\s?(?:[:=：]|[是为は])\s?[\"'“]?)" + _TOLD,
+    ),
     (("/hook/", "/send?key="), r"(?P<before>/bot/v[0-9]/hook/|/webhook/send\?key=)[A-Za-z0-9_-]{8,200}"),
     (("anaconda.org/t/",), r"(?P<before>anaconda\.org/t/)[A-Za-z0-9_-]{8,200}"),
     ((".login(",), r"(?P<before>\.login\([\"'])[^\s\"']{16,512}"),
@@ -151,14 +242,20 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         ),
     ),
     (
-        ("-stdin", "--with-token", "chpasswd", "sudo -s", "passwd", "kinit"),
+        ("-stdin", "--with-token", "chpasswd", "sudo -s", "passwd", "kinit", "cryptsetup"),
         r"(?P<before>\b(?:echo|printf)\s{1,4}(?:-[ne]{1,2}\s{1,4})?)"
         + _QUOTED
-        + r"(?=\s{0,4}\|[^\n]{0,200}?(?:-stdin\b|--with-token|chpasswd|sudo -S|passwd|\bkinit\b))",
+        + r"(?=\s{0,4}\|[^\n]{0,200}?(?:-stdin\b|--with-token|chpasswd|sudo -S|passwd|\bkinit\b|\bcryptsetup\b))",
     ),
 )
 """What programs take as a secret, and words in small letters of which such a text has at least one."""
 
+_CHPASSWD = (
+    r"(?m)(^(?P<indent>[ \t]*)chpasswd:[ \t]*\n)(?:(?P=indent)[ \t]+\S[^\n]{0,500}\n?){1,200}"
+    r"|(\bchpasswd\b[^\n|;&<]{0,100}<<-?[ \t]?[\"']?\w{1,40}[\"']?[ \t]*\n)(?:[^\s:]{1,60}:\S{1,500}\n){1,200}"
+)
+"""Users with their passwords: of cloud-init, and in a here-document."""
+_LOGIN = r"(?m)^([ \t]*(?:- )?[\w.-]{1,60}:)(?!\(redacted\))\S{1,500}"
 _BESIDE = (
     r"(?P<before>[\"']?\b(?:(?i:name|key)[\"']?\s?[:=]|variable)\s?[\"']?"
     + NAME
@@ -231,6 +328,8 @@ def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -
     for hints, pattern in _COMMANDS:
         if any(hint in small for hint in hints):
             text = compiled(pattern).sub(rf"\g<before>{REDACTED}", text)
+    if "chpasswd" in small:
+        text = compiled(_CHPASSWD).sub(_without_logins, text)
     if "-end" in small and "private key" in small:
         text = _without_tails(text)
     if "value" in small or "default" in small:
@@ -247,6 +346,11 @@ def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -
     if "\n" in text and any(hint in small for hint in _HINTS) and compiled(_GATE).search(text):
         text = _walked(text, lambda name, around: compiled(_IS_NAME).match(name) is not None or _is_list(around))
     return text
+
+
+def _without_logins(match: re.Match[str]) -> str:
+    head = match[1] or match[3]
+    return head + compiled(_LOGIN).sub(rf"\1{REDACTED}", match[0][len(head) :])
 
 
 def _if_encoded(text: str, holds_secret: Callable[[str], bool]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from allready.patterns import compiled
 from allready.redaction.drawn import KINDS
-from allready.redaction.places import REDACTED
+from allready.redaction.places import OF_SENTENCES, REDACTED
 
 _OF_PERSON = r"passw(?:or)?d|passphrase|passcode|pwd|pw|passwort|contraseña|mot de passe"
 _OF_SERVICE = (
@@ -13,8 +13,8 @@ _OF_SERVICE = (
     r"[ _-](?:key|code|token)|token|secret|otp|pin code"
 )
 _IS = (
-    r"(?: for [^\s:]{1,60})?(?:(?P<sign>[\"']?[ \t]{0,3}(?:[:=]|->)[ \t]{0,3}| is:? | was:? | set to | changed to )"
-    r"|[ \t]{1,2})[\"'`]?(?![-\d.,:%]{1,20}(?:[\s|]|$))(?P<word>[^\s\"'`<>(){}\[\],;，。]{3,512})"
+    r"(?: for [^\s:]{1,60})?(?:(?P<sign>[\"'*`]{0,3}[ \t]{0,3}(?:[:=]|->)\*{0,2}[ \t]{0,3}| is:? | was:? | set to "
+    r"| changed to )|[ \t]{1,2})[\"'`]?(?![-\d.,:%]{1,20}(?:[\s|]|$))(?P<word>[^\s\"'`<>(){}\[\],;，。]{3,512})"
 )
 _WORDS = (
     r"(?i:[-\d.,:%]+[a-z]{0,3}|none|null|nil|true|false|yes|no|not|n/a|na|unset|empty|undefined|missing|redacted|hidden|"
@@ -57,7 +57,10 @@ _STATED = (
     r"|(?P<user>\b(?i:user(?:name)?|login|account)[ :=]{1,3}\S{1,60}(?i: and| with|,)(?i: the)? "
     r"(?i:passw(?:or)?d|pwd|pass) )"
     r"(?!(?i:is|was|has|not|for|of|in|to|do|does|did|are|must|file|hash)\b)[^\s.,;:]{4,100}(?=[.,;]?[ \t]*\r?$)"
-    r"|(?P<quoted>\b(?i:passw(?:or)?d|passphrase|passcode) [\"'`])[^\"'`\s]{4,100}(?=[\"'`])"
+    rf"|(?P<quoted>\b(?i:passw(?:or)?d|passphrase|passcode) [\"'`])(?!{OF_SENTENCES}[\"'`])[^\"'`\s]{{4,100}}(?=[\"'`])"
+    # the password is 12345678
+    r"|(?P<digits>\b(?i:passw(?:or)?d|passphrase|passcode)[*`]{0,2}(?i: for [^\s:]{1,60})?"
+    r"(?: is:?| was:?|:)[*`]{0,2} `?)[0-9]{6,12}(?=[.,;`]?[ \t]*\r?$)"
     # wandb key: 0123abcd; PIN is 4711
     r"|(?P<service>\b(?i:wandb|w&b|hf|hugging ?face|openai|comet|neptune|aws|azure|gcp|github|gitlab|slack|ngc|kaggle"
     r"|anthropic|cohere|clearml)(?i:'s)?(?i: api)?(?i: (?:key|token|secret))(?i: is)?[:=]?[ \t]{1,3}[\"']?)"
@@ -70,14 +73,7 @@ _STATED = (
     r"|\b(?i:passphrase) is:?)[ \t]{1,3})"
     r"(?P<words>[a-z]{3,12}(?:[ -][a-z]{3,12}){2,7})(?=[ \t]*\r?$))"
 )
-_STATEMENTS = ("pair", "user", "quoted", "service", "pin", "said", "phrase")
-_OF_SENTENCES = (
-    r"(?i:is|was|are|not|must|the|for|with|from|and|has|have|had|does|did|cannot|could|should|will|can|your|please|enter"
-    r"|fail\w*|invalid|incorrect|wrong|expired?|required?|missing|errors?|denied|refused|rejected|unexpected|unknown"
-    r"|authenticat\w*|auth|login|enabled|disabled|set|unset|changed|prompt\w*|hash\w*|than|least|least|too|all|any|only"
-    r"|use|used|using|given|provided|user|users|field|file|value|string|none|default|empty|optional|never|here|again|now|but|when|if|this|that|long|short|enough|you|we|it)"
-)
-"""Words of a sentence behind `password:`."""
+_STATEMENTS = ("pair", "user", "quoted", "digits", "service", "pin", "said", "phrase")
 _PREDICATES = (
     r"(?i:\w+(?:ed|ing|en|ly|able|ible|less|ive|al|ous|ent|ant|ary|ory|ic|ful|case|ness)|unique|secure|private|public"
     r"|stale|random|string|integer|number|object|numeric|longer|shorter|larger|smaller|greater|older|newer|unsafe|ready"
@@ -111,7 +107,7 @@ def _without_stated(match: re.Match[str]) -> str:
     word, words = match["word"], match["words"]
     if word and (compiled(_WORDS).fullmatch(word) or compiled(_PREDICATES).fullmatch(word)):
         return match[0]
-    if words and any(compiled(_OF_SENTENCES).fullmatch(one) for one in re.split("[ -]", words)):
+    if words and any(compiled(OF_SENTENCES).fullmatch(one) for one in re.split("[ -]", words)):
         return match[0]
     return match[0] if REDACTED in match[0] else before + REDACTED
 

@@ -219,15 +219,26 @@ def _net(fact: f.NetFacts) -> Iterator[Fact]:
         yield Shown(i.name), Shown(" · ".join(parts)), False
         if not i.is_loopback:
             yield _named("interface_address", i.name), _joined(i.addresses), True
-    default = next((r for r in fact.routes if r.destination == "0.0.0.0/0"), None)
-    route = NONE if default is None else Shown(f"{default.gateway or ''} dev {default.interface}".strip())
-    yield _named("default_route"), route, False
+    defaults = [r for r in fact.routes if r.destination == "0.0.0.0/0"]
+    ways = tuple(
+        f"{r.gateway or ''} dev {r.interface}".strip() + (f" metric {r.metric}" if len(defaults) > 1 else "")
+        for r in defaults
+    )
+    yield _named("default_route"), _joined(ways), False
+    for bond in fact.bonds:
+        links = ", ".join(f"{link.name} {'up' if link.is_up else 'down'}" for link in bond.links)
+        yield Shown(f"{bond.name} ({bond.mode})"), Shown(links) if links else NONE, False
     if fact.routing_rules:
         yield _named("routing_rules"), _joined(tuple(rule.text for rule in fact.routing_rules)), False
     if fact.local_port_range is not None:
         yield _named("port_range"), Shown("{}-{}".format(*fact.local_port_range)), False
     if fact.somaxconn is not None:
         yield _named("somaxconn"), _text(fact.somaxconn), False
+    if fact.tcp_retries2 is not None:
+        yield Shown("tcp_retries2"), _text(fact.tcp_retries2), False
+    if any(fact.rp_filter.values()):
+        filters = tuple(f"{name} {value}" for name, value in sorted(fact.rp_filter.items()) if value)
+        yield Shown("rp_filter"), _joined(filters), False
 
 
 def _transport(fact: f.TransportFacts) -> Iterator[Fact]:
@@ -235,6 +246,9 @@ def _transport(fact: f.TransportFacts) -> Iterator[Fact]:
         text = ", ".join(choice.interfaces)
         why = choice.error or choice.reason
         yield _named(label), Shown(f"{text or units.UNKNOWN} ({why})" if why else text), False
+    if fact.hcas or (fact.hcas is not None and fact.hcas_by):
+        text = ", ".join(fact.hcas) or units.UNKNOWN
+        yield _named("nccl_hcas"), Shown(f"{text} ({fact.hcas_by})" if fact.hcas_by else text), False
 
 
 def _rdma(fact: f.RdmaFacts) -> Iterator[Fact]:

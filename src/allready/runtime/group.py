@@ -1,25 +1,23 @@
 """Makes torch's default group what was agreed: formed, gone, formed again.
 
-For Gloo, gone means that this rank's sockets of the group are shut down: every operation in it, also one in which a
-thread blocks, raises within milliseconds on both ends, with every release of torch.  Gloo's own `abort` releases
+For Gloo, gone means that this rank's connections of the group are ended (see `connections`): every operation in it,
+also one in which a thread blocks, raises within milliseconds, with every release of torch.  Gloo's own `abort` releases
 nobody, and `_reconfigure` only those whose peers' connections it happens to close.  NCCL's part: see `nccl`.
 """
 
 import contextlib
 import ctypes
 import inspect
-import os
 import socket
-import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from allready.errors import UsageError
 from allready.runtime import nccl
+from allready.runtime.connections import Ended, Sockets, ends, sockets
 
 BACKENDS = {"gloo": ("cpu",), "nccl": ("cuda",), "cpu:gloo,cuda:nccl": ("cpu", "cuda")}
 """Those that are taken, and the devices whose tensors each takes."""
@@ -133,7 +131,8 @@ class Group:
         self._can_reconfigure = "cuda" not in self.devices and can_reconfigure()
         self._is_on_this_store = False
         self._own_ports: set[int] = set()
-        self._sockets: dict[int, tuple[int, int]] = {}
+        self._sockets: Sockets = {}
+        self._ended = Ended()
         self._lock = threading.Lock()
         self._is_cut = False
         self._unfinished: list[Any] = []
@@ -141,7 +140,7 @@ class Group:
         self._num_makings = 0
         self._epoch = 0
         self._members: tuple[int, ...] = (rank,)
-        self._sockets_before: dict[int, tuple[int, int]] | None = None
+        self._sockets_before: Sockets | None = None
 
     def note_unfinished(self, work: Any) -> None:
         """An operation that had not ended when its call failed: Gloo does not always notice that a connection ended."""
@@ -210,10 +209,11 @@ class Group:
         import torch.distributed as dist
 
         self.was_formed, self.direct = True, None
-        before = _sockets()
         with self._lock:
             self._is_cut = False
             self._sockets = {}
+            self._ended.close(members)
+        before = sockets()
         self._epoch, self._members = epoch, members
         place, size = members.index(self._rank), len(members)
         store = dist.PrefixStore(f"allready/{self.attempt}/{epoch}", self._store)
@@ -251,39 +251,38 @@ class Group:
         if work is not None:
             work.wait()
 
-    def _remember(self, store: Any, place: int, size: int, before: dict[int, tuple[int, int]]) -> None:
+    def _remember(self, store: Any, place: int, size: int, before: Sockets) -> None:
         """Which sockets are the group's: new ones between a port that Gloo listens on here and one of another rank."""
-        new = {fd: identity for fd, identity in _sockets().items() if before.get(fd) != identity}
-        ends = {fd: _ends(fd) for fd in new}
-        self._own_ports |= {local for local, other in ends.values() if local and not other}
+        new = {fd: identity for fd, identity in sockets().items() if before.get(fd) != identity}
+        ports = {fd: ends(fd) for fd in new}
+        self._own_ports |= {local for local, other in ports.values() if local and not other}
         told = _exchange(store, "ports", ",".join(map(str, sorted(self._own_ports))), place, size)
         others = {int(port) for text in told for port in text.split(",") if port}
         with self._lock:
             self._sockets |= {
                 fd: identity
                 for fd, identity in new.items()
-                if ends[fd][1] and (ends[fd][0] in self._own_ports or ends[fd][1] in others)
+                if ports[fd][1] and (ports[fd][0] in self._own_ports or ports[fd][1] in others)
             }
             is_cut = self._is_cut
         if is_cut:  # the epoch ended meanwhile
             self.cut()
 
     def cut(self) -> None:
-        """End every operation of the group, here and at the other ends; from any thread, any number of times."""
+        """End every operation of the group in this process; from any thread, any number of times."""
         with self._lock:
             self._is_cut = True
-            for fd, identity in (self._sockets | self._made_now()).items():
-                _shut(fd, identity)
+            self._ended.end(self._sockets | self._made_now(), self._members)
             self._sockets = {}
             if self._communicator is not None:
                 self._communicator.abort()
 
-    def _made_now(self) -> dict[int, tuple[int, int]]:
+    def _made_now(self) -> Sockets:
         """Connections of groups that are just being made: whose they are is not known before they are all there."""
         if self._sockets_before is None:
             return {}
         before = self._sockets_before
-        return {fd: identity for fd, identity in _sockets().items() if before.get(fd) != identity and _ends(fd)[1]}
+        return {fd: identity for fd, identity in sockets().items() if before.get(fd) != identity and ends(fd)[1]}
 
     @contextlib.contextmanager
     def making(self, is_over: Callable[[], bool]) -> Iterator[None]:
@@ -291,7 +290,7 @@ class Group:
         import torch.distributed as dist
 
         groups = dist.distributed_c10d._world.pg_map  # noqa: SLF001 - no public way names all groups
-        known, before = set(groups), _sockets()
+        known, before = set(groups), sockets()
         self._num_makings += 1
         with self._lock:
             self._sockets_before = before
@@ -362,6 +361,11 @@ class Group:
         self._unfinished, self._subgroups, self._num_makings = [], {}, 0
         dist.destroy_process_group()
 
+    def close(self) -> None:
+        """Nothing follows."""
+        self.leave()
+        self._ended.close()
+
     def spare_unfinished(self) -> None:
         """Before the groups are let go, also by the end of the process: nothing waits for a thread that does not end.
 
@@ -380,38 +384,6 @@ def _exchange(store: Any, name: str, own: str, place: int, size: int) -> list[st
     store.wait([f"{name}/{n}" for n in range(size)], FORM)
     said = [store.get(f"{name}/{n}").decode() for n in range(size)]
     return ["" if text == "-" else text for text in said]
-
-
-def _sockets() -> dict[int, tuple[int, int]]:
-    """This process's sockets, by descriptor, each with what tells it from a later one of the same number."""
-    found = {}
-    for place in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            status = os.fstat(int(place.name))
-            if stat.S_ISSOCK(status.st_mode):
-                found[int(place.name)] = (status.st_dev, status.st_ino)
-    return found
-
-
-def _ends(fd: int) -> tuple[int, int]:
-    """The ports of a TCP socket, here and there; 0 where there is none."""
-    local = other = 0
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:
-        if copy.family in {socket.AF_INET, socket.AF_INET6} and copy.type == socket.SOCK_STREAM:
-            local = copy.getsockname()[1]
-            with contextlib.suppress(OSError):
-                other = copy.getpeername()[1]
-    return local, other
-
-
-def _shut(fd: int, identity: tuple[int, int]) -> None:
-    """Shut a connection down; its owner finds it ended and closes it."""
-    with contextlib.suppress(OSError):
-        copy = socket.socket(fileno=os.dup(fd))
-        with copy:
-            status = os.fstat(copy.fileno())
-            if (status.st_dev, status.st_ino) == identity:
-                copy.shutdown(socket.SHUT_RDWR)
 
 
 def _own_address(store: Any) -> str:

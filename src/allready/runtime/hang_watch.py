@@ -1,10 +1,18 @@
-"""Under `allready run`: learns from the agent's verdict that the job hangs, for calls that nothing else limits."""
+"""Under `allready run`: learns from the agent's verdict that the job hangs, for calls that nothing else limits; and
+tells the agent which ranks have a group."""
 
 import os
 import time
 
 STILL_S = 1.0
 """So long this rank must have begun and completed nothing; a verdict on what is over by now ends no call."""
+
+
+def tell_formed(epoch: int, members: tuple[int, ...]) -> None:
+    """This rank has a group of these; epoch 0: none."""
+    from allready.live.beacon import names
+
+    names.FORMED[:] = [(epoch, members)]
 
 
 class HangWatch:

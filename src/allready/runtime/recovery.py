@@ -21,6 +21,7 @@ from allready.runtime.agreement import FREEZE_S
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded, RecoveryRefused
 from allready.runtime.group import BACKENDS, FORM, Group
+from allready.runtime.hang_watch import tell_formed
 from allready.runtime.hub import Plan, start
 from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.session import MARGIN_S, Session, begin, current, end
@@ -133,7 +134,7 @@ def init_process_group(
         session.close()
         end()
         with contextlib.suppress(Exception):  # torch's, of many classes; the first error counts
-            group.leave()
+            group.close()
         raise
 
 
@@ -274,7 +275,8 @@ def destroy_process_group() -> None:
     session.close()
     recording.left()
     end()
-    session.group.leave()
+    tell_formed(0, ())
+    session.group.close()
 
 
 @contextlib.contextmanager
@@ -370,6 +372,7 @@ def _next_group(session: Session, wish: Wish, failure: CollectiveFailed | None) 
     except Exception as error:  # torch's, of many classes
         raise _agreed(session, FailureCause.FORMING, error) from error
     _confirm_formed(session)
+    tell_formed(formed.epoch, formed.members)
     old = [step for rank, step in zip(formed.members, formed.steps, strict=True) if rank not in formed.joined]
     furthest = max(old)
     places = zip(formed.members, formed.steps, strict=True)

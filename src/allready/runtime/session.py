@@ -211,7 +211,7 @@ class Session:
             calls = [member.world, *member.subgroups.values()]
             progress = (member.epoch, *((c.entered, c.completed, c.is_waiting) for c in calls))
             is_over = not member.is_open or self.is_limited or self.is_call_limited
-        if not watch.is_hang(progress, time.monotonic()) or is_over:
+        if is_over or not watch.is_hang(progress, time.monotonic()):  # a mark is heeded once
             return None
         return m.Fail(epoch=member.epoch, cause=FailureCause.VERDICT)
 

@@ -21,6 +21,10 @@ class Here(Struct, frozen=True, kw_only=True):
     peers: tuple[str, ...] = ()
     in_container: bool = False
 
+    def elsewhere(self) -> "Here":
+        """Another machine with the same software, for what is written here and runs there."""
+        return Here(versions=self.versions, nproc=self.nproc)
+
     @property
     def num_gpus(self) -> int:
         """GPUs that a job may use here; 0 when there is none or it is not known."""

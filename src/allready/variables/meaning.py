@@ -37,6 +37,8 @@ def meaning(variable: Variable, value: str, here: Here) -> list[Meaning]:
 
     here: what is known of this machine; without it filters are read, but not applied.
     """
+    if variable.is_folk:
+        return [Meaning("unread")]
     problems = [
         Meaning(
             f"problem_{p.kind.value.replace('-', '_')}", {"part": p.part or '""', "read": p.read, "better": p.better}

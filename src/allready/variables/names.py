@@ -19,6 +19,8 @@ def _nearest(name: str) -> tuple[str, ...]:
         return (upper,)
     if same := known.get(_words(upper)):
         return tuple(sorted(same))
+    if meant_by := _by_sense().get(_sense(upper)):
+        return (meant_by,)
     if completed := _begun(upper) if name.startswith("--") else _completed(upper):
         return (completed,)
     limit = 1 if len(name) < 12 else 2
@@ -37,7 +39,8 @@ def _nearest(name: str) -> tuple[str, ...]:
 def nearest(name: str, *, most: int = 3) -> list[str]:
     """Known names that `name` may be a slip of the pen for, the likeliest first; [] when none is near.
 
-    A slip is another case, another order of the words, or one or two wrong, missing, doubled or swapped letters.
+    A slip is another case, another order or another spelling of the words, or one or two wrong, missing, doubled or
+    swapped letters.
     """
     return list(_nearest(name)[:most])
 
@@ -70,8 +73,14 @@ FAMILIES = frozenset({"NCCL", "GLOO", "TORCHELASTIC", "ACCELERATE"})
 """First words of names that belong to one library alone: an unknown name that begins so has no effect."""
 
 
-_LEFT_OUT = frozenset({"TORCH", "SEC", "ENABLE", "LEVEL"})
+_LEFT_OUT = frozenset({"TORCH", "SEC", "ENABLE", "LEVEL", "FILE"})
 """Words of names that people leave out: NCCL_NVLS for NCCL_NVLS_ENABLE."""
+_SPELLINGS = {
+    "COUNT": "CNT", "COUNTS": "CNT", "IDX": "INDEX", "INTERFACE": "IFNAME", "INTERFACES": "IFNAME", "IFACE": "IFNAME",
+    "DISABLED": "DISABLE", "ENABLED": "ENABLE", "ADDRESS": "ADDR", "CONFIG": "CONF", "ALLOCATOR": "ALLOC",
+    "TOPOLOGY": "TOPO", "MILLISECONDS": "MSEC", "SECONDS": "SEC", "SECS": "SEC",
+}  # fmt: skip
+"""Words for which names have shorter ones."""
 _TIMEOUT = "torch.distributed.init_process_group(timeout=...)"
 _MEANT: tuple[tuple[str, str], ...] = (
     ("HEARTBEAT", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"),
@@ -98,7 +107,7 @@ _MEANT: tuple[tuple[str, str], ...] = (
     ("RANK", "RANK"),
     ("WORLD", "WORLD_SIZE"),
     ("HOST MASTER", "MASTER_ADDR"),
-    ("RDMA IB", "NCCL_IB_DISABLE=0"),
+    ("RDMA USE", "NCCL_IB_DISABLE=0"),
 )
 """Words of invented names, and what does what such a name promises; the first that fits counts."""
 _GLOO_MEANT = {_TIMEOUT: _TIMEOUT, "NCCL_SOCKET_IFNAME": "GLOO_SOCKET_IFNAME"}
@@ -108,6 +117,8 @@ def meant(name: str) -> str:
     """What does the job that an unknown name of NCCL or Gloo seems to promise; "" where it promises nothing known."""
     words = _words(name)
     does = next((use for alike, use in _MEANT if words & set(alike.split())), "")
+    if name.startswith("TORCH_NCCL_"):
+        return does if does == _TIMEOUT else ""
     return does if family(name) == "NCCL" else _GLOO_MEANT.get(does, "") if family(name) == "GLOO" else ""
 
 
@@ -119,6 +130,26 @@ def _completed(name: str) -> str:
     found = [names for theirs, names in _by_words().items() if words < theirs and theirs - words <= _LEFT_OUT]
     real = [other for names in found for other in names if not is_folk(other)]
     return real[0] if len(real) == 1 else ""
+
+
+@functools.cache
+def _by_sense() -> dict[frozenset[str], str]:
+    """Real names by their words, however these are spelt, and without the lines between them.
+
+    Words that fit several names are left out.  NAME_DEBUG is also known as NAME_DEBUG_LEVEL.
+    """
+    grouped: dict[frozenset[str], list[str]] = {}
+    for name in sorted(table.names()):
+        if not is_folk(name) and "_" in name and not name.startswith("--"):
+            grouped.setdefault(_sense(name), []).append(name)
+            grouped.setdefault(frozenset({name.replace("_", "")}), []).append(name)
+            if name.endswith("_DEBUG"):
+                grouped.setdefault(_sense(name) | {"LEVEL"}, []).append(name)
+    return {words: names[0] for words, names in grouped.items() if len(set(names)) == 1}
+
+
+def _sense(name: str) -> frozenset[str]:
+    return frozenset(_SPELLINGS.get(word, word) for word in name.split("_"))
 
 
 def _begun(flag: str) -> str:

@@ -131,7 +131,7 @@ def _recorder(maker: _Maker, here: Here, *, size: int, always: bool = False) -> 
 def _interface(maker: _Maker, here: Here) -> None:
     """The interface towards the peers, for NCCL's set-up and for Gloo."""
     if here.interface is None:
-        maker.note("no_peers")
+        maker.note("no_peers" if here.net is not None else "of_machine")
         return
     peers = ", ".join(here.peers[:3])
     maker.set("NCCL_SOCKET_IFNAME", f"={here.interface}", "nccl_interface", interface=here.interface, peers=peers)
@@ -154,7 +154,7 @@ def _conservative(maker: _Maker, here: Here) -> None:
 def _ethernet(maker: _Maker, here: Here) -> None:
     _basic(maker, here)
     if here.rdma is None or here.rdma.ports:
-        maker.set("NCCL_IB_DISABLE", 1, "tcp")
+        maker.set("NCCL_IB_DISABLE", 1, "tcp" if here.rdma else "tcp_anywhere")
     else:
         maker.note("no_rdma_here")
     card = here.net.interface(here.interface) if here.net and here.interface else None
@@ -189,11 +189,13 @@ def _roce(maker: _Maker, here: Here) -> None:
 
 
 def _fastest(here: Here, link_layer: str, name: str) -> tuple[RdmaPort, ...]:
-    """The ports in use without slower ones, which are for storage or management.
+    """The ports in use without slower ones, which are for storage or management; () for a machine that is not known.
 
     Raises:
         UsageError: there is none.
     """
+    if here.rdma is None:
+        return ()
     ports = here.active(link_layer)
     if not ports:
         kind = "RoCE" if link_layer == "Ethernet" else link_layer
@@ -204,9 +206,9 @@ def _fastest(here: Here, link_layer: str, name: str) -> tuple[RdmaPort, ...]:
 
 def _devices(maker: _Maker, here: Here, ports: tuple[RdmaPort, ...]) -> None:
     names = [f"{p.device}:{p.port}" for p in ports]
-    if len(ports) < len(here.rdma.ports if here.rdma else ()):
+    if here.rdma is not None and len(ports) < len(here.rdma.ports):
         maker.set("NCCL_IB_HCA", "=" + ",".join(names), "hcas", count=len(names))
-    else:
+    elif ports:
         maker.note("all_hcas", count=len(names))
     maker.set("NCCL_NET", "IB", "net_ib")
 
@@ -274,16 +276,20 @@ def _free_gpu_bytes(here: Here) -> int | None:
 
 def _prefetch(maker: _Maker, here: Here) -> None:
     _basic(maker, here)
-    cpus = here.num_cpus or here.processes
-    share = max(1, cpus // here.processes)
-    workers = max(1, min(MAX_WORKERS, share - 1))
-    if "OMP_NUM_THREADS" in maker.made("prefetch").values:
-        maker.set("OMP_NUM_THREADS", max(1, share - workers), "threads_beside", workers=workers, share=share)
-    maker.loader("num_workers", workers, "workers", share=share, cpus=cpus, processes=here.processes)
-    maker.loader("prefetch_factor", 4, "prefetch_factor", batches=4 * workers)
+    workers = 0
+    if here.num_cpus is None:
+        maker.note("workers_unknown", most=MAX_WORKERS)
+        maker.loader("prefetch_factor", 4, "prefetch_factor_each")
+    else:
+        share = max(1, here.num_cpus // here.processes)
+        workers = max(1, min(MAX_WORKERS, share - 1))
+        if "OMP_NUM_THREADS" in maker.made("prefetch").values:
+            maker.set("OMP_NUM_THREADS", max(1, share - workers), "threads_beside", workers=workers, share=share)
+        maker.loader("num_workers", workers, "workers", share=share, cpus=here.num_cpus, processes=here.processes)
+        maker.loader("prefetch_factor", 4, "prefetch_factor", batches=4 * workers)
     maker.loader("pin_memory", True, "pin")
     maker.loader("persistent_workers", True, "persistent")
-    if here.shm_bytes is not None:
+    if here.shm_bytes is not None and workers:
         most = here.shm_bytes // (here.processes * workers * 4 * 2)
         maker.note("shm_batches", size=units.size(most), shm=units.size(here.shm_bytes))
 

@@ -109,6 +109,7 @@ class Variable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pattern: str = ""  # regular expression that a whole value of Type.FORM fits
     ignore_case: bool = False
     range: tuple[float | None, float | None] | None = None
+    power_of_two: bool = False  # another number is passed over
     unit: str = ""  # s, ms, us, bytes, GB/s, ...
     default: str = ""  # "" when it is not set and nothing takes its place
     since: str = ""

@@ -26,6 +26,8 @@ LONG_WORD = 10
 """Letters from which on two of them may be wrong."""
 MAX_FORM_CHARS = 4096
 """Longer values fit no form."""
+MAX_LEVELS = 3
+"""Numbers up to here are levels of a switch: 0 off, 1 on, 2 by itself."""
 _EMPTY_STOPS = {Syntax.WORDS, Syntax.STOI, Syntax.PYTHON, Syntax.JAX}
 
 
@@ -144,15 +146,30 @@ def _int(variable: Variable, value: str) -> Iterator[Problem]:
             yield Problem(kind=Kind.STOPS, part=value)
             return
     elif number(value) is None:
-        stops = variable.syntax is Syntax.STOI
-        yield Problem(kind=Kind.STOPS if stops else Kind.READ_AS_ZERO, part=value, read="" if stops else "0")
+        stops, meant = variable.syntax is Syntax.STOI, _switch_number(variable, value)
+        if stops or meant != "0":
+            kind = Kind.STOPS if stops else Kind.READ_AS_ZERO
+            yield Problem(kind=kind, part=value, read="" if stops else "0", better=meant)
         return
     elif rest := _NUMBER.sub("", value, count=1).strip():
         if variable.owner == "openmp" and rest.startswith(","):  # one number for each level of nesting
             return
         yield Problem(kind=Kind.CUT_OFF, part=rest, read=str(number(value)), better=_in_units(variable, value))
         return
-    yield from _in_range(variable, float(number(value) or 0), value)
+    found = number(value) or 0
+    if variable.power_of_two and found > 0 and found & (found - 1):
+        yield Problem(
+            kind=Kind.WITHOUT_EFFECT, part=value, read=variable.default, better=str(1 << found.bit_length() - 1)
+        )
+    yield from _in_range(variable, float(found), value)
+
+
+def _switch_number(variable: Variable, value: str) -> str:
+    """The number meant by a word for on or off, of a variable that takes 0 and 1; "" where there is none."""
+    word, (low, high) = value.strip().lower(), variable.range or (None, None)
+    if low is None or low > 0 or high is None or not 1 <= high <= MAX_LEVELS:
+        return ""
+    return "0" if word in _OFF_WORDS else "1" if word in _TRUE | {"on", "enable", "enabled"} else ""
 
 
 def _float(variable: Variable, value: str) -> Iterator[Problem]:

@@ -31,6 +31,7 @@ def payload(
     site: str = "train.py:3 step",
     problems: tuple[str, ...] = (),
     room: int = cell.PAYLOAD_BYTES,
+    formed: tuple[int, tuple[int, ...]] = (0, ()),
 ) -> bytes:
     return encode(
         at_s=at_s,
@@ -43,6 +44,7 @@ def payload(
         ring_s=None,
         problems=problems,
         groups=groups,
+        formed=formed,
         most_bytes=room,
     )
 
@@ -165,6 +167,26 @@ def test_of_too_many_groups_those_that_wait_and_the_busiest_stay(path: Path) -> 
     busiest = [int(m.group) for m in state.groups[1:]]
     assert busiest[:60] == list(range(999, 939, -1))
     assert busiest == sorted(busiest, reverse=True)
+
+
+@cases(
+    "members, label, told",
+    [
+        ("0-3", "default_pg", (0, 2, 3)),  # formed in place: torch still names those of before
+        ("0-2", "default_pg", (0, 2, 3)),
+        ("1-2", "", (2, 3)),
+        ("1,3", "", ()),  # of before, and gone
+    ],
+)
+def test_members_are_told_by_their_numbers_at_the_start_of_the_job(
+    members: str, label: str, told: tuple[int, ...]
+) -> None:
+    one = group("1", enqueued=4, completed=4, members=members)
+    one.label = label
+    state = decode(payload(one, formed=(2, (0, 2, 3))), pid=1, heartbeat_age_s=0.0)
+    assert (state.epoch, state.groups[0].members) == (2, told)
+    without = decode(payload(one), pid=1, heartbeat_age_s=0.0)
+    assert (without.epoch, without.groups[0].members) == (0, expand(members))
 
 
 COUNTS = st.integers(0, 10**15)

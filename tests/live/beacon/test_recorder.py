@@ -202,6 +202,19 @@ def test_of_a_name_that_was_used_again_the_newer_group_counts(torch: Torch, tmp_
     assert groups_of(Recorder(str(tmp_path)))["0"].enqueued == 3
 
 
+def test_a_group_that_is_made_anew_is_known_before_its_first_entry_is_read(torch: Torch, tmp_path: Path) -> None:
+    """The one before is gone; torch's recorder still tells of it, and of what was pending in it."""
+    said: dict[str, Any] = {"pg_status": {"0": status(9, 8)}, "entries": [entry(0, "0", "default_pg")]}
+    torch.world.pg_map = torch.world.pg_names = {object(): "0"}
+    torch.records("fr", said)
+    recorder = Recorder(str(tmp_path))
+    assert groups_of(recorder)["0"].pending_s is not None
+    torch.world.pg_map = torch.world.pg_names = {object(): "2"}
+    said["pg_status"]["1"] = status(3, 2)
+    [group] = recorder.sample(102.0)
+    assert (group.name, group.label, group.enqueued, group.pending_s) == ("2", "default_pg", 3, 102.0)
+
+
 def test_without_groups_nothing_is_asked(torch: Torch, tmp_path: Path) -> None:
     torch.records("fr", {"pg_status": {"0": status(1)}})
     torch.world.pg_map = {}

@@ -5,7 +5,7 @@ from itertools import groupby
 import pytest
 from msgspec.structs import replace
 
-from allready.model import Loss, LossReason, NodeStatus, Report, Status, Verdict
+from allready.model import GroupMark, Loss, LossReason, NodeStatus, Report, Status, Verdict
 from tests.cases import cases
 from tests.live.monitor.made import CLOSED, Play, codes, traceback
 
@@ -334,3 +334,61 @@ def test_an_end_without_a_word_is_told_all_the_same() -> None:
     job.end(2, 1, log="step 12\n")
     job.stick(2)
     assert accused(job.play(2.5)) == ("DEAD", (2,))
+
+
+def test_after_a_recovery_nothing_of_the_former_group_holds() -> None:
+    """The runtime library's ranks went on without one that stopped; it comes back, and stops once more."""
+    job = Play()
+    job.rank = {r: {"epoch": 1} for r in range(4)}
+    job.play(10)
+    job.stick(2)
+    job.rank[2] |= {"process_state": "stopped"}
+    first = verdict(job.play(2))
+    job.go_on()
+    marks = (mark_of(job, (0, 1, 3)),)
+    job.rank |= {r: {"epoch": 2, "groups": marks} for r in (0, 1, 3)}
+    report = job.play(0.6)  # it stands outside, and nobody waits for it
+    assert report is not None
+    assert (report.status, report.verdict) == (Status.HEALTHY, None)
+    assert any("rank 2" in note and note.endswith("then the job recovered") for note in report.notes)
+    job.rank = {r: {"epoch": 3} for r in range(4)}
+    job.play(0.2)
+    job.stick(2)
+    job.rank[2] |= {"process_state": "stopped"}
+    second = verdict(job.play(2))
+    assert (second.code, second.culprits) == (first.code, first.culprits)
+    assert second.detected_time != first.detected_time
+
+
+def test_the_same_rank_that_stops_once_more_is_told_again_at_once() -> None:
+    """Nothing was well for long enough to say so."""
+    job = Play()
+    job.play(10)
+    told = []
+    for _ in range(2):
+        job.stick(2)
+        job.rank[2] = {"process_state": "stopped"}
+        told.append(verdict(job.play(2)))
+        job.go_on()
+        job.rank.clear()
+        job.play(0.6)
+    assert told[0].culprits == told[1].culprits
+    assert told[0].detected_time != told[1].detected_time
+
+
+def test_what_did_not_match_in_a_group_that_was_formed_again_is_over() -> None:
+    job = Play()
+    job.rank = {r: {"epoch": 1} for r in range(4)}
+    job.odd[3] = {41: {"size": 7}}
+    assert accused(job.play(10)) == ("DESYNC-ARGS", (3,))
+    job.odd.clear()
+    job.rank = {r: {"epoch": 2} for r in range(4)}
+    report = job.play(2)
+    assert report is not None
+    assert (report.status, report.verdict) == (Status.HEALTHY, None)
+
+
+def mark_of(job: Play, members: tuple[int, ...]) -> GroupMark:
+    return GroupMark(
+        group="1", label="default_pg", members=members, enqueued=5, completed=5, moved_s=job.wall_s + 100.0
+    )

@@ -1,12 +1,17 @@
 """Rings of any kind: what is new is told once, in order, and what a stranger wrote breaks nothing."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allready.evidence.flight.columns import columns_of
 from allready.live.digests import UNKNOWN, call_of, differ, root_of, with_root
 from allready.live.node.rings import MAX_OPERATIONS, Pace
 
@@ -103,6 +108,45 @@ def test_of_very_many_the_newest_are_told() -> None:
 def test_groups_have_samples_of_their_own() -> None:
     samples = Pace(0).take(ring(entry(1), entry(1, process_group=["7", "TP"]), entry(2)))
     assert {s.group: s.seqs for s in samples} == {"0": (1, 2), "7": (1,)}
+
+
+def test_a_group_that_is_formed_again_in_place_begins_a_generation() -> None:
+    """torch 2.15's `_reconfigure`: the same group in the recorder's numbers, and its operations are counted from 1."""
+
+    def at(record: int, seq: int, **changes: Any) -> dict[str, Any]:
+        return entry(seq, record_id=record, time_created_ns=START_NS + record * 10**9, **changes)
+
+    pace = Pace(0)
+    (first,) = pace.take(ring(at(1, 1), at(2, 2), at(3, 3)))
+    assert (first.seqs, first.generation) == ((1, 2, 3), 0)
+    (second,) = pace.take(ring(at(2, 2), at(3, 3), at(4, 4), at(5, 1), at(6, 2)))
+    assert (second.seqs, second.generation) == ((1, 2), 1)  # what the others told of the one before is over as well
+    (third,) = pace.take(ring(at(6, 2), at(7, 3), at(8, 1), at(9, 1), at(10, 2)))
+    assert (third.seqs, third.generation) == ((1, 2), 2)
+    (made_again,) = pace.take(ring(at(10, 2), at(11, 1, pg_id=1), at(12, 2, pg_id=1)))
+    assert (made_again.seqs, made_again.generation) == ((1, 2), 3)
+
+
+@pytest.mark.torch
+@pytest.mark.newest
+def test_real_rings_of_a_group_that_is_formed_again_are_read_as_dumps_are() -> None:
+    """From before 2.14 torch cannot, and nothing is told."""
+    rank = Path(__file__).with_name("reconfigured.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, rank], env=environment, capture_output=True, timeout=120, check=True)
+    rings = done.stdout.splitlines()
+    import torch.distributed as dist
+
+    assert len(rings) == (3 if hasattr(dist, "_reconfigure") else 0)
+    pace = Pace(0)
+    told = [sample for found in rings for sample in pace.take(found)]
+    told += [sample for found in rings[-1:] for sample in Pace(0).take(found)]  # who comes late
+    assert [(s.seqs, s.generation) for s in told] == [
+        ((1, 2, 3, 4), 0), ((1, 2, 3), 1), ((1, 2), 2), ((1, 2), 2)
+    ][: len(told)]  # fmt: skip
+    for found, last in zip(rings, (4, 3, 2), strict=False):
+        columns = columns_of(json.loads(found)["entries"])
+        assert [list(one.seq) for one in columns.rings.values()] == [list(range(1, last + 1))]
 
 
 def test_a_damaged_ring_is_a_problem_and_the_next_one_is_read() -> None:

@@ -24,6 +24,7 @@ def word(
     digests: Mapping[int, Sequence[int]] | None = None,
     members: tuple[int, ...] = (0, 1, 2, 3),
     group: str = "0",
+    generation: int = 0,
     **changes: Any,
 ) -> NodeStatus:
     """What one node tells: `created` by rank, numbered from `first` on."""
@@ -37,6 +38,7 @@ def word(
             PaceSample(
                 rank=r,
                 group=group,
+                generation=generation,
                 seqs=tuple(range(first, first + len(times))),
                 created_s=tuple(times),
                 digests=tuple((digests or {}).get(r, (SAME,) * len(times))),
@@ -208,10 +210,31 @@ def test_two_recorders_that_share_a_group_are_not_taken_for_one() -> None:
 def test_a_group_that_is_made_again_begins_anew() -> None:
     made = book(*nodes({0: 0.0, 1: 0.0, 2: 0.0, 3: 0.0}))
     for r in range(4):
-        made.add(word(r, {r: times(begin=BEGIN + 20)}, first=1, digests={r: [55] * 40}))
+        made.add(word(r, {r: times(begin=BEGIN + 20)}, first=1, digests={r: [55] * 40}, generation=1))
     assert made.mismatches() == ()
     [lag] = made.lags()
     assert lag.num_operations == 40
+
+
+def test_operations_before_and_after_a_group_was_formed_again_are_not_compared() -> None:
+    """Rings are read at different moments: one rank tells of the new group while another still tells of the old one."""
+    made = book(*nodes(dict.fromkeys(range(4), 0.0), digests=None))
+    made.add(word(0, {0: times(begin=BEGIN + 20, num=90)}, first=1, digests={0: [55] * 90}, generation=1))
+    for r in (1, 2, 3):
+        made.add(word(r, {r: times(begin=BEGIN + 4, num=20)}, first=50))  # the last of the old one
+    assert made.mismatches() == ()
+    for r in (1, 2, 3):
+        late = [66 if r == 2 else 55] * 90
+        made.add(word(r, {r: times(begin=BEGIN + 20, num=90)}, first=1, digests={r: late}, generation=1))
+    [found] = made.mismatches()
+    assert (found.odd, found.seq) == ((2,), 1)
+
+
+def test_numbers_that_begin_again_in_no_new_generation_are_of_another_recorder() -> None:
+    made = book(*nodes(dict.fromkeys(range(4), 0.0)))
+    for r in range(4):
+        made.add(word(r, {r: times(begin=BEGIN + 20)}, first=1, digests={r: [55 + r] * 40}))
+    assert (made.lags(), made.mismatches()) == ((), ())
 
 
 def test_garbage_does_no_harm() -> None:

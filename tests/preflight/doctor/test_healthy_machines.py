@@ -5,10 +5,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import (
+    Bond,
+    BondLink,
     BusFacts,
     DropRule,
     EnvFacts,
     FactMissing,
+    FilterView,
     FirewallFacts,
     Gpu,
     GpuFacts,
@@ -429,6 +432,84 @@ MACHINES: dict[str, NodeFacts] = {
         ),
         names=names("10.9.0.3"),
         transport=sockets("br0", "10.9.0.3"),
+    ),
+    "an HGX A100 whose fabric manager runs, with a GPU that was reset": node(
+        gpu=replace(
+            gpus(8, "NVIDIA A100-SXM4-80GB"),
+            gpus=tuple(
+                replace(one, nvlinks=(True,) * 12, fabric_state="not_supported")
+                for one in gpus(8, "NVIDIA A100-SXM4-80GB").gpus
+            ),
+            num_switches=6,
+            has_fabric_manager=True,
+            xids=(
+                Xid(pci_bus_id="0000:01:00", code=79, age_s=600.0, text="NVRM: Xid"),
+                Xid(pci_bus_id="0000:01:00", code=154, age_s=300.0, text="NVRM: Xid", action="None"),
+                Xid(pci_bus_id="0000:c3:00.0", code=20009, age_s=60.0, text="Non-fatal, Link 28 RX Short Error Rate"),
+            ),
+        ),
+        limits=limits(None, 65536),
+    ),
+    "a server with one route over two uplinks": cpu(
+        net=net(
+            ETH,
+            interface("eth1", "10.1.0.1/24"),
+            routes=tuple(
+                Route(destination="0.0.0.0/0", interface=f"eth{i}", gateway=f"10.{i}.0.254", is_shared=True)
+                for i in range(2)
+            ),
+        ),
+        transport=sockets("eth0", "10.0.0.1"),
+        names=names("10.0.0.1"),
+    ),
+    "a bond of LACP with both links": cpu(
+        net=replace(
+            net(replace(interface("bond0", "10.0.0.1/24"), kind="bond")),
+            bonds=(
+                Bond(
+                    name="bond0",
+                    mode="IEEE 802.3ad Dynamic link aggregation",
+                    is_up=True,
+                    aggregator=1,
+                    links=tuple(BondLink(name=f"eno{i}", is_up=True, aggregator=1) for i in (1, 2)),
+                ),
+            ),
+        ),
+        transport=sockets("bond0", "10.0.0.1"),
+        names=names("10.0.0.1"),
+    ),
+    "a node of a job of several, whose storage has a RoCE port without an address": node(
+        launch=replace(LAUNCH, num_nodes=8, master_addr="10.0.0.1"),
+        gpu=gpus(8),
+        limits=limits(None, 65536),
+        rdma=RdmaFacts(
+            ports=tuple(
+                RdmaPort(
+                    device=f"mlx5_{i}",
+                    port=1,
+                    state="ACTIVE",
+                    physical_state="LinkUp",
+                    link_layer="Ethernet",
+                    gids=(
+                        "1 RoCE v2 fe80:0000:0000:0000:0ac0:ebff:fe00:0001",
+                        *((f"3 RoCE v2 0000:0000:0000:0000:0000:ffff:0a00:000{i}",) if i else ()),
+                    ),
+                )
+                for i in range(3)
+            )
+        ),
+    ),
+    "a firewall that trusts the network of the job": cpu(
+        net=net(ETH, interface("wan0", "203.0.113.9/24")),
+        transport=sockets("eth0", "10.0.0.1"),
+        names=names("10.0.0.1"),
+        launch=replace(LAUNCH, num_nodes=2, master_addr="10.0.0.1"),
+        firewall=FirewallFacts(
+            tool="firewalld",
+            drops=(DropRule(text="reject", verdict="reject", chain="inet firewalld filter_INPUT", hooks=("input",)),),
+            dropped_ports=((1, 65535),),
+            views=(FilterView(interface="eth0"), FilterView(interface="", dropped_ports=((1, 65535),))),
+        ),
     ),
 }
 

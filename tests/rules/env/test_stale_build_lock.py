@@ -1,5 +1,5 @@
 from allready.model import BuildLock, FactMissing, Severity, UsageFacts
-from tests.fleets import check, fleet
+from tests.fleets import check, commands, fleet
 
 PATH = "/home/a b/.cache/torch_extensions/py311_cu130/fused_adam/lock"
 
@@ -11,7 +11,7 @@ def lock(age_s: float, *, is_held: bool = False) -> UsageFacts:
 def test_names_the_file_of_a_lock_that_nobody_holds() -> None:
     [hit] = check("ENV015", fleet(2, usage={1: lock(7200), 0: UsageFacts()})).hits
     assert (hit.culprits.nodes, hit.severity, hit.values["minutes"]) == ((1,), None, 120)
-    assert hit.values["quoted"] == f"'{PATH}'"
+    assert commands("ENV015", hit) == [f"rm '{PATH}'"]
 
 
 def test_a_younger_one_may_be_another_nodes() -> None:

@@ -18,6 +18,11 @@ def test_nearly_full_is_a_warning() -> None:
     assert hit.severity is None
 
 
+def test_a_small_file_system_into_which_nothing_fits_any_more_is_full() -> None:
+    [hit] = check("LIM006", fleet(1, usage={0: volume(40 * 2**20, 2**20)})).hits
+    assert hit.severity is Severity.ERROR
+
+
 def test_no_free_inode_is_full() -> None:
     [hit] = check("LIM006", fleet(1, usage={0: volume(500 * GIB, 90 * GIB, num_inodes=9, num_free_inodes=0)})).hits
     assert hit.severity is Severity.ERROR

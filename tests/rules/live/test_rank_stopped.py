@@ -1,7 +1,7 @@
 """LIV001."""
 
 from allready.model import Confidence, ProcessState
-from tests.rules.live.made import ask, behind, waiting
+from tests.rules.live.made import ask, behind, mark, waiting
 
 
 def test_names_the_stopped_rank_with_its_node() -> None:
@@ -14,6 +14,34 @@ def test_names_the_stopped_rank_with_its_node() -> None:
 def test_names_a_rank_that_was_stopped_inside_the_operation() -> None:
     [hit] = ask("LIV001", waiting(3, process_state=ProcessState.STOPPED)).hits
     assert hit.culprits.ranks == (3,)
+
+
+def test_waits_a_moment_for_those_who_wait_for_it_to_be_seen() -> None:
+    """A group that was just made is not known yet by the name that the rank's records have."""
+    from allready.judging.engine import run
+    from allready.judging.loading import load
+    from tests.rules.live.made import NODES, NOW, job, stack
+
+    def look(stopped_s: float) -> str:
+        nobody = [waiting(r, groups=(), phase="computing", site="", site_since_s=None) for r in NODES if r != 2]
+        stopped = behind(2, process_state=ProcessState.STOPPED, heartbeat_age_s=stopped_s)
+        stacks = tuple(stack(r, "user_code") for r in NODES)
+        return run(load()["LIV001"], job(*nobody, stopped, stacks=stacks, live={"now_s": NOW})).state
+
+    assert [look(s) for s in (1.0, 1.5, 2.5)] == ["clear", "clear", "hit"]
+
+
+def test_a_rank_without_which_the_others_went_on_is_waited_for_by_nobody() -> None:
+    """The runtime library's group of now has ranks 0, 1 and 3."""
+    members = (mark(5, members=(0, 1, 3)),)
+    inside = [waiting(r, epoch=2, groups=members) for r in (0, 1, 3)]
+    outside = behind(2, epoch=1, process_state=ProcessState.STOPPED, heartbeat_age_s=9.0)
+    assert ask("LIV001", *inside, outside).state == "clear"
+    woken = behind(2, epoch=1)
+    stopped = waiting(3, epoch=2, groups=members, process_state=ProcessState.STOPPED)
+    assert ask("LIV001", *inside[:2], stopped, outside).hits[0].culprits.ranks == (3,)
+    for code in ("LIV002", "LIV003"):
+        assert ask(code, *inside, woken).state == "clear"
 
 
 def test_a_short_pause_is_no_stop() -> None:

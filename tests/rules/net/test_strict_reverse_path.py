@@ -1,5 +1,5 @@
 from allready.model import FactMissing, Interface, NetFacts
-from tests.fleets import check, fleet
+from tests.fleets import check, commands, fleet
 
 
 def two(second: str, *, filter_: int, is_up: bool = True) -> NetFacts:
@@ -17,6 +17,7 @@ def test_names_the_node_and_what_is_wrong_there() -> None:
     [hit] = check("NET022", fleet(2, net={1: two("10.0.0.2/24", filter_=1)})).hits
     assert hit.culprits.nodes == (1,)
     assert {name: hit.values[name] for name, _ in EXPECTED} == dict(EXPECTED)
+    assert commands("NET022", hit) == ["sudo sysctl -w net.ipv4.conf.eth0.rp_filter=2 net.ipv4.conf.eth1.rp_filter=2"]
 
 
 EXPECTED = (("interfaces", "eth0, eth1"),)

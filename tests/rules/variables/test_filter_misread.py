@@ -21,7 +21,8 @@ def test_says_what_is_taken_literally(value: str, entry: str, example: str) -> N
 
 
 def test_a_port_must_be_a_number() -> None:
-    assert values(CODE, here(NCCL_IB_HCA="mlx5_0:one"))["entry"] == "'mlx5_0:one'"
+    found = values(CODE, here(NCCL_IB_HCA="mlx5_0:one,mlx5_1:1"))
+    assert (found["entry"], found["example"]) == ("'mlx5_0:one'", "mlx5_0,mlx5_1:1")
 
 
 @cases("value", ["eth0", "eth", "^lo,docker", "=eth0,eth1", "^=eth0", "ib0,ib1,", "bond0.100", "enp1s0f0np0", ""])

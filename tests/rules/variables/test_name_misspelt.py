@@ -27,6 +27,13 @@ CODE = "VAR002"
         ("HF_HUB_OFLINE", "HF_HUB_OFFLINE"),
         ("TOKENIZER_PARALLELISM", "TOKENIZERS_PARALLELISM"),
         ("WANDB_PROJET", "WANDB_PROJECT"),
+        ("NCCL_IB_RETRY_COUNT", "NCCL_IB_RETRY_CNT"),
+        ("NCCL_SOCKET_INTERFACE", "NCCL_SOCKET_IFNAME"),
+        ("JAX_COORDINATOR_ADDR", "JAX_COORDINATOR_ADDRESS"),
+        ("PYTORCH_ALLOCATOR_CONFIG", "PYTORCH_ALLOC_CONF"),
+        ("TORCH_DISTRIBUTED_DEBUG_LEVEL", "TORCH_DISTRIBUTED_DEBUG"),
+        ("WORLDSIZE", "WORLD_SIZE"),
+        ("LOCALRANK", "LOCAL_RANK"),
     ],
 )
 def test_names_the_right_one(wrong: str, right: str) -> None:
@@ -63,3 +70,7 @@ def test_is_certain_of_families_that_are_known_completely() -> None:
 
 def test_a_folk_name_is_not_misspelt() -> None:
     assert clear(CODE, here(NCCL_TIMEOUT="1", NCCL_CONNECT_TIMEOUT="1"))
+
+
+def test_a_name_that_the_script_itself_uses() -> None:
+    assert clear(CODE, script("WORLDSIZE=8", "export WORLDSIZE", "torchrun --nproc-per-node $WORLDSIZE train.py"))

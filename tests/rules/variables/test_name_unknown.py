@@ -1,7 +1,7 @@
 from allready.judging.loading import load
 from allready.model import Severity
 from tests.cases import cases
-from tests.rules.variables.made import clear, here, hits, values
+from tests.rules.variables.made import clear, here, hits, script, values
 
 CODE = "VAR003"
 
@@ -26,6 +26,7 @@ def test_is_only_information() -> None:
         ("NCCL_INTERFACE", "NCCL_SOCKET_IFNAME"),
         ("GLOO_IFNAME", "GLOO_SOCKET_IFNAME"),
         ("NCCL_USE_IB", "NCCL_IB_DISABLE=0"),
+        ("TORCH_NCCL_WATCHDOG_TIMEOUT", "torch.distributed.init_process_group(timeout=...)"),
     ],
 )
 def test_a_name_that_promises_something_is_a_warning_with_what_does_it(name: str, instead: str) -> None:
@@ -46,3 +47,8 @@ def test_other_families_are_open(name: str) -> None:
 
 def test_a_misspelt_name_is_another_finding() -> None:
     assert clear(CODE, here(NCCL_DEUBG="INFO"))
+
+
+def test_a_variable_of_the_script_itself() -> None:
+    assert clear(CODE, script("NCCL_OPTS=(-x NCCL_ALGO=Ring)", 'mpirun "${NCCL_OPTS[@]}" ./a.out'))
+    assert values(CODE, script("export NCCL_OPTS=1", "echo $NCCL_OPTS"))["family"] == "NCCL"

@@ -1,5 +1,5 @@
 from tests.cases import cases
-from tests.rules.variables.made import clear, script, settings, values
+from tests.rules.variables.made import clear, hits, script, settings, values
 
 CODE = "VAR025"
 
@@ -31,3 +31,8 @@ def test_what_the_script_itself_uses_is_its_own_affair() -> None:
 
 def test_only_shells_export() -> None:
     assert clear(CODE, settings((".env", "NCCL_DEBUG=WARN\n"), ("Dockerfile", "FROM x\nENV NCCL_DEBUG=WARN\n")))
+
+
+def test_what_a_script_computes_and_its_launcher_sets() -> None:
+    assert clear(CODE, script("WORLD_SIZE=$(($GPUS_PER_NODE*$NNODES))", "torchrun train.py"))
+    assert hits(CODE, script("WORLD_SIZE=8", "python train.py"))

@@ -25,3 +25,9 @@ def test_torch_reads_words() -> None:
 
 def test_in_this_environment_it_can_be_typed() -> None:
     assert values(CODE, here(NCCL_P2P_DISABLE="true"))["command"] == "export NCCL_P2P_DISABLE=1"
+
+
+def test_switches_with_a_third_value() -> None:
+    assert values(CODE, here(NCCL_NVLS_ENABLE="on"))["better"] == "1"
+    assert clear(CODE, here(NCCL_NVLS_ENABLE="off", NCCL_CUMEM_ENABLE="false", NCCL_MNNVL_ENABLE="0"))
+    assert values(CODE, here(NCCL_IB_TIMEOUT="off"))["better"] == "?", "0 means for ever there"

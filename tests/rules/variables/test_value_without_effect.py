@@ -25,3 +25,9 @@ def test_values_that_do_what_they_say(value: str) -> None:
 
 def test_switches_that_know_words_are_right() -> None:
     assert clear(CODE, here(TORCH_NCCL_BLOCKING_WAIT="true", NCCL_IB_DISABLE="1"))
+
+
+def test_a_size_that_is_no_power_of_two() -> None:
+    found = values(CODE, here(NCCL_WORK_FIFO_BYTES="3000000"))
+    assert (found["read"], found["better"]) == ("NCCL_WORK_FIFO_BYTES=1048576", "2097152")
+    assert clear(CODE, here(NCCL_WORK_FIFO_BYTES="4194304"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from allready.evidence.flight.generations import Generations
 from allready.evidence.flight.given import Given, given_to
 from allready.evidence.flight.names import dtype_name, operation_name
 from allready.evidence.reading import FlightRing, FlightShape
@@ -148,7 +149,7 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
     columns = Columns()
     tables = _Tables(columns, given or {})
     groups: dict[str, list[_Row]] = {}
-    generations = _Generations()
+    generations = Generations()
     columns.num_skipped = max(0, len(entries) - MAX_ENTRIES)
     for entry in entries[-KEPT_WHOLE:]:  # what is pending matters most: these sizes get a place in any case
         if type(entry) is dict and type(entry.get("profiling_name")) is str:
@@ -169,10 +170,11 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
         if type(p2p) is not int or not 0 <= p2p < _BIG:
             p2p = 0
         is_p2p = _is_p2p(entry, name)
-        group = generations.current(entry, _group_of(entry, columns, groups), name, seq)
+        group = _group_of(entry, columns, groups)
         if group is None:
             columns.num_unreadable += 1
             continue
+        _begin_if_new(generations, group, entry, name, seq)
         created, started, completed = (
             time_ns(entry.get("time_created_ns")),
             time_ns(entry.get("time_discovered_started_ns")),
@@ -196,33 +198,9 @@ def columns_of(entries: Sequence[Any], given: Mapping[tuple[str, int], Given] | 
     return columns
 
 
-class _Generations:
-    """Groups that were made again under their name, or formed again in place: their operations are counted anew.
-
-    Only the last one is of use: operations of the one before are over on all ranks.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[int, str], tuple[int | None, int]] = {}
-        self._seen: set[tuple[int, str, int]] = set()
-
-    def current(self, entry: Mapping[str, Any], group: list[_Row] | None, name: str, seq: int) -> list[_Row] | None:
-        """The rows of the entry's group; those of the group whose place it took are thrown away."""
-        if group is None:
-            return group
-        key = id(group), name.partition(":")[0]  # back-ends of one group count on their own
-        number_here = entry.get("pg_id")
-        known, highest = self._last.get(key, (None, -1))
-        is_other = type(number_here) is int and known is not None and known != number_here
-        is_first = is_other and (*key, number_here) not in self._seen
-        # A ring loses its oldest entries first: where an older generation is left, the first number of the new one is.
-        begins_again = seq < highest and seq <= 1 and not is_other
-        if begins_again or (is_first and seq <= highest):
-            group.clear()
-        self._last[key] = (number_here if type(number_here) is int else None), seq
-        if type(number_here) is int:
-            self._seen.add((*key, number_here))
-        return group
+def _begin_if_new(generations: Generations, group: list[_Row], entry: Mapping[str, Any], name: str, seq: int) -> None:
+    if generations.begins(id(group), name.partition(":")[0], entry.get("pg_id"), seq):
+        group.clear()
 
 
 def _close(columns: Columns, groups: Mapping[str, list[_Row]]) -> None:

@@ -18,6 +18,9 @@ HUNG = "hung"
 """In the run folder as long as the verdict says that the job hangs."""
 RANK_FOLDER: "list[str]" = []
 """In a rank with a beacon: the folder that it shares with its agent."""
+FORMED: "list[tuple[int, tuple[int, ...]]]" = [(0, ())]
+"""Of the runtime library's present group: its number, which grows, and its ranks, by their numbers at the start of the
+job, in the order of the numbers that torch gave them.  0: it has none."""
 
 # In the folder of a rank: its cell, what torch's recorders hold, Python stacks on demand, and those of the moment of a
 # crash.  A process has one recorder for each backend (torch 2.15), or one for NCCL and one for all others: the first

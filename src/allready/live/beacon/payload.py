@@ -43,8 +43,12 @@ def encode(
     problems: "Sequence[str]",
     groups: "Sequence[GroupCounters]",
     most_bytes: int,
+    formed: "tuple[int, tuple[int, ...]]" = (0, ()),
 ) -> bytes:
-    """The JSON.  Of too many groups those that wait, then the busiest are kept; how many were left out is added."""
+    """The JSON.  Of too many groups those that wait, then the busiest are kept; how many were left out is added.
+
+    `formed`: see `names.FORMED`.
+    """
     problem_list = ",".join(quoted(_cut(p)) for p in problems[:MAX_PROBLEMS])
     ring = "null" if ring_s is None else f"{ring_s:.3f}"
     if sum(map(len, problems)) + len(site) > most_bytes // 16:  # a character may take six bytes
@@ -52,7 +56,7 @@ def encode(
         problem_list = ",".join(quoted(_cut(p, most_bytes // 80)) for p in problems[:MAX_PROBLEMS])
     head = (
         f'{{"at_s":{at_s:.3f},"phase":{quoted(phase)},"site":{quoted(_cut(site))},"site_since_s":{site_since_s:.3f},'
-        f'"visit_since_s":{visit_since_s:.3f},"stack_id":{stack_id},"framework":{quoted(framework)},"ring_s":{ring},'
+        f'{_formed(*formed)}"visit_since_s":{visit_since_s:.3f},"stack_id":{stack_id},"framework":{quoted(framework)},"ring_s":{ring},'
         f'"problems":[{problem_list}],"groups":{{'
     )
     room = most_bytes - len(head) - len('},"left_out":1000000}')
@@ -69,6 +73,13 @@ def encode(
         room -= len(part) + 1
         parts.append(part)
     return f'{head}{",".join(parts)}}},"left_out":{left_out}}}'.encode("ascii")
+
+
+def _formed(epoch: int, members: "tuple[int, ...]") -> str:
+    if not epoch:
+        return ""
+    text = compressed(members)
+    return f'"epoch":{epoch},"world":"{text if len(text) <= _MAX_MEMBERS_TEXT else ""}",'
 
 
 def _group(group: "GroupCounters") -> str:

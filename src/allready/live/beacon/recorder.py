@@ -136,15 +136,20 @@ class Recorder:
 
     def _sample(self, source: Source, now_s: float, found: dict[str, GroupCounters]) -> None:
         newest: dict[str, int] = {}
-        for number, counts in source.status().items():
+        status, living = source.status(), _living()
+        last = max(map(_order, status), default=0)
+        for number, counts in status.items():
             named = source.known.get(number)
             if named is None:
-                named = self._only_group(source)
-                if named is None:
+                is_last = _order(number) == last and all(_order(n) < last for n in source.known)
+                if not is_last or self._num_groups != 1 or len(living) != 1:
                     self._needs_names = True
                     continue
-            group = source.groups.get(number)
+                named = (living[0], "default_pg")  # a group that is there alone is the default one
             name = named[0]
+            if living and name not in living:
+                continue  # torch's recorder tells of groups that are gone as well
+            group = source.groups.get(number)
             if name in found and name not in newest:
                 name += ":cpu"  # a group with a backend for each kind of device
             if group is None or group.name != name:
@@ -156,20 +161,9 @@ class Recorder:
                 self._doubts = self._moves
             if not group.members:
                 group.members = _members(named[0])
-            order = int(number) if number.isdigit() else 0
-            if order >= newest.get(name, -1):  # a name is used again after its group was destroyed
-                newest[name] = order
+            if _order(number) >= newest.get(name, -1):  # a name is used again after its group was destroyed
+                newest[name] = _order(number)
                 found[name] = group
-
-    def _only_group(self, source: Source) -> tuple[str, str] | None:
-        """The name, if there is only one that it can be; entries of the ring decide in all other cases."""
-        if self._num_groups != 1 or source.known:
-            return None
-        c10d = sys.modules.get(MODULE)
-        group_names = list(getattr(getattr(c10d, "_world", None), "pg_names", {}).values())
-        return (
-            (str(group_names[0]), "default_pg" if str(group_names[0]) == "0" else "") if len(group_names) == 1 else None
-        )
 
     def _note_problem(self, problem: str) -> None:
         if problem not in self.problems and len(self.problems) < 8:
@@ -324,6 +318,17 @@ def _settle(groups: "Mapping[str, GroupCounters]", ring: bytes) -> None:
 
 def _label(entry: object) -> str:
     return "" if entry == "undefined" else str(entry)
+
+
+def _order(number: str) -> int:
+    """Groups that are made later have higher numbers."""
+    return int(number) if number.isdigit() else 0
+
+
+def _living() -> list[str]:
+    """Names of the groups that are there; empty where torch does not tell them."""
+    world = getattr(sys.modules.get(MODULE), "_world", None)
+    return [str(name) for name in list(getattr(world, "pg_names", {}).values())]
 
 
 def _members(name: str) -> str:

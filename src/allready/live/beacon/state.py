@@ -5,7 +5,7 @@ import functools
 import msgspec
 from msgspec import Struct
 
-from allready.model.live import GroupMark
+from allready.model.live import WORLD, GroupMark
 
 PHASES = (
     "starting", "importing", "joining", "compiling", "loading", "computing", "communicating", "evaluating", "saving",
@@ -20,11 +20,11 @@ _MAX_COUNT = 1 << 60
 class CellState(Struct, frozen=True, kw_only=True):
     """What one rank reports.
 
-    `phase`, `site`, `site_since_s`, `visit_since_s` (wall clock), `framework`: as in `RankStatus`.  `stack_id`: equal
-    as long as the main thread stands at the same instruction with the same callers; equal on ranks that stand at the
-    same place of the same program.  `groups`: `waiting_s` is filled in.  `num_left_out`: groups for which the cell had
-    no room.  `ring_s`: wall clock of the ring's last writing.  `is_whole` False: no payload could be read yet, only the
-    heartbeat is known.
+    `phase`, `site`, `site_since_s`, `visit_since_s` (wall clock), `framework`, `epoch`: as in `RankStatus`.
+    `stack_id`: equal as long as the main thread stands at the same instruction with the same callers; equal on ranks
+    that stand at the same place of the same program.  `groups`: `waiting_s` is filled in.  `num_left_out`: groups for
+    which the cell had no room.  `ring_s`: wall clock of the ring's last writing.  `is_whole` False: no payload could be
+    read yet, only the heartbeat is known.
     """
 
     pid: int
@@ -36,6 +36,7 @@ class CellState(Struct, frozen=True, kw_only=True):
     visit_since_s: float | None = None
     stack_id: int | None = None
     framework: str = ""
+    epoch: int = 0
     groups: tuple[GroupMark, ...] = ()
     num_left_out: int = 0
     ring_s: float | None = None
@@ -60,6 +61,8 @@ class _Payload(msgspec.Struct):
     visit_since_s: float | None = None
     stack_id: int | None = None
     framework: str = ""
+    epoch: int = 0
+    world: str = ""
     groups: dict[str, _Group] = {}
     left_out: int = 0
     ring_s: float | None = None
@@ -90,6 +93,7 @@ def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
         visit_since_s=decoded.visit_since_s,
         stack_id=decoded.stack_id,
         framework=decoded.framework if decoded.framework in {"torch", "jax"} else "",
+        epoch=decoded.epoch if 0 <= decoded.epoch < _MAX_COUNT else 0,
         groups=groups,
         num_left_out=max(0, decoded.left_out),
         ring_s=decoded.ring_s,
@@ -101,10 +105,11 @@ def decode(payload: bytes, *, pid: int, heartbeat_age_s: float) -> CellState:
 def _marks(decoded: _Payload) -> tuple[GroupMark, ...]:
     left = MAX_MEMBERS
     marks = []
+    world = expand(decoded.world)
     for name, group in decoded.groups.items():
         if not 0 <= group.e < _MAX_COUNT:
             continue
-        members = expand(group.m)
+        members = _as_at_the_start(expand(group.m), group.d, world) if decoded.epoch else expand(group.m)
         left -= len(members)
         is_pending = group.p is not None and decoded.at_s is not None
         marks.append(
@@ -120,6 +125,14 @@ def _marks(decoded: _Payload) -> tuple[GroupMark, ...]:
             )
         )
     return tuple(marks)
+
+
+def _as_at_the_start(members: tuple[int, ...], label: str, world: tuple[int, ...]) -> tuple[int, ...]:
+    """The ranks' numbers at the start of the job: torch numbers the ranks of a group that was formed again anew, or, of
+    one that was formed in place, names those of before."""
+    if label == WORLD:
+        return world
+    return tuple(world[m] for m in members) if all(m < len(world) for m in members) else ()
 
 
 @functools.lru_cache(maxsize=512)

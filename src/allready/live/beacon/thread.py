@@ -149,6 +149,7 @@ class Beacon:
         self._sample_cost_s = 0.0
         self._next_sample = 0.0
         self._is_pending = False
+        self._formed: tuple[int, tuple[int, ...]] = (0, ())
         self._is_ending = self._is_fetching = self._is_over = False
         self._wanted_ring = self._wanted_dump = 0
         self._sight: Sight | None = None
@@ -264,7 +265,7 @@ class Beacon:
             ring, dump, stacks = self._cell.wanted()
             if stacks:
                 self._write_stacks(stacks)
-            if now >= self._next_sample or ring or dump:
+            if now >= self._next_sample or ring or dump or self._formed != names.FORMED[0]:
                 began = time.thread_time()
                 self._sample(now)
                 cost = time.thread_time() - began
@@ -380,6 +381,7 @@ class Beacon:
     def _write(self, phase: str, site: str, groups: "Sequence[GroupCounters]") -> None:
         recorder = self._recorder
         now_s = time.time()
+        self._formed = names.FORMED[0]
         self._cell.write(
             encode(
                 at_s=now_s,
@@ -392,6 +394,7 @@ class Beacon:
                 ring_s=recorder.ring_s,
                 problems=(*self._problems, *recorder.problems),
                 groups=groups,
+                formed=self._formed,
                 most_bytes=PAYLOAD_BYTES,
             )
         )

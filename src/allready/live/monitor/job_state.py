@@ -90,6 +90,11 @@ class JobState:
                 getattr(self, known.name).clear()
         self.attempt = attempt
 
+    def forget_answers(self) -> None:
+        """What was asked about is over."""
+        for known in (self.answers, self.answered, self.readings, self.shifts, self.last_marks):
+            known.clear()
+
     def take_answer(self, answer: NodeEvidence, now: float) -> bool:
         """Keep and read an answer; False for an old one."""
         known = self.answers.get(answer.node_rank)

@@ -82,6 +82,7 @@ class Judge:
         self._since_s: float | None = None  # wall clock
         self._quiet_since: float | None = None
         self._ended_since: float | None = None
+        self._epoch = 0
         self._number = 0
         self._num_asked = 0
         self._asked: float | None = None
@@ -134,11 +135,32 @@ class Judge:
     def _forget_if_new(self, attempt: int) -> None:
         if self._board.attempt == attempt:
             return
-        self._suspicion = self._since_s = self._quiet_since = self._ended_since = self._stopping = None
-        self._kept.clear()
+        self._forget()
+        self._stopping = None
+        self._epoch = 0
         self._course = CourseBook()
+
+    def _forget(self) -> None:
+        """What was suspected and found holds no more."""
+        self._suspicion = self._since_s = self._quiet_since = self._ended_since = None
+        self._num_asked = 0
+        self._kept.clear()
         self._standing = VerdictLatch(load())
         self._is_news = True
+
+    def _forget_if_recovered(self, wall_s: float) -> None:
+        """The runtime library has formed the group again: what was wrong with the one before is over."""
+        epoch = model.newest_epoch(self._board.statuses)
+        if epoch <= self._epoch:
+            return
+        has_recovered, self._epoch = self._epoch > 0, epoch
+        if not has_recovered:
+            return
+        if self._standing.is_fault:
+            self._notes.append(self._end_of(wall_s, "then the job recovered"))
+        self._forget()
+        self._board.forget_answers()
+        self._pace.begin_anew()
 
     def statuses(self) -> Mapping[int, model.NodeStatus]:
         """The newest word of each node."""
@@ -286,11 +308,12 @@ class Judge:
     @staticmethod
     def _key(report: model.Report) -> object:
         v = report.verdict
-        return report.status, None if v is None else (v.code, v.fault_class, v.culprits, v.confidence)
+        return report.status, None if v is None else (v.code, v.fault_class, v.culprits, v.confidence, v.detected_time)
 
     def _judge(self, now: float, wall_s: float, *, is_over: bool = False, with_ends: bool = False) -> model.Report:
         self._judged, self._judged_wall_s = now, wall_s
         self._is_news = False
+        self._forget_if_recovered(wall_s)
         self._measure(now)
         if self._suspicion is not None and self._since_s is None:
             self._since_s = wall_s
@@ -360,16 +383,22 @@ class Judge:
         self, findings: Sequence[model.Finding], run: model.RunEvidence, wall_s: float, *, is_over: bool
     ) -> None:
         standing = self._standing
-        was = standing.finding if standing.is_fault else None
-        since_s = standing.since_s
-        resolved = self._suspicion is None and not standing.lasts and was is not None and self._goes_on(is_over=is_over)
-        if resolved:
+        if self._suspicion is None and standing.is_fault and not standing.lasts and self._goes_on(is_over=is_over):
+            note = self._end_of(wall_s, "then the job went on by itself")
             standing.clear()
+            standing.take(findings, wall_s=wall_s, visible_s=visible_of(run))
+            if not self._standing.is_fault:
+                self._notes.append(note)
+            return
         standing.take(findings, wall_s=wall_s, visible_s=visible_of(run))
-        if was is not None and not standing.is_fault and resolved:
-            began = datetime.fromtimestamp(since_s or wall_s, UTC).isoformat(timespec="seconds")
-            ended = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="seconds")
-            self._notes.append(f"from {began} to {ended}: {was.message} -- then the job went on by itself")
+
+    def _end_of(self, wall_s: float, how: str) -> str:
+        """What stands, as a note on what is over."""
+        standing = self._standing
+        assert standing.finding is not None
+        began = datetime.fromtimestamp(standing.since_s or wall_s, UTC).isoformat(timespec="seconds")
+        ended = datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="seconds")
+        return f"from {began} to {ended}: {standing.finding.message} -- {how}"
 
     def _goes_on(self, *, is_over: bool) -> bool:
         """Whether the job got over what was wrong: somebody lives and nothing is suspected, or all ended well."""

@@ -66,6 +66,7 @@ class Leading:
 class _Group:
     members: tuple[int, ...] = ()
     label: str = ""
+    generation: int = 0
     lines: dict[int, Line] = field(default_factory=dict)
     reference: dict[int, int] = field(default_factory=dict)  # number -> the digest that came first
     first_odd: int | None = None
@@ -97,10 +98,10 @@ class PaceBook:
             if self._attempt is not None and status.attempt < self._attempt:
                 return  # a word of the past
             self._attempt = status.attempt
-            self._begin()
+            self.begin_anew()
         pids = {rank.rank: rank.pid for rank in status.ranks if rank.pid is not None}
         if any(self._pids.get(rank, pid) != pid for rank, pid in pids.items()):
-            self._begin()
+            self.begin_anew()
         self._pids |= pids
         self._newest_s = max(self._newest_s, status.time_s - status.clock_offset_s)
         jumped = self._take_clock(status)
@@ -114,7 +115,8 @@ class PaceBook:
             if sample.rank in self._node_of:
                 self._take_sample(sample, status.time_s, is_sure=not jumped)
 
-    def _begin(self) -> None:
+    def begin_anew(self) -> None:
+        """Forget all operations."""
         self._groups.clear()
         self._node_of.clear()
         self._pids.clear()
@@ -152,12 +154,14 @@ class PaceBook:
             line = group.lines[sample.rank] = Line()
             self._num_lines += 1
         most = max(4 * MIN_OPERATIONS, min(self._most_operations, MAX_KEPT // 2 // self._num_lines))
-        generation = line.generation
         fresh = line.add(sample, most)
         line.forget_before(now_s - self._window_s)
-        if line.generation != generation:
+        if line.generation > group.generation:
+            group.generation = line.generation
             group.reference.clear()  # numbers mean something else now
             group.first_odd = None
+        if line.generation < group.generation:
+            fresh = []  # of operations that are over
         if line.is_mixed or (group.mismatch is not None and group.mismatch.odd):
             fresh = []
         self._compare(group, fresh)
@@ -309,7 +313,7 @@ def _mismatch(name: str, group: _Group, seq: int) -> Mismatch | None:
     """What all members tell of one number, if two of them differ there: in the call, or in its root alone."""
     digests, sizes = {}, {}
     for rank, line in sorted(group.lines.items()):
-        at = line.place_of(seq)
+        at = line.place_of(seq) if line.generation == group.generation else None
         if at is not None and line.digests[at] != UNKNOWN:
             digests[rank] = line.digests[at]
             if line.sizes[at] >= 0:

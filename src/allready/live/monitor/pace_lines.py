@@ -13,8 +13,8 @@ BACKWARDS_S = 0.001
 class Line:
     """One rank in one group.  Numbers grow; creation times are on the clock of the rank's node.
 
-    `generation` counts how often the numbers began anew (the group was destroyed and made again).  `is_mixed`: the
-    numbers of two recorders run through each other (a group of two backends), so that nothing can be told of it.
+    `generation`: as in the sample that was told last.  `is_mixed`: the numbers of two recorders run through each other
+    (a group of two backends), so that nothing can be told of it.
     """
 
     __slots__ = ("created", "digests", "generation", "is_mixed", "longest_gap_s", "seqs", "sizes")
@@ -34,19 +34,22 @@ class Line:
     def add(self, sample: PaceSample, most: int) -> list[tuple[int, int]]:
         """Take what is new of `sample`; returns (number, digest) of it.  Keeps at most twice `most` operations."""
         fresh: list[tuple[int, int]] = []
+        if sample.generation < self.generation:
+            return fresh
+        if sample.generation > self.generation:
+            self._drop(len(self.seqs))
+            self.generation = sample.generation
         digests, sizes = sample.digests, sample.size_bytes
         with_digests, with_sizes = len(digests) == len(sample.seqs), len(sizes) == len(sample.seqs)
         last, time = (self.seqs[-1], self.created[-1]) if self.seqs else (-1, 0.0)
         for i, (seq, created) in enumerate(zip(sample.seqs, sample.created_s, strict=False)):
             if seq <= last:
-                if i > 0 or created <= time + BACKWARDS_S:
-                    self.is_mixed |= i > 0 or (created < time - BACKWARDS_S and seq == last)
-                    continue  # told already, or out of order
-                self._begin_anew()
-            elif created < time - BACKWARDS_S:
+                self.is_mixed |= i > 0 or created > time + BACKWARDS_S or (created < time - BACKWARDS_S and seq == last)
+                continue  # told already, or of another recorder
+            if created < time - BACKWARDS_S:
                 self.is_mixed = True
                 continue
-            elif self.seqs and seq == last + 1:
+            if self.seqs and seq == last + 1:
                 self.longest_gap_s = max(self.longest_gap_s, created - time)
             digest = digests[i] if with_digests else UNKNOWN
             if not 0 <= digest < 1 << 64:
@@ -79,10 +82,6 @@ class Line:
             return at
         at = bisect_left(self.seqs, seq)
         return at if at < len(self.seqs) and self.seqs[at] == seq else None
-
-    def _begin_anew(self) -> None:
-        self._drop(len(self.seqs))
-        self.generation += 1
 
     def _drop(self, num: int) -> None:
         del self.seqs[:num], self.created[:num], self.digests[:num], self.sizes[:num]

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from allready.evidence.flight.names import is_hooked
 from allready.evidence.flight.progress import SOURCE
 from allready.model import Absence, GroupMark, GroupProgress, NodeStatus, Operation, Position, ProcessState, RankStatus
+from allready.model.live import WORLD, outsiders
 
-WORLD = "default_pg"
 MUTE_S = 0.8
 TAIL_CHARS = 200_000
 _NUMBERS = re.compile(
@@ -48,9 +48,12 @@ def progress_of(
     """
     marks: dict[tuple[str, tuple[int, ...]], dict[int, tuple[GroupMark, float]]] = {}
     joined: set[int] = set()
+    outside = outsiders(statuses)
     mute = {r.rank for s in statuses.values() for r in s.ranks if _is_mute(r)}
     for status in statuses.values():
         for rank in status.ranks:
+            if rank.rank in outside:
+                continue  # what it waits in is over
             for mark in rank.groups or (last_marks or {}).get(rank.rank, ()):
                 joined.add(rank.rank)
                 key = (mark.group, _members(mark, world_size))

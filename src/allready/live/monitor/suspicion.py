@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from allready.live.waits import FLOOR_S, Word, pending
 from allready.model import NodeStatus
+from allready.model.live import outsiders
 
 BUSY_PHASES = {"starting", "importing", "compiling", "ending"}
 
@@ -41,17 +42,19 @@ def suspect(
     has_other_digests: bool = False,
     rhythm_s: Callable[[str], float] = lambda _: 0.0,
 ) -> Suspicion | None:
-    """The gravest thing that looks wrong, None when nothing does.
+    """The gravest thing that looks wrong, None when nothing does.  Nothing is wrong with those whom nobody waits for.
 
     Args:
         heard_s: node -> seconds since its last word.
         has_other_digests: operations of equal number differ between ranks.
         rhythm_s: group -> usual time between its operations, 0 where not known.
     """
+    outside = outsiders(statuses)
     words = [
         Word(node=node, status=rank, time_s=status.time_s, age_s=heard_s.get(node, 0.0))
         for node, status in sorted(statuses.items())
         for rank in status.ranks
+        if rank.rank not in outside or rank.is_gone
     ]
     gone = [w for w in words if w.status.is_gone]
     bad = [w for w in gone if w.status.exit_code not in {None, 0} or w.status.signal]

@@ -74,7 +74,7 @@ class RankWatch:
         stat = read_stat(self.handle.pid)
         if stat is not None and self.process not in (None, stat.id):
             stat = None  # the pid was reused
-        before = self.status.process_state
+        before, epoch = self.status.process_state, self.status.epoch
         continued = stat is not None and was_continued(self.handle.pid)
         if stat is not None:
             self.name = stat.name
@@ -95,7 +95,8 @@ class RankWatch:
             self.state, self._read_s = state, now_s
         self.status = self._status(stat, now_s, pauses=shared.pauses, gpu=gpu)
         after = self.status.process_state
-        self.is_news = continued or (before != after and not {before, after}.isdisjoint(_NEWS))
+        has_changed = before != after and not {before, after}.isdisjoint(_NEWS)
+        self.is_news = continued or has_changed or epoch != self.status.epoch
         return self.status
 
     def note_end(self, end: ProcessEnd, *, is_oom: "Callable[[RankWatch], bool]") -> None:
@@ -169,6 +170,7 @@ class RankWatch:
             main_cpu_s=main_cpu_s,
             queued_share=self._queued.share() if queued_s is not None else None,
             paused_share=pauses.share(self.handle.pid) if is_alive else None,
+            epoch=own.epoch if own is not None else 0,
         )
 
     def _process_state(self, stat: Stat | None) -> ProcessState:

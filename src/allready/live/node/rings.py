@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
+from allready.evidence.flight.generations import Generations
 from allready.evidence.flight.given import Given, given_of, number_of
 from allready.evidence.flight.names import BACKENDS_WITH_STATES, dtype_name, element_bytes, operation_name
 from allready.live.digests import UNKNOWN, digests_of, with_root
@@ -59,6 +60,7 @@ class _Group(Struct):
     last_record: int = -1
     created_s: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT_TIMES))
     num: int = 0
+    generation: int = 0
 
 
 class Pace(Struct):
@@ -70,6 +72,7 @@ class Pace(Struct):
     """The last entry before the first one that may still be news, as the ring writes its number."""
     _groups: dict[str, _Group] = {}
     _known: dict[Any, tuple[int, int]] = {}
+    _generations: Generations = field(default_factory=Generations)
 
     def take(self, ring: bytes) -> tuple[PaceSample, ...]:
         """One sample for each group that has something new; () for a ring that is damaged (`problem` has the reason).
@@ -126,6 +129,9 @@ class Pace(Struct):
         fresh = list(self._fresh(group, entries))
         if not fresh:
             return None
+        begins = [at for at, entry in enumerate(fresh) if self._begins(name, entry)]
+        group.generation += len(begins)
+        fresh = fresh[begins[-1] :] if begins else fresh
         last = fresh[-1]
         group.last_ns, group.last_record = last.time_created_ns or 0, _number(last)
         by_seq: dict[int, list[Entry]] = {}  # one call on many tensors has many entries of one number
@@ -145,12 +151,17 @@ class Pace(Struct):
         return PaceSample(
             rank=self.rank,
             group=name[:200],
+            generation=group.generation,
             seqs=tuple(seq for seq, _ in rows),
             created_s=tuple(_seconds(entries[0].time_created_ns) for _, entries in rows),
             completed_s=tuple(completed) if any(completed) else (),
             digests=tuple(digests),
             size_bytes=tuple(size for _, size in judged),
         )
+
+    def _begins(self, name: str, entry: Entry) -> bool:
+        backend = entry.profiling_name.partition(":")[0]
+        return self._generations.begins(name, backend, entry.pg_id, entry.collective_seq_id or 0)
 
     @staticmethod
     def _fresh(group: _Group, entries: list[Entry]) -> Iterator[Entry]:

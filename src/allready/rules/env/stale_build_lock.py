@@ -21,15 +21,15 @@ OLD_S, VERY_OLD_S = 600.0, 3600.0
     message="node {node}: {path} is {minutes} minutes old and no process of this machine holds it: every load of this "
     "extension waits for it",
     remedy=RemedyStep(
-        explanation="if no other node builds it now, remove the lock", where="node {node}", command="rm {quoted}"
+        explanation="if no other node builds it now, remove the lock", where="node {node}", command="{remove}"
     ),
 )
 def stale_build_lock(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Files named `lock` in the folders in which torch builds C++ and CUDA extensions (TORCH_EXTENSIONS_DIR, else
-    ~/.cache/torch_extensions): how old they are, and whether a process has one open, as a build does. A warning for
-    those older than an hour that no process holds, information from ten minutes.
+    torch_extensions in XDG_CACHE_HOME or ~/.cache): how old they are, and whether a process has one open, as a build
+    does. A warning for those older than an hour that no process holds, information from ten minutes.
     ## Why it matters
     A build that was killed leaves its lock. From then on `torch.utils.cpp_extension.load` waits for the file to
     vanish, without a timeout or a message: DeepSpeed and others hang while they import an operator.
@@ -50,7 +50,7 @@ def stale_build_lock(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]:
                 values={
                     "node": world.label(node),
                     "path": lock.path,
-                    "quoted": shlex.quote(lock.path),
+                    "remove": f"rm {shlex.quote(lock.path)}",
                     "minutes": round(lock.age_s / 60),
                 },
                 evidence=seen(lock.path, {node: f"{lock.age_s:.0f} s old, held by no process"}),

@@ -14,7 +14,7 @@ from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyS
     since="0.2",
     layer=Layer.MACHINE,
     title="The NVLink fabric of a GPU is not ready",
-    message="node {node}: GPU {gpu} waits for the fabric manager ({state})",
+    message="node {node}: the fabric manager has not registered GPU {gpu} ({state})",
     remedy=(
         RemedyStep(
             explanation="start the fabric manager; its version must be that of the driver",
@@ -26,8 +26,8 @@ from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyS
 def fabric_not_ready(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    The state of the NVLink fabric by NVML, on machines with more than one GPU whose driver reports one. GPUs
-    without an NVSwitch report that they have none.
+    The state of the NVLink fabric by NVML, on machines with more than one GPU whose driver reports one: that it waits
+    for the fabric manager, or has ended with an error. GPUs without an NVSwitch report that they have none.
     ## Why it matters
     Until the fabric manager has registered the GPU, CUDA fails with error 802, system not yet initialized, in
     every process.
@@ -39,7 +39,7 @@ def fabric_not_ready(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
     """
     for node, facts in gpu.items():
         for one in facts.gpus:
-            if len(facts.gpus) > 1 and one.fabric_state in {"not_started", "in_progress"}:
+            if len(facts.gpus) > 1 and one.fabric_state in {"not_started", "in_progress", "failed"}:
                 yield Hit(
                     culprits=Culprits(nodes=(node,)),
                     values={"node": world.label(node), "gpu": one.index, "state": one.fabric_state or "?"},

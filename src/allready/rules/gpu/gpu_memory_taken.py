@@ -34,7 +34,8 @@ def gpu_memory_taken(
     ## What it checks
     The memory of each GPU that a rank of this job will use, before the ranks start. A warning above 1 GiB or 5 % of the
     memory (never for less than 512 MiB), an error above half of it. Where NVML shows no processes, as inside a
-    container, 1 GiB is left for the driver itself.
+    container, 1 GiB is left for the driver itself. `ppid 1` marks a process whose launcher and whose session's leader
+    have ended, as ranks of a dead job.
     ## Why it matters
     The job ends with "CUDA out of memory" on one rank, often only at the first large batch, and all other ranks wait
     for it. A process that computes on the same GPU also makes this rank slow.
@@ -64,7 +65,7 @@ def gpu_memory_taken(
                 "node": world.label(node),
                 "gpus": ", ".join(str(index) for index, _, _ in bad),
                 "taken": ", ".join(size(taken) for _, _, taken in bad),
-                "holders": listed([f"pid {p.pid} ({p.user or '?'}, {p.command or '?'})" for p in holders], 6) or "?",
+                "holders": listed([_shown(p) for p in holders], 6) or "?",
             },
             evidence=tuple(
                 stated(
@@ -81,6 +82,12 @@ def gpu_memory_taken(
                 for index, g, _ in bad
             ),
         )
+
+
+def _shown(process: model.GpuProcess) -> str:
+    """With ps's word for one whose launcher has ended."""
+    orphan = ", ppid 1" if process.is_orphan else ""
+    return f"pid {process.pid} ({process.user or '?'}, {process.command or '?'}{orphan})"
 
 
 def _taken_bytes(gpu: model.Gpu) -> int:

@@ -34,7 +34,7 @@ from allready.units import size
         RemedyStep(
             explanation="see what they are", where="node {node}", command="ps -o pid,ppid,user,lstart,args -p {pids}"
         ),
-        RemedyStep(explanation="then end them", where="node {node}", command="kill {spaced}"),
+        RemedyStep(explanation="then end them", where="node {node}", command="{end}"),
     ),
 )
 def leftover_ranks(usage: PerNode[UsageFacts], world: World, case: Analysis) -> Iterator[Hit]:
@@ -42,7 +42,7 @@ def leftover_ranks(usage: PerNode[UsageFacts], world: World, case: Analysis) -> 
     ## What it checks
     Processes with the variables that torch's launcher gives to its ranks and whose parent is init: the launcher has
     ended without them. A warning for those that NVML lists as holders of GPU memory, else information. Where the
-    first process is no init (most containers), nothing is reported.
+    first process of a container may be the launcher itself, nothing is reported.
     ## Why it matters
     They keep GPU memory, ports and /dev/shm of a job that is over: the next job runs out of memory on these GPUs,
     meets a stale store, or is slow.
@@ -68,7 +68,7 @@ def leftover_ranks(usage: PerNode[UsageFacts], world: World, case: Analysis) -> 
                     "ports": ", ".join(str(port) for one in shown for port in one.ports) or "?",
                     "taken": size(sum(held[one.pid] for one in holding)) if holding else "?",
                     "pids": ",".join(pids),
-                    "spaced": " ".join(pids),
+                    "end": f"kill {' '.join(pids)}",
                 },
                 evidence=seen("/proc", {node: "; ".join(_shown(one) for one in shown[:8])}),
             )

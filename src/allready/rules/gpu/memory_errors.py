@@ -31,9 +31,9 @@ from allready.model import Culprits, FaultClass, Gpu, GpuFacts, Hit, PerNode, Re
 def memory_errors(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
-    What NVML reports of each GPU: memory errors that ECC could not correct since the driver was loaded, a row that
-    waits to be replaced at the next reset, and a replacement that failed because no spare row is left. The last is an
-    error, the others are warnings. Errors that ECC corrected are no finding.
+    What NVML reports of each GPU: memory errors that ECC could not correct since the driver was loaded, a row (before
+    Ampere: a page) that waits to be replaced at the next reset, and a replacement that failed because no spare row is
+    left. The last is an error, the others are warnings. Errors that ECC corrected are no finding.
     ## Why it matters
     A process that touches the row ends with Xid 94, or with Xid 48 or 95, which take all processes of the GPU with
     them: one rank dies, or its kernels never end, and all others wait for it.
@@ -60,5 +60,7 @@ def _counts(gpu: Gpu) -> Iterator[str]:
         yield f"volatile uncorrected ECC errors {gpu.num_uncorrected}"
     if gpu.is_remap_pending:
         yield "row remapping pending"
+    if gpu.is_retirement_pending:
+        yield "page retirement pending"
     if gpu.has_remap_failed:
         yield "row remapping failure"

@@ -8,7 +8,6 @@ from allready.judging.values import listed, seen
 from allready.model import Culprits, FaultClass, GpuFacts, GpuPair, Hit, PerNode, RemedyStep, Severity, World
 
 OK = "ok"
-BY_SETTINGS = "disabled by the driver's settings"
 
 
 @Rule(

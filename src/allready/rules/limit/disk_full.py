@@ -9,7 +9,7 @@ from allready.units import GIB, MIB, size
 
 FULL_BYTES = 16 * MIB
 LOW_BYTES = 2 * GIB
-LOW_SHARE = 0.02
+LOW_SHARE, FULL_SHARE = 0.02, 0.1
 
 
 @Rule(
@@ -35,7 +35,7 @@ def disk_full(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Space and inodes that users may still take, behind the working folder, TMPDIR (or /tmp) and the home folder. A
-    warning below 2 % and 2 GiB, an error below 16 MiB or without a free inode. File systems that are mounted
+    warning below 2 % and 2 GiB, an error below 10 % and 16 MiB or without a free inode. File systems that are mounted
     read-only are passed over.
     ## Why it matters
     The checkpoint of one rank fails with "No space left on device" while the others wait in the barrier after it,
@@ -67,7 +67,7 @@ def _is_full(volume: Volume) -> bool | None:
     if volume.total_bytes <= 0:
         return None  # of a kind that does not count
     share = volume.free_bytes / volume.total_bytes
-    if share < LOW_SHARE and volume.free_bytes < FULL_BYTES:
+    if share < FULL_SHARE and volume.free_bytes < FULL_BYTES:
         return True
     if volume.num_inodes and volume.num_free_inodes == 0:
         return True

@@ -13,6 +13,8 @@ from allready.model import Culprits, Evidence, Hit, Live, World, clock_time, wal
 
 MIN_WAIT_S = 1.2
 """The newest status of a rank is up to a second old; a wait that lasted longer was one when it was taken."""
+UNSEEN_S = 2.0
+"""A rank is stopped: so long it may take until those that wait for it are seen, after their group was made."""
 MAX_EVIDENCE = 14
 
 
@@ -28,7 +30,8 @@ def stall_hits(case: Analysis, *kinds: StallKind) -> Iterator[Hit]:
 def stays_of(found: HangBlame, kinds: Sequence[StallKind]) -> tuple[StallCause, ...]:
     """The causes of these kinds that stay, where the wait has lasted long enough to be reported."""
     is_wait = found.kind in {HangKind.LATE, HangKind.JOINING} and found.for_s >= MIN_WAIT_S
-    if not is_wait and found.kind is not HangKind.FROZEN:
+    is_frozen = found.kind is HangKind.FROZEN and (bool(found.waiting) or found.for_s >= UNSEEN_S)
+    if not (is_wait or is_frozen):
         return ()
     return tuple(c for c in found.causes if c.kind in kinds and c.stays)
 

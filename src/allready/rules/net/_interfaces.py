@@ -3,12 +3,12 @@
 import functools
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from allready import model
-from allready.judging.addresses import Address, Network, is_loopback, is_private, parse, parse_network
+from allready.judging.addresses import Address, Network, is_loopback, is_private, is_within, parse, parse_network
 from allready.judging.analysis import Analysis
 from allready.judging.node_split import exports
 from allready.judging.values import commands, nccl_nodes, on_nodes, seen
@@ -61,6 +61,19 @@ def route_to(net: model.NetFacts, address: str) -> tuple[str, int] | None:
         return None
     length, _, name = max(found)
     return name, length
+
+
+def are_told_apart(net: model.NetFacts, names: Sequence[str]) -> bool:
+    """Whether rules of policy routing choose a table by the addresses of these interfaces, of all but one at least."""
+    networks = [rule.source for rule in net.routing_rules if rule.source and not rule.is_marked]
+    by_name = {i.name: [a.partition("/")[0] for a in i.addresses] for i in net.interfaces}
+    told = [any(is_within(address, networks) for address in by_name.get(name, ())) for name in names]
+    return sum(told) >= len(names) - 1
+
+
+def has_other_tables(net: model.NetFacts) -> bool:
+    """Whether the route may be in a table that was not read: rules of policy routing send packets there."""
+    return any(not rule.is_marked for rule in net.routing_rules)
 
 
 def machine(net: model.NetFacts, host: model.HostFacts | None) -> tuple[object, ...]:

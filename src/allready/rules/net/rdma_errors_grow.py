@@ -23,7 +23,7 @@ LONGEST_S = 2.0
         RemedyStep(
             explanation="look at the link's counters and at the state of cable and transceiver",
             where="node {node}",
-            command="perfquery -x; sudo mlxlink -d {device} -m -c",
+            command="perfquery -x -C {device} -P {number}; sudo mlxlink -d {device} -m -c",
         ),
         RemedyStep(explanation="reseat or replace the cable, and watch the counters again", where="node {node}"),
     ),
@@ -54,6 +54,7 @@ def rdma_errors_grow(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
                         "node": world.label(node),
                         "port": name,
                         "device": port.device,
+                        "number": port.port,
                         "errors": errors,
                         "watched_s": round(facts.watched_s, 1),
                     },

@@ -12,6 +12,7 @@ from allready.judging.registry import Layer, Rule
 from allready.rules.net._interfaces import (
     Chosen,
     choice_hit,
+    has_other_tables,
     holder,
     needed_choices,
     route_to,
@@ -96,7 +97,7 @@ def _is_misrouted(path: model.PathProbe, net: Mapping[int, model.NetFacts]) -> b
     """No route, or only the default one although another network connects the two directly."""
     if path.outcome in {"ok", "stuck"} or path.src not in net or path.dst not in net:
         return False
-    if path.outcome != "no_route" and _has_other_tables(net[path.src]):
+    if path.outcome != "no_route" and has_other_tables(net[path.src]):
         return False
     route = route_to(net[path.src], path.address)
     if route is None or route[1] > 0:
@@ -105,11 +106,6 @@ def _is_misrouted(path: model.PathProbe, net: Mapping[int, model.NetFacts]) -> b
     others = [i for i in net[path.dst].interfaces if i is not used and i.is_up and not i.is_loopback]
     addresses = [a.partition("/")[0] for i in others if not is_private(i.name) for a in i.addresses]
     return any(other is not None and other[1] > 0 for a in addresses for other in (route_to(net[path.src], a),))
-
-
-def _has_other_tables(net: model.NetFacts) -> bool:
-    """Whether the route may be in a table that was not read: rules of policy routing send packets there."""
-    return any(not rule.is_marked for rule in net.routing_rules)
 
 
 def _has_route(net: Mapping[int, model.NetFacts]) -> Callable[[int, str, model.NetFacts], bool]:
@@ -132,7 +128,7 @@ def _route_tables(net: Mapping[int, model.NetFacts]) -> tuple[int, ...]:
     found: dict[object, int] = {}
     counts: Counter[object] = Counter()
     for node, facts in net.items():
-        if _has_other_tables(facts):
+        if has_other_tables(facts):
             continue
         key = tuple(sorted((r.destination, r.interface) for r in facts.routes))
         if facts.routes:

@@ -5,16 +5,19 @@ from typing import Literal
 
 from msgspec import Struct
 
-from allready.judging.addresses import drops_out, drops_port, is_within
+from allready.judging.addresses import is_loopback, is_within
 from allready.judging.analysis import Analysis
 from allready.judging.firewall import filter_evidence, opening, opening_outward, rule_for
 from allready.judging.registry import Layer, Rule
+from allready.judging.values import wants_nccl
 from allready.model import (
     Confidence,
     Culprits,
     DropRule,
     FaultClass,
+    FilterView,
     FirewallFacts,
+    GpuFacts,
     Hit,
     LaunchFacts,
     NetFacts,
@@ -27,13 +30,16 @@ from allready.model import (
 from allready.model.fill import UNKNOWN
 
 Ports = tuple[int, int]
+Way = Literal["in", "out"]
+OTHERS = ""
+"""The interface of the view that holds for all interfaces that no rule names."""
 _PORTS_OF_KERNEL = (32768, 60999)
 
 
 class _Shut(Struct, frozen=True):
     """Ports that the node's filter drops.  direction: of the connection.  peer: the only one that is shut out."""
 
-    direction: Literal["in", "out"]
+    direction: Way
     ports: Ports
     rule: DropRule | None = None
     peer: str = ""
@@ -69,9 +75,9 @@ def own_filter_drops(
     ## What it checks
     The rules of this machine's packet filter (nft, iptables, ufw, firewalld), as far as they may be read, against the
     ports of `--port-range` (else the master port, where one is given), and for a job on several nodes also against the
-    range of ports on which NCCL and Gloo listen; for the machines of `--peers` also rules that name their addresses.
-    A rule counts only where nothing before it can let the packet in, and where it is not for another interface than
-    the one that NCCL uses.
+    range of ports on which NCCL and Gloo listen. Connections of the machines of `--peers` are followed through the
+    rules by their addresses and the interface that leads to them; without `--peers` those of any machine, by the
+    interfaces that NCCL and Gloo use. A port counts as closed only where nothing before the rule can let the packet in.
     ## Why it matters
     The first connection to such a port hangs until the timeout, on the other machine, where nothing shows the rule.
     ## Check by hand
@@ -115,22 +121,62 @@ def _shut_ports(
     node: int, filter_: FirewallFacts, asked: UsageFacts, job: LaunchFacts, case: Analysis
 ) -> Iterator[_Shut]:
     ranges = _ranges(node, asked, job, case)
-    for ports in ranges:
+    views = list(_views(node, filter_, asked, case))
+    named: set[tuple[str, str]] = set()
+    for ports in ranges or ((_PORTS_OF_KERNEL,) if asked.asked_peers else ()):
         most = 0 if ports == asked.asked_ports else (ports[1] - ports[0]) // 2
-        closed = _within(filter_.dropped_ports, ports, most)
-        rule = rule_for(filter_, closed) if closed else None
-        if closed and drops_port(filter_, closed[0]) and _concerns(rule, node, case):
-            yield _Shut(direction="in", ports=closed, rule=rule)
-        shut_out = _within(filter_.out_dropped_ports, ports, most) if job.num_nodes > 1 or asked.asked_peers else None
-        rule = rule_for(filter_, shut_out, outward=True) if shut_out else None
-        if shut_out and drops_out(filter_, shut_out[0]) and _concerns(rule, node, case):
-            yield _Shut(direction="out", ports=shut_out, rule=rule)
-    for peer in asked.asked_peers:
-        for ports in ranges or (_PORTS_OF_KERNEL,):
-            rule = next((r for r in filter_.drops if _names(r, peer, ports)), None)
-            if rule is not None and not _within(filter_.dropped_ports, ports):
-                yield _Shut(direction="out" if rule.is_outbound else "in", ports=ports, rule=rule, peer=peer)
-                break
+        ways: tuple[Way, ...] = ("in", "out") if job.num_nodes > 1 or asked.asked_peers else ("in",)
+        found = [one for way in ways for one in _shut(filter_, views, ports, most, way)]
+        yield from (one for one in found if (one.direction, one.peer) not in named)
+        named |= {(one.direction, one.peer) for one in found if one.peer}  # once is enough
+
+
+def _shut(filter_: FirewallFacts, views: Sequence[FilterView], ports: Ports, most: int, way: Way) -> Iterator[_Shut]:
+    """Where it is closed for everybody no peer is named."""
+
+    def closed(view: FilterView | FirewallFacts) -> Ports | None:
+        return _within(view.dropped_ports if way == "in" else view.out_dropped_ports, ports, most)
+
+    found = [(view, span) for view in views if (span := closed(view))]
+    is_for_all = len(found) == len(views) and closed(filter_) is not None
+    for view, span in found[:1] if is_for_all else found:
+        yield _Shut(way, span, _rule(filter_, span, view, way), "" if is_for_all else view.peer or "")
+
+
+def _rule(filter_: FirewallFacts, ports: Ports, view: FilterView, way: Way) -> DropRule | None:
+    """The rule to show: one that names the peer or the interface, else the one for these ports."""
+    rules = [r for r in filter_.drops if r.is_outbound == (way == "out")]
+    peers = (r for r in rules if view.peer and is_within(view.peer, r.destinations if way == "out" else r.sources))
+    there = (r for r in rules if view.interface and view.interface in r.interface.split(", "))
+    return next(peers, None) or next(there, None) or rule_for(filter_, ports, outward=way == "out")
+
+
+def _views(node: int, filter_: FirewallFacts, asked: UsageFacts, case: Analysis) -> Iterator[FilterView]:
+    """What the filter does to connections of the peers, or where none was named, to those by the job's interfaces."""
+    peers = [view for view in filter_.views if view.peer in asked.asked_peers]
+    if peers:
+        yield from peers
+        return
+    by_interface = {view.interface: view for view in filter_.views if view.peer is None}
+    everywhere = FilterView(dropped_ports=filter_.dropped_ports, out_dropped_ports=filter_.out_dropped_ports)
+    names = _interfaces(node, case)
+    if not by_interface or not names:
+        yield everywhere
+    for name in names if by_interface else ():
+        yield by_interface.get(name) or by_interface.get(OTHERS) or everywhere
+
+
+def _interfaces(node: int, case: Analysis) -> list[str]:
+    """By which the job's connections come and go."""
+    transport = case.facts(TransportFacts).get(node)
+    if transport is None:
+        return []
+    used = [
+        transport.gloo,
+        *([transport.nccl] if wants_nccl(node, case.facts(LaunchFacts), case.facts(GpuFacts)) else []),
+    ]
+    pairs = [pair for choice in used for pair in zip(choice.interfaces, choice.addresses, strict=False)]
+    return list(dict.fromkeys(name for name, address in pairs if not is_loopback(address)))
 
 
 def _ranges(node: int, asked: UsageFacts, job: LaunchFacts, case: Analysis) -> tuple[Ports, ...]:
@@ -147,23 +193,6 @@ def _within(dropped: Sequence[Ports], ports: Ports, most: int = 0) -> Ports | No
     range, so that a few closed ones are no fault."""
     spans = [(max(a, ports[0]), min(b, ports[1])) for a, b in dropped if a <= ports[1] and b >= ports[0]]
     return spans[0] if sum(b - a + 1 for a, b in spans) > most else None
-
-
-def _concerns(rule: DropRule | None, node: int, case: Analysis) -> bool:
-    """Whether the rule is not for another interface than that of the job's connections."""
-    transport = case.facts(TransportFacts).get(node)
-    if rule is None or not rule.interface or transport is None:
-        return True
-    chosen = {*transport.nccl.interfaces, *transport.gloo.interfaces}
-    return not chosen or any(name in chosen or name.rstrip("*+") == "" for name in rule.interface.split(", "))
-
-
-def _names(rule: DropRule, peer: str, ports: Ports) -> bool:
-    """Whether a rule is for packets of exactly this peer to one of the ports (or to it, where they leave)."""
-    addresses = rule.destinations if rule.is_outbound else rule.sources
-    if rule.is_conditional or rule.protocol not in {"", "tcp"} or not addresses or not is_within(peer, addresses):
-        return False
-    return not rule.ports or any(low <= ports[1] and high >= ports[0] for low, high in rule.ports)
 
 
 def _text(ports: Ports) -> str:

@@ -23,7 +23,8 @@ def backend_picks_device(settings: Settings, software: PerNode[SoftwareFacts] | 
     """
     ## What it checks
     With torch's back-end nccl2 (the default since 2.15), and init_process_group without device_id: whether RANK is set
-    without LOCAL_RANK, or CUDA_VISIBLE_DEVICES is set beside LOCAL_RANK so that each process has one GPU, number 0.
+    without LOCAL_RANK, or CUDA_VISIBLE_DEVICES is set beside LOCAL_RANK so that each process has one GPU, number 0, as
+    CUDA_VISIBLE_DEVICES=$LOCAL_RANK, CUDA_VISIBLE_DEVICES=$SLURM_LOCALID and Slurm's --gpus-per-task=1 do.
     ## Why it matters
     Earlier back-ends waited for the first collective, and took the GPU of its tensor. This one takes LOCAL_RANK, or the
     rank, as the number of a GPU at once: "invalid device ordinal", or "Duplicate GPU detected" where two ranks get one.
@@ -38,7 +39,7 @@ def backend_picks_device(settings: Settings, software: PerNode[SoftwareFacts] | 
     open_calls = [c for c in calls if "device_id" not in c.keywords]
     if calls and not open_calls:
         return
-    odd = _odd(settings)
+    odd = next(filter(None, map(_odd, settings.environments())), None)
     if odd is not None:
         yield hit(
             Same((odd,)),
@@ -53,6 +54,10 @@ def _odd(settings: Settings) -> Setting | None:
     rank, local, gpus = (settings.last(n) for n in ("RANK", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES"))
     if rank is not None and local is None:
         return rank
+    if settings.one_gpu_per_task and local is not None and (local.is_of_rank or (local.value or "0") != "0"):
+        return local
+    if gpus is not None and gpus.is_of_rank:
+        return gpus if local is None or local.value != "0" else None
     if gpus is None or local is None:
         return None
     one = gpus.value is not None and gpus.value.isdecimal()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, PerNode, Settings, Severity, SoftwareFacts
@@ -53,5 +54,7 @@ def _cleaned(value: str, most: int) -> str:
     words = re.split(r"[,;|\s]+", value.strip())
     marks = {mark for word in words for mark in word[: len(word) - len(word.lstrip("^="))]}
     front = "".join(mark for mark in "^=" if mark in marks)
-    bare = (re.split(r"[*?\[]", word.lstrip("^= "))[0] for word in words)
-    return front + ",".join(":".join(word.split(":")[:most]) for word in bare if word)
+    bare = (re.split(r"[*?\[]", word.lstrip("^= "))[0].split(":") for word in words)
+    return front + ",".join(
+        ":".join([name, *takewhile(str.isdecimal, parts[: most - 1])]) for name, *parts in bare if name
+    )

@@ -23,9 +23,9 @@ _SURE = frozenset({"NCCL", "GLOO"})
 def name_misspelt(settings: Settings) -> Iterator[Hit]:
     """
     ## What it checks
-    Names that differ from a known one in one or two letters, in case, in the order of their words, or by a part that
-    is missing (NCCL_NVLS, NCCL_ENABLE_MONITORING). Names of other software (build systems, cloud plugins, schedulers)
-    are known and left alone.
+    Names that differ from a known one in one or two letters, in case, in the order or the spelling of their words
+    (NCCL_IB_RETRY_COUNT, WORLDSIZE), or by a part that is missing (NCCL_NVLS, NCCL_ENABLE_MONITORING). Names of other
+    software (build systems, cloud plugins, schedulers) are known and left alone.
     ## Why it matters
     No library warns of a name that it does not know: the setting has no effect, and a typo can stay for months.
     ## Check by hand
@@ -35,7 +35,7 @@ def name_misspelt(settings: Settings) -> Iterator[Hit]:
     """
     for same in grouped(s for s in settings.settings if not s.is_of_build):
         near = misspelt(same.name)
-        if near is None:
+        if near is None or ("_" not in same.name and same.name in settings.used):  # WORLDSIZE of the script itself
             continue
         yield hit(
             same,
@@ -59,7 +59,7 @@ def misspelt(name: str, *, is_folk: bool = False) -> str | None:
 
 def _is_same_library(name: str, near: str) -> bool:
     """Whether both begin with the same word, or the first word itself is misspelt and the rest is right."""
-    if near.startswith(f"TORCH_{name.upper()}"):
+    if near.startswith(f"TORCH_{name.upper()}") or near.replace("_", "") == name.upper():
         return True
     one, _, rest = name.upper().partition("_")
     other, _, theirs = near.partition("_")

@@ -36,7 +36,8 @@ def name_unknown(settings: Settings) -> Iterator[Hit]:
     """
     for same in grouped(s for s in settings.settings if not s.is_of_build):
         name = same.name
-        if name in table.load() or table.is_elsewhere(name) is not None:
+        is_own = not same.first.exported and name in settings.used  # NCCL_OPTS of a script that uses $NCCL_OPTS
+        if is_own or name in table.load() or table.is_elsewhere(name) is not None:
             continue
         if misspelt(name) is not None or misspelt(name, is_folk=True) is not None:
             continue

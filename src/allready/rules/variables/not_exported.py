@@ -30,7 +30,9 @@ def not_exported(settings: Settings) -> Iterator[Hit]:
     When the environment has had the variable before (then the assignment changes it), when the script itself uses it
     ($MASTER_PORT in a command line), or exports it in a file that it reads.
     """
-    for _, same in known(settings):
+    for variable, same in known(settings):
+        if variable.set_by and same.value is None:  # WORLD_SIZE=$((GPUS * NODES)) of a script whose launcher sets it
+            continue
         left = [s for s in same.all if not s.exported and s.kind in {SourceKind.SHELL, SourceKind.BATCH}]
         if left and same.name not in settings.used and not _is_exported_elsewhere(settings, same.name):
             yield hit(Same(tuple(left)), confidence=Confidence.LIKELY)

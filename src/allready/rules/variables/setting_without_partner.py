@@ -19,6 +19,8 @@ _NEEDS = {
     "NCCL_OOB_NET_IFNAME": "NCCL_OOB_NET_ENABLE=1",
 }
 """Variable -> what has to be set for it to have an effect."""
+_SWITCHED = {"NCCL_P2P_LEVEL": "NCCL_P2P_DISABLE", "NCCL_P2P_READ_ENABLE": "NCCL_P2P_DISABLE"}
+"""Variable -> the switch that takes its transport away."""
 _DUMPS = {"TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT"}
 _BUFFERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 """Sizes of the Flight Recorder: 0 before torch 2.9 unless one is set."""
@@ -40,7 +42,7 @@ def setting_without_partner(settings: Settings, software: PerNode[SoftwareFacts]
     ## What it checks
     NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE without a level in NCCL_DEBUG, the Inspector's variables without the plugin,
     the dump on timeout with a Flight Recorder of no entries, NCCL_OOB_NET_IFNAME without NCCL_OOB_NET_ENABLE, and
-    options of InfiniBand beside NCCL_IB_DISABLE=1.
+    options of InfiniBand beside NCCL_IB_DISABLE=1, and of P2P beside NCCL_P2P_DISABLE=1.
     ## Why it matters
     The log, the dump or the tuning that was asked for does not come.
     ## Check by hand
@@ -48,19 +50,23 @@ def setting_without_partner(settings: Settings, software: PerNode[SoftwareFacts]
     ## When it is harmless
     When the other one is set elsewhere: in the image, in /etc/nccl.conf, by the scheduler.
     """
-    for setting in {s.name: s for s in settings.settings}.values() if not settings.is_guide else ():
-        is_dump = setting.name in _DUMPS
-        partner = _buffer(setting, settings, versions(software)) if is_dump else _missing(setting, settings)
-        if partner:
-            yield hit(Same((setting,)), partner=partner, confidence=Confidence.LIKELY)
+    done: set[tuple[str, str]] = set()
+    for part in settings.environments() if not settings.is_guide else ():
+        for setting in {s.name: s for s in part.settings}.values():
+            is_dump = setting.name in _DUMPS
+            partner = _buffer(setting, part, versions(software)) if is_dump else _missing(setting, part)
+            if partner and (setting.name, setting.place) not in done:
+                done.add((setting.name, setting.place))
+                yield hit(Same((setting,)), partner=partner, confidence=Confidence.LIKELY)
 
 
 def _missing(setting: Setting, settings: Settings) -> str:
     """What the setting needs and does not have; "" where nothing is missing, or where a value is not known."""
-    if setting.value is None or not setting.value:
+    if not setting.value or setting.name not in table.load():
         return ""
-    if setting.name.startswith("NCCL_IB_") and setting.name != "NCCL_IB_DISABLE":
-        return "NCCL_IB_DISABLE=0" if (settings.value("NCCL_IB_DISABLE") or "").strip() == "1" else ""
+    is_of_ib = setting.name.startswith("NCCL_IB_") and setting.name != "NCCL_IB_DISABLE"
+    if switch := "NCCL_IB_DISABLE" if is_of_ib else _SWITCHED.get(setting.name):
+        return f"{switch}=0" if (settings.value(switch) or "").strip() == "1" else ""
     needed = _NEEDS.get(setting.name, "")
     name, _, value = needed.partition("=")
     if not needed:

@@ -21,7 +21,10 @@ MAX_SOCKETS = 64
     layer=Layer.READINESS,
     title="Settings that contradict each other",
     message="{name}={value} and {other}={other_value} do not go together[[: {counts} is what counts]]",
-    remedy=remedy("remove one of {name} and {other}[[ (line {other_line} of {other_file})]]"),
+    remedy=remedy(
+        "[[remove one of {name} and {either}]][[number from 0 on, so that {name} is less than {least}]]"
+        "[[ (line {other_line} of {other_file})]]"
+    ),
 )
 def settings_contradict(settings: Settings) -> Iterator[Hit]:
     """
@@ -29,7 +32,7 @@ def settings_contradict(settings: Settings) -> Iterator[Hit]:
     An old and a new name of one setting with different values; torch's blocking wait beside its asynchronous error
     handling; NCCL_ALGO=NVLS with NCCL_NVLS_ENABLE=0; NCCL_NET=IB with NCCL_IB_DISABLE=1; a least number of channels or
     CTAs above the greatest; more than 64 sockets per connection; MNNVL without NCCL's cuMem allocation; JAX's fraction
-    of memory under two names, or with an allocator that does not use it.
+    of memory under two names, or with an allocator that does not use it; a rank that is not below the number of ranks.
     ## Why it matters
     One of the two has no effect, and which one is in the source of the library only. Some pairs end the job at start.
     ## Check by hand
@@ -37,18 +40,18 @@ def settings_contradict(settings: Settings) -> Iterator[Hit]:
     ## When it is harmless
     When the line that does not count is a leftover.
     """
-    done: set[tuple[str, str]] = set()
-    if settings.is_guide:  # each block of a guide stands for itself
-        return
-    for check in (_pairs, _renamed, _least_and_most, _sockets):
-        for one, other, counts in check(settings):
-            if (one.name, other.name) in done:
+    done: set[tuple[str, str, str]] = set()
+    for part in settings.environments() if not settings.is_guide else ():  # each block of a guide stands for itself
+        for one, other, counts in _contradictions(part):
+            if (one.name, one.place, other.name) in done:
                 continue
-            done.add((one.name, other.name))
+            done.add((one.name, one.place, other.name))
             yield hit(
                 Same((one,)),
                 more=[other],
                 other=other.name,
+                either=UNKNOWN if one.name in _COUNTS else other.name,
+                least=other.name if one.name in _COUNTS else UNKNOWN,
                 other_value=other.value,
                 counts=counts,
                 other_file=other.source if other.line is not None else UNKNOWN,
@@ -57,6 +60,11 @@ def settings_contradict(settings: Settings) -> Iterator[Hit]:
 
 
 Contradiction = tuple[Setting, Setting, str]
+
+
+def _contradictions(settings: Settings) -> Iterator[Contradiction]:
+    for check in (_pairs, _renamed, _least_and_most, _sockets, _ranks):
+        yield from check(settings)
 
 
 def _renamed(settings: Settings) -> Iterator[Contradiction]:
@@ -134,3 +142,20 @@ def _sockets(settings: Settings) -> Iterator[Contradiction]:
         threads, sockets = number(one.value or "") or 0, number(other.value or "") or 0
         if threads * sockets > MAX_SOCKETS:
             yield one, other, f"{threads} x {sockets} <= {MAX_SOCKETS}"
+
+
+_COUNTS = {
+    "RANK": "WORLD_SIZE",
+    "LOCAL_RANK": "LOCAL_WORLD_SIZE",
+    "NODE_RANK": "NNODES",
+    "GROUP_RANK": "GROUP_WORLD_SIZE",
+}
+"""A number that begins with 0 -> how many there are."""
+
+
+def _ranks(settings: Settings) -> Iterator[Contradiction]:
+    for name, count in _COUNTS.items():
+        one, other = settings.last(name), settings.last(count)
+        texts = [s.value or "" for s in (one, other) if s]
+        if one and other and all(map(str.isdecimal, texts)) and int(texts[0]) >= int(texts[1]):
+            yield one, other, UNKNOWN

@@ -24,9 +24,9 @@ def value_without_effect(settings: Settings) -> Iterator[Hit]:
     ## What it checks
     Switches that know one value only: torch reads TORCH_SHOW_CPP_STACKTRACES and others as on when they are exactly 1,
     so that true means off; and PYTORCH_NO_CUDA_MEMORY_CACHING or NVTX_DISABLE are on as soon as they are set, even
-    to 0.
+    to 0.  NCCL_WORK_FIFO_BYTES takes powers of two only, and stays at its default for other numbers.
     ## Why it matters
-    The feature is off although it was switched on, or on although it was switched off.
+    The feature is off although it was switched on, or on although it was switched off; the size is not the chosen one.
     ## Check by hand
     `allready env explain NAME --value VALUE`.
     ## When it is harmless

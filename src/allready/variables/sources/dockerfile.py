@@ -11,6 +11,7 @@ from allready.variables.sources.parsed import MAX_LINES, Parsed, Written
 from allready.variables.sources.shell import parse_arguments, parse_shell
 
 _ENV = re.compile(r"\s*(?:ONBUILD\s+)?ENV\s+(.*)", re.IGNORECASE | re.DOTALL)
+_FROM = re.compile(r"\s*FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
 _START = re.compile(r"\s*(?:CMD|ENTRYPOINT)\s+(.*)", re.IGNORECASE | re.DOTALL)
 _RUN = re.compile(r"\s*(?:ONBUILD\s+)?RUN\s+((?:--\w[\w-]*(?:=\S*)?\s+)*)(.*)", re.IGNORECASE | re.DOTALL)
 _ARG = re.compile(r"\s*ARG\s+([A-Za-z_][A-Za-z0-9_]*)=(\S+)\s*", re.IGNORECASE)
@@ -28,11 +29,15 @@ _OLD_FORM = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)[ \t]+(.*)", re.DOTALL)
 def parse_dockerfile(text: str, found: Parsed) -> None:
     """`ENV A=b C="d e"` and the old `ENV A b c`; values that name an ARG are not known.
 
-    What RUN and ARG set is there while the image is built only.
+    What RUN and ARG set is there while the image is built only.  A stage has what the stage has that it begins FROM.
     """
     arguments: list[tuple[str, str, int]] = []
+    stages: dict[str, tuple[int, ...]] = {}
     for line, instruction in _instructions(text, found):
-        if match := _ENV.fullmatch(instruction):
+        if match := _FROM.fullmatch(instruction):
+            found.scope = (*stages.get(match[1].lower(), ()), line)
+            stages[(match[2] or str(len(stages))).lower()] = found.scope
+        elif match := _ENV.fullmatch(instruction):
             _environment(match[1].strip(), line, found)
         elif match := _START.fullmatch(instruction):
             _command(match[1].strip(), line, found)
@@ -47,6 +52,9 @@ def parse_dockerfile(text: str, found: Parsed) -> None:
 
 
 def _environment(body: str, line: int, found: Parsed) -> None:
+    if re.fullmatch(r"[A-Za-z_]\w*", body):
+        found.slip(line, f"ENV {body}: a name without a value ends the build", Slip.UNREADABLE)
+        return
     old = _OLD_FORM.fullmatch(body)
     if old is None or "=" in body.split(None, 1)[0]:
         parse_shell("export " + body, found, first_line=line)
@@ -58,7 +66,7 @@ def _environment(body: str, line: int, found: Parsed) -> None:
 
 def _step(body: str, line: int, found: Parsed) -> None:
     """A step of the build: its variables end with it, and where it does nothing else they are of no use."""
-    inner = Parsed(source=found.source, kind=found.kind)
+    inner = found.within()
     _command(body, line, inner, everything=True)
     found.written += inner.written
     words = _words(body)
@@ -82,7 +90,7 @@ def _command(body: str, line: int, found: Parsed, *, everything: bool = False) -
 
     everything: also what only the script itself uses.
     """
-    inner = Parsed(source=found.source, kind=found.kind)
+    inner = found.within()
     words = _words(body)
     if words:
         parse_arguments([(word, line) for word in words], inner)

@@ -41,7 +41,7 @@ def parse_markdown(text: str, found: Parsed) -> None:
 
 def _block(found: Parsed, language: str, lines: list[str], start: int) -> None:
     """One example: a reader may export what it only assigns, and its calls belong to no script of the job."""
-    inner = Parsed(source=found.source, kind=found.kind)
+    inner = found.within()
     if language in _SHELLS:
         parse_shell("\n".join(_PROMPT.sub(r"\1", line) for line in lines), inner, first_line=start)
         found.malformed += inner.malformed

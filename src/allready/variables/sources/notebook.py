@@ -51,7 +51,7 @@ def _cell(lines: list[str], first: int, found: Parsed) -> None:
             if match := _ENV.match(line):
                 found.assign(match[1], None if "$" in match[2] or "{" in match[2] else match[2], first + place)
             elif line.lstrip().startswith("!"):
-                inner = Parsed(source=found.source, kind=found.kind)
+                inner = found.within()
                 parse_shell(line.lstrip()[1:], inner, first_line=first + place)
                 found.settings += [s for s in inner.settings if s.exported and "=" in line]
     parse_python("\n".join(python), found, first_line=first)

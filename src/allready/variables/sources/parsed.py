@@ -8,6 +8,8 @@ from msgspec import Struct
 from allready.model.settings import Call, LoaderPlan, Malformed, Setting, Slip, SourceKind
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LOCAL_RANK = re.compile(r"local_?(?:rank|id|process)", re.IGNORECASE)
+"""LOCAL_RANK, SLURM_LOCALID, OMPI_COMM_WORLD_LOCAL_RANK, local_rank, ..."""
 MAX_SETTINGS = 5000
 MAX_VALUE_CHARS = 4096
 MAX_LINES = 50_000
@@ -33,16 +35,24 @@ class Parsed(Struct, kw_only=True):
     loaders: list[LoaderPlan] = []
     written: list[Written] = []
     used: frozenset[str] = frozenset()  # variables that a shell script itself reads
+    one_gpu_per_task: bool = False
+    scope: tuple[int, ...] = ()  # of what is assigned now
 
-    def assign(self, name: str, value: str | None, line: int, *, exported: bool = True) -> None:
-        """NAME=VALUE on a line; value None where it is only known when the file runs."""
+    def assign(self, name: str, value: str | None, line: int, *, exported: bool = True, written: str = "") -> None:
+        """NAME=VALUE on a line; value None where it is only known when the file runs, `written` then as it stands."""
         if len(self.settings) < MAX_SETTINGS:
             known = value[:MAX_VALUE_CHARS] if value is not None else None
-            self.settings.append(
-                Setting(name=name, value=known, source=self.source, line=line, kind=self.kind, exported=exported)
-            )
+            setting = Setting(
+                name=name, value=known, source=self.source, line=line, kind=self.kind, exported=exported,
+                scope=self.scope, is_of_rank=value is None and _LOCAL_RANK.search(written) is not None,
+            )  # fmt: skip
+            self.settings.append(setting)
             if len(self.settings) == MAX_SETTINGS:
                 self.slip(line, f"only the first {MAX_SETTINGS} settings are read", Slip.UNREADABLE)
+
+    def within(self) -> "Parsed":
+        """An empty one for a part of the file."""
+        return Parsed(source=self.source, kind=self.kind, scope=self.scope)
 
     def slip(self, line: int, text: str, why: Slip, *, name: str = "") -> None:
         """A line that assigns nothing, or something else than is meant."""

@@ -17,7 +17,7 @@ _HCL_PAIR = re.compile(
     r"\bname\s{0,20}=\s{0,20}\"([A-Za-z_][A-Za-z0-9_]{0,200})\"[\s,]{0,80}value\s{0,20}=\s{0,20}\"?([^\"\n,}]{0,4000}?)[\"\s,}]"
 )
 _HCL_ENTRY = re.compile(
-    r"^[ \t]*\"?([A-Z][A-Z0-9]*_[A-Z0-9_]{1,200})\"?[ \t]*=[ \t]*\"([^\"\n]{0,4000})\"", re.MULTILINE
+    r"(?:^|[{,])[ \t]*\"?([A-Z][A-Z0-9]*_[A-Z0-9_]{1,200})\"?[ \t]*=[ \t]*\"([^\"\n]{0,4000})\"", re.MULTILINE
 )
 _POWERSHELL = re.compile(r"\$env:([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*(?:#.*)?$", re.IGNORECASE)
 _CMD_SET = re.compile(r"@?set\s+\"?([A-Za-z_][A-Za-z0-9_]*)=([^\"]*)\"?$", re.IGNORECASE)

@@ -11,6 +11,7 @@ CALLS = {"init_process_group", "shrink_group", "new_group"}
 FOR_OTHERS = {"env_vars", "environment_variables", "container_env"}
 """Under these keys libraries take the variables of the processes that they start (Ray's `runtime_env`)."""
 
+MAX_WRITTEN = 200
 Pair = tuple[ast.expr, ast.expr]
 
 
@@ -23,15 +24,16 @@ def parse_python(text: str, found: Parsed, *, first_line: int = 1) -> None:
         found.slip(line + first_line - 1, str(error)[:100], Slip.UNREADABLE)
         return
     _name_copies(tree)
-    assigned: list[tuple[int, str, str | None]] = []
+    assigned: list[tuple[int, str, ast.expr]] = []
     for node in ast.walk(tree):
         for name, value in _pairs(node):
             if isinstance(name, ast.Constant) and isinstance(name.value, str) and len(name.value) < 200:
-                assigned.append((name.lineno + first_line - 1, name.value, _text(value)))
+                assigned.append((name.lineno + first_line - 1, name.value, value))
         if isinstance(node, ast.Call) and _name(node) in CALLS and len(found.calls) < MAX_SETTINGS:
             found.calls.append(_call(node, found.source, first_line))
-    for line, variable, text_value in sorted(assigned, key=lambda row: row[0]):
-        found.assign(variable, text_value, line)
+    for line, variable, value in sorted(assigned, key=lambda row: row[0]):
+        known = _text(value)
+        found.assign(variable, known, line, written="" if known is not None else ast.unparse(value)[:MAX_WRITTEN])
 
 
 def _name_copies(tree: ast.Module) -> None:

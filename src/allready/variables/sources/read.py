@@ -60,6 +60,12 @@ _BATCH = re.compile(
     re.MULTILINE,
 )
 """What only a script for a scheduler has: its comments, its launcher, its variables."""
+_ONE_GPU = re.compile(
+    r"^(?:#SBATCH|[^#\n])[^\n]{0,300}?\s--(?:gpus-per-task[= ](?:\w{1,20}:)?1|gpu-bind[= ](?:single|per_task):1"
+    r"|ntasks-per-gpu[= ]1)(?!\d)",
+    re.MULTILINE,
+)
+"""Options of Slurm by which each task sees one GPU."""
 MAX_WRITTEN = 200
 _SETS_VARIABLES = (
     r".*\.(?:sh|bash|zsh|sbatch|slurm|py|env)|\.?nccl\.conf|environment|\.env(?:\..*)?|\.deepspeed_env"
@@ -91,6 +97,7 @@ def read_text(source: str, text: str) -> Parsed:
         found.used = frozenset(_USED.findall(text))
     if found.kind is SourceKind.BATCH:
         found.loaders = list(plans_in(source, text))
+        found.one_gpu_per_task = _ONE_GPU.search(text) is not None
     return found
 
 
@@ -100,7 +107,7 @@ def _read_written(found: Parsed) -> None:
         name = file_name(file.name)
         if not re.fullmatch(_SETS_VARIABLES, name):
             continue
-        inner = Parsed(source=found.source, kind=found.kind)
+        inner = found.within()
         parse = parse_python if name.endswith(".py") else plain.parse_nccl_conf if name.endswith("nccl.conf") else None
         parse = parse or (plain.parse_dotenv if re.fullmatch(_NAMES[SourceKind.DOTENV], name) else parse_shell)
         parse(file.text, inner)

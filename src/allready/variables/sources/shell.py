@@ -35,6 +35,8 @@ _ECHO = re.compile(
     r"(?:>{1,2}|\|[ \t]*(?:sudo[ \t]+)?tee[ \t]+(?:-a[ \t]+)?)[ \t]*[\"']?([^\s;&|<>\"']{1,300})"
 )
 _BACKTICKS = re.compile(r"`([^`\n]{1,2000})`")
+_ESCAPABLE = ('"', "\\", "$", "`")
+"""Before these a backslash counts between double quotes; before others it stands for itself."""
 _UNKNOWN_MARKS = ("$(", "${", "{{")
 _OF_ENV = {"-u", "--unset", "-C", "--chdir", "-S", "--split-string"}
 """Options of env that take the next word."""
@@ -115,7 +117,7 @@ def _declaration(words: list[_Word], found: Parsed, exported: set[str]) -> None:
             if not match[2] and after is not None and after.line == word.line and "=" not in after.text:
                 found.slip(word.line, f"{word.text} {after.text}", Slip.BLANK_AFTER_EQUALS)
             else:
-                found.assign(match[1], word.known(match[2]), word.line, exported=is_export)
+                found.assign(match[1], word.known(match[2]), word.line, exported=is_export, written=match[2])
         elif word.text.startswith("="):
             before = named[place - 1].text if place else ""
             found.slip(word.line, f"{before} {word.text}", Slip.BLANK_BEFORE_EQUALS)
@@ -236,7 +238,7 @@ def _inner_script(words: list[_Word], found: Parsed) -> None:
             _declaration(words[at:], found, set())
             return
         if (is_script or is_remote) and word.text != words[0].text:
-            inner = Parsed(source=found.source, kind=found.kind)
+            inner = found.within()
             parse_shell(word.text, inner, first_line=word.line)
             found.settings += inner.settings
             return
@@ -250,13 +252,13 @@ def _export_list(text: str, word: _Word, found: Parsed) -> None:
 def _assign(text: str, word: _Word, found: Parsed, *, exported: bool = True) -> None:
     """`text`, a part of `word`, as an assignment, if it is one."""
     if match := _ASSIGNMENT.fullmatch(_CONTAINER.sub("", text, count=1)):
-        found.assign(match[1], word.known(match[2]), word.line, exported=exported)
+        found.assign(match[1], word.known(match[2]), word.line, exported=exported, written=match[2])
 
 
 def _without_keywords(words: list[_Word]) -> list[_Word]:
     place = 0
-    while place < len(words) and words[place].text in _KEYWORDS:
-        place += 1
+    while place < len(words) and words[place].text in {*_KEYWORDS, "function"}:
+        place += 2 if words[place].text == "function" else 1  # its name
     return words[place:]
 
 
@@ -321,7 +323,7 @@ def _echoed(command: str, line: int, found: Parsed) -> None:
             text = match[2].replace("\\n", "\n") if "\\n" in match[2] else match[2]
             found.written.append(Written(match[3], text, line + command.count("\n", 0, match.start())))
     for match in _BACKTICKS.finditer(command) if "`" in command and "=" in command else ():
-        inner = Parsed(source=found.source, kind=found.kind)
+        inner = found.within()
         parse_shell(match[1], inner, first_line=line + command.count("\n", 0, match.start()))
         found.settings += inner.settings
 
@@ -419,7 +421,11 @@ class _Words:
         at = self._at + 1
         while at < len(self._text) and self._text[at] != mark:
             letter = self._text[at]
-            if mark == '"' and letter == "\\" and at + 1 < len(self._text):
+            if mark == '"' and self._text.startswith("\\\n", at):  # the line goes on
+                self._line += 1
+                at += 2
+                continue
+            if mark == '"' and letter == "\\" and self._text[at + 1 : at + 2] in _ESCAPABLE:
                 at += 1
                 letter = self._text[at]
             elif mark == '"' and letter in "$`":

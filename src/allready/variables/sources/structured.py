@@ -37,7 +37,7 @@ _SETS = re.compile(r"(?:^|[\s;&(\"'])[A-Z][A-Z0-9_]*=\S")
 _FILE = re.compile(r"[\w.-]+\.(?:ya?ml|json)")
 MAX_INNER = 20
 """Depth below which a file within a file is not read."""
-_TEXT = "tag:yaml.org,2002:str"
+_TEXT, _NULL = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
 _COMMENT = re.compile(r"^[ ]*//.*$", re.MULTILINE)
 _TEMPLATE = re.compile(r"^[ \t]*(?:- )?(?:[\w./\"'$-]{1,100}:[ \t]+)?(?:\{\{|\{%)", re.MULTILINE)
 """What Helm and Jinja write where YAML would have a value."""
@@ -146,9 +146,12 @@ class _Walk:
             added = _value_of(node)
             self._entry(added, depth) if added.id == "mapping" else self._variables(added, depth)
         else:
-            kind = _kind(node)
+            kind, around = _kind(node), self._found.scope
+            if any(is_key(str(name.value)) and child.id != "scalar" for name, child in _pairs(node)):
+                self._found.scope = (*around, node.start_mark.index)  # a program, or what several have in common
             for name, child in _pairs(node):
                 self._child(kind, str(name.value), child, depth)
+            self._found.scope = around
 
     def _child(self, kind: str, name: str, child: Any, depth: int) -> None:
         """What stands under a key that is none of variables, in a mapping of this kind."""
@@ -156,7 +159,7 @@ class _Walk:
             self._data(child, depth)
         elif kind == "Secret" and name == "data":
             self._encoded(child)
-        elif name == "patch" and child.id == "scalar":
+        elif child.id == "scalar" and (name == "patch" or (name.lower().endswith("yaml") and "\n" in child.value)):
             self._file(child, depth)
         else:
             self.visit(child, name, depth + 1)
@@ -223,6 +226,9 @@ class _Walk:
         line = value.start_mark.line + 1
         if not NAME.fullmatch(name):
             return
+        if value.tag == _NULL:  # taken from where the program is started, or left out
+            self._found.assign(name, None, line)
+            return
         if must_be_text and value.tag != _TEXT:
             self._found.slip(line, f"{name}: {value.value}", Slip.NOT_A_TEXT)
         known = not any(mark in value.value for mark in ("$(", "${", "{{"))
@@ -230,13 +236,13 @@ class _Walk:
 
     def _script(self, node: Any) -> None:
         """A command line or a script among the arguments."""
-        inner = Parsed(source=self._found.source, kind=self._found.kind)
+        inner = self._found.within()
         parse_shell(node.value, inner, first_line=_first_line(node))
         self._found.settings += [s for s in inner.settings if s.exported or "\n" in node.value]
 
     def _file(self, node: Any, depth: int) -> None:
         """A file of YAML or JSON within a ConfigMap, or a patch."""
-        inner = Parsed(source=self._found.source, kind=self._found.kind)
+        inner = self._found.within()
         if depth < MAX_INNER:
             parse_structured(node.value, inner)
         first = _first_line(node) - 1
