@@ -128,6 +128,15 @@ def test_a_job_script_that_was_started_again_is_judged_by_its_last_run() -> None
     assert _report([*first, *again, *OPENING, "loading the data"]).status is Status.UNKNOWN
 
 
+def test_a_server_that_was_started_again_long_after_its_exceptions_is_judged_by_its_last_start() -> None:
+    failed = [*OPENING, *OPENING, *_raised("KeyError: 'kbo'")]
+    requests = [f"10.0.0.{n % 9} GET /games 200 in {n} ms" for n in range(250)]
+    assert _report([*failed, *requests, *OPENING, "loading the model"]).status is Status.UNKNOWN
+    verdict = _report([*failed, *requests[:40], *OPENING, "loading the model"]).verdict
+    assert verdict is not None
+    assert "kbo" in verdict.sentence
+
+
 def test_ranks_that_write_the_same_first_lines_are_no_runs() -> None:
     """The first exception is the cause, whether the ranks opened before it, or are named, or a launcher speaks."""
     first = _raised("TypeError: no tensor on the host")

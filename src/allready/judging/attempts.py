@@ -19,6 +19,8 @@ MAX_LAST_LINES = 20
 """A log that was cut short, or from which lines were taken out, may end so soon after the failure."""
 
 MIN_PROGRESS_LINES = 5
+_MUCH_LATER = 200
+"""Lines behind the last exception: ranks that start late do not write so many before their first."""
 
 STARTING = {
     "elastic.workers_starting", "elastic.rendezvous_complete", "gloo.connect_failed",
@@ -152,7 +154,8 @@ def with_appended(
 def _begun_again(closing: Closing, deaths: Sequence[Death], events: Sequence[Event]) -> int | None:
     """Where the last of several runs of one process begins: an exception ends a process, and behind it the first lines
     of the log stand again.  None where there may be several ranks, each of which writes such lines: somebody names a
-    rank or a process, a launcher speaks, or the lines stood more than once before anything ended."""
+    rank or a process, a launcher speaks, or the lines stood more than once before anything ended and stand again soon
+    after it: a rank that starts late writes them too."""
     begun = closing.opening_lines
     raised = [_line(d) for d in deaths if d.kind == "exception"]
     is_of_ranks = any(
@@ -161,7 +164,9 @@ def _begun_again(closing: Closing, deaths: Sequence[Death], events: Sequence[Eve
     ) or any(
         e.origin.source == closing.origin.source and e.signature.startswith(("elastic.", "launcher.")) for e in events
     )
-    if not begun or not raised or is_of_ranks or sum(line < min(raised) for line in begun) != 1:
+    if not begun or not raised or is_of_ranks:
+        return None
+    if sum(line < min(raised) for line in begun) != 1 and begun[-1] < max(raised) + _MUCH_LATER:
         return None
     return begun[-1] if any(line < begun[-1] for line in raised) else None
 

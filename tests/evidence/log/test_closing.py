@@ -156,6 +156,62 @@ GOOD = {
     "a scheduler's word": [*HALF, "State: COMPLETED (exit code 0)"],
     "no errors": [*STEPS, "Run completed with 0 errors"],
     "Chinese": [*HALF, "训练完成，共 20 步"],
+    "Chinese, a script without steps": ["读取数据", "共 120 条", "结果已保存到 out/acc.csv"],
+    "Russian": ["загрузка модели", "готово"],
+    "Korean": ["모델 로드", "평가 완료"],
+    "a tag": [*(f"reward {n}" for n in range(9)), "[done] all metrics: out/metrics.jsonl"],
+    "all ranks by their numbers": [
+        "world_size: 3",
+        *(f"rank {r} loss 0.{n}" for n in range(4) for r in range(3)),
+        *(f"All done for rank  {r}" for r in (2, 0, 1)),
+        "/opt/lib/callbacks.py:58: UserWarning: Some callbacks may not have access to the averaged metrics",
+    ],
+    "all watchdogs of NCCL": [
+        "[INFO] merged",
+        *(f"[I ProcessGroupNCCL.cpp:844] [Rank {r}] NCCL watchdog thread terminated normally" for r in (1, 0)),
+    ],
+    "a summary of a benchmark": [
+        "loading the model",
+        "BENCHMARK SUMMARY  [workers 8]",
+        "  Steps timed:     95",
+        "  Mean iter time:  284.11 ms",
+        "  P95 iter time:   291.52 ms",
+        "  Throughput (mean):28.2 samples/sec",
+        "=" * 40,
+    ],
+    "averages of an evaluation": ["analyzing a.mat", "===> Avg. PSNR: 16.8 dB", "===> Avg. SSIM: 0.139"],
+    "a document of results": [
+        "Loading weights: 100%|##########| 713/713 [00:10<00:00, 70.1it/s]",
+        *("{", '  "runs": [', '    {"latency_s": 5.71},', '    {"latency_s": 5.74}', "  ],"),
+        *('  "mean_latency_s": 5.732,', '  "steps": 20,', '  "images_per_s": 0.174', "}"),
+    ],
+    "a bar that took as long as the program": [
+        "Loading data: 100%|##########| 10/10 [00:20<00:00,  2.0s/it]",
+        *(f" {n}%|###   | {n}/100 [{n // 2:02d}:10<10:00, 30.0s/it]" for n in range(10, 100, 10)),
+        "100%|##########| 100/100 [52:39<00:00, 31.6s/it]",
+    ],
+    "a bar around bars": [
+        *(f"head: 100%|##########| 64/64 [01:3{n}<00:00,  1.4s/it]" for n in range(8)),
+        "layer: 100%|##########| 80/80 [2:00:17<00:00, 90.2s/it]",
+    ],
+    "the last epoch and its last batch in one line": [
+        f"epoch {e}/3, batch {b}/40, loss 0.1" for e in (1, 2, 3) for b in range(10, 41, 10)
+    ],
+    "a count that nothing calls steps": [f"[decoding {n}/36] beam=5: ins=1.2%" for n in range(1, 37)],
+    "the first column of a table": [f"   {n}/29   11.8G   0.021   640   0.97" for n in range(30)],
+    "a long table behind the last epoch": [
+        *(f"Epoch {e}/3, loss 0.4, took 3.1 s" for e in (1, 2, 3)),
+        *(f"{chr(97 + n % 26)}{chr(97 + n // 26)}={n}.4" for n in range(80)),
+        "~~~~ MeanAP @ IoU=[0.50,0.95] ~~~~",
+        "=25.1",
+    ],
+    "trouble long before the end": [
+        "cannot find file: INPUTs (used to generate overlap data)",
+        *(f"{chr(97 + n)}{chr(98 + n)} overlap of orbital" for n in range(25)),
+        "Total  Time : 291 Seconds",
+    ],
+    "a scheduler's summary": ["Terminated at Wed Apr  9 09:24:11 2025", "Successfully completed.", "Run time : 5 sec."],
+    "a code behind a time-out that was set": ["communicating with 90.0 second timeout", "got exitcode: 0", "restored"],
 }
 
 OPEN = {
@@ -245,6 +301,38 @@ OPEN = {
         "Training done",
         "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-01-01T01:01:01 ***",
     ],
+    "trials of a search, one after the other": [
+        f"[I 2026-01-01 10:00:0{n}] Trial {n} finished with value: 0.7" for n in range(8)
+    ],
+    "an end that stands after each part": [
+        line for e in "abcdefgh" for line in (f"case {e}", "ORIGEN V2 Execution Completed")
+    ],
+    "a bar that is one of several alike": [
+        *(f"100%|##########| 50/50 [00:0{n}<00:00, 7.2it/s]" for n in (5, 6, 7)),
+        "100%|##########| 50/50 [00:08<00:00, 6.9it/s]",
+    ],
+    "an evaluation that counts in brackets": [
+        *(f"Train: epoch: [{e}] Total time: 4:25:09" for e in range(3)),
+        *(f"Evaluation  [ {n}/251]  eta: 0:13:49    time: 3.36" for n in (0, 10, 20)),
+    ],
+    "results of one of several rounds": [
+        "precision: 0.71, recall: 0.72, fscore: 0.71",
+        "precision: 0.73, recall: 0.73, fscore: 0.73",
+    ],
+    "results of a training that goes on": [*HALF, "Test summary", "accuracy: 0.81", "step 21/40 loss 0.4"],
+    "a configuration": ["model: a", "lr: 0.001", "dropout: 0.1", "weight_decay: 0.01", "timeout: 30.0"],
+    "a server's statistics": ["starting", "Avg prompt throughput: 266.1 tokens/s, Running: 1 reqs, Waiting: 0 reqs"],
+    "a request of time": ["Resources: nodes=1,walltime=06:00:00", *(f"matmul,cpu,{n} 4,15.8" for n in range(9))],
+    "Chinese, a model that was saved": ["加载配置", "模型已保存到 out/last.pt"],
+    "Russian, data": ["начало", "загрузка данных завершена"],
+    "one fold of several, stopped early": ["fold 2 of the data", "Early stopping at epoch 14", "fold 2, mse 0.99"],
+    "a setting that succeeded": ["robot ready", "successfully set instruction: take the hammer"],
+    "one rank of three": ["world_size: 3", "All done for rank 0", "All done for rank 2"],
+    "a new best": [f"Metric val_loss improved. New best score: 0.0{n}" for n in range(9)],
+    "another program behind a full count": [
+        *(f"step {n}/9 loss 1.0" for n in range(10)),
+        *(f"{chr(97 + n % 26)}{chr(97 + n // 26)} graph node" for n in range(70)),
+    ],
     "killed": [*STEPS[:39], "Killed"],
     "a raised error": [
         *HALF,
@@ -267,6 +355,20 @@ def test_a_good_end_is_told(name: str) -> None:
 @pytest.mark.parametrize("name", OPEN)
 def test_what_is_no_good_end_is_never_called_good(name: str) -> None:
     assert _report(OPEN[name]).status is not Status.HEALTHY
+
+
+def test_a_thread_s_exception_is_the_error_where_no_step_was_counted() -> None:
+    thread = [
+        "Exception in thread Learner:",
+        "Traceback (most recent call last):",
+        '  File "/w/learn.py", line 3, in step',
+        "KeyError: 0",
+        "Stopping training components...",
+    ]
+    verdict = _report(["RL training", *thread]).verdict
+    assert verdict is not None
+    assert (verdict.code, "KeyError: 0" in verdict.sentence) == ("DTH008", True)
+    assert _report([*HALF, *thread]).verdict is None
 
 
 def test_every_rank_with_a_log_has_to_end() -> None:

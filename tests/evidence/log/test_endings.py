@@ -1,10 +1,12 @@
 """Ends of processes in the words of launchers, shells, schedulers and kernels."""
 
+import io
 from typing import Any
 
 import pytest
 
-from allready.evidence.log import read_lines
+from allready.evidence.lines.scan import scan
+from allready.evidence.log import interpret, read_lines
 from allready.model import Death
 from tests.cases import cases
 from tests.evidence.log.reading import read
@@ -723,3 +725,30 @@ def test_two_lines_on_one_abort_do_not_excuse_another_process() -> None:
     one, other = SIGNAL_6.format(local=0, pid=11), SIGNAL_6.format(local=1, pid=12)
     assert [d.is_collective_error for d in read(words + one).deaths if d.pid] == [True]
     assert [d.is_collective_error for d in read(words + one + other).deaths if d.pid] == [False, False]
+
+
+def test_a_traceback_that_other_lines_tear_is_whole() -> None:
+    torn = [
+        "Traceback (most recent call last):",
+        "Step: 99 (0) | Loss: 1.81973 | Lr: 1.1e-06",
+        "Generating samples at epoch 0",
+        '  File "/w/train.py", line 166, in <module>',
+        "    image = grid(x, (2, 2))",
+        "NameError: name 'cmocean' is not defined",
+    ]
+    assert [death.text for death in read_lines(torn, "job.out").deaths] == ["NameError: name 'cmocean' is not defined"]
+
+
+def test_a_logged_exception_with_many_lines_behind_it_ended_nothing() -> None:
+    logged = [
+        "17:40:27,845 graph.extractor ERROR error extracting graph",
+        "Traceback (most recent call last):",
+        '  File "/w/extract.py", line 127, in __call__',
+        "    result = await process(text)",
+        "json.decoder.JSONDecodeError: Expecting value: line 10 column 1 (char 9)",
+    ]
+    behind = [f"17:44:{n:02d},823 httpx INFO HTTP Request: POST https://a.b/c 200 OK" for n in range(60)]
+    stream = io.BytesIO("".join(f"{line}\n" for line in (*logged, *behind)).encode())
+    assert interpret(scan(stream), "job.out", mtime_s=None).deaths == []
+    stream = io.BytesIO("".join(f"{line}\n" for line in logged).encode())
+    assert len(interpret(scan(stream), "job.out", mtime_s=None).deaths) == 1

@@ -201,7 +201,10 @@ def _calm_from(log: LogContext, most: int) -> int:
         between = max(0, after - line.number - 1)
         if between and farewells:
             between -= sum(line.number < number < after for number in farewells)
-        num += between + _is_ordinary(line)
+        num += between
+        if num > most:
+            return at + 1
+        num += _is_ordinary(line)
         if num > most:
             return at
         after = min(after, line.number)

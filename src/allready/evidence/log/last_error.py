@@ -12,21 +12,26 @@ _MAX_TRACEBACK = 60
 _ERROR = re.compile(
     r"(?:^|[\]|>-] {1,2}|\d {1,2}|: )\W{0,3}(?i:(?:fatal |internal |runtime )?error|fatal|critical)\b"
     r"(?: \(?\w{1,20}\)?| on (?:proc|rank|node|process) \d{1,7})?\W{0,2}[:!\]-] {0,4}(?P<said>\S.{3,300})|"
-    r"^\s*(?P<raised>(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)[(:] ?.{3,300})"
+    r"^\s*(?P<raised>(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)[(:] ?.{1,300})"
 )
 """Behind the beginning of the line, a time, a level or the name of a logger."""
 
 _LOGGED = re.compile(r"\s{0,4}[EF]\d{4} \d\d:\d\d:\d\d\.\d{3,6} {1,4}\d{1,10} [\w./-]{1,120}:\d{1,6}\] \S.{3,300}")
 """By glog, at the level of an error: the words need not say so."""
 
+_OF_A_THREAD = "Exception in thread "
+_MAX_BEFORE = 6
+"""Lines between these words and the header: JAX and IPython say what they left out."""
+
 _OF_SLURM = re.compile(r"(?:slurmstepd|srun|slurmd): error: ")
 """Slurm writes all that its plugins say at this level."""
 
 
-def last_error(lines: Sequence[str], is_noise: Callable[[str], bool]) -> tuple[int, str] | None:
+def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_begun: bool) -> tuple[int, str] | None:
     """Of the last lines that are the program's own, the first that names an error: its index and its words.
 
-    `is_noise`: whether a line is a library's and says nothing of the program's end.
+    `is_noise`: whether a line is a library's and says nothing of the program's end; `has_begun`: whether it counted
+    steps.  Without any, the exception that ended one of its threads is the error: nothing caught it.
     """
     found = None
     num = 0
@@ -41,12 +46,15 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool]) -> tuple[i
         is_error = _LOGGED.match(text) is not None or (match is not None and is_bad(text))
         if match is not None and _OF_SLURM.match(text) and not is_bad(match["said"] or text):
             continue
-        if is_error and not is_overcome(text) and not _is_of_a_traceback(lines, at):
-            raised = match["raised"] if match is not None else None
+        raised = match["raised"] if match is not None else None
+        header = next((place for place in range(max(0, at - _MAX_TRACEBACK), at) if HEADER in lines[place]), None)
+        if header is not None:  # it is a process's end, and named as that, or was caught
+            is_error = not has_begun and raised is not None and _is_of_a_thread(lines, header)
+        if is_error and not is_overcome(text):
             found = at, (raised or text.strip())[:_MAX_LETTERS]
     return found
 
 
-def _is_of_a_traceback(lines: Sequence[str], at: int) -> bool:
-    """Then it is a process's end, and told as that, or it was caught."""
-    return any(HEADER in text for text in lines[max(0, at - _MAX_TRACEBACK) : at])
+def _is_of_a_thread(lines: Sequence[str], header: int) -> bool:
+    """Whether Python says above the traceback that it ended a thread."""
+    return any(_OF_A_THREAD in text for text in lines[max(0, header - _MAX_BEFORE) : header])

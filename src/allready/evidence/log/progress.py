@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from allready.evidence.log.bars import is_outermost
 from allready.evidence.log.trouble import is_of_a_library
 
 _COUNT = re.compile(
@@ -21,6 +22,14 @@ _BAR = re.compile(
 _INNER = re.compile(
     r"\bepochs?(?:\(\w{1,20}\))?:?\s{0,4}\[\s{0,8}(?P<epoch>\d{1,9})\]\s{0,4}\[\s{0,8}(?P<done>\d{1,12})\s{0,8}/\s{0,8}(?P<total>\d{1,12})\]",
     re.IGNORECASE,
+)
+_BRACKET = re.compile(
+    r"(?:^|[\s>:|\]])(?P<label>[A-Za-z][A-Za-z_-]{2,24}):?\s{0,4}\[\s{0,8}(?P<done>\d{1,12})\s{0,4}/\s{0,4}(?P<total>\d{1,12})\s{0,4}\]|"
+    r"\[(?P<name>[A-Za-z][A-Za-z_-]{2,24}) (?P<count>\d{1,12})/(?P<of>\d{1,12})\]"
+)
+_NO_STEP = re.compile(r"rank|gpu|node|worker|proc|device|layer|expert|thread|version|page|shard|epoch", re.IGNORECASE)
+_TABLE = re.compile(
+    r"\s{0,12}(?P<done>\d[\d,]{0,14})/(?P<total>\d[\d,]{0,14})(?=\s)(?!\s{1,4}\d{1,2}:\d\d)(?![\s\d]{0,8}[\[━=])"
 )
 _KERAS = re.compile(r"\s{0,8}(?P<done>\d{1,9})/(?P<total>\d{1,9})\s{1,4}(?:\[[=>. ]{2,200}\]|[━╸╺]{2,200})")
 _EPOCH = re.compile(
@@ -108,6 +117,7 @@ def counts(at: int, text: str) -> list[Reading]:
     keras = _KERAS.match(text)
     if keras is not None:
         found.append(Reading(at, "bar", int(keras["done"]), int(keras["total"]), is_outer=False, is_minor=False))
+    found += _others(at, text)
     for match in _COUNT.finditer(text):
         minor = _MINOR.search(text[max(0, match.start() - 24) : match.start()] + match["label"]) is not None
         found.append(
@@ -120,7 +130,24 @@ def counts(at: int, text: str) -> list[Reading]:
     return [one for one in found if one.total is None or 0 < one.total >= one.done]
 
 
-@functools.lru_cache(maxsize=1)
+def _others(at: int, text: str) -> list[Reading]:
+    """Counts that nothing calls steps: `Evaluation [ 20/251]`, `[decoding 36/36]`, the first column of a table."""
+    if "/" not in text:
+        return []
+    table = _TABLE.match(text)
+    if table is not None:
+        done, total = (int(table[name].replace(",", "")) for name in ("done", "total"))
+        return [Reading(at, "table", done, total, is_outer=False, is_minor=False)]
+    match = _BRACKET.search(text) if "[" in text else None
+    label = "" if match is None else match["label"] or match["name"]
+    if match is None or _NO_STEP.search(label) is not None:
+        return []
+    minor = _MINOR.search(label) is not None
+    done, total = int(match["done"] or match["count"]), int(match["total"] or match["of"])
+    return [Reading(at, f"of {label.lower()}", done, total, is_outer=False, is_minor=minor)]
+
+
+@functools.lru_cache(maxsize=2)
 def _counts_of(head: str) -> tuple[Reading, ...]:
     """All counts of a log's beginning."""
     return tuple(one for at, text in enumerate(head.splitlines()) for one in counts(at, text))
@@ -134,11 +161,12 @@ def _plain(label: str) -> str:
     return re.sub(r"[\W\d_]+", " ", label).strip().lower()[-60:]
 
 
-def progress(readings: Sequence[Reading], lines: Sequence[str], head: str) -> Progress | None:
-    """What the counts of a log's last lines say together; `head`: its beginning, where totals are announced."""
+def progress(readings: Sequence[Reading], lines: Sequence[str], head: str, earlier: str) -> Progress | None:
+    """What the counts of a log's last lines say together; `head`: its beginning, where totals are announced;
+    `earlier`: as much of it as is not among the last lines."""
     if not readings:
         return None
-    last: dict[str, Reading] = {one.label: one for one in readings}
+    last = _last(readings)
     latest = readings[-1]
     outer = [one for one in last.values() if one.is_outer]
     main = max(outer, key=lambda one: (one.total is not None, one.at), default=None)
@@ -163,20 +191,32 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str) -> Pr
         and not (one.is_minor and _has_result(one.at, readings, lines))
         and not (one.done == 0 and main.is_outer and _has_results(one.at, readings, lines))
     ]
-    if not main.is_outer and main.total is not None and _is_nearly(main, readings, is_strict=True):
+    if main.total is not None and (
+        _counts_from_zero(main, readings, head) if main.is_outer else _is_nearly(main, readings, is_strict=True)
+    ):
         done = main.total
     full = total is not None and done >= total and not any(one.at >= main.at for one in is_open)
     full = full and _is_a_course(main, readings, head)
-    if full and not main.is_outer:
-        full = _may_be_all(main, head) and not _came_before(main, readings, head)
+    if main.label.startswith("bar"):
+        full = main.done == main.total and main is latest and is_outermost(lines, main.at, head) and _is_one(head)
+    elif full and not main.is_outer:
+        full = _may_be_all(main, head) and not _came_before(main, readings, earlier)
     elif full:
         full = _has_run(main, readings, lines)
     midway = total is not None and (done < total or bool(is_open))
-    if midway and main.is_outer and total is not None and done < total and main.total is not None:
-        midway = not _counts_from_zero(main, readings, head)
     if total is None:
         midway = bool(is_open) and latest.done != latest.total
     return Progress(latest.at, done, total, is_full=full, is_midway=midway)
+
+
+def _last(readings: Sequence[Reading]) -> dict[str, Reading]:
+    """The last count of each label.  `Epoch 50/50` and, below it, `validation of epoch 50` are one."""
+    last: dict[str, Reading] = {}
+    for one in readings:
+        known = last.get(one.label)
+        is_same = known is not None and one.total is None and known.total is not None and one.done == known.done
+        last[one.label] = known._replace(at=one.at) if known is not None and is_same else one
+    return last
 
 
 def _over_all(main: Reading, readings: Sequence[Reading]) -> Reading | None:
@@ -222,9 +262,12 @@ def _is_a_course(main: Reading, readings: Sequence[Reading], head: str) -> bool:
 
 
 def _may_be_all(main: Reading, head: str) -> bool:
-    """Whether this count of steps can be that of the whole run: no bar, no batches, and no epochs are announced."""
-    if main.label.startswith("bar") or ("batch" in main.label and "epoch" in head.lower()):
-        return False
+    """Whether this count of steps can be that of the whole run: no batches, and no epochs are announced."""
+    return not ("batch" in main.label and "epoch" in head.lower()) and _is_one(head)
+
+
+def _is_one(head: str) -> bool:
+    """Whether the beginning announces no epochs, of which a count of steps would be a part."""
     return not any(int(match[1]) > 1 for match in _NUM_EPOCHS.finditer(head))
 
 
@@ -237,6 +280,8 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
             begins.append(one.at)
     if _EPOCH_ENDS.search(lines[places[-1].at]) is not None:
         return True
+    if any(one.at == places[-1].at and not one.is_outer and one.done == one.total for one in readings):
+        return True  # `epoch 50/50, batch 2501/2501`
     ends = [*begins[1:], len(lines)]
     sizes = [sum(bool(line.strip()) for line in lines[a:b]) for a, b in zip(begins, ends, strict=True)]
     if len(sizes) > 1:
@@ -256,13 +301,12 @@ def _is_nearly(one: Reading, readings: Sequence[Reading], *, is_strict: bool = F
     return step > 1 and one.done + step >= one.total + is_strict
 
 
-def _came_before(main: Reading, readings: Sequence[Reading], head: str) -> bool:
+def _came_before(main: Reading, readings: Sequence[Reading], earlier: str) -> bool:
     """Whether this count was full before and began again: then it is a part of something larger."""
     same = [one.done for one in readings if one.label == main.label]
     # several processes that write into one log are a little apart
     return any(a - b > _MANY and a >= 2 * b for a, b in itertools.pairwise(same)) or any(
-        one.label == main.label and one.done == one.total and one.done == main.done
-        for one in (_counts_of(head) if same and len(head) >= 32_000 else ())
+        one.label == main.label and one.done == one.total and one.done == main.done for one in _counts_of(earlier)
     )
 
 

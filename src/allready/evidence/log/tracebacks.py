@@ -25,6 +25,9 @@ _ARROW = r"-{2,}> ?(\d{1,9})\b"
 _MARGIN = r"\s*[|+] ?"
 _RULE = r"\s*\+(?:-\+)?-{4,}(?: (\d+) -+)?"
 _ERROR = r"((?:[A-Za-z_]\w*\.)+\w+(?:\[[^\]]*\])?|[A-Z]\w*)(?::(?: (.*))?)?\s*$"
+_EXCEPTION = r"(?:Error|Exception|Interrupt|Exit|Warning|Failure|Timeout|Iteration|Died|Abort|Fault)\w{0,20}$|\."
+"""Names of exceptions; others are believed below a frame."""
+
 _BORDER = r"(?:={8,}|-{8,}|\*{8,})$"
 _SPAWNED = r"-- Process (\d{1,5}) terminated with the following error:"
 _OF_RANK = r"\): \(RANK (\d{1,7})\)\s*$"
@@ -268,8 +271,8 @@ class _Reader:
         if text[0] in " \t":
             return True
         error = compiled(_ERROR).match(text)
-        if error is None:
-            return None
+        if error is None or not (self.all_frames or self.is_group or compiled(_EXCEPTION).search(error[1])):
+            return None  # of another stream, which was flushed first
         self._add_failure(error[1], error[2] or "")
         return True
 

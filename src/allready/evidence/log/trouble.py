@@ -18,7 +18,7 @@ def _bad() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:[a-z]*error|[a-z]*exception|[a-z]*interrupt|fail(?:ed|ure)|fatal|killed|terminated|cancell?ed|"
         r"abort(?:ed|ing)?|"
-        r"errored|panic)\b(?!/\w|['\"]?\s{0,4}[:=(]?\s{0,4}\.?\d)|"
+        r"errored|panic)\b(?!/\w|['\"]?\s{0,4}[:=(]?\s{0,24}[-+]?\.?\d)|"
         r"\b(?:traceback|segmentation|segfault|SIG(?:TERM|KILL|ABRT|SEGV|INT|BUS|HUP)|out of memory|"
         r"oom(?:killed|[-_]kill)?|timed? ?out|interrupted|preempt\w*|core dumped|terminate called|unhealthy|"
         r"unreachable|evicted|back-?off|"
@@ -54,7 +54,9 @@ def _harmless() -> re.Pattern[str]:
         r"(?<![=:.\w])(?:0|no|zero|without(?: any)?) (?:[a-z]+ ){0,4}?(?:\w*errors?|exceptions?|failures?|failed|"
         r"errored|timeouts?|corrupt(?:ed|ion)?|skipped|missing|dead|lost)\b|\bpress ctrl[ -]?\+?[ -]?c\b|"
         r"\berrors? (?:estimates?|bounds?|bars?|rates?|norms?|tolerances?|metrics?|functions?|terms?)\b|"
-        r"\bterminated (?:normally|successfully|gracefully|cleanly|properly|of its own accord|on:|on \d)|"
+        r"\bterminated (?:normally|successfully|gracefully|cleanly|properly|of its own accord|on:|on \d|at )|"
+        r"\b\d[\d.]{0,9} ?(?:s|ms|sec|seconds?|minutes?)[ -]timeout\b|"
+        r"\b(?:failed|failures?|errors?|skipped)\b[^:=|]{0,40}[:=|]\s{0,4}0\s{0,4}$|"
         r"^005 \(\d{1,9}[.\d]{0,12}\).{0,40}\bjob terminated\.$|"
         r"\b(?:mean|abs|squared|absolute|rel(?:ative)?|max|rms|abs_|test|train|val|validation|top-?\d|word|character) "
         r"(?:\w+ )?errors?\b|"
@@ -68,7 +70,8 @@ def _harmless() -> re.Pattern[str]:
 def _overcome() -> re.Pattern[str]:
     return re.compile(
         r"\b(?:retry(?:ing)?|trying again|continu(?:e|ing)|going on|ignor(?:ed|ing|e)|skipp(?:ed|ing)|falling back|"
-        r"fallback|recovered|using .{1,40} instead|optional|deprecated|will be (?:ignored|disabled|skipped)|"
+        r"fallback|recovered|us(?:ing|ed) (?:.{1,40} )?instead|optional|deprecated|"
+        r"will be (?:ignored|disabled|skipped)|"
         r"(?:treat(?:ed|ing)?|count(?:ed|ing)?|tak(?:e|en|ing)) (?:it|them|this|these) (?:as|to be)|"
         r"assum(?:e[ds]?|ing)|"
         r"default(?:s|ing) to|us(?:e|ing) (?:the )?defaults?)\b",

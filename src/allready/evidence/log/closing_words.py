@@ -1,0 +1,318 @@
+"""The words with which programs, launchers and schedulers say that they are done, and those that deny it."""
+
+import functools
+import re
+
+from allready.evidence.log.trouble import is_of_some
+
+_SUBJECT = (
+    r"(?:pre-?training|fine-?tun(?:e|ing)|training|train(?:er)?|fit(?:ting)?|run|jobs?|benchmark(?:s|ing)?|experiments?|"
+    r"trials?|tests|programs?|scripts?|pipelines?|workflows?|workloads?|applications?|execution|simulation|processes|"
+    r"solving|solver|optimi[sz](?:ation|ing)|learning|"
+    r"all (?:ranks?|workers?|tasks?|nodes?|epochs|steps|iterations)|everything)"
+)
+CERTAIN = re.compile(
+    rf"\b{_SUBJECT}\b[\w\s:.,'\"`#/()-]{{0,40}}?\b(?:finished|done|completed?|succeeded|successful|ended)\b|"
+    r"\b(?:finish(?:ed|ing)|done|completed|end of|end|ending|exiting|concluded)\b"
+    rf"[ \w]{{0,12}}?(?:with |the |all |of |from )*{_SUBJECT}\b|"
+    r"\b(?:finished|completed|terminated|ended|ran|run|executed|exit(?:ed|s|ing)?)\s+(?:successfully|normally|cleanly|gracefully)\b|"
+    r"\bsuccessfully\s+(?:finished|completed|terminated|ended|exited|trained)\b|"
+    r"\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _-]?(?:with|status|code|value)){1,3}\s*[:=]?\s*\(?0\b(?!\.\d)|"
+    r"(?:\b|_)(?:job ?state|state|status|result)(?:\b|__)['\"]?\s*[:=]\s*['\"]?(?:success(?:ful)?|succeeded|completed?|"
+    r"finished|passed)\b|"
+    r"\breached (?:the )?(?:max(?:imum)?|final|last|target|end)\b|"
+    r"(?:->|=>|→) ?['\"]?(?:finished|succeeded|completed|success)\b|训练(?:已)?(?:完成|结束)",
+    re.IGNORECASE,
+)
+"""Words of an end of everything, unless a part is named."""
+
+WHOLE = re.compile(
+    r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
+    r"\bexiting program (?:at|after)\b|\bfinish(?:ed|ing) training (?:at|after)\b|"
+    r"\bworker group (?:successfully )?finished\b|\bfinished server process\b|"
+    r"\bfinished mdrun\b|"
+    r"^# Ended \(code 0\)|"
+    r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
+    re.IGNORECASE,
+)
+"""Words of an end of everything that may name a step, a worker or a process."""
+
+_SENTENCE = re.compile(r"(?<=[.!;])\s+(?=[A-Z\d])")
+
+_RECORD = re.compile(r"\btrain_(?:runtime|samples_per_second)\b['\"]?\s{0,40}[:=]\s{0,4}\d|\*{3,} train metrics")
+"""What a trainer prints once, behind its last step, whatever else the line counts."""
+
+LIKELY = re.compile(
+    r"\btotal\b[\w ]{0,20}\b(?:time|runtime|duration|elapsed)\b(?! (?:spent )?(?:up to now|so far))[^\d\n]{0,40}\d|"
+    r"\btotal\b[\w ]{1,40}[:=]\s{0,4}\d[\d.]{0,20} ?(?:s|secs?|seconds|min|mins|minutes|hours|hrs?|h)\b|"
+    r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b(?!=)\s*"
+    r"(?:is|was)?\s*(?:[:=(]|\d)|"
+    r"\b(?:finished|completed?|done|took)\b.{0,20}\b\d[\d.:]*\s*(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
+    r"\bresults? (?:saved|written)\b|\brun (?:summary|stats|statistics):|"
+    r"wandb: Synced \d|"
+    r"\bbenchmark duration \(s\):?\s{1,40}\d|"
+    r"\bfound no errors\b|\bno errors? (?:was |were )?(?:found|detected|occurred)\b|"
+    r"^\W{0,4}\[(?:done|finished|completed?)\] \S|"
+    r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
+    r"\bprocess group destroyed\b|^\W*good-?bye\b.{0,40}$|\bran for:?\s{1,4}\d|"
+    r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b|"
+    r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|"
+    r"bye|passed|the end|end|fin)[\s.!]{0,80}\W{0,80}$",
+    re.IGNORECASE,
+)
+"""Words that programs print when they end, and some of them more often."""
+
+
+@functools.cache
+def of_all() -> re.Pattern[str]:
+    """The best, the last and the sum of all: such words may name an epoch or a checkpoint."""
+    return re.compile(
+        r"(?<!new )\bbest (?:\w{1,20} ){0,3}(?:metric|acc\w*|score|result|loss|f1|m?ap|ar|bleu|perplexity|ppl|"
+        r"checkpoint|model|psnr|ssim|fid|m?iou|dice|au?roc|auc|[wc]er|rmse|mae|mse|h-?mean|recall|precision|reward|return)\b\W{0,4}"
+        r"(?:is |was |at (?:epoch |step |iter(?:ation)? )?)?\W{0,4}\d|\bsav(?:ed|ing) (?:the )?final\b|"
+        r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
+        r"\bfinal_\w{1,40}\b\W{1,4}\d|"
+        r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|"
+        r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
+        r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def early() -> re.Pattern[str]:
+    """The event, not the setting or the counter."""
+    return re.compile(
+        r"\bearly[ _-]?stop(?:ping|ped)?\b(?!['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
+        r"[ _-]?(?:counter|patience|callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |in \d|if |"
+        r"not |round|config\w*|set ))",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def of_the_best() -> re.Pattern[str]:
+    """It names the epoch or step of something, which is not where the program stands."""
+    return re.compile(
+        r"\b(?:best|highest|lowest|early[ _-]?stop(?:ping|ped)?)\b.{0,80}?\b(?:at|in|from|on|of|is|was|:|=)\W{0,4}"
+        r"(?:epoch|step|iter\w*|round)\b|\bbest[ _-](?:epoch|step|iter\w*|round)\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def is_final() -> re.Pattern[str]:
+    """A result that is a share of all: `Final: 59/1319`."""
+    return re.compile(
+        r"^\W{0,8}(?:final|overall|result|score|accuracy)\b[\w ]{0,20}:\s{0,4}\d{1,9}\s?/\s?\d", re.IGNORECASE
+    )
+
+
+@functools.cache
+def of_the_run() -> re.Pattern[str]:
+    """What is printed once for all epochs: the time of the run, the table of a test."""
+    return re.compile(
+        r"\btotal[ _-](?:train\w*|run\w*|elapsed|wall\w*|execution|job)\b"
+        r"(?![\w .:=()-]{0,40}?\b(?:flops?|tokens?|param\w*|steps?|iter\w*|updates?|epochs?|batch\w*|samples?|images?|"
+        r"examples?|size|files?|gpus?|ranks?|devices?|estimat\w*)\b)[\w .:=()-]{0,40}?\d|"
+        r"\b(?:test|validate) metric\b.{0,80}?\bdataloader\b|\bdataloader:\d{1,3} (?:test|validate) results\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _path() -> re.Pattern[str]:
+    """Names of folders are no words of a sentence."""
+    return re.compile(
+        r"(?<![\w/])(?:[~.]{0,2}/[^\s,;'\"]{1,400}|\w[\w.-]{0,100}(?:/[\w.-]{1,100}){2,20}/?|[A-Z]:\\\S{1,400})"
+    )
+
+
+@functools.cache
+def of_a_sum() -> re.Pattern[str]:
+    """Behind the last count such a word ends the run also where the count is not full: a limit of steps came first."""
+    return re.compile(r"\b(?:final|total|average|avg|mean)\b|\bfinal_", re.IGNORECASE)
+
+
+@functools.cache
+def result() -> re.Pattern[str]:
+    """What an evaluation found, where it is the last line and stands once."""
+    return re.compile(
+        r"(?<![a-z])(?:f1|fb1|exact[_ ]match|bleu|rouge-?\w?|m?ap(?:50)?|miou|wer|perplexity|ppl|accuracy|"
+        r"precision|recall|auc|acc@1|top[-_]?1)\b['\"]?(?:\s{0,2}\([\w -]{1,24}\))?"
+        r"\s{0,24}[:=]?\s{0,4}\[?\d[\d.]{0,20}%?",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def evaluated() -> re.Pattern[str]:
+    """An evaluation that is over, behind a training that is, or in a program that does nothing else."""
+    return re.compile(
+        r"\b(?:finished|completed|done with)\b(?: the)? (?:evaluat\w+|inference|predict\w+|generat\w+|test\w*|"
+        r"benchmark\w*|scor\w+)\b|"
+        r"\b(?:test(?:s|ing)?|inference|prediction|generation|export|conversion|transcription|extraction|analysis|"
+        r"verification|sampling|benchmark(?:s|ing)?|cleaning|processing)\b(?: process)?(?: is| are| was| were| has)? "
+        r"(?:finished|completed?|done|succeeded|successful)\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def tests() -> re.Pattern[str]:
+    """What pytest ends with; a script may test its machine so, before the run."""
+    return re.compile(r"^=+ (?:\d{1,9} \w{1,20}, ){0,6}\d{1,9} passed\b[^=]{0,80} in [\d.:]{1,12}s")
+
+
+@functools.cache
+def done() -> re.Pattern[str]:
+    """Any work that is done, other than a preparation, where it is the last line and no count is open; in the languages
+    in which people write their scripts."""
+    return re.compile(
+        r"^(?!.*\b(?:install|import|configur|start|launch|creat|allocat|register|authenticat|log(?:ged|ging) in|mount|"
+        r"clon|pull|copi|sync|activat|connect|(?:un)?set\b|select|switch)).*"
+        r"\b(?:done|finished|completed?|succeeded|success(?:ful(?:ly)?)?|all good)\b"
+        r"(?!['\"]?\s{0,3}[=:]|[ _-](?:in \d{1,3}%|rate|ratio|with errors?)|\s{0,4}\d{1,7}\s*$)|"
+        r"^(?!.*\b(?:checkpoint|ckpt|model|weight|config|cache|vocab|token|arg|param|setting|state|log)).*"
+        r"\b(?:saved|written|exported|stored) (?:in|to|as|at|into)\b|"
+        r"^(?!.*(?:checkpoint|ckpt|检查点|模型|权重|配置|缓存|数据集?|下载|加载|初始化|预处理|安装|step|epoch|"
+        r"모델|체크포인트|데이터|モデル|データ|модел|данн|modell|modèle|modelo|modello|daten|données|datos|dati)).*(?:"
+        r"已(?:全部)?(?:保存|完成|结束|导出|写入)|(?:处理|运行|执行|评估|测试|导出|任务|计算|全部|推理)(?:全部)?(?:完成|结束|成功|完毕)|"
+        r"완료|저장(?:됨|했|되었|하였)|종료(?:됨|했|되었)|完了|(?:終了|保存)しました|"
+        r"\b(?:готово|заверш[её]н[оаы]?|сохран[её]н[оаы]?|fertig|abgeschlossen|beendet|gespeichert|termin[ée]e?s?|"
+        r"enregistr[ée]e?s?|terminado|completado|finalizado|guardado|completato|terminato|salvato)\b)",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _of_a_part() -> re.Pattern[str]:
+    return re.compile(
+        r"\b(?:epoch|step|iter(?:ation)?|batch|eval\w*|valid\w*|load\w*|init\w*|setup|set up|warm\w*|compil\w*|"
+        r"checkpoint\w*|data\w*|token\w*|pre-?process\w*|prepar\w*|start-?up|hand-?shake|prolog\w*|epilog\w*|preflight|"
+        r"build\w*|built|phase|stage|fold|chunk|shard\w*|part|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
+        r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"
+        r"visuali[sz]ation|plotting|"
+        r"(?:trial|run|job|test|experiment|round|sweep|seed|image|sample|file|episode|game)s? ?#?\d{1,4}"
+        r"(?= (?:is |was |has )?(?:finished|done|completed?|ended)))\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _negated() -> re.Pattern[str]:
+    return re.compile(
+        r"\b(?:not|never|no|fail\w*|abort\w*|cancel\w*|killed|until|unless|when|before|if|will|unable|without|waiting|"
+        r"unsuccessful\w*|expected|should|estimat\w*|eta|remaining|interrupted|prematurely)\b|n't\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def _harmless() -> re.Pattern[str]:
+    return re.compile(
+        r"\b(?:0|no|zero|without) (?:\w+ )?(?:errors?|failures?|failed)\b|\bno (?:further |more )?improvements?\b|"
+        r"\b(?:not|never|n't) improv\w+",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def begins() -> re.Pattern[str]:
+    """Something that was only begun."""
+    return re.compile(
+        r"\b(?:start(?:ing|ed)?|begin(?:ning)?|running|loading|evaluating|launching|resum(?:e|ing)|initiali[sz]ing|"
+        r"(?<!done )waiting|"
+        r"building|creating|preparing|setting up|constructing|(?:re)?trying|retries|restarting|"
+        r"epoch_start|eval_start|block_start)\b",
+        re.IGNORECASE,
+    )
+
+
+@functools.cache
+def of_a_fold() -> re.Pattern[str]:
+    """One of several parts, each of which is trained, stopped early and evaluated."""
+    return re.compile(r"\b(?:fold|split|subject|seed)\b\W{0,3}\d{1,4}\b", re.IGNORECASE)
+
+
+@functools.cache
+def waits() -> re.Pattern[str]:
+    """It is not over."""
+    return re.compile(r"\b(?:(?<!done )waiting|retrying|restarting|resuming)\b", re.IGNORECASE)
+
+
+STEP = re.compile(r"\b(?:step|iter|iteration|epoch)\b['\"]?[ :=/\[#]{1,3}\d{1,12}\b(?!\.\d)", re.IGNORECASE)
+
+
+@functools.cache
+def _summary() -> re.Pattern[str]:
+    return re.compile(
+        r"\s{0,80}(?:wandb: |\*{3,}|best\b|final\b|last\b)|.{0,200}?\b(?:sav(?:e|ed|ing)|checkpoint\w*)\b",
+        re.IGNORECASE,
+    )
+
+
+OF_WHAT_WAS = re.compile(r"['\"]event_type['\"]\s{0,4}:\s{0,4}['\"](?:POINT_IN_TIME|INTERVAL_END)['\"]")
+"""A record of what has been: an interval's end, a measurement.  It names a step, and no step follows from it."""
+
+_OF_A_RECORD = re.compile(r"\bkey['\"]?\s{0,4}[:=]\s{0,4}['\"]?run_stop\b|:::MLP\w{0,20}.{0,300}\brun_stop\b")
+
+WORD = re.compile(r"(?<![A-Za-z\d])(?!INFO\b)[A-Za-z\d]|[^\x00-\x7f─═━│]")
+"""Of a line that is more than a rule below a table, also one that was logged."""
+
+INFO = re.compile(r"\s{0,80}I\d{4} ")
+
+
+@functools.cache
+def member_done() -> re.Pattern[str]:
+    """A member's last word: a count in it is the one that it reached."""
+    return re.compile(
+        r"\b(?:rank|worker|process|task)[ _]?\d{1,7}\b[\s:,]{1,4}(?:is |has |was )?(?:done|finished|completed)\b"
+        r"(?!\W{0,3}(?:[a-z]{1,12} ){0,3}(?:\w{1,12}_)?(?:steps?|epochs?|iter\w*|batch\w*|rounds?|updates?)\b)",
+        re.IGNORECASE,
+    )
+
+
+def goes_on(text: str) -> bool:
+    """Whether a line counts a step, other than in a summary of what was."""
+    if STEP.search(text) is None:
+        return False
+    return _summary().match(text) is None and not any(words().search(text) for words in (member_done, of_the_best))
+
+
+def is_end_of_run(text: str) -> bool:
+    """A benchmark's record that its run is over, well or not."""
+    return "run_stop" in text and _OF_A_RECORD.search(text) is not None
+
+
+def means_all(text: str) -> bool:
+    """Whether a line says that everything is over, and well."""
+    if is_end_of_run(text):
+        return re.search(r"\bsuccess['\"]?\s{0,4}(?:[,}\])]|$)", text) is not None
+    if _RECORD.search(text) is not None:
+        return True
+    return any(
+        (WHOLE.search(part) and not denies(part)) or (CERTAIN.search(part) and not is_other(part))
+        for part in _SENTENCE.split(text)
+    )
+
+
+def is_other(text: str) -> bool:
+    """Whether the words are about a part of the run, or deny the end."""
+    return _of_a_part().search(_with_results().sub("", _plain(text))) is not None or denies(text)
+
+
+def _plain(text: str) -> str:
+    return _harmless().sub("", _path().sub("", text) if "/" in text or "\\" in text else text)
+
+
+@functools.cache
+def _with_results() -> re.Pattern[str]:
+    """What was reached stands behind the words of the end."""
+    return re.compile(r"\bwith (?:a |an |the )?(?:best|final|total|average|mean|test|validation)\b.*$", re.IGNORECASE)
+
+
+def denies(text: str) -> bool:
+    """Whether the words say that it is not so, or so for some only."""
+    plain = _plain(text)
+    return _negated().search(plain) is not None or is_of_some(plain)

@@ -1,0 +1,126 @@
+"""The results with which an evaluation or a benchmark ends: the last lines give measures, and stand once."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+_MAX_LINES = 60
+_FEW = 2
+_MAX_TAIL = 4
+"""Lines of the block behind the last measure: counts, settings, the end of a document."""
+
+_NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?"
+_PAIR = re.compile(
+    rf"['\"]?(?P<name>[^\W\d][\w @%/()\[\].+-]{{0,60}}?)['\"]?\s{{0,30}}[:=|]{{1,2}}\s{{0,20}}['\"\[]?"
+    rf"(?P<value>{_NUMBER}|nan\b|None\b)",
+    re.IGNORECASE,
+)
+_ROW = re.compile(
+    rf"^\s{{0,20}}\|?\s{{0,4}}(?P<name>[^\W\d][\w @%/()-]{{0,40}}?)(?:[\s|]{{1,20}}{_NUMBER}%?){{3,12}}[\s|]*$"
+)
+_CELLS = re.compile(r"^\s{0,8}\|(?:[^|]{0,80}\|){2,40}\s*$")
+_FRACTION = re.compile(r"\d\.\d")
+_RULE = re.compile(r"^[\W_]*$")
+_TITLE = re.compile(r"^\W{0,8}[^\W\d][^\d]{0,80}(?::\W{0,4}|\)|\]|(?<=[A-Z]{3}))\s*$")
+_ENDS = re.compile(r"\b(?:summary|final|overall|conclusion)\b", re.IGNORECASE)
+_OF_ALL = re.compile(
+    r"\b(?:summary|final|overall|average|avg|mean|median|p\d{2}|total|macro|weighted|test)\b|平均|总|最终",
+    re.IGNORECASE,
+)
+_MEASURE = re.compile(
+    r"(?<![a-z])(?:acc(?:uracy)?|precision|recall|f1\w*|f-?score|fscore|bleu\w*|rouge\w*|meteor|cider|chrf|ter|m?ap(?:\d{2})?|"
+    r"m?iou|dice|hausdorff|auc|auroc|ap\d{0,2}|ndcg\w*|mrr|hits?|recall@\w{1,4}|r@\w{1,4}|top\d|loss|rmse|mae|mse|mape|"
+    r"smape\w*|r2|psnr|ssim|lpips|fid|wer|cer|perplexity|ppl|score|reward|return|success\w*|throughput|latency|bandwidth|"
+    r"busbw|algbw|speed|gflops|tflops|flops|fps|samples|images|tokens|tok|iter time|step time|elapsed|runtime|duration|"
+    r"time|memory|mem|vram|error|metrics?|distance|correlation|spearman|pearson|kappa|mcc|entropy|crps|nll|ece)(?![a-z])",
+    re.IGNORECASE,
+)
+_SETTING = re.compile(
+    r"(?<![a-z])(?:lr|learning|rate|dropout|decay|eps(?:ilon)?|warm-?up|seed|beta\d?|momentum|alpha|gamma|lambda|"
+    r"temperature|top_?[pk]|patience|epochs?|steps?|iter(?:ation)?s?|layers?|heads?|hidden|dim|vocab|path|port|"
+    r"version|params?|parameters|weight|fraction|eta|remaining|limit|max_\w{1,20}|min_delta|tol(?:erance)?|cpu|threads?|"
+    r"timeout|walltime)(?![a-z])|_threshold|allow_",
+    re.IGNORECASE,
+)
+_GOES_ON = re.compile(
+    r"%\||\b(?:epoch|step|iter(?:ation)?|batch|episode)\b['\"]?[ :=/\[#]{1,3}\d|\b(?:eta|time_left|learning_rate|lr|"
+    r"grad_norm|running|waiting|pending|queued?|prog)\b['\"]?\s{0,3}[:=]|\bepoch\b",
+    re.IGNORECASE,
+)
+"""Of a line that is written again and again while the work goes on."""
+
+
+class Results(NamedTuple):
+    """`at`: the place of the line that the block ends with; `closes`: its title says that it is the last word."""
+
+    at: int
+    closes: bool
+
+
+def last_results(lines: Sequence[str], earlier: Sequence[str], is_noise: Callable[[str], bool]) -> Results | None:
+    """The block of measures that the log ends with; None where it ends otherwise, or where one like it came before.
+
+    `earlier`: lines from the beginning of the log, none of the last.
+    Each of its lines gives at least one measure by its name, or stands in a table or a document of them.
+    """
+    at = last = -1
+    measures: list[int] = []
+    title = False
+    for at in range(len(lines) - 1, max(-1, len(lines) - 1 - _MAX_LINES), -1):
+        text = lines[at]
+        if not text.strip() or _RULE.match(text) or is_noise(text):
+            continue
+        if _TITLE.match(text) is not None and measures:
+            title = title or _ENDS.search(text) is not None
+            continue
+        if _GOES_ON.search(text) is not None or not (_is_of_results(text) or (measures and _PAIR.search(text))):
+            break
+        last = max(last, at)
+        if _measures(text):
+            measures.append(at)
+    if last < 0 or not measures:
+        return None
+    shown = [lines[place] for place in measures]
+    is_summed = any(_OF_ALL.search(text) for text in shown) or title
+    if sum(_measures(text) for text in shown) < _FEW and not is_summed:
+        return None
+    if not any(_MEASURE.search(text) is not None for text in lines[measures[-1] : last + 1]):
+        return None  # a table of something else
+    names = [_name(text) for text in shown]
+    is_document = any(text.rstrip() in {"}", "]"} for text in lines[last:])
+    if (len(set(names)) < len(names) and not is_document) or measures[0] < last - _MAX_TAIL:
+        return None
+    first = measures[-1]
+    before = {_name(text) for text in (*earlier, *lines[:first])}
+    if names[0] in before:
+        return None
+    return Results(last, title or any(_ENDS.search(text) for text in shown))
+
+
+def _measures(text: str) -> int:
+    """How many measures a line gives."""
+    pairs = [
+        match
+        for match in _PAIR.finditer(text)
+        if _MEASURE.search(match["name"]) is not None and _SETTING.search(match["name"]) is None
+    ]
+    if any(_FRACTION.search(match["value"]) is not None for match in pairs):
+        return len(pairs)
+    row = _ROW.match(text)
+    is_row = row is not None and _FRACTION.search(text) is not None
+    return _FEW if is_row or (_CELLS.match(text) is not None and _FRACTION.search(text) is not None) else 0
+
+
+def _is_of_results(text: str) -> bool:
+    """Whether a line may stand among results: a measure, a part of a document or a table, a count."""
+    if _measures(text) or _CELLS.match(text) is not None:
+        return True
+    pair = _PAIR.search(text)
+    return (
+        pair is not None and pair.start() < 40 and (_SETTING.search(pair["name"]) is None or text.lstrip()[0] in "'\"")
+    )
+
+
+def _name(text: str) -> str:
+    """What a line is called, without its numbers."""
+    return re.sub(r"\s+", " ", re.sub(r"[\d.,+-]+", "0", text)).strip()[:60]
