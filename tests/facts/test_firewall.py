@@ -173,10 +173,25 @@ def test_weighs_iptables_rules() -> None:
         ("-A INPUT -j LOG --log-prefix 'x y '\n-A INPUT -p tcp -m tcp --dport 7 -j DROP", ((7, 7),)),
         ("-A INPUT -p tcp --syn -m tcp --dport 7 -j DROP", ((7, 7),)),
         ('-A INPUT -p tcp "unclosed', ()),
+        ("-A INPUT ! -i eth0 -j DROP", ()),
+        ("-A INPUT -m addrtype --dst-type BROADCAST -j DROP", ()),
+        ("-A INPUT -m addrtype ! --dst-type LOCAL -j DROP", ()),
     ],
 )
 def test_weighs_single_iptables_rules(rule: str, ports: tuple[tuple[int, int], ...]) -> None:
     assert summary(parse_iptables(f"*filter\n:INPUT ACCEPT [0:0]\n{rule}\nCOMMIT\n"), "iptables").dropped_ports == ports
+
+
+@cases(
+    ("rule", "is_closed"),
+    [
+        ("--dst-type BROADCAST", False), ("--dst-type MULTICAST", False), ("--dst-type UNICAST", True),
+        ("! --dst-type LOCAL", True), ("--dst-type BLACKHOLE", False),
+    ],
+)  # fmt: skip
+def test_a_connection_that_goes_out_goes_to_one_machine(rule: str, is_closed: bool) -> None:
+    text = f"*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m addrtype {rule} -j DROP\nCOMMIT\n"
+    assert bool(summary(parse_iptables(text), "iptables").out_dropped_ports) is is_closed
 
 
 @pytest.mark.parametrize(

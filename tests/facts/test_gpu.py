@@ -168,7 +168,9 @@ class FakeNvml:
     """The calls of pynvml that the child makes, for two GPUs of which the second is lost."""
 
     class NVMLError(Exception):
-        pass
+        def __init__(self, text: str, value: int = 3) -> None:
+            super().__init__(text)
+            self.value = value
 
     nvmlMemory_v2 = 2  # noqa: N815 - NVML's name
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
@@ -223,7 +225,7 @@ class FakeNvml:
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802 - NVML's name
         if index:
-            raise self.NVMLError("GPU is lost")
+            raise self.NVMLError("GPU is lost", 15)
         return index
 
     def nvmlDeviceGetPciInfo(self, handle: int) -> Any:  # noqa: N802
@@ -254,7 +256,7 @@ def test_the_child_tells_what_nvml_says(monkeypatch: pytest.MonkeyPatch, capsys:
     links |= {"max_pcie_generation": 4, "own_pcie_generation": 5, "is_persistent": True}
     links |= {"nvlink_errors": {"replay": 2 + 3 + 4, "crc_flit": 1}}
     assert (links | clocks).items() <= found["gpus"][0].items()
-    assert found["gpus"][1] == {"index": 1, "error": "GPU is lost"}
+    assert found["gpus"][1] == {"index": 1, "error": "GPU is lost", "is_lost": True}
 
 
 class RegisteredNvml(FakeNvml):
@@ -277,15 +279,21 @@ def test_the_status_of_the_fabric_counts_only_once_registering_has_ended() -> No
 
 def test_a_gpu_that_is_lost_leaves_the_others() -> None:
     whole = answer()["gpus"][0]
-    lost = {"index": 1, "error": "GPU is lost"}
-    facts = collect_gpu(saved({"gpus": answer(gpus=[whole, lost])}), timeout_s=1)
+    lost = {"index": 1, "error": "GPU is lost", "is_lost": True}
+    denied = {"index": 2, "error": "Insufficient Permissions", "is_lost": False}  # of another container
+    facts = collect_gpu(saved({"gpus": answer(gpus=[whole, lost, denied])}), timeout_s=1)
     assert ([gpu.index for gpu in facts.gpus], facts.lost) == ([0], {1: "GPU is lost"})
 
 
 def test_a_fabric_manager_is_looked_for_where_there_are_switches() -> None:
     dirs = {"/dev": ["nvidiactl"], "/proc/driver/nvidia-nvswitch/devices": ["0000:05:00.0", "0000:06:00.0"]}
-    files = {"/proc/7/comm": "nv-fabricmanage\n", "/proc/8/comm": "python\n"}
-    for pids, runs in ((["7", "8"], True), (["8"], False)):
+    seen = {"/proc/1/comm": "systemd\n", "/proc/2/comm": "kthreadd\n"}
+    others = {"/proc/7/comm": "nv-fabricmanage\n", "/proc/8/comm": "python\n"}
+    no_kernel = {"/proc/1/comm": "systemd\n"}  # a namespace of processes
+    for pids, known, runs in (
+        (["7", "8"], seen, True), (["8"], seen, False), (["8"], {}, None), (["8"], no_kernel, None)
+    ):  # fmt: skip
+        files = known | others
         answers: dict[str, dict[str, Any]] = {
             "dirs": {**dirs, "/proc": pids},
             "files": files,
@@ -321,7 +329,7 @@ class PairedNvml(FakeNvml):
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802 - NVML's name
         if index > 2:
-            raise self.NVMLError("GPU is lost")
+            raise self.NVMLError("GPU is lost", 15)
         return index
 
     def nvmlDeviceGetP2PStatus(self, a: int, b: int, _: int) -> int:  # noqa: N802

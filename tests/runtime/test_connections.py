@@ -2,8 +2,10 @@
 
 import contextlib
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -95,4 +97,28 @@ def test_a_peer_that_does_not_read_is_not_waited_for(pair: Pair) -> None:
     began_s = time.monotonic()
     assert own.recv(1) == b""
     assert time.monotonic() - began_s < BUSY_S + 2.0
+    ended.close()
+
+
+def test_a_number_that_is_a_file_by_now_leaves_no_descriptor_behind(pair: Pair, tmp_path: Path) -> None:
+    own, _ = pair
+    identity = sockets()[own.fileno()]
+    with (tmp_path / "checkpoint").open("w") as file:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(5):
+            Ended().end({file.fileno(): identity}, (0, 1))
+            assert ends(file.fileno()) == (0, 0)
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_where_no_thread_can_be_started_connections_end_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, _ = pair
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    ended = Ended()
+    ended.end({own.fileno(): sockets()[own.fileno()]}, (0, 1))
+    assert own.recv(10) == b""
     ended.close()

@@ -238,7 +238,7 @@ def stores_machine_ends(number: signal.Signals, script: str, plan: dict[str, Any
     """With rank 0 its store goes, and the agreement: nobody can know any more what the others have.
 
     SIGKILL: as where the machine restarts and resets its connections; SIGSTOP: as where it is gone without a word.
-    At most 3 and 8 s where nothing else runs; a busy machine may need longer, but never as long as a time-out of its own.
+    At most 3 and 8 s where nothing else runs; a busy machine may need longer.
     """
     with Job(folder, 4, script=script, steps=50_000, **plan) as job:
         for rank in range(4):

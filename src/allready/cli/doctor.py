@@ -133,7 +133,7 @@ def _run(args: argparse.Namespace, reader: "Reader | None") -> int:
     if args.prolog or args.format:
         return _one_line(args, reader)
     latest_s = 0.0 if reader is None else _ask(args, reader)  # before what else is imported
-    from allready.cli.output import Output, check_writable
+    from allready.cli.output import Output, check_writable, to_stdout
     from allready.preflight.doctor.examine import judge
 
     if args.save:
@@ -151,7 +151,8 @@ def _run(args: argparse.Namespace, reader: "Reader | None") -> int:
         from allready.report.terminal import show_blocks
 
         more = _facts(report, language) if other is None else _differences(report, language)
-        show_blocks(more, sys.stdout, language)
+        with to_stdout():
+            show_blocks(more, sys.stdout, language)
     return exit_code_of(report.status)
 
 

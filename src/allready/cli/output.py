@@ -1,11 +1,12 @@
 """Where a command's reports go: terminal, report.json, report.html, now and while it runs."""
 
 import argparse
+import contextlib
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -72,7 +73,7 @@ class Output:
             written += more(report)
         except Exception as error:
             log.warning("other files were not written: %s: %s", type(error).__name__, error, exc_info=True)
-        try:
+        with to_stdout():
             if self._args.json == "-":
                 sys.stdout.buffer.write(json_report.encode(report))
             else:
@@ -86,12 +87,6 @@ class Output:
                     quiet=self._args.quiet,
                     files=tuple(str(path) for path in written),
                 )
-            sys.stdout.flush()
-        except BrokenPipeError:  # `| head` has read enough; the exit code tells the verdict all the same
-            let_go_of_stdout()
-        except OSError as error:
-            let_go_of_stdout()
-            raise UsageError("cannot write to standard output: {reason}", reason=error.strerror or error) from error
 
 
 def _warn(path: Path, reason: str) -> None:
@@ -149,6 +144,23 @@ def check_writable(option: str, path: Path, *, is_folder: bool = False) -> None:
         raise UsageError(
             "{option} {path}: {folder} is not a folder that can be written to", option=option, path=path, folder=folder
         )
+
+
+@contextlib.contextmanager
+def to_stdout() -> Iterator[None]:
+    """Around what is written to standard output, until all of it is there.
+
+    Raises:
+        UsageError: it takes nothing (a full disk).  A reader that went away is no error.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has read enough; the exit code tells the verdict all the same
+        let_go_of_stdout()
+    except OSError as error:
+        let_go_of_stdout()
+        raise UsageError("cannot write to standard output: {reason}", reason=error.strerror or error) from error
 
 
 def let_go_of_stdout() -> None:

@@ -79,7 +79,10 @@ def count_amd(host: Host) -> int:
     return sum(bool(re.search(r"^simd_count [1-9]", text, re.MULTILINE)) for text in texts)
 
 
-def _runs(host: Host, name: str) -> bool:
+def _runs(host: Host, name: str) -> bool | None:
+    """None where not all processes of the machine can be seen: /proc hides those of others, or has no kernel thread."""
+    if not text_of(host, "/proc/1/comm") or text_of(host, "/proc/2/comm").strip() != "kthreadd":
+        return None
     pids = (pid for pid in names_in(host, "/proc") if pid.isdecimal())
     return any(text_of(host, f"/proc/{pid}/comm").strip() == name for pid in pids)
 
@@ -124,10 +127,11 @@ def has_driver(host: Host) -> bool:
 def parse_nvml(host: Host, answer: Any, visible_devices: str | None) -> GpuFacts:
     """The child's answer as facts; `host` names the processes."""
     try:
-        lost = {int(row["index"]): str(row["error"])[:200] for row in answer["gpus"][:MAX_GPUS] if "error" in row}
+        silent = [row for row in answer["gpus"][:MAX_GPUS] if "error" in row]
         rows = [row for row in answer["gpus"][:MAX_GPUS] if "error" not in row]
-        for index, error in lost.items() if not rows else ():
-            raise FactUnavailable(f"GPU {index}: {error}")
+        for row in silent if not rows else ():
+            raise FactUnavailable(f"GPU {row['index']}: {row['error']}")
+        lost = {int(row["index"]): str(row["error"])[:200] for row in silent if row["is_lost"] is True}
         gpus = tuple(
             replace(
                 msgspec.convert({**row, "processes": ()}, Gpu),

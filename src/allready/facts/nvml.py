@@ -44,6 +44,11 @@ def ask() -> dict[str, Any]:
             nvml.nvmlShutdown()
 
 
+_LOST = frozenset({10, 11, 15, 16, 999})
+"""TIMEOUT, IRQ_ISSUE, GPU_IS_LOST, RESET_REQUIRED, UNKNOWN of nvmlReturn_t; others, such as NO_PERMISSION for a GPU
+that this process may not use, say nothing about the GPU."""
+
+
 def _gpu(nvml: Any, index: int) -> dict[str, Any]:
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -60,7 +65,8 @@ def _gpu(nvml: Any, index: int) -> dict[str, Any]:
             **_health(nvml, handle),
         }
     except nvml.NVMLError as error:
-        return {"index": index, "error": str(error)}
+        kind = getattr(error, "value", None)
+        return {"index": index, "error": str(error), "is_lost": kind in _LOST}
 
 
 COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")

@@ -175,9 +175,14 @@ class Packet:
         """Whether a condition on an interface or an address holds for it; None where that is not known."""
         if condition.what == "interface":
             # Without an interface a rule for one real interface is taken as one for all: connections do come in there.
+            # One for all but some says nothing: the job may use just these.
+            if self.interface is None and condition.negated and set(condition.values) != {"lo"}:
+                return None
             return self.interface is None or _is_named(self.interface, condition.values) != condition.negated
         if condition.what == "dst_type":
-            return (("local" in condition.values) != is_outbound) != condition.negated
+            if not _DST_TYPES.issuperset(condition.values):
+                return None
+            return (("unicast" if is_outbound else "local") in condition.values) != condition.negated
         if self.peer is None or condition.what != ("daddr" if is_outbound else "saddr"):
             return None
         found = [_has(value, self.peer) for value in condition.values]
@@ -187,6 +192,8 @@ class Packet:
 
 
 ANY = Packet()
+_DST_TYPES = frozenset({"local", "unicast", "broadcast", "multicast", "anycast"})
+"""Of these a new connection is to one: `local` where it comes in, `unicast` where it goes out."""
 
 
 def _is_named(interface: str, names: Iterable[str]) -> bool:

@@ -1,7 +1,7 @@
 """Secrets in a column: a table of values between commas, tabs or bars whose head calls a column `password`."""
 
 import csv
-import re
+from collections.abc import Sequence
 
 from allready.patterns import compiled
 from allready.redaction.places import REDACTED
@@ -17,58 +17,83 @@ _HEAD = (
 """One cell of a head, in small letters."""
 _NOTHING = r"[-:=|+\s]*|[-+]?[\d.,%]{1,3}|(?i:none|null|true|false|yes|no|n/a|\(redacted\)|x+|\*+)"
 _WORD_OR_NUMBER = r"[A-Za-z]*|[\d.,]*"
-MAX_ROWS = 100_000
 MAX_CELLS = 500
+_FEWEST_CELLS = 2
+
+
+Columns = dict[int, bool]
+"""Which, and whether what stands in one is a person's, which may be a plain word or a number."""
 
 
 def without_columns(text: str, small: str) -> str:
-    """The text without what stands in such columns.
+    """The text without what stands in such columns; in linear time, also where every line is a head.
 
     small: the same in small letters.
     """
     if len(small) != len(text):  # a letter that has no small one of its own length
         return text
-    heads = [match for match in compiled(_HEAD).finditer(small) if _has_row_below(text, match)]
+    heads: dict[int, list[tuple[int, bool]]] = {}  # line -> places in it
+    number = start = 0
+    for match in compiled(_HEAD).finditer(small):
+        number += small.count("\n", start, match.start())
+        start = match.start()
+        at = start - (small.rfind("\n", 0, start) + 1)
+        heads.setdefault(number, []).append((at, match["person"] is not None))
     if not heads:
         return text
     lines = text.split("\n")
-    for match in heads:
-        number = text.count("\n", 0, match.start())
-        mark = _mark(lines[number], match.start() - (text.rfind("\n", 0, match.start()) + 1))
-        if mark:
-            _redact_below(lines, number, mark, match, text)
+    open_tables: dict[str, tuple[int, Columns]] = {}  # by what stands between its cells: their number, and columns
+    for number in range(min(heads), len(lines)):
+        line = lines[number]
+        begun = _begun(line, heads.get(number, ()))
+        if not line.strip():
+            open_tables.clear()
+        for mark, (size, columns) in list(open_tables.items()):
+            left = {at: is_person for at, is_person in columns.items() if at not in begun.get(mark, ())}
+            redacted = _without_cells(lines[number], mark, size, left)
+            if redacted is None:
+                del open_tables[mark]
+            else:
+                lines[number] = redacted
+        for mark, found in begun.items():
+            _, columns = open_tables.get(mark, (0, {}))
+            open_tables[mark] = line.count(mark) + 1, columns | found
     return "\n".join(lines)
 
 
-def _has_row_below(text: str, match: re.Match[str]) -> bool:
-    end = text.find("\n", match.end())
-    return 0 <= end < len(text) - 1
+def _begun(line: str, places: Sequence[tuple[int, bool]]) -> dict[str, Columns]:
+    """The columns of which this line is the head, by what stands between its cells."""
+    found: dict[str, Columns] = {}
+    for at, is_person in places[:MAX_CELLS]:
+        if mark := _mark(line, at):
+            found.setdefault(mark, {})[line.count(mark, 0, at)] = is_person
+    return {mark: columns for mark, columns in found.items() if _is_table(line, mark)}
+
+
+def _is_table(line: str, mark: str) -> bool:
+    """Whether it has cells enough, which one that stands alone in its line has not: that is an entry of a list."""
+    cells = line.split(mark)
+    return len(cells) <= MAX_CELLS and sum(bool(cell.strip()) for cell in cells) >= _FEWEST_CELLS
 
 
 def _mark(line: str, at: int) -> str:
     """What stands between the cells beside this place; "" for a line of one cell."""
-    near = line[:at][-1:] or next((letter for letter in line[at:] if letter in ",;|\t"), "")
+    near = line[at - 1 : at] or next((letter for letter in line[at:] if letter in ",;|\t"), "")
     return near if near in {",", ";", "|", "\t"} else ""
 
 
-def _redact_below(lines: list[str], number: int, mark: str, match: re.Match[str], text: str) -> None:
-    start = text.rfind("\n", 0, match.start()) + 1
-    column, size = text.count(mark, start, match.start()), lines[number].count(mark) + 1
-    if size > MAX_CELLS or sum(bool(cell.strip()) for cell in lines[number].split(mark)) < 2:  # an entry of a list
-        return
-    for at in range(number + 1, min(len(lines), number + MAX_ROWS)):
-        line = lines[at]
-        if not line.strip():
-            return
-        cells = line.split(mark)
-        if len(cells) != size:
-            cells = _with_quotes(line, mark)
-        if len(cells) != size:
-            return
+def _without_cells(line: str, mark: str, size: int, columns: Columns) -> str | None:
+    """A row of a table without what stands in these columns; None where it is no row of it."""
+    cells = line.split(mark)
+    if len(cells) != size:
+        cells = _with_quotes(line, mark)
+    if len(cells) != size:
+        return None
+    for column, is_person in columns.items():
         bare = cells[column].strip(" \t\r\"'`*")
-        if bare and not compiled(_NOTHING).fullmatch(bare) and (match["person"] or _is_key(bare)):
+        if bare and not compiled(_NOTHING).fullmatch(bare) and (is_person or _is_key(bare)):
             cells[column] = cells[column].replace(bare, REDACTED, 1)
-            lines[at] = mark.join(cells)
+    return mark.join(cells)
 
 
 def _with_quotes(line: str, mark: str) -> list[str]:

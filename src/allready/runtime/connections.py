@@ -38,10 +38,11 @@ Sockets = dict[int, tuple[int, int]]
 
 
 class _Kept(Struct, eq=False):
-    """A duplicate, with the ranks of its group."""
+    """A duplicate, with the ranks of its group and the latest time of its end."""
 
     connection: socket.socket
     members: frozenset[int]
+    until_s: float
     is_ended: bool = False
 
     def end(self) -> None:
@@ -56,24 +57,30 @@ class Ended:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: list[_Kept] = []  # oldest first
+        self._has_thread = False
 
     def end(self, found: Sockets, members: Iterable[int]) -> None:
         """End these, soon.  What is kept already is left alone."""
-        ranks = frozenset(members)
+        ranks, until_s = frozenset(members), time.monotonic() + BUSY_S
         with self._lock:
             known = {_identity(one.connection.fileno()) for one in self._kept}
             for fd, identity in found.items():
                 if identity in known:
                     continue
                 with contextlib.suppress(OSError):
-                    copy = socket.socket(fileno=os.dup(fd))
+                    copy = _duplicate(fd)
                     if _identity(copy.fileno()) == identity:
-                        self._kept.append(_Kept(copy, ranks))
+                        self._kept.append(_Kept(copy, ranks, until_s))
                     else:
                         copy.close()
-            if all(one.is_ended for one in self._kept):
+            if self._has_thread or all(one.is_ended for one in self._kept):
                 return
-        threading.Thread(target=self._wait, name="allready-runtime-end", daemon=True).start()
+            try:
+                threading.Thread(target=self._wait, name="allready-runtime-end", daemon=True).start()
+                self._has_thread = True
+            except RuntimeError:  # no thread can be started: a blocked operation must be released all the same
+                for one in self._kept:
+                    one.end()
 
     def close(self, members: Iterable[int] | None = None) -> None:
         """Once a group forms: those of groups whose ranks are all in it, which are out of everything before.
@@ -92,16 +99,15 @@ class Ended:
                         one.connection.shutdown(socket.SHUT_RDWR)
 
     def _wait(self) -> None:
-        until_s = time.monotonic() + BUSY_S
         while True:
             now_s = time.monotonic()
             with self._lock:
-                left = [one for one in self._kept if not one.is_ended]
-                for one in left:
-                    if now_s >= until_s or _is_at_rest(one.connection):
+                for one in self._kept:
+                    if not one.is_ended and (now_s >= one.until_s or _is_at_rest(one.connection)):
                         one.end()
-            if not left or now_s >= until_s:
-                return
+                if all(one.is_ended for one in self._kept):
+                    self._has_thread = False
+                    return
             time.sleep(_LOOK_S)
 
 
@@ -119,12 +125,22 @@ def sockets() -> Sockets:
 def ends(fd: int) -> tuple[int, int]:
     """The ports of a TCP socket, here and there; 0 where there is none."""
     local = other = 0
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as copy:
+    with contextlib.suppress(OSError), _duplicate(fd) as copy:
         if copy.family in {socket.AF_INET, socket.AF_INET6} and copy.type == socket.SOCK_STREAM:
             local = copy.getsockname()[1]
             with contextlib.suppress(OSError):
                 other = copy.getpeername()[1]
     return local, other
+
+
+def _duplicate(fd: int) -> socket.socket:
+    """Raises OSError for what is no socket, or no longer there."""
+    copy = os.dup(fd)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
 
 
 def _identity(fd: int) -> tuple[int, int] | None:

@@ -272,10 +272,12 @@ class Group:
         """End every operation of the group in this process; from any thread, any number of times."""
         with self._lock:
             self._is_cut = True
-            self._ended.end(self._sockets | self._made_now(), self._members)
-            self._sockets = {}
-            if self._communicator is not None:
-                self._communicator.abort()
+            try:
+                self._ended.end(self._sockets | self._made_now(), self._members)
+                self._sockets = {}
+            finally:
+                if self._communicator is not None:
+                    self._communicator.abort()
 
     def _made_now(self) -> Sockets:
         """Connections of groups that are just being made: whose they are is not known before they are all there."""
@@ -363,8 +365,10 @@ class Group:
 
     def close(self) -> None:
         """Nothing follows."""
-        self.leave()
-        self._ended.close()
+        try:
+            self.leave()
+        finally:
+            self._ended.close()
 
     def spare_unfinished(self) -> None:
         """Before the groups are let go, also by the end of the process: nothing waits for a thread that does not end.

@@ -125,7 +125,7 @@ def _is_in_motion(track: Track) -> bool:
     if track.dump.taken_ns is None or len(created) < _RECENT // 4:
         return False
     usual_ns = (created[-1] - created[0]) / (len(created) - 1)
-    return 0 <= track.dump.taken_ns - created[-1] < _STANDS * usual_ns
+    return abs(track.dump.taken_ns - created[-1]) < _STANDS * usual_ns
 
 
 def _outdated(positions: Mapping[int, Position], tracks: Mapping[int, Track]) -> list[int]:

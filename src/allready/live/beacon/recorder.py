@@ -175,27 +175,27 @@ class Recorder:
         """Write the rings whole or not at all, and learn the groups' names from them."""
         began_s, began, began_wall_s = time.thread_time(), time.monotonic(), time.time()
         moves, doubts = self._moves, self._doubts
-        used: list[tuple[Source, bytes]] = []
+        used: list[tuple[Source, bytes, float]] = []
         for source in self._sources or ():
             if source.is_broken:
                 continue
-            data = source.read_ring()
+            data, read_s = source.read_ring(), time.time()
             source.is_used = _HAS_ENTRIES in data
             if source.is_used:
-                used.append((source, data))
+                used.append((source, data, read_s))
                 if self._needs_names or not source.known:
-                    source.known.update(names_in_ring(data))
+                    source.known = {**source.known, **names_in_ring(data)}  # the heartbeat's thread reads it
                 if source.notes_late and doubts == moves:
                     _settle(source.groups, data)
         calls = self._arguments.noted()
-        places = files_of(source for source, _ in used)
-        for source, data in used:
-            _put(f"{self._folder}/{names.RINGS[places[source.backend]]}", _with_notes(data, calls, began_wall_s))
+        places = files_of(source for source, _, _ in used)
+        for source, data, read_s in used:
+            _put(f"{self._folder}/{names.RINGS[places[source.backend]]}", _with_notes(data, calls, read_s))
             self.ring_s = time.time()
         self._moves_of_ring, self._doubts_of_ring = moves, doubts
         self._ring_at = self._names_at = began
         self._ring_wall_s = began_wall_s
-        self._ring_entries = sum(data.count(_ONE_ENTRY) for _, data in used)
+        self._ring_entries = sum(data.count(_ONE_ENTRY) for _, data, _ in used)
         self._ring_cost_s = max(time.thread_time() - began_s, self._ring_cost_s / 2)
 
     def write_dump(self) -> None:

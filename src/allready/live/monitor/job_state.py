@@ -34,6 +34,7 @@ class JobState:
     rested: dict[int, tuple[int | None, float, float]] = field(default_factory=dict)
     """Rank -> process, time and processor time of its main thread when it was last seen to begin to rest."""
     attempt: int = 0
+    least_number: int = 0  # of an answer: earlier ones are about what is over
 
     def take_status(self, status: NodeStatus, now: float) -> bool:
         """Keep a word; False for one of an attempt that is over, or that is older than what is known."""
@@ -86,18 +87,21 @@ class JobState:
     def begin(self, attempt: int) -> None:
         """Another attempt: nothing of the last one holds any more."""
         for known in fields(self):
-            if known.name != "attempt":
+            if known.name not in {"attempt", "least_number"}:
                 getattr(self, known.name).clear()
-        self.attempt = attempt
+        self.attempt, self.least_number = attempt, 0
 
-    def forget_answers(self) -> None:
-        """What was asked about is over."""
+    def forget_answers(self, before: int) -> None:
+        """What was asked about is over, also where an answer to an earlier question than this one is on its way."""
+        self.least_number = before
         for known in (self.answers, self.answered, self.readings, self.shifts, self.last_marks):
             known.clear()
 
     def take_answer(self, answer: NodeEvidence, now: float) -> bool:
         """Keep and read an answer; False for an old one."""
         known = self.answers.get(answer.node_rank)
+        if 0 < answer.number < self.least_number:
+            return False
         if answer.status.attempt < self.attempt or (known is not None and answer.number < known.number):
             return False
         if answer.status.ranks and answer.status.node_rank == answer.node_rank:

@@ -150,16 +150,13 @@ class Judge:
 
     def _forget_if_recovered(self, wall_s: float) -> None:
         """The runtime library has formed the group again: what was wrong with the one before is over."""
-        epoch = model.newest_epoch(self._board.statuses)
-        if epoch <= self._epoch:
-            return
-        has_recovered, self._epoch = self._epoch > 0, epoch
-        if not has_recovered:
+        before, self._epoch = self._epoch, model.newest_epoch(self._board.statuses)
+        if not 0 < before < self._epoch:  # less: the script has begun with the library anew
             return
         if self._standing.is_fault:
             self._notes.append(self._end_of(wall_s, "then the job recovered"))
         self._forget()
-        self._board.forget_answers()
+        self._board.forget_answers(before=self._number + 1)
         self._pace.begin_anew()
 
     def statuses(self) -> Mapping[int, model.NodeStatus]:
@@ -313,7 +310,8 @@ class Judge:
     def _judge(self, now: float, wall_s: float, *, is_over: bool = False, with_ends: bool = False) -> model.Report:
         self._judged, self._judged_wall_s = now, wall_s
         self._is_news = False
-        self._forget_if_recovered(wall_s)
+        if not (is_over or with_ends):  # nobody is asked any more: what is known of the last fault stays
+            self._forget_if_recovered(wall_s)
         self._measure(now)
         if self._suspicion is not None and self._since_s is None:
             self._since_s = wall_s

@@ -153,9 +153,12 @@ _COUNTS = {
 """A number that begins with 0 -> how many there are."""
 
 
+_DIGITS = 10
+
+
 def _ranks(settings: Settings) -> Iterator[Contradiction]:
     for name, count in _COUNTS.items():
         one, other = settings.last(name), settings.last(count)
         texts = [s.value or "" for s in (one, other) if s]
-        if one and other and all(map(str.isdecimal, texts)) and int(texts[0]) >= int(texts[1]):
+        if one and other and all(t.isdecimal() and len(t) < _DIGITS for t in texts) and int(texts[0]) >= int(texts[1]):
             yield one, other, UNKNOWN
