@@ -1,8 +1,11 @@
 """SIGINT, SIGTERM and SIGHUP, from a command's first line to its exit code; and signals that are passed on."""
 
+import _thread
 import contextlib
 import os
 import signal
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -10,6 +13,7 @@ from typing import Any, Self
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ALWAYS = (signal.SIGINT, signal.SIGTERM)
 """These are taken also where they were ignored before."""
+AGAIN_S = 0.01
 PATIENCE = 2
 """So many signals are taken as a wish to end well; with one more the process ends at once."""
 
@@ -71,6 +75,7 @@ class Interrupts:
         self._exit_code = exit_code  # of the end at once
         self._stops, self._passed = stops, passed
         self._before: dict[int, Any] = {}
+        self._unraisable = sys.unraisablehook
         self.caught: list[str] = []
 
     def __enter__(self) -> Self:
@@ -78,6 +83,8 @@ class Interrupts:
             if number not in _ALWAYS and signal.getsignal(number) == signal.SIG_IGN:
                 continue  # nohup: the user wants it to go on
             self._before[number] = signal.signal(number, self._raise if number in self._stops else _drop)
+        self._unraisable = sys.unraisablehook
+        sys.unraisablehook = self._raise_again
         return self
 
     def stop_on(self, numbers: Sequence[int]) -> None:
@@ -100,6 +107,7 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        sys.unraisablehook = self._unraisable
         for number, handler in self._before.items():
             # A handler of ours would be taken back while the interpreter ends, and the default one kills.
             signal.signal(number, signal.SIG_IGN if _program else handler)
@@ -130,6 +138,19 @@ class Interrupts:
                 loop.remove_signal_handler(number)
                 signal.signal(number, _drop if number in self._passed else self._note)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self._before)
+
+    def _raise_again(self, unraisable: Any) -> None:
+        """Python drops what a destructor or a weak reference's callback raises, of which an import has some."""
+        if unraisable.exc_type is KeyboardInterrupt and self.caught:
+            number, thread = signal.Signals[self.caught.pop()], _thread.get_ident()
+
+            def come_again() -> None:  # from another thread: what is raised in here would be dropped as well
+                time.sleep(AGAIN_S)
+                signal.pthread_kill(thread, number)  # wakes it, too
+
+            _thread.start_new_thread(come_again, ())
+        else:
+            self._unraisable(unraisable)
 
     def _raise(self, number: int, _frame: FrameType | None) -> None:
         self._note(number)

@@ -1,0 +1,41 @@
+"""A signal ends a command, whatever Python was doing when it came."""
+
+import os
+import signal
+import time
+import weakref
+
+import pytest
+
+from allready.cli.interrupts import Interrupts
+
+
+class _Thing:
+    """Has weak references."""
+
+
+def test_an_interrupt_that_a_callback_swallows_comes_again() -> None:
+    """As in an import, whose locks are let go by the callback of a weak reference."""
+    thing = _Thing()
+    reference = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    with Interrupts(exit_code=3) as interrupts:
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it may come in either line
+            del thing
+            time.sleep(30.0)
+        assert reference() is None
+        assert interrupts.caught == ["SIGINT"]
+
+
+def test_other_errors_of_destructors_go_where_they_went(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[object] = []
+
+    def fail(_: object) -> None:
+        raise ValueError("in a callback")
+
+    thing = _Thing()
+    reference = weakref.ref(thing, fail)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.unraisablehook", lambda one: seen.append(one.exc_type))
+        with Interrupts(exit_code=3):
+            del thing
+    assert (seen, reference()) == ([ValueError], None)
