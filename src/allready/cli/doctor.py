@@ -95,12 +95,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Examine and judge; the exit code is the contract's."""
     limit_s = _limit_s(args)
-    with Interrupts(exit_code=EXIT_UNCHECKED):
+    with Interrupts(exit_code=EXIT_UNCHECKED) as interrupts:
         if args.source or args.timeout or args.use_gpus:
-            with _reader(args, limit_s) as reader:
+            with _reader(args, limit_s, interrupts) as reader:
                 return _run(args, reader)  # somebody waits for all of it
         try:
-            with ended_within(limit_s), _reader(args, limit_s) as reader:
+            with ended_within(limit_s), _reader(args, limit_s, interrupts) as reader:
                 code = _run(args, reader)
         except OverdueError:
             code = _overdue(args, limit_s)
@@ -190,14 +190,18 @@ def _one_line(args: argparse.Namespace, reader: "Reader | None") -> int:
     return code
 
 
-def _reader(args: argparse.Namespace, limit_s: float) -> "AbstractContextManager[Reader | None]":
+def _reader(
+    args: argparse.Namespace, limit_s: float, interrupts: Interrupts
+) -> "AbstractContextManager[Reader | None]":
     """What reads this machine, already at it: it begins with what takes longest.  None where saved facts are judged."""
     if args.source:
         return nullcontext()
     from allready.facts.apart import Reader
 
     imports = not (args.prolog or args.format)
-    return Reader(limit_s=limit_s, imports=imports, use_gpus=imports and args.use_gpus)
+    return Reader(
+        limit_s=limit_s, imports=imports, use_gpus=imports and args.use_gpus, before_waiting=interrupts.raise_caught
+    )
 
 
 def _until_s(args: argparse.Namespace) -> tuple[float, float]:

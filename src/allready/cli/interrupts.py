@@ -139,6 +139,15 @@ class Interrupts:
                 signal.signal(number, _drop if number in self._passed else self._note)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, self._before)
 
+    def raise_caught(self) -> None:
+        """Before a long wait: an import swallows now and then what a handler raises in it.
+
+        Raises:
+            KeyboardInterrupt: a signal came.
+        """
+        if self.caught:
+            raise KeyboardInterrupt
+
     def _raise_again(self, unraisable: Any) -> None:
         """Python drops what a destructor or a weak reference's callback raises, of which an import has some."""
         if unraisable.exc_type is KeyboardInterrupt and self.caught:

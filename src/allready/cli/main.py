@@ -63,6 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _main(argv)
     except KeyboardInterrupt:
+        # CPython notes an interrupt that passes through an evaluated text (a namedtuple's, in an import), and would end
+        # by the signal in place of the exit code; the next such text takes the note back.
+        eval("0")  # noqa: S307
         sys.stderr.write("allready: interrupted\n")
         return EXIT_UNCHECKED
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 from allready.facts.import_start import begin, questions
@@ -29,14 +30,23 @@ MAX_ANSWER_BYTES = 64 << 20
 class Reader:
     """Context manager: the child begins at once, `ask` tells it what for, `found` waits; it is ended in any case."""
 
-    def __init__(self, *, limit_s: float, imports: bool = True, use_gpus: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        limit_s: float,
+        imports: bool = True,
+        use_gpus: bool = False,
+        before_waiting: Callable[[], None] = lambda: None,
+    ) -> None:
         """Of what the child is asked later it begins with this.
 
         Args:
             limit_s: about how long it may take; by themselves imports end soon after that.
             imports: import torch and JAX.
             use_gpus: ask them for their devices.
+            before_waiting: may raise what ends the wait before it begins.
         """
+        self._before_waiting = before_waiting
         self._asked = [f"{limit_s:.2f}", *(["imports"] if imports else []), *(["devices"] if use_gpus else [])]
         self._child: subprocess.Popen[bytes] | None = None
         self._order: Order | None = None
@@ -97,6 +107,7 @@ class Reader:
             from allready.facts.reading import read_all
 
             return read_all(self._order)
+        self._before_waiting()
         try:
             return answer_in(self._task.result(timeout_s=latest_s - time.monotonic()))
         except (TimeoutError, OSError, ValueError) as error:
