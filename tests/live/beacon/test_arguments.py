@@ -290,7 +290,7 @@ def test_of_too_many_splits_the_newest_are_told(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_readers_know_the_key() -> None:
-    assert module.KEY == given.KEY
+    assert (module.KEY, module.TAKEN) == (given.KEY, given.TAKEN)
 
 
 def test_a_dump_stays_a_pickle_for_others() -> None:

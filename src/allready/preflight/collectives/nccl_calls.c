@@ -86,7 +86,8 @@ API int allready_calls_repeat(struct work *work, int64_t count) {
     return 0;
 }
 
-/* Waits until a stream has nothing left to do.  Asks again and again: waking up takes as long as a small operation. */
+/* Waits until a stream has nothing left to do.  Asks again and again: waking up takes as long as a small operation.
+   Has no end of its own: the agent ends this process when the deadline of the size has passed. */
 static int waited(const struct waiting *waiting) {
     for (;;) {
         int code = waiting->query(waiting->stream);

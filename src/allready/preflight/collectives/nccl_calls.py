@@ -234,7 +234,10 @@ class _Interpreted(_Bound):
         return time.perf_counter() - began
 
     def _wait(self) -> None:
-        """Until the stream has nothing left to do.  Asks without a pause: waking up takes as long as an operation."""
+        """Until the stream has nothing left to do.  Asks without a pause: waking up takes as long as an operation.
+
+        Has no end of its own: the agent ends this process when the deadline of the size has passed.
+        """
         while not self._place.driver.is_idle(self._place.stream):
             self._place.communicator.check()
 
