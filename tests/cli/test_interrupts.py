@@ -1,5 +1,6 @@
 """A signal ends a command, whatever Python was doing when it came."""
 
+import contextlib
 import os
 import signal
 import time
@@ -39,3 +40,14 @@ def test_other_errors_of_destructors_go_where_they_went(capsys: pytest.CaptureFi
         with Interrupts(exit_code=3):
             del thing
     assert (seen, reference()) == ([ValueError], None)
+
+
+def test_before_a_wait_an_interrupt_that_was_swallowed_is_raised() -> None:
+    """As code in C does, around an import."""
+    with Interrupts(exit_code=3) as interrupts:
+        interrupts.raise_caught()
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(30.0)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.raise_caught()

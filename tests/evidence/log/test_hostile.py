@@ -120,6 +120,9 @@ def test_recorded_lines_shuffled_and_cut_are_no_harm() -> None:
         ".:/, -" * 600,
         "-1.2:3/" * 500,
         "2026-06-14 10:00:00 " * 190,
+        "run time" + " " * 4000 + "x",
+        "exit code" + " " * 4000 + "x",
+        "done 1." + "1." * 2000,
         "terminate called after throwing an instance of " + "'" * 4000,
     ],
 )

@@ -388,6 +388,56 @@ def test_what_did_not_match_in_a_group_that_was_formed_again_is_over() -> None:
     assert (report.status, report.verdict) == (Status.HEALTHY, None)
 
 
+def test_an_answer_to_a_question_from_before_a_recovery_is_not_taken() -> None:
+    job = Play()
+    job.rank = {r: {"epoch": 1} for r in range(4)}
+    job.play(10)
+    job.stick(2)
+    job.rank[2] |= {"process_state": "stopped"}
+    job.play(2)
+    late = job.answer(1, job.numbers[-1])
+    job.go_on()
+    job.rank = {r: {"epoch": 2} for r in range(4)}
+    job.play(0.6)
+    job.judge.take_evidence(late, job.now)
+    assert not job.judge._board.answers
+    job.stick(3)
+    job.rank[3] |= {"process_state": "stopped"}
+    assert verdict(job.play(2)).culprits.ranks == (3,)
+    assert job.judge._board.answers
+
+
+def test_a_recovery_that_is_told_with_the_end_of_the_job_takes_no_verdict_away() -> None:
+    job = Play()
+    job.rank = {r: {"epoch": 1} for r in range(4)}
+    job.play(10)
+    job.end(1, exit_code=None, signal="SIGKILL", log="last words", epoch=1)
+    job.stick(1)
+    first = verdict(job.play(3))
+    assert first.culprits.ranks == (1,)
+    for rank in (0, 2, 3):
+        job.end(rank, epoch=2)
+    for node in job.nodes:
+        job.judge.take_status(job.status(node), job.now, job.wall_s)
+    last = verdict(job.judge.finish(job.now, job.wall_s))
+    assert (last.code, last.culprits, last.detected_time) == (first.code, first.culprits, first.detected_time)
+
+
+def test_where_a_script_begins_with_the_library_anew_its_recoveries_are_told_as_before() -> None:
+    job = Play()
+    for epoch in (3, 1):
+        job.rank = {r: {"epoch": epoch} for r in range(4)}
+        job.play(5)
+    job.stick(2)
+    job.rank[2] |= {"process_state": "stopped"}
+    assert verdict(job.play(2)).culprits.ranks == (2,)
+    job.go_on()
+    job.rank = {r: {"epoch": 2} for r in range(4)}
+    report = job.play(0.6)
+    assert report is not None
+    assert (report.status, report.verdict) == (Status.HEALTHY, None)
+
+
 def mark_of(job: Play, members: tuple[int, ...]) -> GroupMark:
     return GroupMark(
         group="1", label="default_pg", members=members, enqueued=5, completed=5, moved_s=job.wall_s + 100.0
