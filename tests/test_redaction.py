@@ -409,7 +409,8 @@ def test_takes_any_text_and_settles(text: str) -> None:
      "password for a", "+/aB3",
      "-----END RSA PRIVATE KEY-----\n", 'token = """\n', "1 api_key: a\n1  ", "\tTRUE\t/\tTRUE\t1\t",
      "wandb key", "sessionid=a1",
-     "a,password\n", "a|password|", "|token|x|\n", "token,x\n", "step,token,loss\n1,17,2.3\n", "chpasswd:\n a:b\n", "chpasswd <<E\na:b\n", 'setenv("TOKEN",', "a:10:b:c:",
+     "a,password\n", "a|password|", "|token|x|\n", "token,x\n", "step,token,loss\n1,17,2.3\n",
+     "chpasswd:\n a:b\n", "chpasswd <<E\na:b\n", 'setenv("TOKEN",', "a:10:b:c:",
      "token [", "mysql -p", 'type="password" ', "az login ",
      "aA", "secret set --value", '"username":"a",', "vault login -a ", "ssh-keygen -N "],
 )  # fmt: skip
