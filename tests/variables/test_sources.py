@@ -332,6 +332,7 @@ def test_what_is_quoted_comes_back(variables: dict[str, str]) -> None:
         assert {s.name: s.value for s in read_text("a.json", json.dumps({"env": fixed})).settings} == fixed
 
 
+@pytest.mark.thorough
 @cases("text", ["export A=b\n" * 6000, "true\n" * 60_000])
 def test_what_is_beyond_the_bounds_is_not_passed_over_in_silence(text: str) -> None:
     found = read_text("a.sh", text)
@@ -350,6 +351,7 @@ def test_aliases_of_aliases_are_read_once() -> None:
     assert watch.s < 3.0
 
 
+@pytest.mark.thorough
 def test_a_command_of_endless_lines_is_read_in_time() -> None:
     """Seen: an instruction of 50,000 continued lines took minutes; each line was read again with all before it."""
     watch = Stopwatch()
