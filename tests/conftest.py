@@ -32,6 +32,12 @@ JOBS = {"job", "job3", "make_node", "make_lab", "ranks", "sshd", "heard", "slurm
 """Fixtures that start processes of a job."""
 
 
+STARTS_NOTHING = {"rules", "signatures", "text", "judging", "report", "variables", "model"}
+"""Folders whose tests start no processes."""
+FEW = 3
+"""Files."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fast", action="store_true", help="only tests that need no torch, JAX, root or seconds of time")
     parser.addoption(
@@ -47,7 +53,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are CPUs, since most tests wait for real jobs; the fast ones do not."""
+    """One more than there are CPUs, since most tests wait for real jobs; the fast ones do not.
+
+    A few files whose tests start nothing are done before other processes have collected theirs.
+    """
+    files = [(config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in config.args]
+    folders = {file.relative_to(ROOT / "tests").parts[0] for file in files if file.is_relative_to(ROOT / "tests")}
+    if len(files) <= FEW and folders <= STARTS_NOTHING and all(file.is_file() for file in files):
+        return 0
     return len(os.sched_getaffinity(0)) + (0 if config.getoption("--fast") else 1)
 
 
