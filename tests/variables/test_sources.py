@@ -227,7 +227,13 @@ def test_copies_of_the_environment_in_python() -> None:
         ("sky.yaml", "envs:\n  A: b\nrun: |\n  export C=d\n  python t.py\n", [("A", "b"), ("C", "d")]),
         ("ray.json", '{"env_vars": {"A": "b"}}', [("A", "b")]),
         ("env.json", '{"A": "b", "NCCL_DEBUG": "INFO"}', [("A", "b"), ("NCCL_DEBUG", "INFO")]),
-        ("accelerate.yaml", "num_machines: 2\nmain_process_port: 29500\n", []),
+        ("other.yaml", "num_machines: 2\nmain_process_port: 29500\n", []),
+        (
+            "accelerate.yaml",
+            "distributed_type: MULTI_GPU\nnum_processes: 16\nmain_process_ip: 10.0.0.1\nmain_process_port: 99999\n",
+            [("MASTER_ADDR", "10.0.0.1"), ("MASTER_PORT", "99999")],
+        ),
+        ("local.yaml", "distributed_type: NO\nnum_processes: 1\nmain_process_ip: null\n", []),
         ("ds.json", '{"train_batch_size": 8, "zero_optimization": {"stage": 3}}', []),
     ],
 )
