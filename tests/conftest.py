@@ -8,6 +8,7 @@ import functools
 import gc
 import importlib.util
 import os
+import re
 import signal
 from collections import Counter
 from pathlib import Path
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NO_LAB = "no lab on this machine"
 FRAMEWORKS = ("torch", "jax")
 NOT_FAST = {"torch", "jax", "lab", "gpu", "slow", "jobs", "thorough"}
+ALL_MARKED = re.compile(rf"^pytestmark = .*\bmark\.(?:{'|'.join(NOT_FAST)})\b", re.MULTILINE)
 NEVER_FAST = {"recorded", "gpu"}
 """Folders of tests."""
 JOBS = {"job", "job3", "make_node", "make_lab", "ranks", "sshd", "heard", "slurm"}
@@ -82,7 +84,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return True if config.getoption("--fast") and collection_path.name in NEVER_FAST else None
+    """With --fast neither folders nor files of which no test is quick, which are not even compiled then."""
+    if not config.getoption("--fast"):
+        return None
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    all_marked = is_test and ALL_MARKED.search(collection_path.read_text(encoding="utf-8")) is not None
+    return True if all_marked or collection_path.name in NEVER_FAST else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
