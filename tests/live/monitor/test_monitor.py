@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from allready.model import GroupMark, Loss, LossReason, NodeStatus, Report, Status, Verdict
 from tests.cases import cases
-from tests.live.monitor.made import CLOSED, Play, codes, traceback
+from tests.live.monitor.made import CLOSED, STACK, Play, codes, traceback
 
 
 def verdict(report: Report | None) -> Verdict:
@@ -436,6 +436,26 @@ def test_where_a_script_begins_with_the_library_anew_its_recoveries_are_told_as_
     report = job.play(0.6)
     assert report is not None
     assert (report.status, report.verdict) == (Status.HEALTHY, None)
+
+
+def test_an_answer_shows_who_has_left_the_place_of_the_last_words() -> None:
+    """As a signal to the ranks makes them: what their stacks show then is no reason of the hang."""
+    at_exit = '  File "/x/site-packages/jax/_src/distributed.py", line 199 in shutdown'
+    handler = '  File "/home/u/train.py", line 31 in save\n  File "/home/u/train.py", line 14 in <module>'
+    job = Play()
+    job.stick(2)
+    job.play(3)
+    assert not any(job.judge.has_moved_on(job.answer(n, 99)) for n in job.nodes)
+    for frames in (at_exit, handler):
+        job.seen[2] = {"stack": STACK.format(pid=1002, rank=2, frames=frames)}
+        assert [job.judge.has_moved_on(job.answer(n, 99)) for n in job.nodes] == [False, True]
+    job.rank[2] = {"site_since_s": job.wall_s - 0.1}
+    job.play(0.2)
+    assert not job.judge.has_moved_on(job.answer(1, 99)), "a loop goes through its lines"
+    job.seen[2] = {"stack": STACK.format(pid=1002, rank=2, frames=at_exit)}
+    assert job.judge.has_moved_on(job.answer(1, 99))
+    job.seen[2] = {"stack": "", "why_no_stack": "it has ended"}
+    assert not job.judge.has_moved_on(job.answer(1, 99))
 
 
 def mark_of(job: Play, members: tuple[int, ...]) -> GroupMark:
