@@ -30,6 +30,46 @@ def test_names_the_node_that_loses_packets_one_way_only() -> None:
         assert (hit.culprits.nodes, set(hit.culprits.links)) == ((1,), set(links))
 
 
+def test_names_the_node_also_where_a_path_was_not_counted_or_is_slow_as_well() -> None:
+    """Seen: two lossy nodes of five, the time over before some bursts; and a lossy node beside a slow one."""
+    uncounted = lossy((0, 1), (1, 2), (2, 1), paths={(1, 0): {"num_segments": 986, "num_retransmits": 223}})
+    [hit] = check("NET019", uncounted).hits
+    assert hit.culprits.nodes == (1,)
+    once = reached(
+        3,
+        paths={pair: RESENT if 1 in pair else SENT for pair in PAIRS},
+        datagrams={pair: LOST for pair in PAIRS if 1 in pair} | {(2, 1): LOST | {"bursts_received": (93, 100)}},
+    )
+    [hit] = check("NET019", once).hits
+    assert (hit.culprits.nodes, hit.culprits.links) == ((1,), ((0, 1), (1, 0), (1, 2)))
+
+
+def test_spurious_repetitions_of_a_fast_path_are_no_queue() -> None:
+    """Seen: segments that leave as one packet of 64 KiB are repeated together, also on a healthy path."""
+    fast = {pair: {"throughput_gb_per_s": 0.3} for pair in PAIRS}
+    paths = {pair: SENT | fast[pair] for pair in PAIRS} | {(0, 2): RESENT | fast[0, 2]}
+    paths |= {pair: RESENT | fast[pair] for pair in PAIRS if 1 in pair}
+    datagrams = {pair: LOST for pair in PAIRS if 1 in pair} | {(0, 2): WHOLE}
+    [hit] = check("NET019", reached(3, paths=paths, datagrams=datagrams)).hits
+    assert (hit.culprits.nodes, len(hit.culprits.links)) == ((1,), 4)
+
+
+def test_a_queue_is_behind_an_end_of_which_every_path_is_slow() -> None:
+    """Seen: a slow node and a lossy one of five; the path to the slow one explains no loss on the way to the other."""
+    pairs = [(a, b) for a in range(5) for b in range(5) if a != b]
+    paths = {pair: SENT | {"throughput_gb_per_s": 0.1} for pair in pairs}
+    crawls = {"throughput_gb_per_s": 0.00045, "num_segments": 300, "num_retransmits": 75}
+    paths |= {pair: crawls for pair in pairs if 1 in pair}
+    paths |= {pair: RESENT | {"throughput_gb_per_s": 0.0016} for pair in pairs if 3 in pair and 1 not in pair}
+    datagrams = {pair: WHOLE for pair in pairs if 1 in pair} | {pair: LOST for pair in pairs if 3 in pair}
+    case = reached(5, paths=paths, datagrams=datagrams)
+    [loss] = check("NET019", case).hits
+    assert loss.culprits.nodes == (3,)
+    assert {pair for pair in pairs if 3 in pair and 1 not in pair} <= set(loss.culprits.links)
+    [slow] = check("NET017", case).hits
+    assert 1 in slow.culprits.nodes
+
+
 def test_names_only_the_path_when_both_nodes_are_fine_elsewhere() -> None:
     [hit] = check("NET019", lossy((0, 1), (1, 0))).hits
     assert (hit.culprits.nodes, hit.culprits.links) == ((), ((0, 1), (1, 0)))

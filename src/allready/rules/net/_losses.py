@@ -8,6 +8,8 @@ from allready.model import DatagramProbe, PathProbe
 
 MIN_LOST = 4
 MIN_SHARE = 0.02
+WAITING_GB_PER_S = 0.0125
+"""On a slower path single packets wait behind whatever else is under way; on a faster one no queue is full for long."""
 SAME_RATE = 4.0
 """Two directions whose bandwidths differ by no more than this factor share what limits them."""
 UNRELIABLE = 0.08
@@ -86,17 +88,26 @@ def lossy_links(case: Analysis) -> dict[tuple[int, int], Sent]:
 
 
 def _is_of_a_queue(link: tuple[int, int], own: Sent, sent: dict[tuple[int, int], Sent]) -> bool:
-    """Whether a full queue explains the lost datagrams: another direction through the same end is as slow and repeats
-    half as many segments or more, and next to all of its datagrams arrived."""
-    return any(
+    """Whether a full queue explains the lost datagrams: all other directions through the same end are as slow, and one
+    repeats half as many segments or more, and next to all of its datagrams arrived."""
+    for end in (0, 1):
+        others = [s for other, s in sent.items() if other != link and other[end] == link[end]]
+        if _shares_a_queue(own, others):
+            return True
+    return False
+
+
+def _shares_a_queue(own: Sent, others: list[Sent]) -> bool:
+    rates = [s.best_gb_per_s for s in others if s.best_gb_per_s is not None]
+    if own.best_gb_per_s is None or own.best_gb_per_s > WAITING_GB_PER_S or not rates:
+        return False
+    return max(rates) <= SAME_RATE * own.best_gb_per_s and any(
         other.num_packets >= MIN_SEGMENTS
         and other.share < min(MIN_SHARE, own.share / 5)
         and 2 * other.resent_share >= max(own.resent_share, MIN_SHARE)
-        and own.best_gb_per_s is not None
         and other.best_gb_per_s is not None
-        and max(own.best_gb_per_s, other.best_gb_per_s) <= SAME_RATE * min(own.best_gb_per_s, other.best_gb_per_s)
-        for end, other in sent.items()
-        if end != link and (end[0] == link[0] or end[1] == link[1])
+        and own.best_gb_per_s <= SAME_RATE * other.best_gb_per_s
+        for other in others
     )
 
 

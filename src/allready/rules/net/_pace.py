@@ -1,23 +1,23 @@
 """Which nodes' paths are far slower than the others, by the payloads and round trips of the probes."""
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
 from allready.judging.majority import is_minority
+from allready.rules.net._losses import WAITING_GB_PER_S
 from allready.rules.net._paths import Link, judge_paths
 
 MIN_NODES = 3
-MIN_LINKS = 6
+MIN_PAIRS = 3
 RATIO = 4.0
 EXCESS_S = 0.005  # below that a difference may be the scheduler of a busy machine
 CLEAR_RATIO = 8.0
 CLEAR_EXCESS_S = 0.05
 PROBE_BYTES = 2**20
-WAITING_GB_PER_S = 0.0125
 MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
 USELESS_S = 1.0
 """What PROBE_BYTES take on no network of a cluster."""
@@ -88,7 +88,7 @@ def interface_of(case: Analysis, node: int) -> str:
 
 
 def _slow(seconds: dict[Link, float]) -> Slow | None:
-    if len(seconds) < MIN_LINKS or len({n for link in seconds for n in link}) < MIN_NODES:
+    if len({frozenset(link) for link in seconds}) < MIN_PAIRS or len({n for link in seconds for n in link}) < MIN_NODES:
         return None
     nodes, usual = _slow_nodes(seconds, (0, 1))
     rest = {link: s for link, s in seconds.items() if not set(nodes).intersection(link)}
@@ -96,17 +96,18 @@ def _slow(seconds: dict[Link, float]) -> Slow | None:
     pairs = {link for link, s in rest.items() if _is_slow(s, among) and _is_slow(rest.get(link[::-1], 0.0), among)}
     if not is_minority(len(pairs), len(rest)):
         pairs = set()
-    if nodes or pairs:
-        touching = {link for link in seconds if set(nodes).intersection(link)}
-        found = Slow(nodes=nodes, links=tuple(sorted(pairs | touching)), seconds=seconds, usual_s=among)
-        return found if found.is_clear else _slow_half(seconds) or found
-    for end in (0, 1):
+    touching = {link for link in seconds if set(nodes).intersection(link)}
+    both = Slow(nodes=nodes, links=tuple(sorted(pairs | touching)), seconds=seconds, usual_s=among)
+    found = both if both.links else None
+    if both.is_clear:
+        return both
+    for end in (0, 1):  # the other direction carries its acknowledgements, and is a little slower for that
         nodes, usual = _slow_nodes(seconds, (end,))
         links = tuple(sorted(link for link in seconds if link[end] in nodes))
-        found = Slow(nodes=nodes, links=links, seconds=seconds, usual_s=usual)
-        if found.is_clear:  # a busy machine may be slow to read for a while
-            return found
-    return _slow_half(seconds)
+        one_way = Slow(nodes=nodes, links=links, seconds=seconds, usual_s=usual)
+        if one_way.is_clear and set(nodes) >= set(both.nodes):  # a busy machine may be slow to read for a while
+            return one_way
+    return _slow_half(seconds) or found
 
 
 def _slow_half(seconds: Mapping[Link, float]) -> Slow | None:
@@ -122,18 +123,20 @@ def _slow_half(seconds: Mapping[Link, float]) -> Slow | None:
     return found if found.is_clear else None
 
 
-def _slow_nodes(seconds: Mapping[Link, float], ends: Iterable[int]) -> tuple[tuple[int, ...], float]:
+def _slow_nodes(seconds: Mapping[Link, float], ends: Sequence[int]) -> tuple[tuple[int, ...], float]:
     """Nodes whose best path is slow against the median of the nodes' best, with that; never more than half of them.
 
-    Only paths on which the node is at one of `ends` count: 0 as the sender, 1 as the receiver.
+    Only paths on which the node is at one of `ends` count: 0 as the sender, 1 as the receiver; one peer alone tells
+    nothing of a node.
     """
     best = _best(seconds, ends)
     usual = median(best.values())
-    slow = {n for n, s in best.items() if _is_slow(s, usual)}
+    peers = {n: {link[1 - end] for link in seconds for end in ends if link[end] == n} for n in best}
+    slow = {n for n, s in best.items() if len(peers[n]) > 1 and _is_slow(s, usual)}
     return (tuple(sorted(slow)), usual) if is_minority(len(slow), len(best)) else ((), usual)
 
 
-def _best(seconds: Mapping[Link, float], ends: Iterable[int]) -> dict[int, float]:
+def _best(seconds: Mapping[Link, float], ends: Sequence[int]) -> dict[int, float]:
     """Node -> its fastest path at one of `ends`."""
     best: dict[int, float] = {}
     for link, s in seconds.items():

@@ -8,7 +8,7 @@ from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._chance import losing_links
-from allready.rules.net._losses import MIN_SEGMENTS, Sent, judge_sent
+from allready.rules.net._losses import MIN_SEGMENTS, MIN_SHARE, Sent, judge_sent
 from allready.rules.net._pace import interface_of
 from allready.rules.net._paths import MAX_LINKS, Link, arrows
 from allready.units import bandwidth_with_unit
@@ -103,9 +103,9 @@ def _resent(found: Iterable[Sent], digits: int) -> str:
 def _nodes(bad: Mapping[Link, Sent], sent: Mapping[Link, Sent]) -> tuple[int, ...]:
     """The nodes whose paths all lose packets, in both directions or in one, where that explains every bad one.
 
-    Paths that carried next to nothing say nothing.
+    Paths that carried next to nothing say nothing, nor do those that lose packets perhaps for another reason.
     """
-    known = {link for link, s in sent.items() if s.num_segments >= MIN_SEGMENTS} | bad.keys()
+    known = {link for link, s in sent.items() if _is_whole(s)} | bad.keys()
     everyone = {n for link in sent for n in link}
     for ends in ((0, 1), (1,), (0,)):
         of_node = {n: {link for link in known if n in {link[end] for end in ends}} for n in everyone}
@@ -114,3 +114,9 @@ def _nodes(bad: Mapping[Link, Sent], sent: Mapping[Link, Sent]) -> tuple[int, ..
         if found and is_minority(len(found), len(everyone)) and bad.keys() <= explained:
             return tuple(found)
     return ()
+
+
+def _is_whole(path: Sent) -> bool:
+    """Whether a path carried much and lost next to nothing, as far as that was counted."""
+    lost = path.share if path.num_packets else path.resent_share
+    return path.num_segments >= MIN_SEGMENTS and lost < MIN_SHARE
