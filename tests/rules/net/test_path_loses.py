@@ -118,6 +118,29 @@ def test_a_queue_that_takes_datagrams_of_every_sender_is_no_random_loss() -> Non
     assert hit.culprits.nodes == (2,)
 
 
+def test_a_queue_that_is_full_during_all_bursts_but_the_last_is_no_random_loss() -> None:
+    """Seen: three nodes on a busy machine, 4 Mbit/s into one of them, whose senders lost as much of both kinds."""
+    slow = {(0, 2): 0.000254, (1, 2): 0.000439}
+    paths = {pair: SENT | {"throughput_gb_per_s": 0.1} for pair in PAIRS}
+    paths[0, 2] = {"throughput_gb_per_s": slow[0, 2], "num_segments": 195, "num_retransmits": 39}
+    paths[1, 2] = {"throughput_gb_per_s": slow[1, 2], "num_segments": 343, "num_retransmits": 123}
+
+    def counted(*last: int) -> Any:
+        came = {(0, 2): (70, 73, *last), (1, 2): (72, 67, *last)}
+        sent = (100,) * (2 + len(last))
+        return reached(
+            3, paths=paths, datagrams={k: {"bursts_sent": sent, "bursts_received": c} for k, c in came.items()}
+        )
+
+    for last in (100, 98):
+        assert check("NET019", counted(last)).state == "clear"
+        [hit] = check("NET017", counted(last)).hits
+        assert (hit.severity, hit.culprits.nodes) == (Severity.ERROR, (2,))
+    for chance in (counted(71), counted(0), counted()):  # a burst that waits in a long queue shows nothing
+        [hit] = check("NET019", chance).hits
+        assert hit.culprits.nodes == (2,)
+
+
 def test_where_a_fifth_is_lost_collectives_are_not_tried() -> None:
     """Seen: 50 % at one node; its connection to node 0 ended in the collectives, and it was called lost."""
     links = [(0, 1), (1, 0), (1, 2), (2, 1)]

@@ -8,6 +8,8 @@ from allready.model import DatagramProbe, PathProbe
 
 MIN_LOST = 4
 MIN_SHARE = 0.02
+SAME_LOSS = 5
+"""By chance no burst of 100 loses so many times more packets than another."""
 WAITING_GB_PER_S = 0.0125
 """On a slower path single packets wait behind whatever else is under way; on a faster one no queue is full for long."""
 SAME_RATE = 4.0
@@ -52,14 +54,15 @@ class Sent(Struct):
         self.best_gb_per_s = max(filter(None, (self.best_gb_per_s, path.throughput_gb_per_s)), default=None)
 
     def add_bursts(self, probe: DatagramProbe) -> None:
-        """Count bursts.  Where nothing at all arrived, datagrams are filtered, which shows nothing."""
-        pairs = list(zip(probe.bursts_sent, probe.bursts_received, strict=False))
-        if not any(came for _, came in pairs):
+        """Count bursts.  One of which nothing arrived was filtered, or waited in a long queue, and shows nothing."""
+        pairs = [pair for pair in zip(probe.bursts_sent, probe.bursts_received, strict=False) if pair[1]]
+        if not pairs:
             return
+        lost = [sent - came for sent, came in pairs]
         self.num_packets += sum(sent for sent, _ in pairs)
-        self.num_lost += sum(sent - came for sent, came in pairs)
-        # Another transfer may fill a queue for a moment, but not during all bursts.
-        self.is_random = all(came < sent for sent, came in pairs)
+        self.num_lost += sum(lost)
+        # Another transfer may fill a queue for a while, but not during all bursts; the last one comes after all others.
+        self.is_random = SAME_LOSS * min(lost) >= max(lost) > 0
 
 
 def judge_sent(case: Analysis) -> dict[tuple[int, int], Sent]:

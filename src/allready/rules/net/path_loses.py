@@ -41,9 +41,10 @@ HOPELESS = 0.2
 def path_loses(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Where TCP had to send segments of the test payloads again, or connections failed, two bursts of 100 small datagrams,
-    a millisecond apart, in that direction: some of both must be lost, and two of a hundred or more of all. They are
-    too few to fill a queue, so a link that is only slow loses none (NET017). A node is named when all its paths lose
+    Where TCP had to send segments of the test payloads again, or connections failed, three bursts of 100 small
+    datagrams, a millisecond or two apart, in that direction: each must lose some, and all together two of a hundred or
+    more. They are too few to fill a queue, and the last one comes when nothing else does, so a link that is only slow
+    loses none (NET017). A node is named when all its paths lose
     packets, in both directions or in one, and those between the others do not. Where a fifth or more is lost, the check
     ends here: collectives would only take their time until they fail.
     ## Why it matters
