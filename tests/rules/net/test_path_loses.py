@@ -3,7 +3,7 @@ from typing import Any
 from allready.judging.engine import judge
 from allready.model import Confidence, FaultClass, Severity
 from tests.fleets import check, fleet
-from tests.rules.net.made import SILENT, not_looked_at, reached, stuck
+from tests.rules.net.made import SILENT, not_looked_at, reached, second_network, stuck
 
 SENT: dict[str, Any] = {"num_segments": 1500}
 RESENT: dict[str, Any] = {"num_segments": 1600, "num_retransmits": 90}
@@ -68,6 +68,14 @@ def test_a_queue_is_behind_an_end_of_which_every_path_is_slow() -> None:
     assert {pair for pair in pairs if 3 in pair and 1 not in pair} <= set(loss.culprits.links)
     [slow] = check("NET017", case).hits
     assert 1 in slow.culprits.nodes
+
+
+def test_a_node_that_loses_packets_in_one_of_its_networks_is_named_with_the_interface() -> None:
+    links = [pair for pair in PAIRS if 1 in pair]
+    paths = {pair: RESENT if pair in links else SENT for pair in PAIRS}
+    [hit] = check("NET019", second_network(3, paths=paths, datagrams=dict.fromkeys(links, LOST))).hits
+    assert (hit.culprits.nodes, hit.values["interface"]) == ((1,), "eth1")
+    assert (hit.values["num"], hit.values["total"]) == (44, 800)
 
 
 def test_names_only_the_path_when_both_nodes_are_fine_elsewhere() -> None:

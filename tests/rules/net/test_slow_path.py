@@ -1,6 +1,6 @@
 from allready.model import Confidence, Severity
 from tests.fleets import check, fleet
-from tests.rules.net.made import both, not_looked_at, reached
+from tests.rules.net.made import both, not_looked_at, reached, second_network
 
 SLOW = {"throughput_gb_per_s": 0.05}  # 1 MiB in 21 ms instead of 0.5 ms
 FAR = {"rtt_s": 0.02}
@@ -124,3 +124,12 @@ def test_a_direction_whose_answers_never_came_back_is_missed_by_nobody() -> None
     assert {e.node_rank for e in hit.evidence if e.source.startswith("bandwidth")} == {0, 1, 2}
     one = paths | {(1, 2): {"throughput_gb_per_s": None}}  # one peer alone tells nothing of a node
     assert check("NET017", reached(3, paths=one)).state == "clear"
+
+
+def test_each_network_of_the_nodes_is_compared_by_itself() -> None:
+    """Two interfaces per node: one link of one node is slow, the other carries as much as all others."""
+    [hit] = check("NET017", second_network(3, paths=touching(1, 3, CRAWLS))).hits
+    assert (hit.severity, hit.culprits.nodes) == (Severity.ERROR, (1,))
+    assert (hit.values["interface"], hit.values["address"].startswith("10.9.0.")) == ("eth1", True)
+    everywhere = {(a, b): CRAWLS for a in range(3) for b in range(3) if a != b}
+    assert check("NET017", second_network(3, paths=everywhere)).state == "clear"

@@ -27,7 +27,8 @@ MIN_SEGMENTS = 100
 class Sent(Struct):
     """What is known of packets in one direction: TCP segments as the sender's kernel counts, and bursts of datagrams.
 
-    TCP also loses packets in the full queue before a slow link; bursts are too small for that.
+    TCP also loses packets in the full queue before a slow link; bursts are too small for that.  `address`: where the
+    bursts went; of several networks the one that loses most.
     """
 
     num_segments: int = 0
@@ -35,6 +36,7 @@ class Sent(Struct):
     num_packets: int = 0
     num_lost: int = 0
     is_random: bool = False
+    address: str = ""
     best_gb_per_s: float | None = None
 
     @property
@@ -58,9 +60,10 @@ class Sent(Struct):
         pairs = [pair for pair in zip(probe.bursts_sent, probe.bursts_received, strict=False) if pair[1]]
         if not pairs:
             return
-        lost = [sent - came for sent, came in pairs]
-        self.num_packets += sum(sent for sent, _ in pairs)
-        self.num_lost += sum(lost)
+        lost, num_packets = [sent - came for sent, came in pairs], sum(sent for sent, _ in pairs)
+        if sum(lost) / num_packets < self.share:
+            return  # another network of the two nodes loses more
+        self.num_packets, self.num_lost, self.address = num_packets, sum(lost), probe.address
         # Another transfer may fill a queue for a while, but not during all bursts; the last one comes after all others.
         self.is_random = SAME_LOSS * min(lost) >= max(lost) > 0
 

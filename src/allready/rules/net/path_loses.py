@@ -10,7 +10,7 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, 
 from allready.rules.net._chance import losing_links
 from allready.rules.net._losses import MIN_SEGMENTS, MIN_SHARE, Sent, judge_sent
 from allready.rules.net._pace import interface_of
-from allready.rules.net._paths import MAX_LINKS, Link, arrows
+from allready.rules.net._paths import MAX_LINKS, Link, arrows, judge_paths
 from allready.units import bandwidth_with_unit
 
 HOPELESS = 0.2
@@ -62,6 +62,9 @@ def path_loses(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     fine = [s for link, s in sent.items() if link not in bad]
     links = sorted(bad, key=lambda link: -bad[link].share)
     where = nodes[0] if nodes else links[0][1]
+    sent_to = case.of(judge_paths).datagrams
+    lossy = (h[2] for h, d in sent_to.items() if h[:2] == links[0] and d.address == bad[links[0]].address)
+    plane = next(lossy, None)
     num, total = sum(s.num_lost for s in bad.values()), sum(s.num_packets for s in bad.values())
     yield Hit(
         severity=Severity.BLOCKER if num >= HOPELESS * total else None,
@@ -78,7 +81,7 @@ def path_loses(reach: Reachability, case: Analysis) -> Iterator[Hit]:
             "others": _resent(fine, 2),
             "rate": bandwidth_with_unit(max((s.best_gb_per_s for s in bad.values() if s.best_gb_per_s), default=None)),
             "where": case.world.label(where),
-            "interface": interface_of(case, where),
+            "interface": interface_of(case, where, plane),
         },
         evidence=tuple(
             stated(

@@ -77,8 +77,8 @@ def _hit(case: Analysis, slow: Slow, what: str, show: Callable[[float], str], se
             "sender": case.world.label(sender),
             "receiver": case.world.label(receiver),
             "where": case.world.label(where),
-            "interface": interface_of(case, where),
-            "address": next((p.address for h, ps in judged.data.items() if h[:2] == slow.worst[0] for p in ps), "?"),
+            "interface": interface_of(case, where, slow.plane),
+            "address": next((p.address for p in judged.data.get((sender, receiver, slow.plane), ())), "?"),
         },
         evidence=(
             *(
