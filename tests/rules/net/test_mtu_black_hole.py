@@ -95,4 +95,4 @@ def test_black_holes_of_several_sizes_are_told_apart_where_no_node_has_them_all(
         1500: ((1,), 4),
         4000: ((), 2),
     }
-    assert "mtu 4000" in hits[4000].values["command"]
+    assert "mtu 4000" in str(hits[4000].values["command"])

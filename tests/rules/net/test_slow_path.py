@@ -130,6 +130,6 @@ def test_each_network_of_the_nodes_is_compared_by_itself() -> None:
     """Two interfaces per node: one link of one node is slow, the other carries as much as all others."""
     [hit] = check("NET017", second_network(3, paths=touching(1, 3, CRAWLS))).hits
     assert (hit.severity, hit.culprits.nodes) == (Severity.ERROR, (1,))
-    assert (hit.values["interface"], hit.values["address"].startswith("10.9.0.")) == ("eth1", True)
+    assert (hit.values["interface"], str(hit.values["address"]).startswith("10.9.0.")) == ("eth1", True)
     everywhere = {(a, b): CRAWLS for a in range(3) for b in range(3) if a != b}
     assert check("NET017", second_network(3, paths=everywhere)).state == "clear"
