@@ -161,6 +161,23 @@ def test_who_leaves_early_with_exit_code_0_is_named() -> None:
     assert accused(job.play(5)) == ("DESYNC-FLOW", (1,))
 
 
+def test_a_zombie_says_how_it_ended_once_its_parent_knows() -> None:
+    job = Play()
+    job.play(20)
+    job.stick(3)
+    job.end(3, exit_code=None, process_state="zombie", ended_s=None)
+    job.play(2)
+    assert not any(r.verdict and r.status is Status.FAULT for r in job.reports)
+    job.end(3, exit_code=0)
+    assert (verdict(job.play(3)).fault_class, accused(job.judge.last)[1]) == ("DESYNC-FLOW", (3,))
+    job = Play()
+    job.play(20)
+    job.stick(3)
+    job.end(3, exit_code=None, process_state="zombie", ended_s=None)
+    found = verdict(job.play(10))  # a parent that never asks
+    assert (found.code, found.fault_class, found.culprits.ranks) == ("LIV007", "DEAD", (3,))
+
+
 def test_the_first_explanation_stays_when_victims_die_of_it() -> None:
     job = Play()
     job.play(10)
