@@ -65,6 +65,8 @@ ONCE = ("SIGUSR1", "SIGKILL")
 AIMS = ("first", "last", "agents", "all", "ranks first")
 UNUSUAL = ("SIGQUIT", "row", "report", "starts", "disk", "paused", "killed")
 IN_A_ROW, BETWEEN_S = 4, 0.1
+EXIT_AT_ONCE = 3
+"""Of a process that a third signal ended at once: its report is that of the first one."""
 PAUSE_S = 2.0
 REPORT_WAIT_S = 12.0
 FOLLOWS_S = 2.0
@@ -480,7 +482,8 @@ def _judge(job: Job, befores: Sequence[dict[str, Any] | None], outcome: Outcome)
         ):
             outcome.problems.append(f"node {node}: status {report['status']}")
         is_ended = report["job"] is not None and report["job"]["exit_code"] == agent.returncode
-        if not is_ended and not is_old and node not in job.killed:
+        is_cut = job.trial.unusual == "row" and agent.returncode == EXIT_AT_ONCE and report["job"] is None
+        if not (is_ended or is_cut or is_old or node in job.killed):
             outcome.problems.append(f"node {node}: job {report['job']}, exit code {agent.returncode}")
         if agent.returncode == 0:
             outcome.problems.append(f"node {node}: exit code 0")
