@@ -463,7 +463,8 @@ def test_an_answer_shows_who_has_left_the_place_of_the_last_words() -> None:
     job.stick(2)
     job.play(3)
     assert not any(job.judge.has_moved_on(job.answer(n, 99)) for n in job.nodes)
-    for frames in (at_exit, handler):
+    beside = '  File "/home/u/train.py", line 50 in on_sigterm\n  File "/home/u/train.py", line 30 in save'
+    for frames in (at_exit, handler, beside):
         job.seen[2] = {"stack": STACK.format(pid=1002, rank=2, frames=frames)}
         assert [job.judge.has_moved_on(job.answer(n, 99)) for n in job.nodes] == [False, True]
     job.rank[2] = {"site_since_s": job.wall_s - 0.1}

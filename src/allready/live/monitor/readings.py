@@ -12,6 +12,7 @@ from allready.evidence.flight.reader import read_dump
 from allready.evidence.log import read_lines
 from allready.evidence.ras.read import read_ras
 from allready.evidence.reading import Reading
+from allready.evidence.stacks.libraries import is_users
 from allready.evidence.stacks.read import read_stacks
 from allready.model import CRASHES, Death, Event, NodeEvidence, Origin, RankEvidence, RankStatus, Role, SourceRecord
 
@@ -66,11 +67,11 @@ def has_left_place(one: RankEvidence, before: RankStatus, time_s: float) -> bool
         return False
     place, _, function = before.site.partition(" ")
     file, _, line = place.rpartition(":")
-    stood = before.site_since_s is not None and time_s - before.site_since_s >= STOOD_S
-    return not any(
-        _is_same_file(frame.file, file) and (str(frame.line) == line if stood else frame.function == function)
-        for frame in main.frames
-    )
+    own = [frame for frame in main.frames if _is_same_file(frame.file, file)]
+    if before.site_since_s is None or time_s - before.site_since_s < STOOD_S:
+        return all(frame.function != function for frame in own)
+    there = next((frame for frame in own if str(frame.line) == line), None)
+    return there is None or any(is_users(frame) for frame in main.frames[: main.frames.index(there)])
 
 
 def _is_same_file(one: str, other: str) -> bool:
