@@ -436,6 +436,7 @@ def test_following_ends_when_nothing_comes_any_more(runs: Path, tmp_path: Path) 
     assert "HEALTHY" in out
 
 
+@pytest.mark.jobs
 def test_an_interrupt_while_reading_ends_with_code_3_and_leaves_nothing(tmp_path: Path) -> None:
     reader = subprocess.Popen(
         [*PROGRAM, "diagnose", "-"],
