@@ -11,7 +11,9 @@ installed), in which a rank sleeps in a step, is stopped, or nothing is wrong, o
 At a random moment a signal goes to one agent, to all, or, as a scheduler does it, to agents and ranks; sometimes twice.
 SIGUSR1 is the warning of a scheduler: where only agents get it (ranks that only start have no handler for it), SIGTERM
 follows.  SIGKILL is the end of an agent, or of all.  In some trials the disk of the report folders is full before
-(needs the right to mount).  Then:
+(needs the right to mount).  With `--unusual` each trial also has what is seldom: SIGQUIT, four signals in a row, a
+signal while a report is written, SIGKILL while the job starts, a disk that is full while the job still runs, agents
+that are stopped and continued before, SIGKILL soon after the signal.  Then:
 
 kept      the verdict that stood before the signal stands in every report (where there was room for one), and none
           blames anybody else; where nothing was proven yet, the node whose agent was killed may be blamed
@@ -42,7 +44,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,12 @@ STARTING_WAIT_S = 8.0
 SIGNALS = ("SIGINT", "SIGINT", "SIGTERM", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGKILL")
 ONCE = ("SIGUSR1", "SIGKILL")
 AIMS = ("first", "last", "agents", "all", "ranks first")
+UNUSUAL = ("SIGQUIT", "row", "report", "starts", "disk", "paused", "killed")
+IN_A_ROW, BETWEEN_S = 4, 0.1
+EXIT_AT_ONCE = 3
+"""Of a process that a third signal ended at once: its report is that of the first one."""
+PAUSE_S = 2.0
+REPORT_WAIT_S = 12.0
 FOLLOWS_S = 2.0
 """After a warning that only agents got, SIGTERM comes so much later."""
 DISK_KB = 512
@@ -122,6 +130,8 @@ class Trial:
     delay_s: float
     second_s: float | None
     is_disk_full: bool = False
+    unusual: str = ""
+    kill_s: float | None = None
 
     @classmethod
     def draw(cls, number: int, chance: random.Random, frameworks: Sequence[str]) -> "Trial":
@@ -142,10 +152,29 @@ class Trial:
             is_disk_full=chance.random() < 0.1 and fault != "starting" and name not in ONCE,
         )
 
+    def with_something_unusual(self, chance: random.Random) -> "Trial":
+        """The same with one of UNUSUAL."""
+        kind = chance.choice(UNUSUAL)
+        changes: dict[str, Any] = {}
+        if kind == "SIGQUIT":
+            changes = {"signal": "SIGQUIT"}
+        elif kind == "starts":
+            changes = {"fault": "starting", "signal": "SIGKILL", "aim": chance.choice(["first", "last", "agents"])}
+            changes |= {"second_s": None, "is_disk_full": False}
+        elif kind == "disk":
+            changes = {"is_disk_full": True, "fault": "none" if self.fault == "starting" else self.fault}
+        if kind in {"disk", "killed", "row", "paused"} and self.signal in ONCE:
+            changes |= {"signal": "SIGTERM", "aim": chance.choice(AIMS)}
+        if kind == "killed":
+            changes |= {"kill_s": round(chance.uniform(0.0, 2.0), 2), "second_s": None}
+        return replace(self, unusual=kind, **changes)
+
     def words(self) -> str:
         """One row of the table."""
         again = "" if self.second_s is None else f" twice ({self.second_s} s)"
         disk = " disk full" if self.is_disk_full else ""
+        disk += f" {self.unusual}" if self.unusual else ""
+        disk += "" if self.kill_s is None else f" after {self.kill_s} s"
         return (
             f"{self.number:3} {self.framework:5} {self.nodes} nodes {self.fault:8} {self.signal:7} "
             f"to {self.aim:11} after {self.delay_s:5.2f} s{again}{disk}"
@@ -262,6 +291,28 @@ class Job:
             time.sleep(FOLLOWS_S)
             self.send_one(signal.SIGTERM)
 
+    def pause(self) -> None:
+        """Ctrl-Z and `fg`, as far as agents see them."""
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for agent in self.agents:
+                if agent.poll() is None:
+                    os.kill(agent.pid, number)
+            time.sleep(PAUSE_S if number == signal.SIGSTOP else 0.0)
+
+    def await_report(self) -> None:
+        """Until a report has just changed, or for some seconds."""
+        before, deadline = len(self.watch.said), time.monotonic() + REPORT_WAIT_S
+        while len(self.watch.said) == before and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    def kill_agents(self) -> None:
+        """The end of a scheduler's patience."""
+        for number, agent in enumerate(self.agents):
+            if agent.poll() is None:
+                self.killed.add(number)
+                self.sent.append((time.monotonic(), "SIGKILL", agent.pid))
+                os.kill(agent.pid, signal.SIGKILL)
+
     def fill_disk(self) -> None:
         """Nothing more can be written to the reports' folder."""
         with contextlib.suppress(OSError), (self.reports / "filler").open("wb", buffering=0) as file:
@@ -340,26 +391,50 @@ def _tail(path: Path) -> str:
     return ""
 
 
+def _begin(job: Job) -> None:
+    """Up to the moment of the signal."""
+    trial = job.trial
+    if trial.fault != "starting":
+        _until(lambda: len(job.ranks()) == 2, STARTS_S, "the ranks do not run")
+    if trial.fault == "sleep":
+        _until((job.folder / "hangs").exists, STARTS_S, "no rank hangs")
+    if trial.fault == "stop":
+        os.kill(job.ranks()[trial.culprit], signal.SIGSTOP)
+    if job.has_disk and trial.unusual == "disk":
+        job.fill_disk()
+    if trial.unusual == "report":
+        job.await_report()
+    time.sleep(trial.delay_s if trial.unusual != "report" else trial.delay_s / 200)
+    if trial.unusual == "paused":
+        job.pause()
+    if job.has_disk:
+        job.fill_disk()
+
+
+def _interrupt(job: Job) -> None:
+    """The signals."""
+    trial = job.trial
+    job.send()
+    if trial.second_s is not None:
+        time.sleep(trial.second_s)
+        job.send()
+    for _ in range(IN_A_ROW - 1 if trial.unusual == "row" else 0):
+        time.sleep(BETWEEN_S)
+        job.send()
+    if trial.kill_s is not None:
+        time.sleep(trial.kill_s)
+        job.kill_agents()
+
+
 def run(trial: Trial, folder: Path, lane: Lane) -> Outcome:
     """One trial, from the start to the last process's end."""
     job = Job(trial, folder, lane)
     outcome = Outcome(trial=trial)
     try:
-        if trial.fault != "starting":
-            _until(lambda: len(job.ranks()) == 2, STARTS_S, "the ranks do not run")
-        if trial.fault == "sleep":
-            _until((folder / "hangs").exists, STARTS_S, "no rank hangs")
-        if trial.fault == "stop":
-            os.kill(job.ranks()[trial.culprit], signal.SIGSTOP)
-        time.sleep(trial.delay_s)
-        if job.has_disk:
-            job.fill_disk()
+        _begin(job)
         before = [job.report(node) for node in range(trial.nodes)]
         began = time.monotonic()
-        job.send()
-        if trial.second_s is not None:
-            time.sleep(trial.second_s)
-            job.send()
+        _interrupt(job)
         _until(job.is_over, GRACE_S + CLEAN_S + 5.0, "the agents do not end")
         outcome.ended_s = time.monotonic() - began
         with contextlib.suppress(TimeoutError):
@@ -407,7 +482,8 @@ def _judge(job: Job, befores: Sequence[dict[str, Any] | None], outcome: Outcome)
         ):
             outcome.problems.append(f"node {node}: status {report['status']}")
         is_ended = report["job"] is not None and report["job"]["exit_code"] == agent.returncode
-        if not is_ended and not is_old and node not in job.killed:
+        is_cut = job.trial.unusual == "row" and agent.returncode == EXIT_AT_ONCE and report["job"] is None
+        if not (is_ended or is_cut or is_old or node in job.killed):
             outcome.problems.append(f"node {node}: job {report['job']}, exit code {agent.returncode}")
         if agent.returncode == 0:
             outcome.problems.append(f"node {node}: exit code 0")
@@ -471,11 +547,12 @@ def table(outcomes: Sequence[Outcome]) -> str:
     rows = ["                     trials  failed  explained  median s to the end  longest"]
     kinds: list[tuple[str, Callable[[Outcome], bool]]] = [
         *((names[fault], lambda o, fault=fault: o.trial.fault == fault) for fault in names),
-        *((name, lambda o, name=name: o.trial.signal == name) for name in dict.fromkeys(SIGNALS)),
+        *((name, lambda o, name=name: o.trial.signal == name) for name in dict.fromkeys((*SIGNALS, "SIGQUIT"))),
         *((f"to {aim}", lambda o, aim=aim: o.trial.aim == aim) for aim in AIMS),
         *((f"{n} node{'s'[: n - 1]}, {f}", lambda o, n=n, f=f: (o.trial.nodes, o.trial.framework) == (n, f))
           for n in (1, 2) for f in ("torch", "jax")),
         ("disk full", lambda o: o.trial.is_disk_full),
+        *((f"seldom: {kind}", lambda o, kind=kind: o.trial.unusual == kind) for kind in UNUSUAL),
         ("all", lambda _: True),
     ]  # fmt: skip
     for name, is_of in kinds:
@@ -519,6 +596,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="trials at a time (default: 1)")
     parser.add_argument("--only", default="", help="numbers of trials, for example 3,17: the others are left out")
+    parser.add_argument("--unusual", action="store_true", help="each trial has something that is seldom")
     parser.add_argument("--frameworks", default="", help="torch,jax (default: those that are installed)")
     parser.add_argument("--out", type=Path, help="where folders of trials are (default: the temporary folder)")
     parser.add_argument("--json", type=Path)
@@ -529,6 +607,9 @@ def main() -> int:
     out = args.out or Path(tempfile.gettempdir())
     out.mkdir(parents=True, exist_ok=True)
     trials = [Trial.draw(number, chance, frameworks) for number in range(args.number)]
+    if args.unusual:
+        seldom = random.Random(f"unusual {args.seed}")  # noqa: S311
+        trials = [trial.with_something_unusual(seldom) for trial in trials]
     only = {int(word) for word in args.only.split(",") if word}
     trials = [trial for trial in trials if not only or trial.number in only]
     lock = threading.Lock()

@@ -222,7 +222,8 @@ LIMITS = {
         f"reading one node's facts | {context.COLLECT_S:g} s,",
         f"resolving a name | {context.RESOLVE_S + 1:g} s,",
         f"its answer | {contact.CONNECT_S:g} s; {contact.ANSWER_S:g} s |",
-        f"a clash; a hopeless master port | {roll_call.SETTLE_S:g} s; {joining.GIVE_UP_HOPELESS_S:g} s |",
+        f"a hopeless master port; one that is silent | {roll_call.SETTLE_S:g} s;",
+        f"; {joining.GIVE_UP_HOPELESS_S:g} s; {joining.GIVE_UP_SILENT_S:g} s | `preflight/check/roll_call.py`",
         f"a silent peer (a heartbeat comes every {hub.BEAT_S:g} s) | {hub.SILENCE_S:g} s |",
         f"all facts | {roll_call.FACTS_S:g} s |",
         f"| {REACH.endpoint_s:g} s; {REACH.connect_s:g} s; {REACH.echo_s:g} s and 0.1 s per MB |",
@@ -233,7 +234,7 @@ LIMITS = {
         f"GPUs or interfaces do not fit | {roll_call.FACTS_S:g} s |",
         f"falls silent for {hub.SILENCE_S:g} s",
         f"after {roll_call.SETTLE_S:g} s, so that",
-        f"(after {joining.GIVE_UP_HOPELESS_S:g} s)",
+        f"(after {joining.GIVE_UP_HOPELESS_S:g} s; after {joining.GIVE_UP_SILENT_S:g} s",
         f"`jax_init` ({STAGE_DEADLINE_S['jax_init']:g} s",
         *(
             f" {name} | {STAGE_DEADLINE_S[name]:g} s |"

@@ -72,6 +72,22 @@ def test_a_scheduler_that_signals_every_process_keeps_it(job: Job, ranks_first: 
         names_rank_1(node, 143)
 
 
+def test_what_a_rank_does_because_of_the_signal_is_no_reason_of_the_hang(job: Job) -> None:
+    """Its end waits for a thread, or for others as JAX does; the last look at the job falls into that."""
+    leaves = "import threading; threading.Thread(target=time.sleep, args=(60,)).start(); time.sleep(1000)"
+    nodes = [
+        job.node(n, "--grace", "3", job.script(LOOP), env={"EACH_STEP": f"if step == 30 and rank == 1: {leaves}"})
+        for n in (0, 1)
+    ]
+    wait_for(lambda: verdict_of(nodes[0], "waiting"), 60.0)
+    ranks = [rank_pid(str(job.folder / "train.py"), rank) for rank in (0, 1)]
+    for pid in (*[node.process.pid for node in nodes], *ranks):
+        os.kill(pid, signal.SIGINT)
+    assert [node.wait(20) for node in nodes] == [130, 130]
+    for node in nodes:
+        names_rank_1(node, 130)
+
+
 @pytest.mark.slow
 def test_a_second_ctrl_c_ends_it_sooner_and_keeps_it_as_well(job: Job) -> None:
     [node] = hung(job)

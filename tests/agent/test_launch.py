@@ -96,6 +96,22 @@ def test_a_missing_node_is_named_and_the_job_does_not_start(job: Job) -> None:
     assert "rank 0 of" not in node.out
 
 
+@pytest.mark.slow
+def test_a_node_0_that_gets_no_processor_for_a_while_is_waited_for(job: Job) -> None:
+    """Seen at a load of 14: the kernel accepted connections in its place for eleven seconds."""
+    script = job.script("pass")
+    first = job.node(0, script)
+    wait_for((first.report_dir / "report.json").exists, 30.0)
+    first.process.send_signal(signal.SIGSTOP)
+    second = job.node(1, script)
+    wait_for(lambda: (second.report_dir / "report.json").exists(), 30.0)
+    time.sleep(8.0)
+    assert second.process.poll() is None
+    first.process.send_signal(signal.SIGCONT)
+    assert [node.wait(40) for node in (first, second)] == [0, 0]
+    assert [node.report()["status"] for node in (first, second)] == ["healthy", "healthy"]
+
+
 def test_sigterm_reaches_the_ranks_and_ends_the_job_everywhere(job: Job, tmp_path: Path) -> None:
     script = job.script(LOOP)
     touch = tmp_path / "runs"

@@ -295,7 +295,8 @@ class Supervisor:
             return before
         ended = _ended_ranks(self._table.statuses, before_s=began_s)
         for evidence in await self._last_evidence(monitor):
-            if _ended_ranks({evidence.node_rank: evidence.status}) <= ended:
+            is_of_before = _ended_ranks({evidence.node_rank: evidence.status}) <= ended
+            if is_of_before and not monitor.has_moved_on(evidence):  # the signal may have reached ranks as well
                 monitor.take_evidence(evidence, now)
         report = self._comparison.into(monitor.freeze(now, began_s))
         if report.verdict is None and before.verdict is not None:

@@ -47,6 +47,8 @@ REMOTE_IO_S = 3.0
 LOCAL_IO_S = 30.0
 """A disk that flushes gigabytes takes its time; a file server that does not answer for seconds is gone."""
 GONE_S = 1.0
+REAPED_S = 5.0
+"""So long a process that has ended is without an exit code where its parent is slow; longer where it never asks."""
 STAYS_S = 1.0
 WORKS_SHARE = 0.2
 
@@ -126,8 +128,10 @@ def _ended(rank: _Rank) -> StallCause | None:
     if status.exit_code not in {None, 0} or status.signal not in LEAVING_SIGNALS:
         return rank.cause(StallKind.DIED, FaultClass.DEAD, doing=how, began_s=None)
     ended_s = None if status.ended_s is None else status.ended_s - offset_s(rank.live, rank.node)
-    known = {"stays": True, "confidence": Confidence.CERTAIN, "doing": how, "began_s": ended_s}
+    known: dict[str, Any] = {"stays": True, "confidence": Confidence.CERTAIN, "doing": how, "began_s": ended_s}
     if status.exit_code is None and status.signal is None:  # nobody saw how: a job that only is watched
+        is_awaited = status.process_state == ProcessState.ZOMBIE  # its parent is about to learn how it ended
+        known["stays"] = not is_awaited or rank.held_s(lambda s: s.process_state == ProcessState.ZOMBIE) >= REAPED_S
         return rank.cause(StallKind.LEFT, FaultClass.DEAD, **known)
     return rank.cause(StallKind.LEFT, FaultClass.DESYNC_FLOW, **known)
 

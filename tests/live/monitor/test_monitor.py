@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from allready.model import GroupMark, Loss, LossReason, NodeStatus, Report, Status, Verdict
 from tests.cases import cases
-from tests.live.monitor.made import CLOSED, Play, codes, traceback
+from tests.live.monitor.made import CLOSED, STACK, Play, codes, traceback
 
 
 def verdict(report: Report | None) -> Verdict:
@@ -159,6 +159,23 @@ def test_who_leaves_early_with_exit_code_0_is_named() -> None:
     job.stick(1)
     job.end(1, 0)
     assert accused(job.play(5)) == ("DESYNC-FLOW", (1,))
+
+
+def test_a_zombie_says_how_it_ended_once_its_parent_knows() -> None:
+    job = Play()
+    job.play(20)
+    job.stick(3)
+    job.end(3, exit_code=None, process_state="zombie", ended_s=None)
+    job.play(2)
+    assert not any(r.verdict and r.status is Status.FAULT for r in job.reports)
+    job.end(3, exit_code=0)
+    assert (verdict(job.play(3)).fault_class, accused(job.judge.last)[1]) == ("DESYNC-FLOW", (3,))
+    job = Play()
+    job.play(20)
+    job.stick(3)
+    job.end(3, exit_code=None, process_state="zombie", ended_s=None)
+    found = verdict(job.play(10))  # a parent that never asks
+    assert (found.code, found.fault_class, found.culprits.ranks) == ("LIV007", "DEAD", (3,))
 
 
 def test_the_first_explanation_stays_when_victims_die_of_it() -> None:
@@ -437,6 +454,27 @@ def test_where_a_script_begins_with_the_library_anew_its_recoveries_are_told_as_
     report = job.play(0.6)
     assert report is not None
     assert (report.status, report.verdict) == (Status.HEALTHY, None)
+
+
+def test_an_answer_shows_who_has_left_the_place_of_the_last_words() -> None:
+    """As a signal to the ranks makes them: what their stacks show then is no reason of the hang."""
+    at_exit = '  File "/x/site-packages/jax/_src/distributed.py", line 199 in shutdown'
+    handler = '  File "/home/u/train.py", line 31 in save\n  File "/home/u/train.py", line 14 in <module>'
+    job = Play()
+    job.stick(2)
+    job.play(3)
+    assert not any(job.judge.has_moved_on(job.answer(n, 99)) for n in job.nodes)
+    beside = '  File "/home/u/train.py", line 50 in on_sigterm\n  File "/home/u/train.py", line 30 in save'
+    for frames in (at_exit, handler, beside):
+        job.seen[2] = {"stack": STACK.format(pid=1002, rank=2, frames=frames)}
+        assert [job.judge.has_moved_on(job.answer(n, 99)) for n in job.nodes] == [False, True]
+    job.rank[2] = {"site_since_s": job.wall_s - 0.1}
+    job.play(0.2)
+    assert not job.judge.has_moved_on(job.answer(1, 99)), "a loop goes through its lines"
+    job.seen[2] = {"stack": STACK.format(pid=1002, rank=2, frames=at_exit)}
+    assert job.judge.has_moved_on(job.answer(1, 99))
+    job.seen[2] = {"stack": "", "why_no_stack": "it has ended"}
+    assert not job.judge.has_moved_on(job.answer(1, 99))
 
 
 def mark_of(job: Play, members: tuple[int, ...]) -> GroupMark:

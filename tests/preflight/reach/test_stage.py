@@ -466,7 +466,7 @@ class TestListener:
             ports.note(0, wire.DATAGRAM.pack(token, 0, 1400).ljust(100, b"\0"), 28)
             ports.note(0, wire.DATAGRAM.pack(token, 99, 92).ljust(64, b"\0"), 28)
             ports.note(0, b"short", 28)
-            assert ports.arrived() == wire.Arrived(rows=(wire.ArrivedRow(0, 0, (92,), (0, 0)),))
+            assert ports.arrived() == wire.Arrived(rows=(wire.ArrivedRow(0, 0, (92,), (0, 0, 0)),))
         finally:
             await ports.close()
 

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.judging.loading import load
-from allready.model import Confidence, Death, FaultClass, Mismatch, Operation, Origin, Position
+from allready.model import Confidence, Death, FaultClass, Mismatch, Operation, Origin, Position, ProcessState
 from allready.model.fill import fill
 from tests.fleets import check
 from tests.rules.live.made import NOW, ask, behind, ended, job, mark, stack, waiting
@@ -28,6 +28,12 @@ def test_whoever_ended_unseen_may_have_been_killed_and_is_no_desync() -> None:
     assert (hit.culprits.ranks, hit.confidence, hit.fault_class) == ((1,), Confidence.LIKELY, FaultClass.DEAD)
     assert "another number of calls" not in fill(load()["LIV007"].message, hit.values)
     assert "another number of calls" in fill(load()["LIV007"].message, ask("LIV007", ended(1)).hits[0].values)
+
+
+def test_whose_parent_has_not_learnt_its_exit_code_yet_is_waited_for() -> None:
+    """Seen on a busy machine: the rank left with exit code 0, and was called dead, since nobody knew that yet."""
+    zombie = ended(1, exit_code=None, process_state=ProcessState.ZOMBIE)
+    assert ask("LIV007", zombie).state == "clear"
 
 
 def test_blames_nobody_on_a_tie() -> None:

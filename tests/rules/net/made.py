@@ -1,5 +1,6 @@
 """Pieces of made-up evidence that several tests of this folder need."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from allready.model import (
     RollCall,
     TransportFacts,
 )
-from tests.fleets import fleet, healthy_node, healthy_path, healthy_reach, healthy_roll
+from tests.fleets import address_of, fleet, healthy_node, healthy_path, healthy_reach, healthy_roll
 
 SILENT: dict[str, Any] = {
     "outcome": "filtered", "passed_bytes": (), "rtt_s": None, "throughput_gb_per_s": None, "src_address": None,
@@ -114,6 +115,20 @@ def reached(num_nodes: int, *more: PathProbe, **changes: Any) -> Fleet:
     """A fleet whose probes ended so: `paths` and `datagrams` as for `healthy_reach`."""
     reach = healthy_reach(num_nodes, changes.pop("paths", None), changes.pop("datagrams", None))
     return fleet(num_nodes, reach=replace(reach, paths=(*reach.paths, *more)), **changes)
+
+
+def second_network(
+    num_nodes: int,
+    paths: Mapping[tuple[int, int], Mapping[str, Any]] | None = None,
+    datagrams: Mapping[tuple[int, int], Mapping[str, Any]] | None = None,
+) -> Fleet:
+    """All is well over eth0, and eth1 is like that."""
+    first, other = healthy_reach(num_nodes), healthy_reach(num_nodes, paths, datagrams)
+    there = {a: f"10.9.0.{n}" for n in range(num_nodes) for a in [address_of(n)]}
+    more = tuple(replace(p, address=there[p.address], interface="eth1", port=p.port + 100) for p in other.paths)
+    probes = tuple(replace(d, address=there[d.address]) for d in other.datagrams)
+    reach = replace(first, paths=(*first.paths, *more), datagrams=(*probes, *first.datagrams))
+    return fleet(num_nodes, reach=reach)
 
 
 def master_path(src: int) -> PathProbe:

@@ -80,3 +80,19 @@ def test_is_clear_when_all_payloads_return() -> None:
 
 def test_is_not_checked_without_probes() -> None:
     assert check("NET002", not_looked_at()).state == "not_checked"
+
+
+def test_black_holes_of_several_sizes_are_told_apart_where_no_node_has_them_all() -> None:
+    """Seen: jumbo frames, 1500 on the way to node 1 and 4000 on the way to node 2 of three."""
+    pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
+    paths = {pair: stuck(9000, 64, 1400) for pair in pairs}
+    sizes = (92, 1400, 1500, 4000, 9000)
+    datagrams = {pair: {"sent_bytes": sizes, "received_bytes": sizes[:3] if 1 in pair else sizes[:4]} for pair in pairs}
+    hits = {
+        hit.values["packet_bytes"]: hit for hit in check("NET002", reached(3, paths=paths, datagrams=datagrams)).hits
+    }
+    assert {size: (hit.culprits.nodes, len(hit.culprits.links)) for size, hit in hits.items()} == {
+        1500: ((1,), 4),
+        4000: ((), 2),
+    }
+    assert "mtu 4000" in str(hits[4000].values["command"])

@@ -3,7 +3,7 @@ from typing import Any
 from allready.judging.engine import judge
 from allready.model import Confidence, FaultClass, Severity
 from tests.fleets import check, fleet
-from tests.rules.net.made import SILENT, not_looked_at, reached, stuck
+from tests.rules.net.made import SILENT, not_looked_at, reached, second_network, stuck
 
 SENT: dict[str, Any] = {"num_segments": 1500}
 RESENT: dict[str, Any] = {"num_segments": 1600, "num_retransmits": 90}
@@ -28,6 +28,54 @@ def test_names_the_node_that_loses_packets_one_way_only() -> None:
     for links in ([(0, 1), (2, 1)], [(1, 0), (1, 2)]):
         [hit] = check("NET019", lossy(*links)).hits
         assert (hit.culprits.nodes, set(hit.culprits.links)) == ((1,), set(links))
+
+
+def test_names_the_node_also_where_a_path_was_not_counted_or_is_slow_as_well() -> None:
+    """Seen: two lossy nodes of five, the time over before some bursts; and a lossy node beside a slow one."""
+    uncounted = lossy((0, 1), (1, 2), (2, 1), paths={(1, 0): {"num_segments": 986, "num_retransmits": 223}})
+    [hit] = check("NET019", uncounted).hits
+    assert hit.culprits.nodes == (1,)
+    once = reached(
+        3,
+        paths={pair: RESENT if 1 in pair else SENT for pair in PAIRS},
+        datagrams={pair: LOST for pair in PAIRS if 1 in pair} | {(2, 1): LOST | {"bursts_received": (93, 100)}},
+    )
+    [hit] = check("NET019", once).hits
+    assert (hit.culprits.nodes, hit.culprits.links) == ((1,), ((0, 1), (1, 0), (1, 2)))
+
+
+def test_spurious_repetitions_of_a_fast_path_are_no_queue() -> None:
+    """Seen: segments that leave as one packet of 64 KiB are repeated together, also on a healthy path."""
+    fast = {pair: {"throughput_gb_per_s": 0.3} for pair in PAIRS}
+    paths = {pair: SENT | fast[pair] for pair in PAIRS} | {(0, 2): RESENT | fast[0, 2]}
+    paths |= {pair: RESENT | fast[pair] for pair in PAIRS if 1 in pair}
+    datagrams = {pair: LOST for pair in PAIRS if 1 in pair} | {(0, 2): WHOLE}
+    [hit] = check("NET019", reached(3, paths=paths, datagrams=datagrams)).hits
+    assert (hit.culprits.nodes, len(hit.culprits.links)) == ((1,), 4)
+
+
+def test_a_queue_is_behind_an_end_of_which_every_path_is_slow() -> None:
+    """Seen: a slow node and a lossy one of five; the path to the slow one explains no loss on the way to the other."""
+    pairs = [(a, b) for a in range(5) for b in range(5) if a != b]
+    paths = {pair: SENT | {"throughput_gb_per_s": 0.1} for pair in pairs}
+    crawls = {"throughput_gb_per_s": 0.00045, "num_segments": 300, "num_retransmits": 75}
+    paths |= {pair: crawls for pair in pairs if 1 in pair}
+    paths |= {pair: RESENT | {"throughput_gb_per_s": 0.0016} for pair in pairs if 3 in pair and 1 not in pair}
+    datagrams = {pair: WHOLE for pair in pairs if 1 in pair} | {pair: LOST for pair in pairs if 3 in pair}
+    case = reached(5, paths=paths, datagrams=datagrams)
+    [loss] = check("NET019", case).hits
+    assert loss.culprits.nodes == (3,)
+    assert {pair for pair in pairs if 3 in pair and 1 not in pair} <= set(loss.culprits.links)
+    [slow] = check("NET017", case).hits
+    assert 1 in slow.culprits.nodes
+
+
+def test_a_node_that_loses_packets_in_one_of_its_networks_is_named_with_the_interface() -> None:
+    links = [pair for pair in PAIRS if 1 in pair]
+    paths = {pair: RESENT if pair in links else SENT for pair in PAIRS}
+    [hit] = check("NET019", second_network(3, paths=paths, datagrams=dict.fromkeys(links, LOST))).hits
+    assert (hit.culprits.nodes, hit.values["interface"]) == ((1,), "eth1")
+    assert (hit.values["num"], hit.values["total"]) == (44, 800)
 
 
 def test_names_only_the_path_when_both_nodes_are_fine_elsewhere() -> None:
@@ -76,6 +124,29 @@ def test_a_queue_that_takes_datagrams_of_every_sender_is_no_random_loss() -> Non
     chance = into_2({(0, 2): (27, 136), (1, 2): (65, 342)}, {(0, 2): (90, 80), (1, 2): (84, 77)})
     [hit] = check("NET019", chance).hits
     assert hit.culprits.nodes == (2,)
+
+
+def test_a_queue_that_is_full_during_all_bursts_but_the_last_is_no_random_loss() -> None:
+    """Seen: three nodes on a busy machine, 4 Mbit/s into one of them, whose senders lost as much of both kinds."""
+    slow = {(0, 2): 0.000254, (1, 2): 0.000439}
+    paths = {pair: SENT | {"throughput_gb_per_s": 0.1} for pair in PAIRS}
+    paths[0, 2] = {"throughput_gb_per_s": slow[0, 2], "num_segments": 195, "num_retransmits": 39}
+    paths[1, 2] = {"throughput_gb_per_s": slow[1, 2], "num_segments": 343, "num_retransmits": 123}
+
+    def counted(*last: int) -> Any:
+        came = {(0, 2): (70, 73, *last), (1, 2): (72, 67, *last)}
+        sent = (100,) * (2 + len(last))
+        return reached(
+            3, paths=paths, datagrams={k: {"bursts_sent": sent, "bursts_received": c} for k, c in came.items()}
+        )
+
+    for last in (100, 98):
+        assert check("NET019", counted(last)).state == "clear"
+        [hit] = check("NET017", counted(last)).hits
+        assert (hit.severity, hit.culprits.nodes) == (Severity.ERROR, (2,))
+    for chance in (counted(71), counted(0), counted()):  # a burst that waits in a long queue shows nothing
+        [hit] = check("NET019", chance).hits
+        assert hit.culprits.nodes == (2,)
 
 
 def test_where_a_fifth_is_lost_collectives_are_not_tried() -> None:

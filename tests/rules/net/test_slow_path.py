@@ -1,6 +1,6 @@
 from allready.model import Confidence, Severity
 from tests.fleets import check, fleet
-from tests.rules.net.made import both, not_looked_at, reached
+from tests.rules.net.made import both, not_looked_at, reached, second_network
 
 SLOW = {"throughput_gb_per_s": 0.05}  # 1 MiB in 21 ms instead of 0.5 ms
 FAR = {"rtt_s": 0.02}
@@ -104,3 +104,32 @@ def test_a_node_that_crawls_is_named_beside_one_that_is_only_slow() -> None:
     other = touching(2, 4, {"throughput_gb_per_s": 0.0025})
     [hit] = check("NET017", reached(4, paths=other | touching(1, 4, CRAWLS))).hits
     assert (hit.severity, hit.confidence, hit.culprits.nodes) == (Severity.ERROR, Confidence.LIKELY, (1,))
+
+
+def test_a_slow_direction_is_told_though_the_acknowledgements_of_the_other_wait_in_it() -> None:
+    """Seen: 10 Mbit/s out of node 0 of four; what came in was slower, too, and the error was only a warning."""
+    paths = {(a, b): {"throughput_gb_per_s": 0.08} for a in (1, 2, 3) for b in (1, 2, 3) if a != b}
+    paths |= {(0, n): {"throughput_gb_per_s": rate} for n, rate in ((1, 0.0002), (2, 0.00017), (3, 0.00086))}
+    paths |= {(n, 0): {"throughput_gb_per_s": rate} for n, rate in ((1, 0.016), (2, 0.0037), (3, 0.0028))}
+    [hit] = check("NET017", reached(4, paths=paths)).hits
+    assert (hit.severity, hit.culprits.nodes) == (Severity.ERROR, (0,))
+    assert hit.culprits.links == ((0, 1), (0, 2), (0, 3))
+
+
+def test_a_direction_whose_answers_never_came_back_is_missed_by_nobody() -> None:
+    """Seen: 1 Mbit/s at node 2 of three; 2 -> 1 could not be measured, and nobody was named before the collectives."""
+    paths = touching(2, 3, CRAWLS) | {(2, 1): {"throughput_gb_per_s": None}}
+    [hit] = check("NET017", reached(3, paths=paths)).hits
+    assert (hit.severity, hit.culprits.nodes) == (Severity.ERROR, (2,))
+    assert {e.node_rank for e in hit.evidence if e.source.startswith("bandwidth")} == {0, 1, 2}
+    one = paths | {(1, 2): {"throughput_gb_per_s": None}}  # one peer alone tells nothing of a node
+    assert check("NET017", reached(3, paths=one)).state == "clear"
+
+
+def test_each_network_of_the_nodes_is_compared_by_itself() -> None:
+    """Two interfaces per node: one link of one node is slow, the other carries as much as all others."""
+    [hit] = check("NET017", second_network(3, paths=touching(1, 3, CRAWLS))).hits
+    assert (hit.severity, hit.culprits.nodes) == (Severity.ERROR, (1,))
+    assert (hit.values["interface"], str(hit.values["address"]).startswith("10.9.0.")) == ("eth1", True)
+    everywhere = {(a, b): CRAWLS for a in range(3) for b in range(3) if a != b}
+    assert check("NET017", second_network(3, paths=everywhere)).state == "clear"

@@ -119,6 +119,16 @@ class JobState:
         self.shifts |= {r.rank: shifts_of(r.ring) for r in answer.ranks if r.ring}
         return True
 
+    def has_moved_on(self, answer: NodeEvidence) -> bool:
+        """Whether an answer shows a rank elsewhere than the newest word of its node does."""
+        from allready.live.monitor.readings import has_left_place
+
+        status = self.statuses.get(answer.node_rank)
+        if status is None:
+            return False
+        known = {rank.rank: rank for rank in status.ranks}
+        return any(has_left_place(one, known[one.rank], status.time_s) for one in answer.ranks if one.rank in known)
+
     def ages(self, now: float) -> dict[int, float]:
         """Node -> seconds since its last word."""
         return {n: max(0.0, now - t) for n, t in self.heard.items()}

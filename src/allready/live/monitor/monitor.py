@@ -122,6 +122,10 @@ class Judge:
         if self._board.take_answer(evidence, now):
             self._forget_if_new(attempt)
 
+    def has_moved_on(self, evidence: model.NodeEvidence) -> bool:
+        """Whether an answer shows a rank elsewhere than the last words did."""
+        return self._board.has_moved_on(evidence)
+
     def lose(self, node_rank: int, loss: model.Loss, now: float) -> None:
         """The connection to a node's agent broke."""
         self._board.lost[node_rank] = loss

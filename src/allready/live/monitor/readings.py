@@ -12,8 +12,9 @@ from allready.evidence.flight.reader import read_dump
 from allready.evidence.log import read_lines
 from allready.evidence.ras.read import read_ras
 from allready.evidence.reading import Reading
+from allready.evidence.stacks.libraries import is_users
 from allready.evidence.stacks.read import read_stacks
-from allready.model import CRASHES, Death, Event, NodeEvidence, Origin, RankEvidence, Role, SourceRecord
+from allready.model import CRASHES, Death, Event, NodeEvidence, Origin, RankEvidence, RankStatus, Role, SourceRecord
 
 MAX_DUMP_BYTES = 16 << 20
 MAX_RING_BYTES = 8 << 20
@@ -22,6 +23,8 @@ MAX_LINE = 4_096
 LAST_LINES = 6
 MESSAGING = ("jax.", "store.", "gloo.")
 """Families of lines in which what carries messages between ranks tells why it fails."""
+STOOD_S = 1.0
+"""Who was at one line for so long stands there."""
 END_S = 5.0
 """What such a library wrote in the last seconds belongs to the end; an earlier line may have been outlived."""
 
@@ -51,6 +54,29 @@ def readings_of(answer: NodeEvidence) -> list[Reading]:
         source = f"attempt{whose.attempt}/node{whose.node}/ras"
         found.append(_guarded("ras", source, lambda: read_ras(_cut(answer.ras).encode(), source)))
     return found
+
+
+def has_left_place(one: RankEvidence, before: RankStatus, time_s: float) -> bool:
+    """Whether its stack shows that the main thread is elsewhere than `before`: at another line, if it stood still then,
+    and else in none of the function's calls any more."""
+    if not before.site or not one.stack:
+        return False
+    reading = _guarded("stacks", "stacks.txt", lambda: _stacks(one, "stacks.txt", time_s))
+    main = next((t for s in reading.stacks if s.role == "rank" for t in s.threads if t.is_main and t.frames), None)
+    if main is None:
+        return False
+    place, _, function = before.site.partition(" ")
+    file, _, line = place.rpartition(":")
+    own = [frame for frame in main.frames if _is_same_file(frame.file, file)]
+    if before.site_since_s is None or time_s - before.site_since_s < STOOD_S:
+        return all(frame.function != function for frame in own)
+    there = next((frame for frame in own if str(frame.line) == line), None)
+    return there is None or any(is_users(frame) for frame in main.frames[: main.frames.index(there)])
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    """py-spy shortens paths."""
+    return one.rpartition("/")[2] == other.rpartition("/")[2]
 
 
 def _of_rank(one: RankEvidence, whose: Whose, answer: NodeEvidence) -> Iterator[Reading]:

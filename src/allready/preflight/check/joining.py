@@ -14,6 +14,8 @@ from allready.text.reasons import reason
 SPEAK_FROM_S = 2.0
 REPEAT_S = 5.0
 GIVE_UP_HOPELESS_S = 5.0
+GIVE_UP_SILENT_S = 30.0
+"""The same where something accepts connections and says nothing: that may be node 0, on a machine that is very busy."""
 
 
 class Joiner:
@@ -38,7 +40,8 @@ class Joiner:
                 if link is not None or self._contact.refusal is not None:
                     return link
                 waited_s = self._contact.waited_s
-                is_hopeless = self.contact.outcome in HOPELESS and waited_s > GIVE_UP_HOPELESS_S
+                patience_s = GIVE_UP_SILENT_S if self.contact.service == "silent" else GIVE_UP_HOPELESS_S
+                is_hopeless = self.contact.outcome in HOPELESS and waited_s > patience_s
                 if is_hopeless or waited_s > self._context.request.wait_s:
                     return None
                 if waited_s > SPEAK_FROM_S:

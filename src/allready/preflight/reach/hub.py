@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 SAY_EVERY_S = 0.5
 RESULT_SLACK_S = 2.0
+COUNTED_S = 5.0
 ARRIVED_S = 2.0
 ROUND_S = 0.05
 """Typical for one address without a port range; measured on two busy cores."""
@@ -55,6 +56,10 @@ async def conduct(hub: HubSide, request: wire.ReachRequest, narrator: Narrator) 
         gathered.results = await _gather(
             hub, asked, "reach.result", wire.Result, limit_s + RESULT_SLACK_S, gathered, narrator
         )
+        if any(row.bursts for result in gathered.results.values() for row in result.sent):
+            await hub.send(None, "reach.count", None)
+            asked = gathered.results.keys() - gathered.lost.keys()
+            gathered.counted = await _gather(hub, asked, "reach.counted", wire.Counted, COUNTED_S, gathered, narrator)
         if gathered.results:
             await hub.send(None, "reach.collect", None)
             asked = gathered.results.keys() - gathered.lost.keys()

@@ -17,6 +17,7 @@ class Gathered(Struct, kw_only=True):
 
     endpoints: dict[int, wire.EndpointReport] = {}
     results: dict[int, wire.Result] = {}
+    counted: dict[int, wire.Counted] = {}
     arrived: dict[int, wire.Arrived] = {}
     silent: dict[int, str] = {}  # still connected, did not answer: why
     lost: dict[int, str] = {}  # the connection broke: why
@@ -159,7 +160,10 @@ def _datagrams(gathered: Gathered, partners: dict[int, set[int]]) -> tuple[Datag
     arrived = {(row.src, dst, row.offer): row for dst, found in gathered.arrived.items() for row in found.rows}
     probes = []
     for src, result in sorted(gathered.results.items()):
-        for row in sorted(result.sent, key=lambda r: (r.dst, r.offer)):
+        sent = {(row.dst, row.offer): row for row in result.sent}
+        if src in gathered.counted:
+            sent |= {(row.dst, row.offer): row for row in gathered.counted[src].sent}
+        for _, row in sorted(sent.items()):
             offer = gathered.offer(row.dst, row.offer)
             known = row.dst in gathered.arrived and row.dst in partners.get(src, ())
             if offer is None or not known or {src, row.dst} & gathered.lost.keys():

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from allready.errors import ExchangeError
@@ -22,6 +23,11 @@ END_S = 60.0
 """How long after its own limit a node waits for the others' end."""
 IN_FLIGHT_S = 0.02
 """Before telling which datagrams arrived: for the last ones to arrive."""
+QUEUED_IN_FLIGHT_S = 0.5
+"""The same after a burst over paths that lose packets, perhaps through a queue that is still long."""
+LAST_BURST_S = 0.25
+MOST_LAST_BURSTS_S = 3.0
+"""The last bursts go out round by round, each with its time, so that no node gets those of all others at once."""
 
 
 async def take_part(node: NodeSide, start: Any, facts: NodeFacts, narrator: Narrator) -> None:
@@ -62,17 +68,23 @@ async def take_part(node: NodeSide, start: Any, facts: NodeFacts, narrator: Narr
 async def _probe_and_answer(
     node: NodeSide, opening: wire.Opening, endpoint: Endpoint, report: wire.EndpointReport, speaker: Narrator | None
 ) -> None:
-    probing: asyncio.Task[wire.Result] | None = None
+    probing: asyncio.Future[wire.Result] | None = None
+    counting: asyncio.Future[wire.Counted] | None = None
+    probes: list[tuple[int, PartnerProbe]] = []
+    in_flight_s, slot_s = IN_FLIGHT_S, LAST_BURST_S
     # The channel is read while probing goes on: the hub may end the stage early, or be gone.
     incoming = asyncio.ensure_future(node.receive(timeout_s=PLAN_S))
     try:
         while True:
-            await asyncio.wait(
-                {incoming} if probing is None else {incoming, probing}, return_when=asyncio.FIRST_COMPLETED
-            )
+            tasks = {task for task in (incoming, probing, counting) if task is not None}
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if probing is not None and probing.done():
                 result, probing = probing.result(), None
                 await node.send("reach.result", result)
+                continue
+            if counting is not None and counting.done():
+                counted, counting = counting.result(), None
+                await node.send("reach.counted", counted)
                 continue
             kind, body = incoming.result()
             wait_s = END_S
@@ -81,20 +93,27 @@ async def _probe_and_answer(
             if kind == "reach.plan" and probing is None:
                 plan = convert(body, wire.Plan)
                 wait_s += plan.limit_s
-                probing = asyncio.ensure_future(_probe(node.node_rank, opening, report, plan, speaker))
-            elif kind == "reach.collect":
-                if probing is not None:  # node 0 waits for this result no longer
-                    await _stop(probing)
-                    probing = None
-                await asyncio.sleep(IN_FLIGHT_S)
+                slot_s = min(LAST_BURST_S, MOST_LAST_BURSTS_S / max(1, len(plan.partners)))
+                probing = asyncio.ensure_future(_probe(node.node_rank, opening, report, plan, probes, speaker))
+            elif kind in {"reach.count", "reach.collect"}:
+                for task in (probing, counting):
+                    if task is not None:  # node 0 waits for this result no longer
+                        await _stop(task)
+                probing = counting = None
+                if kind == "reach.count":
+                    in_flight_s = QUEUED_IN_FLIGHT_S
+                    counting = asyncio.ensure_future(_count(probes, slot_s))
+                    incoming = asyncio.ensure_future(node.receive(timeout_s=wait_s))
+                    continue
+                await asyncio.sleep(in_flight_s)
                 await node.send("reach.arrived", endpoint.arrived())
             else:
                 raise ExchangeError(f"node 0 sent {kind!r} in the middle of the reachability stage")
             incoming = asyncio.ensure_future(node.receive(timeout_s=wait_s))
     finally:
-        for task in (incoming, probing):
-            if task is not None:
-                await _stop(task)
+        for running in (incoming, probing, counting):
+            if running is not None:
+                await _stop(running)
 
 
 async def _stop(task: asyncio.Future[Any]) -> None:
@@ -102,10 +121,27 @@ async def _stop(task: asyncio.Future[Any]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def _count(probes: Sequence[tuple[int, PartnerProbe]], slot_s: float) -> wire.Counted:
+    """The last burst to every partner, in the order of the rounds."""
+    begin = time.monotonic()
+    for number, probe in probes:
+        await asyncio.sleep(max(0.0, begin + number * slot_s - time.monotonic()))
+        await probe.count_once_more()
+    return wire.Counted(sent=tuple(row for _, probe in probes for row in probe.sent if row.bursts))
+
+
 async def _probe(
-    own_rank: int, opening: wire.Opening, report: wire.EndpointReport, plan: wire.Plan, speaker: Narrator | None
+    own_rank: int,
+    opening: wire.Opening,
+    report: wire.EndpointReport,
+    plan: wire.Plan,
+    probes: list[tuple[int, PartnerProbe]],
+    speaker: Narrator | None,
 ) -> wire.Result:
-    """Partner after partner until all are done or the time is over; never raises for what the network does."""
+    """Partner after partner until all are done or the time is over; never raises for what the network does.
+
+    `probes` gets each with the number of its round.
+    """
     start = time.monotonic()
     interface = next((o.interface for o in report.offers if o.address.startswith("fe80:")), None)
     condensed = opening.num_nodes > MAX_NODES_WITH_ALL_ROWS
@@ -130,6 +166,7 @@ async def _probe(
         if speaker is not None:
             speaker.say("reach.probe", partner=partner, round=i + 1, num_rounds=len(plan.partners))
         probe = PartnerProbe(opening, own_rank, interface, partner, plan.offers.get(partner, ()))
+        probes.append((i, probe))
         try:
             async with asyncio.timeout(left_s):
                 await probe.run()

@@ -21,6 +21,7 @@ NUM_COPIES = 3
 COPY_GAP_S = 0.004
 BURST_GAP_S = 0.001
 BETWEEN_BURSTS_S = 0.3
+LAST_BURST_GAP_S = 0.002
 MAX_NODES_LARGE_ON_ALL_PORTS = 16
 _TOO_BIG = errno.EMSGSIZE
 _FULL = {errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM}
@@ -88,9 +89,16 @@ class PartnerProbe:
         if self._has_counted or not any(path.shows_loss() for path in self._paths):
             return
         self._has_counted = True
-        for number, size in enumerate(self._opening.burst_bytes):
+        for number in range(len(self._opening.burst_bytes) - 1):
             await asyncio.sleep(BETWEEN_BURSTS_S)  # for queues to run empty, and for other transfers to end
-            await asyncio.gather(*(self._burst(i, offer, number, size) for i, offer in enumerate(self._offers)))
+            await self._burst_to_all(number, BURST_GAP_S)
+
+    async def count_once_more(self) -> None:
+        """The last burst, where all others were sent."""
+        await self._burst_to_all(len(self._opening.burst_bytes) - 1, LAST_BURST_GAP_S)
+
+    async def _burst_to_all(self, number: int, gap_s: float) -> None:
+        await asyncio.gather(*(self._burst(i, offer, number, gap_s) for i, offer in enumerate(self._offers)))
 
     async def _small(self, path: Path, sizes: Sequence[int]) -> None:
         await path.echo(sizes[0], first=True)
@@ -116,11 +124,12 @@ class PartnerProbe:
         if self._opening.num_nodes <= MAX_NODES_LARGE_ON_ALL_PORTS:
             await _together(path.echo(size) for path in rest if path.offer_index not in stuck)
 
-    async def _burst(self, index: int, offer: wire.Offer, number: int, size: int) -> None:
+    async def _burst(self, index: int, offer: wire.Offer, number: int, gap_s: float) -> None:
         """Many small packets one by one: what does not arrive of them was lost at random, and not in a full queue."""
         row = next((r for r in self.sent if r.offer == index), None)
         if offer.datagram_port is None or row is None or len(row.bursts) != number:
             return
+        size = self._opening.burst_bytes[number]
         packet = wire.DATAGRAM.pack(self._opening.token.encode("ascii"), self._own_rank, size)
         packet = packet.ljust(size - udp_overhead_bytes(offer.address), b"\0")
         num_sent = 0
@@ -130,7 +139,7 @@ class PartnerProbe:
                 with contextlib.suppress(BlockingIOError):
                     sock.sendto(packet, target)
                     num_sent += 1
-                await asyncio.sleep(BURST_GAP_S)
+                await asyncio.sleep(gap_s)
         self.sent[self.sent.index(row)] = msgspec.structs.replace(row, bursts=(*row.bursts, num_sent))
 
     async def _send_datagrams(self, index: int, offer: wire.Offer) -> None:

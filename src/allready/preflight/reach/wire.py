@@ -32,8 +32,9 @@ class Probing(msgspec.Struct, frozen=True, kw_only=True):
     """TCP payloads that must come back whole, growing."""
     datagrams_bytes: tuple[int, ...] = (92, 576, 1280, 1400, 1428, 1450, 1500, 4000, 9000)
     """IP packet sizes that are sent once with fragmentation forbidden, growing."""
-    burst_bytes: tuple[int, ...] = (100, 104)
-    """IP packet sizes of the bursts that show how many packets are lost at random, where TCP shows a loss."""
+    burst_bytes: tuple[int, ...] = (100, 104, 108)
+    """IP packet sizes of the bursts that show how many packets are lost at random, where TCP shows a loss; the last one
+    comes when all nodes have tried all paths, and nothing else of this stage fills a queue."""
     burst_packets: int = 100
     with_nccl: bool = True
     """Whether the job uses NCCL, so that its choice of addresses is tried too, not only Gloo's."""
@@ -148,6 +149,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """reach.result: everything a node tried."""
 
     rows: tuple[Row, ...] = ()
+    sent: tuple[SentRow, ...] = ()
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """reach.counted: what a node sent in the last burst, to whom the others had gone."""
+
     sent: tuple[SentRow, ...] = ()
 
 

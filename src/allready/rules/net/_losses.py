@@ -8,6 +8,10 @@ from allready.model import DatagramProbe, PathProbe
 
 MIN_LOST = 4
 MIN_SHARE = 0.02
+SAME_LOSS = 5
+"""By chance no burst of 100 loses so many times more packets than another."""
+WAITING_GB_PER_S = 0.0125
+"""On a slower path single packets wait behind whatever else is under way; on a faster one no queue is full for long."""
 SAME_RATE = 4.0
 """Two directions whose bandwidths differ by no more than this factor share what limits them."""
 UNRELIABLE = 0.08
@@ -23,7 +27,8 @@ MIN_SEGMENTS = 100
 class Sent(Struct):
     """What is known of packets in one direction: TCP segments as the sender's kernel counts, and bursts of datagrams.
 
-    TCP also loses packets in the full queue before a slow link; bursts are too small for that.
+    TCP also loses packets in the full queue before a slow link; bursts are too small for that.  `address`: where the
+    bursts went; of several networks the one that loses most.
     """
 
     num_segments: int = 0
@@ -31,6 +36,7 @@ class Sent(Struct):
     num_packets: int = 0
     num_lost: int = 0
     is_random: bool = False
+    address: str = ""
     best_gb_per_s: float | None = None
 
     @property
@@ -50,14 +56,16 @@ class Sent(Struct):
         self.best_gb_per_s = max(filter(None, (self.best_gb_per_s, path.throughput_gb_per_s)), default=None)
 
     def add_bursts(self, probe: DatagramProbe) -> None:
-        """Count bursts.  Where nothing at all arrived, datagrams are filtered, which shows nothing."""
-        pairs = list(zip(probe.bursts_sent, probe.bursts_received, strict=False))
-        if not any(came for _, came in pairs):
+        """Count bursts.  One of which nothing arrived was filtered, or waited in a long queue, and shows nothing."""
+        pairs = [pair for pair in zip(probe.bursts_sent, probe.bursts_received, strict=False) if pair[1]]
+        if not pairs:
             return
-        self.num_packets += sum(sent for sent, _ in pairs)
-        self.num_lost += sum(sent - came for sent, came in pairs)
-        # Another transfer may fill a queue for a moment, but not during all bursts.
-        self.is_random = all(came < sent for sent, came in pairs)
+        lost, num_packets = [sent - came for sent, came in pairs], sum(sent for sent, _ in pairs)
+        if sum(lost) / num_packets < self.share:
+            return  # another network of the two nodes loses more
+        self.num_packets, self.num_lost, self.address = num_packets, sum(lost), probe.address
+        # Another transfer may fill a queue for a while, but not during all bursts; the last one comes after all others.
+        self.is_random = SAME_LOSS * min(lost) >= max(lost) > 0
 
 
 def judge_sent(case: Analysis) -> dict[tuple[int, int], Sent]:
@@ -86,17 +94,26 @@ def lossy_links(case: Analysis) -> dict[tuple[int, int], Sent]:
 
 
 def _is_of_a_queue(link: tuple[int, int], own: Sent, sent: dict[tuple[int, int], Sent]) -> bool:
-    """Whether a full queue explains the lost datagrams: another direction through the same end is as slow and repeats
-    half as many segments or more, and next to all of its datagrams arrived."""
-    return any(
+    """Whether a full queue explains the lost datagrams: all other directions through the same end are as slow, and one
+    repeats half as many segments or more, and next to all of its datagrams arrived."""
+    for end in (0, 1):
+        others = [s for other, s in sent.items() if other != link and other[end] == link[end]]
+        if _shares_a_queue(own, others):
+            return True
+    return False
+
+
+def _shares_a_queue(own: Sent, others: list[Sent]) -> bool:
+    rates = [s.best_gb_per_s for s in others if s.best_gb_per_s is not None]
+    if own.best_gb_per_s is None or own.best_gb_per_s > WAITING_GB_PER_S or not rates:
+        return False
+    return max(rates) <= SAME_RATE * own.best_gb_per_s and any(
         other.num_packets >= MIN_SEGMENTS
         and other.share < min(MIN_SHARE, own.share / 5)
         and 2 * other.resent_share >= max(own.resent_share, MIN_SHARE)
-        and own.best_gb_per_s is not None
         and other.best_gb_per_s is not None
-        and max(own.best_gb_per_s, other.best_gb_per_s) <= SAME_RATE * min(own.best_gb_per_s, other.best_gb_per_s)
-        for end, other in sent.items()
-        if end != link and (end[0] == link[0] or end[1] == link[1])
+        and own.best_gb_per_s <= SAME_RATE * other.best_gb_per_s
+        for other in others
     )
 
 

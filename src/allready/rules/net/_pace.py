@@ -1,23 +1,23 @@
 """Which nodes' paths are far slower than the others, by the payloads and round trips of the probes."""
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
 from allready.judging.majority import is_minority
+from allready.rules.net._losses import WAITING_GB_PER_S
 from allready.rules.net._paths import Link, judge_paths
 
 MIN_NODES = 3
-MIN_LINKS = 6
+MIN_PAIRS = 3
 RATIO = 4.0
 EXCESS_S = 0.005  # below that a difference may be the scheduler of a busy machine
 CLEAR_RATIO = 8.0
 CLEAR_EXCESS_S = 0.05
 PROBE_BYTES = 2**20
-WAITING_GB_PER_S = 0.0125
 MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
 USELESS_S = 1.0
 """What PROBE_BYTES take on no network of a cluster."""
@@ -27,14 +27,15 @@ class Slow(Struct, frozen=True, kw_only=True):
     """Paths that take far longer than the others.
 
     `nodes`: all paths of these do, or all in one direction.  `links`: all slow directions.  `seconds`: of every
-    direction; `usual_s`: what is usual elsewhere.  `is_half`: there are as many slow nodes as others, so that two of
-    the others may also be an exception of their own, on one machine.
+    direction; `usual_s`: what is usual elsewhere; `plane`: in which network.  `is_half`: there are as many slow nodes
+    as others, so that two of the others may also be an exception of their own, on one machine.
     """
 
     nodes: tuple[int, ...]
     links: tuple[Link, ...]
     seconds: dict[Link, float]
     usual_s: float
+    plane: int
     is_half: bool = False
 
     @property
@@ -51,24 +52,39 @@ class Slow(Struct, frozen=True, kw_only=True):
 
 def slow_transfers(case: Analysis) -> Slow | None:
     """By the throughput of the measured payload; None when there is too little to compare, or none is slow."""
-    found: dict[Link, float] = {}
-    for (src, dst, _), paths in case.of(judge_paths).data.items():
+    found: Planes = {}
+    for (src, dst, plane), paths in case.of(judge_paths).data.items():
         for p in paths:
             if p.throughput_gb_per_s is not None:
                 seconds = PROBE_BYTES / (max(p.throughput_gb_per_s, MIN_GB_PER_S) * 1e9)
-                found[src, dst] = min(seconds, found.get((src, dst), seconds))
-    return _slow(found)
+                _note(found, plane, (src, dst), seconds)
+    return _slowest(found)
 
 
 def slow_round_trips(case: Analysis) -> Slow | None:
     """By the round trip of the smallest payload; behind a slow link it waits for whatever else is under way."""
-    found: dict[Link, float] = {}
-    for (src, dst, _), paths in case.of(judge_paths).data.items():
+    found: Planes = {}
+    for (src, dst, plane), paths in case.of(judge_paths).data.items():
         rates = [p.throughput_gb_per_s for p in paths if p.throughput_gb_per_s is not None]
         for p in paths if not rates or max(rates) >= WAITING_GB_PER_S else ():
             if p.rtt_s is not None:
-                found[src, dst] = min(p.rtt_s, found.get((src, dst), p.rtt_s))
-    return _slow(found)
+                _note(found, plane, (src, dst), p.rtt_s)
+    return _slowest(found)
+
+
+Planes = dict[int, dict[Link, float]]
+"""Plane -> direction -> the best time in that network; those of several networks are not compared."""
+
+
+def _note(found: Planes, plane: int, link: Link, seconds: float) -> None:
+    times = found.setdefault(plane, {})
+    times[link] = min(seconds, times.get(link, seconds))
+
+
+def _slowest(found: Planes) -> Slow | None:
+    """What is slow in one network: where it is clear, and then where it is worst against the others."""
+    slow = [s for plane, seconds in sorted(found.items()) if (s := _slow(seconds, plane)) is not None]
+    return max(slow, key=lambda s: (s.is_clear, s.seconds[s.worst[0]] / s.usual_s), default=None)
 
 
 def bandwidths(seconds: Mapping[Link, float]) -> dict[int, tuple[float | None, float | None]]:
@@ -81,14 +97,15 @@ def bandwidths(seconds: Mapping[Link, float]) -> dict[int, tuple[float | None, f
     return found
 
 
-def interface_of(case: Analysis, node: int) -> str:
-    """The interface of a node that carries data, quoted for a shell; IFNAME where it is not known."""
-    names = {p.interface for hop, ps in case.of(judge_paths).data.items() for p in ps if hop[1] == node and p.interface}
+def interface_of(case: Analysis, node: int, plane: int | None = None) -> str:
+    """The interface of a node that carries data (in this network), quoted for a shell; IFNAME where it is not known."""
+    hops = {h: ps for h, ps in case.of(judge_paths).data.items() if h[1] == node and plane in {None, h[2]}}
+    names = {p.interface for ps in hops.values() for p in ps if p.interface}
     return shlex.quote(min(names)) if names else "IFNAME"
 
 
-def _slow(seconds: dict[Link, float]) -> Slow | None:
-    if len(seconds) < MIN_LINKS or len({n for link in seconds for n in link}) < MIN_NODES:
+def _slow(seconds: dict[Link, float], plane: int) -> Slow | None:
+    if len({frozenset(link) for link in seconds}) < MIN_PAIRS or len({n for link in seconds for n in link}) < MIN_NODES:
         return None
     nodes, usual = _slow_nodes(seconds, (0, 1))
     rest = {link: s for link, s in seconds.items() if not set(nodes).intersection(link)}
@@ -96,20 +113,21 @@ def _slow(seconds: dict[Link, float]) -> Slow | None:
     pairs = {link for link, s in rest.items() if _is_slow(s, among) and _is_slow(rest.get(link[::-1], 0.0), among)}
     if not is_minority(len(pairs), len(rest)):
         pairs = set()
-    if nodes or pairs:
-        touching = {link for link in seconds if set(nodes).intersection(link)}
-        found = Slow(nodes=nodes, links=tuple(sorted(pairs | touching)), seconds=seconds, usual_s=among)
-        return found if found.is_clear else _slow_half(seconds) or found
-    for end in (0, 1):
+    touching = {link for link in seconds if set(nodes).intersection(link)}
+    both = Slow(nodes=nodes, links=tuple(sorted(pairs | touching)), seconds=seconds, usual_s=among, plane=plane)
+    found = both if both.links else None
+    if both.is_clear:
+        return both
+    for end in (0, 1):  # the other direction carries its acknowledgements, and is a little slower for that
         nodes, usual = _slow_nodes(seconds, (end,))
         links = tuple(sorted(link for link in seconds if link[end] in nodes))
-        found = Slow(nodes=nodes, links=links, seconds=seconds, usual_s=usual)
-        if found.is_clear:  # a busy machine may be slow to read for a while
-            return found
-    return _slow_half(seconds)
+        one_way = Slow(nodes=nodes, links=links, seconds=seconds, usual_s=usual, plane=plane)
+        if one_way.is_clear and set(nodes) >= set(both.nodes):  # a busy machine may be slow to read for a while
+            return one_way
+    return _slow_half(seconds, plane) or found
 
 
-def _slow_half(seconds: Mapping[Link, float]) -> Slow | None:
+def _slow_half(seconds: Mapping[Link, float], plane: int) -> Slow | None:
     """Nodes, at most half of all, that reach nobody at a useful speed, while the faster half reach each other."""
     best = _best(seconds, (0, 1))
     fine = sorted(best.values())[: len(best) // 2]
@@ -118,22 +136,24 @@ def _slow_half(seconds: Mapping[Link, float]) -> Slow | None:
         return None
     links = tuple(sorted(link for link in seconds if set(slow).intersection(link)))
     is_half = not is_minority(len(slow), len(best))
-    found = Slow(nodes=slow, links=links, seconds=dict(seconds), usual_s=median(fine), is_half=is_half)
+    found = Slow(nodes=slow, links=links, seconds=dict(seconds), usual_s=median(fine), plane=plane, is_half=is_half)
     return found if found.is_clear else None
 
 
-def _slow_nodes(seconds: Mapping[Link, float], ends: Iterable[int]) -> tuple[tuple[int, ...], float]:
+def _slow_nodes(seconds: Mapping[Link, float], ends: Sequence[int]) -> tuple[tuple[int, ...], float]:
     """Nodes whose best path is slow against the median of the nodes' best, with that; never more than half of them.
 
-    Only paths on which the node is at one of `ends` count: 0 as the sender, 1 as the receiver.
+    Only paths on which the node is at one of `ends` count: 0 as the sender, 1 as the receiver; one peer alone tells
+    nothing of a node.
     """
     best = _best(seconds, ends)
     usual = median(best.values())
-    slow = {n for n, s in best.items() if _is_slow(s, usual)}
+    peers = {n: {link[1 - end] for link in seconds for end in ends if link[end] == n} for n in best}
+    slow = {n for n, s in best.items() if len(peers[n]) > 1 and _is_slow(s, usual)}
     return (tuple(sorted(slow)), usual) if is_minority(len(slow), len(best)) else ((), usual)
 
 
-def _best(seconds: Mapping[Link, float], ends: Iterable[int]) -> dict[int, float]:
+def _best(seconds: Mapping[Link, float], ends: Sequence[int]) -> dict[int, float]:
     """Node -> its fastest path at one of `ends`."""
     best: dict[int, float] = {}
     for link, s in seconds.items():

@@ -1,11 +1,11 @@
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import on_nodes
 from allready.model import Confidence, FaultClass, Hit, PathProbe, Reachability, RemedyStep, Severity
-from allready.rules.net._packet_size import ends, find_hole, lost_sizes, passed_bytes
+from allready.rules.net._packet_size import Hole, ends, find_hole, lost_sizes, passed_bytes
 from allready.rules.net._paths import (
     Hop,
     Paths,
@@ -44,7 +44,7 @@ def mtu_black_hole(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     ## What it checks
     Paths on which a TCP connection is established and small payloads return, but a payload that fills whole packets
     does not. Datagrams that must not be fragmented tell the direction and the size. A node is named when all such paths
-    have it in common and the other nodes reach each other.
+    have it in common and the other nodes reach each other. Sizes are told apart where that names a node.
     ## Why it matters
     Rendezvous, barriers and communicator initialization send small messages and succeed. The first real all_reduce
     hangs on all ranks until the timeout of 10 or 30 minutes.
@@ -58,13 +58,33 @@ def mtu_black_hole(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     holes = {hop: hole for hop in paths.data if (hole := find_hole(case, hop)) is not None}
     if not holes:
         return
-    broken = {_broken_direction(paths, hop) for hop in holes}
-    fine = links_of(h for h in paths.fine if h not in {*holes, *broken} and back(h) not in holes)
-    nodes = common_node(links_of(broken), fine)
+    whole = _Group(paths, holes)
+    by_size = [_Group(paths, holes, size) for size in sorted({hole.passed_bytes for hole in holes.values()})]
+    is_split = not whole.nodes and any(group.nodes for group in by_size)
+    for group in by_size if is_split else [whole]:
+        yield _hit(case, paths, group)
+
+
+class _Group:
+    """Black holes with one cause: all of them, or those that let packets of `size_bytes` through and no longer ones."""
+
+    def __init__(self, paths: Paths, holes: Mapping[Hop, Hole], size_bytes: int | None = None) -> None:
+        own = {hop: h for hop, h in holes.items() if size_bytes is None or h.passed_bytes == size_bytes}
+        smaller = {hop: h for hop, h in holes.items() if size_bytes is None or h.passed_bytes <= size_bytes}
+        out = {*smaller, *(_broken_direction(paths, hop) for hop in smaller)}
+        self.holes = own
+        self.broken = {_broken_direction(paths, hop) for hop in own}
+        passed = {*paths.fine, *(hop for hop in holes if hop not in smaller)}
+        fine = links_of(h for h in passed if h not in out and back(h) not in smaller)
+        self.nodes = common_node(links_of(self.broken), fine)
+
+
+def _hit(case: Analysis, paths: Paths, group: _Group) -> Hit:
+    holes, broken, nodes = group.holes, group.broken, group.nodes
     packet = min(hole.passed_bytes for hole in holes.values())
     lost = min((h.lost_bytes for h in holes.values() if h.lost_bytes), default=None)
     where = nodes or tuple(sorted({n for src, dst, _ in broken for n in (src, dst)}))
-    yield path_hit(
+    return path_hit(
         case,
         broken,
         nodes,

@@ -8,9 +8,9 @@ from allready.judging.stated import stated
 from allready.judging.values import MAX_EVIDENCE
 from allready.model import Confidence, Culprits, FaultClass, Hit, Reachability, RemedyStep, Severity
 from allready.rules.net._chance import losing_links
-from allready.rules.net._losses import MIN_SEGMENTS, Sent, judge_sent
+from allready.rules.net._losses import MIN_SEGMENTS, MIN_SHARE, Sent, judge_sent
 from allready.rules.net._pace import interface_of
-from allready.rules.net._paths import MAX_LINKS, Link, arrows
+from allready.rules.net._paths import MAX_LINKS, Link, arrows, judge_paths
 from allready.units import bandwidth_with_unit
 
 HOPELESS = 0.2
@@ -41,9 +41,10 @@ HOPELESS = 0.2
 def path_loses(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
-    Where TCP had to send segments of the test payloads again, or connections failed, two bursts of 100 small datagrams,
-    a millisecond apart, in that direction: some of both must be lost, and two of a hundred or more of all. They are
-    too few to fill a queue, so a link that is only slow loses none (NET017). A node is named when all its paths lose
+    Where TCP had to send segments of the test payloads again, or connections failed, three bursts of 100 small
+    datagrams, a millisecond or two apart, in that direction: each must lose some, and all together two of a hundred or
+    more. They are too few to fill a queue, and the last one comes when nothing else does, so a link that is only slow
+    loses none (NET017). A node is named when all its paths lose
     packets, in both directions or in one, and those between the others do not. Where a fifth or more is lost, the check
     ends here: collectives would only take their time until they fail.
     ## Why it matters
@@ -61,6 +62,9 @@ def path_loses(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     fine = [s for link, s in sent.items() if link not in bad]
     links = sorted(bad, key=lambda link: -bad[link].share)
     where = nodes[0] if nodes else links[0][1]
+    sent_to = case.of(judge_paths).datagrams
+    lossy = (h[2] for h, d in sent_to.items() if h[:2] == links[0] and d.address == bad[links[0]].address)
+    plane = next(lossy, None)
     num, total = sum(s.num_lost for s in bad.values()), sum(s.num_packets for s in bad.values())
     yield Hit(
         severity=Severity.BLOCKER if num >= HOPELESS * total else None,
@@ -77,7 +81,7 @@ def path_loses(reach: Reachability, case: Analysis) -> Iterator[Hit]:
             "others": _resent(fine, 2),
             "rate": bandwidth_with_unit(max((s.best_gb_per_s for s in bad.values() if s.best_gb_per_s), default=None)),
             "where": case.world.label(where),
-            "interface": interface_of(case, where),
+            "interface": interface_of(case, where, plane),
         },
         evidence=tuple(
             stated(
@@ -103,9 +107,9 @@ def _resent(found: Iterable[Sent], digits: int) -> str:
 def _nodes(bad: Mapping[Link, Sent], sent: Mapping[Link, Sent]) -> tuple[int, ...]:
     """The nodes whose paths all lose packets, in both directions or in one, where that explains every bad one.
 
-    Paths that carried next to nothing say nothing.
+    Paths that carried next to nothing say nothing, nor do those that lose packets perhaps for another reason.
     """
-    known = {link for link, s in sent.items() if s.num_segments >= MIN_SEGMENTS} | bad.keys()
+    known = {link for link, s in sent.items() if _is_whole(s)} | bad.keys()
     everyone = {n for link in sent for n in link}
     for ends in ((0, 1), (1,), (0,)):
         of_node = {n: {link for link in known if n in {link[end] for end in ends}} for n in everyone}
@@ -114,3 +118,9 @@ def _nodes(bad: Mapping[Link, Sent], sent: Mapping[Link, Sent]) -> tuple[int, ..
         if found and is_minority(len(found), len(everyone)) and bad.keys() <= explained:
             return tuple(found)
     return ()
+
+
+def _is_whole(path: Sent) -> bool:
+    """Whether a path carried much and lost next to nothing, as far as that was counted."""
+    lost = path.share if path.num_packets else path.resent_share
+    return path.num_segments >= MIN_SEGMENTS and lost < MIN_SHARE

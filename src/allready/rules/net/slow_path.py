@@ -34,11 +34,12 @@ def slow_path(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     Throughput (of 1 MiB, or of the part of it that a slow path carries in half a second) and round trip (of 64 B) of
-    every pair, against the median of all. A node is named when even its best path is four times worse than the median
-    of the nodes' best, in both directions or in one; a pair, when it is so in both directions. The difference must also
-    be 5 ms or more. It is an error where all of the node's paths are eight times slower and 1 MiB takes 50 ms longer.
-    Half of the nodes are named, as possible, where none of their paths carries 1 MiB/s and the others reach each other
-    eight times faster. With fewer than three nodes nothing is reported.
+    every pair, against the median of all; networks of several interfaces are compared each by itself. A node is named
+    when even its best path is four times worse than the median of the nodes' best, in both directions or in one; a
+    pair, when it is so in both directions. The difference must also be 5 ms or more. It is an error where all of the
+    node's paths are eight times slower and 1 MiB takes 50 ms longer. Half of the nodes are named, as possible, where
+    none of their paths carries 1 MiB/s and the others reach each other eight times faster. With fewer than three nodes
+    nothing is reported.
     ## Why it matters
     A collective runs at the pace of its slowest link: one pair at a tenth of the speed slows the whole job to a tenth.
     ## Check by hand
@@ -77,8 +78,8 @@ def _hit(case: Analysis, slow: Slow, what: str, show: Callable[[float], str], se
             "sender": case.world.label(sender),
             "receiver": case.world.label(receiver),
             "where": case.world.label(where),
-            "interface": interface_of(case, where),
-            "address": next((p.address for h, ps in judged.data.items() if h[:2] == slow.worst[0] for p in ps), "?"),
+            "interface": interface_of(case, where, slow.plane),
+            "address": next((p.address for p in judged.data.get((sender, receiver, slow.plane), ())), "?"),
         },
         evidence=(
             *(
