@@ -56,7 +56,7 @@ LIKELY = re.compile(
     r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
     r"\bprocess group destroyed\b|^\W*good-?bye\b.{0,40}$|\bran for:?\s{1,4}\d|"
     r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b|"
-    r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|"
+    r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finish(?:ed)?|completed?|success(?:ful(?:ly)?)?|"
     r"bye|passed|the end|end|fin)[\s.!]{0,80}\W{0,80}$",
     re.IGNORECASE,
 )
@@ -71,7 +71,7 @@ def of_all() -> re.Pattern[str]:
         r"checkpoint|model|psnr|ssim|fid|m?iou|dice|au?roc|auc|[wc]er|rmse|mae|mse|h-?mean|recall|precision|reward|return)\b\W{0,4}"
         r"(?:is |was |at (?:epoch |step |iter(?:ation)? )?)?\W{0,4}\d|\bsav(?:ed|ing) (?:the )?final\b|"
         r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
-        r"\bfinal_\w{1,40}\b\W{1,4}\d|"
+        r"\bfinal_\w{1,40}\b(?: [a-z]\w{1,20})?\W{1,4}\d|"
         r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|"
         r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
         r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d",
@@ -83,7 +83,8 @@ def of_all() -> re.Pattern[str]:
 def early() -> re.Pattern[str]:
     """The event, not the setting or the counter."""
     return re.compile(
-        r"\bearly[ _-]?stop(?:ping|ped)?\b(?!['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
+        r"(?:\bearly[ _-]?stop(?:ping|ped)?|\bstopping[ _-]early)\b"
+        r"(?!['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
         r"[ _-]?(?:counter|patience|callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |in \d|if |"
         r"not |round|config\w*|set ))",
         re.IGNORECASE,
@@ -115,6 +116,8 @@ def of_the_run() -> re.Pattern[str]:
         r"\btotal[ _-](?:train\w*|run\w*|elapsed|wall\w*|execution|job)\b"
         r"(?![\w .:=()-]{0,40}?\b(?:flops?|tokens?|param\w*|steps?|iter\w*|updates?|epochs?|batch\w*|samples?|images?|"
         r"examples?|size|files?|gpus?|ranks?|devices?|estimat\w*)\b)[\w .:=()-]{0,40}?\d|"
+        r"\b(?:pre-?training|fine-?tuning|training|run|job|experiment|simulation|everything|script|program)"
+        r"(?: \w{1,20})? took\b\W{0,4}\d|"
         r"\b(?:test|validate) metric\b.{0,80}?\bdataloader\b|\bdataloader:\d{1,3} (?:test|validate) results\b",
         re.IGNORECASE,
     )
