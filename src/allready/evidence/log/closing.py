@@ -131,6 +131,13 @@ class _Ending:
     def _openings(self) -> tuple[int, ...]:
         return openings(self._first, self.lines, self.number(0))
 
+    @functools.cached_property
+    def _runs(self) -> tuple[int, ...]:
+        """Where runs begin that were appended; () where the log begins with lines of its loop, which come again."""
+        first = next((text for text in self._first if text.strip()), "")
+        is_of_a_loop = wording.STEP.search(first) or _VALUE.search(first) or counts(0, first) or counted([first])
+        return () if is_of_a_loop else self._openings
+
     def number(self, at: int) -> int:
         """The number of the line at this place."""
         return self._log.scanned.num_lines - len(self.lines) + 1 + at
@@ -150,16 +157,25 @@ class _Ending:
         last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
         if state is not None and state.is_full and not self._is_contradicted(state.at):
             return self._made(ClosingKind.PROGRESS, state.at, at, state)
-        results = last_results(self.lines, self._earlier, _is_noise)
+        results = last_results(self.lines, self._earlier, self._is_noise)
         if results is not None and self._is_closed_by(results, state):
             return self._made(ClosingKind.WORDS, results.at, at, state)
-        error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text), has_begun=bool(self.readings))
+        error = last_error(
+            self.lines, lambda text: self._is_noise(text) or _is_known(text), has_begun=bool(self.readings)
+        )
         if error is not None:
             made = self._made(ClosingKind.OPEN, error[0], at, state)
             return replace(made, error=error[1])
         if state is not None and state.is_midway:
             return self._made(ClosingKind.MIDWAY, state.at, at, state)
         return self._made(ClosingKind.OPEN, last, at, None)
+
+    def _is_noise(self, text: str) -> bool:
+        return _is_noise(text) and not (self._is_glog and wording.INFO.match(text) is not None)
+
+    @functools.cached_property
+    def _is_glog(self) -> bool:
+        return _is_glog(self.lines)
 
     def _progress(self) -> Progress | None:
         """What the counts say; those without a total where no other count tells how far the program came."""
@@ -225,7 +241,7 @@ class _Ending:
             text = self.lines[at]
             if at == last_exit:
                 return at, True
-            if not text.strip() or _is_noise(text):
+            if not text.strip() or self._is_noise(text):
                 continue
             if wording.is_end_of_run(text):
                 return (at, True) if wording.means_all(text) else None
@@ -263,7 +279,7 @@ class _Ending:
         if wording.means_all(text):
             return None if self._comes_again(at) else True
         is_of_all = wording.of_all().search(text) is not None and not wording.denies(text)
-        is_last = not any(wording.WORD.search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
+        is_last = not any(wording.WORD.search(line) and not self._is_noise(line) for line in self.lines[at + 1 :])
         is_result = (
             is_last
             and wording.result().search(text) is not None
@@ -350,10 +366,11 @@ class _Ending:
     def _stands_once(self, at: int) -> bool:
         """Whether its writer wrote no line like it elsewhere: a time that is printed after each epoch ends nothing."""
         shape, who = self._shapes[at], _writer(self.lines[at])
+        begun = max((number - self.number(0) for number in self._runs if number <= self.number(at)), default=0)
         places = [
             index
             for index, other in enumerate(self._shapes)
-            if other == shape and (index == at or _writer(self.lines[index]) == who)
+            if other == shape and index >= begun and (index == at or _writer(self.lines[index]) == who)
         ]
         between = set(self._shapes[places[0] : places[-1]])
         if shape and not self._openings and sum(_shape(text) == shape for text in self._earlier) >= _MANY_ENDS:
@@ -384,6 +401,12 @@ def _writer(text: str) -> str | None:
 
 def _shape(text: str) -> str:
     return _DIGITS.sub("0", text)[:60]
+
+
+def _is_glog(lines: Sequence[str]) -> bool:
+    """Whether a program writes most of what it says through glog, as Caffe and programs for JAX do."""
+    said = [text for text in lines if text.strip()]
+    return 2 * sum(wording.INFO.match(text) is not None for text in said) > len(said)
 
 
 def _is_noise(text: str) -> bool:

@@ -197,7 +197,7 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str, earli
         if one is not main
         and one.total is not None
         and one.at >= latest.at - _MANY
-        and not _is_nearly(one, readings)
+        and not _is_nearly(one, readings, is_strict=one.label == "inner" and _tells_its_end(one, readings, head))
         and not (one.is_minor and _has_result(one.at, readings, lines))
         and not (one.done == 0 and main.is_outer and _has_results(one.at, readings, lines))
     ]
@@ -311,6 +311,13 @@ def _closes_epoch(places: Sequence[Reading], lines: Sequence[str]) -> bool:
         and len(told) > _FEW_EPOCHS
         and all(b - a == 1 for a, b in itertools.pairwise(told))
     )
+
+
+def _tells_its_end(one: Reading, readings: Sequence[Reading], head: str) -> bool:
+    """Whether a count by equal steps, never seen at 0, comes to its total: `(10/60)` to `(60/60)`."""
+    told = [r.done for r in (*_counts_of(head), *readings) if r.label == one.label and r.total == one.total]
+    step = told[-1] - told[-2] if len(told) > 1 else 0
+    return one.total is not None and step > 0 and 0 not in told and one.total % step == one.done % step == 0
 
 
 def _is_nearly(one: Reading, readings: Sequence[Reading], *, is_strict: bool = False) -> bool:
