@@ -246,11 +246,6 @@ GOOD = {
     ],
     "a number of things that were saved": ["reading", "INFO - Saved 10 phrases to data_conversion/phrases.json"],
     "a file that was saved": ["Combined: FS=1.0", "Saved: results/scores.json"],
-    "the last of several runs in one file": [
-        line
-        for n in range(3)
-        for line in ("pipeline reads test.json", "model gpt is loaded now", "结果已保存到: out/r.json")
-    ],
     "a code behind a time-out that was set": ["communicating with 90.0 second timeout", "got exitcode: 0", "restored"],
 }
 
@@ -393,6 +388,16 @@ OPEN = {
         "INFO: Eval Metrics: {'eval_loss': 1.32, 'eval_runtime': 240.4, 'eval_steps_per_second': 8.8, 'epoch': 1.37}",
     ],
     "leaving after an error": ["loading", "ERROR - cannot read the data", "[17:31:35 - loop - INFO] Exiting..."],
+    "the best of one of several folds": [
+        line
+        for n in range(3)
+        for line in (
+            "========= fold training =========",
+            f"fold {n} begins with 9 files",
+            *HALF[:3],
+            "Save Best Loss: 0.07 Model",
+        )
+    ],
     "killed": [*STEPS[:39], "Killed"],
     "a raised error": [
         *HALF,

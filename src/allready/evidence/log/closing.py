@@ -112,9 +112,9 @@ class _Ending:
             [(one.at, one.done) for one in self.readings if one.label == last.label and one.total == last.total]
             for last in {one.label: one for one in self.readings}.values()
         ]
-        found = [
-            at for course in (*courses, *counted(self.lines).values()) if (at := _counted_from(course)) is not None
-        ]
+        frames = [at for at, text in enumerate(self.lines) if text.lstrip().startswith('File "')]
+        courses += [one for one in counted(self.lines).values() if one[-1][0] > max(frames, default=-1)]
+        found = [at for course in courses if (at := _counted_from(course)) is not None]
         return self.number(max(found)) if found else None
 
     @functools.cached_property
@@ -130,13 +130,6 @@ class _Ending:
     @functools.cached_property
     def _openings(self) -> tuple[int, ...]:
         return openings(self._first, self.lines, self.number(0))
-
-    @functools.cached_property
-    def _runs(self) -> tuple[int, ...]:
-        """Where runs begin that were appended; () where the log begins with lines of its loop, which come again."""
-        first = next((text for text in self._first if text.strip()), "")
-        is_of_a_loop = wording.STEP.search(first) or _VALUE.search(first) or counts(0, first) or counted([first])
-        return () if is_of_a_loop else self._openings
 
     def number(self, at: int) -> int:
         """The number of the line at this place."""
@@ -366,11 +359,10 @@ class _Ending:
     def _stands_once(self, at: int) -> bool:
         """Whether its writer wrote no line like it elsewhere: a time that is printed after each epoch ends nothing."""
         shape, who = self._shapes[at], _writer(self.lines[at])
-        begun = max((number - self.number(0) for number in self._runs if number <= self.number(at)), default=0)
         places = [
             index
             for index, other in enumerate(self._shapes)
-            if other == shape and index >= begun and (index == at or _writer(self.lines[index]) == who)
+            if other == shape and (index == at or _writer(self.lines[index]) == who)
         ]
         between = set(self._shapes[places[0] : places[-1]])
         if shape and not self._openings and sum(_shape(text) == shape for text in self._earlier) >= _MANY_ENDS:

@@ -8,7 +8,7 @@ _RATE = re.compile(
     r"(?P<rate>\d{1,4}(?:\.\d{1,20})?(?:e-?\d{1,3})?)\b",
     re.IGNORECASE,
 )
-_OF_A_TRAINER = re.compile(r"\s*\{'\w{1,40}': .{0,400}'learning_rate': .{0,200}'epoch': ")
+_OF_A_TRAINER = re.compile(r".{0,40}?\{'\w{1,40}': .{0,400}'learning_rate': .{0,200}'epoch': ")
 """Hugging Face's records of steps: its trainer has a last word of its own, which lacks where it did not end."""
 
 _MIN_SEEN = 8
