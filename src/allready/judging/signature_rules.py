@@ -14,7 +14,7 @@ from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.layers import Layer
 from allready.judging.majority import is_minority
-from allready.judging.processes import is_at_start, overcome
+from allready.judging.processes import overcome
 from allready.judging.registry import RULES, Applies, Need, Rule, placeholders
 from allready.judging.run_signs import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
 from allready.judging.stated import stated
@@ -76,9 +76,9 @@ def _body(signature: Signature) -> Callable[..., Iterator[model.Hit]]:
 def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, names: set[str]) -> model.Hit:
     run = case.run
     events = sorted(events, key=lambda e: (e.time_s is None, e.time_s or 0.0))
-    is_overcome = is_at_start(signature) and all(e.role is model.Role.ROOT and overcome(case, e) for e in events)
-    if is_at_start(signature) and not is_overcome:
-        events = [e for e in events if e.role is not model.Role.ROOT or not overcome(case, e)]
+    is_overcome = all(e.role is model.Role.ROOT and overcome(case, signature, e) for e in events)
+    if not is_overcome:
+        events = [e for e in events if e.role is not model.Role.ROOT or not overcome(case, signature, e)]
     first = events[0]
     accusing = first.role in {model.Role.ROOT, model.Role.RECORD}
     mild = signature.role is model.Role.ROOT and signature.severity.weight < model.Severity.ERROR.weight
