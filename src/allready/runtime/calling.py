@@ -31,6 +31,10 @@ class _Late(Exception):  # noqa: N818 - an outcome
     """The deadline passed."""
 
 
+class _Over(Exception):  # noqa: N818 - an outcome
+    """The epoch has ended, and the operation perhaps never does: see `connections`."""
+
+
 class _PartFailed(Exception):  # noqa: N818 - an outcome
     """One of several operations ended with an error, while others may still run."""
 
@@ -199,9 +203,11 @@ class Handle:
                 if not isinstance(self._work, StreamEnd):
                     self._work.wait()  # what the current stream does from now on comes after it
             else:
-                _finish(self._work, begin_s, limit_s)
+                _finish(session, self._work, begin_s, limit_s)
         except _Late:
             session.fail(FailureCause.DEADLINE, operation=call.operation, group=call.group)
+        except _Over:
+            session.refuse(call.operation, call.group)
         if call.confirm:
             _confirm(session, call, begin_s + limit_s)
             return
@@ -269,7 +275,7 @@ def _finish_on_device(session: Session, end: StreamEnd, until_s: float) -> None:
         raise _Late
 
 
-def _finish(work: Any, begin_s: float, limit_s: float) -> None:
+def _finish(session: Session, work: Any, begin_s: float, limit_s: float) -> None:
     """Wait in slices: a wait of torch's cannot be interrupted, and with most backends does not look at other ranks."""
     if work is None:
         return
@@ -283,6 +289,8 @@ def _finish(work: Any, begin_s: float, limit_s: float) -> None:
     else:
         return
     while not work.is_completed():
+        if not session.member.is_open:
+            raise _Over
         left_s = begin_s + limit_s - time.monotonic()
         if left_s <= 0:
             raise _Late
