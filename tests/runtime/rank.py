@@ -38,10 +38,26 @@ def strike(fault: dict[str, Any], members: tuple[int, ...]) -> None:
         time.sleep(float(fault["s"]))
     elif kind == "raise":
         raise ValueError("made by the test")
+    elif kind.startswith("kill_forming"):
+        die_in_forming(has_said=kind == "kill_forming_later")
     elif kind == "exit":
         sys.exit(0)
     elif kind == "crash":
         raise SystemError("made by the test, not caught")
+
+
+def die_in_forming(*, has_said: bool) -> None:
+    """At the next one, before this rank has told the others how it is reached, or right afterwards."""
+    from allready.runtime import group
+
+    tell = group._exchange
+
+    def die(*given: Any) -> Any:
+        if has_said:
+            tell(*given)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    group._exchange = die  # type: ignore[assignment]
 
 
 def teams_of(size: int) -> list[list[list[int]]]:
@@ -131,6 +147,22 @@ def transferred(step: int, group: Any, team: list[int], timeout: timedelta) -> t
     return [t[n].item() for t in found for n in (0, -1, t.numel() // 2)], [e for e in expected for _ in range(3)]
 
 
+def call_and_check(step: int, group: Any, team: list[int], timeout: timedelta) -> None:
+    """One step's call; the process ends where its result is wrong."""
+    import torch
+
+    if plan.get("large"):
+        got, expected = transferred(step, group, team, timeout)
+    else:
+        device = plan.get("device", "cpu")
+        values = torch.full((int(plan.get("elements", 1000)),), float(step * SIZE + ME), device=device)
+        values = reduced(values, group, timeout)
+        got, expected = [values[0].item(), values[-1].item()], [float(sum(step * SIZE + m for m in team))] * 2
+    if got != expected:
+        say("wrong", step=step, got=got, expected=expected, team=team)
+        os._exit(9)
+
+
 def say_failed(error: Exception, step: int, blocked_s: float) -> None:
     failure = getattr(error, "failure", None)
     verdict = getattr(error, "verdict", None)
@@ -194,15 +226,7 @@ def main() -> None:
                 teams = make_teams(members)
             for group, team in teams:
                 called_s = time.monotonic()
-                if plan.get("large"):
-                    got, expected = transferred(step, group, team, timeout)
-                else:
-                    values = torch.full((int(plan.get("elements", 1000)),), float(step * SIZE + ME), device=device)
-                    values = reduced(values, group, timeout)
-                    got, expected = [values[0].item(), values[-1].item()], [float(sum(step * SIZE + m for m in team))] * 2
-                if got != expected:
-                    say("wrong", step=step, got=got, expected=expected, members=members, team=team)
-                    os._exit(9)
+                call_and_check(step, group, team, timeout)
             if has_recovered:
                 has_recovered = False
                 say("good", step=step)

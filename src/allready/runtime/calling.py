@@ -24,6 +24,7 @@ RESTORE_S = 2.0
 SETTLE_S = 0.1
 
 OnFailure = Literal["raise", "return"]
+OUTCOMES = ("raise", "return")
 Timeout: TypeAlias = Duration | AdaptiveTimeout | None
 
 
@@ -59,6 +60,8 @@ class Call:
     take: Callable[[], object] | None = None
 
     def __post_init__(self) -> None:
+        if self.on_failure not in OUTCOMES:
+            raise UsageError('on_failure: "raise" or "return", not {given!r}', given=self.on_failure)
         if self.timeout is not None and not isinstance(self.timeout, AdaptiveTimeout):
             self.timeout = duration(self.timeout)
 
