@@ -99,6 +99,10 @@ def of_all_kinds() -> None:
                 reduce(torch.zeros(4).to(kind))
             except UsageError as error:
                 refused.append((name, "float32" in str(error)))
+    wide = [torch.zeros(300, 300) for _ in range(SIZE)]  # not gathered as small ones are
+    wide[1] = torch.zeros(300, 300).t()
+    allready.safe_all_gather(wide, torch.arange(90_000.0).view(300, 300) + ME)
+    is_wide = [bool((t == torch.arange(90_000.0).view(300, 300) + n).all()) for n, t in enumerate(wide)]
     rows = torch.zeros(0, 3, dtype=torch.int16)
     allready.safe_all_to_all(torch.zeros(0, 3, dtype=torch.int16), rows)
     allready.safe_broadcast(rows, 0)
@@ -115,6 +119,8 @@ def of_all_kinds() -> None:
         lambda: allready.safe_all_reduce(torch.ones(3).to_sparse()),
         lambda: allready.safe_all_reduce([1.0]),
         lambda: allready.safe_broadcast(None),
+        lambda: allready.safe_all_gather([torch.ones(1)], torch.ones(1)),
+        lambda: allready.safe_all_gather([torch.ones(2)] * SIZE, torch.ones(1)),
         lambda: allready.safe_all_to_all(torch.ones(SIZE + 1), torch.ones(SIZE + 1)),
         lambda: allready.safe_all_to_all(torch.ones(SIZE), torch.ones(SIZE, dtype=torch.int32)),
         lambda: allready.safe_all_reduce(torch.ones(1), on_failure="ignore"),
@@ -126,7 +132,8 @@ def of_all_kinds() -> None:
             call()
         except UsageError:
             errors += 1
-    say("kinds", moved=moved, refused=refused, weight=weight.unique().tolist(), column=column.tolist(), errors=errors)
+    say("kinds", moved=moved, refused=refused, weight=weight.unique().tolist(), column=column.tolist(), errors=errors,
+        is_wide=is_wide)  # fmt: skip
 
 
 def in_flight() -> None:

@@ -13,6 +13,9 @@ from allready.runtime.group import GLOO_SUMS
 from allready.runtime.session import current
 
 MAX_CHUNKS = 1024
+GATHERED_BYTES = 1 << 16
+"""Over Gloo larger tensors are gathered by a broadcast of each.  torch's own gathers into memory that it frees before
+Gloo lets go of it where an operation fails: a send that is under way then ends the process ("writev: Bad address")."""
 
 
 def safe_all_reduce(
@@ -107,9 +110,23 @@ def safe_all_gather(
 
     _check(*tensors, tensor)
     _check_written(*tensors)
+    size = dist.get_world_size(group)
+    if len(tensors) != size or any(t.shape != tensor.shape or t.dtype != tensor.dtype for t in tensors):
+        raise UsageError(
+            "all_gather over {size} ranks: so many tensors are needed for the results, each as the one given: {given}",
+            size=size, given=f"{tuple(tensor.shape)} {_name_of(tensor)}",
+        )  # fmt: skip
     dense = [_dense(t) for t in tensors]
     own = _movable(_dense(tensor))
     moved = [_movable(t) for t in dense]
+
+    def start(later: bool) -> Any:
+        if own.is_cuda or own.nbytes < GATHERED_BYTES:
+            return dist.all_gather(moved, own, group, async_op=later)
+        _fill(moved[dist.get_rank(group)], own)
+        sources = dist.get_process_group_ranks(group)
+        works = [dist.broadcast(t, r, group, async_op=later) for t, r in zip(moved, sources, strict=True)]
+        return Works(works) if later else None
 
     def take() -> None:
         for given, filled in zip(tensors, dense, strict=True):
@@ -120,7 +137,7 @@ def safe_all_gather(
         Call(
             operation="all_gather",
             num_bytes=len(tensors) * _bytes_of(tensor),
-            start=lambda later: dist.all_gather(moved, own, group, async_op=later),
+            start=start,
             timeout=timeout,
             on_failure=on_failure,
             confirm=confirm,
