@@ -71,6 +71,22 @@ def test_a_rank_that_lives_is_waited_for_and_all_go_on(kind: str, code: str, tmp
         assert [job.last(r, "done")["steps"] for r in range(3)] == [30] * 3
 
 
+@cases("kind, within_s", [("kill_forming", 5.0), ("kill_forming_later", 20.0)], parts=2)
+def test_a_rank_that_dies_while_the_group_forms_again_does_not_hold_the_others_up(
+    kind: str, within_s: float, tmp_path: Path
+) -> None:
+    """Not for the 50 s that Gloo would wait for its connections; 0.2 and 10 s at most where nothing else runs."""
+    faults = [fault(2, kind, 2), fault(1, "raise", 5)]
+    with Job(tmp_path, 4, faults=faults) as job:
+        others = [0, 1, 3]
+        job.wait(others)
+        found = agreed(job, others)
+        assert (found["members"], found["code"], found["culprits"]) == (others, "RTM001", [2])
+        assert [e["code"] for e in job.events(0) if e["event"] == "failed"] == ["RTM002"]  # once, that of rank 1
+        for rank in others:
+            assert job.last(rank, "recovered")["at_s"] - job.last(rank, "failed")["at_s"] < within_s
+
+
 def test_a_rank_that_wakes_up_late_gets_the_failure_and_then_that_it_is_excluded(tmp_path: Path) -> None:
     how: dict[str, Any] = {"rejoin": True, "recover_s": 1000.0}  # it is told at once that nobody is left
     with Job(tmp_path, 3, faults=[fault(2, "stop")], steps=200, pace_s=0.02, **how) as job:
