@@ -356,3 +356,22 @@ def test_a_task_without_heartbeats_whose_agent_sees_its_process_is_stuck_and_not
     for rank, expected in ((behind(1), FaultClass.CPU_STUCK), (ended(1, None, "SIGKILL"), FaultClass.DEAD)):
         [hit] = check("JAX005", job(rank, events=(told,), stacks=())).hits
         assert (hit.culprits.ranks, hit.fault_class or FaultClass.DEAD) == ((1,), expected), rank
+
+
+def test_the_value_of_a_variable_is_shown_and_why_a_node_without_lines_is_accused() -> None:
+    lines = (event("nccl.no_socket_interface", 0, role=Role.ROOT),)
+    env = {"NCCL_SOCKET_IFNAME": "bond7"}
+    known = (
+        ProcessRecord(rank=0, host="gpu0", pid=100, sources=("nccl.0.log",), env=env),
+        ProcessRecord(rank=2, host="gpu1", pid=102),
+    )
+    [hit] = ask("NLG001", events=lines, processes=known).hits
+    assert hit.culprits.nodes == (0, 1)
+    shown = [(e.source, e.text) for e in hit.evidence[1:]]
+    assert shown == [
+        ("nccl.0.log", "rank 0: NCCL_SOCKET_IFNAME=bond7"),
+        (
+            "node 1",
+            "it ended before it showed what NCCL_SOCKET_IFNAME does there; launchers give all nodes one environment",
+        ),
+    ]

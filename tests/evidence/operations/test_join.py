@@ -2,6 +2,8 @@
 
 from msgspec.structs import replace
 
+from allready.evidence.reading import OpStream
+from allready.judging.mismatch import evidence_of
 from allready.model import CommRecord, GroupProgress, ProcessRecord
 from tests.cases import cases
 from tests.evidence.operations.streams import AG, AR, SMALL, process, recorded, shape, stream, whole, whole_job
@@ -282,3 +284,19 @@ def test_the_iteration_of_a_mismatch_comes_from_its_rank_s_markers() -> None:
     for item in streams:
         item.marks = {0: 0, 8: 17}
     assert joined_operations(streams, processes).mismatches[0].iteration is None
+
+
+def test_what_is_shown_of_a_rank_names_its_own_file_and_lines_only_where_they_are_known() -> None:
+    calls = {0: [AR, AR, AG], 1: [AR, SMALL, AG]}
+    streams = [replaced(stream(shapes, rank, nranks=2), rank) for rank, shapes in calls.items()]
+    joined = joined_operations(streams, [process(rank, whole(rank, nranks=2)) for rank in calls])
+    (mismatch,) = joined.mismatches
+    assert {r: str(o) for r, o in mismatch.origins.items()} == {0: "rank0.log", 1: "rank1.log"}
+    assert [e.source for e in evidence_of(mismatch)] == ["rank0.log", "rank1.log"]
+    assert {r: str(p.origin) for r, p in joined.progress[0].positions.items()} == {0: "rank0.log:12", 1: "rank1.log:22"}
+
+
+def replaced(one: OpStream, rank: int) -> OpStream:
+    """With the lines of its first and last operation."""
+    one.first_line, one.last_line = 10 * rank + 10, 10 * rank + 12
+    return one

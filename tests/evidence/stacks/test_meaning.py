@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from allready.evidence.stacks.libraries import is_users, package_path
-from allready.evidence.stacks.meaning import describe, load
+from allready.evidence.stacks.meaning import describe, frames_text, load
 from allready.evidence.stacks.read import read_stacks
 from allready.model import Frame, Origin, ProcessStack, ThreadStack
 from tests.cases import cases
@@ -334,3 +334,23 @@ def test_every_row_of_the_table_has_a_kind_that_is_known() -> None:
 
     rows = [row for table in load().values() for row in table]
     assert {row.kind for row in rows} == set(_STRENGTH)
+
+
+def test_the_frames_that_are_shown_are_those_by_which_it_is_judged_and_the_users() -> None:
+    frames = _frames(
+        """select selectors.py:415
+        wait multiprocessing/connection.py:1136
+        poll multiprocessing/connection.py:257
+        _poll multiprocessing/connection.py:300
+        get multiprocessing/queues.py:113
+        _try_get_data torch/utils/data/dataloader.py:1310
+        __next__ torch/utils/data/dataloader.py:733
+        train job.py:111
+        main job.py:200"""
+    )
+    shown = frames_text(frames)
+    assert shown.startswith("select (selectors.py:415) < wait (multiprocessing/connection.py:1136) < … < ")
+    assert shown.endswith(" < … < train (job.py:111)")
+    assert "dataloader.py" in shown
+    assert frames_text(frames[-2:]) == "train (job.py:111) < main (job.py:200)"
+    assert frames_text(()) == ""

@@ -148,3 +148,13 @@ def test_stacks_of_a_job_that_logged_operations_to_the_end_are_of_another_moment
     last = process(0, last_time_s=1000.0, last_line_class="operation")
     outcome = ask("HNG001", progress=(LATE,), events=(told,), stacks=stacks, processes=(last,))
     assert bool(outcome.hits) is is_hang
+
+
+def test_an_error_that_was_outlived_is_shown_with_the_call_that_was_left_out() -> None:
+    caught = event("cuda.out_of_memory", 2, "skipped a batch: CUDA out of memory", Role.HARMLESS)
+    others = event("cuda.out_of_memory", 1, "of another rank", Role.HARMLESS)
+    events = (closed(None), caught, others)
+    [hit] = ask("HNG001", progress=(LATE,), events=events, ended_well=frozenset({2})).hits
+    assert [e.text for e in hit.evidence if "went on" in e.text] == [
+        "rank 2 logged this and went on: skipped a batch: CUDA out of memory"
+    ]
