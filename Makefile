@@ -1,4 +1,4 @@
-# setup-fast, test-fast: without torch, JAX and root, in a minute and a half on two cores; enough for rules, signatures, texts and reports
+# setup-fast, test-fast: without torch, JAX and root, in a minute on two cores; enough for rules, signatures, texts and reports
 # setup:         everything into .venv      demo: two nodes on this machine, healthy and with faults
 # test:          all tests that CI runs; of a few that fail, whether they fail alone as well
 # test-slow, test-gpu: the rest
@@ -55,7 +55,7 @@ test-fast: setup-fast
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --fast
 
 test: setup
-	$(BIN)/python tools/again.py
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python tools/again.py
 
 setup-newest:
 	$(PYTHON) tools/newest.py setup

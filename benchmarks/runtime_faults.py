@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.runtime.random_faults import run, run_rejoining
+from tests.runtime.random_faults import run, run_large, run_rejoining
 
 
 def main() -> int:
@@ -27,6 +27,9 @@ def main() -> int:
     parser.add_argument("--mesh", action="store_true", help="collectives over the rows and columns of a mesh of 2x2")
     parser.add_argument("--in-flight", action="store_true", help="two asynchronous calls at a time")
     parser.add_argument("--rejoin", action="store_true", help="stopped ranks wake, killed ones are started again")
+    parser.add_argument("--large", action="store_true", help="ranks are killed and stopped inside of large transfers")
+    parser.add_argument("--plain", action="store_true", help="with --large: by torch's own calls")
+    parser.add_argument("--mib", type=int, help="with --large: the size of each tensor; by default 4, 16 or 64")
     given = parser.parse_args()
     begin_s = time.monotonic()
     faults = jobs = bad = 0
@@ -34,7 +37,10 @@ def main() -> int:
         if time.monotonic() - begin_s > given.minutes * 60:
             break
         with tempfile.TemporaryDirectory() as folder:
-            if given.rejoin:
+            if given.large:
+                more = {"mesh": given.mesh, "in_flight": given.in_flight, "plain": given.plain, "mib": given.mib}
+                struck, problems = run_large(Path(folder), seed, given.faults, **more)
+            elif given.rejoin:
                 struck, problems = run_rejoining(Path(folder), seed, given.faults, device=given.device)
             else:
                 struck, problems = run(

@@ -8,6 +8,7 @@ import functools
 import gc
 import importlib.util
 import os
+import re
 import signal
 from collections import Counter
 from pathlib import Path
@@ -26,10 +27,17 @@ ROOT = Path(__file__).resolve().parents[1]
 NO_LAB = "no lab on this machine"
 FRAMEWORKS = ("torch", "jax")
 NOT_FAST = {"torch", "jax", "lab", "gpu", "slow", "jobs", "thorough"}
+ALL_MARKED = re.compile(rf"^pytestmark = .*\bmark\.(?:{'|'.join(NOT_FAST)})\b", re.MULTILINE)
 NEVER_FAST = {"recorded", "gpu"}
 """Folders of tests."""
 JOBS = {"job", "job3", "make_node", "make_lab", "ranks", "sshd", "heard", "slurm"}
 """Fixtures that start processes of a job."""
+
+
+STARTS_NOTHING = {"rules", "signatures", "text", "judging", "report", "variables", "model"}
+"""Folders whose tests start no processes."""
+FEW = 3
+"""Files."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,7 +55,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """One more than there are CPUs, since most tests wait for real jobs; the fast ones do not."""
+    """One more than there are CPUs, since most tests wait for real jobs; the fast ones do not.
+
+    A few files whose tests start nothing are done before other processes have collected theirs.
+    """
+    files = [(config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in config.args]
+    folders = {file.relative_to(ROOT / "tests").parts[0] for file in files if file.is_relative_to(ROOT / "tests")}
+    if len(files) <= FEW and folders <= STARTS_NOTHING and all(file.is_file() for file in files):
+        return 0
     return len(os.sched_getaffinity(0)) + (0 if config.getoption("--fast") else 1)
 
 
@@ -69,7 +84,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return True if config.getoption("--fast") and collection_path.name in NEVER_FAST else None
+    """With --fast neither folders nor files of which no test is quick, which are not even compiled then."""
+    if not config.getoption("--fast"):
+        return None
+    is_test = collection_path.suffix == ".py" and collection_path.name.startswith("test_")
+    all_marked = is_test and ALL_MARKED.search(collection_path.read_text(encoding="utf-8")) is not None
+    return True if all_marked or collection_path.name in NEVER_FAST else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

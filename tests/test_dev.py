@@ -76,6 +76,61 @@ def test_needs_a_checkout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "not a checkout" in capsys.readouterr().err
 
 
+LINE = "libfoo: Warning: it couldn't load the driver 'libbar-rdma34.so' of port 1: No such file"
+
+
+@pytest.mark.jobs
+def test_a_new_signature_knows_its_line_and_any_other_number_in_it(checkout: Path) -> None:
+    shutil.copytree(ROOT / "tests" / "signatures", checkout / "tests" / "signatures")
+    shutil.copytree(ROOT / "tests" / "fixtures" / "signatures", checkout / "tests" / "fixtures" / "signatures")
+    shutil.copy(ROOT / "tests" / "clock.py", checkout / "tests")
+    made = run(checkout, "tools/dev.py", "new-signature", "store", "driver_not_loaded", f"[rank0]: {LINE}")
+    assert made.returncode == 0, made.stderr
+    code = made.stdout.partition(":")[0]
+    assert code == f"STO{max(int(c[3:]) for c in load() if c.startswith('STO')) + 1:03d}"
+    known = run(checkout, "-m", "allready", "diagnose", "--explain-line", LINE.replace("34", "56"))
+    assert code in known.stdout
+    done = run(checkout, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "tests/signatures/test_tables.py")
+    assert done.returncode == 0, done.stdout
+    done = run(checkout, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "tests/signatures/test_rows.py")
+    assert "store.driver_not_loaded" in done.stdout, "a row with a true line is asked for"
+    again = run(checkout, "tools/dev.py", "new-signature", "store", "other_name", LINE)
+    assert again.returncode == 2
+    assert f"store.driver_not_loaded ({code}) knows this line" in again.stderr
+
+
+@pytest.mark.jobs
+def test_a_table_that_cannot_be_read_is_one_error_with_its_file(checkout: Path) -> None:
+    shutil.copytree(ROOT / "tests" / "signatures", checkout / "tests" / "signatures")
+    with (checkout / "src/allready/signatures/store.toml").open("a", encoding="utf-8") as file:
+        file.write('pattern = "\\w"\n')
+    done = run(checkout, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "tests/signatures")
+    assert done.returncode == 4
+    assert done.stderr.count("ERROR") == 1, done.stderr
+    assert "signatures/store.toml: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "line", "words"),
+    [
+        ("stores", "a_name", LINE, "no family 'stores'; there are: nccl, "),
+        ("store", "ARule", LINE, "like connection_lost"),
+        ("store", "connection_lost", LINE, "a new name"),
+        ("store", "a_name", "1 2 3", "no words that tell it from others"),
+    ],
+)
+def test_says_what_a_signature_needs(
+    family: str, name: str, line: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "src" / "allready" / "signatures" / "store.toml"
+    table.parent.mkdir(parents=True)
+    before = (ROOT / table.relative_to(tmp_path)).read_bytes()
+    table.write_bytes(before)
+    assert dev.main(["new-signature", family, name, line], root=tmp_path) == 2
+    assert words in capsys.readouterr().err
+    assert table.read_bytes() == before
+
+
 @pytest.mark.jobs
 def test_a_new_rule_lacks_its_chinese_text_and_that_is_listed(checkout: Path) -> None:
     code = run(checkout, "tools/dev.py", "new-rule", "net", "made_for_a_test").stdout.partition(":")[0]

@@ -1,19 +1,27 @@
-"""For developers, in a checkout: `python tools/dev.py new-rule AREA NAME` and `... untranslated`.
+"""For developers, in a checkout: `python tools/dev.py new-rule AREA NAME`, `... new-signature FAMILY NAME LINE` and
+`... untranslated`.
 
-A new rule and its test begin as a copy of a small one that compares one fact between all nodes, the commonest form.
-Change the fact and the words from there; the tests show at once what no longer fits.
+A new rule and its test begin as a copy of a small one that compares one fact between all nodes, the commonest form; a
+new signature as an entry that knows its line and accuses nobody.  Change the fact and the words from there; the tests
+show at once what no longer fits.
 """
 
 import argparse
 import re
 import sys
+import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from allready import __version__
 from allready.docs import untranslated
 from allready.errors import AllreadyError, UsageError
+from allready.evidence.clock import Clock
+from allready.evidence.prefix import parse
 from allready.judging.loading import AREAS, load
+from allready.signatures import of_line
+from allready.signatures.table import FAMILIES
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -21,6 +29,8 @@ EXAMPLE = "kernel_differs"
 EXAMPLE_CODE = "ENV005"
 EXAMPLE_FILES = (f"src/allready/rules/env/{EXAMPLE}.py", f"tests/rules/env/test_{EXAMPLE}.py")
 """The rule that a new one begins as a copy of, and its test."""
+
+MIN_ANCHOR = 6
 
 
 def new_rule(root: Path, area: str, name: str) -> tuple[str, list[Path]]:
@@ -40,13 +50,84 @@ def new_rule(root: Path, area: str, name: str) -> tuple[str, list[Path]]:
     taken = [path for path in (rule, test) if path.exists()]
     if taken:
         raise UsageError("{path} already exists", path=taken[0])
-    codes = [code for code, known in load().items() if known.area == area]
-    code = f"{codes[-1][:3]}{int(codes[-1][3:]) + 1:03d}"
-    version = ".".join(__version__.split(".")[:2])
+    code = _next_code(area)
     for example, target in zip(EXAMPLE_FILES, (rule, test), strict=True):
         text = (root / example).read_text(encoding="utf-8").replace(EXAMPLE_CODE, code).replace(EXAMPLE, name)
-        target.write_text(text.replace("    layer=", f'    since="{version}",\n    layer=', 1), encoding="utf-8")
+        target.write_text(text.replace("    layer=", f'    since="{_version()}",\n    layer=', 1), encoding="utf-8")
     return code, [rule, test]
+
+
+ENTRY = """
+[[finding]]
+code = "{code}"
+name = "{name}"
+since = "{version}"
+role = "cascade"
+severity = "info"
+fault_class = "DEAD"
+layer = "echo"
+culprit = "none"
+title = "What happened, in a few words"
+message = "{{who}}: the same as a sentence, with the values that the pattern catches"
+remedies = [{{ explanation = "what to do, as an imperative; compare with", command = "uname -r" }}]
+page = \"\"\"
+## What it checks
+The line, and who writes it.
+## Why it matters
+What it shows of the job.
+## Check by hand
+The command that shows the same.
+## When it is harmless
+When runs that end well write it too.
+\"\"\"
+decoys = ["a similar line that means something else"]
+[[finding.line]]
+anchor = {anchor}
+pattern = {pattern}
+example = {example}
+versions = "?"
+"""
+"""Of a new signature.  Patterns stand between single quotes, where a backslash is one."""
+
+
+def new_signature(root: Path, family: str, name: str, line: str) -> tuple[str, Path]:
+    """Append an entry for `line` to the table of a family; gives the new code and the file.
+
+    Raises:
+        UsageError: no such family, not a name, there is such a signature already, or the line has one; nothing is
+            written.
+    """
+    path = root / "src" / "allready" / "signatures" / f"{family}.toml"
+    if family not in FAMILIES or not path.is_file():
+        raise UsageError("no family {family!r}; there are: {all}", family=family, all=", ".join(FAMILIES))
+    text = path.read_text(encoding="utf-8")
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or f'\nname = "{name}"\n' in text:
+        raise UsageError("{name!r}: a new name in lower case with underscores, like connection_lost", name=name)
+    rest = parse(line.strip(), Clock(time.time())).rest
+    known = next((signature for signature, _ in of_line(rest)), None)
+    if known is not None:
+        raise UsageError("{id} ({code}) knows this line", id=known.id, code=known.code)
+    literals = [part.strip(" ") for part in re.split(r"[0-9]+", rest)]
+    anchor = max(literals, key=len)
+    if len(anchor) < MIN_ANCHOR or "'''" in rest:
+        raise UsageError("{line!r}: no words that tell it from others", line=line)
+    code = _next_code(f"log_{family}")
+    pattern = re.sub(r"[0-9]+", r"\\d{1,20}", re.escape(rest).replace(r"\ ", " "))
+    quoted = {key: f"'''{value}'''" for key, value in (("anchor", anchor), ("pattern", pattern), ("example", rest))}
+    entry = ENTRY.format(code=code, name=name, version=_version(), **quoted)
+    path.write_text(text + entry, encoding="utf-8")
+    return code, path
+
+
+def _next_code(area: str) -> str:
+    """After the last of those letters that most codes of the area have."""
+    codes = [code for code, known in load().items() if known.area == area]
+    [(letters, _)] = Counter(code[:3] for code in codes).most_common(1)
+    return f"{letters}{max(int(code[3:]) for code in codes if code.startswith(letters)) + 1:03d}"
+
+
+def _version() -> str:
+    return ".".join(__version__.split(".")[:2])
 
 
 def main(argv: Sequence[str] | None = None, root: Path = CHECKOUT) -> int:
@@ -57,6 +138,11 @@ def main(argv: Sequence[str] | None = None, root: Path = CHECKOUT) -> int:
     command = commands.add_parser("new-rule", help=text, description=text)
     command.add_argument("area", help=", ".join(AREAS))
     command.add_argument("name", help="like mtu_differs")
+    text = "append an entry that knows a log line to a table of signatures, to be changed from there"
+    command = commands.add_parser("new-signature", help=text, description=text)
+    command.add_argument("family", help=", ".join(FAMILIES))
+    command.add_argument("name", help="like connection_lost")
+    command.add_argument("line", help="as it stands in a log")
     text = "list texts that have no Chinese yet and are shown in English; exit code 1 when there are any"
     commands.add_parser("untranslated", help=text, description=text)
     arguments = parser.parse_args(argv)
@@ -66,13 +152,18 @@ def main(argv: Sequence[str] | None = None, root: Path = CHECKOUT) -> int:
             print(line)
         return 1 if missing else 0
     try:
-        code, files = new_rule(root, arguments.area, arguments.name)
+        if arguments.command == "new-rule":
+            code, files = new_rule(root, arguments.area, arguments.name)
+            tests = str(files[1].relative_to(root))
+        else:
+            code, file = new_signature(root, arguments.family, arguments.name, arguments.line)
+            files, tests = [file], "tests/signatures"
     except AllreadyError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     for path in files:
         print(f"{code}: {path.relative_to(root)}")
-    print(f"then: allready explain {code}; .venv/bin/pytest -q {files[1].relative_to(root)}")
+    print(f"then: .venv/bin/allready explain {code}; .venv/bin/pytest -q {tests}; make docs")
     return 0
 
 

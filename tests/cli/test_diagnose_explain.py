@@ -265,6 +265,16 @@ def test_names_that_stand_in_the_lines_below_are_found(capsys: pytest.CaptureFix
     assert together["culprits"]["ranks"] == [2]
 
 
+def test_a_stack_is_told_by_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    frames = (
+        "#0  0x00007f2a in pthread_cond_timedwait () from /lib64/libc.so.6",
+        "#1  0x00007f19 in c10d::TCPStore::doWait(c10::ArrayRef<std::string>) () from libtorch_cpu.so",
+        "#2  0x00007f19 in c10d::PrefixStore::get(std::string const&) () from libtorch_cpu.so",
+    )
+    assert main(["diagnose", "--explain-line", "\n".join(frames)]) == 0
+    assert "a stack: inside a collective (libtorch_cpu.so c10d::TCPStore::doWait" in capsys.readouterr().out
+
+
 def test_lines_without_a_fault_have_no_meaning_together(capsys: pytest.CaptureFixture[str]) -> None:
     for pasted in (f"{NO_INTERFACE}\n", "step 3\nstep 4", "\n\n"):
         main(["diagnose", "--explain-line", pasted, "--json", "-"])

@@ -11,7 +11,7 @@ import zipfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allready.evidence.sniff import kind_of
+from allready.evidence.sniff import is_output, kind_of
 from tests.cases import cases
 
 INFO = b"gpu01:7:7 [0] NCCL INFO Bootstrap: Using eth0:10.0.0.1<0>\n"
@@ -177,3 +177,12 @@ def test_any_bytes_have_a_kind(head: bytes) -> None:
 
 def test_the_first_byte_of_a_pickle_alone_is_none() -> None:
     assert kind_of(b"\x80") == "log"
+
+
+def test_a_program_with_its_output_below_is_told_from_one_by_its_last_lines() -> None:
+    output = b"".join(b"step:%d/60 val_loss:3.27 train_time:4100ms\n" % n for n in range(40))
+    program = b"".join(b"    loss = model(x, y)\n    state[%d] = {\n        'a': 1,\n    }\n" % n for n in range(40))
+    assert is_output(output)
+    assert not is_output(program)
+    assert not is_output(program + b"\n\nif __name__ == '__main__':\n    main()\n")
+    assert not is_output(b"")

@@ -14,6 +14,9 @@ TIMEOUT_S = 0.6
 ANSWER_S = 1.0
 STEPS = 60
 SIZE = 4
+LARGE_TIMEOUT_S = 3.0
+LARGE_STEPS = 40
+LARGE_MIB = (4, 16, 64)
 AGREED = {"CollectiveFailed", "HubLost", "RankExcluded", "RecoveryRefused"}
 
 
@@ -42,6 +45,24 @@ def rejoining_faults_of(seed: int, num_soft: int) -> list[dict[str, Any]]:
     return found
 
 
+def large_faults_of(seed: int, num_faults: int) -> list[dict[str, Any]]:
+    """Ranks that are stopped, killed, or late by around the deadline, at any moment of a large transfer or near it.
+
+    One rank only raises: with the last that is neither dead nor left behind the job's state would be gone.
+    """
+    chance = random.Random(f"large {seed}")
+    lasting, found = chance.randrange(SIZE), []
+    for step in sorted(chance.sample(range(2, LARGE_STEPS - 2), num_faults)):
+        rank = chance.randrange(SIZE)
+        kind = chance.choice(["stop", "stop", "sleep", "raise", *(["kill"] * 3 if rank else [])])
+        fault = {"rank": rank, "kind": "raise" if rank == lasting else kind, "step": step}
+        fault["s"] = round(LARGE_TIMEOUT_S + chance.uniform(-0.15, 0.3), 3)
+        if fault["kind"] in {"kill", "stop"}:
+            fault["after_s"] = round(chance.uniform(0.0, 0.4), 3)
+        found.append(fault)
+    return found
+
+
 class _Waker(threading.Thread):
     """Wakes ranks that stand still, and starts those again that were killed, a little after the others went on."""
 
@@ -66,10 +87,31 @@ class _Waker(threading.Thread):
 
 def run_rejoining(folder: Path, seed: int, num_soft: int, *, device: str = "cpu") -> tuple[int, list[str]]:
     """One job whose lost ranks come back: how many faults struck, and all that was wrong."""
-    plan: dict[str, Any] = {"steps": STEPS, "timeout_s": TIMEOUT_S, "answer_s": ANSWER_S, "rejoin": True, "least": SIZE}
-    plan["device"] = device
-    faults = rejoining_faults_of(seed, num_soft)
-    with Job(folder, SIZE, faults=faults, confirm=bool(seed % 2), pace_s=0.01, **plan) as job:
+    plan = {"steps": STEPS, "timeout_s": TIMEOUT_S, "device": device, "confirm": bool(seed % 2), "pace_s": 0.01}
+    return _run_rejoining(folder, seed, rejoining_faults_of(seed, num_soft), plan)
+
+
+def run_large(
+    folder: Path,
+    seed: int,
+    num_hard: int,
+    *,
+    mesh: bool = False,
+    in_flight: bool = False,
+    plain: bool = False,
+    mib: int | None = None,
+) -> tuple[int, list[str]]:
+    """One job with large transfers whose lost ranks come back: how many faults struck, and all that was wrong."""
+    size = random.Random(f"size {seed}").choice(LARGE_MIB) if mib is None else mib
+    plan = {"steps": LARGE_STEPS, "timeout_s": LARGE_TIMEOUT_S, "large": size << 18}
+    plan |= {"mesh": mesh, "in_flight": in_flight, "plain": plain}
+    return _run_rejoining(folder, seed, large_faults_of(seed, num_hard), plan)
+
+
+def _run_rejoining(
+    folder: Path, seed: int, faults: list[dict[str, Any]], plan: dict[str, Any]
+) -> tuple[int, list[str]]:
+    with Job(folder, SIZE, faults=faults, answer_s=ANSWER_S, rejoin=True, least=SIZE, **plan) as job:
         waker = _Waker(job, seed)
         waker.start()
         problems = []
@@ -80,7 +122,7 @@ def run_rejoining(folder: Path, seed: int, num_soft: int, *, device: str = "cpu"
         finally:
             waker.has_ended.set()
             waker.join(20.0)
-        problems += _problems(job, list(range(SIZE)))
+        problems += _problems(job, list(range(SIZE)), plan["timeout_s"], plain=bool(plan.get("plain")))
         struck = sum(e["event"] == "fault" for r in range(SIZE) for e in job.events(r))
         return struck, problems
 
@@ -103,19 +145,22 @@ def run(
                 job.wait([rank], 60.0)
         except AssertionError as error:
             problems.append(f"a rank did not end: {error}")
-        problems += _problems(job, others)
+        problems += _problems(job, others, TIMEOUT_S)
         struck = sum(e["event"] == "fault" for r in range(SIZE) for e in job.events(r))
     return struck, problems
 
 
-def _problems(job: Job, others: list[int]) -> list[str]:
+def _problems(job: Job, others: list[int], timeout_s: float, *, plain: bool = False) -> list[str]:
     found = []
+    waits = AGREED | {"RuntimeError"} if plain else AGREED
     by_epoch: dict[int, dict[int, dict[str, Any]]] = {}
     for rank in range(SIZE):
         events = job.events(rank)
         found += [f"rank {rank}: a wrong sum: {e}" for e in events if e["event"] == "wrong"]
+        stops_s = [e["at_s"] for e in events if e["event"] == "fault" and e["kind"] == "stop"]
         for event in events:
-            if event["event"] == "failed" and event["blocked_s"] > TIMEOUT_S + 2.0 and event["error"] in AGREED:
+            is_over = event["event"] == "failed" and event["error"] in waits and event["blocked_s"] > timeout_s + 2.0
+            if is_over and not any(0.0 < event["at_s"] - s < event["blocked_s"] for s in stops_s):
                 found.append(f"rank {rank}: blocked for {event['blocked_s']:.2f} s: {event}")
             if event["event"] == "recovered":
                 by_epoch.setdefault(event["epoch"], {})[rank] = event

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -23,6 +24,10 @@ def say(event: str, **values: Any) -> None:
 def strike(fault: dict[str, Any], members: tuple[int, ...]) -> None:
     if fault["kind"] == "kill" and len(members) == 1:
         return  # with the last member the job's state would be gone
+    if "after_s" in fault:  # inside of the next call, most likely
+        later = {k: v for k, v in fault.items() if k != "after_s"}
+        threading.Timer(float(fault["after_s"]), strike, [later, members]).start()
+        return
     say("fault", kind=fault["kind"])
     kind = fault["kind"]
     if kind == "kill":
@@ -33,10 +38,26 @@ def strike(fault: dict[str, Any], members: tuple[int, ...]) -> None:
         time.sleep(float(fault["s"]))
     elif kind == "raise":
         raise ValueError("made by the test")
+    elif kind.startswith("kill_forming"):
+        die_in_forming(has_said=kind == "kill_forming_later")
     elif kind == "exit":
         sys.exit(0)
     elif kind == "crash":
         raise SystemError("made by the test, not caught")
+
+
+def die_in_forming(*, has_said: bool) -> None:
+    """At the next one, before this rank has told the others how it is reached, or right afterwards."""
+    from allready.runtime import group
+
+    tell = group._exchange
+
+    def die(*given: Any) -> Any:
+        if has_said:
+            tell(*given)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    group._exchange = die  # type: ignore[assignment]
 
 
 def teams_of(size: int) -> list[list[list[int]]]:
@@ -83,6 +104,63 @@ def reduced(values: Any, group: Any, timeout: timedelta) -> Any:
     second.wait()
     first.wait()
     return torch.cat([values, beside])
+
+
+OPERATIONS = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all")
+
+
+def transferred(step: int, group: Any, team: list[int], timeout: timedelta) -> tuple[list[float], list[float]]:
+    """One of all operations, safe or plain, with a large tensor: values of its result, and what they are to be."""
+    import torch
+    import torch.distributed as dist
+
+    import allready
+
+    is_plain, operation = bool(plan.get("plain")), OPERATIONS[step % len(OPERATIONS)]
+    given: dict[str, Any] = {"group": group} if is_plain else {"group": group, "timeout": timeout}
+    if not is_plain and plan.get("in_flight"):
+        given["async_op"] = True
+    elements = int(plan["large"]) // len(team) * len(team)
+    values = torch.full((elements,), float(step * SIZE + ME))
+    total, first = float(sum(step * SIZE + m for m in team)), float(step * SIZE + team[0])
+    each = [float(step * SIZE + m) for m in team]
+    if operation == "all_reduce":
+        work = (dist.all_reduce if is_plain else allready.safe_all_reduce)(values, **given)
+        found, expected = [values], [total]
+    elif operation == "broadcast":
+        source = dist.get_global_rank(group, 0) if group is not None else 0
+        work = (dist.broadcast if is_plain else allready.safe_broadcast)(values, source, **given)
+        found, expected = [values], [first]
+    elif operation == "all_gather":
+        found, expected = [torch.zeros(elements) for _ in team], each
+        work = (dist.all_gather if is_plain else allready.safe_all_gather)(found, values, **given)
+    elif operation == "reduce_scatter":
+        found, expected = [torch.zeros(elements // len(team))], [total]
+        scatter = dist.reduce_scatter_tensor if is_plain else allready.safe_reduce_scatter
+        work = scatter(found[0], values, **given)
+    else:
+        received = torch.zeros(elements)
+        found, expected = list(received.chunk(len(team))), each
+        work = (dist.all_to_all_single if is_plain else allready.safe_all_to_all)(received, values, **given)
+    if given.get("async_op"):
+        work.wait()
+    return [t[n].item() for t in found for n in (0, -1, t.numel() // 2)], [e for e in expected for _ in range(3)]
+
+
+def call_and_check(step: int, group: Any, team: list[int], timeout: timedelta) -> None:
+    """One step's call; the process ends where its result is wrong."""
+    import torch
+
+    if plan.get("large"):
+        got, expected = transferred(step, group, team, timeout)
+    else:
+        device = plan.get("device", "cpu")
+        values = torch.full((int(plan.get("elements", 1000)),), float(step * SIZE + ME), device=device)
+        values = reduced(values, group, timeout)
+        got, expected = [values[0].item(), values[-1].item()], [float(sum(step * SIZE + m for m in team))] * 2
+    if got != expected:
+        say("wrong", step=step, got=got, expected=expected, team=team)
+        os._exit(9)
 
 
 def say_failed(error: Exception, step: int, blocked_s: float) -> None:
@@ -148,12 +226,7 @@ def main() -> None:
                 teams = make_teams(members)
             for group, team in teams:
                 called_s = time.monotonic()
-                values = torch.full((int(plan.get("elements", 1000)),), float(step * SIZE + ME), device=device)
-                values = reduced(values, group, timeout)
-                expected = float(sum(step * SIZE + m for m in team))
-                if values[0].item() != expected or values[-1].item() != expected:
-                    say("wrong", step=step, got=values[0].item(), expected=expected, members=members, team=team)
-                    os._exit(9)
+                call_and_check(step, group, team, timeout)
             if has_recovered:
                 has_recovered = False
                 say("good", step=step)

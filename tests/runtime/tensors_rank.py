@@ -67,6 +67,75 @@ def others() -> None:
     say("others", **found)
 
 
+ODD_TYPES = ("float8_e4m3fn", "float8_e5m2", "int16", "uint16", "uint32", "uint64", "bool", "int8", "complex64")
+
+
+def of_all_kinds() -> None:
+    """What is moved may have any type of elements and shape; what cannot be done says so before the call begins."""
+    import torch
+
+    import allready
+    from allready.errors import UsageError
+
+    moved: dict[str, list[Any]] = {}
+    refused = []
+    for name in ODD_TYPES:
+        kind = getattr(torch, name)
+        one = torch.tensor([0.0, 1.0, float(ME), float(ME)]).to(kind)
+        said = one.clone().view(2, 2).t()
+        allready.safe_broadcast(said, 1)
+        gathered = [torch.zeros(4).to(kind) for _ in range(SIZE)]
+        allready.safe_all_gather(gathered, one)
+        sent = torch.full((SIZE, 2, 1), ME + 1).to(kind)
+        got = torch.zeros(SIZE, 2, 1).to(kind)
+        allready.safe_all_to_all(got, sent)
+        point = torch.tensor(float(ME)).to(kind)
+        allready.safe_broadcast(point, 0)
+        moved[name] = [
+            [int(v.real) for v in t.flatten().to(torch.complex64).tolist()] for t in (said, *gathered, got, point)
+        ]
+        for reduce in (allready.safe_all_reduce, lambda t: allready.safe_reduce_scatter(t[:1], t[:SIZE])):
+            try:
+                reduce(torch.zeros(4).to(kind))
+            except UsageError as error:
+                refused.append((name, "float32" in str(error)))
+    wide = [torch.zeros(300, 300) for _ in range(SIZE)]  # not gathered as small ones are
+    wide[1] = torch.zeros(300, 300).t()
+    allready.safe_all_gather(wide, torch.arange(90_000.0).view(300, 300) + ME)
+    is_wide = [bool((t == torch.arange(90_000.0).view(300, 300) + n).all()) for n, t in enumerate(wide)]
+    rows = torch.zeros(0, 3, dtype=torch.int16)
+    allready.safe_all_to_all(torch.zeros(0, 3, dtype=torch.int16), rows)
+    allready.safe_broadcast(rows, 0)
+
+    weight = torch.nn.Parameter(torch.full((2, 3), float(ME)))
+    allready.safe_all_reduce(weight)
+    allready.safe_all_reduce(weight.detach().t(), restore=True)
+    allready.safe_all_reduce(weight.t())
+    with torch.inference_mode():
+        column = torch.full((4, 2), float(ME))[:, 1]
+    allready.safe_all_reduce(column)
+    wrong: list[Callable[[], Any]] = [
+        lambda: allready.safe_all_reduce(torch.ones(1).expand(3)),
+        lambda: allready.safe_all_reduce(torch.ones(3).to_sparse()),
+        lambda: allready.safe_all_reduce([1.0]),
+        lambda: allready.safe_broadcast(None),
+        lambda: allready.safe_all_gather([torch.ones(1)], torch.ones(1)),
+        lambda: allready.safe_all_gather([torch.ones(2)] * SIZE, torch.ones(1)),
+        lambda: allready.safe_all_to_all(torch.ones(SIZE + 1), torch.ones(SIZE + 1)),
+        lambda: allready.safe_all_to_all(torch.ones(SIZE), torch.ones(SIZE, dtype=torch.int32)),
+        lambda: allready.safe_all_reduce(torch.ones(1), on_failure="ignore"),
+        lambda: allready.safe_all_reduce(torch.ones(1), chunk_bytes=1.5),
+    ]
+    errors = 0
+    for call in wrong:
+        try:
+            call()
+        except UsageError:
+            errors += 1
+    say("kinds", moved=moved, refused=refused, weight=weight.unique().tolist(), column=column.tolist(), errors=errors,
+        is_wide=is_wide)  # fmt: skip
+
+
 def in_flight() -> None:
     """Several calls begun and not yet waited for; then one rank begins fewer of them, and another one does not wait."""
     import torch
@@ -231,6 +300,7 @@ def main() -> None:
         allready.safe_all_reduce(again, confirm=True)
         say("again", members=recovery.members, total=again.item())
     others()
+    of_all_kinds()
     in_flight()
     overdue()
     allready.safe_barrier()

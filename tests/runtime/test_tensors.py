@@ -14,6 +14,7 @@ def test_values_views_the_content_after_a_failure_subgroups_and_a_late_rank_in_e
         job.wait([0, 1, 2])
         for rank in range(3):
             _is_right(job, rank)
+            _is_right_of_all_kinds(job, rank)
             _is_right_beyond_reduction(job, rank)
             _timeouts_are_right(job, rank)
             _calls_in_flight_are_right(job, rank)
@@ -30,6 +31,20 @@ def _is_right(job: Job, rank: int) -> None:
     assert late == [{"code": "RTM005", "culprits": [2], "is_restored": True, "content": [float(rank)]}] * 2
     again = [(e["members"], e["total"]) for e in job.events(rank) if e["event"] == "again"]
     assert again == [([0, 1, 2], 3.0)] * 2
+
+
+def _is_right_of_all_kinds(job: Job, rank: int) -> None:
+    found = job.last(rank, "kinds")
+    for name, (said, *gathered, got, point) in found["moved"].items():
+        high = [min(n, 1) if name == "bool" else n for n in range(4)]
+        assert said == [0, 1, 1, 1], name
+        assert gathered == [[0, 1, high[n], high[n]] for n in range(3)], name
+        assert got == [high[n] for n in (1, 1, 2, 2, 3, 3)], name
+        assert point == [0], name
+    no_sums = ["float8_e4m3fn", "float8_e5m2", "int16", "uint16", "uint32", "uint64"]
+    assert found["refused"] == [[name, True] for name in no_sums for _ in range(2)]
+    assert (found["weight"], found["column"], found["errors"]) == ([27.0], [3.0] * 4, 10)
+    assert found["is_wide"] == [True] * 3
 
 
 def _is_right_beyond_reduction(job: Job, rank: int) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from allready.evidence.log import read_lines
 from allready.model import Role, Severity
 from allready.signatures import load, of_line
+from allready.signatures.table import FAMILIES
 from tests.cases import cases
 
 HERE = Path(__file__).resolve().parent
@@ -56,10 +57,16 @@ def test_an_example_of_the_tables_has_its_signature_in_a_log() -> None:
         assert expected in [event.signature for event in read_lines([example], mtime_s=0.0).events], example
 
 
-@cases("family", ["torch", "elastic", "store", "gloo", "jax", "launcher"])
+WITHOUT_ROW = {"nccl": 93, "python": 20, "kernel": 19, "cuda": 15}
+"""Findings of former times that have no true line besides their examples, by family: no new one may be like that."""
+
+
+@cases("family", FAMILIES)
 def test_every_finding_has_a_row(family: str) -> None:
     proven = {expected for _, expected, _ in ROWS}
-    assert {s.id for s in load().values() if s.family == family and s.code is not None} - proven == set()
+    codes = {s.id: s.code for s in load().values() if s.family == family and s.code is not None and s.id not in proven}
+    last = sorted(codes, key=lambda name: codes[name] or "")[-3:]
+    assert len(codes) <= WITHOUT_ROW.get(family, 0), f"no row in tests/signatures/rows.toml: ..., {', '.join(last)}"
 
 
 def test_few_rows_are_the_examples_of_the_tables() -> None:

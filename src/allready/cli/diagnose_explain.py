@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from allready.cli.main import EXIT_HEALTHY, EXIT_UNCHECKED
 from allready.cli.output import deliver_json
@@ -19,7 +20,7 @@ from allready.judging.engine import finding_of
 from allready.judging.loading import load
 from allready.judging.registry import Rule
 from allready.judging.values import process_row
-from allready.model import HOSTS, PROCESSES, Confidence, Finding, Hit, clock_time
+from allready.model import HOSTS, PROCESSES, Confidence, Finding, Hit, ProcessStack, clock_time
 from allready.model.fill import NOBODY, UNKNOWN, placeholders, placeholders_of
 from allready.signatures import Signature, of_line
 from allready.signatures.conditions import hint_of
@@ -52,14 +53,18 @@ def explain(args: argparse.Namespace) -> int:
         sys.stderr.write("allready diagnose: --explain-line was given no text, or only blanks\n")
     explained = [masked_all(_meaning_of_block(block)) for block in lines]
     verdict = verdict_of(text)
+    stacks = () if verdict is not None else tuple(masked_all(stacks_of(text)))
     if args.json:
         entries: dict[str, Any] = {"schema": SCHEMA, "lines": [as_json(entry) for entry in explained]}
+        if stacks:
+            entries["stacks"] = [{"activity": one.activity, "site": one.site} for one in stacks]
         deliver_json(args.json, entries if verdict is None else entries | {"together": _as_plain(verdict)})
     if args.json != "-":
         told = [] if verdict is None else [list(_rows_of_verdict(verdict, language))]
-        told += [list(rows(entry, language)) for entry in explained if verdict is None or entry["known"]]
+        told += [list(_rows_of_stacks(stacks, language))] if stacks else []
+        told += [list(rows(entry, language)) for entry in explained if not told or entry["known"]]
         sys.stdout.write("\n\n".join("\n".join(map(plain, some)) for some in told) + "\n" * bool(told))
-    is_known = verdict is not None or (explained and all(entry["known"] for entry in explained))
+    is_known = verdict is not None or bool(stacks) or (explained and all(entry["known"] for entry in explained))
     return EXIT_HEALTHY if is_known else EXIT_UNCHECKED
 
 
@@ -74,6 +79,26 @@ def verdict_of(lines: Sequence[str]) -> Finding | None:
     now = datetime.now(UTC)
     report = judge_readings([read_lines(lines, mtime_s=now.timestamp())], Question(), started=now)[0]
     return None if report.verdict is None else masked_all(report.findings[0])
+
+
+def stacks_of(lines: Sequence[str]) -> Iterator[ProcessStack]:
+    """The stacks that the lines are, with what each of them does; none where they are something else."""
+    from allready.evidence.stacks.meaning import describe
+    from allready.evidence.stacks.read import is_stacks, read_stacks
+
+    text = "\n".join(lines).encode()
+    for stack in read_stacks(text, "-").stacks if is_stacks(text) else ():
+        activity = describe(stack)
+        yield replace(stack, activity=activity.kind, site=activity.site or "")
+
+
+def _rows_of_stacks(stacks: Sequence[ProcessStack], language: str) -> Iterator[str]:
+    from allready.report.run_words import activity
+
+    for one in stacks:
+        site = f" ({one.site})" if one.site else ""
+        colon = "：" if language == "zh" else ": "
+        yield f"{ui('diagnose.explain_stack', language)}{colon}{activity(one.activity, language)}{site}"
 
 
 def _as_plain(finding: Finding) -> dict[str, Any]:

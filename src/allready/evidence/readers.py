@@ -157,6 +157,8 @@ def kind_of_source(source: Source) -> str:
     if source.path is not None and head and not head.strip(b"\0"):
         head = _after_hole(source.path) or head
     kind = sniff.kind_of(head, name=source.label)
+    if kind == sniff.SCRIPT and len(head) >= sniff.HEAD_BYTES and sniff.is_output(source.tail(sniff.TAIL_BYTES)):
+        kind = sniff.LOG  # a program that prints itself first
     # A process that dies of a signal writes its stacks as well: its file is a log that tells an end.
     return sniff.LOG if kind == sniff.STACKS and _FATAL_MARK in head else kind
 

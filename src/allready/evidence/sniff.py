@@ -57,6 +57,8 @@ _STATEMENT = re.compile(rb"import [\w.]|from [\w.]+ import\b|(?:async )?def \w+\
 _TOP_LEVEL = re.compile(rb"^(?:import|from|def|class|async def|@|if|for|try|with|\w+ ?=) ?", re.MULTILINE)
 _PROGRAM_BYTES = 8192
 _MAX_CUTS = 20
+TAIL_BYTES = 4096
+_LAST_LINES = 20
 _STATEMENTS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -128,6 +130,22 @@ def _is_python(text: bytes, *, is_whole: bool) -> bool:
         if any(isinstance(node, _STATEMENTS) for node in tree.body):
             return True
     return False
+
+
+def is_output(tail: bytes) -> bool:
+    """Whether a file that begins like a program ends with what one printed: lines that are no statements."""
+    lines = [line for line in tail.partition(b"\n")[2].splitlines() if line.strip()][-_LAST_LINES:]
+    return 2 * sum(not line[:1].isspace() and not _is_statement(line) for line in lines) > len(lines) > 1
+
+
+def _is_statement(line: bytes) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(line)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return line.rstrip().endswith((b":", b",", b"(", b"[", b"{")) or line[:1] in b")]}@"
+    return True
 
 
 def _begins_like_python(text: bytes) -> bool:

@@ -36,6 +36,9 @@ ENDED = ("elastic.death_signal", "launcher.slurm")
 OF_SLURM = {"launcher.slurm_cancelled", "launcher.slurm_time_limit", "launcher.slurm_preempted"}
 """What slurmstepd says of the end of a job, with its number."""
 
+OF_A_SHELL = "launcher.program_says_why"
+"""A shell's or a program's word on itself, which starts no ranks."""
+
 WAITED = TIMEOUTS | {"torch.blocking_wait_timeout", "gloo.recv_timeout"}
 """What those say who waited in vain."""
 
@@ -162,7 +165,10 @@ def _begun_again(closing: Closing, deaths: Sequence[Death], events: Sequence[Eve
         d.by_launcher or d.is_collective_error or any(v is not None for v in (d.rank, d.local_rank, d.pid))
         for d in deaths
     ) or any(
-        e.origin.source == closing.origin.source and e.signature.startswith(("elastic.", "launcher.")) for e in events
+        e.origin.source == closing.origin.source
+        and e.signature.startswith(("elastic.", "launcher."))
+        and e.signature != OF_A_SHELL
+        for e in events
     )
     if not begun or not raised or is_of_ranks:
         return None

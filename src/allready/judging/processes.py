@@ -117,12 +117,26 @@ def _rendezvous(case: Analysis) -> list[Event]:
     return [e for e in case.run.events if e.signature == RENDEZVOUS]
 
 
-def overcome(case: Analysis, event: Event) -> bool:
-    """Whether an error at the start was none for its process: it got on, and neither an exception, a chain of error
-    codes nor its end followed."""
+def overcome(case: Analysis, signature: Signature, event: Event) -> bool:
+    """Whether an error at the start, or one of a network, was none for its process: it got on, and neither an
+    exception, a chain of error codes nor its end followed."""
+    at_start = is_at_start(signature)
+    if not at_start and signature.fault_class is not FaultClass.NET_BROKEN:
+        return False
     if event.extra or event.values.get("site") or "Error:" in event.text[:60]:
         return False  # an exception does not go on
-    return got_on(case, event) and not chain_behind(case, event) and not died(case, event.origin)
+    went_on = counted_on(case, event) or (at_start and got_on(case, event))
+    return went_on and not chain_behind(case, event) and not died(case, event.origin)
+
+
+def counted_on(case: Analysis, event: Event) -> bool:
+    """Whether the program counted so many steps behind it in its log as no rank counts that waits for another."""
+    return any(
+        one.origin.source == event.origin.source
+        and one.last_counts_line is not None
+        and (event.origin.line or one.last_counts_line) < one.last_counts_line
+        for one in case.run.closings
+    )
 
 
 def _by_process(case: Analysis) -> dict[tuple[str | None, int | None], list[ProcessRecord]]:

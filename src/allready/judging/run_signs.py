@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from allready.judging.analysis import Analysis
-from allready.judging.processes import is_at_start, overcome
+from allready.judging.processes import overcome
 from allready.judging.stated import stated
 from allready.judging.values import grouped
 from allready.model import (
@@ -142,6 +142,6 @@ def has_grave_root(case: Analysis) -> bool:
         e.role is Role.ROOT
         and (signature := signatures.get(e.signature)) is not None
         and signature.severity.weight >= Severity.ERROR.weight
-        and not (is_at_start(signature) and overcome(case, e))
+        and not overcome(case, signature, e)
         for e in case.run.events
     )

@@ -24,11 +24,16 @@ RESTORE_S = 2.0
 SETTLE_S = 0.1
 
 OnFailure = Literal["raise", "return"]
+OUTCOMES = ("raise", "return")
 Timeout: TypeAlias = Duration | AdaptiveTimeout | None
 
 
 class _Late(Exception):  # noqa: N818 - an outcome
     """The deadline passed."""
+
+
+class _Over(Exception):  # noqa: N818 - an outcome
+    """The epoch has ended, and the operation perhaps never does: see `connections`."""
 
 
 class _PartFailed(Exception):  # noqa: N818 - an outcome
@@ -55,6 +60,8 @@ class Call:
     take: Callable[[], object] | None = None
 
     def __post_init__(self) -> None:
+        if self.on_failure not in OUTCOMES:
+            raise UsageError('on_failure: "raise" or "return", not {given!r}', given=self.on_failure)
         if self.timeout is not None and not isinstance(self.timeout, AdaptiveTimeout):
             self.timeout = duration(self.timeout)
 
@@ -199,9 +206,11 @@ class Handle:
                 if not isinstance(self._work, StreamEnd):
                     self._work.wait()  # what the current stream does from now on comes after it
             else:
-                _finish(self._work, begin_s, limit_s)
+                _finish(session, self._work, begin_s, limit_s)
         except _Late:
             session.fail(FailureCause.DEADLINE, operation=call.operation, group=call.group)
+        except _Over:
+            session.refuse(call.operation, call.group)
         if call.confirm:
             _confirm(session, call, begin_s + limit_s)
             return
@@ -269,7 +278,7 @@ def _finish_on_device(session: Session, end: StreamEnd, until_s: float) -> None:
         raise _Late
 
 
-def _finish(work: Any, begin_s: float, limit_s: float) -> None:
+def _finish(session: Session, work: Any, begin_s: float, limit_s: float) -> None:
     """Wait in slices: a wait of torch's cannot be interrupted, and with most backends does not look at other ranks."""
     if work is None:
         return
@@ -283,6 +292,8 @@ def _finish(work: Any, begin_s: float, limit_s: float) -> None:
     else:
         return
     while not work.is_completed():
+        if not session.member.is_open:
+            raise _Over
         left_s = begin_s + limit_s - time.monotonic()
         if left_s <= 0:
             raise _Late

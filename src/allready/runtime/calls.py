@@ -1,5 +1,6 @@
 """Collectives with a deadline that fail on all ranks or on none."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,9 +9,13 @@ from allready.runtime.agreement import Ranks
 from allready.runtime.calling import Call, OnFailure, Timeout, Works, run, run_or_begin
 from allready.runtime.direct import OTHER, sum_directly
 from allready.runtime.failures import CollectiveFailed
+from allready.runtime.group import GLOO_SUMS
 from allready.runtime.session import current
 
 MAX_CHUNKS = 1024
+GATHERED_BYTES = 1 << 16
+"""Over Gloo larger tensors are gathered by a broadcast of each.  torch's own gathers into memory that it frees before
+Gloo lets go of it where an operation fails: a send that is under way then ends the process ("writev: Bad address")."""
 
 
 def safe_all_reduce(
@@ -56,8 +61,9 @@ def safe_all_reduce(
     import torch.distributed as dist
 
     chosen = dist.ReduceOp.SUM if op is None else op
-    if chunk_bytes is not None and chunk_bytes < 1:
-        raise UsageError("chunk_bytes must be at least 1")
+    if chunk_bytes is not None and (not isinstance(chunk_bytes, int) or chunk_bytes < 1):
+        raise UsageError("chunk_bytes must be a whole number, at least 1")
+    _check_sum(tensor)
 
     def start(dense: Any, later: bool) -> Any:
         if chunk_bytes is None:
@@ -84,8 +90,8 @@ def safe_broadcast(
     import torch.distributed as dist
 
     return _in_place(
-        "broadcast", tensor, lambda t, later: dist.broadcast(t, src, group, async_op=later), timeout, on_failure,
-        restore, confirm, group, async_op,
+        "broadcast", tensor, lambda t, later: dist.broadcast(_movable(t), src, group, async_op=later), timeout,
+        on_failure, restore, confirm, group, async_op,
     )  # fmt: skip
 
 
@@ -103,19 +109,35 @@ def safe_all_gather(
     import torch.distributed as dist
 
     _check(*tensors, tensor)
-    dense = [t if t.is_contiguous() else t.contiguous() for t in tensors]
-    own = tensor.contiguous()
+    _check_written(*tensors)
+    size = dist.get_world_size(group)
+    if len(tensors) != size or any(t.shape != tensor.shape or t.dtype != tensor.dtype for t in tensors):
+        raise UsageError(
+            "all_gather over {size} ranks: so many tensors are needed for the results, each as the one given: {given}",
+            size=size, given=f"{tuple(tensor.shape)} {_name_of(tensor)}",
+        )  # fmt: skip
+    dense = [_dense(t) for t in tensors]
+    own = _movable(_dense(tensor))
+    moved = [_movable(t) for t in dense]
+
+    def start(later: bool) -> Any:
+        if own.is_cuda or own.nbytes < GATHERED_BYTES:
+            return dist.all_gather(moved, own, group, async_op=later)
+        _fill(moved[dist.get_rank(group)], own)
+        sources = dist.get_process_group_ranks(group)
+        works = [dist.broadcast(t, r, group, async_op=later) for t, r in zip(moved, sources, strict=True)]
+        return Works(works) if later else None
 
     def take() -> None:
         for given, filled in zip(tensors, dense, strict=True):
             if filled is not given:
-                given.copy_(filled)
+                _fill(given, filled)
 
     return run_or_begin(
         Call(
             operation="all_gather",
             num_bytes=len(tensors) * _bytes_of(tensor),
-            start=lambda later: dist.all_gather(dense, own, group, async_op=later),
+            start=start,
             timeout=timeout,
             on_failure=on_failure,
             confirm=confirm,
@@ -145,7 +167,8 @@ def safe_reduce_scatter(
     """
     import torch.distributed as dist
 
-    _check(output, tensor)
+    _check_sum(output, tensor)
+    _check_written(output)
     size = dist.get_world_size(group)
     if tensor.numel() != size * output.numel() or tensor.dtype != output.dtype:
         raise UsageError(
@@ -156,11 +179,11 @@ def safe_reduce_scatter(
         )  # fmt: skip
     chosen = dist.ReduceOp.SUM if op is None else op
     if tensor.is_cuda:
-        source, part = tensor.contiguous(), output if output.is_contiguous() else output.contiguous()
+        source, part = _dense(tensor), _dense(output)
         start = lambda later: dist.reduce_scatter_tensor(part, source, chosen, group, async_op=later)  # noqa: E731
     else:
         # What torch's Gloo does too; but its operation neither takes a limit nor tells when it has ended.
-        source = tensor.contiguous().clone()
+        source = tensor.detach().contiguous().clone()
         part = source.view(-1).chunk(size)[dist.get_rank(group)] if source.numel() else source
         start = lambda later: dist.all_reduce(source, chosen, group, async_op=later)  # noqa: E731
     return run_or_begin(
@@ -173,7 +196,7 @@ def safe_reduce_scatter(
             confirm=confirm,
             group=_ranks_of(group),
             device=_gpu_of(tensor),
-            take=lambda: None if part is output else output.copy_(part.view(output.shape)),
+            take=lambda: None if part is output else _fill(output, part.view(output.shape)),
         ),
         async_op,
     )
@@ -198,20 +221,31 @@ def safe_all_to_all(
     import torch.distributed as dist
 
     _check(output, tensor)
-    source, filled = tensor.contiguous(), output if output.is_contiguous() else output.contiguous()
+    _check_written(output)
+    size = dist.get_world_size(group)
+    if tensor.dtype != output.dtype or not (tensor.ndim and output.ndim):
+        raise UsageError("all_to_all: output and tensor need a first dimension and the same type of elements")
+    for given, sizes in ((output, output_split_sizes), (tensor, input_split_sizes)):
+        if not sizes and given.shape[0] % size:
+            raise UsageError(
+                "all_to_all over {size} ranks: {rows} rows are not to be divided equally; give the split sizes",
+                size=size, rows=given.shape[0],
+            )  # fmt: skip
+    filled, source = _dense(output), _movable(_dense(tensor), in_rows=True)
+    received = _movable(filled, in_rows=True)
     return run_or_begin(
         Call(
             operation="all_to_all",
             num_bytes=_bytes_of(tensor),
             start=lambda later: dist.all_to_all_single(
-                filled, source, output_split_sizes, input_split_sizes, group, async_op=later
+                received, source, output_split_sizes, input_split_sizes, group, async_op=later
             ),
             timeout=timeout,
             on_failure=on_failure,
             confirm=confirm,
             group=_ranks_of(group),
             device=_gpu_of(tensor),
-            take=lambda: None if filled is output else output.copy_(filled),
+            take=lambda: None if filled is output else _fill(output, filled),
         ),
         async_op,
     )
@@ -255,12 +289,12 @@ def _in_place(
     async_op: bool,
 ) -> Any:
     _check(tensor)
-    is_dense = tensor.is_contiguous()
-    dense = tensor if is_dense else tensor.contiguous()
+    _check_written(tensor)
+    dense = _dense(tensor)
     undo = None
     if restore:
-        before = tensor.clone() if is_dense else None
-        undo = (lambda: None) if before is None else (lambda: tensor.copy_(before))
+        before = tensor.detach().clone() if dense is tensor else None
+        undo = (lambda: None) if before is None else (lambda: _fill(tensor, before))
     return run_or_begin(
         Call(
             operation=operation,
@@ -272,7 +306,7 @@ def _in_place(
             group=_ranks_of(group),
             device=_gpu_of(tensor),
             undo=undo,
-            take=None if is_dense else lambda: tensor.copy_(dense),
+            take=None if dense is tensor else lambda: _fill(tensor, dense),
         ),
         async_op,
     )
@@ -298,9 +332,62 @@ def _ranks_of(group: Any) -> Ranks:
     return () if group is None else current().group.ranks_of(group)
 
 
+def _dense(tensor: Any) -> Any:
+    """The tensor, or a copy of it where its elements do not lie one after the other."""
+    return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
+
+
+def _fill(tensor: Any, values: Any) -> None:
+    """As torch's own collectives write: also into a parameter, and into a tensor of inference."""
+    import torch
+
+    with torch.inference_mode() if tensor.is_inference() else torch.no_grad():
+        tensor.copy_(values)
+
+
+def _movable(dense: Any, *, in_rows: bool = False) -> Any:
+    """What is only moved goes as bytes where the backend has no such type.  `in_rows`: keep the first dimension."""
+    import torch
+
+    if _name_of(dense) in GLOO_SUMS:
+        return dense
+    shape = (dense.shape[0], math.prod(dense.shape[1:])) if in_rows else (dense.numel(),)
+    return dense.detach().view(shape).view(torch.uint8)
+
+
+def _name_of(tensor: Any) -> str:
+    """Of its type of elements."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _check_sum(*tensors: Any) -> None:
+    """Before the call begins, since Gloo fails only in the middle of it, on all ranks."""
+    _check(*tensors)
+    for tensor in tensors:
+        if not tensor.is_cuda and _name_of(tensor) not in GLOO_SUMS:
+            raise UsageError(
+                "Gloo cannot reduce elements of type {kind}: convert them to one of {kinds}",
+                kind=_name_of(tensor), kinds=", ".join(GLOO_SUMS),
+            )  # fmt: skip
+
+
+def _check_written(*tensors: Any) -> None:
+    for tensor in tensors:
+        if any(step == 0 and length > 1 for step, length in zip(tensor.stride(), tensor.shape, strict=True)):
+            raise UsageError("elements of this tensor share their memory (expand?): give a clone()")
+
+
 def _check(*tensors: Any) -> None:
+    import torch
+
     taken = current().group.devices
     for tensor in tensors:
+        if not isinstance(tensor, torch.Tensor):
+            raise UsageError("a tensor is needed, not {kind}", kind=type(tensor).__name__)
+        if hasattr(tensor, "to_local"):
+            raise UsageError("a distributed tensor: give its part on this rank, to_local()")
+        if tensor.layout is not torch.strided:
+            raise UsageError("a dense tensor is needed, not {layout}", layout=str(tensor.layout))
         if tensor.device.type not in taken:
             on, where = str(tensor.device), " and ".join(taken)
             raise UsageError("the group takes tensors on {where}, not on {on}", where=where, on=on)

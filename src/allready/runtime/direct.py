@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from allready.runtime import recording
-from allready.runtime.calling import SLICE, SLICE_S, Call, Handle, OnFailure, Timeout
+from allready.runtime.calling import OUTCOMES, SLICE, SLICE_S, Call, Handle, OnFailure, Timeout
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.nccl import StreamEnd
 from allready.runtime.session import Session
@@ -41,13 +41,16 @@ def sum_directly(
     direct = session.group.direct
     if (
         direct is None
+        or not isinstance(tensor, direct.tensor)
         or not (op is None or op is direct.sum)
         or not (session.least_s > SLICE_S if timeout is None else type(timeout) is timedelta and timeout > SLICE)
         or not (direct.takes_cpu if tensor.is_cpu else direct.gpu is not None and tensor.device == direct.gpu)
         or not tensor.is_contiguous()
+        or tensor.dtype not in direct.types
         or tensor.is_complex()
         or direct.is_special((tensor,))
         or session.pending
+        or on_failure not in OUTCOMES
         or recording.listener() is not None
     ):
         return OTHER

@@ -7,18 +7,22 @@ from typing import TypeAlias
 from allready.errors import UsageError
 
 Duration: TypeAlias = timedelta | float
+LONGEST = timedelta(days=36500)
+"""More overflows in one of those that wait: the kernel, Python's locks, torch."""
 
 
 def duration(given: Duration, name: str = "timeout") -> timedelta:
     """As a `timedelta`.
 
     Raises:
-        UsageError: it is neither, not finite, or below 0.
+        UsageError: it is neither, not finite, below 0 or above a hundred years.
     """
     if not isinstance(given, timedelta):
         if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
             raise UsageError("{name}: seconds or a timedelta, not {given!r}", name=name, given=given)
-        given = timedelta(seconds=given)
+        given = timedelta(seconds=min(max(-1.0, given), 2 * LONGEST.total_seconds()))
     if given < timedelta(0):
         raise UsageError("{name}: not below 0", name=name)
+    if given > LONGEST:
+        raise UsageError("{name}: at most {days} days", name=name, days=LONGEST.days)
     return given

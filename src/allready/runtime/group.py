@@ -10,6 +10,7 @@ import ctypes
 import inspect
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,8 +22,16 @@ from allready.runtime.connections import Ended, Sockets, ends, sockets
 
 BACKENDS = {"gloo": ("cpu",), "nccl": ("cuda",), "cpu:gloo,cuda:nccl": ("cpu", "cuda")}
 """Those that are taken, and the devices whose tensors each takes."""
+GLOO_SUMS = (
+    "float16", "bfloat16", "float32", "float64", "uint8", "int8", "int32", "int64", "bool", "complex64", "complex128"
+)  # fmt: skip
+"""torch's types of elements with which Gloo can do anything."""
 FORM = timedelta(seconds=10)
 """Longest time that each step of forming a group takes once its members are known."""
+_CONNECT = FORM / 5
+"""Gloo waits five times for so long until all connections are there."""
+_FIRST_S = 0.1
+_LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,16 +39,18 @@ class Direct:
     """The sum over the default group as its process group takes it: torch.distributed's function around it costs more
     than all that the runtime library does beside.
 
-    `takes_cpu`, `gpu`: the tensors that it is for.  `is_special`: whether torch.distributed's function would leave some
-    to a function of their own.
+    `takes_cpu`, `gpu`, `types`: the tensors that it is for.  `is_special`: whether torch.distributed's function would
+    leave some to a function of their own.
     """
 
     all_reduce: Callable[[list[Any], Any], Any]
     options: Any
     sum: Any
     is_special: Callable[[tuple[Any, ...]], bool]
+    tensor: Any
     takes_cpu: bool
     gpu: Any
+    types: frozenset[Any]
     end: nccl.StreamEnd | None
     num_ranks: int
 
@@ -58,8 +69,10 @@ def _direct(devices: tuple[str, ...], gpu: str | None, num_ranks: int) -> Direct
         options=options,
         sum=dist.ReduceOp.SUM,
         is_special=has_torch_function,
+        tensor=torch.Tensor,
         takes_cpu="cpu" in devices,
         gpu=None if gpu is None else torch.device(gpu),
+        types=frozenset(getattr(torch, name) for name in GLOO_SUMS),
         end=None if gpu is None else nccl.StreamEnd(gpu),
         num_ranks=num_ranks,
     )
@@ -224,16 +237,18 @@ class Group:
             self.made = epoch
             more = {"enable_reconfigure": True} if self._can_reconfigure else {}
             _number_from(epoch - 1)
-            limit = nccl.UNLIMITED if "cuda" in self.devices else FORM
+            limit = nccl.UNLIMITED if "cuda" in self.devices else _CONNECT
+            if not self._can_reconfigure:  # else that makes the connections
+                _exchange(store, "here", "", place, size, is_over)
             dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=limit, **more)
             self._is_on_this_store = True
         if self._can_reconfigure:
-            self._reconfigure(store, epoch, place, size)
+            self._reconfigure(store, epoch, place, size, is_over)
         self.set_timeout(self.timeout)
         if "cuda" in self.devices:
             self._connect(is_over)
         if "cpu" in self.devices:
-            self._remember(store, place, size, before)
+            self._remember(store, place, size, before, is_over)
         self.direct = _direct(self.devices, self.gpu(), size)
         self._is_doubtful = False
 
@@ -243,20 +258,21 @@ class Group:
             self._communicator = communicator
         communicator.connect(FORM.total_seconds(), is_over)
 
-    def _reconfigure(self, store: Any, epoch: int, place: int, size: int) -> None:
+    def _reconfigure(self, store: Any, epoch: int, place: int, size: int, is_over: Callable[[], bool]) -> None:
         import torch.distributed as dist
 
-        handles = _exchange(store, "handle", dist._get_reconfigure_handle(), place, size)  # noqa: SLF001 - no public one
-        work = dist._reconfigure(uuid=epoch, handles=handles, timeout=FORM)  # noqa: SLF001
+        own = dist._get_reconfigure_handle()  # noqa: SLF001 - no public one
+        handles = _exchange(store, "handle", own, place, size, is_over)
+        work = dist._reconfigure(uuid=epoch, handles=handles, timeout=_CONNECT)  # noqa: SLF001
         if work is not None:
             work.wait()
 
-    def _remember(self, store: Any, place: int, size: int, before: Sockets) -> None:
+    def _remember(self, store: Any, place: int, size: int, before: Sockets, is_over: Callable[[], bool]) -> None:
         """Which sockets are the group's: new ones between a port that Gloo listens on here and one of another rank."""
         new = {fd: identity for fd, identity in sockets().items() if before.get(fd) != identity}
         ports = {fd: ends(fd) for fd in new}
         self._own_ports |= {local for local, other in ports.values() if local and not other}
-        told = _exchange(store, "ports", ",".join(map(str, sorted(self._own_ports))), place, size)
+        told = _exchange(store, "ports", ",".join(map(str, sorted(self._own_ports))), place, size, is_over)
         others = {int(port) for text in told for port in text.split(",") if port}
         with self._lock:
             self._sockets |= {
@@ -303,7 +319,7 @@ class Group:
                 self._communicator.connect(FORM.total_seconds(), is_over, nccl.of_nccl(made))
             if "cpu" in self.devices:
                 store = dist.PrefixStore(f"allready/{self.attempt}/{self._epoch}/{self._num_makings}", self._store)
-                self._remember(store, self._members.index(self._rank), len(self._members), before)
+                self._remember(store, self._members.index(self._rank), len(self._members), before, is_over)
         finally:
             with self._lock:
                 self._sockets_before = None
@@ -382,10 +398,21 @@ class Group:
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
-def _exchange(store: Any, name: str, own: str, place: int, size: int) -> list[str]:
-    """What every member says under this name."""
+def _exchange(store: Any, name: str, own: str, place: int, size: int, is_over: Callable[[], bool]) -> list[str]:
+    """What every member says under this name.
+
+    Raises:
+        TimeoutError: not all of them have said it, in time or before the epoch ended: one may be dead.
+    """
     store.set(f"{name}/{place}", own or "-")
-    store.wait([f"{name}/{n}" for n in range(size)], FORM)
+    keys = [f"{name}/{n}" for n in range(size)]
+    until_s = time.monotonic() + FORM.total_seconds()
+    with contextlib.suppress(RuntimeError):  # not all in time, as nearly never; then this is tried again below
+        store.wait(keys, timedelta(seconds=_FIRST_S))
+    while not store.check(keys):
+        if is_over() or time.monotonic() > until_s:
+            raise TimeoutError(f"not all ranks came to exchange their {name}")
+        time.sleep(_LOOK_S)
     said = [store.get(f"{name}/{n}").decode() for n in range(size)]
     return ["" if text == "-" else text for text in said]
 

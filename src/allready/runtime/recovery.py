@@ -322,11 +322,15 @@ def subgroups() -> Iterator[None]:
 
 def cause_of(error: BaseException | None) -> FailureCause:
     """Whether an error is the script's own, or what a collective of torch's raised because of another rank."""
-    trace = None if error is None else error.__traceback__
-    while trace is not None and trace.tb_next is not None:
+    trace, places = None if error is None else error.__traceback__, [""]
+    while trace is not None:
+        places.append(trace.tb_frame.f_globals.get("__name__", ""))
         trace = trace.tb_next
-    place = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
-    is_torchs = isinstance(error, RuntimeError) and place.startswith(("torch.distributed", "torch.autograd"))
+    # An operator of torch's that stands below torch.distributed waits for a functional collective, as of a DTensor.
+    is_below = places[-1] == "torch._ops" and any(p.startswith("torch.distributed") for p in places)
+    is_torchs = isinstance(error, RuntimeError) and (
+        is_below or places[-1].startswith(("torch.distributed", "torch.autograd"))
+    )
     return FailureCause.BACKEND if is_torchs else FailureCause.RAISED
 
 

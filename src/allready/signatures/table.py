@@ -145,7 +145,14 @@ def tables() -> dict[str, Any]:
         copy = json.loads(file.read_bytes())
         if copy.get("digest") == digest(texts):
             return dict(copy["tables"])
-    return {family: tomllib.loads(text.decode()) for family, text in texts.items()}
+    return {family: _parsed(family, text) for family, text in texts.items()}
+
+
+def _parsed(family: str, text: bytes) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text.decode())
+    except ValueError as error:
+        raise ValueError(f"signatures/{family}.toml: {error} (patterns stand between single quotes)") from None
 
 
 def sources() -> dict[str, bytes]:

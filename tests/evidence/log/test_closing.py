@@ -1,5 +1,6 @@
 """Good ends: what programs, launchers and schedulers end with; and what only looks like it."""
 
+import math
 from datetime import UTC, datetime
 
 import pytest
@@ -10,6 +11,8 @@ from allready.model import Report, Status
 
 STEPS = [f"step {n}/40 loss {9 / n:.3f}" for n in range(1, 41)]
 HALF = STEPS[:20]
+LOSSES = [f"loss {9 / n:.3f}" for n in range(1, 40)]
+COSINE = [1e-3 * (1 + math.cos(math.pi * n / 20.02)) / 2 for n in range(21)]
 
 
 def _report(*files: list[str]) -> Report:
@@ -211,6 +214,38 @@ GOOD = {
         "Total  Time : 291 Seconds",
     ],
     "a scheduler's summary": ["Terminated at Wed Apr  9 09:24:11 2025", "Successfully completed.", "Run time : 5 sec."],
+    "steps in brackets behind one epoch": [f"Epoch:[1/1]({n}/60), loss: 2.1" for n in range(10, 61, 10)],
+    "steps in brackets behind the last epoch": [
+        f"Epoch 1/2 [{n}/40] loss 0.3".replace("1/2", f"{e}/2") for e in (1, 2) for n in range(0, 41, 8)
+    ],
+    "an epoch that is told when it is over": [
+        line
+        for e in range(1, 6)
+        for line in ("## begins ##", f"epoch: {e} step: 6, loss is 0.{e}", f"Epoch {e}/5, dice:0.7{e}, took 2s")
+    ],
+    "a rate that fell along a cosine": [f"iter {n * 100}: loss 0.6 - lr: {r:.2e}" for n, r in enumerate(COSINE)],
+    "a rate that rose and fell in a line to nothing": [
+        f"it {n} loss 0.6 learning_rate={min(n / 10, (40 - n) / 30):.6f}" for n in range(41)
+    ],
+    "how long the training took": [*LOSSES, "2024-07-25 07:51:24 - Training took 01:22:57.32"],
+    "a time limit that the program has itself": [*HALF, "stopping_early: wallclock_cap", "final_int8 val_loss:2.07"],
+    "what came out on the test set, behind epochs without a total": [
+        *(f"epoch: {e} loss 0.{e}" for e in range(3)),
+        "test Accuracy: 0.94",
+    ],
+    "a trainer's evaluation of whole epochs": [
+        *LOSSES,
+        "INFO: Eval Metrics: {'eval_loss': 1.32, 'eval_runtime': 240.4, 'eval_steps_per_second': 8.8, 'epoch': 3.0}",
+    ],
+    "the result of an evaluation": ["eval data steps 3", "eval result:  {'dice_loss': 0.75}"],
+    "leaving, behind what a logger writes": ["loading", "[17:31:35 - loop - INFO] Exiting..."],
+    "a program that says all through glog": [
+        *(f"I0807 15:36:50.56396{n} 25899 tool.cpp:304] Batch {n}, loss = 0.1{n}" for n in range(9)),
+        "I0807 15:36:50.563971 25899 tool.cpp:321] accuracy = 0.895292",
+        "I0807 15:36:50.564000 25899 tool.cpp:321] mean_loss = 0.449666",
+    ],
+    "a number of things that were saved": ["reading", "INFO - Saved 10 phrases to data_conversion/phrases.json"],
+    "a file that was saved": ["Combined: FS=1.0", "Saved: results/scores.json"],
     "a code behind a time-out that was set": ["communicating with 90.0 second timeout", "got exitcode: 0", "restored"],
 }
 
@@ -333,6 +368,36 @@ OPEN = {
         *(f"step {n}/9 loss 1.0" for n in range(10)),
         *(f"{chr(97 + n % 26)}{chr(97 + n // 26)} graph node" for n in range(70)),
     ],
+    "steps in brackets short of their end": [f"Epoch:[1/1]({n}/60), loss: 2.1" for n in range(10, 51, 10)],
+    "the last epoch's first step, with a loss": [
+        *(f"Epoch {e}/3, step {n}, loss: 0.4{n}" for e in (1, 2) for n in range(9)),
+        "Epoch 3/3, step 0, loss: 0.40",
+    ],
+    "a rate that is still falling": [f"iter {n * 100}: loss 0.6 - lr: {r:.2e}" for n, r in enumerate(COSINE[:-4])],
+    "a rate that falls by steps": [f"it {n} loss 0.6 lr: {10.0 ** -(n // 5):.1e}" for n in range(25)],
+    "a rate that falls by a factor": [f"it {n} loss 0.6 lr: {0.5**n:.3e}" for n in range(25)],
+    "a rate that rose again": [f"it {n} loss 0.6 lr: {r:.2e}" for n, r in enumerate([*COSINE, *COSINE])],
+    "a trainer's rate at nothing, without its last word": [
+        f"{{'loss': 0.5, 'learning_rate': {r:.3e}, 'epoch': {n / 20:.2f}}}" for n, r in enumerate(COSINE)
+    ],
+    "how long an epoch took, each time": [line for e in range(3) for line in (f"iter {e} loss 2", f"run took {e}.5 s")],
+    "a test after each epoch": [line for e in range(4) for line in (f"epoch: {e} loss 0.1", f"test Accuracy: 0.9{e}")],
+    "a test after the first epoch": ["epoch: 0 loss 0.1", "test Accuracy: 0.90"],
+    "a trainer's evaluation within an epoch": [
+        *LOSSES,
+        "INFO: Eval Metrics: {'eval_loss': 1.32, 'eval_runtime': 240.4, 'eval_steps_per_second': 8.8, 'epoch': 1.37}",
+    ],
+    "leaving after an error": ["loading", "ERROR - cannot read the data", "[17:31:35 - loop - INFO] Exiting..."],
+    "the best of one of several folds": [
+        line
+        for n in range(3)
+        for line in (
+            "========= fold training =========",
+            f"fold {n} begins with 9 files",
+            *HALF[:3],
+            "Save Best Loss: 0.07 Model",
+        )
+    ],
     "killed": [*STEPS[:39], "Killed"],
     "a raised error": [
         *HALF,
@@ -369,6 +434,29 @@ def test_a_thread_s_exception_is_the_error_where_no_step_was_counted() -> None:
     assert verdict is not None
     assert (verdict.code, "KeyError: 0" in verdict.sentence) == ("DTH008", True)
     assert _report([*HALF, *thread]).verdict is None
+
+
+def test_the_last_word_of_a_job_script_is_an_error() -> None:
+    verdict = _report(
+        ["=== Experiment 2 ===", "05/31 06:21:48 - INFO - Checkpoints: out", "Experiment 2 failed!"]
+    ).verdict
+    assert verdict is not None
+    assert (verdict.code, "Experiment 2 failed" in verdict.sentence) == ("DTH008", True)
+
+
+def test_a_closed_pipe_is_no_cause_beside_another_exception() -> None:
+    pipe = [
+        "Traceback (most recent call last):",
+        '  File "/w/writer.py", line 202, in run',
+        '  File "/usr/lib/python3.10/multiprocessing/connection.py", line 136, in _check_closed',
+        "OSError: handle is closed",
+    ]
+    cause = ["Traceback (most recent call last):", '  File "/w/train.py", line 9, in step', "RuntimeError: wrong shape"]
+    both, alone = _report([*pipe, *cause]).verdict, _report(pipe).verdict
+    assert both is not None
+    assert alone is not None
+    assert "wrong shape" in both.sentence
+    assert "handle is closed" in alone.sentence
 
 
 def test_every_rank_with_a_log_has_to_end() -> None:

@@ -87,14 +87,15 @@ def test_every_operation_accepts_its_own_result_and_no_other() -> None:
     from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
 
     n, size_bytes, device = 3, 12 * 500, torch.device("cpu")
+    dtypes = ("float32", "bfloat16", "int8", "float64")
+    patterns = {(rank, dtype): Pattern(torch, rank, n, device, dtype) for rank in range(n) for dtype in dtypes}
     for name, operation in OPERATIONS.items():
-        for dtype in ("float32", "bfloat16", "int8", "float64"):
+        for dtype in dtypes:
             ranks = []
             for rank in range(n):
-                pattern = Pattern(torch, rank, n, device, dtype)
                 buffers = Buffers(torch, device, dtype, size_bytes, needs_two=not operation.in_place)
-                one = RankOperation(name, SimpleNamespace(P2POp=lambda *_a, **_k: None, isend=0, irecv=0,
-                                    **dict.fromkeys(_CALLS)), None, pattern, rank, n, buffers)  # fmt: skip
+                calls = SimpleNamespace(P2POp=lambda *_a, **_k: None, isend=0, irecv=0, **dict.fromkeys(_CALLS))
+                one = RankOperation(name, calls, None, patterns[rank, dtype], rank, n, buffers)
                 one.bind(size_bytes)
                 one.fill()
                 ranks.append(one)

@@ -113,18 +113,19 @@ def test_every_operation_is_right_in_both_forms_and_takes_the_next_part_of_the_b
     device, size_bytes, most_bytes = torch.device("cpu"), 12 * 500, 3 * 12 * 500 + 100
     seen = 0
     kinds = set()
+    dtypes = ("float32", "bfloat16", "int8")
+    patterns = {(rank, dtype): Pattern(torch, rank, N, device, dtype) for rank in range(N) for dtype in dtypes}
     for name in OPERATIONS:
-        for dtype in ("float32", "bfloat16", "int8"):
+        for dtype in dtypes:
             for in_place in (False,) if name in ONLY_OUT_OF_PLACE else (False, True):
                 case = (name, dtype, in_place)
                 exchange = Exchange(torch)
                 ranks, starters = [], []
                 for rank in range(N):
                     communicator = Communicator(library=exchange, handle=rank)  # type: ignore[arg-type]
-                    pattern = Pattern(torch, rank, N, device, dtype)
                     buffers = Buffers(torch, device, dtype, most_bytes, needs_two=True)
                     place = Place(communicator, Driver([]).made, STREAM)
-                    one = NcclOperation(name, place, pattern, rank, N, buffers, in_place=in_place)
+                    one = NcclOperation(name, place, patterns[rank, dtype], rank, N, buffers, in_place=in_place)
                     starters.append(one.bind(size_bytes))
                     kinds.add(type(one._calls).__name__)
                     ranks.append(one)

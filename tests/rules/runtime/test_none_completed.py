@@ -20,6 +20,8 @@ def test_an_exception_of_a_script_is_no_transfer() -> None:
 
 def test_says_nothing_of_plain_collectives_whose_calls_it_does_not_know() -> None:
     assert not check("RTM006", failed(rank(0, 0, 0), rank(1, 0, 0), cause=FailureCause.BACKEND)).hits
+    after_a_barrier = failed(rank(0, 6, 6), rank(1, 6, 6), cause=FailureCause.BACKEND)
+    assert not [c for c in CODES if check(c, after_a_barrier).hits]
 
 
 def test_is_clear_where_no_call_failed() -> None:

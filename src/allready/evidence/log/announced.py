@@ -38,10 +38,7 @@ def steps(lines: Sequence[str], head: str) -> Steps | None:
     for text in head.splitlines():
         for kind, done in _counts(text):
             first.setdefault(kind, done)
-    seen: dict[str, list[tuple[int, int]]] = {}
-    for at, text in enumerate(lines):
-        for kind, done in _counts(text):
-            seen.setdefault(kind, []).append((at, done))
+    seen = counted(lines)
     totals = _totals(head)
     found = [
         made
@@ -50,6 +47,15 @@ def steps(lines: Sequence[str], head: str) -> Steps | None:
         and (made := _steps(course, first.get(kind, course[0][1]), next(iter(totals[kind])))) is not None
     ]
     return max(found, key=lambda one: (one.is_full, one.at), default=None)
+
+
+def counted(lines: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+    """What is counted without a total, by kind: place and number."""
+    seen: dict[str, list[tuple[int, int]]] = {}
+    for at, text in enumerate(lines):
+        for kind, done in _counts(text):
+            seen.setdefault(kind, []).append((at, done))
+    return seen
 
 
 def _steps(course: Sequence[tuple[int, int]], first: int, total: int) -> Steps | None:

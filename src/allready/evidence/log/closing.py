@@ -3,13 +3,13 @@
 import functools
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
 from allready.evidence.lines.operations import tag_of, writer
 from allready.evidence.log import closing_words as wording
-from allready.evidence.log.announced import steps
+from allready.evidence.log.announced import counted, steps
 from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.eta import counts_down
@@ -19,6 +19,7 @@ from allready.evidence.log.members import all_ended
 from allready.evidence.log.progress import Progress, counts, progress
 from allready.evidence.log.reopened import openings
 from allready.evidence.log.results import Results, last_results
+from allready.evidence.log.schedule import runs_out
 from allready.evidence.log.trouble import is_bad, is_of_a_library, is_overcome
 from allready.model import Closing, ClosingKind
 from allready.signatures import of_line
@@ -41,6 +42,7 @@ _MAX_AGAIN, _MAX_AGAIN_SHAPES = 24, 2
 """Lines behind the words like those before them: other ranks finish their last step; more is another run."""
 
 _MANY_ENDS, _BEGINNING = 3, 0.5
+_MANY_EPOCHS = 3
 
 _MAX_OVERCOME, _MAX_OVERCOME_LINES = 24, 100
 """Ordinary lines between words of trouble and the end, of different kinds and in all: more is a program that went
@@ -106,11 +108,13 @@ class _Ending:
     @functools.cached_property
     def _last_counts_line(self) -> int | None:
         """Where a count stood from which on it went up by `_MIN_COUNTS` at least."""
-        found: list[int] = []
-        for last in {one.label: one for one in self.readings}.values():
-            course = [one for one in self.readings if one.label == last.label and one.total == last.total]
-            begins = itertools.takewhile(lambda one: one.done <= last.done, reversed(course))  # noqa: B023 - used at once
-            found += [one.at for one in begins if one.done <= last.done - _MIN_COUNTS][:1]
+        courses = [
+            [(one.at, one.done) for one in self.readings if one.label == last.label and one.total == last.total]
+            for last in {one.label: one for one in self.readings}.values()
+        ]
+        frames = [at for at, text in enumerate(self.lines) if text.lstrip().startswith('File "')]
+        courses += [one for one in counted(self.lines).values() if one[-1][0] > max(frames, default=-1)]
+        found = [at for course in courses if (at := _counted_from(course)) is not None]
         return self.number(max(found)) if found else None
 
     @functools.cached_property
@@ -146,16 +150,25 @@ class _Ending:
         last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
         if state is not None and state.is_full and not self._is_contradicted(state.at):
             return self._made(ClosingKind.PROGRESS, state.at, at, state)
-        results = last_results(self.lines, self._earlier, _is_noise)
+        results = last_results(self.lines, self._earlier, self._is_noise)
         if results is not None and self._is_closed_by(results, state):
             return self._made(ClosingKind.WORDS, results.at, at, state)
-        error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text), has_begun=bool(self.readings))
+        error = last_error(
+            self.lines, lambda text: self._is_noise(text) or _is_known(text), has_begun=bool(self.readings)
+        )
         if error is not None:
             made = self._made(ClosingKind.OPEN, error[0], at, state)
             return replace(made, error=error[1])
         if state is not None and state.is_midway:
             return self._made(ClosingKind.MIDWAY, state.at, at, state)
         return self._made(ClosingKind.OPEN, last, at, None)
+
+    def _is_noise(self, text: str) -> bool:
+        return _is_noise(text) and not (self._is_glog and wording.INFO.match(text) is not None)
+
+    @functools.cached_property
+    def _is_glog(self) -> bool:
+        return _is_glog(self.lines)
 
     def _progress(self) -> Progress | None:
         """What the counts say; those without a total where no other count tells how far the program came."""
@@ -165,6 +178,12 @@ class _Ending:
         at = counts_down(self.lines, self.head, self.readings)
         if at is not None and state is not None and state.total is None:
             return Progress(state.at, state.done, None, is_full=True, is_midway=False)
+        ran_out = runs_out(self.lines, self.head)
+        if ran_out is not None and (state is None or state.total is None):
+            done = state.done if state is not None else 0
+            return Progress(
+                max(ran_out, state.at if state is not None else 0), done, None, is_full=True, is_midway=False
+            )
         found = steps(self.lines, self.head)
         if found is None or (state is not None and state.at > found.at and state.total is not None):
             return state
@@ -215,7 +234,7 @@ class _Ending:
             text = self.lines[at]
             if at == last_exit:
                 return at, True
-            if not text.strip() or _is_noise(text):
+            if not text.strip() or self._is_noise(text):
                 continue
             if wording.is_end_of_run(text):
                 return (at, True) if wording.means_all(text) else None
@@ -253,7 +272,7 @@ class _Ending:
         if wording.means_all(text):
             return None if self._comes_again(at) else True
         is_of_all = wording.of_all().search(text) is not None and not wording.denies(text)
-        is_last = not any(wording.WORD.search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
+        is_last = not any(wording.WORD.search(line) and not self._is_noise(line) for line in self.lines[at + 1 :])
         is_result = (
             is_last
             and wording.result().search(text) is not None
@@ -288,7 +307,14 @@ class _Ending:
         """Whether these results are the last word: no count is open in front of them, or they say so."""
         is_over = state is None or (state.total is not None and not state.is_midway)
         is_behind = state is None or results.at > state.at
-        return (is_over or (results.closes and is_behind)) and not self._is_denied(state, results.at)
+        is_last = results.closes or (results.is_tested and self._num_epochs >= _MANY_EPOCHS)
+        return (is_over or (is_last and is_behind)) and not self._is_denied(state, results.at)
+
+    @property
+    def _num_epochs(self) -> int:
+        """How many epochs are seen to be counted."""
+        begun = [one for at, text in enumerate(self._earlier) for one in counts(at, text) if one.is_outer]
+        return len({one.done for one in (*begun, *self.readings) if one.is_outer and not one.is_minor})
 
     def _is_denied(self, state: Progress | None, place: int) -> bool:
         """Whether something went wrong behind the last progress, before or after the words: a script says that it is
@@ -354,12 +380,25 @@ class _Ending:
         return wrong or bool(own and wording.begins().search(own[-1]))
 
 
+def _counted_from(course: Sequence[tuple[int, int]]) -> int | None:
+    """The last place from which on a count went up by `_MIN_COUNTS` at least."""
+    last = course[-1][1]
+    begins = itertools.takewhile(lambda one: one[1] <= last, reversed(course))
+    return next((at for at, done in begins if done <= last - _MIN_COUNTS), None)
+
+
 def _writer(text: str) -> str | None:
     return tag_of(writer(text.encode()))
 
 
 def _shape(text: str) -> str:
     return _DIGITS.sub("0", text)[:60]
+
+
+def _is_glog(lines: Sequence[str]) -> bool:
+    """Whether a program writes most of what it says through glog, as Caffe and programs for JAX do."""
+    said = [text for text in lines if text.strip()]
+    return 2 * sum(wording.INFO.match(text) is not None for text in said) > len(said)
 
 
 def _is_noise(text: str) -> bool:

@@ -23,6 +23,11 @@ _INNER = re.compile(
     r"\bepochs?(?:\(\w{1,20}\))?:?\s{0,4}\[\s{0,8}(?P<epoch>\d{1,9})\]\s{0,4}\[\s{0,8}(?P<done>\d{1,12})\s{0,8}/\s{0,8}(?P<total>\d{1,12})\]",
     re.IGNORECASE,
 )
+_BEHIND_OUTER = re.compile(
+    r"[\])]?[ \t]{0,4}[,:;|-]?[ \t]{0,4}[\[(]\s{0,8}(?P<done>\d{1,12})\s{0,4}/\s{0,4}(?P<total>\d{1,12})\s{0,4}[\])]"
+)
+"""What stands right behind a count of epochs counts within them: `Epoch:[1/3](40/2000)`, `Epoch 1/60 [0/445]`."""
+
 _BRACKET = re.compile(
     r"(?:^|[\s>:|\]])(?P<label>[A-Za-z][A-Za-z_-]{2,24}):?\s{0,4}\[\s{0,8}(?P<done>\d{1,12})\s{0,4}/\s{0,4}(?P<total>\d{1,12})\s{0,4}\]|"
     r"\[(?P<name>[A-Za-z][A-Za-z_-]{2,24}) (?P<count>\d{1,12})/(?P<of>\d{1,12})\]"
@@ -59,6 +64,7 @@ _FILE = re.compile(r"(?<!\S)\S{1,300}?\.(?:ckpt|pth?|bin|safetensors|tar|h5|npz|
 _FILES = (".ckpt", ".pt", ".bin", ".safetensors", ".tar", ".h5", ".np", ".msgpack", ".distcp")
 
 _RESULT = re.compile(r"[=:|]\s{0,8}-?\d{1,9}\.\d{1,20}\s*\|?$")
+_MEASURE = re.compile(r"[=:|]\s{0,8}-?\d{1,9}\.\d{1,20}")
 _MANY_RESULTS = 6
 _MANY = 3
 _FEW_EPOCHS = 2
@@ -123,6 +129,10 @@ def counts(at: int, text: str) -> list[Reading]:
         found.append(
             Reading(at, _plain(match["label"]), int(match["done"]), int(match["total"]), _is_outer(match), minor)
         )
+        within = _BEHIND_OUTER.match(text, match.end()) if _is_outer(match) else None
+        if within is not None:
+            done, total = int(within["done"]), int(within["total"])
+            found.append(Reading(at, "inner", done, total, is_outer=False, is_minor=minor))
     if not any(one.is_outer for one in found):
         epoch = _EPOCH.search(text)
         if epoch is not None:
@@ -187,7 +197,7 @@ def progress(readings: Sequence[Reading], lines: Sequence[str], head: str, earli
         if one is not main
         and one.total is not None
         and one.at >= latest.at - _MANY
-        and not _is_nearly(one, readings)
+        and not _is_nearly(one, readings, is_strict=one.label == "inner" and _tells_its_end(one, readings, head))
         and not (one.is_minor and _has_result(one.at, readings, lines))
         and not (one.done == 0 and main.is_outer and _has_results(one.at, readings, lines))
     ]
@@ -278,7 +288,7 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
     for before, one in zip([None, *places], places, strict=False):
         if before is None or before.done != one.done:
             begins.append(one.at)
-    if _EPOCH_ENDS.search(lines[places[-1].at]) is not None:
+    if _EPOCH_ENDS.search(lines[places[-1].at]) is not None or _closes_epoch(places, lines):
         return True
     if any(one.at == places[-1].at and not one.is_outer and one.done == one.total for one in readings):
         return True  # `epoch 50/50, batch 2501/2501`
@@ -288,6 +298,26 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
         return sizes[-1] >= _ABOUT_AS_MUCH * min(sizes[-1 - _NUM_BEFORE : -1])
     inner = [one for one in readings if not one.is_outer and one.total is not None and one.at >= begins[-1]]
     return bool(inner)  # how long the epochs before were is not known
+
+
+def _closes_epoch(places: Sequence[Reading], lines: Sequence[str]) -> bool:
+    """Whether the last count stands in a line of what came out, which the program prints once in each epoch."""
+    same = [one for one in places if one.total == places[-1].total and _MEASURE.search(lines[one.at]) is not None]
+    told = [one.done for one in same]
+    return (
+        places[-1].total is not None
+        and bool(same)
+        and same[-1] is places[-1]
+        and len(told) > _FEW_EPOCHS
+        and all(b - a == 1 for a, b in itertools.pairwise(told))
+    )
+
+
+def _tells_its_end(one: Reading, readings: Sequence[Reading], head: str) -> bool:
+    """Whether a count by equal steps, never seen at 0, comes to its total: `(10/60)` to `(60/60)`."""
+    told = [r.done for r in (*_counts_of(head), *readings) if r.label == one.label and r.total == one.total]
+    step = told[-1] - told[-2] if len(told) > 1 else 0
+    return one.total is not None and step > 0 and 0 not in told and one.total % step == one.done % step == 0
 
 
 def _is_nearly(one: Reading, readings: Sequence[Reading], *, is_strict: bool = False) -> bool:

@@ -16,7 +16,7 @@ OK = "ok"
     fault_class=FaultClass.SLOW_COMM,
     since="0.2",
     layer=Layer.MACHINE,
-    title="Some GPUs cannot read each other's memory, and others like them can",
+    title="P2P is off between some GPUs and on between others of the same kind",
     message="node {node}: P2P is off between GPUs {pairs} ({reason}), and on between other GPUs of this machine with "
     "the same between them ({level})",
     remedy=(

@@ -27,7 +27,7 @@ from allready.model import (
     since="0.2",
     layer=Layer.READINESS,
     title="A node's own name also resolves to an address that it does not have",
-    message="node {node}: its host name {name} resolves to {own}, and to {others}, which no interface of it has",
+    message="node {node}: its host name {name} resolves to {own}, and to {others}, which none of its interfaces has",
     remedy=(
         RemedyStep(
             explanation="find the line or record with that address, and remove what is out of date",

@@ -11,7 +11,7 @@ from allready.model import Evidence, FaultClass, Hit, RemedyStep, RollCall, Seve
     fault_class=FaultClass.HEALTHY,
     layer=Layer.READINESS,
     title="An unrelated client connected to the master port",
-    message="{num} clients at the master port did not use our protocol: {callers}",
+    message="{num} clients of the master port do not speak allready's protocol: {callers}",
     remedy=RemedyStep(
         explanation="no action is needed; if such an address is a node of this job, a training process may have been "
         "started there at the same time: start it after the check"

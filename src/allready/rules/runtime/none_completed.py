@@ -18,7 +18,8 @@ from allready.rules.runtime._seen import calls_differ, hit_of, is_lone_failure
 def none_completed(runtime: RuntimeFailure) -> Iterator[Hit]:
     """
     ## What it checks
-    A call that every rank entered and that ended by its deadline or by an error of the backend.
+    A call of the runtime library's that every rank entered and that ended by its deadline or by an error of the
+    backend.  Which ranks had come to a plain collective of torch's is not known, so nothing is said about one.
     ## Why it matters
     No rank is late, so the data does not flow: a path between nodes, or calls that do not match.
     ## Check by hand
@@ -30,5 +31,5 @@ def none_completed(runtime: RuntimeFailure) -> Iterator[Hit]:
         FailureCause.DEADLINE, FailureCause.VERDICT, FailureCause.BACKEND, FailureCause.FORMING,
     }  # fmt: skip
     is_one_call = not runtime.behind and not calls_differ(runtime)
-    if is_call and runtime.furthest and is_lone_failure(runtime) and is_one_call:
+    if is_call and runtime.furthest and runtime.waiting and is_lone_failure(runtime) and is_one_call:
         yield hit_of(runtime, (), confidence=Confidence.POSSIBLE)
