@@ -149,6 +149,20 @@ def test_a_queue_that_is_full_during_all_bursts_but_the_last_is_no_random_loss()
         assert hit.culprits.nodes == (2,)
 
 
+def test_a_last_burst_that_loses_as_much_proves_chance_also_where_tcp_repeats_more() -> None:
+    """Seen: 15 % at one node of four with segmentation offload; segments of 64 KiB are repeated together."""
+    pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
+    paths = {pair: SENT | {"throughput_gb_per_s": 0.05} for pair in pairs}
+    into = {(0, 1): (0.004743, 889, 136), (2, 1): (0.001064, 850, 218), (3, 1): (0.000565, 477, 159)}
+    for pair, (rate, sent, again) in into.items():
+        paths[pair] = {"throughput_gb_per_s": rate, "num_segments": sent, "num_retransmits": again}
+    three = (100, 100, 100)
+    came = {(0, 1): (87, 89, 85), (2, 1): (85, 81, 89), (3, 1): (90, 81, 81)}
+    datagrams = {pair: {"bursts_sent": three, "bursts_received": counts} for pair, counts in came.items()}
+    [hit] = check("NET019", reached(4, paths=paths, datagrams=datagrams)).hits
+    assert (hit.culprits.nodes, set(hit.culprits.links)) == ((1,), set(into))
+
+
 def test_where_a_fifth_is_lost_collectives_are_not_tried() -> None:
     """Seen: 50 % at one node; its connection to node 0 ended in the collectives, and it was called lost."""
     links = [(0, 1), (1, 0), (1, 2), (2, 1)]

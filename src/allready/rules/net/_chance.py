@@ -15,7 +15,8 @@ QUEUE_RATIO, NUM_SPREADS = 1.5, 3.0
 def losing_links(case: Analysis) -> dict[Link, Sent]:
     """Directions that lose packets at random, which no healthy network does."""
     found, slow = case.of(lossy_links), case.of(slow_transfers)
-    behind = {link: s for link, s in found.items() if slow is not None and slow.is_clear and link in slow.links}
+    doubtful = {link: s for link, s in found.items() if not s.is_proven}
+    behind = {link: s for link, s in doubtful.items() if slow is not None and slow.is_clear and link in slow.links}
     return {k: s for k, s in found.items() if k not in behind} if _are_of_a_queue(behind.values()) else dict(found)
 
 

@@ -12,6 +12,9 @@ SAME_LOSS = 5
 """By chance no burst of 100 loses so many times more packets than another."""
 WAITING_GB_PER_S = 0.0125
 """On a slower path single packets wait behind whatever else is under way; on a faster one no queue is full for long."""
+EARLY_BURSTS = 2
+BURSTS_GB_PER_S = 0.00025
+"""What four bursts at a time need."""
 SAME_RATE = 4.0
 """Two directions whose bandwidths differ by no more than this factor share what limits them."""
 UNRELIABLE = 0.08
@@ -36,6 +39,7 @@ class Sent(Struct):
     num_packets: int = 0
     num_lost: int = 0
     is_random: bool = False
+    num_bursts: int = 0
     address: str = ""
     best_gb_per_s: float | None = None
 
@@ -48,6 +52,11 @@ class Sent(Struct):
     def resent_share(self) -> float:
         """Of the TCP segments, how many were sent again."""
         return self.num_resent / self.num_segments if self.num_segments else 0.0
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the last burst, which came alone, lost packets as well, on a link that is fast enough for several."""
+        return self.is_random and self.num_bursts > EARLY_BURSTS and (self.best_gb_per_s or 0.0) >= BURSTS_GB_PER_S
 
     def add_path(self, path: PathProbe) -> None:
         """Count one connection."""
@@ -64,6 +73,7 @@ class Sent(Struct):
         if sum(lost) / num_packets < self.share:
             return  # another network of the two nodes loses more
         self.num_packets, self.num_lost, self.address = num_packets, sum(lost), probe.address
+        self.num_bursts = len(pairs)
         # Another transfer may fill a queue for a while, but not during all bursts; the last one comes after all others.
         self.is_random = SAME_LOSS * min(lost) >= max(lost) > 0
 
