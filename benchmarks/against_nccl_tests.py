@@ -10,13 +10,16 @@ milliseconds.  With NCCL 2.30 or newer `--one-host` lets them talk by P2P instea
 What a call of NCCL costs depends on the CPU: small sizes need `--cpus`, the same for both.
 
 A round runs every part (smallest size, largest size, iterations, warm-ups) once with nccl-tests, once with allready,
-and once more with nccl-tests, which is the control (A/A); the order rotates from round to round.  Compared are medians
-over the rounds of the slowest rank's time (`-a 3`; `time_s` of our report), as ratios to the first nccl-tests.
+and once more with nccl-tests, which is the control (A/A; `--no-control` spends its time on more rounds); the order
+rotates from round to round.  Compared are medians over the rounds of the slowest rank's time (`-a 3`; `time_s` of our
+report), as ratios to the first nccl-tests; beside each ratio stands the interval that 95 % of 2,000 draws from the same
+runs fall into.  Over sockets runs of nccl-tests differ by 5 to 20 %, so that an interval of 2 % needs dozens of rounds.
 """
 
 import argparse
 import json
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -31,6 +34,7 @@ from allready.units import size as size_words
 
 FACTOR = 4
 LIMIT_S = 120.0
+DRAWS = 2000
 Part = tuple[str, str, int, int]
 TOOLS = ("nccl-tests", "allready", "again")
 
@@ -142,27 +146,40 @@ def with_allready(
     return {point["size_bytes"]: form["time_s"] for point, form in zip(points, forms, strict=True)}, body
 
 
+def interval(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
+    """95 % bootstrap interval of the ratio of medians (Efron, 1979: percentiles of draws with replacement)."""
+    draw = random.Random(0)  # noqa: S311 - statistics
+    ratios = sorted(
+        statistics.median(draw.choices(ours, k=len(ours))) / statistics.median(draw.choices(theirs, k=len(theirs)))
+        for _ in range(DRAWS)
+    )
+    return ratios[DRAWS // 40], ratios[-1 - DRAWS // 40]
+
+
 def rows(times: dict[str, dict[int, list[float]]]) -> list[dict[str, Any]]:
     """Size by size."""
     found = []
     for size_bytes, theirs in sorted(times["nccl-tests"].items()):
-        ours, again = times["allready"][size_bytes], times["again"][size_bytes]
+        ours, again = times["allready"][size_bytes], times["again"].get(size_bytes, [])
         middle = statistics.median(theirs)
-        found.append(
-            {
-                "size_bytes": size_bytes,
-                "runs": len(theirs),
-                "nccl_tests_s": middle,
-                "allready_s": statistics.median(ours),
+        row = {
+            "size_bytes": size_bytes,
+            "runs": len(theirs),
+            "nccl_tests_s": middle,
+            "allready_s": statistics.median(ours),
+            "ratio": statistics.median(ours) / middle,
+            "ratio_interval": interval(ours, theirs),
+            "nccl_tests_each_s": theirs,
+            "allready_each_s": ours,
+        }
+        if again:
+            row |= {
                 "again_s": statistics.median(again),
-                "ratio": statistics.median(ours) / middle,
                 "control_ratio": statistics.median(again) / middle,
                 "ratio_to_both": statistics.median(ours) / statistics.median(theirs + again),
-                "nccl_tests_each_s": theirs,
-                "allready_each_s": ours,
                 "again_each_s": again,
             }
-        )
+        found.append(row)
     return found
 
 
@@ -183,6 +200,7 @@ def main() -> int:
     parser.add_argument("--one-host", action="store_true", help="ranks of one GPU by P2P; needs NCCL 2.30")
     parser.add_argument("--graphs", type=int, default=0, metavar="N", help="CUDA graphs; ours launches each 5 times")
     parser.add_argument("--out-of-place", action="store_true", help="compare this form; needs --path nccl")
+    parser.add_argument("--no-control", action="store_true", help="nccl-tests only once a round")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no round that would end later than this")
     args = parser.parse_args()
     parts: list[Part] = []
@@ -191,6 +209,7 @@ def main() -> int:
         parts.append((low, high, int(iters), int(warmup)))
     ranks, by_rank = args.gpus or args.ranks, args.gpus is None or bool(args.cpus)
     os.environ.update(setting.split("=", 1) for setting in args.env)
+    tools = TOOLS[:2] if args.no_control else TOOLS
     measured: dict[str, dict[int, list[float]]] = {tool: {} for tool in TOOLS}
     began, number = time.monotonic(), 0
     with tempfile.TemporaryDirectory() as name:
@@ -199,7 +218,7 @@ def main() -> int:
             if done and (time.monotonic() - began) * (done + 1) / done > args.seconds:
                 break
             for part in parts:
-                for tool in TOOLS[done % 3 :] + TOOLS[: done % 3]:
+                for tool in tools[done % len(tools) :] + tools[: done % len(tools)]:
                     number += 1
                     if tool == "allready":
                         times, report = with_allready(args, part, folder, ranks, number, by_rank=by_rank)
@@ -228,7 +247,10 @@ def main() -> int:
             sys.stdout.flush()
     for row in rows(measured):
         both = f"nccl-tests {row['nccl_tests_s'] * 1e6:10.1f} us  allready {row['allready_s'] * 1e6:10.1f} us"
-        ratios = f"ratio {row['ratio']:.4f}  to both {row['ratio_to_both']:.4f}  control {row['control_ratio']:.4f}"
+        low, high = row["ratio_interval"]
+        ratios = f"ratio {row['ratio']:.4f} ({low:.4f} to {high:.4f})"
+        if "again_s" in row:
+            ratios += f"  to both {row['ratio_to_both']:.4f}  control {row['control_ratio']:.4f}"
         sys.stdout.write(f"{size_words(row['size_bytes']):>9}  {row['runs']:>3} runs  {both}  {ratios}\n")
     return 0
 

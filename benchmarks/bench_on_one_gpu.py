@@ -1,6 +1,7 @@
 """`allready bench` beside a plain event-timed loop, in turn: NCCL ranks that share one GPU, in one communicator.
 
     python benchmarks/bench_on_one_gpu.py OUT.json [--ranks 2] [--gpus 2] [--seconds 150] [--sizes 1048576,4194304]
+        [--nccl-tests-loop LIBRARY]
 
 NCCL takes two ranks of one GPU for ranks of two hosts when each has an `NCCL_HOSTID` of its own; they then talk over
 sockets.  Start `nvidia-cuda-mps-control -d` first, or the GPU is shared in time slices and small sizes take
@@ -16,6 +17,7 @@ instead, as NCCL connects them.
 import argparse
 import ctypes
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -30,6 +32,7 @@ SIZES = [1024 * 4**n for n in range(11)]
 MAX_BYTES = SIZES[-1]
 SMALL_BYTES = 16 * 2**20
 LOOPS = ["plain", "ours", "control", "raw", "nccl", "prepared"]
+BESIDE_NCCL_TESTS = ["plain", "ours", "control"]
 
 
 class Raw:
@@ -88,9 +91,10 @@ class OwnNccl:
         library = NcclLibrary.loaded()
         given = [library.new_id() if rank == 0 else b""]
         loops.dist.broadcast_object_list(given, device=torch.device("cpu"))
-        communicator = library.connect(given[0], rank, world_size)
-        buffers = Buffers(torch, loops.device, "float32", MAX_BYTES, needs_two=False)
-        stream = int(torch.cuda.current_stream(loops.device).cuda_stream)
+        self.loops = loops
+        self.communicator = communicator = library.connect(given[0], rank, world_size)
+        self.buffers = buffers = Buffers(torch, loops.device, "float32", MAX_BYTES, needs_two=False)
+        self.stream = stream = int(torch.cuda.current_stream(loops.device).cuda_stream)
         pattern = Pattern(torch, rank, world_size, loops.device)
         place = Place(communicator, GpuDriver.loaded(), stream)
         one = NcclOperation("all_reduce", place, pattern, rank, world_size, buffers, in_place=True)
@@ -108,6 +112,71 @@ class OwnNccl:
         return float(self.side.sent[-1]["time_s"])
 
 
+class OfNcclTests:
+    """nccl-tests' own loop, in our communicator and on our buffer."""
+
+    def __init__(self, library: str, own: OwnNccl) -> None:
+        self.own = own
+        self.time = ctypes.CDLL(library).nccl_tests_all_reduce
+        self.time.restype = ctypes.c_double
+        self.time.argtypes = [*[ctypes.c_void_p] * 4, *[ctypes.c_size_t] * 2, *[ctypes.c_int] * 5]
+
+    def measure(self, size_bytes: int, iters: int, warmup: int) -> float:
+        """Seconds of one all_reduce in place."""
+        own, loops = self.own, self.own.loops
+        buffer = own.buffers.main(MAX_BYTES).data_ptr()
+        where = (loops.device.index, loops.rank, loops.world_size)
+        loops.slowest(0.0)  # a barrier
+        took_s = float(
+            self.time(own.communicator.handle, own.stream, buffer, buffer, MAX_BYTES, size_bytes, *where, iters, warmup)
+        )
+        if took_s <= 0:
+            raise RuntimeError("a function of nccl-tests failed")
+        return took_s
+
+
+def compare_with_nccl_tests(loops: Any, out: str, seconds: float, sizes: list[int], library: str) -> None:
+    """Their loop, ours and theirs again in turn, size by size; the slowest rank counts."""
+    from sweep_against_plain_loop import row
+
+    own = OwnNccl(loops)
+    theirs = OfNcclTests(library, own)
+    rows: list[dict[str, Any]] = []
+    shares = {size_bytes: max(1.0, 1 + 2 * math.log(size_bytes / 2**20, 4)) for size_bytes in sizes}
+    for size_bytes in sizes:
+        iters, warmup = (50, 50) if size_bytes <= 2**20 else (10, 5) if size_bytes <= SMALL_BYTES else (3, 1)
+        limit_s = seconds * shares[size_bytes] / sum(shares.values())
+        turns: list[dict[str, float]] = []
+        began = loops.slowest(time.perf_counter())
+        while loops.slowest(time.perf_counter()) - began < limit_s or len(turns) < len(BESIDE_NCCL_TESTS):
+            number = len(turns)
+            first = number % len(BESIDE_NCCL_TESTS)
+            order = BESIDE_NCCL_TESTS[first:] + BESIDE_NCCL_TESTS[:first]
+            turn = {}
+            for name in order if number // len(BESIDE_NCCL_TESTS) % 2 == 0 else order[::-1]:
+                loop = own if name == "ours" else theirs
+                turn[name] = loops.slowest(loop.measure(size_bytes, iters, warmup))
+            turns.append({name: turn[name] for name in BESIDE_NCCL_TESTS})
+        rows.append(row(size_bytes, iters, warmup, turns, loops.world_size))
+        if loops.rank == 0:
+            found = rows[-1]
+            medians = {name: found[name]["median_s"] for name in BESIDE_NCCL_TESTS}
+            found["ratio_of_medians"] = medians["ours"] / medians["plain"]
+            found["ratio_to_both"] = statistics.median(turn["ours"] for turn in turns) / statistics.median(
+                turn[name] for turn in turns for name in ("plain", "control")
+            )
+            print(
+                f"{size_bytes:>11} B  {len(turns):>4} turns  nccl-tests {medians['plain'] * 1e6:10.1f} us  "
+                f"ours {medians['ours'] * 1e6:10.1f} us  of medians {found['ratio_of_medians']:.4f}  "
+                f"to both {found['ratio_to_both']:.4f}  of pairs {found['ours_to_plain']}  "
+                f"control {found['control_to_plain']}",
+                flush=True,
+            )
+    if loops.rank == 0:
+        versions = {**loops.versions(), "nccl_loaded": own.communicator.library.version()}
+        Path(out).write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
+
+
 def prepared(loops: Any, size_bytes: int, iters: int, warmup: int) -> float:
     """The plain loop after our preparation."""
     sweep, operation = loops.sweep, loops.sweep._operation  # noqa: SLF001
@@ -122,12 +191,16 @@ def prepared(loops: Any, size_bytes: int, iters: int, warmup: int) -> float:
     return float(loops.plain(size_bytes, iters, warmup))
 
 
-def rank_main(out: str, seconds: float, sizes: list[int]) -> None:
+def rank_main(out: str, seconds: float, sizes: list[int], nccl_tests_loop: str | None) -> None:
     """One rank."""
     from sweep_against_plain_loop import Loops
 
     loops = Loops(is_cpu=False, max_bytes=MAX_BYTES)
     loops.side.is_bench = True
+    if nccl_tests_loop:
+        compare_with_nccl_tests(loops, out, seconds, sizes, nccl_tests_loop)
+        loops.dist.barrier()
+        os._exit(0)
     raw, own = Raw(loops), OwnNccl(loops)
     rows: list[dict[str, Any]] = []
     for size_bytes in sizes:
@@ -201,15 +274,19 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, help="a rank on each of so many GPUs instead")
     parser.add_argument("--seconds", type=float, default=150.0)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes, separated by commas")
+    parser.add_argument("--nccl-tests-loop", metavar="LIBRARY", help="compare with nccl-tests' own loop instead")
+    parser.add_argument("--cpus", type=lambda text: text.split("/"), default=[], help="of each rank: 0-7/8-15")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.rank is not None:
-        rank_main(args.out, args.seconds, [int(size) for size in args.sizes.split(",")])
+        sizes = [int(size) for size in args.sizes.split(",")]
+        rank_main(args.out, args.seconds, sizes, args.nccl_tests_loop)
         return 0
     limit_s = 2 * args.seconds + 120
     ranks = [
         subprocess.Popen(
             [
+                *(["taskset", "-c", args.cpus[rank]] if args.cpus else []),
                 sys.executable,
                 __file__,
                 args.out,
@@ -219,6 +296,7 @@ def main() -> int:
                 args.sizes,
                 "--rank",
                 str(rank),
+                *(["--nccl-tests-loop", args.nccl_tests_loop] if args.nccl_tests_loop else []),
             ],
             env={
                 **os.environ,

@@ -4,6 +4,7 @@ A test needs no list to be left out where it cannot run or takes long: its marke
 jobs, nodes or laboratories set theirs.  `pytest --fast` (`make test-fast`) runs the rest.
 """
 
+import functools
 import gc
 import importlib.util
 import os
@@ -12,13 +13,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tests import cases
 
 settings.register_profile("suite", deadline=None)  # 200 ms of a busy machine are no mistake of ours
 settings.load_profile("suite")
 
+ROOT = Path(__file__).resolve().parents[1]
 NO_LAB = "no lab on this machine"
 FRAMEWORKS = ("torch", "jax")
 NOT_FAST = {"torch", "jax", "lab", "gpu", "slow", "jobs", "thorough"}
@@ -47,6 +51,23 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return len(os.sched_getaffinity(0)) + (0 if config.getoption("--fast") else 1)
 
 
+class ByFile(LoadFileScheduling):  # type: ignore[misc]
+    """The tests of a file in one process, which makes what they share once; so do all that read the parsed sources."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _share(str(super()._split_scope(nodeid)))
+
+
+@functools.cache
+def _share(file: str) -> str:
+    return "sources" if "from tests.text." in (ROOT / file).read_text(encoding="utf-8") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """For the fast tests, whose time is that of the processor; tests that wait for jobs are dealt out one by one."""
+    return ByFile(config, log) if config.getoption("--fast") else None
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     return True if config.getoption("--fast") and collection_path.name in NEVER_FAST else None
 
@@ -55,11 +76,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if JOBS & set(getattr(item, "fixturenames", ())):
             item.add_marker("jobs")
-        if "recorded" in item.path.parts:
+        many_random = isinstance(item, pytest.Function) and is_hypothesis_test(item.obj)
+        if "recorded" in item.path.parts or many_random:
             item.add_marker("thorough")
     if config.getoption("--fast"):
-        quick = [item for item in items if not NOT_FAST & {mark.name for mark in item.iter_markers()}]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(quick)])
+        quick: list[pytest.Item] = []
+        left_out: list[pytest.Item] = []
+        for item in items:
+            (left_out if NOT_FAST & {mark.name for mark in item.iter_markers()} else quick).append(item)
+        config.hook.pytest_deselected(items=left_out)
         items[:] = quick
 
 

@@ -40,6 +40,7 @@ def test_a_test_that_fails_twice_has_failed(tmp_path: Path, bad: int, code: int,
     assert ("PASSED ALONE" in done.stdout) == (code == 0), done.stdout
 
 
+@pytest.mark.jobs
 def test_a_run_that_does_not_begin_is_not_played_again(tmp_path: Path) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools/again.py").write_text(Path(again.__file__).read_text())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.text.sources import trees
+from tests.text.sources import nodes, trees
 
 ROOT = Path(__file__).resolve().parents[1] / "src" / "allready"
 
@@ -110,24 +110,23 @@ class Module:
         """The first folder or the file below `allready`; "" for the package itself."""
         return self.name.partition(".")[0]
 
-    def imports(self) -> Iterator[tuple[int, str]]:
-        """Line and full name of everything that is imported, wherever in the file."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Import):
-                yield from ((node.lineno, alias.name) for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                base = self._base(node)
-                if base == "allready":
-                    yield from ((node.lineno, f"allready.{alias.name}") for alias in node.names)
-                else:
-                    yield node.lineno, base
+    def import_nodes(self) -> list[ast.Import | ast.ImportFrom]:
+        """Wherever in the file."""
+        return [*nodes(self.tree, ast.Import), *nodes(self.tree, ast.ImportFrom)]
 
-    def targets(self, node: ast.AST) -> Iterator[str]:
+    def imports(self) -> Iterator[tuple[int, str]]:
+        """Line and full name of everything that is imported."""
+        for node in self.import_nodes():
+            if isinstance(node, ast.ImportFrom) and self._base(node) != "allready":
+                yield node.lineno, self._base(node)
+            else:
+                above = "allready." if isinstance(node, ast.ImportFrom) else ""
+                yield from ((node.lineno, above + alias.name) for alias in node.names)
+
+    def targets(self, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
         """What one import may load: modules, and names in modules as if they were modules."""
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{self._base(node)}.{alias.name}" for alias in node.names)
+        above = f"{self._base(node)}." if isinstance(node, ast.ImportFrom) else ""
+        yield from (above + alias.name for alias in node.names)
 
     def _base(self, node: ast.ImportFrom) -> str:
         if not node.level:
@@ -214,7 +213,7 @@ def imported_modules() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for module in modules():
         targets = found.setdefault(module.name, set())
-        for node in ast.walk(module.tree):
+        for node in module.import_nodes():
             for name in module.targets(node):
                 if name.startswith("allready."):  # the part `jax` is not JAX
                     target = name.removeprefix("allready.")
@@ -262,9 +261,7 @@ def test_frameworks_are_imported_by_rank_processes_only() -> None:
     wrong = []
     for module in modules():
         top_level = {id(node) for node in module.tree.body}
-        for node in ast.walk(module.tree):
-            if not isinstance(node, ast.Import | ast.ImportFrom):
-                continue
+        for node in module.import_nodes():
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
             is_framework = bool({n.split(".")[0] for n in names} & FRAMEWORKS)
             is_early = id(node) in top_level and module.name not in LATE
@@ -286,8 +283,8 @@ def test_rules_do_no_input_or_output() -> None:
         ]
         wrong += [
             f"{where(module, node.lineno)} calls {node.func.id}"
-            for node in ast.walk(module.tree)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NO_IO_CALLS
+            for node in nodes(module.tree, ast.Call)
+            if isinstance(node.func, ast.Name) and node.func.id in NO_IO_CALLS
         ]
     assert not wrong, "\n".join(wrong)
 
@@ -330,15 +327,12 @@ def test_files_of_processes_are_read_by_one_part() -> None:
         if module.part in {"proc", "rules"}:
             continue
         by_host = {
-            id(part)
-            for node in ast.walk(module.tree)
-            if isinstance(node, ast.Call) and _goes_through_a_host(node)
-            for part in ast.walk(node)
+            id(part) for node in nodes(module.tree, ast.Call) if _goes_through_a_host(node) for part in ast.walk(node)
         }
         found = [
             f"{where(module, node.lineno)}: {_text(node)}"
-            for node in ast.walk(module.tree)
-            if isinstance(node, ast.expr) and id(node) not in by_host and PROC_FILE.match(_text(node))
+            for node in nodes(module.tree, ast.Constant, ast.JoinedStr)
+            if id(node) not in by_host and PROC_FILE.match(_text(node))
         ]
         if found and module.name in NOT_BY_PROC:
             excused.add(module.name)
@@ -358,8 +352,8 @@ def test_only_reports_and_the_command_line_print() -> None:
         where(module, node.lineno)
         for module in modules()
         if module.part not in {"report", "cli"}
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+        for node in nodes(module.tree, ast.Call)
+        if isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -368,8 +362,8 @@ def test_no_except_without_a_name() -> None:
     wrong = [
         where(module, node.lineno)
         for module in modules()
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.ExceptHandler) and node.type is None
+        for node in nodes(module.tree, ast.ExceptHandler)
+        if node.type is None
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -378,8 +372,8 @@ def test_no_failure_is_swallowed_without_a_trace() -> None:
     """`except Exception: pass` hides our own mistakes; a narrower class says what is expected."""
     wrong = []
     for module in modules():
-        for node in ast.walk(module.tree):
-            if not isinstance(node, ast.ExceptHandler) or not isinstance(node.type, ast.Name):
+        for node in nodes(module.tree, ast.ExceptHandler):
+            if not isinstance(node.type, ast.Name):
                 continue
             is_broad = node.type.id in {"Exception", "BaseException"}
             if is_broad and all(isinstance(s, ast.Pass | ast.Continue) for s in node.body):
@@ -392,13 +386,16 @@ import importlib, json, os, pkgutil, sys, threading
 before = set(os.listdir("/proc/self/fd"))
 environ = dict(os.environ)
 import allready
-failed, names = {}, []
+failed, names, unknown = {}, [], []
 for found in pkgutil.walk_packages(allready.__path__, "allready."):
     if found.name.endswith("__main__") or found.name in %(late)r:
         continue
     names.append(found.name)
     try:
-        importlib.import_module(found.name)
+        module = importlib.import_module(found.name)
+        listed = getattr(module, "__all__", ())
+        unknown += [f"{found.name}.{name}" for name in listed if not hasattr(module, name)]
+        unknown += [f"{found.name}: a name twice"] * (len(set(listed)) < len(listed))
     except BaseException as error:
         failed[found.name] = repr(error)
 links = []
@@ -412,7 +409,8 @@ for task in os.listdir("/proc/self/task"):
     with open(f"/proc/self/task/{task}/children") as file:
         children += file.read().split()
 print(json.dumps({
-    "failed": failed, "number": len(names), "threads": threading.active_count(), "opened": links, "children": children,
+    "failed": failed, "unknown": unknown, "number": len(names),
+    "threads": threading.active_count(), "opened": links, "children": children,
     "heavy": sorted(set(sys.argv[1:]) & set(sys.modules)), "environ_changed": dict(os.environ) != environ,
 }))
 """
@@ -443,6 +441,10 @@ def imported() -> dict[str, object]:
 def test_every_module_can_be_imported(imported: dict[str, object]) -> None:
     assert imported["failed"] == {}
     assert int(str(imported["number"])) > 40
+
+
+def test_the_names_that_a_module_lists_exist(imported: dict[str, object]) -> None:
+    assert imported["unknown"] == []
 
 
 def test_importing_starts_nothing(imported: dict[str, object]) -> None:

@@ -85,6 +85,10 @@ BARE = [
     f"https://conda.anaconda.org/t/{MIXED}/channel", f"az login --service-principal -u x -p {MIXED} --tenant y",
     f"mc alias set m http://h me {MIXED}", f"pat{MIXED[:14]}.{'0123456789abcdef' * 4}",
     f"password for bob: {MIXED}", f"the new password is {MIXED}", f"密码：{MIXED}", f"令牌={MIXED}",
+    f"密码：{MIXED[10:24]}", f"用户 bob 密码 {MIXED[:20]}", f"fs.azure.account.key.x.dfs.core.windows.net {MIXED[:24]}",
+    f"apikey => '{MIXED}'", f"  credential={MIXED}", f"  hf_token ......................... {MIXED}",
+    f"│ hf_token        │ {MIXED} │", f"| api_key | {MIXED} |", f"      WANDB_API_KEY:              {MIXED}\n",
+    f"SecretID:       {MIXED}", f"rsync --password-file=<(echo {MIXED}) a b",
 ]  # fmt: skip
 """Shapes that are known without a name before them, and connection strings."""
 HEXADECIMAL = [
@@ -143,6 +147,12 @@ PLACED = [
 """Known by where they stand, or by looking drawn at random."""
 
 HARMLESS = [
+    "  eos_token ....................... [EOS]\n  tokenizer_type .................. GPT2BPETokenizer\n",
+    "| tokens | 12,345 | 3.2k/s |\n│ 0 │ embed_tokens │ Embedding │ 131 M │ train │\n",
+    "      WANDB_API_KEY:                  <set to the key 'key' in secret 'wandb-1'>  Optional: false\n",
+    "密码 错误1次，口令：不正确\n",
+    "token | count2 | tokens => 1.2M\n",
+    "  SecretName:      wandb-secret-2\n",
     "kind: Pod\nspec:\n  secret:\n    secretName: hf\n    items:\n    - key: a\n      path: b\n",
     "- name: HF_TOKEN\n  valueFrom:\n    secretKeyRef:\n      name: hf\n      key: token\n",
     "- name: NUM_TOKENS\n  value: '4096'\n",

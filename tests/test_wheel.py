@@ -31,6 +31,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_without_a_compiler_the_wheel_is_for_every_platform(names: set[str]) -> None:
     assert not LIBRARIES & names
     assert {name.replace(".lib", ".py") for name in LIBRARIES} <= names

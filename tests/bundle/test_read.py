@@ -90,6 +90,7 @@ def test_a_member_that_is_there_twice_is_named(tmp_path: Path) -> None:
         assert (tmp_path / str(number) / "b" / "x.txt").read_text() == "1"
 
 
+@pytest.mark.thorough
 def test_a_bomb_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = replace(read.LIMITS, ratio=50.0, ratio_of={}, free_bytes=1 << 20)
     monkeypatch.setattr(read, "LIMITS", limits)

@@ -120,3 +120,12 @@ def test_a_search_keeps_its_budget_and_says_what_did_not_fit(tmp_path: Path) -> 
     assert {group["round"] for group in run["groups"]} == {0}
     assert stage["duration_s"] < 9  # one round, by eight ranks on however few CPUs
     assert [n["kind"] for n in report["not_checked"] if n["code"] == "bisect"] == ["rounds_left"]
+
+
+def test_options_as_nccl_tests_spells_them() -> None:
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
+    theirs = parser.parse_args(["all_reduce", "-b", "1K", "-e", "1M", "-i", "64K", "-n", "5", "-w", "0", "-d", "half"])
+    words = "all_reduce --min-bytes 1K --max-bytes 1M --step 64K --iters 5 --warmup 0 --dtype float16"
+    assert theirs == parser.parse_args(words.split())
+    assert parser.parse_args(["all_reduce", "-f", "4"]).factor == 4

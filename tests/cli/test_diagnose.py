@@ -436,6 +436,7 @@ def test_following_ends_when_nothing_comes_any_more(runs: Path, tmp_path: Path) 
     assert "HEALTHY" in out
 
 
+@pytest.mark.jobs
 def test_an_interrupt_while_reading_ends_with_code_3_and_leaves_nothing(tmp_path: Path) -> None:
     reader = subprocess.Popen(
         [*PROGRAM, "diagnose", "-"],
@@ -540,8 +541,8 @@ def test_that_every_dump_is_complete_does_not_say_how_the_run_ended() -> None:
     )
     readings = [Reading(source=SourceRecord(path="fr_0", kind="flight recorder", num_understood=64))]
     after = RunEvidence(progress=(group,), expected_ranks=2)
-    assert [n.kind for n in undecided(after, readings, Saved())] == [UncheckedKind.END_UNKNOWN]
-    assert undecided(replace(after, ended_well=frozenset({0, 1})), readings, Saved()) == ()
+    assert [n.kind for n in undecided(after, readings, Saved(), is_fault=False)] == [UncheckedKind.END_UNKNOWN]
+    assert undecided(replace(after, ended_well=frozenset({0, 1})), readings, Saved(), is_fault=False) == ()
 
 
 def test_that_a_slow_rank_cannot_be_seen_is_said_only_where_no_operation_has_a_time() -> None:

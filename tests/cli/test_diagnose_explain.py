@@ -120,6 +120,7 @@ def test_files_and_a_line_are_two_questions(capsys: pytest.CaptureFixture[str]) 
     assert "one or the other" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_every_example_of_the_tables_is_known() -> None:
     wrong = []
     for signature in load().values():

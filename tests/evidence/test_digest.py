@@ -1,5 +1,7 @@
 """What a report keeps of many lines."""
 
+import pytest
+
 from allready.evidence.digest import MAX_EVENTS, digest
 from allready.model import (
     Absence,
@@ -25,6 +27,7 @@ def event(n: int, role: Role = Role.RECORD) -> Event:
     )
 
 
+@pytest.mark.thorough
 def test_of_too_many_events_the_first_the_last_and_the_causes_are_kept() -> None:
     middle = MAX_EVENTS
     events = tuple(event(n, Role.ROOT if n == middle else Role.RECORD) for n in range(2 * MAX_EVENTS))

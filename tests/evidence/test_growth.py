@@ -135,6 +135,7 @@ def test_a_line_without_an_end_does_not_wait_for_ever(tmp_path: Path) -> None:
     assert growth.poll() == 0
 
 
+@pytest.mark.thorough
 def test_what_is_kept_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth_module, "_MEMORY_BYTES", 1 << 16)
     path = tmp_path / "x.log"

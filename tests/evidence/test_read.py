@@ -240,6 +240,7 @@ def test_hostile_pickles_run_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "done").exists()
 
 
+@pytest.mark.thorough
 def test_a_log_that_begins_with_a_hole_is_read(tmp_path: Path) -> None:
     path = tmp_path / "cut-while-written.log"
     with path.open("wb") as file:
@@ -430,6 +431,7 @@ with read.ReaderPool(find(sys.argv[1:]), workers=2) as pool:
 """
 
 
+@pytest.mark.jobs
 def test_an_interrupt_while_reading_leaves_no_process(run: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SLOW, str(run)],

@@ -25,6 +25,7 @@ def logs(tmp_path: Path) -> list[Path]:
     return [*sorted(tmp_path.iterdir()), *sorted(LINES.glob("*.log"))]
 
 
+@pytest.mark.thorough
 def test_every_log_gives_the_same_after_all_others(logs: list[Path]) -> None:
     alone: dict[str, Reading] = {}
     for path in logs:
@@ -34,6 +35,7 @@ def test_every_log_gives_the_same_after_all_others(logs: list[Path]) -> None:
         assert readings(logs, ReaderContext()) == alone
 
 
+@pytest.mark.thorough
 def test_the_lane_can_be_switched_off_and_changes_nothing(logs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     with_lane, without = ReaderContext(), ReaderContext(ReadOptions(use_lane=False))
     assert readings(logs, with_lane) == readings(logs, without)

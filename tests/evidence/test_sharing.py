@@ -33,6 +33,7 @@ def read_in(folder: Path) -> list[Reading]:
     return [read.unpacked(read.packed(reading)) for reading in read_ones]
 
 
+@pytest.mark.thorough
 def test_equal_parts_of_readings_are_kept_once_and_the_readings_stay_equal(folder: Path) -> None:
     alone, together = read_in(folder), read_in(folder)
     shared = Shared()
@@ -47,6 +48,7 @@ def test_equal_parts_of_readings_are_kept_once_and_the_readings_stay_equal(folde
     assert together[0].events[0].text is together[-1].events[0].text
 
 
+@pytest.mark.thorough
 def test_a_small_log_among_many_takes_little(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read, "_FEW", 0)
     packed = [read.packed(reading) for reading in read_in(folder)]

@@ -122,6 +122,7 @@ def test_round_trips_text_that_looks_like_a_reason() -> None:
     assert from_json(to_json(node)) == node
 
 
+@pytest.mark.thorough
 def test_costs_little_cpu_imports_included() -> None:
     """Generous against a busy machine: the goal is 0.15 s above a bare interpreter; here five times that."""
     code = """

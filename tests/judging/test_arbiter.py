@@ -37,6 +37,7 @@ def found(code: str, severity: Severity = Severity.ERROR, confidence: Confidence
     )
 
 
+@pytest.mark.thorough
 @cases("name", sorted(WHY))
 def test_recorded_runs_say_why_the_verdict_stands_first(name: str, tmp_path: Path) -> None:
     target = tmp_path / "report.json"

@@ -1,3 +1,4 @@
+import pytest
 from msgspec.structs import replace
 
 from allready.evidence.reading import Reading
@@ -44,6 +45,7 @@ def test_nothing_gives_an_empty_aftermath() -> None:
     assert (found.expected_ranks, found.events, world_of(found).nodes) == (0, (), ())
 
 
+@pytest.mark.thorough
 def test_four_thousand_ranks_are_joined_in_seconds() -> None:
     def of(rank: int) -> Reading:
         node, pid = f"n{rank // 8}", 100 + rank % 8

@@ -16,7 +16,7 @@ from tests.evidence.flight.make import dump, entry
 from tests.fleets import check, fleet
 from tests.live.monitor.made import Play
 from tests.rules.env.made import host
-from tests.text.sources import trees
+from tests.text.sources import nodes, trees
 
 SPLITS = [(2, 1, 1), (3, 2, 2)]
 """How many members have the first, second and third value: none has more than half."""
@@ -117,11 +117,8 @@ NO_VOTES = {
 
 def hand_written(tree: ast.AST) -> Iterator[ast.AST]:
     """`2 * x > len(y)`, `x < len(y) / 2`, `counter.most_common()`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and node.attr == "most_common":
-            yield node
-        if not isinstance(node, ast.Compare):
-            continue
+    yield from (node for node in nodes(tree, ast.Attribute) if node.attr == "most_common")
+    for node in nodes(tree, ast.Compare):
         if any(map(_is_half, (node.left, *node.comparators))) and any(map(_counts, ast.walk(node))):
             yield node
 

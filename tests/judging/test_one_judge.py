@@ -4,14 +4,12 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.text.sources import trees
+from tests.text.sources import nodes, trees
 
 
 def calls_of(tree: ast.AST, names: set[str]) -> Iterator[str]:
     """Calls of `Report(...)` or `model.Report(...)`; `messages.Verdict` is what nodes send each other."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
+    for node in nodes(tree, ast.Call):
         if isinstance(node.func, ast.Name) and node.func.id in names:
             yield node.func.id
         if (
@@ -23,17 +21,17 @@ def calls_of(tree: ast.AST, names: set[str]) -> Iterator[str]:
 
 
 def imports_of(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
+    for node in nodes(tree, ast.ImportFrom):
+        if node.module:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+    for plain in nodes(tree, ast.Import):
+        yield from (alias.name for alias in plain.names)
 
 
 def guards_of(tree: ast.AST) -> Iterator[int]:
     """Lines of `if live is not None: return` and the like in bodies of rules."""
-    for rule in ast.walk(tree):
-        if not isinstance(rule, ast.FunctionDef) or not any("Rule" in ast.unparse(d) for d in rule.decorator_list):
+    for rule in nodes(tree, ast.FunctionDef):
+        if not any("Rule" in ast.unparse(d) for d in rule.decorator_list):
             continue
         parts = {a.arg for a in rule.args.args} & {"live", "run", "check"}
         for node in rule.body:

@@ -66,6 +66,7 @@ def test_noise_of_ten_percent_names_nobody_in_two_hundred_matrices() -> None:
     assert named == []
 
 
+@pytest.mark.thorough
 def test_cells_that_differ_wildly_hardly_ever_name_anybody() -> None:
     for n, noise in ((4, 0.5), (8, 0.5), (8, 0.8)):
         assert sum(not matrix(n, noise=noise, seed=seed).is_clear for seed in range(100)) <= 10, (n, noise)
@@ -100,6 +101,7 @@ def bisected(n: int, shares: Mapping[int, float], noise: float = 0.0, seed: int 
     return search(members, rounds).culprits, len(rounds)
 
 
+@pytest.mark.thorough
 def test_halving_finds_every_culprit_in_log2_rounds() -> None:
     wrong = []
     for n, log2 in ((4, 2), (8, 3), (16, 4), (64, 6), (1024, 10)):

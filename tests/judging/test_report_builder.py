@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from allready.judging.report_builder import keep_first_detection, status_of, verdict_of
 from allready.model import Confidence, Culprits, FaultClass, Finding, NotChecked, Severity, Status, Verdict
 from tests.cases import cases
-from tests.text.sources import trees
+from tests.text.sources import nodes, trees
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 UNCHECKED = (NotChecked(code="COL001", node=None, why="x"),)
@@ -103,12 +103,12 @@ def made_by_hand(tree: ast.Module, names: set[str]) -> Iterator[str]:
     """Calls of these classes of the model."""
     imported = {
         alias.asname or alias.name: alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("allready.model")
+        for node in nodes(tree, ast.ImportFrom)
+        if (node.module or "").startswith("allready.model")
         for alias in node.names
     }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and imported.get(node.func.id) in names:
+    for node in nodes(tree, ast.Call):
+        if isinstance(node.func, ast.Name) and imported.get(node.func.id) in names:
             yield imported[node.func.id]
 
 

@@ -119,6 +119,7 @@ def test_a_record_that_cannot_be_written_changes_nothing_else(tmp_path: Path) ->
     assert "No such file" in attempts.problem
 
 
+@pytest.mark.jobs
 def test_ranks_that_really_crash_are_started_again_until_the_budget_ends(tmp_path: Path) -> None:
     backoff = Backoff(base_s=0.02, most_s=0.1, jitter=0.25)
     attempts = Attempts(max_restarts=4, backoff=backoff, folder=tmp_path, seed=1)

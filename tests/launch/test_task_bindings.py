@@ -60,6 +60,7 @@ def result(process: "subprocess.Popen[str]") -> list[object]:
     return found
 
 
+@pytest.mark.jobs
 @two_cpus
 @pytest.mark.parametrize("first", [0, 1])
 def test_each_rank_gets_the_cpus_of_its_own_task_and_the_gpus_of_all(first: int, tmp_path: Path) -> None:
@@ -73,6 +74,7 @@ def test_each_rank_gets_the_cpus_of_its_own_task_and_the_gpus_of_all(first: int,
     assert result(tasks[1])[:2] == [[], [CPUS[1]]]
 
 
+@pytest.mark.jobs
 @two_cpus
 def test_other_numbers_of_ranks_than_of_tasks_share_all_cpus(tmp_path: Path) -> None:
     tasks = [start(rank, CPUS[rank], nproc=4, PMIX_NAMESPACE=tmp_path.name) for rank in (0, 1)]

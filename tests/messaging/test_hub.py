@@ -310,6 +310,7 @@ def test_garbage_frames_are_refused_with_our_own_error(payload: bytes, flags: in
         wire.decode(payload, flags)
 
 
+@pytest.mark.thorough
 def test_a_frame_that_unpacks_to_more_than_the_limit_is_refused() -> None:
     bomb = zlib.compress(b"[" + b" " * (wire.MAX_FRAME_BYTES + 100) + b"]")
     assert len(bomb) < 100_000

@@ -129,6 +129,7 @@ def test_who_is_gone_is_unreadable() -> None:
             python_stack.stacks(child.pid, state, layout(), type_address=type_address)
 
 
+@pytest.mark.jobs
 def test_a_process_that_runs_is_read_or_refused() -> None:
     """What moves may be unreadable or torn; it never raises anything else, and never hangs."""
     text = """
@@ -156,6 +157,7 @@ def test_the_layout_is_learned_in_any_thread() -> None:
     assert found[0] is not None
 
 
+@pytest.mark.jobs
 def test_lines_are_those_of_python() -> None:
     """Of every instruction of a module of the standard library."""
     import argparse

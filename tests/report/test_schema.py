@@ -99,6 +99,7 @@ def test_the_shipped_file_is_the_models() -> None:
     assert schema.FILE.read_text(encoding="utf-8") == schema.text(), "python -m allready.report.schema writes it"
 
 
+@pytest.mark.thorough
 def test_every_recorded_report_is_valid() -> None:
     reports = recorded()
     assert len(reports) >= 10

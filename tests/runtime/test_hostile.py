@@ -113,6 +113,7 @@ async def strangers_beside(place: Place) -> tuple[int, str]:
             writer.close()
 
 
+@pytest.mark.jobs
 def test_strangers_at_the_hub_get_nothing_and_keep_nobody_out() -> None:
     with a_hub() as place:
         for frame in (

@@ -3,9 +3,11 @@
 import ast
 import gc
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from allready.text import ui
 
@@ -13,6 +15,7 @@ ROOT = Path(ui.__file__).resolve().parents[1]
 TEXT = ROOT / "text"
 KEY = re.compile(r"[a-z_]+\.[a-z_0-9]+")
 SAYING = {"ui", "say", "log", "tell"}
+Node = TypeVar("Node", bound=ast.AST)
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,27 @@ def trees() -> dict[str, ast.Module]:
         gc.enable()
 
 
+def nodes(tree: ast.AST, *kinds: type[Node]) -> Iterator[Node]:
+    """Those of these kinds in a tree, kind after kind; to walk through every file takes a second, and is done once."""
+    for kind in kinds:
+        yield from _by_kind(tree).get(kind, ())  # type: ignore[misc]
+
+
+@cache
+def _by_kind(tree: ast.AST) -> dict[type[ast.AST], list[ast.AST]]:
+    found: dict[type[ast.AST], list[ast.AST]] = {}
+    for node in ast.walk(tree):
+        found.setdefault(type(node), []).append(node)
+    return found
+
+
 @cache
 def asked() -> tuple[Asked, ...]:
     """All calls of `ui("...")`, `.say("...")`, `.log("...")` whose first text looks like a key."""
     found = []
     for place, tree in trees().items():
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call) or _name(node.func) not in SAYING:
+        for node in nodes(tree, ast.Call):
+            if _name(node.func) not in SAYING:
                 continue
             for key in _literals(node.args[0]) if node.args else ():
                 names = [k.arg for k in node.keywords]
@@ -73,15 +90,14 @@ def texts() -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
     literal: set[str] = set()
     patterns: set[str] = set()
     for tree in trees().values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                literal.add(node.value)
-            elif isinstance(node, ast.JoinedStr):
-                pattern = "".join(
-                    re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".+" for part in node.values
-                )
-                if re.search(r"[a-z]", pattern):
-                    patterns.add(pattern)
-            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and isinstance(node.left, ast.Constant):
+        literal.update(node.value for node in nodes(tree, ast.Constant) if isinstance(node.value, str))
+        for joined in nodes(tree, ast.JoinedStr):
+            pattern = "".join(
+                re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".+" for part in joined.values
+            )
+            if re.search(r"[a-z]", pattern):
+                patterns.add(pattern)
+        for node in nodes(tree, ast.BinOp):
+            if isinstance(node.op, ast.Add) and isinstance(node.left, ast.Constant):
                 patterns.add(re.escape(str(node.left.value)) + ".+")
     return frozenset(literal), tuple(re.compile(p) for p in sorted(patterns) if p.count("\\.") == 1 or "_" in p)

@@ -4,14 +4,13 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from allready.judging.stated import stated
 from allready.model.fill import placeholders
 from allready.text.catalog import evidence_forms, say_evidence
+from tests.text.sources import nodes, trees
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "allready"
-FOLDERS = ("judging", "rules")
+FOLDERS = ("judging/", "rules/")
 OWN_WORDS = re.compile(r"[A-Za-z]{4,}")
 TERMS = frozenset({"rank"})
 """Terms that Chinese texts keep."""
@@ -62,18 +61,14 @@ def called(node: ast.AST) -> str:
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
     """Those that make evidence."""
-    for folder in FOLDERS:
-        for path in sorted((SOURCE / folder).rglob("*.py")):
-            yield str(path.relative_to(SOURCE)), ast.parse(path.read_text(encoding="utf-8"))
+    yield from ((place, tree) for place, tree in trees().items() if place.startswith(FOLDERS))
 
 
 def forms() -> Iterator[tuple[str, set[str]]]:
     """Where evidence is stated, and its possible forms."""
     for name, tree in modules():
         known = assigned(tree)
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call):
-                continue
+        for node in nodes(tree, ast.Call):
             given = [k.value for k in node.keywords if k.arg == "form"]
             if called(node) == "stated":
                 given = given or node.args[1:2]
@@ -103,7 +98,7 @@ def words_of(call: ast.Call) -> set[str]:
 
 
 def test_no_rule_makes_a_sentence_of_evidence_that_cannot_be_translated() -> None:
-    calls = [(name, node) for name, tree in modules() for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [(name, node) for name, tree in modules() for node in nodes(tree, ast.Call)]
     made = [(name, call) for name, call in calls if called(call) in {"Evidence", "evidence"}]
     assert len(made) > 20
     wrong = [f"{name}:{call.lineno}: {sorted(words)}" for name, call in made if (words := words_of(call))]

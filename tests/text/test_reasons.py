@@ -9,16 +9,15 @@ from allready.judging.registry import placeholders
 from allready.model import NotChecked, UncheckedKind
 from allready.text.reasons import not_checked, reason, say_reason
 from allready.text.ui import table
-from tests.text.sources import trees
+from tests.text.sources import nodes, trees
 
 
 def reasons_given() -> Iterator[tuple[str, str, set[str]]]:
     """(place, kind, names of the values) of every `reason(UncheckedKind.KIND, ...)` in the sources."""
     for place, tree in trees().items():
-        for node in ast.walk(tree):
+        for node in nodes(tree, ast.Call):
             if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Name)
+                isinstance(node.func, ast.Name)
                 and node.func.id == "reason"
                 and node.args
                 and isinstance(node.args[0], ast.Attribute)

@@ -8,7 +8,7 @@ from functools import cache
 
 from allready.cli.main import COMMANDS, INTERNAL_ERROR, USAGE
 from allready.cli.parser import HELP_ALL
-from tests.text.sources import trees
+from tests.text.sources import nodes, trees
 
 ARGPARSE = (
     "usage: ",
@@ -39,8 +39,8 @@ def templates() -> dict[str, str]:
         command.add_arguments(parser)
         found |= dict.fromkeys(_shown(parser), f"allready {name} --help")
     for place, tree in trees().items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        for node in nodes(tree, ast.Call):
+            if isinstance(node.func, ast.Name):
                 found |= dict.fromkeys(_asked(node, node.func.id), f"{place}:{node.lineno}")
     return found
 

@@ -227,7 +227,13 @@ def test_copies_of_the_environment_in_python() -> None:
         ("sky.yaml", "envs:\n  A: b\nrun: |\n  export C=d\n  python t.py\n", [("A", "b"), ("C", "d")]),
         ("ray.json", '{"env_vars": {"A": "b"}}', [("A", "b")]),
         ("env.json", '{"A": "b", "NCCL_DEBUG": "INFO"}', [("A", "b"), ("NCCL_DEBUG", "INFO")]),
-        ("accelerate.yaml", "num_machines: 2\nmain_process_port: 29500\n", []),
+        ("other.yaml", "num_machines: 2\nmain_process_port: 29500\n", []),
+        (
+            "accelerate.yaml",
+            "distributed_type: MULTI_GPU\nnum_processes: 16\nmain_process_ip: 10.0.0.1\nmain_process_port: 99999\n",
+            [("MASTER_ADDR", "10.0.0.1"), ("MASTER_PORT", "99999")],
+        ),
+        ("local.yaml", "distributed_type: NO\nnum_processes: 1\nmain_process_ip: null\n", []),
         ("ds.json", '{"train_batch_size": 8, "zero_optimization": {"stage": 3}}', []),
     ],
 )
@@ -326,6 +332,7 @@ def test_what_is_quoted_comes_back(variables: dict[str, str]) -> None:
         assert {s.name: s.value for s in read_text("a.json", json.dumps({"env": fixed})).settings} == fixed
 
 
+@pytest.mark.thorough
 @cases("text", ["export A=b\n" * 6000, "true\n" * 60_000])
 def test_what_is_beyond_the_bounds_is_not_passed_over_in_silence(text: str) -> None:
     found = read_text("a.sh", text)
@@ -344,6 +351,7 @@ def test_aliases_of_aliases_are_read_once() -> None:
     assert watch.s < 3.0
 
 
+@pytest.mark.thorough
 def test_a_command_of_endless_lines_is_read_in_time() -> None:
     """Seen: an instruction of 50,000 continued lines took minutes; each line was read again with all before it."""
     watch = Stopwatch()

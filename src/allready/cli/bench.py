@@ -70,19 +70,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="framework whose collectives are run (default: torch)",
     )
     sizes = parser.add_argument_group("what to measure")
-    for name, text in (("min", "smallest message (default 1 KiB)"), ("max", "largest message (gloo 64M, nccl 1G)")):
+    for name, flag, text in (
+        ("min", "-b", "smallest message (default 1 KiB)"),
+        ("max", "-e", "largest message (gloo 64M, nccl 1G)"),
+    ):  # also as nccl-tests spells them
         sizes.add_argument(
-            f"--{name}-bytes", f"--{name}_bytes", f"--{name}", type=size_bytes, metavar="SIZE", help=text
+            f"--{name}-bytes",
+            f"--{name}_bytes",
+            f"--{name}",
+            f"--{name}bytes",
+            flag,
+            type=size_bytes,
+            metavar="SIZE",
+            help=text,
         )
-    sizes.add_argument("--factor", type=_factor, default=2, metavar="N", help="each size is N times the one before (2)")
-    sizes.add_argument("--step", type=size_bytes, metavar="SIZE", help="sizes grow by SIZE instead")
     sizes.add_argument(
-        "--dtype", type=_dtype, choices=tuple(DTYPE_BYTES), default="float32", help="type of the elements"
+        "--factor",
+        "--stepfactor",
+        "-f",
+        type=_factor,
+        default=2,
+        metavar="N",
+        help="each size is N times the one before (2)",
     )
     sizes.add_argument(
-        "--iters", "--iterations", type=count, metavar="N", help="timed iterations per size (default 20)"
+        "--step",
+        "--step-bytes",
+        "--stepbytes",
+        "-i",
+        type=size_bytes,
+        metavar="SIZE",
+        help="sizes grow by SIZE instead",
     )
-    sizes.add_argument("--warmup", "--warmup-iters", type=count_from_0, metavar="N", help="warm-up iterations per size")
+    sizes.add_argument(
+        "--dtype",
+        "--datatype",
+        "-d",
+        type=_dtype,
+        choices=tuple(DTYPE_BYTES),
+        default="float32",
+        help="type of the elements",
+    )
+    sizes.add_argument(
+        "--iters", "--iterations", "-n", type=count, metavar="N", help="timed iterations per size (default 20)"
+    )
+    sizes.add_argument(
+        "--warmup",
+        "--warmup-iters",
+        "--warmup_iters",
+        "-w",
+        type=count_from_0,
+        metavar="N",
+        help="warm-up iterations per size",
+    )
     sizes.add_argument(
         "--path",
         choices=PATHS,

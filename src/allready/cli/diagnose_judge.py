@@ -93,7 +93,8 @@ def judge_readings(readings: Sequence[Reading], question: Question, *, started: 
     for raised in (with_standstill, with_ending, with_last_words):
         findings = raised(findings, run_evidence)
     findings = in_order(findings, rules)
-    open_questions = undecided(run_evidence, readings, saved)
+    is_fault = any(f.severity.weight >= Severity.ERROR.weight for f in findings)
+    open_questions = undecided(run_evidence, readings, saved, is_fault=is_fault)
     shown = run_evidence if question.ranks is None else only_ranks(run_evidence, question.ranks)
     summary = digest(shown, onset_s=onset(run_evidence))
     if question.baseline is not None:
@@ -225,7 +226,9 @@ def fleet_of(run_evidence: RunEvidence, checked: Report | None) -> Fleet:
     return replace(fleet_from_report(checked), world=world, run_evidence=run_evidence, runtime=agreed)
 
 
-def undecided(run_evidence: RunEvidence, readings: Sequence[Reading], saved: Saved) -> tuple[NotChecked, ...]:
+def undecided(
+    run_evidence: RunEvidence, readings: Sequence[Reading], saved: Saved, *, is_fault: bool
+) -> tuple[NotChecked, ...]:
     """Why "healthy" may not be reported: nothing decisive was found.
 
     Decisive is that every expected rank says that it ended well, or `allready run` that its job did.  That all
@@ -247,6 +250,8 @@ def undecided(run_evidence: RunEvidence, readings: Sequence[Reading], saved: Sav
         where = f"{midway.origin.source}:{midway.origin.line}"
         why = reason(UncheckedKind.STOPPED_MIDWAY, done=midway.done, total=midway.total, where=where)
     elif run_evidence.deaths or any(e.signature in ENDED_BY for e in run_evidence.events):
+        if is_fault:
+            return ()  # that it did not end well, the verdict says
         why = reason(UncheckedKind.NOT_ENDED_WELL)
     else:
         why = reason(UncheckedKind.END_UNKNOWN)

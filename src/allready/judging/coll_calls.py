@@ -4,7 +4,16 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from allready.evidence.operations.codes import CHUNK, Cursor, Table, iteration_of, num_collectives, operation, place_of
+from allready.evidence.operations.codes import (
+    CHUNK,
+    Cursor,
+    Table,
+    iteration_of,
+    num_collectives,
+    operation,
+    origin_at,
+    place_of,
+)
 from allready.evidence.reading import OpShape, OpStream
 from allready.judging.sequence import ANY, Codes, first_difference, num_different, shift_of
 from allready.model import Mismatch
@@ -71,7 +80,7 @@ def first_mismatch(
         num_after=num_after,
         odd=found.odd,
         shift=shift,
-        origin=streams[other].origin,
+        origins={r: origin_at(streams[r], place_of(streams[r], found.seq - 1)) for r in shapes},
     )
 
 

@@ -108,7 +108,12 @@ def _mismatch(
             kind = "size" if send.count != receive.count else "dtype"
             by_rank = {pair.src: operation(send, seq), pair.dst: operation(receive, seq)}
             mismatch = Mismatch(
-                group=group, source="coll log", kind=kind, seq=seq, by_rank=by_rank, origin=streams[pair.src].origin
+                group=group,
+                source="coll log",
+                kind=kind,
+                seq=seq,
+                by_rank=by_rank,
+                origins={rank: replace(streams[rank].origin, line=None) for rank in by_rank},
             )
             if kind == "dtype":
                 return mismatch
@@ -124,7 +129,7 @@ def _mismatch(
             by_rank={there: operation(shape, seq)},
             missing=(absent,),
             num_after=abs(pair.sent - pair.received),
-            origin=streams[there].origin,
+            origins={there: replace(streams[there].origin, line=None)},
         )
 
 

@@ -108,6 +108,7 @@ def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, K
     is_out_of_turn = bool(late) and late == found.odd
     return mismatch_of(
         group,
+        tracks,
         kind=kind,
         seq=found.seq,
         by_rank=operations,
@@ -116,7 +117,6 @@ def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, K
         num_after=num_different(usual, odd),
         odd=found.odd,
         shift=shift if found.odd or shift is None else abs(shift),
-        track=tracks[b],
         is_out_of_turn=is_out_of_turn,
         is_same_call=kind != "name"
         and not is_out_of_turn
@@ -137,12 +137,12 @@ def other_root(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
     unlike = [track for rank, track in tracks.items() if found.codes.get(rank) != found.codes[b]]
     return mismatch_of(
         group,
+        tracks,
         kind="root",
         seq=found.seq,
         by_rank=operations,
         missing=_missing(tracks, found.seq),
         odd=found.odd,
-        track=tracks[b],
         is_same_call=is_own_line(tracks[b], found.seq, unlike),
     )
 
@@ -200,13 +200,13 @@ def _other_sites(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
         return None
     return mismatch_of(
         group,
+        tracks,
         kind="name",
         seq=found.seq,
         by_rank=_operations(group, tracks, found),
         num_after=num_different(usual, odd),
         odd=found.odd,
         shift=shift,
-        track=tracks[b],
     )
 
 
@@ -231,10 +231,10 @@ def _uneven_exchange(group: Group, tracks: Mapping[int, Track]) -> list[Mismatch
         return [
             mismatch_of(
                 group,
+                tracks,
                 kind="size",
                 seq=seq,
                 by_rank={r: o for r, o in list(operations.items())[:MAX_RANKS] if o is not None},
-                track=next(iter(tracks.values())),
             )
         ]
     return []

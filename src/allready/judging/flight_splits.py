@@ -9,7 +9,7 @@ from allready.evidence.flight.given import Splits
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track, operation_at
-from allready.model import Misfit, Mismatch
+from allready.model import Misfit, Mismatch, Operation
 
 MAX_RANKS = 64
 """Whose operations a mismatch lists."""
@@ -18,9 +18,12 @@ MAX_COMPARED = 10_000_000
 """Pairs of ranks in all different all_to_alls of a group together."""
 
 
-def mismatch_of(group: Group, *, track: Track, **known: Any) -> Mismatch:
-    """A mismatch of this group, as the dump of one member shows it; `known`: its other fields."""
-    return Mismatch(group=group.title, source=SOURCE, label=group.label, origin=track.dump.origin, **known)
+def mismatch_of(
+    group: Group, tracks: Mapping[int, Track], *, by_rank: Mapping[int, Operation], **known: Any
+) -> Mismatch:
+    """A mismatch of this group, as its members' dumps show it; `known`: its other fields."""
+    origins = {rank: tracks[rank].dump.origin for rank in by_rank}
+    return Mismatch(group=group.title, source=SOURCE, label=group.label, by_rank=by_rank, origins=origins, **known)
 
 
 def other_splits(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
@@ -78,13 +81,13 @@ def splits_mismatch(
     made = {r: o for r in listed if r in tracks for o in (operation_at(group, tracks[r], seq),) if o is not None}
     return mismatch_of(
         group,
+        tracks,
         kind="splits",
         seq=seq,
         by_rank=made,
         missing=tuple(r for r in group.members if r not in known),
         odd=tuple(common) if len(common) == 1 else (),
         misfits=tuple(misfits),
-        track=tracks[misfits[0].sender],
     )
 
 

@@ -139,7 +139,7 @@ def _shown(place: _Place, known: Mismatch | None) -> Mismatch | None:
         seq=place.seq,
         by_rank={},
         label=place.group.label,
-        origin=next(iter(place.tracks.values())).dump.origin,
+        origins={rank: track.dump.origin for rank, track in place.tracks.items()},
     )
     return replace(
         shown,

@@ -67,15 +67,18 @@ def alike(operations: Mapping[int, Operation]) -> tuple[int, ...]:
     return same if len(same) < len(operations) else same[:1]
 
 
+def source_of(mismatch: Mismatch, rank: int) -> str:
+    """Where this rank's operation is recorded."""
+    return str(mismatch.origins.get(rank) or mismatch.source)
+
+
 def evidence_of(mismatch: Mismatch) -> tuple[Evidence, ...]:
     """One line per different operation, the odd ranks first."""
     order = sorted(mismatch.by_rank, key=lambda r: (r not in mismatch.odd, r))
     found: dict[str, Evidence] = {}
     for rank in order:
         text = described(mismatch.by_rank[rank])
-        found.setdefault(
-            text, Evidence(source=str(mismatch.origin or mismatch.source), text=f"rank {rank}, #{mismatch.seq}: {text}")
-        )
+        found.setdefault(text, Evidence(source=source_of(mismatch, rank), text=f"rank {rank}, #{mismatch.seq}: {text}"))
     return tuple(found.values())[:6]
 
 

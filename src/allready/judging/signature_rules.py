@@ -17,6 +17,7 @@ from allready.judging.majority import is_minority
 from allready.judging.processes import is_at_start, overcome
 from allready.judging.registry import RULES, Applies, Need, Rule, placeholders
 from allready.judging.run_signs import LAUNCHERS, TIME_TO_SPEAK_S, by_signature, speaks_beside_its_launcher, who
+from allready.judging.stated import stated
 from allready.model.fill import NOBODY, placeholders_of
 from allready.signatures import Signature, load
 from allready.signatures.conditions import CULPRITS, hint_of
@@ -85,7 +86,7 @@ def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, na
     values = dict.fromkeys(names, "?") | hint_of(signature.id, first.text) | _values(events)
     values["who"] = called(run, [e for e in events if _is_alike(e, first, names)])
     if "reporter" in names:
-        values["reporter"] = first.origin.host or first.origin.node or "?"
+        values["reporter"] = _machine(first.origin, run)
     confidence = model.Confidence.CERTAIN if mild else CONFIDENCE.get(first.role, model.Confidence.CERTAIN)
     wrote = {n for e in events for n in _nodes_of(e, run)} if culprits.nodes else set()
     is_whole = signature.culprit == "none"  # it is certain although it accuses no rank; whom it suggests is inferred
@@ -110,11 +111,36 @@ def _hit(signature: Signature, events: Sequence[model.Event], case: Analysis, na
         fault_class=fault_class,
         confidence=confidence,
         fault_time=model.clock_time(first.time_s),
-        evidence=tuple(
-            model.Evidence(source=str(e.origin), text=e.text, time=model.clock_time(e.time_s))
-            for e in events[:MAX_EVIDENCE]
+        evidence=(
+            *(
+                model.Evidence(source=str(e.origin), text=e.text, time=model.clock_time(e.time_s))
+                for e in events[:MAX_EVIDENCE]
+            ),
+            *(_of_variables(signature.variables, culprits.nodes, wrote, run) if accusing else ()),
         ),
     )
+
+
+def _of_variables(
+    variables: Sequence[str], accused_nodes: Sequence[int], wrote: set[int], run: model.RunEvidence
+) -> Iterator[model.Evidence]:
+    """The values that accused nodes had, as far as logs show them; and why nodes are accused whose logs show none."""
+    shown: dict[tuple[str, str], model.ProcessRecord] = {}
+    for process in run.processes:
+        if process.rank is not None and run.node_of_rank.get(process.rank) in accused_nodes:
+            for name in variables:
+                if name in process.env:
+                    shown.setdefault((name, process.env[name]), process)
+    for (name, value), process in list(shown.items())[:MAX_EVIDENCE]:
+        source = next(iter(process.sources), "")
+        yield stated(source, "rank {rank}: {name}={value}", rank=process.rank, name=name, value=value)
+    late = [node for node in accused_nodes if node not in wrote]
+    for node in late[:MAX_EVIDENCE] if variables else ():
+        yield stated(
+            f"node {node}",
+            "it ended before it showed what {name} does there; launchers give all nodes one environment",
+            name=variables[0],
+        )
 
 
 def _values(events: Sequence[model.Event]) -> dict[str, str]:
@@ -134,6 +160,16 @@ def _values(events: Sequence[model.Event]) -> dict[str, str]:
             break
         values |= more
     return values
+
+
+def _machine(origin: model.Origin, run: model.RunEvidence) -> str:
+    """What people call the machine that wrote a line: its host name, but where several nodes have the same one."""
+    nodes = {run.node_of_rank.get(p.rank) for p in run.processes if p.rank is not None and p.host == origin.host}
+    number = run.node_of_rank.get(origin.rank) if origin.rank is not None else None
+    if origin.host and (len(nodes) < 2 or number is None):
+        return origin.host
+    names = {known: name for name, known in run.node_numbers.items()}
+    return names.get(number, f"node {number}") if number is not None else origin.node or "?"
 
 
 OF_ONE_CALL = ("op", "seq")

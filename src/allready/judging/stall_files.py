@@ -2,6 +2,7 @@
 
 import re
 
+from allready.evidence.stacks.meaning import frames_text
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.stall import BUSY, LEAVING, STUCK, StallCause, StallKind
@@ -71,7 +72,7 @@ def _stack(run: RunEvidence, rank: int) -> tuple[str, str, list[Evidence]]:
             continue
         doing, site = stack.activity, stack.site
         main = next((t for t in stack.threads if t.is_main), stack.threads[0] if stack.threads else None)
-        frames = " < ".join(f"{f.function} ({f.file}:{f.line})" for f in main.frames[:4]) if main else stack.error
+        frames = frames_text(main.frames) if main else stack.error
         shown.append(
             stated(
                 str(stack.origin or ""),

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from allready.evidence.stacks.meaning import frames_text
 from allready.judging.analysis import Analysis
 from allready.judging.live_status import (
     age_s,
@@ -367,7 +368,7 @@ def _shown(
         others = [t for t in stack.threads if t is not main and t.frames][:3]
         form = "rank {rank} main thread: {frames}"
         for thread in (main, *others):
-            frames = " < ".join(f"{f.function} ({f.file}:{f.line})" for f in thread.frames[:4])
+            frames = frames_text(thread.frames)
             found.append(
                 stated(
                     str(stack.origin),

@@ -43,8 +43,6 @@ def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Even
             if len(set(calls.values())) < 2:
                 continue
             most = majority(calls, group.members) if is_one and group.members else None
-            first = next(iter(calls))
-            other = most.odd[0] if most is not None else next(r for r in calls if calls[r] != calls[first])
             found.append(
                 Mismatch(
                     group=group.group,
@@ -54,7 +52,7 @@ def watchdog_mismatches(progress: Iterable[GroupProgress], events: Iterable[Even
                     by_rank=dict(sorted(made.items())),
                     label=group.label,
                     odd=most.odd if most is not None else (),
-                    origin=group.positions[other].origin,
+                    origins={r: o for r in made if (o := group.positions[r].origin) is not None},
                 )
             )
             break

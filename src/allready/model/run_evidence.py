@@ -210,7 +210,7 @@ class Mismatch(Struct, frozen=True, kw_only=True):
     num_after: int = 0  # operations that differ from here on, as far as counted
     odd: tuple[int, ...] = ()  # the minority; empty on a tie
     shift: int | None = None  # operations that the odd ranks made more (or less) here, after which all agree again
-    origin: Origin | None = None
+    origins: Mapping[int, Origin] = {}  # rank -> where its operation is recorded
     misfits: tuple[Misfit, ...] = ()
     is_same_call: bool = False
     is_out_of_turn: bool = False

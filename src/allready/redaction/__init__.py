@@ -72,7 +72,7 @@ _NAMED = (
     r"|[A-Za-z]{0,30}(?:Storage|Comp|Db|User|Admin|Root|Bind)Pass"
     r"|(?:[a-z]|(?<=[\"'])[A-Z])[A-Za-z0-9]{0,40}?"
     r"(?:Token|Secret|Password|Passwd|Passphrase|(?:Api|Access|Secret|Private|Auth)Key)))"
-    rf"(?P<name_is>[\"']?[ \t]?(?:=|:)[ \t]?(?:[!&][\w!:/.-]{{0,40}}[ \t]+){{0,2}})(?P<name_value>{_VALUE})"
+    rf"(?P<name_is>[\"']?[ \t]?(?:=>?|:)[ \t]?(?:[!&][\w!:/.-]{{0,40}}[ \t]+){{0,2}})(?P<name_value>{_VALUE})"
 )
 _NAMED_HINTS = (
     "token", "secret", "passw", "passphrase", "credential", "key", "_pass", "-pass", ".pass",

@@ -11,12 +11,13 @@ from allready.redaction.drawn import is_random, is_secret_alone
 REDACTED = "(redacted)"
 
 NAME = (
-    r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]{0,60}?(?i:token|secret|passw(?:or)?d|passphrase|credential|authtok"
+    r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]{0,60}?(?i:token|secret(?:[_-]?id)?|passw(?:or)?d|passphrase|credential|authtok"
     r"|(?:api|access|secret|private|auth|account|encryption|signing|preshared|shared)[_.-]?key(?:[_-]?id)?"
     r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|user|sudo|proxy|ipmi|bmc|redis|sql|keystore)[._-]?pass)s?"
 )
 """A name in any case and style: `api_key`, `clientSecret`, `HF_TOKEN`, `StoragePass`."""
 _QUOTED = r"(?:\"[^\"\n]{0,4096}\"|'[^'\n]{0,4096}'|[^\s\"'|;&<>]{1,4096})"
+_QUOTED_IN = r"(?:\"[^\"\n]{0,4096}\"|'[^'\n]{0,4096}'|[^\s\"'|;&<>)]{1,4096})"
 _NO_VALUE = r"(?!\$|\(redacted\)|<|\{|\[|[-\d.]{1,12}(?![\w.-])|(?i:none|null|true|false|\"\"|'')(?![\w-]))"
 OF_SENTENCES = (
     r"(?i:is|was|are|not|must|the|for|with|from|and|has|have|had|does|did|cannot|could|should|will|can|your|please|enter"
@@ -33,6 +34,9 @@ _TOLD = (
 )
 """A password in a sentence: it has something that a word has not."""
 
+_SPOKEN_WORDS = ("密码", "口令", "令牌", "密钥", "パスワード", "비밀번호", "пароль")
+_SPOKEN = r"(?:密码|口令|令牌|密钥|パスワード|비밀번호|[Пп]ароль)"
+
 _PREFIX_ENDS = r"(?<=[\]:|>#+Z0-9-])[ \t]|(?<=[+>|#\t\]])|(?<=\]:)|(?<= [FP] )"
 """How what a log puts in front of a line ends."""
 
@@ -42,6 +46,10 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("ipmitool",), r"(?P<before>\bipmitool\s[^\n|;&]{0,200}?-P\s{1,4})" + _QUOTED),
     (("snmp",), r"(?P<before>\bsnmp[a-z]{2,9}\s[^\n|;&]{0,100}?-c\s{1,4})" + _QUOTED),
     (("openssl",), r"(?P<before>\bopenssl\s[^\n|;&]{0,200}?-[kK]\s{1,4})" + _QUOTED),
+    (
+        ("<(echo",),
+        r"(?P<before>(?i:pass(?:word)?|secret|token|key)[^\n]{0,30}<\((?:echo|printf)\s(?:-n\s)?)" + _QUOTED_IN,
+    ),
     (("-pass",), r"(?P<before>-pass(?:in|out)?\s{1,4}pass:)" + _QUOTED),
     (("--user ", "--user=", "-user "), r"(?P<before>\s--(?:proxy-)?user[ =][\"']?[^\s:'\"]{1,128}:)[^\s'\"]{1,512}"),
     (("--from-literal",), r"(?P<before>--from-literal[ =][\"']?[\w.-]{1,100}=)" + _QUOTED),
@@ -215,10 +223,15 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(?P<before>(?i:\b(?:password|passphrase|token|secret|api key)(?: for [^\s:]{1,128})?"
         r"(?::| is:?| was:?| set to| changed to) {1,4})[\"'`]?)" + _TOLD,
     ),
+    ((*_SPOKEN_WORDS,), r"(?P<before>" + _SPOKEN + r"\s?[是为は]\s?[\"'“]?)" + _TOLD),
     (
-        ("密码", "口令", "令牌", "密钥", "パスワード", "비밀번호", "пароль"),
-        r"(?P<before>(?:密码|口令|令牌|密钥|パスワード|비밀번호|[Пп]ароль)\s?(?:[:=：]|[是为は])\s?[\"'“]?)" + _TOLD,
+        (*_SPOKEN_WORDS,),
+        (
+            r"(?P<before>" + _SPOKEN + r"(?:\s?[:=：]\s?[\"'“]?|[ \t](?=[!-~]{0,200}[0-9])))"
+            r"(?!\(redacted\)|[-\d.,%]{1,5}(?:[\s\"']|$))[^\s\"'`”,;，。\u0080-\uffff]{6,512}(?![^\s\"'`”,;，。])"
+        ),
     ),
+    (("account.key.",), r"(?P<before>\baccount\.key\.[\w.-]{1,200}[ \t]{1,8})[^\s]{8,512}"),
     (("/hook/", "/send?key="), r"(?P<before>/bot/v[0-9]/hook/|/webhook/send\?key=)[A-Za-z0-9_-]{8,200}"),
     (("anaconda.org/t/",), r"(?P<before>anaconda\.org/t/)[A-Za-z0-9_-]{8,200}"),
     ((".login(",), r"(?P<before>\.login\([\"'])[^\s\"']{16,512}"),
@@ -274,8 +287,17 @@ _KEY_LINE_OF_64 = r"(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]{4,76}(?=\r?$)"
 _IN_ELEMENTS = r"(?P<before><name>\s{0,9}" + NAME + r"\s{0,9}</name>\s{0,60}<value>)" + _NO_VALUE + r"[^<]{1,4096}"
 """The same in Hadoop's configurations."""
 _LONG = r"(?<![A-Za-z0-9+/_.~-])[A-Za-z0-9+/_.~-]{16,4096}={0,2}"
-_AFTER_NAME = NAME + r"\s{1,4}$"
-"""`aws configure set aws_secret_access_key ...`"""
+_AFTER_NAME = NAME + r"[\"']?(?:\s{1,4}|\s?[=:][=>]?\s{0,40}[\"'`]?)$"
+"""`aws configure set aws_secret_access_key ...`, `credential=...`, `SecretID:      ...`"""
+_APART = (
+    r"(?P<before>"
+    + NAME
+    + r"[\"']?(?:[ \t]{1,60}\.{3,80}[ \t]|[ \t]{0,60}[│┃|][ \t]{0,4}|[ \t]?=>[ \t]{0,4}|:[ \t]{5,60})[\"']?)"
+    + _NO_VALUE
+    + r"(?=[^\s\"'│┃|]{0,200}[0-9!@#$%^&*+=])[^\s\"'│┃|]{8,512}"
+)
+"""A name and its value some way apart: leader dots, a row of a table, `=>`, the columns of `kubectl describe`."""
+_APART_MARKS = (" ...", "│", "┃", "|", "=>", ":     ", ":\t")
 _AFTER_KEY = (
     r"(?<![A-Za-z0-9_.-])(?!(?i:\w{0,40}(?:cache|store|hash|graph|group|sort|public|partition)))"
     r"[A-Za-z0-9_.-]{1,60}(?i:[_-](?:key|api|pat|sas|auth|dsn))[\"']?\s?[:=]\s?[\"']?$"
@@ -292,7 +314,7 @@ _ENCODED = (
     r"={0,2}(?![A-Za-z0-9+/=_.-])"
 )
 """What may be base64, also over several lines of one text."""
-LOOK_BACK = 80
+LOOK_BACK = 100
 
 _KEY_LINE = (
     r"(?m)(?P<indent>[ \t]*(?:- |(?P<ask>\? ))?)(?:export[ \t]+)?[\"']?(?P<name>[\w./-]{1,120})[\"']?[ \t]*"
@@ -328,6 +350,8 @@ def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -
     for hints, pattern in _COMMANDS:
         if any(hint in small for hint in hints):
             text = compiled(pattern).sub(rf"\g<before>{REDACTED}", text)
+    if any(hint in small for hint in _HINTS) and any(mark in text for mark in _APART_MARKS):
+        text = compiled(_APART).sub(rf"\g<before>{REDACTED}", text)
     if "chpasswd" in small:
         text = compiled(_CHPASSWD).sub(_without_logins, text)
     if "-end" in small and "private key" in small:

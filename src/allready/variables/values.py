@@ -307,7 +307,7 @@ def _gpus(variable: Variable, value: str) -> Iterator[Problem]:
             yield Problem(kind=Kind.MALFORMED, part=word, better="0,1,2,3")
             return
         if word in words[:number]:  # CUDA then shows no GPU at all
-            yield Problem(kind=Kind.MALFORMED, part=word, better=",".join(dict.fromkeys(words)))
+            yield Problem(kind=Kind.STOPS, part=value, better=",".join(dict.fromkeys(words)))
             return
 
 

@@ -133,6 +133,7 @@ def test_parts_of_lists_are_recorded_themselves() -> None:
     assert found.misfits == (Misfit(sender=1, receiver=3, num_sent=5, num_expected=4),)
 
 
+@pytest.mark.thorough
 def test_many_different_splits_still_leave_the_roots() -> None:
     num = 2 * MAX_SHAPES
     entries = [entry(i, "gloo:broadcast", size=i) for i in range(1, num + 1)]

@@ -443,6 +443,7 @@ def test_ranks_may_have_call_sites_of_their_own() -> None:
     assert found.mismatches == []
 
 
+@pytest.mark.thorough
 def test_sizes_that_never_repeat_are_compared_all_the_same() -> None:
     def made(rank: int) -> dict[str, Any]:
         return dump([entry(i, size=i if (rank, i) != (2, 700) else 1) for i in range(1, 1500)])

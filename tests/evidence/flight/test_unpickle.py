@@ -45,6 +45,7 @@ def test_every_dump_that_torch_wrote_takes_the_fast_way(files: dict[str, bytes])
         assert dialect_end(data) == len(data)
 
 
+@pytest.mark.thorough
 def test_both_ways_read_the_same(files: dict[str, bytes]) -> None:
     for data in files.values():
         expected = pickle.loads(data)  # our own recording

@@ -210,6 +210,7 @@ def bomb(num_mib: int) -> bytes:
     return b"".join([*(packer.compress(b"a" * (1 << 20)) for _ in range(num_mib)), packer.flush()])
 
 
+@pytest.mark.thorough
 def test_a_bomb_is_stopped_by_its_ratio_long_before_its_end(tmp_path: Path) -> None:
     path = tmp_path / "bomb.gz"
     path.write_bytes(bomb(64))
@@ -218,6 +219,7 @@ def test_a_bomb_is_stopped_by_its_ratio_long_before_its_end(tmp_path: Path) -> N
     assert len(found.data[str(path)]) < 40 << 20
 
 
+@pytest.mark.thorough
 def test_a_bomb_in_an_archive_ends_the_archive(tmp_path: Path) -> None:
     member = bytes(64 << 20)
     path = make_zip(tmp_path / "z", [("good", b"g\n"), ("bomb", member), ("after", b"a\n")], zipfile.ZIP_DEFLATED)
@@ -226,6 +228,7 @@ def test_a_bomb_in_an_archive_ends_the_archive(tmp_path: Path) -> None:
     assert "times its size" in found.why(f"{path}!bomb")
 
 
+@pytest.mark.thorough
 def test_a_bomb_inside_a_bomb_is_counted_against_the_file_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(gzip.compress(bomb(64)))
@@ -390,6 +393,7 @@ print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM"
 """
 
 
+@pytest.mark.thorough
 def test_a_stream_of_a_gigabyte_takes_a_few_megabytes() -> None:
     reader = subprocess.Popen(
         [sys.executable, "-c", ENDLESS_LINE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=False

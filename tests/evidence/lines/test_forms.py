@@ -58,6 +58,7 @@ def made_up(seed: int) -> bytes:
     return b"\n".join(lines)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limits", [LIMITS, TIGHT])
 def test_made_up_logs_give_the_same(limits: Limits) -> None:
     assert [seed for seed in range(6) if _difference(made_up(seed), limits)] == []

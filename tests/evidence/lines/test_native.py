@@ -75,6 +75,7 @@ def _recorded() -> Iterator[tuple[str, bytes]]:
                     yield source.label, stream.read(MOST_BYTES)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("line", [b"step %d loss 0.1\r\n", b"%d " + b"x" * 9_000 + b"\n"], ids=["CRLF", "long"])
 def test_a_log_of_lines_without_forms_is_read(engine: Native, line: bytes) -> None:
     """Lines that end with CR LF, and very long ones, have no form; a whole log of them is read all the same."""

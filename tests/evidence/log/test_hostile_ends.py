@@ -5,6 +5,8 @@ import re
 import time
 from datetime import UTC, datetime
 
+import pytest
+
 from allready.cli.diagnose_judge import Question, judge_readings
 from allready.evidence.lines.scan import scan
 from allready.evidence.log import closing, closing_words, interpret, progress, trouble
@@ -22,6 +24,7 @@ def _report(files: Files) -> Report:
     return judge_readings(readings, Question(), started=datetime.now(UTC))[0]
 
 
+@pytest.mark.thorough
 def test_what_failed_is_never_called_good() -> None:
     cases = list(hostile_ends.bad())
     assert len(cases) > 150

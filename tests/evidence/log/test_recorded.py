@@ -105,6 +105,7 @@ def test_meshes_have_a_communicator_for_each_group(files: Mapping[str, Mapping[s
         assert all(c.destroyed for c in reading.processes[0].comms)
 
 
+@pytest.mark.thorough
 @cases("run", NAMES, parts=2)
 def test_deaths_are_those_that_happened(files: Mapping[str, Mapping[str, bytes]], run: str) -> None:
     found = [death for _, reading in readings(files[run], "stdout.") for death in reading.deaths]
@@ -135,6 +136,7 @@ def test_a_healthy_run_is_understood(files: Mapping[str, Mapping[str, bytes]], r
             assert all("NCCL WARN" in text for text in reading.source.unknown_examples), name
 
 
+@pytest.mark.thorough
 @cases("run", [name for name in NAMES if name != "link_down"], parts=2)
 def test_the_scanner_gives_the_same(files: Mapping[str, Mapping[str, bytes]], run: str) -> None:
     import io

@@ -301,6 +301,7 @@ def test_a_rank_that_gets_stuck_after_long_work_is_looked_at_again() -> None:
     assert verdict(report).code == "LIV003"
 
 
+@pytest.mark.thorough
 def test_what_an_old_answer_shows_of_ranks_that_have_not_moved_still_holds() -> None:
     """Nothing records how far ranks of JAX came, and the later questions are a minute apart."""
     job = Play(world_size=2)

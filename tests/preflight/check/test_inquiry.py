@@ -165,6 +165,7 @@ def test_the_facts_of_many_nodes_are_those_of_node_0_and_of_nodes_that_are_named
         assert set(report.facts) == {0, *named}
 
 
+@pytest.mark.thorough
 def test_more_named_nodes_than_places_leave_exactly_as_many_as_there_are_places() -> None:
     whole = many(300)
     assert isinstance(whole.nodes[0].limits, LimitFacts)

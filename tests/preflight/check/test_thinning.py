@@ -55,6 +55,7 @@ def test_a_small_job_is_left_as_it_is() -> None:
     assert thin(reach) == (reach, ())
 
 
+@pytest.mark.thorough
 def test_the_good_are_bounded_and_the_counts_stay_right(large: Reachability) -> None:
     thinned, [note] = thin(large)
     assert len(thinned.paths) <= thinning.MAX_GOOD
@@ -66,6 +67,7 @@ def test_the_good_are_bounded_and_the_counts_stay_right(large: Reachability) -> 
     assert (after.num_cells, after.num_bad, after.num_nodes) == (before.num_cells, before.num_bad, before.num_nodes)
 
 
+@pytest.mark.thorough
 def test_everything_in_trouble_stays(large: Reachability) -> None:
     bad = {i: ("filtered", "refused", "stuck", "no_route", "error", "not_run")[i % 6] for i in range(0, 60_000, 7)}
     reach = with_bad(large, bad)

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ def test_the_same_seed_gives_the_same_sample_and_another_seed_another() -> None:
     assert one != other
 
 
+@pytest.mark.thorough
 def test_4096_nodes_cost_each_node_at_most_64_partners() -> None:
     schedule = make_schedule(range(4096), max_rounds=64, seed="job")
     assert_rounds_are_disjoint_and_agreed(schedule)

@@ -54,6 +54,7 @@ def test_a_sample_of_paths_takes_seconds_at_most_even_when_many_are_bad() -> Non
     assert all(len(f.message) < 800 and len(f.culprits.links) <= 256 and len(f.evidence) <= 64 for f in findings)
 
 
+@pytest.mark.thorough
 def test_costs_grow_with_the_number_of_nodes_and_not_with_its_square() -> None:
     small, large = fleet(64, reach=None), fleet(512, reach=None)
     assert seconds_of(large) < 24 * max(seconds_of(small), 0.01)

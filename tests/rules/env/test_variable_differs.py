@@ -1,3 +1,5 @@
+import pytest
+
 from allready.model import EnvFacts, FactMissing, Severity
 from tests.cases import cases
 from tests.fleets import check, fleet
@@ -96,6 +98,7 @@ def test_quotes_what_is_typed_into_a_shell() -> None:
     assert hit.values["command"] == "export NCCL_ALGO='^Tree; reboot'"
 
 
+@pytest.mark.thorough
 def test_ends_soon_when_every_node_has_variables_of_its_own() -> None:
     env = {n: EnvFacts(variables={f"NCCL_MADE_UP_{n}_{i}": "1" for i in range(25)}) for n in range(300)}
     hits = check("ENV002", fleet(300, env=env)).hits

@@ -12,7 +12,6 @@ CODE = "VAR014"
         ("NCCL_IB_ADDR_RANGE", "10.0.0"),
         ("GOMP_CPU_AFFINITY", "all of them"),
         ("CUDA_VISIBLE_DEVICES", "0;1"),
-        ("CUDA_VISIBLE_DEVICES", "0,1,0"),
         ("NCCL_TOPO_FILE", "~/topo.xml"),
     ],
 )

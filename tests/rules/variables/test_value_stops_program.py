@@ -18,6 +18,7 @@ CODE = "VAR010"
         ("XLA_FLAGS", "--xla_dump_to=/tmp/x --xla_force_host_platform_device_count 2"),
         ("JAX_ENABLE_X64", "2"),
         ("MASTER_PORT", "auto"),
+        ("CUDA_VISIBLE_DEVICES", "0,1,0"),
     ],
 )
 def test_values_that_end_the_program(name: str, value: str) -> None:
@@ -37,6 +38,7 @@ def test_values_that_end_the_program(name: str, value: str) -> None:
         ("XLA_FLAGS", "--xla_force_host_platform_device_count=$N --xla_a_flag_of_tomorrow=yes"),
         ("JAX_ENABLE_X64", "on"),
         ("MASTER_PORT", "29500"),
+        ("CUDA_VISIBLE_DEVICES", "0,1,3"),
     ],
 )
 def test_values_that_are_right(name: str, value: str) -> None:

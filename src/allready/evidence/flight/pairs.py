@@ -159,7 +159,7 @@ def _mismatch(group: Group, src: int, dst: int, send: _End, receive: _End) -> Mi
                 seq=number,
                 by_rank={src: replace(ours, seq=number), dst: replace(theirs, seq=number)},
                 label=f"{group.label or group.name} send {src}->{dst}",
-                origin=send.track.dump.origin,
+                origins={src: send.track.dump.origin, dst: receive.track.dump.origin},
             )
     return None
 

@@ -6,10 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from allready.evidence.flight.names import element_bytes
 from allready.evidence.reading import OpShape, OpStream
-from allready.model import Operation
+from allready.model import Operation, Origin
 
 Ids = npt.NDArray[np.int32]
 
@@ -110,6 +111,12 @@ def place_of(stream: OpStream, index: int) -> int:
         seen += len(good)
         place += len(codes)
     return place
+
+
+def origin_at(stream: OpStream, place: int) -> Origin:
+    """Where the operation with so many before it, of any kind, is logged; lines are known of the first and last one."""
+    known = {0: stream.first_line, stream.num_operations - 1: stream.last_line}
+    return replace(stream.origin, line=known.get(place))
 
 
 def counts_by_name(stream: OpStream) -> dict[str, int]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from allready.evidence.operations.codes import counts_by_name, last_shape, num_collectives, operation
+from allready.evidence.operations.codes import counts_by_name, last_shape, num_collectives, operation, origin_at
 from allready.evidence.operations.members import Group, gather_groups, gather_processes
 from allready.evidence.reading import OpStream
 from allready.model import Absence, GroupProgress, Position, ProcessRecord
@@ -117,7 +117,7 @@ def _position(stream: OpStream) -> Position:
         last=operation(last, num) if last is not None else None,
         counts=counts_by_name(stream),
         time_s=time_s,
-        origin=stream.origin,
+        origin=origin_at(stream, stream.num_operations - 1),
     )
 
 

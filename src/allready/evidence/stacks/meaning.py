@@ -99,6 +99,24 @@ def _until_user(frames: Sequence[Frame]) -> Sequence[Frame]:
     return frames
 
 
+def frames_text(frames: Sequence[Frame], most: int = 4) -> str:
+    """The frames that tell most of a thread, innermost first: those, the one by which it is judged, and the innermost
+    line of the user's code; `…` stands for those between."""
+    users = next((i for i, frame in enumerate(frames) if is_users(frame)), None)
+    strongest = _strongest(frames[:users])
+    judged = next((i for i, frame in enumerate(frames) if strongest is not None and frame is strongest[1]), None)
+    chosen = {i for i in (judged, users) if i is not None}
+    for i in range(len(frames)):
+        if len(chosen) < most:
+            chosen.add(i)
+    parts, last = [], -1
+    for i in sorted(chosen):
+        parts += ["…"] if i > last + 1 else []
+        parts.append(f"{frames[i].function} ({frames[i].file}:{frames[i].line})")
+        last = i
+    return " < ".join(parts)
+
+
 def _strongest(frames: Sequence[Frame]) -> tuple[str, Frame] | None:
     """The strongest meaning and its frame."""
     best: tuple[int, str, Frame] | None = None

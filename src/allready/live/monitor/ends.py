@@ -130,7 +130,7 @@ def with_reported_sizes(run: RunEvidence, dumps: Sequence[FlightDump]) -> RunEvi
             label=progress.label,
             odd=(rank,),
             by_rank={**made, rank: Operation(seq=seq, name=one.name, site=reported[0].site)},
-            origin=reported[0].origin,
+            origins={rank: reported[0].origin, **{r: tracks[r].dump.origin for r in made if r in tracks}},
         )
         return replace(run, mismatches=(mismatch,))
     if any(word in reported[0].text.lower() for word in OWN_CHECKS):
@@ -226,5 +226,5 @@ def _own_fault(death: Death, run: RunEvidence) -> Mismatch:
         by_rank=operations,
         label=group.label if group is not None else "",
         odd=(death.rank,),
-        origin=death.origin,
+        origins={death.rank: death.origin},
     )

@@ -1,6 +1,6 @@
 from collections.abc import Iterator
 
-from allready.judging.mismatch import evidence_of, first_mismatches, hit_of
+from allready.judging.mismatch import evidence_of, first_mismatches, hit_of, source_of
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.stated import stated
@@ -59,7 +59,7 @@ def _shown(mismatch: Mismatch) -> Iterator[Evidence]:
     """A line for each pair that does not fit."""
     for misfit in mismatch.misfits[:6]:
         yield stated(
-            str(mismatch.origin or mismatch.source),
+            source_of(mismatch, misfit.sender),
             "rank {sender} sends {sent} elements to rank {receiver}, rank {receiver} expects {expected}",
             sender=misfit.sender,
             receiver=misfit.receiver,

@@ -5,6 +5,7 @@ from allready.judging.hang import HangKind
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.stall import StallKind
 from allready.model import PROCESSES, FaultClass, Hit, RemedyStep, Severity
+from allready.model.fill import UNKNOWN
 from allready.rules.hang._hits import blamed, hit_of
 
 
@@ -18,7 +19,7 @@ from allready.rules.hang._hits import blamed, hit_of
     message="{who} never entered {operation} (number {seq} of group {group}){doing}; {waiting} waited in it",
     remedy=(
         RemedyStep(
-            explanation="look at what {who} did then: {site}. Raising the time-out does not help a rank that never "
+            explanation="look at what {who} did then[[: {site}]]. Raising the time-out does not help a rank that never "
             "comes"
         ),
         RemedyStep(shared="stack"),
@@ -45,7 +46,7 @@ def did_not_enter(case: Analysis) -> Iterator[Hit]:
     blame, _, _ = found
     first = blame.causes[0]
     classes = {cause.fault_class for cause in blame.causes}
-    values = {"doing": f": {first.doing} ({first.site})" if first.doing else "", "site": first.site or "py-spy dump"}
+    values = {"doing": f": {first.doing} ({first.site})" if first.doing else "", "site": first.site or UNKNOWN}
     has_ended = {cause.kind for cause in blame.causes} <= {StallKind.LEAVING, StallKind.DIED}
     are_gone = has_ended and not any(stack.rank in blame.ranks for stack in case.run.stacks)
     yield hit_of(

@@ -16,7 +16,7 @@ from allready.variables.values import Kind
     since="0.2",
     layer=Layer.READINESS,
     title="A value that is not of the variable's form",
-    message="{name}={value}: {part} is taken as it stands",
+    message="{name}={value}: {part} does not have the form that {name} takes",
     remedy=remedy("write it in the form {better}"),
 )
 def value_malformed(settings: Settings) -> Iterator[Hit]:

@@ -27,7 +27,8 @@ def value_stops_program(settings: Settings) -> Iterator[Hit]:
     Values that make their reader raise an error: torch's switches take y, yes, 1, t, true, n, no, 0, f and false only
     (on and an empty value are errors), its numbers must begin with a digit, JAX's switches also take on and off.
     Options of PYTORCH_ALLOC_CONF are name:value, and flags for TPU do not belong in XLA_FLAGS. A switch among XLA's
-    flags takes true, false, 1 and 0, a number digits only, and each number needs its "=".
+    flags takes true, false, 1 and 0, a number digits only, and each number needs its "=". CUDA_VISIBLE_DEVICES
+    with a GPU that comes twice hides all GPUs.
     ## Why it matters
     The job does not start, or ends at the first use of the GPU, on every rank that has this value.
     ## Check by hand

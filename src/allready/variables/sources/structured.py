@@ -146,12 +146,23 @@ class _Walk:
             added = _value_of(node)
             self._entry(added, depth) if added.id == "mapping" else self._variables(added, depth)
         else:
+            if depth == 0:
+                self._launcher(node)
             kind, around = _kind(node), self._found.scope
             if any(is_key(str(name.value)) and child.id != "scalar" for name, child in _pairs(node)):
                 self._found.scope = (*around, node.start_mark.index)  # a program, or what several have in common
             for name, child in _pairs(node):
                 self._child(kind, str(name.value), child, depth)
             self._found.scope = around
+
+    def _launcher(self, document: Any) -> None:
+        """What a configuration of Accelerate says in words of its own."""
+        entries = {str(name.value): child for name, child in _pairs(document)}
+        if not {"distributed_type", "num_processes"} <= entries.keys():
+            return
+        for key, name in _OF_ACCELERATE.items():
+            if (value := entries.get(key)) is not None and value.id == "scalar" and value.tag != _NULL:
+                self._assign(name, value, must_be_text=False)
 
     def _child(self, kind: str, name: str, child: Any, depth: int) -> None:
         """What stands under a key that is none of variables, in a mapping of this kind."""
@@ -249,6 +260,8 @@ class _Walk:
         self._found.settings += [replace(s, line=(s.line or 1) + first) for s in inner.settings]
 
 
+_OF_ACCELERATE = {"main_process_ip": "MASTER_ADDR", "main_process_port": "MASTER_PORT"}
+"""What `accelerate launch` makes variables of for the ranks (accelerate/utils/launch.py)."""
 _DATA = {"ConfigMap": ("data",), "Secret": ("stringData",)}
 """What manifests of these kinds hold under these keys may become variables (envFrom)."""
 
