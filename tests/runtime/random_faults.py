@@ -94,7 +94,7 @@ def run_rejoining(folder: Path, seed: int, num_soft: int, *, device: str = "cpu"
 def run_large(
     folder: Path,
     seed: int,
-    num_hard: int,
+    num_faults: int,
     *,
     mesh: bool = False,
     in_flight: bool = False,
@@ -105,7 +105,7 @@ def run_large(
     size = random.Random(f"size {seed}").choice(LARGE_MIB) if mib is None else mib
     plan = {"steps": LARGE_STEPS, "timeout_s": LARGE_TIMEOUT_S, "large": size << 18}
     plan |= {"mesh": mesh, "in_flight": in_flight, "plain": plain}
-    return _run_rejoining(folder, seed, large_faults_of(seed, num_hard), plan)
+    return _run_rejoining(folder, seed, large_faults_of(seed, num_faults), plan)
 
 
 def _run_rejoining(

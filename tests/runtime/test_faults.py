@@ -62,6 +62,13 @@ def survivors_go_on(num_ranks: int, kind: str, victim: int, code: str, folder: P
         assert all(job.last(r, "done")["steps"] == 30 for r in others)
 
 
+def test_all_operations_go_on_with_large_tensors_among_those_that_are_left(tmp_path: Path) -> None:
+    with Job(tmp_path, 4, faults=[fault(2, "kill", 2)], steps=12, large=1 << 18) as job:
+        job.wait([0, 1, 3])
+        assert agreed(job, [0, 1, 3])["members"] == [0, 1, 3]
+        assert [job.last(r, "done")["steps"] for r in (0, 1, 3)] == [12] * 3
+
+
 @cases("kind, code", [("sleep", "RTM005"), ("raise", "RTM002")], parts=2)
 def test_a_rank_that_lives_is_waited_for_and_all_go_on(kind: str, code: str, tmp_path: Path) -> None:
     with Job(tmp_path, 3, faults=[fault(2, kind, s=4.0)]) as job:

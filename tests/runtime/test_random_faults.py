@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import cases
-from tests.runtime.random_faults import run
+from tests.runtime.random_faults import run, run_large
 
 pytestmark = [pytest.mark.torch, pytest.mark.newest, pytest.mark.jobs]
 
@@ -17,3 +17,9 @@ def test_no_split_no_wrong_sum_and_no_rank_that_is_blocked_beyond_its_bound(
     struck, problems = run(tmp_path, seed, num_soft=5, mesh=mesh, in_flight=in_flight)
     assert not problems, "\n".join(problems)
     assert struck >= 5
+
+
+def test_nor_when_ranks_are_lost_in_the_middle_of_large_transfers(tmp_path: Path) -> None:
+    struck, problems = run_large(tmp_path, 7, num_faults=3, mib=4)
+    assert not problems, "\n".join(problems)
+    assert struck >= 2
