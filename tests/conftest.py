@@ -60,10 +60,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     A few files whose tests start nothing are done before other processes have collected theirs.
     """
     files = [(config.invocation_params.dir / arg.partition("::")[0]).resolve() for arg in config.args]
-    folders = {file.relative_to(ROOT / "tests").parts[0] for file in files if file.is_relative_to(ROOT / "tests")}
-    if len(files) <= FEW and folders <= STARTS_NOTHING and all(file.is_file() for file in files):
+    if 0 < len(files) <= FEW and all(_starts_nothing(file) for file in files):
         return 0
     return len(os.sched_getaffinity(0)) + (0 if config.getoption("--fast") else 1)
+
+
+def _starts_nothing(file: Path) -> bool:
+    tests = ROOT / "tests"
+    return file.is_file() and file.is_relative_to(tests) and file.relative_to(tests).parts[0] in STARTS_NOTHING
 
 
 class ByFile(LoadFileScheduling):  # type: ignore[misc]
