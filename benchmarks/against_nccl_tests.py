@@ -12,8 +12,8 @@ What a call of NCCL costs depends on the CPU: small sizes need `--cpus`, the sam
 A round runs every part (smallest size, largest size, iterations, warm-ups) once with nccl-tests, once with allready,
 and once more with nccl-tests, which is the control (A/A; `--no-control` spends its time on more rounds); the order
 rotates from round to round.  Compared are medians over the rounds of the slowest rank's time (`-a 3`; `time_s` of our
-report), as ratios to the first nccl-tests; beside each ratio stands the interval that 95 % of 2,000 draws from the same
-runs fall into.  Over sockets runs of nccl-tests differ by 5 to 20 %, so that an interval of 2 % needs dozens of rounds.
+report), as ratios to the first nccl-tests; beside each ratio stands the interval of 95 % of 2,000 draws from the same
+runs.  Over sockets runs of nccl-tests differ by 15 to 50 %, so that an interval of 2 % needs dozens of rounds.
 """
 
 import argparse

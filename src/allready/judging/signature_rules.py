@@ -138,7 +138,7 @@ def _of_variables(
     for node in late[:MAX_EVIDENCE] if variables else ():
         yield stated(
             f"node {node}",
-            "it ended before it showed what {name} does there; launchers give all nodes one environment",
+            "nothing shows what {name} does there; most launchers give all nodes one environment",
             name=variables[0],
         )
 

@@ -34,6 +34,7 @@ _TOLD = (
 )
 """A password in a sentence: it has something that a word has not."""
 
+_NO_NUMBER = r"(?![-+]?\d[\d.,eE+%-]{0,100}(?:[\s\"'│┃|]|$))"
 _SPOKEN_WORDS = ("密码", "口令", "令牌", "密钥", "パスワード", "비밀번호", "пароль")
 _SPOKEN = r"(?:密码|口令|令牌|密钥|パスワード|비밀번호|[Пп]ароль)"
 
@@ -223,12 +224,14 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(?P<before>(?i:\b(?:password|passphrase|token|secret|api key)(?: for [^\s:]{1,128})?"
         r"(?::| is:?| was:?| set to| changed to) {1,4})[\"'`]?)" + _TOLD,
     ),
-    ((*_SPOKEN_WORDS,), r"(?P<before>" + _SPOKEN + r"\s?[是为は]\s?[\"'“]?)" + _TOLD),
+    (_SPOKEN_WORDS, r"(?P<before>" + _SPOKEN + r"\s?[是为は]\s?[\"'“]?)" + _TOLD),
     (
-        (*_SPOKEN_WORDS,),
+        _SPOKEN_WORDS,
         (
-            r"(?P<before>" + _SPOKEN + r"(?:\s?[:=：]\s?[\"'“]?|[ \t](?=[!-~]{0,200}[0-9])))"
-            r"(?!\(redacted\)|[-\d.,%]{1,5}(?:[\s\"']|$))[^\s\"'`”,;，。\u0080-\uffff]{6,512}(?![^\s\"'`”,;，。])"
+            r"(?P<before>(?:"
+            + _SPOKEN
+            + r"\s?[:=：]\s?[\"'“]?|(?:密码|口令|パスワード|비밀번호)[ \t](?=[!-~]{0,200}[0-9])))"
+            r"(?!\(redacted\))" + _NO_NUMBER + r"(?!~?/)[^\s\"'`”,;，。\u0080-\uffff]{6,512}(?![^\s\"'`”,;，。])"
         ),
     ),
     (("account.key.",), r"(?P<before>\baccount\.key\.[\w.-]{1,200}[ \t]{1,8})[^\s]{8,512}"),
@@ -290,13 +293,16 @@ _LONG = r"(?<![A-Za-z0-9+/_.~-])[A-Za-z0-9+/_.~-]{16,4096}={0,2}"
 _AFTER_NAME = NAME + r"[\"']?(?:\s{1,4}|\s?[=:][=>]?\s{0,40}[\"'`]?)$"
 """`aws configure set aws_secret_access_key ...`, `credential=...`, `SecretID:      ...`"""
 _APART = (
-    r"(?P<before>"
+    r"(?P<before>(?P<name>"
     + NAME
-    + r"[\"']?(?:[ \t]{1,60}\.{3,80}[ \t]|[ \t]{0,60}[│┃|][ \t]{0,4}|[ \t]?=>[ \t]{0,4}|:[ \t]{5,60})[\"']?)"
+    + r")[\"']?(?:[ \t]{1,60}\.{3,80}[ \t]|[ \t]{0,60}[│┃|][ \t]{0,4}|[ \t]?=>[ \t]{0,4}|:[ \t]{5,60})[\"']?)"
     + _NO_VALUE
-    + r"(?=[^\s\"'│┃|]{0,200}[0-9!@#$%^&*+=])[^\s\"'│┃|]{8,512}"
+    + _NO_NUMBER
+    + r"(?!~?/|[\w/]{1,40}=)(?P<value>(?=[^\s\"'│┃|]{0,200}[0-9!@#$%^&*+=])[^\s\"'│┃|]{8,512})"
 )
 """A name and its value some way apart: leader dots, a row of a table, `=>`, the columns of `kubectl describe`."""
+_COUNTED = r"(?i:.*tokens|secrets?|token)"
+"""Names that tables and manifests also have for counts and for names of secrets."""
 _APART_MARKS = (" ...", "│", "┃", "|", "=>", ":     ", ":\t")
 _AFTER_KEY = (
     r"(?<![A-Za-z0-9_.-])(?!(?i:\w{0,40}(?:cache|store|hash|graph|group|sort|public|partition)))"
@@ -351,7 +357,7 @@ def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -
         if any(hint in small for hint in hints):
             text = compiled(pattern).sub(rf"\g<before>{REDACTED}", text)
     if any(hint in small for hint in _HINTS) and any(mark in text for mark in _APART_MARKS):
-        text = compiled(_APART).sub(rf"\g<before>{REDACTED}", text)
+        text = compiled(_APART).sub(_without_apart, text)
     if "chpasswd" in small:
         text = compiled(_CHPASSWD).sub(_without_logins, text)
     if "-end" in small and "private key" in small:
@@ -370,6 +376,12 @@ def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -
     if "\n" in text and any(hint in small for hint in _HINTS) and compiled(_GATE).search(text):
         text = _walked(text, lambda name, around: compiled(_IS_NAME).match(name) is not None or _is_list(around))
     return text
+
+
+def _without_apart(match: re.Match[str]) -> str:
+    if compiled(_COUNTED).fullmatch(match["name"]) and not is_random(match["value"]):
+        return match[0]
+    return match["before"] + REDACTED
 
 
 def _without_logins(match: re.Match[str]) -> str:

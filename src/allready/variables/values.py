@@ -306,7 +306,9 @@ def _gpus(variable: Variable, value: str) -> Iterator[Problem]:
         if word and not _GPU.fullmatch(word):
             yield Problem(kind=Kind.MALFORMED, part=word, better="0,1,2,3")
             return
-        if word in words[:number]:  # CUDA then shows no GPU at all
+        if word.startswith("-"):
+            return  # the list ends there
+        if word and word in words[:number]:  # CUDA then shows no GPU at all
             yield Problem(kind=Kind.STOPS, part=value, better=",".join(dict.fromkeys(words)))
             return
 

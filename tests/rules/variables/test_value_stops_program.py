@@ -39,6 +39,8 @@ def test_values_that_end_the_program(name: str, value: str) -> None:
         ("JAX_ENABLE_X64", "on"),
         ("MASTER_PORT", "29500"),
         ("CUDA_VISIBLE_DEVICES", "0,1,3"),
+        ("CUDA_VISIBLE_DEVICES", "0,1,,"),
+        ("CUDA_VISIBLE_DEVICES", "0,-1,0"),
     ],
 )
 def test_values_that_are_right(name: str, value: str) -> None:

@@ -44,7 +44,7 @@ def mtu_black_hole(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     ## What it checks
     Paths on which a TCP connection is established and small payloads return, but a payload that fills whole packets
     does not. Datagrams that must not be fragmented tell the direction and the size. A node is named when all such paths
-    have it in common and the other nodes reach each other. Sizes are told apart where that names a node.
+    have it in common and the other nodes reach each other. Each size is judged by itself where that names a node.
     ## Why it matters
     Rendezvous, barriers and communicator initialization send small messages and succeed. The first real all_reduce
     hangs on all ranks until the timeout of 10 or 30 minutes.

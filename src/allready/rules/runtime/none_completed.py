@@ -19,7 +19,7 @@ def none_completed(runtime: RuntimeFailure) -> Iterator[Hit]:
     """
     ## What it checks
     A call of the runtime library's that every rank entered and that ended by its deadline or by an error of the
-    backend.  Which ranks had come to a plain collective of torch's is not known, so nothing is said about one.
+    backend.  Which ranks had come to a plain collective of torch's is not known, so it gives no finding about one.
     ## Why it matters
     No rank is late, so the data does not flow: a path between nodes, or calls that do not match.
     ## Check by hand
