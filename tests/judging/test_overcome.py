@@ -35,5 +35,14 @@ def test_an_error_of_a_connection_stays_one_where_another_process_counts_on() ->
     )
     assert _report([*counted, broken, *counted]).status is Status.FAULT
     assert _report([*counted[:20], broken, *counted[20:]]).status is Status.FAULT
+    assert _report([*counted[:20], *ADAPTER, *counted[20:]]).status is Status.FAULT
     other = "gpu2:77:77 [1] misc/ibvwrap.cc:212 NCCL WARN Call to ibv_open_device failed"
     assert _report([*ADAPTER, other, *counted]).status is Status.FAULT
+
+
+def test_a_number_with_a_dot_in_horovod_s_message_is_whole() -> None:
+    error = (
+        "Mismatched prescale and/or postscale factors: One rank sent factors (1.5, 0.5), but another rank sent factors "
+    )
+    (finding,) = [f for f in _report([f"RuntimeError: {error}(1.5, 0.25)."]).findings if f.code == "LCH068"]
+    assert "(1.5, 0.25)" in finding.sentence

@@ -135,18 +135,19 @@ def overcome(case: Analysis, signature: Signature, event: Event) -> bool:
 
 
 def _counted_on(case: Analysis, event: Event) -> bool:
-    """Whether behind it the only process that writes into its log, started once, counted so many steps as no rank
-    counts that waits for another."""
-    here = event.origin.source
-    if any(not same_process(e.origin, event.origin) for e in case.run.events if e.origin.source == here):
+    """Whether a program that was started once, on this host alone, and of which no process died, began to count behind
+    it, and counted so many steps as no rank counts that waits for another."""
+    here, line, host = event.origin.source, event.origin.line, event.origin.host
+    if any(e.origin.source == here and e.origin.host not in {None, host} for e in case.run.events) or any(
+        death.origin.source == here for death in case.run.deaths
+    ):
         return False
-    return any(
+    return line is not None and any(
         one.origin.source == here
         and one.last_counts_line is not None
+        and line < (one.first_progress_line or one.last_counts_line)
         and one.restart_line is None
         and len(one.opening_lines) < _TWICE
-        and event.origin.line is not None
-        and event.origin.line < one.last_counts_line
         for one in case.run.closings
     )
 
