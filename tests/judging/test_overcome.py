@@ -45,4 +45,4 @@ def test_a_number_with_a_dot_in_horovod_s_message_is_whole() -> None:
         "Mismatched prescale and/or postscale factors: One rank sent factors (1.5, 0.5), but another rank sent factors "
     )
     (finding,) = [f for f in _report([f"RuntimeError: {error}(1.5, 0.25)."]).findings if f.code == "LCH068"]
-    assert "(1.5, 0.25)" in finding.sentence
+    assert "(1.5, 0.25)" in finding.message
