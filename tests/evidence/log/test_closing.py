@@ -483,6 +483,19 @@ def test_an_exception_that_was_handled_hides_no_later_death_by_a_pipe() -> None:
     assert "EOFError" in verdict.sentence
 
 
+def test_a_service_that_is_not_there_is_no_closed_pipe() -> None:
+    refused = [
+        "Traceback (most recent call last):",
+        '  File "/usr/lib/python3.10/multiprocessing/managers.py", line 554, in connect',
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+    ]
+    other = ["Traceback (most recent call last):", '  File "/w/train.py", line 9, in step', "RuntimeError: wrong shape"]
+    assert {d.text.partition(":")[0] for d in read_lines([*refused, *other], "job.out").deaths} == {
+        "ConnectionRefusedError",
+        "RuntimeError",
+    }
+
+
 @pytest.mark.parametrize("line", ["evaluation failed on 3 of 100 samples", "Training failed to improve"])
 def test_what_failed_behind_all_steps_is_no_death(line: str) -> None:
     assert _report([*STEPS, line]).status is not Status.FAULT
