@@ -186,3 +186,5 @@ def test_a_program_with_its_output_below_is_told_from_one_by_its_last_lines() ->
     assert not is_output(program)
     assert not is_output(program + b"\n\nif __name__ == '__main__':\n    main()\n")
     assert not is_output(b"")
+    for line in (b"The first of many words of prose.", b"    SELECT a FROM b", b"0.1 0.2 0.3", b"%matplotlib inline"):
+        assert not is_output(program + (line + b"\n") * 40)

@@ -25,3 +25,24 @@ def test_an_adapter_that_nccl_did_without_is_no_fault_of_a_job_that_counts_on() 
     assert _report(ADAPTER).status is Status.FAULT
     assert _report([*counted, *ADAPTER]).status is Status.FAULT
     assert _report([*ADAPTER, "gpu1:520:520 [0] NCCL INFO init.cc:840 -> 2", *counted]).status is Status.FAULT
+
+
+def test_an_error_of_a_connection_stays_one_where_another_process_counts_on() -> None:
+    counted = [f"epoch: [28/120], iter: {n}, loss: 0.9" for n in range(81000, 81400, 10)]
+    broken = (
+        "gpu1:520:530 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.0.0.2<5000> with "
+        "error 12, opcode 0, len 0, vendor err 129"
+    )
+    assert _report([*counted, broken, *counted]).status is Status.FAULT
+    assert _report([*counted[:20], broken, *counted[20:]]).status is Status.FAULT
+    assert _report([*counted[:20], *ADAPTER, *counted[20:]]).status is Status.FAULT
+    other = "gpu2:77:77 [1] misc/ibvwrap.cc:212 NCCL WARN Call to ibv_open_device failed"
+    assert _report([*ADAPTER, other, *counted]).status is Status.FAULT
+
+
+def test_a_number_with_a_dot_in_horovod_s_message_is_whole() -> None:
+    error = (
+        "Mismatched prescale and/or postscale factors: One rank sent factors (1.5, 0.5), but another rank sent factors "
+    )
+    (finding,) = [f for f in _report([f"RuntimeError: {error}(1.5, 0.25)."]).findings if f.code == "LCH068"]
+    assert "(1.5, 0.25)" in finding.message

@@ -58,7 +58,13 @@ _TOP_LEVEL = re.compile(rb"^(?:import|from|def|class|async def|@|if|for|try|with
 _PROGRAM_BYTES = 8192
 _MAX_CUTS = 20
 TAIL_BYTES = 4096
-_LAST_LINES = 20
+_LAST_LINES, _FEW_LINES = 20, 4
+_MARK = re.compile(
+    rb"\W{0,4}(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[^'\"]{0,40}\b(?:DEBUG|INFO|WARNING|ERROR)\b|"
+    rb"(?:step|iter|iteration|epoch)s?\W{0,3}\d{1,9}(?:/\d{1,9})?\b[^'\"(=]{0,60}?\b\w{0,20}(?:loss|time|lr)\w{0,20}\s?[:=]\s?\d)",
+    re.IGNORECASE,
+)
+"""A time with a level, or a step with what was measured."""
 _STATEMENTS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -133,19 +139,9 @@ def _is_python(text: bytes, *, is_whole: bool) -> bool:
 
 
 def is_output(tail: bytes) -> bool:
-    """Whether a file that begins like a program ends with what one printed: lines that are no statements."""
+    """Whether a file that begins like a program ends with what one printed: lines with marks of a log."""
     lines = [line for line in tail.partition(b"\n")[2].splitlines() if line.strip()][-_LAST_LINES:]
-    return 2 * sum(not line[:1].isspace() and not _is_statement(line) for line in lines) > len(lines) > 1
-
-
-def _is_statement(line: bytes) -> bool:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(line)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return line.rstrip().endswith((b":", b",", b"(", b"[", b"{")) or line[:1] in b")]}@"
-    return True
+    return 2 * sum(_MARK.match(line) is not None for line in lines) > len(lines) > _FEW_LINES
 
 
 def _begins_like_python(text: bytes) -> bool:

@@ -11,6 +11,9 @@ GOING_ON = {"connect", "operation"}
 """Classes of last lines of a process whose bootstrap is behind it."""
 BACK_TRACE = "nccl.back_trace"
 RENDEZVOUS = "elastic.rendezvous_complete"
+_OPENS_ADAPTER = "ibv_open_device failed"
+"""NCCL takes its other adapters, or sockets, instead."""
+_TWICE = 2
 
 
 AT_START = frozenset(c for c in FaultClass if c.startswith(("START-", "ENV-")) and c is not FaultClass.ENV_LIMIT)
@@ -118,23 +121,33 @@ def _rendezvous(case: Analysis) -> list[Event]:
 
 
 def overcome(case: Analysis, signature: Signature, event: Event) -> bool:
-    """Whether an error at the start, or one of a network, was none for its process: it got on, and neither an
-    exception, a chain of error codes nor its end followed."""
-    at_start = is_at_start(signature)
-    if not at_start and signature.fault_class is not FaultClass.NET_BROKEN:
+    """Whether an error at the start, or of an adapter that NCCL can do without, was none for its process: it got on,
+    and neither an exception, a chain of error codes nor its end followed."""
+    if is_at_start(signature):
+        went_on = got_on
+    elif _OPENS_ADAPTER in event.text:
+        went_on = _counted_on
+    else:
         return False
     if event.extra or event.values.get("site") or "Error:" in event.text[:60]:
         return False  # an exception does not go on
-    went_on = counted_on(case, event) or (at_start and got_on(case, event))
-    return went_on and not chain_behind(case, event) and not died(case, event.origin)
+    return went_on(case, event) and not chain_behind(case, event) and not died(case, event.origin)
 
 
-def counted_on(case: Analysis, event: Event) -> bool:
-    """Whether the program counted so many steps behind it in its log as no rank counts that waits for another."""
-    return any(
-        one.origin.source == event.origin.source
+def _counted_on(case: Analysis, event: Event) -> bool:
+    """Whether a program that was started once, on this host alone, and of which no process died, began to count behind
+    it, and counted so many steps as no rank counts that waits for another."""
+    here, line, host = event.origin.source, event.origin.line, event.origin.host
+    if any(e.origin.source == here and e.origin.host not in {None, host} for e in case.run.events) or any(
+        death.origin.source == here for death in case.run.deaths
+    ):
+        return False
+    return line is not None and any(
+        one.origin.source == here
         and one.last_counts_line is not None
-        and (event.origin.line or one.last_counts_line) < one.last_counts_line
+        and line < (one.first_progress_line or one.last_counts_line)
+        and one.restart_line is None
+        and len(one.opening_lines) < _TWICE
         for one in case.run.closings
     )
 

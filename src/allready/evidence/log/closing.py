@@ -19,7 +19,6 @@ from allready.evidence.log.members import all_ended
 from allready.evidence.log.progress import Progress, counts, progress
 from allready.evidence.log.reopened import openings
 from allready.evidence.log.results import Results, last_results
-from allready.evidence.log.schedule import runs_out
 from allready.evidence.log.trouble import is_bad, is_of_a_library, is_overcome
 from allready.model import Closing, ClosingKind
 from allready.signatures import of_line
@@ -42,7 +41,6 @@ _MAX_AGAIN, _MAX_AGAIN_SHAPES = 24, 2
 """Lines behind the words like those before them: other ranks finish their last step; more is another run."""
 
 _MANY_ENDS, _BEGINNING = 3, 0.5
-_MANY_EPOCHS = 3
 
 _MAX_OVERCOME, _MAX_OVERCOME_LINES = 24, 100
 """Ordinary lines between words of trouble and the end, of different kinds and in all: more is a program that went
@@ -150,25 +148,16 @@ class _Ending:
         last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
         if state is not None and state.is_full and not self._is_contradicted(state.at):
             return self._made(ClosingKind.PROGRESS, state.at, at, state)
-        results = last_results(self.lines, self._earlier, self._is_noise)
+        results = last_results(self.lines, self._earlier, _is_noise)
         if results is not None and self._is_closed_by(results, state):
             return self._made(ClosingKind.WORDS, results.at, at, state)
-        error = last_error(
-            self.lines, lambda text: self._is_noise(text) or _is_known(text), has_begun=bool(self.readings)
-        )
+        error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text), has_begun=bool(self.readings))
         if error is not None:
             made = self._made(ClosingKind.OPEN, error[0], at, state)
             return replace(made, error=error[1])
         if state is not None and state.is_midway:
             return self._made(ClosingKind.MIDWAY, state.at, at, state)
         return self._made(ClosingKind.OPEN, last, at, None)
-
-    def _is_noise(self, text: str) -> bool:
-        return _is_noise(text) and not (self._is_glog and wording.INFO.match(text) is not None)
-
-    @functools.cached_property
-    def _is_glog(self) -> bool:
-        return _is_glog(self.lines)
 
     def _progress(self) -> Progress | None:
         """What the counts say; those without a total where no other count tells how far the program came."""
@@ -178,12 +167,6 @@ class _Ending:
         at = counts_down(self.lines, self.head, self.readings)
         if at is not None and state is not None and state.total is None:
             return Progress(state.at, state.done, None, is_full=True, is_midway=False)
-        ran_out = runs_out(self.lines, self.head)
-        if ran_out is not None and (state is None or state.total is None):
-            done = state.done if state is not None else 0
-            return Progress(
-                max(ran_out, state.at if state is not None else 0), done, None, is_full=True, is_midway=False
-            )
         found = steps(self.lines, self.head)
         if found is None or (state is not None and state.at > found.at and state.total is not None):
             return state
@@ -234,7 +217,7 @@ class _Ending:
             text = self.lines[at]
             if at == last_exit:
                 return at, True
-            if not text.strip() or self._is_noise(text):
+            if not text.strip() or _is_noise(text):
                 continue
             if wording.is_end_of_run(text):
                 return (at, True) if wording.means_all(text) else None
@@ -272,7 +255,7 @@ class _Ending:
         if wording.means_all(text):
             return None if self._comes_again(at) else True
         is_of_all = wording.of_all().search(text) is not None and not wording.denies(text)
-        is_last = not any(wording.WORD.search(line) and not self._is_noise(line) for line in self.lines[at + 1 :])
+        is_last = not any(wording.WORD.search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
         is_result = (
             is_last
             and wording.result().search(text) is not None
@@ -307,14 +290,7 @@ class _Ending:
         """Whether these results are the last word: no count is open in front of them, or they say so."""
         is_over = state is None or (state.total is not None and not state.is_midway)
         is_behind = state is None or results.at > state.at
-        is_last = results.closes or (results.is_tested and self._num_epochs >= _MANY_EPOCHS)
-        return (is_over or (is_last and is_behind)) and not self._is_denied(state, results.at)
-
-    @property
-    def _num_epochs(self) -> int:
-        """How many epochs are seen to be counted."""
-        begun = [one for at, text in enumerate(self._earlier) for one in counts(at, text) if one.is_outer]
-        return len({one.done for one in (*begun, *self.readings) if one.is_outer and not one.is_minor})
+        return (is_over or (results.closes and is_behind)) and not self._is_denied(state, results.at)
 
     def _is_denied(self, state: Progress | None, place: int) -> bool:
         """Whether something went wrong behind the last progress, before or after the words: a script says that it is
@@ -393,12 +369,6 @@ def _writer(text: str) -> str | None:
 
 def _shape(text: str) -> str:
     return _DIGITS.sub("0", text)[:60]
-
-
-def _is_glog(lines: Sequence[str]) -> bool:
-    """Whether a program writes most of what it says through glog, as Caffe and programs for JAX do."""
-    said = [text for text in lines if text.strip()]
-    return 2 * sum(wording.INFO.match(text) is not None for text in said) > len(said)
 
 
 def _is_noise(text: str) -> bool:

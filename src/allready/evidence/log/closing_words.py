@@ -56,9 +56,8 @@ LIKELY = re.compile(
     r"\beval(?:uation)? (?:is |was )?(?:done|finished|completed?)\b|\bpeak memory\b|"
     r"\bprocess group destroyed\b|^\W*good-?bye\b.{0,40}$|\bran for:?\s{1,4}\d|"
     r"\ball\b[^.:]{0,60}\b(?:exported|saved|written|generated|converted|uploaded|copied|processed)\b|"
-    r"^(?:[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}|[^\w]{0,4}\d[^\n]{4,100}?\b(?:INFO|NOTICE)\b\W{1,8})"
-    r"(?:all )?(?:done|finish(?:ed)?|completed?|success(?:ful(?:ly)?)?|"
-    r"exiting|quitting|bye|passed|the end|end|fin)[\s.!]{0,80}\W{0,80}$",
+    r"^[^\w&/]*(?:\d[\d:.,/T-]{3,28}\W{1,3}){0,2}(?:all )?(?:done|finished|completed?|success(?:ful(?:ly)?)?|"
+    r"bye|passed|the end|end|fin)[\s.!]{0,80}\W{0,80}$",
     re.IGNORECASE,
 )
 """Words that programs print when they end, and some of them more often."""
@@ -72,7 +71,7 @@ def of_all() -> re.Pattern[str]:
         r"checkpoint|model|psnr|ssim|fid|m?iou|dice|au?roc|auc|[wc]er|rmse|mae|mse|h-?mean|recall|precision|reward|return)\b\W{0,4}"
         r"(?:is |was |at (?:epoch |step |iter(?:ation)? )?)?\W{0,4}\d|\bsav(?:ed|ing) (?:the )?final\b|"
         r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
-        r"\bfinal_\w{1,40}\b(?: [a-z]\w{1,20})?\W{1,4}\d|"
+        r"\bfinal_(?!lr|learning|div|layer|norm|dim|size|step)\w{1,40}\b\W{1,4}\d|"
         r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|"
         r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
         r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d",
@@ -84,10 +83,9 @@ def of_all() -> re.Pattern[str]:
 def early() -> re.Pattern[str]:
     """The event, not the setting or the counter."""
     return re.compile(
-        r"(?:\bearly[ _-]?stop(?:ping|ped)?|\bstopping[ _-]early)\b"
-        r"(?!['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
-        r"[ _-]?(?:counter|patience|callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |in \d|if |"
-        r"not |round|config\w*|set ))",
+        r"\bearly[ _-]?stop(?:ping|ped)?\b(?!['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
+        r"(?:[ _-]|:\s)?(?:counter|patience|callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |"
+        r"in \d|if |not |round|config\w*|set ))",
         re.IGNORECASE,
     )
 
@@ -117,8 +115,6 @@ def of_the_run() -> re.Pattern[str]:
         r"\btotal[ _-](?:train\w*|run\w*|elapsed|wall\w*|execution|job)\b"
         r"(?![\w .:=()-]{0,40}?\b(?:flops?|tokens?|param\w*|steps?|iter\w*|updates?|epochs?|batch\w*|samples?|images?|"
         r"examples?|size|files?|gpus?|ranks?|devices?|estimat\w*)\b)[\w .:=()-]{0,40}?\d|"
-        r"\b(?:pre-?training|fine-?tuning|training|run|job|experiment|simulation|everything|script|program)"
-        r"(?: \w{1,20})? took\b\W{0,4}\d|"
         r"\b(?:test|validate) metric\b.{0,80}?\bdataloader\b|\bdataloader:\d{1,3} (?:test|validate) results\b",
         re.IGNORECASE,
     )
@@ -128,8 +124,7 @@ def of_the_run() -> re.Pattern[str]:
 def _path() -> re.Pattern[str]:
     """Names of folders are no words of a sentence."""
     return re.compile(
-        r"(?<![\w/])(?:[~.]{0,2}/[^\s,;'\"]{1,400}|\w[\w.-]{0,100}(?:/[\w.-]{1,100}){2,20}/?|"
-        r"\w[\w.-]{0,100}/[\w.-]{1,100}\.\w{1,8}(?![\w/])|[A-Z]:\\\S{1,400})"
+        r"(?<![\w/])(?:[~.]{0,2}/[^\s,;'\"]{1,400}|\w[\w.-]{0,100}(?:/[\w.-]{1,100}){2,20}/?|[A-Z]:\\\S{1,400})"
     )
 
 
@@ -179,8 +174,7 @@ def done() -> re.Pattern[str]:
         r"\b(?:done|finished|completed?|succeeded|success(?:ful(?:ly)?)?|all good)\b"
         r"(?!['\"]?\s{0,3}[=:]|[ _-](?:in \d{1,3}%|rate|ratio|with errors?)|\s{0,4}\d{1,7}\s*$)|"
         r"^(?!.*\b(?:checkpoint|ckpt|model|weight|config|cache|vocab|token|arg|param|setting|state|log)).*"
-        r"\b(?:saved?|written|wrote|exported|stored)(?: [\w.'-]{1,40}){0,5}? (?:in|to|as|at|into)\b|"
-        r"\b(?:saved|wrote|written):? ['\"]?[\w~.-]{0,200}[/\\]\S|"
+        r"\b(?:saved|written|exported|stored) (?:in|to|as|at|into)\b|"
         r"^(?!.*(?:checkpoint|ckpt|检查点|模型|权重|配置|缓存|数据集?|下载|加载|初始化|预处理|安装|step|epoch|"
         r"모델|체크포인트|데이터|モデル|データ|модел|данн|modell|modèle|modelo|modello|daten|données|datos|dati)).*(?:"
         r"已(?:全部)?(?:保存|完成|结束|导出|写入)|(?:处理|运行|执行|评估|测试|导出|任务|计算|全部|推理)(?:全部)?(?:完成|结束|成功|完毕)|"

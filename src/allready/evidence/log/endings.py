@@ -48,14 +48,10 @@ _GOOD_END = (
     r"Total training time|Destroy COMPLETE|successfully finished"
 )
 """Words of an end that was meant; epochs and runs are completed all the time."""
-_OF_A_PIPE = ("EOFError", "ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError")
+_OF_A_PIPE = ("EOFError", "ConnectionResetError", "BrokenPipeError")
 _PIPES = ("multiprocessing/connection.py", "multiprocessing/queues.py", "multiprocessing/managers.py")
-
-_SAYS_FAILED = (
-    r"(?i)\b(?:(?:pre-?|fine-?)?training|job|run|experiment|program|script|evaluation|pipeline) "
-    r"(?:has |was )?(?:failed|crashed|aborted)\b(?! to\b)"
-)
-"""Words of a program's outermost handler, in front of the exception that it caught."""
+_NEAR_A_PIPE = 60
+"""Lines between an exception that ended a process and that of another one, which finds the pipe to it closed."""
 
 _IGNORED = r"(?i)\b(?:ignor(?:ed|ing)|going on|continu(?:e|ing)|skipp(?:ed|ing)|retry(?:ing)?)\b"
 _STEP = r"(?i)\b(?:step|iter|iteration|epoch|loss)\b[ :=/\[]{1,3}\d"
@@ -122,13 +118,9 @@ def _raised(log: LogContext, last_exit_at: int) -> list[tuple[int, DeathDraft]]:
     progress = _last_but_one_step(log)
     calm_from, silent_from = _calm_from(log, _MAX_FOLLOWING), _calm_from(log, 0)
     is_over_from = _over_from(log)
-    has_cause = any(not (_ends_nothing(block) or _is_of_a_pipe(block)) for block in log.blocks.tracebacks)
+    of_pipes: list[int] = []
     for block, behind in itertools.zip_longest(log.blocks.tracebacks, log.blocks.tracebacks[1:]):
-        if (
-            _ends_nothing(block)
-            or (has_cause and _is_of_a_pipe(block))
-            or (behind is not None and block.root.name.endswith(_OF_NOTEBOOKS))
-        ):
+        if _ends_nothing(block) or (behind is not None and block.root.name.endswith(_OF_NOTEBOOKS)):
             continue
         goes_on = progress > log.lines[block.error_lines[-1]].number
         if block.is_deadly:
@@ -138,7 +130,7 @@ def _raised(log: LogContext, last_exit_at: int) -> list[tuple[int, DeathDraft]]:
         elif (
             not block.is_open
             or goes_on
-            or block.last < (silent_from if block.is_logged and not _is_said_to_end(log, block) else calm_from)
+            or block.last < (silent_from if block.is_logged else calm_from)
             or is_over_from <= block.start
             or _is_survivor(log, block)
         ):
@@ -147,7 +139,13 @@ def _raised(log: LogContext, last_exit_at: int) -> list[tuple[int, DeathDraft]]:
         if draft is not None:
             draft.is_open = not block.is_deadly
             found.append((block.start, draft))
-    return found
+            of_pipes += [block.start] if _is_of_a_pipe(block) else []
+    causes = [at for at, _ in found if at not in of_pipes]
+    return [
+        (at, draft)
+        for at, draft in found
+        if at not in of_pipes or not any(abs(at - other) <= _NEAR_A_PIPE for other in causes)
+    ]
 
 
 def _ends_nothing(block: Traceback) -> bool:
@@ -201,8 +199,6 @@ def _is_survivor(log: LogContext, block: Traceback) -> bool:
     """Whether the lines right behind it say that the program went on: they may look like parts of its message."""
     if block.start > 0 and compiled(_IGNORED).search(log.lines[block.start - 1].rest):
         return True
-    if _is_said_to_end(log, block):
-        return False
     more = block.failures[-1].more
     if block.is_logged and any(text.strip() for text in more):
         return True
@@ -212,11 +208,6 @@ def _is_survivor(log: LogContext, block: Traceback) -> bool:
         if not compiled(_FAREWELL).match(line.rest)
     ]
     return any(compiled(_WENT_ON).search(text) for text in (*more, *behind))
-
-
-def _is_said_to_end(log: LogContext, block: Traceback) -> bool:
-    """Whether the line that logged it says that the program failed by it."""
-    return block.start > 0 and compiled(_SAYS_FAILED).search(log.lines[block.start - 1].rest) is not None
 
 
 def _calm_from(log: LogContext, most: int) -> int:

@@ -19,13 +19,6 @@ _ERROR = re.compile(
 _LOGGED = re.compile(r"\s{0,4}[EF]\d{4} \d\d:\d\d:\d\d\.\d{3,6} {1,4}\d{1,10} [\w./-]{1,120}:\d{1,6}\] \S.{3,300}")
 """By glog, at the level of an error: the words need not say so."""
 
-_FAILED = re.compile(
-    r"^\W{0,8}(?:the )?(?:pre-?training|fine-?tuning|training|evaluation|inference|job|run|experiment|trial|test|"
-    r"benchmark|script|program|simulation)s?(?: ?#?\d{1,6})?(?: has| have)? (?:failed|crashed|aborted)\b[^,;]{0,80}$",
-    re.IGNORECASE,
-)
-"""A job script's last word."""
-
 _OF_A_THREAD = "Exception in thread "
 _MAX_BEFORE = 6
 """Lines between these words and the header: JAX and IPython say what they left out."""
@@ -50,9 +43,7 @@ def last_error(lines: Sequence[str], is_noise: Callable[[str], bool], *, has_beg
         if num > _MAX_LINES:
             break
         match = _ERROR.search(text)
-        is_error = (
-            _LOGGED.match(text) is not None or _FAILED.match(text) is not None or (match is not None and is_bad(text))
-        )
+        is_error = _LOGGED.match(text) is not None or (match is not None and is_bad(text))
         if match is not None and _OF_SLURM.match(text) and not is_bad(match["said"] or text):
             continue
         raised = match["raised"] if match is not None else None

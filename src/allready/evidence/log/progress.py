@@ -64,7 +64,6 @@ _FILE = re.compile(r"(?<!\S)\S{1,300}?\.(?:ckpt|pth?|bin|safetensors|tar|h5|npz|
 _FILES = (".ckpt", ".pt", ".bin", ".safetensors", ".tar", ".h5", ".np", ".msgpack", ".distcp")
 
 _RESULT = re.compile(r"[=:|]\s{0,8}-?\d{1,9}\.\d{1,20}\s*\|?$")
-_MEASURE = re.compile(r"[=:|]\s{0,8}-?\d{1,9}\.\d{1,20}")
 _MANY_RESULTS = 6
 _MANY = 3
 _FEW_EPOCHS = 2
@@ -288,7 +287,7 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
     for before, one in zip([None, *places], places, strict=False):
         if before is None or before.done != one.done:
             begins.append(one.at)
-    if _EPOCH_ENDS.search(lines[places[-1].at]) is not None or _closes_epoch(places, lines):
+    if _EPOCH_ENDS.search(lines[places[-1].at]) is not None:
         return True
     if any(one.at == places[-1].at and not one.is_outer and one.done == one.total for one in readings):
         return True  # `epoch 50/50, batch 2501/2501`
@@ -298,19 +297,6 @@ def _has_run(main: Reading, readings: Sequence[Reading], lines: Sequence[str]) -
         return sizes[-1] >= _ABOUT_AS_MUCH * min(sizes[-1 - _NUM_BEFORE : -1])
     inner = [one for one in readings if not one.is_outer and one.total is not None and one.at >= begins[-1]]
     return bool(inner)  # how long the epochs before were is not known
-
-
-def _closes_epoch(places: Sequence[Reading], lines: Sequence[str]) -> bool:
-    """Whether the last count stands in a line of what came out, which the program prints once in each epoch."""
-    same = [one for one in places if one.total == places[-1].total and _MEASURE.search(lines[one.at]) is not None]
-    told = [one.done for one in same]
-    return (
-        places[-1].total is not None
-        and bool(same)
-        and same[-1] is places[-1]
-        and len(told) > _FEW_EPOCHS
-        and all(b - a == 1 for a, b in itertools.pairwise(told))
-    )
 
 
 def _tells_its_end(one: Reading, readings: Sequence[Reading], head: str) -> bool:

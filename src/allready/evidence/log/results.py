@@ -24,10 +24,9 @@ _RULE = re.compile(r"^[\W_]*$")
 _TITLE = re.compile(r"^\W{0,8}[^\W\d][^\d]{0,80}(?::\W{0,4}|\)|\]|(?<=[A-Z]{3}))\s*$")
 _ENDS = re.compile(r"\b(?:summary|final|overall|conclusion)\b", re.IGNORECASE)
 _OF_ALL = re.compile(
-    r"\b(?:summary|final|overall|average|avg|mean|median|p\d{2}|total|macro|weighted|test|results?)\b|平均|总|最终",
+    r"\b(?:summary|final|overall|average|avg|mean|median|p\d{2}|total|macro|weighted|test)\b|平均|总|最终",
     re.IGNORECASE,
 )
-_TESTED = re.compile(r".{0,60}?\btest(?:[ _]set)?\b[ _:-]{0,3}\w[^\d]{0,60}\d", re.IGNORECASE)
 _MEASURE = re.compile(
     r"(?<![a-z])(?:acc(?:uracy)?|precision|recall|f1\w*|f-?score|fscore|bleu\w*|rouge\w*|meteor|cider|chrf|ter|m?ap(?:\d{2})?|"
     r"m?iou|dice|hausdorff|auc|auroc|ap\d{0,2}|ndcg\w*|mrr|hits?|recall@\w{1,4}|r@\w{1,4}|top\d|loss|rmse|mae|mse|mape|"
@@ -51,19 +50,11 @@ _GOES_ON = re.compile(
 """Of a line that is written again and again while the work goes on."""
 
 
-_OF_WHOLE_EPOCHS = re.compile(
-    r"\b(?:eval|test|predict)_(?:runtime|samples_per_second)\b.{0,200}?['\"]epoch['\"]: (?:[2-9]|[1-9]\d{1,5})\.0\b"
-)
-"""A trainer's record of an evaluation behind several whole epochs; one that stands once was asked for at the end."""
-
-
 class Results(NamedTuple):
-    """`at`: the place of the line that the block ends with; `closes`: its title says that it is the last word;
-    `is_tested`: it gives what came out on the test set, which nothing before it does."""
+    """`at`: the place of the line that the block ends with; `closes`: its title says that it is the last word."""
 
     at: int
     closes: bool
-    is_tested: bool
 
 
 def last_results(lines: Sequence[str], earlier: Sequence[str], is_noise: Callable[[str], bool]) -> Results | None:
@@ -82,9 +73,7 @@ def last_results(lines: Sequence[str], earlier: Sequence[str], is_noise: Callabl
         if _TITLE.match(text) is not None and measures:
             title = title or _ENDS.search(text) is not None
             continue
-        if (_GOES_ON.search(text) is not None and _OF_WHOLE_EPOCHS.search(text) is None) or not (
-            _is_of_results(text) or (measures and _PAIR.search(text))
-        ):
+        if _GOES_ON.search(text) is not None or not (_is_of_results(text) or (measures and _PAIR.search(text))):
             break
         last = max(last, at)
         if _measures(text):
@@ -105,10 +94,7 @@ def last_results(lines: Sequence[str], earlier: Sequence[str], is_noise: Callabl
     before = {_name(text) for text in (*earlier, *lines[:first])}
     if names[0] in before:
         return None
-    is_tested = any(_TESTED.match(text) for text in shown) and not any(
-        _TESTED.match(text) for text in (*earlier, *lines[:first])
-    )
-    return Results(last, title or any(_ENDS.search(text) for text in shown), is_tested)
+    return Results(last, title or any(_ENDS.search(text) for text in shown))
 
 
 def _measures(text: str) -> int:
