@@ -125,7 +125,11 @@ async def test_how_long_node_0_has_been_silent_begins_anew_with_every_word() -> 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
-    [({"num_nodes": 4}, "num_nodes_differs"), ({"node_rank": 0, "instance": "other"}, "duplicate_rank")],
+    [
+        ({"num_nodes": 4}, "num_nodes_differs"),
+        ({"node_rank": 0, "instance": "other"}, "duplicate_rank"),
+        ({"protocol": wire.PROTOCOL - 1}, "version"),
+    ],
 )
 async def test_a_clash_is_kept_with_both_claims_and_told_to_the_refused(changes: dict[str, Any], reason: str) -> None:
     async with open_hub() as (hub, port):

@@ -296,8 +296,9 @@ class Supervisor:
         ended = _ended_ranks(self._table.statuses, before_s=began_s)
         for evidence in await self._last_evidence(monitor):
             is_of_before = _ended_ranks({evidence.node_rank: evidence.status}) <= ended
-            if is_of_before and not monitor.has_moved_on(evidence):  # the signal may have reached ranks as well
-                monitor.take_evidence(evidence, now)
+            kept = monitor.without_moved(evidence) if is_of_before else None  # ranks may have got the signal as well
+            if kept is not None:
+                monitor.take_evidence(kept, now)
         report = self._comparison.into(monitor.freeze(now, began_s))
         if report.verdict is None and before.verdict is not None:
             return before  # the last sample shows the shutdown; what was known when the signal came still holds

@@ -456,6 +456,15 @@ def test_where_a_script_begins_with_the_library_anew_its_recoveries_are_told_as_
     assert (report.status, report.verdict) == (Status.HEALTHY, None)
 
 
+def left(job: Play, node: int) -> set[int]:
+    """Ranks of which an answer that comes now is not believed."""
+    answer = job.answer(node, 99)
+    kept = job.judge.without_moved(answer)
+    return {one.rank for one in answer.ranks} - {
+        one.rank for one in (kept.ranks if kept else ()) if one in answer.ranks
+    }
+
+
 def test_an_answer_shows_who_has_left_the_place_of_the_last_words() -> None:
     """As a signal to the ranks makes them: what their stacks show then is no reason of the hang."""
     at_exit = '  File "/x/site-packages/jax/_src/distributed.py", line 199 in shutdown'
@@ -463,18 +472,37 @@ def test_an_answer_shows_who_has_left_the_place_of_the_last_words() -> None:
     job = Play()
     job.stick(2)
     job.play(3)
-    assert not any(job.judge.has_moved_on(job.answer(n, 99)) for n in job.nodes)
+    assert [left(job, n) for n in job.nodes] == [set(), set()]
     beside = '  File "/home/u/train.py", line 50 in on_sigterm\n  File "/home/u/train.py", line 30 in save'
     for frames in (at_exit, handler, beside):
         job.seen[2] = {"stack": STACK.format(pid=1002, rank=2, frames=frames)}
-        assert [job.judge.has_moved_on(job.answer(n, 99)) for n in job.nodes] == [False, True]
+        assert [left(job, n) for n in job.nodes] == [set(), {2}]
     job.rank[2] = {"site_since_s": job.wall_s - 0.1}
     job.play(0.2)
-    assert not job.judge.has_moved_on(job.answer(1, 99)), "a loop goes through its lines"
+    assert not left(job, 1), "a loop goes through its lines"
     job.seen[2] = {"stack": STACK.format(pid=1002, rank=2, frames=at_exit)}
-    assert job.judge.has_moved_on(job.answer(1, 99))
+    assert left(job, 1) == {2}
     job.seen[2] = {"stack": "", "why_no_stack": "it has ended"}
-    assert not job.judge.has_moved_on(job.answer(1, 99))
+    assert not left(job, 1)
+
+
+def test_what_an_answer_shows_of_ranks_that_stayed_counts_also_where_another_one_moved() -> None:
+    job = Play()
+    job.stick(2)
+    job.play(3)
+    before = {one.rank: one for one in job.answer(1, 98).ranks}
+    elsewhere = '  File "/x/site-packages/jax/_src/distributed.py", line 199 in shutdown'
+    job.seen[2] = {"stack": STACK.format(pid=1002, rank=2, frames=elsewhere)}
+    job.rank[2] = {"phase": "closing"}
+    job.seen[3] = {"log_tail": "the newest line"}
+    kept = job.judge.without_moved(job.answer(1, 99))
+    assert kept is not None
+    seen = {one.rank: one for one in kept.ranks}
+    assert seen[3].log_tail == "the newest line"
+    assert 2 not in seen or seen[2].stack == before[2].stack
+    assert next(r for r in kept.status.ranks if r.rank == 2).phase != "closing", "the word from before holds"
+    job.seen[3] = {"stack": STACK.format(pid=1003, rank=3, frames=elsewhere)}
+    assert job.judge.without_moved(job.answer(1, 99)) is None
 
 
 def mark_of(job: Play, members: tuple[int, ...]) -> GroupMark:

@@ -3,7 +3,7 @@ import os
 import socket
 import struct
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +13,8 @@ from allready.messaging.channel import NodeSide, convert
 from allready.messaging.sockets import hang_up, local_addresses, unanswered_arp
 from allready.model import FactMissing, NodeFacts, PathProbe
 from allready.preflight.reach import ReachRequest, conduct, endpoint, take_part, wire
+from allready.preflight.reach import hub as hub_part
+from allready.preflight.reach import node as node_part
 from allready.text.ui import ui
 from tests.clock import Stopwatch
 from tests.messaging.memory import MemoryNode, memory_channel, silent
@@ -339,6 +341,41 @@ async def test_many_healthy_nodes_send_one_row_per_address(monkeypatch: pytest.M
     monkeypatch.setattr("allready.preflight.reach.node.MAX_NODES_WITH_ALL_ROWS", 1)
     reach, _ = await run_stage(QUICK, loopback_nodes(2))
     assert [(p.outcome, p.detail) for p in reach.paths] == [("ok", "1 more ports as good")] * 2
+
+
+class SlowBurst:
+    """A partner that takes its time for the last burst."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.sent = [wire.SentRow(1, 0, (64,), (), bursts=(100, 100))]
+        self.is_over = False
+
+    async def count_once_more(self) -> None:
+        try:
+            await asyncio.sleep(self.seconds)
+            self.sent = [replace(row, bursts=(*row.bursts, 100)) for row in self.sent]
+        finally:
+            self.is_over = True
+
+
+async def test_last_bursts_to_many_partners_are_sent_side_by_side() -> None:
+    probes = [(number, SlowBurst(0.1)) for number in range(28)]
+    clock = asyncio.get_running_loop().time
+    begin = clock()
+    counted = await node_part._count(cast("Any", probes), 0.2 / 28)
+    assert clock() - begin < 1.5  # one after the other: 2.8
+    assert [row.bursts for row in counted.sent] == [(100, 100, 100)] * 28
+
+
+async def test_when_the_time_for_last_bursts_is_over_what_was_counted_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert node_part.MOST_LAST_BURSTS_S < node_part.COUNT_S < hub_part.COUNTED_S
+    monkeypatch.setattr(node_part, "COUNT_S", 0.3)
+    probes = [(number, SlowBurst(seconds)) for number, seconds in enumerate((0.0, 20.0))]
+    counted = await node_part._count(cast("Any", probes), 0.0)
+    assert [row.bursts for row in counted.sent] == [(100, 100, 100), (100, 100)]
+    assert all(probe.is_over for _, probe in probes)
+    assert (await node_part._count((), 0.0)).sent == ()
 
 
 async def test_a_sample_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
+from random import Random
 from typing import Any
 
 from allready.judging.engine import judge
-from allready.model import Confidence, FaultClass, Severity
+from allready.model import Confidence, DatagramProbe, FaultClass, Severity
+from allready.rules.net._losses import Sent
 from tests.fleets import check, fleet
 from tests.rules.net.made import SILENT, not_looked_at, reached, second_network, stuck
 
@@ -161,6 +163,55 @@ def test_a_last_burst_that_loses_as_much_proves_chance_also_where_tcp_repeats_mo
     datagrams = {pair: {"bursts_sent": three, "bursts_received": counts} for pair, counts in came.items()}
     [hit] = check("NET019", reached(4, paths=paths, datagrams=datagrams)).hits
     assert (hit.culprits.nodes, set(hit.culprits.links)) == ((1,), set(into))
+
+
+def drawn(rng: Random, rate: float) -> tuple[int, ...]:
+    return tuple(sum(rng.random() >= rate for _ in range(100)) for _ in range(3))
+
+
+def bursts(*came: int) -> DatagramProbe:
+    sent = (100,) * len(came)
+    return DatagramProbe(
+        src=0, dst=1, address="10.0.0.2", sent_bytes=(), received_bytes=(), bursts_sent=sent, bursts_received=came
+    )
+
+
+def test_a_few_of_a_hundred_that_are_lost_by_chance_are_random_loss() -> None:
+    """Bursts of 100 differ by far more than their share then, and one of three may lose none."""
+    rng = Random(3)
+    for rate, least in ((0.03, 0.93), (0.04, 0.96), (0.05, 0.98), (0.1, 0.99), (0.3, 0.99)):
+        num_found = 0
+        for _ in range(400):
+            sent = Sent()
+            sent.add_bursts(bursts(*drawn(rng, rate)))
+            num_found += sent.is_random
+        assert num_found >= least * 400, rate
+
+
+def test_loss_of_3_to_5_of_a_hundred_by_chance_is_found_and_its_node_is_named() -> None:
+    """At 3 % one direction of ten loses less than two packets of a hundred, and its node then is not named for sure."""
+    rng = Random(5)
+    links = [pair for pair in PAIRS if 1 in pair]
+    paths = {pair: RESENT if pair in links else SENT for pair in PAIRS}
+    num_named = dict.fromkeys((0.03, 0.04, 0.05), 0)
+    for rate in (*num_named,) * 5:
+        datagrams = {pair: {"bursts_sent": (100,) * 3, "bursts_received": drawn(rng, rate)} for pair in links}
+        [hit] = check("NET019", reached(3, paths=paths, datagrams=datagrams)).hits
+        assert set(hit.culprits.links) <= set(links)
+        num_named[rate] += hit.culprits.nodes == (1,)
+    assert num_named[0.05] == 5
+    assert num_named[0.04] >= 4
+
+
+def test_loss_of_one_burst_or_of_all_but_the_last_is_that_of_a_queue() -> None:
+    for came in ((60, 100, 100), (100, 88, 100), (88, 100, 99), (70, 73, 100), (70, 73, 98), (93, 92, 100), (93, 100)):
+        sent = Sent()
+        sent.add_bursts(bursts(*came))
+        assert not sent.is_random, came
+    for came in ((93, 100, 97), (99, 93, 94), (40, 70, 50), (93, 96), (3, 100, 90)):
+        sent = Sent()
+        sent.add_bursts(bursts(*came))
+        assert sent.is_random == (came != (3, 100, 90)), came
 
 
 def test_where_a_fifth_is_lost_collectives_are_not_tried() -> None:

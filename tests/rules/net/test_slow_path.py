@@ -32,6 +32,12 @@ def test_sees_a_throughput_that_was_rounded_to_nothing() -> None:
     assert hit.culprits.nodes == (3,)
 
 
+def test_round_trips_that_were_rounded_to_nothing_are_compared_all_the_same() -> None:
+    paths = {(a, b): {"rtt_s": 0.1 if 3 in (a, b) else 0.0} for a in range(4) for b in range(4) if a != b}
+    [hit] = check("NET017", reached(4, paths=paths)).hits
+    assert (hit.culprits.nodes, hit.values["what"]) == ((3,), "RTT")
+
+
 def test_blames_nobody_on_a_tie() -> None:
     halves = {k: v for a in (0, 1) for k, v in touching(a, 4, SLOW).items()}
     assert check("NET017", reached(4, paths=halves)).state == "clear"

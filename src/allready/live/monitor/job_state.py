@@ -119,15 +119,40 @@ class JobState:
         self.shifts |= {r.rank: shifts_of(r.ring) for r in answer.ranks if r.ring}
         return True
 
-    def has_moved_on(self, answer: NodeEvidence) -> bool:
-        """Whether an answer shows a rank elsewhere than the newest word of its node does."""
+    def without_moved(self, answer: NodeEvidence) -> NodeEvidence | None:
+        """An answer without what it shows of ranks that are elsewhere than the newest word of their node says.
+
+        Of these the word holds, and an earlier answer where they had not moved since; None: all of them are elsewhere.
+        """
         from allready.live.monitor.readings import has_left_place
 
-        status = self.statuses.get(answer.node_rank)
+        node = answer.node_rank
+        status = self.statuses.get(node)
         if status is None:
-            return False
+            return answer
         known = {rank.rank: rank for rank in status.ranks}
-        return any(has_left_place(one, known[one.rank], status.time_s) for one in answer.ranks if one.rank in known)
+        moved = {
+            one.rank
+            for one in answer.ranks
+            if one.rank in known and has_left_place(one, known[one.rank], status.time_s)
+        }
+        if not moved:
+            return answer
+        if moved >= {one.rank for one in answer.ranks if not one.status.is_gone}:
+            return None
+        standing = moved & self.standing(node)
+        ranks = [one for one in answer.ranks if one.rank not in moved]
+        sockets = [row for row in answer.sockets if row.rank not in moved]
+        if standing:
+            ranks += [one for one in self.answers[node].ranks if one.rank in standing]
+            sockets += [row for row in self.answers[node].sockets if row.rank in standing]
+        words = tuple(known[rank.rank] if rank.rank in moved else rank for rank in answer.status.ranks)
+        return replace(
+            answer,
+            status=replace(answer.status, ranks=words),
+            ranks=tuple(sorted(ranks, key=lambda one: one.rank)),
+            sockets=tuple(sockets),
+        )
 
     def ages(self, now: float) -> dict[int, float]:
         """Node -> seconds since its last word."""

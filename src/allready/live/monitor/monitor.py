@@ -122,9 +122,9 @@ class Judge:
         if self._board.take_answer(evidence, now):
             self._forget_if_new(attempt)
 
-    def has_moved_on(self, evidence: model.NodeEvidence) -> bool:
-        """Whether an answer shows a rank elsewhere than the last words did."""
-        return self._board.has_moved_on(evidence)
+    def without_moved(self, evidence: model.NodeEvidence) -> model.NodeEvidence | None:
+        """An answer without its ranks that are elsewhere than in the last words; None: all of them are."""
+        return self._board.without_moved(evidence)
 
     def lose(self, node_rank: int, loss: model.Loss, now: float) -> None:
         """The connection to a node's agent broke."""

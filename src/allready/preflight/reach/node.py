@@ -28,6 +28,8 @@ QUEUED_IN_FLIGHT_S = 0.5
 LAST_BURST_S = 0.25
 MOST_LAST_BURSTS_S = 3.0
 """The last bursts go out round by round, each with its time, so that no node gets those of all others at once."""
+COUNT_S = 4.0
+"""How long a node sends last bursts; less than node 0 waits for its answer."""
 
 
 async def take_part(node: NodeSide, start: Any, facts: NodeFacts, narrator: Narrator) -> None:
@@ -122,11 +124,22 @@ async def _stop(task: asyncio.Future[Any]) -> None:
 
 
 async def _count(probes: Sequence[tuple[int, PartnerProbe]], slot_s: float) -> wire.Counted:
-    """The last burst to every partner, in the order of the rounds."""
-    begin = time.monotonic()
-    for number, probe in probes:
-        await asyncio.sleep(max(0.0, begin + number * slot_s - time.monotonic()))
+    """The last burst to every partner, each begun at the time of its round, until the time is over."""
+
+    async def count(number: int, probe: PartnerProbe) -> None:
+        await asyncio.sleep(number * slot_s)
         await probe.count_once_more()
+
+    tasks = [asyncio.ensure_future(count(number, probe)) for number, probe in probes]
+    try:
+        if tasks:
+            done, _ = await asyncio.wait(tasks, timeout=COUNT_S)
+            for task in done:
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     return wire.Counted(sent=tuple(row for _, probe in probes for row in probe.sent if row.bursts))
 
 

@@ -1,5 +1,8 @@
 """How many TCP segments were lost on their way between two nodes, as the kernels of the senders counted."""
 
+import math
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from allready.judging.analysis import Analysis
@@ -9,7 +12,9 @@ from allready.model import DatagramProbe, PathProbe
 MIN_LOST = 4
 MIN_SHARE = 0.02
 SAME_LOSS = 5
-"""By chance no burst of 100 loses so many times more packets than another."""
+"""Bursts that all lose packets, and none so many times more than another, were not met by a passing queue."""
+CHANCE = 0.001
+"""How rarely bursts that meet one and the same random loss differ so much that they are taken for a queue's."""
 WAITING_GB_PER_S = 0.0125
 """On a slower path single packets wait behind whatever else is under way; on a faster one no queue is full for long."""
 EARLY_BURSTS = 2
@@ -66,16 +71,33 @@ class Sent(Struct):
 
     def add_bursts(self, probe: DatagramProbe) -> None:
         """Count bursts.  One of which nothing arrived was filtered, or waited in a long queue, and shows nothing."""
-        pairs = [pair for pair in zip(probe.bursts_sent, probe.bursts_received, strict=False) if pair[1]]
+        pairs = [pair for pair in zip(probe.bursts_sent, probe.bursts_received, strict=False) if min(pair) > 0]
         if not pairs:
             return
-        lost, num_packets = [sent - came for sent, came in pairs], sum(sent for sent, _ in pairs)
+        lost, num_packets = [max(0, sent - came) for sent, came in pairs], sum(sent for sent, _ in pairs)
         if sum(lost) / num_packets < self.share:
             return  # another network of the two nodes loses more
         self.num_packets, self.num_lost, self.address = num_packets, sum(lost), probe.address
         self.num_bursts = len(pairs)
         # Another transfer may fill a queue for a while, but not during all bursts; the last one comes after all others.
-        self.is_random = SAME_LOSS * min(lost) >= max(lost) > 0
+        is_alike = SAME_LOSS * min(lost) >= max(lost) or _is_one_chance(lost, [sent for sent, _ in pairs])
+        self.is_random = lost[-1] > 0 and sum(n > 0 for n in lost) >= EARLY_BURSTS and is_alike
+
+
+def _is_one_chance(lost: Sequence[int], sent: Sequence[int]) -> bool:
+    """Whether the bursts may all have met the same random loss, by the likelihood ratio of one rate against many.
+
+    Twice its logarithm follows chi-square, with two degrees of freedom for three bursts: exp(-ratio) is its tail.
+    """
+    rate = sum(lost) / sum(sent)
+    if not 0.0 < rate < 1.0:
+        return True
+    ratio = 0.0
+    for num_lost, num in zip(lost, sent, strict=True):
+        num_came = num - num_lost
+        ratio += num_lost * math.log(num_lost / (num * rate)) if num_lost else 0.0
+        ratio += num_came * math.log(num_came / (num * (1.0 - rate))) if num_came else 0.0
+    return ratio <= -math.log(CHANCE)
 
 
 def judge_sent(case: Analysis) -> dict[tuple[int, int], Sent]:

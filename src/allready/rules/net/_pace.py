@@ -19,6 +19,7 @@ CLEAR_RATIO = 8.0
 CLEAR_EXCESS_S = 0.05
 PROBE_BYTES = 2**20
 MIN_GB_PER_S = 1e-6  # what is rounded to nothing is still a number
+MIN_S = 1e-6  # as well
 USELESS_S = 1.0
 """What PROBE_BYTES take on no network of a cluster."""
 
@@ -84,7 +85,7 @@ def _note(found: Planes, plane: int, link: Link, seconds: float) -> None:
 def _slowest(found: Planes) -> Slow | None:
     """What is slow in one network: where it is clear, and then where it is worst against the others."""
     slow = [s for plane, seconds in sorted(found.items()) if (s := _slow(seconds, plane)) is not None]
-    return max(slow, key=lambda s: (s.is_clear, s.seconds[s.worst[0]] / s.usual_s), default=None)
+    return max(slow, key=lambda s: (s.is_clear, s.seconds[s.worst[0]] / max(s.usual_s, MIN_S)), default=None)
 
 
 def bandwidths(seconds: Mapping[Link, float]) -> dict[int, tuple[float | None, float | None]]:

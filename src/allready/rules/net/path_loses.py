@@ -42,11 +42,11 @@ def path_loses(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     """
     ## What it checks
     Where TCP had to send segments of the test payloads again, or connections failed, three bursts of 100 small
-    datagrams, a millisecond or two apart, in that direction: each must lose some, and all together two of a hundred or
-    more. They are too few to fill a queue, and the last one comes when nothing else does, so a link that is only slow
-    loses none (NET017). A node is named when all its paths lose
-    packets, in both directions or in one, and those between the others do not. Where a fifth or more is lost, the check
-    ends here: collectives would only take their time until they fail.
+    datagrams, a millisecond or two apart, in that direction: the last one and another must lose some, all together two
+    of a hundred or more, and they may differ by what chance allows. They are too few to fill a queue, and the last one
+    comes when nothing else does, so a link that is only slow loses none (NET017). A node is named when all its paths
+    lose packets, in both directions or in one, and those between the others do not. Where a fifth or more is lost, the
+    check ends here: collectives would only take their time until they fail.
     ## Why it matters
     A healthy network loses less than one packet of ten thousand. Each loss costs a round trip, or 0.2 s at the end of a
     message, and every collective waits for it.
