@@ -60,11 +60,12 @@ def others() -> None:
     if ME == 1:
         texts = []
         part = torch.zeros(1)
-        for call in (
+        strange: list[Callable[[], Any]] = [
             lambda: allready.safe_all_gather([part], part, team),
             lambda: allready.safe_reduce_scatter(part, part, group=team),
             lambda: allready.safe_all_to_all(part, part, group=team),
-        ):
+        ]
+        for call in strange:
             try:
                 call()
             except UsageError as error:
