@@ -1,9 +1,11 @@
 """The scaffold for rules: what it writes is whole, and passes."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -117,6 +119,10 @@ def test_a_table_that_cannot_be_read_is_one_error_with_its_file(checkout: Path) 
         ("store", "ARule", LINE, "like connection_lost"),
         ("store", "connection_lost", LINE, "a new name"),
         ("store", "a_name", "1 2 3", "no words that tell it from others"),
+        ("store", "a_name", "foobarbaz quux went away\nand so on", r"'\n' cannot stand in it"),
+        ("store", "a_name", "foobarbaz \x07 quux went away", r"'\x07' cannot stand in it"),
+        ("store", "a_name", "foobarbaz \x85 quux went away", r"'\x85' cannot stand in it"),
+        ("store", "a_name", "foobarbaz \udcff quux went away", "'\ufffd' cannot stand in it"),
     ],
 )
 def test_says_what_a_signature_needs(
@@ -129,6 +135,34 @@ def test_says_what_a_signature_needs(
     assert dev.main(["new-signature", family, name, line], root=tmp_path) == 2
     assert words in capsys.readouterr().err
     assert table.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("line", "example"),
+    [
+        ("\x1b[31mfoobarbaz quux went away\x1b[0m\n", "foobarbaz quux went away"),
+        ("\x1b[1;31m[rank0]: \x1b[0mfoobarbaz went\taway", "foobarbaz went\taway"),
+        ("'quoted' foobarbaz \\d 'went'", "'quoted' foobarbaz \\d 'went'"),
+    ],
+)
+def test_a_signature_of_a_line_with_colours_can_be_read(line: str, example: str, tmp_path: Path) -> None:
+    table = tmp_path / "src" / "allready" / "signatures" / "store.toml"
+    table.parent.mkdir(parents=True)
+    shutil.copy(ROOT / table.relative_to(tmp_path), table)
+    assert dev.main(["new-signature", "store", "foobarbaz_gone", line], root=tmp_path) == 0
+    entry = tomllib.loads(table.read_text(encoding="utf-8"))["finding"][-1]
+    [shape] = entry["line"]
+    assert (entry["name"], shape["example"], shape["anchor"]) == ("foobarbaz_gone", example, example)
+    assert re.search(shape["pattern"], example)
+
+
+def test_a_table_that_could_not_be_read_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "src" / "allready" / "signatures" / "store.toml"
+    table.parent.mkdir(parents=True)
+    table.write_text("half an entry\n", encoding="utf-8")
+    assert dev.main(["new-signature", "store", "a_name", LINE], root=tmp_path) == 2
+    assert "could not be read" in capsys.readouterr().err
+    assert table.read_text(encoding="utf-8") == "half an entry\n"
 
 
 @pytest.mark.jobs

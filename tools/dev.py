@@ -10,6 +10,8 @@ import argparse
 import re
 import sys
 import time
+import tomllib
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +20,7 @@ from allready import __version__
 from allready.docs import untranslated
 from allready.errors import AllreadyError, UsageError
 from allready.evidence.clock import Clock
+from allready.evidence.log.line import decode
 from allready.evidence.prefix import parse
 from allready.judging.loading import AREAS, load
 from allready.signatures import of_line
@@ -94,8 +97,8 @@ def new_signature(root: Path, family: str, name: str, line: str) -> tuple[str, P
     """Append an entry for `line` to the table of a family; gives the new code and the file.
 
     Raises:
-        UsageError: no such family, not a name, there is such a signature already, or the line has one; nothing is
-            written.
+        UsageError: no such family, not a name, there is such a signature already, the line has one, or it cannot stand
+            in a table; nothing is written.
     """
     path = root / "src" / "allready" / "signatures" / f"{family}.toml"
     if family not in FAMILIES or not path.is_file():
@@ -103,7 +106,11 @@ def new_signature(root: Path, family: str, name: str, line: str) -> tuple[str, P
     text = path.read_text(encoding="utf-8")
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or f'\nname = "{name}"\n' in text:
         raise UsageError("{name!r}: a new name in lower case with underscores, like connection_lost", name=name)
-    rest = parse(line.strip(), Clock(time.time())).rest
+    shown = decode(line.strip().encode("utf-8", "surrogateescape"))  # as a log's lines are read: without colours
+    wrong = next((c for c in shown if c == "\ufffd" or (unicodedata.category(c) == "Cc" and c != "\t")), None)
+    if wrong is not None:
+        raise UsageError("{line!r}: give one line of text; {wrong!r} cannot stand in it", line=line, wrong=wrong)
+    rest = parse(shown.strip(), Clock(time.time())).rest
     known = next((signature for signature, _ in of_line(rest)), None)
     if known is not None:
         raise UsageError("{id} ({code}) knows this line", id=known.id, code=known.code)
@@ -115,8 +122,20 @@ def new_signature(root: Path, family: str, name: str, line: str) -> tuple[str, P
     pattern = re.sub(r"[0-9]+", r"\\d{1,20}", re.escape(rest).replace(r"\ ", " "))
     quoted = {key: f"'''{value}'''" for key, value in (("anchor", anchor), ("pattern", pattern), ("example", rest))}
     entry = ENTRY.format(code=code, name=name, version=_version(), **quoted)
+    _check_entry(path, text + entry, name, rest)
     path.write_text(text + entry, encoding="utf-8")
     return code, path
+
+
+def _check_entry(path: Path, text: str, name: str, line: str) -> None:
+    """Whether the table of this text can be read, and its newest entry knows the line."""
+    try:
+        newest = tomllib.loads(text)["finding"][-1]
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError("{path} could not be read: {error}", path=path, error=error) from None
+    [shape] = newest["line"]
+    if newest["name"] != name or shape["anchor"] not in line or not re.search(shape["pattern"], line):
+        raise UsageError("{line!r}: cannot stand in a table", line=line)
 
 
 def _next_code(area: str) -> str:

@@ -50,14 +50,14 @@ def die_in_forming(*, has_said: bool) -> None:
     """At the next one, before this rank has told the others how it is reached, or right afterwards."""
     from allready.runtime import group
 
-    tell = group._exchange
+    tell = group._meet
 
     def die(*given: Any) -> Any:
         if has_said:
             tell(*given)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    group._exchange = die  # type: ignore[assignment]
+    group._meet = die  # type: ignore[assignment]
 
 
 def teams_of(size: int) -> list[list[list[int]]]:

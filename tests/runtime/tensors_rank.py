@@ -31,6 +31,7 @@ def others() -> None:
     import torch.distributed as dist
 
     import allready
+    from allready.errors import UsageError
 
     team = make_team()
     teams: list[tuple[Any, int, int]] = [(None, SIZE, ME)]
@@ -52,10 +53,24 @@ def others() -> None:
         got = torch.zeros(size * (place + 1))
         allready.safe_all_to_all(got, mine, [place + 1] * size, list(range(1, size + 1)), group)
         found["uneven"].append(got.tolist())
-        for chunk_bytes in (1, 16, 10**9):
+        for chunk_bytes in (1, torch.tensor(16), 10**9):  # as an int of NumPy's: a whole number of another class
             wide = torch.arange(3001.0)[::3] + ME
             allready.safe_all_reduce(wide, group=group, chunk_bytes=chunk_bytes)
             found["chunks"].append(bool((wide == torch.arange(3001.0)[::3] * size + (3 if size == 3 else 2)).all()))
+    if ME == 1:
+        texts = []
+        part = torch.zeros(1)
+        strange: list[Callable[[], Any]] = [
+            lambda: allready.safe_all_gather([part], part, team),
+            lambda: allready.safe_reduce_scatter(part, part, group=team),
+            lambda: allready.safe_all_to_all(part, part, group=team),
+        ]
+        for call in strange:
+            try:
+                call()
+            except UsageError as error:
+                texts.append(str(error))
+        say("strange", texts=texts)
     dist.new_group([0, 1], timeout=timedelta(seconds=77))
     with allready.phase("short", timedelta(seconds=33)):
         limits = allready.effective_timeouts()
@@ -125,6 +140,9 @@ def of_all_kinds() -> None:
         lambda: allready.safe_all_to_all(torch.ones(SIZE), torch.ones(SIZE, dtype=torch.int32)),
         lambda: allready.safe_all_reduce(torch.ones(1), on_failure="ignore"),
         lambda: allready.safe_all_reduce(torch.ones(1), chunk_bytes=1.5),
+        lambda: allready.safe_all_reduce(torch.ones(1), chunk_bytes=0),
+        lambda: allready.safe_all_reduce(torch.ones(1), timeout=timedelta.max),
+        lambda: allready.safe_all_reduce(torch.ones(1), timeout=10**400),
     ]
     errors = 0
     for call in wrong:

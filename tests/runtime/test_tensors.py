@@ -43,7 +43,7 @@ def _is_right_of_all_kinds(job: Job, rank: int) -> None:
         assert point == [0], name
     no_sums = ["float8_e4m3fn", "float8_e5m2", "int16", "uint16", "uint32", "uint64"]
     assert found["refused"] == [[name, True] for name in no_sums for _ in range(2)]
-    assert (found["weight"], found["column"], found["errors"]) == ([27.0], [3.0] * 4, 10)
+    assert (found["weight"], found["column"], found["errors"]) == ([27.0], [3.0] * 4, 13)
     assert found["is_wide"] == [True] * 3
 
 
@@ -51,6 +51,10 @@ def _is_right_beyond_reduction(job: Job, rank: int) -> None:
     of_rank = {0: [(3, 0), (2, 0)], 1: [(3, 1)], 2: [(3, 2), (2, 1)]}[rank]
     found = job.last(rank, "others")
     ranks = [range(3) if size == 3 else (0, 2) for size, _ in of_rank]
+    if rank == 1:
+        texts = job.last(rank, "strange")["texts"]
+        assert len(texts) == 3
+        assert all("not of this rank" in text for text in texts)
     assert found["scattered"] == [
         [[size * (6 * place + 3 * row + c) + sum(members) for c in range(3)] for row in range(2)]
         for (size, place), members in zip(of_rank, ranks, strict=True)

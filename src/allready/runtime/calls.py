@@ -1,8 +1,9 @@
 """Collectives with a deadline that fail on all ranks or on none."""
 
 import math
+import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsIndex
 
 from allready.errors import UsageError
 from allready.runtime.agreement import Ranks
@@ -27,7 +28,7 @@ def safe_all_reduce(
     on_failure: OnFailure = "raise",
     restore: bool = False,
     confirm: bool = False,
-    chunk_bytes: int | None = None,
+    chunk_bytes: SupportsIndex | None = None,
     async_op: bool = False,
 ) -> Any:
     """Reduce in place over all ranks until the deadline.  Collective: every rank of the group calls it.
@@ -61,14 +62,13 @@ def safe_all_reduce(
     import torch.distributed as dist
 
     chosen = dist.ReduceOp.SUM if op is None else op
-    if chunk_bytes is not None and (not isinstance(chunk_bytes, int) or chunk_bytes < 1):
-        raise UsageError("chunk_bytes must be a whole number, at least 1")
+    part_bytes = None if chunk_bytes is None else _part_bytes(chunk_bytes)
     _check_sum(tensor)
 
     def start(dense: Any, later: bool) -> Any:
-        if chunk_bytes is None:
+        if part_bytes is None:
             return dist.all_reduce(dense, chosen, group, async_op=later)
-        parts = _parts_of(dense, chunk_bytes)
+        parts = _parts_of(dense, part_bytes)
         works = [dist.all_reduce(part, chosen, group, async_op=later) for part in parts]
         return Works(works) if later else None
 
@@ -110,7 +110,7 @@ def safe_all_gather(
 
     _check(*tensors, tensor)
     _check_written(*tensors)
-    size = dist.get_world_size(group)
+    ranks, size = _ranks_of(group), dist.get_world_size(group)
     if len(tensors) != size or any(t.shape != tensor.shape or t.dtype != tensor.dtype for t in tensors):
         raise UsageError(
             "all_gather over {size} ranks: so many tensors are needed for the results, each as the one given: {given}",
@@ -125,7 +125,7 @@ def safe_all_gather(
             return dist.all_gather(moved, own, group, async_op=later)
         _fill(moved[dist.get_rank(group)], own)
         # Of a default group that was formed again in place torch still names the ranks of before.
-        sources = dist.get_process_group_ranks(group) if _ranks_of(group) else range(size)
+        sources = dist.get_process_group_ranks(group) if ranks else range(size)
         works = [dist.broadcast(t, r, group, async_op=later) for t, r in zip(moved, sources, strict=True)]
         return Works(works) if later else None
 
@@ -142,7 +142,7 @@ def safe_all_gather(
             timeout=timeout,
             on_failure=on_failure,
             confirm=confirm,
-            group=_ranks_of(group),
+            group=ranks,
             device=_gpu_of(tensor),
             take=take,
         ),
@@ -170,7 +170,7 @@ def safe_reduce_scatter(
 
     _check_sum(output, tensor)
     _check_written(output)
-    size = dist.get_world_size(group)
+    ranks, size = _ranks_of(group), dist.get_world_size(group)
     if tensor.numel() != size * output.numel() or tensor.dtype != output.dtype:
         raise UsageError(
             "reduce_scatter over {size} ranks: output has {own} elements of {kind}, so tensor must have {needed} of "
@@ -195,7 +195,7 @@ def safe_reduce_scatter(
             timeout=timeout,
             on_failure=on_failure,
             confirm=confirm,
-            group=_ranks_of(group),
+            group=ranks,
             device=_gpu_of(tensor),
             take=lambda: None if part is output else _fill(output, part.view(output.shape)),
         ),
@@ -223,7 +223,7 @@ def safe_all_to_all(
 
     _check(output, tensor)
     _check_written(output)
-    size = dist.get_world_size(group)
+    ranks, size = _ranks_of(group), dist.get_world_size(group)
     if tensor.dtype != output.dtype or not (tensor.ndim and output.ndim):
         raise UsageError("all_to_all: output and tensor need a first dimension and the same type of elements")
     for given, sizes in ((output, output_split_sizes), (tensor, input_split_sizes)):
@@ -244,7 +244,7 @@ def safe_all_to_all(
             timeout=timeout,
             on_failure=on_failure,
             confirm=confirm,
-            group=_ranks_of(group),
+            group=ranks,
             device=_gpu_of(tensor),
             take=lambda: None if filled is output else _fill(output, filled),
         ),
@@ -311,6 +311,16 @@ def _in_place(
         ),
         async_op,
     )
+
+
+def _part_bytes(given: SupportsIndex) -> int:
+    try:
+        number = operator.index(given)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise UsageError("chunk_bytes must be a whole number, at least 1")
+    return number
 
 
 def _parts_of(dense: Any, chunk_bytes: int) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from allready.runtime import recording
 from allready.runtime.calling import OUTCOMES, SLICE, SLICE_S, Call, Handle, OnFailure, Timeout
+from allready.runtime.durations import LONGEST
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.nccl import StreamEnd
 from allready.runtime.session import Session
@@ -43,7 +44,9 @@ def sum_directly(
         direct is None
         or not isinstance(tensor, direct.tensor)
         or not (op is None or op is direct.sum)
-        or not (session.least_s > SLICE_S if timeout is None else type(timeout) is timedelta and timeout > SLICE)
+        or not (
+            session.least_s > SLICE_S if timeout is None else type(timeout) is timedelta and SLICE < timeout <= LONGEST
+        )
         or not (direct.takes_cpu if tensor.is_cpu else direct.gpu is not None and tensor.device == direct.gpu)
         or not tensor.is_contiguous()
         or tensor.dtype not in direct.types

@@ -18,7 +18,8 @@ def duration(given: Duration, name: str = "timeout") -> timedelta:
         UsageError: it is neither, not finite, below 0 or above a hundred years.
     """
     if not isinstance(given, timedelta):
-        if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if not is_number or (isinstance(given, float) and not math.isfinite(given)):  # an int may be too large for it
             raise UsageError("{name}: seconds or a timedelta, not {given!r}", name=name, given=given)
         given = timedelta(seconds=min(max(-1.0, given), 2 * LONGEST.total_seconds()))
     if given < timedelta(0):

@@ -32,6 +32,9 @@ _CONNECT = FORM / 5
 """Gloo waits five times for so long until all connections are there."""
 _FIRST_S = 0.1
 _LOOK_S = 0.02
+_LONGEST_LOOK_S = 0.2
+_LOOK_S_PER_RANK = 0.0002
+"""Every look asks the store for all ranks: with many of them those that wait look less often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +242,7 @@ class Group:
             _number_from(epoch - 1)
             limit = nccl.UNLIMITED if "cuda" in self.devices else _CONNECT
             if not self._can_reconfigure:  # else that makes the connections
-                _exchange(store, "here", "", place, size, is_over)
+                _meet(store, "here", "", place, size, is_over)
             dist.init_process_group(self._backend, store=store, rank=place, world_size=size, timeout=limit, **more)
             self._is_on_this_store = True
         if self._can_reconfigure:
@@ -402,6 +405,18 @@ def _exchange(store: Any, name: str, own: str, place: int, size: int, is_over: C
     """What every member says under this name.
 
     Raises:
+        TimeoutError: see `_meet`.
+    """
+    keys = _meet(store, name, own, place, size, is_over)
+    # All in one request where the store can.
+    said = store.multi_get(keys) if store.has_extended_api() else [store.get(key) for key in keys]
+    return ["" if text == b"-" else text.decode() for text in said]
+
+
+def _meet(store: Any, name: str, own: str, place: int, size: int, is_over: Callable[[], bool]) -> list[str]:
+    """Wait until every member has said something under this name; gives the keys of what they said.
+
+    Raises:
         TimeoutError: not all of them have said it, in time or before the epoch ended: one may be dead.
     """
     store.set(f"{name}/{place}", own or "-")
@@ -409,12 +424,14 @@ def _exchange(store: Any, name: str, own: str, place: int, size: int, is_over: C
     until_s = time.monotonic() + FORM.total_seconds()
     with contextlib.suppress(RuntimeError):  # not all in time, as nearly never; then this is tried again below
         store.wait(keys, timedelta(seconds=_FIRST_S))
+    longest_s = min(_LONGEST_LOOK_S, max(_LOOK_S, size * _LOOK_S_PER_RANK))
+    look_s = _LOOK_S
     while not store.check(keys):
         if is_over() or time.monotonic() > until_s:
             raise TimeoutError(f"not all ranks came to exchange their {name}")
-        time.sleep(_LOOK_S)
-    said = [store.get(f"{name}/{n}").decode() for n in range(size)]
-    return ["" if text == "-" else text for text in said]
+        time.sleep(look_s)
+        look_s = min(longest_s, 2 * look_s)
+    return keys
 
 
 def _own_address(store: Any) -> str:

@@ -6,9 +6,11 @@ import os
 import secrets
 import socket
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -35,6 +37,8 @@ START = timedelta(minutes=10)
 RECOVER = timedelta(seconds=60)
 LATE = timedelta(seconds=0.2)
 """Where a rank that came too late may join again."""
+_COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "c10d", "_dtensor", "symm_mem"}
+"""First parts of the names of torch's operators that wait for other ranks."""
 _KEY = "allready/hub"
 _NAME_LETTERS = 8
 """Of the secret's 32; they tell attempts apart and open nothing."""
@@ -322,16 +326,26 @@ def subgroups() -> Iterator[None]:
 
 def cause_of(error: BaseException | None) -> FailureCause:
     """Whether an error is the script's own, or what a collective of torch's raised because of another rank."""
-    trace, places = None if error is None else error.__traceback__, [""]
-    while trace is not None:
-        places.append(trace.tb_frame.f_globals.get("__name__", ""))
-        trace = trace.tb_next
-    # An operator of torch's that stands below torch.distributed waits for a functional collective, as of a DTensor.
-    is_below = places[-1] == "torch._ops" and any(p.startswith("torch.distributed") for p in places)
-    is_torchs = isinstance(error, RuntimeError) and (
-        is_below or places[-1].startswith(("torch.distributed", "torch.autograd"))
-    )
+    if not isinstance(error, RuntimeError) or any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
+        return FailureCause.RAISED
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    places = [str(frame.f_globals.get("__name__", "")) for frame in frames]
+    if not places:
+        return FailureCause.RAISED
+    is_torchs = places[-1].startswith(("torch.distributed", "torch.autograd"))
+    if places[-1] == "torch._ops" and _is_collective(frames[-1]):
+        # A functional collective, as of a DTensor, unless the script itself calls it; torch's own ways of calling may
+        # stand between.
+        others = [p for p in places if not p.startswith("torch.") or p.startswith("torch.distributed")]
+        is_torchs = bool(others) and others[-1].startswith("torch.distributed")
     return FailureCause.BACKEND if is_torchs else FailureCause.RAISED
+
+
+def _is_collective(frame: FrameType) -> bool:
+    """Whether this call of an operator, in `torch._ops`, is one that waits for other ranks."""
+    known = frame.f_locals
+    operator = known.get("self", known.get("self_"))  # "self_" in older torch
+    return str(operator).partition(".")[0] in _COLLECTIVES
 
 
 def _parts(timeout: Duration | AdaptiveTimeout | None, usual: timedelta) -> tuple[timedelta, AdaptiveTimeout | None]:

@@ -1,0 +1,68 @@
+"""What the members of a group tell each other before it forms."""
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from allready.runtime import group
+
+
+class Store:
+    """As torch's, which counts the requests; the other ranks come at the `late`-th look."""
+
+    def __init__(self, *, late: int = 0, is_extended: bool = True) -> None:
+        self.said: dict[str, bytes] = {}
+        self.requests: list[str] = []
+        self._late, self._is_extended = late, is_extended
+
+    def set(self, key: str, text: str) -> None:
+        self.said[key] = text.encode()
+
+    def wait(self, keys: list[str], limit: timedelta) -> None:
+        if self._late:
+            raise RuntimeError("Socket Timeout")
+
+    def check(self, keys: list[str]) -> bool:
+        self.requests.append("check")
+        return self.requests.count("check") > self._late
+
+    def has_extended_api(self) -> bool:
+        return self._is_extended
+
+    def get(self, key: str) -> bytes:
+        self.requests.append("get")
+        return self.said.get(key, b"-")
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        self.requests.append("multi_get")
+        return [self.said.get(key, b"-") for key in keys]
+
+
+def test_that_all_are_here_is_not_read_again() -> None:
+    store = Store()
+    group._meet(store, "here", "", 0, 1024, lambda: False)
+    assert store.requests == ["check"]
+
+
+@pytest.mark.parametrize(("is_extended", "requests"), [(True, ["multi_get"]), (False, ["get"] * 3)])
+def test_what_all_said_is_one_request_where_the_store_can(is_extended: bool, requests: list[str]) -> None:
+    store = Store(is_extended=is_extended)
+    assert group._exchange(store, "ports", "12,13", 1, 3, lambda: False) == ["", "12,13", ""]
+    assert store.requests == ["check", *requests]
+
+
+@pytest.mark.parametrize(
+    ("size", "naps"), [(4, [0.02] * 6), (100, [0.02] * 6), (1024, [0.02, 0.04, 0.08, 0.16, 0.2, 0.2])]
+)
+def test_many_that_wait_look_less_often(size: int, naps: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[Any] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    group._meet(Store(late=6), "here", "", 0, size, lambda: False)
+    assert slept == naps
+
+
+def test_nobody_waits_for_an_epoch_that_is_over() -> None:
+    with pytest.raises(TimeoutError, match="here"):
+        group._meet(Store(late=1), "here", "", 0, 4, lambda: True)
