@@ -7,13 +7,14 @@ Node 0 calls `conduct`; every node, node 0 included, calls `take_part` when it r
     reach.endpoint  addresses, ports <-
     reach.plan      ITS partners ->  round by round: connects, echoes, datagrams
     reach.result    one row per path <-
-    reach.count     only where packets were lost: the last burst of datagrams ->
-    reach.counted                    <-
     reach.collect                ->  which datagrams arrived?
     reach.arrived                  <-
+    reach.count     only where packets of a burst were lost: the last burst of datagrams ->
+    reach.counted                    <-
+    reach.collect, reach.arrived     once more, then
     reach.done                   ->  closes everything
 
-That is three or four messages each way per node, whatever the number of nodes.
+That is three to five messages each way per node, whatever the number of nodes.
 """
 
 from allready.preflight.reach.hub import conduct

@@ -10,7 +10,7 @@ from allready.errors import DeadlineExceeded, ExchangeError
 from allready.messaging.channel import LOST, HubSide, Narrator, convert
 from allready.model import Reachability, ranges
 from allready.preflight.reach import wire
-from allready.preflight.reach.merge import Gathered, checked, merge, num_good_pairs
+from allready.preflight.reach.merge import Gathered, checked, has_partial_losses, merge, num_good_pairs
 from allready.preflight.reach.schedule import Schedule, make_schedule
 
 log = logging.getLogger(__name__)
@@ -56,14 +56,13 @@ async def conduct(hub: HubSide, request: wire.ReachRequest, narrator: Narrator) 
         gathered.results = await _gather(
             hub, asked, "reach.result", wire.Result, limit_s + RESULT_SLACK_S, gathered, narrator
         )
-        if any(row.bursts for result in gathered.results.values() for row in result.sent):
+        if gathered.results:
+            await _collect(hub, gathered, narrator)
+        if has_partial_losses(gathered):  # of a filtered path another burst shows no more
             await hub.send(None, "reach.count", None)
             asked = gathered.results.keys() - gathered.lost.keys()
             gathered.counted = await _gather(hub, asked, "reach.counted", wire.Counted, COUNTED_S, gathered, narrator)
-        if gathered.results:
-            await hub.send(None, "reach.collect", None)
-            asked = gathered.results.keys() - gathered.lost.keys()
-            gathered.arrived = await _gather(hub, asked, "reach.arrived", wire.Arrived, ARRIVED_S, gathered, narrator)
+            await _collect(hub, gathered, narrator)
     finally:
         await hub.send(None, "reach.done", None)
     reach = merge(request, schedule, gathered, time.monotonic() - start)
@@ -76,6 +75,13 @@ async def conduct(hub: HubSide, request: wire.ReachRequest, narrator: Narrator) 
             duration_s=f"{reach.duration_s:.1f}",
         )
     return reach
+
+
+async def _collect(hub: HubSide, gathered: Gathered, narrator: Narrator) -> None:
+    """Which datagrams arrived so far."""
+    await hub.send(None, "reach.collect", None)
+    asked = gathered.results.keys() - gathered.lost.keys()
+    gathered.arrived = await _gather(hub, asked, "reach.arrived", wire.Arrived, ARRIVED_S, gathered, narrator)
 
 
 def estimate_s(request: wire.ReachRequest, schedule: Schedule, gathered: Gathered) -> float:

@@ -155,9 +155,23 @@ def _master_paths(request: wire.ReachRequest, gathered: Gathered) -> list[PathPr
     ]
 
 
+def has_partial_losses(gathered: Gathered) -> bool:
+    """Whether some packets of the bursts in one direction arrived, and others did not."""
+    arrived = _arrivals(gathered)
+    return any(
+        0 < sum(_bursts(row, arrived.get((src, row.dst, row.offer)))) < sum(row.bursts)
+        for src, result in gathered.results.items()
+        for row in result.sent
+    )
+
+
+def _arrivals(gathered: Gathered) -> dict[tuple[int, int, int], wire.ArrivedRow]:
+    return {(row.src, dst, row.offer): row for dst, found in gathered.arrived.items() for row in found.rows}
+
+
 def _datagrams(gathered: Gathered, partners: dict[int, set[int]]) -> tuple[DatagramProbe, ...]:
     """One per address and direction, where both the sender and the receiver reported their part."""
-    arrived = {(row.src, dst, row.offer): row for dst, found in gathered.arrived.items() for row in found.rows}
+    arrived = _arrivals(gathered)
     probes = []
     for src, result in sorted(gathered.results.items()):
         sent = {(row.dst, row.offer): row for row in result.sent}
