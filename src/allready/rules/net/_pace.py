@@ -149,7 +149,10 @@ def _slow_nodes(seconds: Mapping[Link, float], ends: Sequence[int]) -> tuple[tup
     """
     best = _best(seconds, ends)
     usual = median(best.values())
-    peers = {n: {link[1 - end] for link in seconds for end in ends if link[end] == n} for n in best}
+    peers: dict[int, set[int]] = {}
+    for link in seconds:
+        for end in ends:
+            peers.setdefault(link[end], set()).add(link[1 - end])
     slow = {n for n, s in best.items() if len(peers[n]) > 1 and _is_slow(s, usual)}
     return (tuple(sorted(slow)), usual) if is_minority(len(slow), len(best)) else ((), usual)
 
