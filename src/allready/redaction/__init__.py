@@ -31,14 +31,17 @@ _KEY = r"(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|ENCRYPTION|SIGNING|SSH|AUTH)"
 # NCCL_IB_PKEY is the number of a partition; PWD is a folder.
 _ENV_NAME = (
     rf"(?:[A-Z0-9_]*{_WORD}|[A-Z0-9_]*{_KEY}_?KEYS?(?:_ID)?"
-    r"|[A-Z0-9_]+_(?:KEYS?|PASS|PWD|AUTH|COOKIE|JWT|BEARER))"
+    r"|[A-Z0-9_]+_(?:KEYS?|PASS|PWD|PW|PAT|AUTH|COOKIE|JWT|BEARER))"
 )
 _SECRET_ENV = re.compile(_ENV_NAME)
 
 _VALUE = r"""(?:(?<![A-Za-z0-9_])[bru]{1,2}(?:"[^"\n]{0,4096}"|'[^'\n]{0,4096}')"""
-_VALUE += r"""|\$'(?:[^'\\\n]|\\.){0,4096}'|"(?:[^"\\\n]|\\[^\n]){0,4096}"?|'(?:[^'\\\n]|\\[^\n]){0,4096}'?"""
+_VALUE += r"""|\"{3}[^\n]{0,4096}?\"{3}|'{3}[^\n]{0,4096}?'{3}"""
+_VALUE += r"""|\$'(?:[^'\\\n]|\\.){0,4096}'|(?:"(?:[^"\\\n]|\\[^\n]){0,4096}"?|'(?:[^'\\\n]|\\[^\n]){0,4096}'?)"""
+_VALUE += r"""(?:(?:[ \t]{0,4}\+[ \t]{0,4})?(?:"[^"\n]{0,4096}"|'[^'\n]{0,4096}')){0,20}"""
 _VALUE += r"""|[^\s"',;&)}\]]+(?:[,;&)}\]]{1,4}(?![\w.-]{0,60}["']?[ \t]?[=:])[^\s"',;&)}\]]+){0,20})"""
-"""A bare one ends at a comma, `;`, `&` or bracket with nothing, or with another name, behind it."""
+"""Quoted ones may be put together of several.
+A bare one ends at a comma, `;`, `&` or bracket with nothing, or with another name, behind it."""
 _LITERAL = r'"(?:[^"\\\n]|\\[^\n]){1,1000000}"'
 _NOT_SECRET = re.compile(
     r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|yes|no|on|off|n/a|\(redacted\)?|[<\[*].*|not|unset|missing|empty|undefined|)",
@@ -56,7 +59,7 @@ _NOT_NAMES = re.compile(
 _NAMED = (
     # An environment variable: NAME=value, NAME: value, "NAME": "value", NAME set by environment to value
     rf"(?<![A-Za-z0-9_])(?P<env>{_ENV_NAME})"
-    r"(?P<env_is>[\"']?(?:[ \t]?:?=[ \t]?|:[ \t]?)|\s(?:set by (?:environment|env) to|set to)\s)"
+    r"(?P<env_is>[\"']?(?:[ \t]?:?=[ \t]?|:[ \t]{0,60})|\s(?:set by (?:environment|env) to|set to)\s)"
     rf"(?P<env_value>{_VALUE})"
     # An option of a command: --hf-token value, --api_key=value
     r"|(?<![\w-])(?P<flag>--?(?:[A-Za-z0-9]+[_.-]){0,8}"
@@ -72,7 +75,7 @@ _NAMED = (
     r"|[A-Za-z]{0,30}(?:Storage|Comp|Db|User|Admin|Root|Bind)Pass"
     r"|(?:[a-z]|(?<=[\"'])[A-Z])[A-Za-z0-9]{0,40}?"
     r"(?:Token|Secret|Password|Passwd|Passphrase|(?:Api|Access|Secret|Private|Auth)Key)))"
-    rf"(?P<name_is>[\"']?[ \t]?(?:=>?|:)[ \t]?(?:[!&][\w!:/.-]{{0,40}}[ \t]+){{0,2}})(?P<name_value>{_VALUE})"
+    rf"(?P<name_is>[\"']?[ \t]?(?:=>?|:)[ \t]{{0,4}}(?:[!&][\w!:/.-]{{0,40}}[ \t]+){{0,2}})(?P<name_value>{_VALUE})"
 )
 _NAMED_HINTS = (
     "token", "secret", "passw", "passphrase", "credential", "key", "_pass", "-pass", ".pass",
@@ -96,6 +99,7 @@ def _family(hints: str, *shapes: str) -> _Family:
 
 
 _FAMILIES = (
+    _family("oracle:thin:", r"(?<=oracle:thin:)[^\s/@]{1,128}/[^\s@]{1,256}(?=@)"),
     _family("://", r"(?P<url>(?<=://)(?:[^/\s\"'<>]{1,512}|[^/\s@\"'<>:]{0,128}:(?!\d{1,5}/)[^\s\"'<>@]{1,256})(?=@))"),
     _family(
         "key",
@@ -142,11 +146,15 @@ _FAMILIES = (
     _family(
         "aiza|ya29.|gocspx-|1//0|goog1|sig=|signature=|q~|ltai",
         r"\bAIza[0-9A-Za-z_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}|\bGOCSPX-[A-Za-z0-9_-]{20,}|\b1//0[A-Za-z0-9_-]{30,}",
+        r"(?i:(?<=[, ]signature=))[a-f0-9]{40,}",
         r"(?i:(?<=[?&;]sig=)|(?<=[?&]signature=)|(?<=x-goog-signature=))[A-Za-z0-9%+/=_-]{10,}",
         r"(?<![\w~.-])[\w~.-]{3}[0-9]Q~[\w~.-]{31,34}|\bLTAI[A-Za-z0-9]{12,20}\b|\bGOOG1[A-Z0-9]{20,70}\b",
     ),
     _family(
-        "_v1_|akcp|pat|hrku-|fm1_|fm2_|sbp_|pscale_|.atlasv1.|pul-",
+        "_v1_|akcp|pat|hrku-|fm1_|fm2_|sbp_|pscale_|.atlasv1.|pul-|pmak-|bkua_|lsv2_|gr1348941|altak-|a3-|local-",
+        r"\bPMAK-[a-f0-9]{24}-[a-f0-9]{34}\b|\bbkua_[a-f0-9]{40}\b|\blsv2_[a-z]{2}_[a-f0-9]{32}_[a-f0-9]{10}\b",
+        r"\blocal-[a-f0-9]{40}\b|\bGR1348941[\w-]{20}\b",
+        r"\bALTAK-[A-Za-z0-9]{16,}(?:/[a-f0-9]{32,})?|\bA3-[A-Z0-9]{6}-(?:[A-Z0-9]{5,6}-){4}[A-Z0-9]{5}\b",
         r"\bAKCp[A-Za-z0-9]{40,100}|\bpat[A-Za-z0-9]{14}\.[a-f0-9]{64}\b",
         r"\bdo[opr]_v1_[a-f0-9]{32,}|\bwandb_v1_[A-Za-z0-9_]{16,}|\bHRKU-[A-Za-z0-9_-]{20,}",
         r"\bfm[12]_[A-Za-z0-9+/=_-]{30,}|\bsbp_[a-f0-9]{32,}|\bpscale_[a-z]{2,5}_[A-Za-z0-9_.-]{20,}",
