@@ -64,7 +64,11 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("pass =", "pass=", "pwd =", "pwd="),
-        r"(?m:(?P<before>(?:^|" + _PREFIX_ENDS + r")[ \t]*(?:pass|pwd)[ \t]?=[ \t]?))(?!~?/)" + _NO_VALUE + _QUOTED,
+        r"(?m:(?P<before>(?:^|"
+        + _PREFIX_ENDS
+        + r")[ \t]*(?:pass|pwd|PASS)[ \t]?=[ \t]?))(?!~?/)"
+        + _NO_VALUE
+        + _QUOTED,
     ),
     (
         ("secret",),
@@ -333,11 +337,24 @@ _KEY_LINE = (
 )
 _GATE = (
     r"(?mi)^[ \t]*(?:[-?] )?(?:(?:name:|export)[ \t]{1,4})?[\"']?[\w./-]{0,60}"
-    r"(?:token|secret|pass|key|credential)[\w-]{0,12}"
+    r"(?:token|secret|pass|key|credential|_auth|_pw|_pat|_jwt|bearer)[\w-]{0,12}"
     r"[\"']?[ \t]*(?:[:=][^\n]*)?(?:\n[ \t]*(?:[-:] |[ \t])|[\"']{3}|(?<=[:=])[ \t]*[\"'][^\"'\n]*\n)"
     r"|^[ \t]*(?:- )?value:[^\n]*\n[ \t]*name:"
 )
-_HINTS = ("token", "secret", "passw", "passphrase", "credential", "key", "pass:")
+_HINTS = (
+    "token",
+    "secret",
+    "passw",
+    "passphrase",
+    "credential",
+    "key",
+    "pass:",
+    "_pass",
+    "_auth",
+    "_pw",
+    "_jwt",
+    "bearer",
+)
 _IS_NAME = NAME + r"$"
 _BLOCK = r"(?:!!?\w+[ \t]+)?[|>][-+0-9]{0,2}[ \t]*(?:#.*)?$"
 _OF_VALUE = frozenset({"value", "current", "plaintext", "plain", "literal", "content", "default", "data"})

@@ -41,13 +41,13 @@ def without_columns(text: str, small: str) -> str:
     """
     if len(small) != len(text):  # a letter that has no small one of its own length
         return text
-    heads: dict[int, list[tuple[int, bool]]] = {}  # line -> places in it
+    heads: dict[int, list[tuple[int, int, bool]]] = {}  # line -> places in it
     number = start = 0
     for match in compiled(_HEAD).finditer(small):
         number += small.count("\n", start, match.start())
         start = match.start()
         at = start - (small.rfind("\n", 0, start) + 1)
-        heads.setdefault(number, []).append((at, match["person"] is not None))
+        heads.setdefault(number, []).append((at, at + len(match[0]), match["person"] is not None))
     if not heads:
         return text
     lines = text.split("\n")
@@ -72,11 +72,11 @@ def without_columns(text: str, small: str) -> str:
     return "\n".join(lines)
 
 
-def _begun(line: str, places: Sequence[tuple[int, bool]]) -> dict[str, Columns]:
+def _begun(line: str, places: Sequence[tuple[int, int, bool]]) -> dict[str, Columns]:
     """The columns of which this line is the head, by what stands between its cells."""
     found: dict[str, Columns] = {}
-    for at, is_person in places[:MAX_CELLS]:
-        if mark := _mark(line, at):
+    for at, end, is_person in places[:MAX_CELLS]:
+        if mark := _mark(line, at, end):
             found.setdefault(mark, {})[len(_cells(line[:at] + "x", mark)[0]) - 1] = is_person
     return {mark: columns for mark, columns in found.items() if _is_table(line, mark)}
 
@@ -89,11 +89,11 @@ def _is_table(line: str, mark: str) -> bool:
     return len(cells) <= MAX_CELLS and sum(bool(cell.strip()) for cell in cells) >= _FEWEST_CELLS
 
 
-def _mark(line: str, at: int) -> str:
-    """What stands between the cells beside this place; "" for a line of one cell."""
-    near = line[:at].rstrip(" ")[-1:] or next((letter for letter in line[at:] if letter in _MARKS), "")
-    if near and near in _MARKS:
-        return near
+def _mark(line: str, at: int, end: int) -> str:
+    """What stands between a cell and the next one; "" for a line of one cell."""
+    for near in (line[:at].rstrip(" ")[-1:], line[end:].lstrip(" ")[:1]):
+        if near and near in _MARKS:
+            return near
     return _BLANKS if _BLANKS in line.strip() else ""
 
 
