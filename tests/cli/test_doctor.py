@@ -452,6 +452,26 @@ def test_an_interpreter_that_started_too_late_looks_at_nothing_and_drains_no_nod
     assert time.monotonic() - began_s < 30.0
 
 
+def test_loopback_is_a_mistake_only_where_the_job_has_other_nodes(tmp_path: Path) -> None:
+    saved = str(tmp_path / "node.json")
+    doctor("--save", saved, "--timeout", "20", environ={"NCCL_SOCKET_IFNAME": "lo"})
+    assert "VAR019" not in codes_of(doctor("--from", saved))
+    assert "VAR019" not in codes_of(doctor("--from", saved, "--nnodes", "1"))
+    assert "VAR019" in codes_of(doctor("--from", saved, "--nnodes", "2", codes=(1,)))
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [("en", "on 1 node, the only one of 2 nodes that was looked at"), ("zh", "只检查了 2 个节点中的 1 个节点")],
+)
+def test_one_node_of_a_job_is_not_called_all_of_it(
+    language: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(str(tmp_path / "node.json"), healthy_node(0, 1))
+    assert main(["doctor", "--from", str(tmp_path / "node.json"), "--nnodes", "2", "--lang", language]) == 0
+    assert said in capsys.readouterr().out.partition("\n")[0]
+
+
 def test_a_script_that_ends_with_exec_has_all_of_the_time(tmp_path: Path) -> None:
     """The process is older than the limit, and slept until then: it was not started for this command."""
     for option, begin in (("--prolog", "allready: "), ("--format=nagios", "ALLREADY ")):

@@ -252,7 +252,19 @@ def _here(reader: "Reader", latest_s: float) -> "tuple[NodeFacts, Settings | Non
     from allready.preflight.doctor.examine import examine
 
     found = examine(reader, latest_s=latest_s)
-    return found.facts, settings_here(Answered(found.conf_files), found.facts)
+    return found.facts, _of_job(settings_here(Answered(found.conf_files), found.facts), found.facts)
+
+
+def _of_job(settings: "Settings | None", facts: "NodeFacts") -> "Settings | None":
+    """With what somebody said of how many nodes the job has."""
+    from msgspec.structs import replace
+
+    from allready.model import FactMissing
+
+    launch = facts.launch
+    if settings is None or isinstance(launch, FactMissing) or "num_nodes" not in launch.sources:
+        return settings
+    return replace(settings, is_cluster=launch.num_nodes > 1)
 
 
 def _ports(args: argparse.Namespace, launch: "LaunchFacts") -> tuple[int, int] | None:
@@ -282,7 +294,7 @@ def _saved(args: argparse.Namespace) -> "tuple[NodeFacts, Settings | None]":
     given = {name: value for name, value in given.items() if value is not None}
     sources |= dict.fromkeys(given, "flag")
     facts = placed(replace(facts, launch=replace(launch, node_rank=0, sources=sources, **given)))
-    return facts, settings_of(facts)
+    return facts, _of_job(settings_of(facts), facts)
 
 
 def _load(option: str, path: str) -> "NodeFacts":
