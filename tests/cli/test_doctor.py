@@ -20,8 +20,9 @@ from msgspec.structs import replace
 from allready.cli.doctor import _until_s as until_when
 from allready.cli.doctor_files import load, save
 from allready.cli.main import main
-from allready.cli.overdue import OverdueError, begun_s, ended_within, margin_s
+from allready.cli.overdue import OverdueError, ended_within
 from allready.cli.parser import parser_of
+from allready.cli.promise import begun_s, margin_s
 from allready.errors import UsageError
 from allready.facts.exchange import from_json
 from allready.facts.live import LiveHost
@@ -496,12 +497,11 @@ def test_imports_that_take_long_end_in_time(language: str, begin: str, tmp_path:
 
 
 def test_the_time_of_a_process_counts_what_it_ran_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allready.cli.overdue.is_of_this_command", lambda: True)
-    monkeypatch.setattr("allready.cli.overdue.own_age_s", lambda: 2.5)
+    monkeypatch.setattr("allready.cli.promise.own_age_s", lambda: 2.5)
     for times, expected in (((0.05, 2.3), 2.5), ((0.05, 0.01), 0.0)):
-        monkeypatch.setattr("allready.cli.overdue.own_cpu_times", lambda times=times, **_: times)
-        assert begun_s(2.0) == expected
-        assert begun_s(3.0) == 2.5
+        monkeypatch.setattr("allready.cli.promise.own_cpu_times", lambda times=times, **_: times)
+        assert begun_s(2.0, is_program=True) == expected
+        assert begun_s(3.0, is_program=True) == 2.5
 
 
 def test_devices_of_torch_and_jax_on_a_machine_with_a_gpu() -> None:
@@ -536,8 +536,8 @@ def test_facts_have_what_is_left_since_the_process_was_started(
     args = parser_of("doctor", "allready.cli.doctor", "").parse(options)
 
     def end_s(age: float, times: float) -> float:
-        monkeypatch.setattr("allready.cli.overdue.own_age_s", lambda: age)
-        for module in ("doctor", "overdue"):
+        monkeypatch.setattr("allready.cli.promise.own_age_s", lambda: age)
+        for module in ("doctor", "promise"):
             monkeypatch.setattr(f"allready.cli.{module}.slowness", lambda: times)
         until_s, latest_s = until_when(args)
         assert until_s <= latest_s
@@ -553,7 +553,7 @@ def test_facts_have_what_is_left_since_the_process_was_started(
 
 def test_the_end_comes_the_earlier_the_busier_the_cpus_are(monkeypatch: pytest.MonkeyPatch) -> None:
     def margin(times: float) -> float:
-        monkeypatch.setattr("allready.cli.overdue.slowness", lambda: times)
+        monkeypatch.setattr("allready.cli.promise.slowness", lambda: times)
         return margin_s()
 
     assert margin(1.0) == margin(4.0) == 0.3
@@ -563,8 +563,8 @@ def test_the_end_comes_the_earlier_the_busier_the_cpus_are(monkeypatch: pytest.M
 def test_a_start_that_took_nearly_all_of_the_time_ends_it_before_anything_is_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("allready.cli.overdue.slowness", lambda: 1.0)
-    monkeypatch.setattr("allready.cli.overdue.own_age_s", lambda: 1.5)
+    monkeypatch.setattr("allready.cli.promise.slowness", lambda: 1.0)
+    monkeypatch.setattr("allready.cli.promise.own_age_s", lambda: 1.5)
     begun = []
     with pytest.raises(OverdueError), ended_within(2.0):
         begun.append("a child")

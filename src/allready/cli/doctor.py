@@ -10,21 +10,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allready.cli.interrupts import Interrupts
+from allready.cli.interrupts import Interrupts, is_of_this_command
 from allready.cli.main import EXIT_UNCHECKED, exit_code_of
 from allready.cli.options import add_both_spellings, add_common, configure_logging, count, port_range, positive_s
-from allready.cli.overdue import (
-    DEADLINE_S,
-    MARGIN_S,
-    PROLOG_S,
-    OverdueError,
-    begun_s,
-    end_at_once,
-    ended_within,
-    no_end_now,
-    overdue,
-    slowness,
-)
+from allready.cli.overdue import OverdueError, end_at_once, ended_within, no_end_now
+from allready.cli.promise import DEADLINE_S, MARGIN_S, PROLOG_S, begun_s, overdue, slowness
 from allready.errors import UsageError
 from allready.text.usage import choose_language
 
@@ -207,7 +197,10 @@ def _until_s(args: argparse.Namespace) -> tuple[float, float]:
     longer as what came before.
     """
     limit_s, now_s, times = _limit_s(args), time.monotonic(), slowness()
-    latest_s = max(now_s + FEWEST_S, now_s + limit_s - begun_s(limit_s) - MARGIN_S - JUDGING_CPU_S * times)
+    latest_s = max(
+        now_s + FEWEST_S,
+        now_s + limit_s - begun_s(limit_s, is_program=is_of_this_command()) - MARGIN_S - JUDGING_CPU_S * times,
+    )
     if args.timeout:
         return max(now_s + FEWEST_ASKED_S, latest_s), max(now_s + FEWEST_ASKED_S, latest_s) + GRACE_S
     return max(now_s + FEWEST_S, latest_s - ANSWER_CPU_S * times), latest_s
