@@ -15,6 +15,7 @@ from allready.cli.main import main
 from allready.model import Difference
 from allready.patterns import compiled
 from allready.redaction import REDACTED, is_secret_name, masked, masked_all, masked_value
+from allready.redaction.pairs import without_pairs
 from allready.redaction.places import without_placed
 from allready.redaction.spoken import without_spoken
 from tests.cases import cases
@@ -355,7 +356,7 @@ def sought(text: str) -> str:
     for family in secrets._FAMILIES:
         text = compiled(family.shapes, re.DOTALL).sub(secrets._without_shape, text)
     text = without_placed(text, text.lower(), lambda encoded: masked(encoded) != encoded)
-    return without_spoken(text, text.lower())
+    return without_pairs(without_spoken(text, text.lower()))
 
 
 @cases("line", [*SHOWN, *BARE, *HARMLESS, *(line.replace("s", "ſ").replace("k", "\N{KELVIN SIGN}") for line in SHOWN)])

@@ -85,6 +85,8 @@ FORMS = [
     '\\"{n}\\": \\"{s}\\"', "| {n} | {s} |", "- name: {n}\n  value: {s}", '{{"value": "{s}", "name": "{n}"}}',
     "    {n}:  {s}\n    NCCL_DEBUG:  INFO", '{n} = """{s}"""', "{n}='ab'\"{s}\"", "{n} = 'ab' + '{s}'",
     "environ.setdefault('{n}', '{s}')",
+    "{n}?={s}", "{n} <- '{s}'", "set {n} to {s}", 'val {n}: String = "{s}"', "{n}: !!str {s}", "{n}; {s}",
+    "**{n}**: {s}",
 ]  # fmt: skip
 """In what ways languages and formats put a name and its value together."""
 
@@ -134,6 +136,7 @@ HARMLESS = [
     "num_key_value_heads=8", "job-8f3a6b1c2d4e5f60a1b2c3d4e5f60718 started", "password-store:v1.7.4",
     "PWD=/home/bob/train",
     "密码错误，请重试", "密钥文件不存在：/etc/munge/munge.key", "token 数：4096", "past_key_values[0] = (k1v2, k3v4)",
+    "invalid token 'layer12'", "凭据（HF_TOKEN、密码8位以上）没有",
 ]  # fmt: skip
 
 

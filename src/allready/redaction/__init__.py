@@ -61,7 +61,8 @@ _NOT_NAMES = re.compile(
 _NAMED = (
     # An environment variable: NAME=value, NAME: value, "NAME": "value", NAME set by environment to value
     rf"(?<![A-Za-z0-9_])(?P<env>{_ENV_NAME})"
-    r"(?P<env_is>[\"']?(?:[ \t]?:?=>?[ \t]?|:[ \t]{0,60})|\s(?:set by (?:environment|env) to|set to)\s)"
+    r"(?P<env_is>[\"']?(?:[ \t]?:?=>?[ \t]?|:[ \t]?&?[\w.\[\]]{1,40}[ \t]?=(?=[ \t]?[\"'])[ \t]?|:[ \t]{0,60})"
+    r"(?:[!&][\w!:/.-]{1,40}[ \t]+){0,2}|\s(?:set by (?:environment|env) to|set to)\s)"
     rf"(?P<env_value>{_VALUE})"
     # An option of a command: --hf-token value, --api_key=value
     r"|(?<![\w-])(?P<flag>--?(?:[A-Za-z0-9]+[_.-]){0,8}"

@@ -7,6 +7,7 @@ The signs are many and mean other things as well; so only a value that looks lik
 import re
 
 from allready.patterns import compiled
+from allready.redaction.drawn import KINDS
 from allready.redaction.places import REDACTED
 from allready.redaction.spoken import is_no_name
 
@@ -30,11 +31,12 @@ _CALLED = (
     r"(?:[_-]?(?i:id))?|(?<=[A-Z0-9]_)(?:KEY|PASS|PWD|PW|PAT|AUTH|COOKIE|JWT|BEARER))(?![A-Za-z0-9_])"
 )
 _PAIR = (
-    _CALLED + r"(?P<between>\\?[\"'`]?(?:\[\w{0,20}\])?[\])}]{0,2}[ \t]{0,4}"
-    r"(?P<sign>=>|->|:=|[:=,(>|│\t])[ \t]{0,4}[bfru]?(?P<quote>%22|\\?[\"'`])?)(?P<value>[^\s\"'`\\<>(),;|│%]{8,512})"
+    _CALLED + r"(?P<gap>(?:(?:\[\w{0,20}\])?[^\w\n]{1,14}|[^\w\n]{0,6}%3[Dd]|[^\w\n]{0,4} (?:to|is|was) [\"'`]?)"
+    r"(?:!{1,2}\w{1,10} |&\w{1,10} |&?[A-Za-z]\w{0,20}\s?=\s?[\"'])?)(?P<value>[^\s\"'`\\<>(),;|%\u0080-\uffff]{8,512})"
 )
-_BARE = frozenset({"=>", "->", ":=", "=", ">", "|", "│", "\t"})
-"""Signs behind which a value stands without quotes as well."""
+_STRONG = r"[=|│\t]|->|<-|[^\w\s]>|%|[:,(].*[\"'`]"
+"""What stands between a name and its value and nowhere else; behind the rest only a drawn word is a value."""
+_DRAWN_KINDS = 6
 
 
 def without_pairs(text: str) -> str:
@@ -43,8 +45,11 @@ def without_pairs(text: str) -> str:
 
 
 def _without_value(match: re.Match[str]) -> str:
-    value = match["value"]
-    is_whole = match["sign"] != ">" or match.string.startswith("</", match.end())
-    if (match["quote"] or match["sign"] in _BARE) and is_whole and is_no_name(value.rstrip(".:")):
-        return match[0][: -len(value)] + REDACTED
+    gap, value = match["gap"], match["value"].rstrip(".:")
+    is_element = gap.startswith(">")
+    if is_element and not match.string.startswith("</", match.end()):
+        return match[0]
+    is_strong = is_element or compiled(_STRONG).search(gap) is not None
+    if is_no_name(value) and (is_strong or len(compiled(KINDS).findall(value)) >= _DRAWN_KINDS):
+        return match[0][: -len(match["value"])] + REDACTED
     return match[0]
