@@ -49,7 +49,7 @@ class Direct:
     all_reduce: Callable[[list[Any], Any], Any]
     options: Any
     sum: Any
-    is_special: Callable[[tuple[Any, ...]], bool]
+    is_special: Callable[[Any], bool]
     tensor: Any
     takes_cpu: bool
     gpu: Any
@@ -61,7 +61,7 @@ class Direct:
 def _direct(devices: tuple[str, ...], gpu: str | None, num_ranks: int) -> Direct:
     import torch
     import torch.distributed as dist
-    from torch.overrides import has_torch_function
+    from torch.overrides import has_torch_function_unary
 
     options = dist.AllreduceOptions()
     options.reduceOp = dist.ReduceOp.SUM
@@ -71,11 +71,11 @@ def _direct(devices: tuple[str, ...], gpu: str | None, num_ranks: int) -> Direct
         all_reduce=dist.group.WORLD.allreduce,
         options=options,
         sum=dist.ReduceOp.SUM,
-        is_special=has_torch_function,
+        is_special=has_torch_function_unary,
         tensor=torch.Tensor,
         takes_cpu="cpu" in devices,
         gpu=None if gpu is None else torch.device(gpu),
-        types=frozenset(getattr(torch, name) for name in GLOO_SUMS),
+        types=frozenset(kind for kind in (getattr(torch, name) for name in GLOO_SUMS) if not kind.is_complex),
         end=None if gpu is None else nccl.StreamEnd(gpu),
         num_ranks=num_ranks,
     )
