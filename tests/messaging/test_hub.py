@@ -232,9 +232,12 @@ async def test_a_node_that_leaves_says_why() -> None:
 
 
 def test_small_messages_do_not_wait_for_an_acknowledgement() -> None:
-    with _listening_socket(0, loopback_only=True) as listener:
-        with socket.create_connection(listener.getsockname(), 10), accepted(listener) as taken:
-            assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    with (
+        _listening_socket(0, loopback_only=True) as listener,
+        socket.create_connection(listener.getsockname(), 10),
+        accepted(listener) as taken,
+    ):
+        assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def accepted(listener: socket.socket) -> socket.socket:

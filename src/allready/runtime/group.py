@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import inspect
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -110,6 +111,20 @@ def _number_from(number: int) -> None:
     world = dist.distributed_c10d._world  # noqa: SLF001 - init_process_group ignores the name that it is given
     if hasattr(world, "group_count"):
         world.group_count = number
+
+
+def _forget_meshes() -> None:
+    """What torch has worked out for sharded tensors names their mesh, and so its groups: a new mesh of the same ranks
+    would be answered with those of the old one, which are gone.
+    """
+    if "torch.distributed.tensor" not in sys.modules:
+        return
+    from torch.distributed.tensor import DTensor, debug
+
+    clear = getattr(debug, "_clear_sharding_prop_cache", None)  # also what its C++ has, where it has any
+    if clear is None:
+        clear = DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache_clear  # noqa: SLF001
+    clear()
 
 
 class Group:
@@ -375,6 +390,7 @@ class Group:
         communicator, self._communicator = self._communicator, None
         if not dist.is_initialized():
             return
+        _forget_meshes()
         if communicator is not None:
             communicator.leave()
             return
