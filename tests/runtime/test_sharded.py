@@ -1,4 +1,4 @@
-"""Tensor parallel and FSDP2: after a failure mesh and model are made anew, of the same ranks or of those that are left."""
+"""Tensor parallel and FSDP2: after a failure mesh and model are made anew, of the same ranks or of those left."""
 
 from pathlib import Path
 
