@@ -76,6 +76,24 @@ def test_one_against_one_accuses_nobody_and_shows_both_sides() -> None:
     assert "than the rest" not in said
 
 
+def test_of_two_the_one_that_left_the_loop_of_both_is_accused() -> None:
+    fleet = two(ended(1))
+    run, live = fleet.run_evidence, fleet.live
+    assert run is not None
+    assert live is not None
+    [hit] = check("LIV007", replace(fleet, run_evidence=replace(run, turns={0: True}))).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((1,), Confidence.LIKELY)
+    assert "either" not in fill(load()["LIV007"].message, hit.values)
+    [node] = live.statuses.values()
+    earlier = replace(node.ranks[0], num_operations=node.ranks[0].num_operations - 2)
+    history = {0: (replace(node, time_s=NOW - 20.0, ranks=(earlier, behind(1))),)}
+    [hit] = check("LIV007", replace(fleet, live=replace(live, history=history))).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((1,), Confidence.LIKELY)
+    elsewhere = {0: (replace(node, time_s=NOW - 20.0, ranks=(replace(earlier, site="train.py:9 step"), behind(1))),)}
+    [hit] = check("LIV007", replace(fleet, live=replace(live, history=elsewhere))).hits
+    assert hit.culprits.ranks == ()
+
+
 def test_of_two_the_one_whose_end_nobody_saw_may_have_died() -> None:
     [hit] = check("LIV007", two(ended(1, exit_code=None))).hits
     assert (hit.culprits.ranks, hit.fault_class) == ((1,), FaultClass.DEAD)
