@@ -133,6 +133,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         show.abandon(error)
         raise
     else:
+        interrupts.exit_code = end.job.exit_code
         show.finish(end)
         return end.job.exit_code
     finally:
