@@ -336,7 +336,7 @@ def _gpu_of(tensor: Any) -> str | None:
 
 
 def _bytes_of(tensor: Any) -> int:
-    return int(tensor.numel() * tensor.element_size())
+    return int(tensor.nbytes)
 
 
 def _ranks_of(group: Any) -> Ranks:
@@ -384,6 +384,8 @@ def _check_sum(*tensors: Any) -> None:
 
 def _check_written(*tensors: Any) -> None:
     for tensor in tensors:
+        if tensor.is_contiguous():
+            continue
         if any(step == 0 and length > 1 for step, length in zip(tensor.stride(), tensor.shape, strict=True)):
             raise UsageError("elements of this tensor share their memory (expand?): give a clone()")
 
@@ -399,6 +401,6 @@ def _check(*tensors: Any) -> None:
             raise UsageError("a distributed tensor: give its part on this rank, to_local()")
         if tensor.layout is not torch.strided:
             raise UsageError("a dense tensor is needed, not {layout}", layout=str(tensor.layout))
-        if tensor.device.type not in taken:
+        if not ((tensor.is_cpu and "cpu" in taken) or (tensor.is_cuda and "cuda" in taken)):
             on, where = str(tensor.device), " and ".join(taken)
             raise UsageError("the group takes tensors on {where}, not on {on}", where=where, on=on)

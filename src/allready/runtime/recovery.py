@@ -214,7 +214,7 @@ def recover_as(session: Session, wish: Wish, error: BaseException | None, cause:
     """`recover`, for a cause that is known."""
     begin_s = time.monotonic()
     failure: CollectiveFailed | None
-    with session.alone():
+    with session.alone:
         if wish.rejoins and session.is_outside:
             known = session.failure("recover")
             failure = None if isinstance(known, RankExcluded) else known
@@ -262,7 +262,7 @@ def agreed_failure(error: BaseException) -> CollectiveFailed:
         HubLost, RankExcluded: there is no agreement for this rank.
     """
     session = current()
-    with session.alone():
+    with session.alone:
         failure = _agreed(session, cause_of(error), error)
     recording.failed(failure)
     return failure
