@@ -45,8 +45,9 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## What it checks
     Processes that ended with exit code 0 or with an unknown one (a job that is only watched; the class is DEAD then),
     or that are in their last steps (destroy_process_group, the interpreter's end), while others of their group wait in
-    an operation that these never entered.  Named are the fewer of both; where as many left as wait and no other rank
-    runs, no rank is: one made a call too few, or the other one too many, and both look alike.
+    an operation that these never entered.  Named are the fewer of both.  Where as many left as wait and no other rank
+    runs, those that left are, if the others go on with the loop that all had; otherwise (JAX, which has no record; a
+    call outside of the loop) no rank is: one made a call too few, or the other one too many, and both look alike.
     ## Why it matters
     One batch less on one rank ends it early; the others wait for it until the time-out, and its log shows nothing
     wrong.
@@ -101,7 +102,14 @@ def _accused(
     ended = {r for r, s in live.ranks().items() if s.is_gone}.union(left)
     is_early = is_minority(len(ended), len(live.ranks()))
     has_died = all(r.fault_class is FaultClass.DEAD for r in gone) and len(gone) == 1  # which needs no majority
-    return (left if is_early or has_died else ()), False
+    return (left if is_early or has_died or _go_on(found) else ()), False
+
+
+def _go_on(found: HangBlame) -> bool:
+    """Whether those that wait are in the call whose turn it is in their loop: then the others left the loop."""
+    progress = found.wait.progress if found.wait is not None else None
+    known = progress.positions if progress is not None else {}
+    return bool(found.waiting) and all(r in known and known[r].keeps_turn for r in found.waiting)
 
 
 def _seen_at(live: Live, left: Sequence[int]) -> str:
