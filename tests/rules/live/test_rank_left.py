@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from allready.judging.loading import load
@@ -74,6 +75,19 @@ def test_one_against_one_accuses_nobody_and_shows_both_sides() -> None:
     assert "either rank 1 (node 0, gpu0) made a call too few or rank 0 (node 0, gpu0) one too many" in said
     assert "seen last at train.py:30 save" in said
     assert "than the rest" not in said
+
+
+@pytest.mark.parametrize("keeps", [True, False, None])
+def test_of_two_the_one_that_left_is_accused_where_the_other_goes_on_with_their_loop(keeps: bool | None) -> None:
+    """A call outside of the loop may be one too many, or the only one that is right."""
+    fleet = two(ended(1))
+    assert fleet.run_evidence is not None
+    [told] = (p for p in fleet.run_evidence.progress if p.group == "0")
+    positions = {**told.positions, 0: replace(told.positions[0], keeps_turn=keeps)}
+    after = replace(fleet.run_evidence, progress=(replace(told, positions=positions),))
+    [hit] = check("LIV007", replace(fleet, run_evidence=after)).hits
+    accused = ((1,), Confidence.LIKELY) if keeps else ((), Confidence.POSSIBLE)
+    assert (hit.culprits.ranks, hit.confidence) == accused
 
 
 def test_of_two_the_one_whose_end_nobody_saw_may_have_died() -> None:
