@@ -49,10 +49,6 @@ CANNOT: Mapping[str, tuple[str, ...]] = {
     "of two ranks in two calls the monitor accuses none; files name the one that entered no collective": (
         "h100/two_nodes/send_alone", "h200/ruins/send_alone",
     ),
-    "of two ranks the one that left is told by the loop in their recorders, which are not here": (
-        "h100/two_nodes/ddp_no_sync", "h100/two_nodes/exits_early", "h100/two_nodes/fewer_steps",
-        "h100/two_nodes/oom_caught",
-    ),
 }  # fmt: skip
 """Why a recording does not show what agents would have sent -> runs."""
 EXCUSED = {name for names in CANNOT.values() for name in names}

@@ -6,7 +6,6 @@ from typing import Any
 from allready.evidence.flight.join import join_dumps
 from allready.evidence.stacks.read import read_stacks
 from allready.judging.calls import compare_dumps
-from allready.judging.flight_calls import keeps_turn
 from allready.judging.last_calls import with_last_calls
 from allready.judging.mismatch import is_flow
 from allready.judging.siblings import with_siblings
@@ -120,10 +119,3 @@ def test_two_ranks_alone_are_told_by_what_followed_the_last_time(odd: str, expec
 
 def test_without_lines_two_ranks_in_their_second_iteration_are_not_told() -> None:
     assert alone("AFBAF", "AFBAB", sited=False).odd == ()
-
-
-@cases(("text", "expected"), [("AFBAFBAFBA", True), ("AFBAFBAFBB", False), ("AFBA", None)])
-def test_whether_the_last_call_is_the_one_whose_turn_it_is(text: str, expected: bool | None) -> None:
-    made = loaded(dump(calls(0, text), groups={("1", "tp"): (0, 1)}), "fr_0")
-    [(_, tracks)] = join_dumps([made]).groups
-    assert keeps_turn(tracks[0], len(text)) is expected

@@ -67,15 +67,6 @@ def iteration_of(track: Track, seq: int) -> LoopCount | None:
     return LoopCount(number, is_whole and loop.begin == 0)
 
 
-def keeps_turn(track: Track, seq: int) -> bool | None:
-    """Whether a member's call is the one whose turn it was in its loop; None where its calls do not repeat."""
-    before = _codes(track.codes)[: max(0, seq - track.lo)]
-    loop = loop_of(before)
-    if loop is None or not track.lo <= seq <= track.hi:
-        return None
-    return bool(track.codes[seq - track.lo] == before[-loop.period])
-
-
 def with_iterations(progress: GroupProgress, tracks: Mapping[int, Track]) -> GroupProgress:
     """In which iterations members are: the few that came least far, and some of the others."""
     reached = sorted((p.enqueued, rank) for rank, p in progress.positions.items() if rank in tracks)
@@ -83,11 +74,7 @@ def with_iterations(progress: GroupProgress, tracks: Mapping[int, Track]) -> Gro
         return progress
     shown = {rank for _, rank in (*reached[:MAX_COUNTED], *reached[-MAX_COUNTED:])}
     positions = {
-        rank: replace(
-            p, iteration=iteration_of(tracks[rank], p.enqueued), keeps_turn=keeps_turn(tracks[rank], p.enqueued)
-        )
-        if rank in shown
-        else p
+        rank: replace(p, iteration=iteration_of(tracks[rank], p.enqueued)) if rank in shown else p
         for rank, p in progress.positions.items()
     }
     return replace(progress, positions=positions)

@@ -124,8 +124,7 @@ class Position(Struct, frozen=True, kw_only=True):
     """How far one rank came in one group.  `stuck`: the first operation that did not complete, if any.
 
     `gave_up`: the rank itself waited in `stuck` for a whole time-out: it entered that operation.
-    `iteration`: of the loop, to which its last operation belongs; where its operations repeat.  `keeps_turn`: whether
-    that operation is the one whose turn it was in this loop; None where there is none.
+    `iteration`: of the loop, to which its last operation belongs; where its operations repeat.
     """
 
     enqueued: int
@@ -139,7 +138,6 @@ class Position(Struct, frozen=True, kw_only=True):
     origin: Origin | None = None
     gave_up: bool = False
     iteration: LoopCount | None = None
-    keeps_turn: bool | None = None
 
 
 UNNAMED_GROUP = "of unknown name"

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from allready.judging.loading import load
@@ -77,17 +76,22 @@ def test_one_against_one_accuses_nobody_and_shows_both_sides() -> None:
     assert "than the rest" not in said
 
 
-@pytest.mark.parametrize("keeps", [True, False, None])
-def test_of_two_the_one_that_left_is_accused_where_the_other_goes_on_with_their_loop(keeps: bool | None) -> None:
-    """A call outside of the loop may be one too many, or the only one that is right."""
+def test_of_two_the_one_that_left_the_loop_of_both_is_accused() -> None:
     fleet = two(ended(1))
-    assert fleet.run_evidence is not None
-    [told] = (p for p in fleet.run_evidence.progress if p.group == "0")
-    positions = {**told.positions, 0: replace(told.positions[0], keeps_turn=keeps)}
-    after = replace(fleet.run_evidence, progress=(replace(told, positions=positions),))
-    [hit] = check("LIV007", replace(fleet, run_evidence=after)).hits
-    accused = ((1,), Confidence.LIKELY) if keeps else ((), Confidence.POSSIBLE)
-    assert (hit.culprits.ranks, hit.confidence) == accused
+    run, live = fleet.run_evidence, fleet.live
+    assert run is not None
+    assert live is not None
+    [hit] = check("LIV007", replace(fleet, run_evidence=replace(run, turns={0: True}))).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((1,), Confidence.LIKELY)
+    assert "either" not in fill(load()["LIV007"].message, hit.values)
+    [node] = live.statuses.values()
+    earlier = replace(node.ranks[0], num_operations=node.ranks[0].num_operations - 2)
+    history = {0: (replace(node, time_s=NOW - 20.0, ranks=(earlier, behind(1))),)}
+    [hit] = check("LIV007", replace(fleet, live=replace(live, history=history))).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((1,), Confidence.LIKELY)
+    elsewhere = {0: (replace(node, time_s=NOW - 20.0, ranks=(replace(earlier, site="train.py:9 step"), behind(1))),)}
+    [hit] = check("LIV007", replace(fleet, live=replace(live, history=elsewhere))).hits
+    assert hit.culprits.ranks == ()
 
 
 def test_of_two_the_one_whose_end_nobody_saw_may_have_died() -> None:

@@ -183,5 +183,4 @@ def _position(
         time_s=mark.moved_s,
         origin=recorded.origin if recorded is not None else None,
         iteration=recorded.iteration if recorded is not None and recorded.enqueued == mark.enqueued else None,
-        keeps_turn=recorded.keeps_turn if recorded is not None and recorded.enqueued == mark.enqueued else None,
     )

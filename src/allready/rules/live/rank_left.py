@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import AFTER_AN_END_S, HangBlame, HangKind, blame_hang
@@ -45,9 +45,9 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## What it checks
     Processes that ended with exit code 0 or with an unknown one (a job that is only watched; the class is DEAD then),
     or that are in their last steps (destroy_process_group, the interpreter's end), while others of their group wait in
-    an operation that these never entered.  Named are the fewer of both.  Where as many left as wait and no other rank
-    runs, those that left are, if the others go on with the loop that all had; otherwise (JAX, which has no record; a
-    call outside of the loop) no rank is: one made a call too few, or the other one too many, and both look alike.
+    an operation that these never entered.  Named are the fewer of both; where as many left as wait, those that left, if
+    the others wait in what was next in the loop of both, or were at that line of the program before; else no rank is:
+    one made a call too few, or the other one too many, and both look alike.
     ## Why it matters
     One batch less on one rank ends it early; the others wait for it until the time-out, and its log shows nothing
     wrong.
@@ -63,7 +63,7 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     if not gone or any(s.signal for r in gone if (s := status_of(live, r.rank)) is not None):
         return
     has_died = any(r.fault_class is FaultClass.DEAD for r in gone)
-    accused, is_sure = _accused(gone, found, live, case.run.mismatches)
+    accused, is_sure = _accused(gone, found, live, case.run.mismatches, case.run.turns)
     is_sure = is_sure and not has_died
     left = tuple(r.rank for r in gone)
     yield hit_of(
@@ -87,7 +87,11 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
 
 
 def _accused(
-    gone: tuple[StallCause, ...], found: HangBlame, live: Live, mismatches: Sequence[Mismatch]
+    gone: tuple[StallCause, ...],
+    found: HangBlame,
+    live: Live,
+    mismatches: Sequence[Mismatch],
+    turns: Mapping[int, bool],
 ) -> tuple[tuple[int, ...], bool]:
     """The fewer: one that left where the rest wait, or one that made a call more where the rest are through."""
     left = tuple(sorted(r.rank for r in gone))
@@ -102,14 +106,17 @@ def _accused(
     ended = {r for r, s in live.ranks().items() if s.is_gone}.union(left)
     is_early = is_minority(len(ended), len(live.ranks()))
     has_died = all(r.fault_class is FaultClass.DEAD for r in gone) and len(gone) == 1  # which needs no majority
-    return (left if is_early or has_died or _go_on(found) else ()), False
+    goes_on = all(turns.get(r) or _was_there_before(live, r) for r in found.waiting)  # it was next in the loop of both
+    return (left if is_early or has_died or goes_on else ()), False
 
 
-def _go_on(found: HangBlame) -> bool:
-    """Whether those that wait are in the call whose turn it is in their loop: then the others left the loop."""
-    progress = found.wait.progress if found.wait is not None else None
-    known = progress.positions if progress is not None else {}
-    return bool(found.waiting) and all(r in known and known[r].keeps_turn for r in found.waiting)
+def _was_there_before(live: Live, rank: int) -> bool:
+    """Whether it was seen at the line at which it waits some operations earlier; JAX has no recorder."""
+    now = status_of(live, rank)
+    if now is None or not now.site:
+        return False
+    before = (s for seen in live.history.values() for one in seen for s in one.ranks if s.rank == rank)
+    return any(s.site == now.site and s.num_operations < now.num_operations for s in before)
 
 
 def _seen_at(live: Live, left: Sequence[int]) -> str:
