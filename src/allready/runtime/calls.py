@@ -429,8 +429,8 @@ def _check(*tensors: Any) -> None:
         if hasattr(tensor, "to_local"):
             raise UsageError("a distributed tensor: give its part on this rank, to_local()")
         if tensor.layout is not torch.strided or tensor.is_quantized:
-            kind = "a quantized one" if tensor.is_quantized else str(tensor.layout)
-            raise UsageError("a dense tensor is needed, not {kind}", kind=kind)
+            layout = tensor.dtype if tensor.is_quantized else tensor.layout
+            raise UsageError("a dense tensor is needed, not {layout}", layout=str(layout))
         if not ((tensor.is_cpu and "cpu" in taken) or (tensor.is_cuda and "cuda" in taken)):
             on, where = str(tensor.device), " and ".join(taken)
             raise UsageError("the group takes tensors on {where}, not on {on}", where=where, on=on)
