@@ -74,3 +74,91 @@ def test_masks_a_column_that_is_called_so(table: str, clean: str | None) -> None
 )  # fmt: skip
 def test_leaves_what_only_looks_like_it(line: str) -> None:
     assert masked(line) == line
+
+
+NAMES = [
+    "KAGGLE_KEY", "ZOO_AUTH", "LDAP_BIND_PW", "GITHUB_PAT", "SVC_BEARER", "PGPASSWORD", "REDISCLI_AUTH", "FERNET_KEY",
+    "api_key", "clientSecret", "redis-password", "encryptionKey", "auth_token", "smtp_password",
+]  # fmt: skip
+FORMS = [
+    "env['{n}'] = '{s}'", 'set("{n}", "{s}")', "[{n}] => {s}", "{n} => '{s}'", '{n}[0]="{s}"', "<{n}>{s}</{n}>",
+    '\\"{n}\\": \\"{s}\\"', "| {n} | {s} |", "- name: {n}\n  value: {s}", '{{"value": "{s}", "name": "{n}"}}',
+    "    {n}:  {s}\n    NCCL_DEBUG:  INFO", '{n} = """{s}"""', "{n}='ab'\"{s}\"", "{n} = 'ab' + '{s}'",
+    "environ.setdefault('{n}', '{s}')",
+]  # fmt: skip
+"""In what ways languages and formats put a name and its value together."""
+
+
+@cases("name, form", [(name, form) for name in NAMES for form in FORMS])
+def test_masks_what_is_put_together_with_a_secret_name(name: str, form: str) -> None:
+    if (name, form) == ("redis-password", "{n}='ab'\"{s}\""):
+        return  # no shell has such a name
+    for seed in range(3):
+        secret = drawn("mixed 20", seed)
+        assert secret not in masked(form.format(n=name, s=secret))
+
+
+ALIGNED = [
+    ("HOST    USER   PASSWORD\ngpu07   root   hunter2\n", "HOST    USER   PASSWORD\ngpu07   root   (redacted)\n"),
+    (
+        "+------+----------+\n| user | password |\n+------+----------+\n| bob  | tulips   |\n",
+        "+------+----------+\n| user | password |\n+------+----------+\n| bob  | (redacted)   |\n",
+    ),
+    ("│ user │ password │\n├──────┼──────────┤\n│ bob  │ tulips   │", None),
+    ("| 主机 | 密码 |\n| --- | --- |\n| gpu07 | tulips9 |", "| 主机 | 密码 |\n| --- | --- |\n| gpu07 | (redacted) |"),
+    ("TOKEN   FREQ   RANK\nthe     5000   1\n", None),
+    ("SECRET           AGE\nmy-app-secret-1  5d\n", None),
+    ("DB_PASSWORD   UNSET\nNCCL_DEBUG    INFO\n", None),
+    ("NAME      READY   STATUS\ntrainer-0 1/1     Running\n", None),
+    ("    pass  # of what the number is, is not known\n    if line.kind not in (1, 2):\n", None),
+]
+"""Tables whose cells stand below each other, and what becomes of them; None for nothing."""
+
+
+@cases("text, expected", ALIGNED)
+def test_masks_columns_that_stand_below_their_head(text: str, expected: str | None) -> None:
+    if text.startswith("│"):
+        assert "tulips" not in masked(text)
+    else:
+        assert masked(text) == (text if expected is None else expected)
+
+
+HARMLESS = [
+    'cfg["token_ids"] = torch.tensor([1, 2])', '("token", "llama-3-8b-instruct")', "tokens=8192x4096",
+    "| TOKEN | 8.4k2 |", "NOPASSWD: ALL", "PASS: test_of_ranks9",
+    '{"key": "model.layers.0.attn.q_proj.weight"}', '"cache_key": "f3o2y5h7qk6xk3kz2w4v"', "use_auth_token=True",
+    "secretName: wandb-api-key-v1b2", "private_key_path=/root/.ssh/id_ed25519", "AUTH_TYPE=munge", "NCCL_IB_PKEY=0",
+    'Bearer realm="https://auth.docker.io/token",service="registry.docker.io"',
+    "cri-containerd-" + "3f9a" * 16 + ".scope",
+    "%token_12 : [num_users=1] = call_function[target=torch.ops.prims.convert_element_type.default](args = (%arg3_1,))",
+    "num_key_value_heads=8", "job-8f3a6b1c2d4e5f60a1b2c3d4e5f60718 started", "password-store:v1.7.4",
+    "PWD=/home/bob/train",
+    "密码错误，请重试", "密钥文件不存在：/etc/munge/munge.key", "token 数：4096", "past_key_values[0] = (k1v2, k3v4)",
+]  # fmt: skip
+
+
+@cases("text", HARMLESS)
+def test_leaves_what_only_looks_alike(text: str) -> None:
+    assert masked(text) == text
+
+
+AROUND = [
+    "%22{}%22",
+    "\x1b[31m{}\x1b[0m",
+    "\\n{}\\r",
+    "_{}_",
+    "“{}”",
+    "令牌{}。",
+    "x{{{}}}y",
+    "name-{}",
+    "path=/tmp/{}.json",
+]
+
+
+@cases("around", AROUND)
+@cases(
+    "kind, token", [("mixed 36", "ghp_<?>"), ("mixed 34", "hf_<?>"), ("hex 32", "dapi<?>"), ("mixed 20", "glpat-<?>")]
+)
+def test_masks_a_token_whatever_stands_around_it(around: str, kind: str, token: str) -> None:
+    secret = token.replace("<?>", drawn(kind, 1))
+    assert secret not in masked(around.format(secret))

@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING
 from allready.cli.interrupts import Interrupts
 from allready.cli.main import EXIT_UNCHECKED, exit_code_of
 from allready.cli.options import add_both_spellings, add_common, configure_logging, count, port_range, positive_s
-from allready.cli.overdue import MARGIN_S, OverdueError, begun_s, end_at_once, ended_within, no_end_now, slowness
+from allready.cli.overdue import (
+    DEADLINE_S,
+    MARGIN_S,
+    PROLOG_S,
+    OverdueError,
+    begun_s,
+    end_at_once,
+    ended_within,
+    no_end_now,
+    overdue,
+    slowness,
+)
 from allready.errors import UsageError
 from allready.text.usage import choose_language
 
@@ -22,10 +33,8 @@ if TYPE_CHECKING:
     from allready.model import LaunchFacts, NodeFacts, Report, Settings
     from allready.report.pieces import Block
 
-DEADLINE_S = 3.0
 USE_GPUS_S = 30.0
 """CUDA takes seconds to start on a machine with eight GPUs."""
-PROLOG_S = 2.0
 JUDGING_CPU_S = 0.1
 """Of the deadline, what judging and showing take; of CPU time, which on busy CPUs lasts longer."""
 ANSWER_CPU_S = 0.05
@@ -103,7 +112,8 @@ def run(args: argparse.Namespace) -> int:
             with ended_within(limit_s), _reader(args, limit_s, interrupts) as reader:
                 code = _run(args, reader)
         except OverdueError:
-            code = _overdue(args, limit_s)
+            descriptor, text, code = overdue(limit_s=limit_s, is_prolog=args.prolog, form=args.format)
+            (_write if descriptor == 1 else sys.stderr.write)(text)
         return end_at_once(code)
 
 
@@ -112,20 +122,6 @@ def _limit_s(args: argparse.Namespace) -> float:
     if args.timeout:
         return float(args.timeout)
     return PROLOG_S if args.prolog or args.format else USE_GPUS_S if args.use_gpus else DEADLINE_S
-
-
-def _overdue(args: argparse.Namespace, limit_s: float) -> int:
-    """The CPUs had no time for it: that is said in time, and nothing is judged."""
-    from allready.report.safe import plain
-    from allready.text.ui import ui
-
-    load = f"{os.getloadavg()[0]:.0f}"
-    why = ui("doctor.overdue", choose_language(args.lang), limit=f"{limit_s:g}", load=load, cpus=str(os.cpu_count()))
-    if args.prolog or args.format == "nagios":
-        _write(f"ALLREADY UNKNOWN - {why}\n" if args.format else f"allready: {why}\n")
-        return 3 if args.format else 0
-    sys.stderr.write(f"allready doctor: {plain(why, most=2000)}\n")
-    return EXIT_UNCHECKED
 
 
 def _run(args: argparse.Namespace, reader: "Reader | None") -> int:

@@ -8,7 +8,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
-from typing import Any, Self
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Self
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ALWAYS = (signal.SIGINT, signal.SIGTERM)
@@ -78,7 +81,7 @@ class Interrupts:
         self._unraisable = sys.unraisablehook
         self.caught: list[str] = []
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Self":
         for number in (*self._stops, *self._passed):
             if number not in _ALWAYS and signal.getsignal(number) == signal.SIG_IGN:
                 continue  # nohup: the user wants it to go on
@@ -148,7 +151,7 @@ class Interrupts:
         if self.caught:
             raise KeyboardInterrupt
 
-    def _raise_again(self, unraisable: Any) -> None:
+    def _raise_again(self, unraisable: "Any") -> None:
         """Python drops what a destructor or a weak reference's callback raises, of which an import has some."""
         if unraisable.exc_type is KeyboardInterrupt and self.caught:
             number, thread = signal.Signals[self.caught.pop()], _thread.get_ident()

@@ -4,12 +4,13 @@ Exit codes: 0 healthy; 1 a fault or an error-level finding; 2 usage; 3 something
 70 our own bug.
 """
 
-import importlib
 import sys
-from collections.abc import Sequence
 
-from allready.proc.priority import hurry
-from allready.text.usage import choose_language, did_you_mean, language_of, speak, usage_text
+from allready.proc.priority import hurry  # the rest comes later: on busy CPUs that makes seconds
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 EXIT_HEALTHY, EXIT_FAULT, EXIT_USAGE, EXIT_UNCHECKED, EXIT_BUG = 0, 1, 2, 3, 70
 
@@ -54,11 +55,13 @@ def exit_code_of(status: str) -> int:
 
 def usage() -> str:
     """The text of `allready --help`."""
+    from allready.text.usage import usage_text
+
     rows = "\n".join(f"  {name:10} {usage_text(text)}" for name, (_, text) in COMMANDS.items())
     return usage_text(USAGE, commands=rows)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: "Sequence[str] | None" = None) -> int:
     """Run one command; never raises but for SystemExit of argparse (codes 0 and 2)."""
     try:
         return _main(argv)
@@ -70,7 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_UNCHECKED
 
 
-def _main(argv: Sequence[str] | None) -> int:
+def _main(argv: "Sequence[str] | None") -> int:
+    from allready.text.usage import did_you_mean, language_of, speak, usage_text
+
     arguments = list(sys.argv[1:] if argv is None else argv)
     language = language_of(arguments)
     speak(language)
@@ -93,8 +98,11 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _run(name: str, arguments: list[str], language: str) -> int:
+    import importlib
+
     from allready.cli.parser import localize, parser_of
     from allready.errors import AllreadyError, UsageError
+    from allready.text.usage import choose_language, speak, usage_text
 
     parser = parser_of(name, *COMMANDS[name])
     if language != "en":
@@ -124,14 +132,20 @@ def _run(name: str, arguments: list[str], language: str) -> int:
 
 def entry() -> None:
     """Console script."""
-    if PROMPT & set(sys.argv[1:2]):
+    is_prompt = bool(PROMPT & set(sys.argv[1:2]))
+    if is_prompt:
         hurry()
     from allready import garbage
-    from allready.cli.interrupts import this_process_ends_here
 
     garbage.search_seldom()  # what a start makes stays: searching it costs a tenth of a short command
     _have_standard_streams()
+    from allready.cli.interrupts import this_process_ends_here
+
     this_process_ends_here()
+    if is_prompt:
+        from allready.cli.overdue import promise
+
+        promise(sys.argv[2:])
     code = main()
     garbage.forget_existing()
     sys.exit(code)

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 from allready.errors import FactUnavailable
 from allready.facts.host import Host, text_of
-from allready.proc.process import TICKS_PER_S, parse_command, parse_stat, status_field
+from allready.proc.clocks import TICKS_PER_S
+from allready.proc.process import parse_command, parse_stat, status_field
 from allready.redaction import redact
 
 MAX_COMMAND_CHARS = 200

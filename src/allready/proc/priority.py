@@ -1,7 +1,8 @@
 """The priority of a process among those that want the same CPUs."""
 
-import contextlib
 import os
+
+from allready.proc.clocks import count_from_here
 
 URGENT, USUAL, POLITE, LAST = -15, 0, 5, 19
 CROWDED = 2.0
@@ -10,8 +11,8 @@ CROWDED = 2.0
 
 def hurry() -> None:
     """Ask for the CPUs before others, where that is allowed (root): for a command that promises to end in time."""
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, URGENT)
+    _set(URGENT)
+    count_from_here()
 
 
 def has_hurried() -> bool:
@@ -24,12 +25,14 @@ def hurry_session(leader: int) -> None:
 
     Never for a session that somebody works in: it would keep the priority.
     """
-    with contextlib.suppress(OSError):
+    try:
         fd = os.open(f"/proc/{leader}/autogroup", os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.write(fd, str(URGENT).encode())
         finally:
             os.close(fd)
+    except OSError:
+        pass
 
 
 def give_way() -> None:
@@ -38,5 +41,11 @@ def give_way() -> None:
     Where many want them it would get none in time, and only take them from those that are needed.
     """
     nice = LAST if os.getloadavg()[0] > CROWDED * (os.cpu_count() or 1) else POLITE
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, max(nice, os.getpriority(os.PRIO_PROCESS, 0)))
+    _set(max(nice, os.getpriority(os.PRIO_PROCESS, 0)))
+
+
+def _set(nice: int) -> None:
+    try:  # noqa: SIM105 - contextlib takes longer to import than all of this
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+    except OSError:
+        pass

@@ -12,9 +12,8 @@ from msgspec import Struct
 
 from allready.model import ProcessEnd, ProcessState
 from allready.model.process import end_of, signal_name
+from allready.proc.clocks import PROC, TICKS_PER_S, age_s, read_small
 
-PROC = "/proc"
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 MAX_COMMAND_BYTES = 4096
 MAX_ENVIRON_BYTES = 1 << 20
@@ -62,7 +61,7 @@ class Stat(Struct, frozen=True):
         return self.state not in ProcessState.GONE
 
     def age_s(self) -> float:
-        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - self.start_ticks / TICKS_PER_S)
+        return age_s(self.start_ticks)
 
 
 # -- parsers
@@ -122,20 +121,6 @@ def parse_environ(data: bytes) -> dict[str, str]:
 # -- files
 
 
-def read_small(path: str, max_bytes: int = 8192) -> bytes | None:
-    """The beginning of a file of /proc or /sys; None when it is not there or not ours to read."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
-        return None
-    try:
-        return os.read(fd, max_bytes)
-    except OSError:  # the process ended between opening and reading
-        return None
-    finally:
-        os.close(fd)
-
-
 def read_regular(path: str | os.PathLike[str], max_bytes: int, *, end: bool = False) -> bytes | None:
     """At most so many bytes of a regular file, from its beginning or its end; None for anything else.
 
@@ -159,7 +144,7 @@ def read_regular(path: str | os.PathLike[str], max_bytes: int, *, end: bool = Fa
 
 
 def read_text(path: str, max_bytes: int = 8192) -> str:
-    """The same as text; "" when it is not there or not ours to read."""
+    """The beginning of a file of /proc or /sys as text; "" when it is not there or not ours to read."""
     return (read_small(path, max_bytes) or b"").decode(errors="replace")
 
 
@@ -260,14 +245,6 @@ def runs_our_program(pid: int) -> bool:
         return os.path.samefile(f"{PROC}/{pid}/exe", f"{PROC}/self/exe")  # noqa: PTH121 - links of /proc
     except OSError:
         return False
-
-
-def cpu_times_of(pid: int, root: str = PROC) -> tuple[float, float] | None:
-    """Seconds for which the first thread of a process ran, and for which it waited for a CPU."""
-    fields = (read_small(f"{root}/{pid}/schedstat") or b"").split()[:2]
-    return (
-        (int(fields[0]) / 1e9, int(fields[1]) / 1e9) if len(fields) == 2 and all(map(bytes.isdigit, fields)) else None
-    )
 
 
 def maps_of(pid: int, root: str = PROC) -> bytes:

@@ -16,6 +16,8 @@ import msgspec.structs
 from allready.model import Difference
 from allready.patterns import compiled
 from allready.redaction.drawn import is_random
+from allready.redaction.pairs import HINTS as PAIR_HINTS
+from allready.redaction.pairs import without_pairs
 from allready.redaction.places import LOOK_BACK, without_placed
 from allready.redaction.places import REDACTED as REDACTED
 from allready.redaction.prefixed import without_prefixed
@@ -30,15 +32,18 @@ _KEY = r"(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|ENCRYPTION|SIGNING|SSH|AUTH)"
 
 # NCCL_IB_PKEY is the number of a partition; PWD is a folder.
 _ENV_NAME = (
-    rf"(?:[A-Z0-9_]*{_WORD}|[A-Z0-9_]*{_KEY}_?KEYS?(?:_ID)?"
-    r"|[A-Z0-9_]+_(?:KEYS?|PASS|PWD|AUTH|COOKIE|JWT|BEARER))"
+    rf"(?:(?!NOPASSW)[A-Z0-9_]*{_WORD}|[A-Z0-9_]*{_KEY}_?KEYS?(?:_ID)?"
+    r"|[A-Z0-9_]+_(?:KEYS?|PASS|PWD|PW|PAT|AUTH|COOKIE|JWT|BEARER))"
 )
 _SECRET_ENV = re.compile(_ENV_NAME)
 
 _VALUE = r"""(?:(?<![A-Za-z0-9_])[bru]{1,2}(?:"[^"\n]{0,4096}"|'[^'\n]{0,4096}')"""
-_VALUE += r"""|\$'(?:[^'\\\n]|\\.){0,4096}'|"(?:[^"\\\n]|\\[^\n]){0,4096}"?|'(?:[^'\\\n]|\\[^\n]){0,4096}'?"""
+_VALUE += r"""|\"{3}[^\n]{0,4096}?\"{3}|'{3}[^\n]{0,4096}?'{3}"""
+_VALUE += r"""|\$'(?:[^'\\\n]|\\.){0,4096}'|(?:"(?:[^"\\\n]|\\[^\n]){0,4096}"?|'(?:[^'\\\n]|\\[^\n]){0,4096}'?)"""
+_VALUE += r"""(?:(?:[ \t]{0,4}\+[ \t]{0,4})?(?:"[^"\n]{0,4096}"|'[^'\n]{0,4096}')){0,20}"""
 _VALUE += r"""|[^\s"',;&)}\]]+(?:[,;&)}\]]{1,4}(?![\w.-]{0,60}["']?[ \t]?[=:])[^\s"',;&)}\]]+){0,20})"""
-"""A bare one ends at a comma, `;`, `&` or bracket with nothing, or with another name, behind it."""
+"""Quoted ones may be put together of several.
+A bare one ends at a comma, `;`, `&` or bracket with nothing, or with another name, behind it."""
 _LITERAL = r'"(?:[^"\\\n]|\\[^\n]){1,1000000}"'
 _NOT_SECRET = re.compile(
     r"(?:[-+]?[\d.,_]{1,12}|none|null|true|false|yes|no|on|off|n/a|\(redacted\)?|[<\[*].*|not|unset|missing|empty|undefined|)",
@@ -56,26 +61,29 @@ _NOT_NAMES = re.compile(
 _NAMED = (
     # An environment variable: NAME=value, NAME: value, "NAME": "value", NAME set by environment to value
     rf"(?<![A-Za-z0-9_])(?P<env>{_ENV_NAME})"
-    r"(?P<env_is>[\"']?(?:[ \t]?:?=[ \t]?|:[ \t]?)|\s(?:set by (?:environment|env) to|set to)\s)"
+    r"(?P<env_is>[\"']?(?:[ \t]?:?=>?[ \t]?|:[ \t]{0,60})|\s(?:set by (?:environment|env) to|set to)\s)"
     rf"(?P<env_value>{_VALUE})"
     # An option of a command: --hf-token value, --api_key=value
     r"|(?<![\w-])(?P<flag>--?(?:[A-Za-z0-9]+[_.-]){0,8}"
-    r"(?i:token|secret|password|passwd|passphrase|(?:db|ssh|smtp|redis|admin|root)[_-]?pass"
+    r"(?i:token|secret|password|passwd|passphrase|(?:db|ssh|smtp|redis|admin|root|store|key)[_-]?pass"
     r"|(?:api|access|secret|private|auth)[_-]?key))"
     rf"(?P<flag_is>=|\s+|['\"],\s*(?=['\"]))(?P<flag_value>(?!-){_VALUE})"
     # A name in code, JSON, YAML or a URL: token="value", 'api_key': 'value', ?access_token=value
     r"|(?<![A-Za-z0-9])(?P<name>(?:[A-Za-z0-9]+[_.-]){0,8}"
-    r"(?:(?i:token|secret|password|passwd|passphrase|x-amz-(?:signature|credential|security-token)"
-    r"|(?:api|(?:pre)?shared(?:[ _-]?access)?|access|secret|private|auth|account|subscription|master|license)"
+    r"(?:(?i:token|secret|(?:vnc|db|user|root|ssh|ldap|sudo|smtp|admin)?passw(?:or)?d|passphrase|x-amz-(?:signature|credential|security-token)"
+    r"|(?:api|(?:pre)?shared(?:[ _-]?access)?|access|secret|private|auth|account|encryption|signing"
+    r"|subscription|master|license)"
     r"[ _.-]?key(?:_id)?"
     r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|sudo|proxy|ipmi|bmc|redis|keystore)[._-]?pass)"
     r"|[A-Za-z]{0,30}(?:Storage|Comp|Db|User|Admin|Root|Bind)Pass"
     r"|(?:[a-z]|(?<=[\"'])[A-Z])[A-Za-z0-9]{0,40}?"
-    r"(?:Token|Secret|Password|Passwd|Passphrase|(?:Api|Access|Secret|Private|Auth)Key)))"
-    rf"(?P<name_is>[\"']?[ \t]?(?:=>?|:)[ \t]?(?:[!&][\w!:/.-]{{0,40}}[ \t]+){{0,2}})(?P<name_value>{_VALUE})"
+    r"(?:Token|Secret|Password|Passwd|Passphrase|(?:Api|Access|Secret|Private|Auth|Encryption|Signing|Shared)Key)))"
+    r"(?P<name_is>[\"']?[ \t]?"
+    r"(?::[ \t]?&?[\w.\[\]]{1,40}[ \t]?=(?=[ \t]?[\"'])|:?=>?|:)[ \t]{0,4}(?:[!&][\w!:/.-]{0,40}[ \t]+){0,2})"
+    rf"(?P<name_value>{_VALUE})"
 )
 _NAMED_HINTS = (
-    "token", "secret", "passw", "passphrase", "credential", "key", "_pass", "-pass", ".pass",
+    "token", "secret", "passw", "passphrase", "credential", "key", "_pw", "_pat", "_pass", "-pass", ".pass",
     "pass=", "pass =", "pass:",
     'pass"', "pass'", "_pwd", "_auth", "_cookie", "_jwt",
     "bearer", "signature",
@@ -90,12 +98,20 @@ class _Family(NamedTuple):
     shapes: str
 
 
+_BEGIN = r"(?<![A-Za-z0-9])"
+_WRITTEN = r"%[0-9A-Fa-f]{2}|\\[nrt]|\[[0-9;]{1,9}m"
+"""What is written for another character: `%22`, `\\n`, a colour of a terminal."""
+_BEHIND_WRITTEN = rf"(?:{_BEGIN}|(?<=%[0-9A-Fa-f]{{2}})|(?<=\\[nrt])|(?<=\[[0-9]m)|(?<=[0-9]{{2}}m))"
+
+
 def _family(hints: str, *shapes: str) -> _Family:
-    """In front of a shape `\\b` lets an underscore stand as well: people put tokens into names."""
-    return _Family(tuple(hints.split("|")), re.sub(r"(^|\|)\\b", r"\1(?<![A-Za-z0-9])", "|".join(shapes)))
+    """Around a shape `\\b` lets an underscore stand as well: people put tokens into names."""
+    begun = re.sub(r"(^|\|)\\b", lambda match: match[1] + _BEGIN, "|".join(shapes))
+    return _Family(tuple(hints.split("|")), re.sub(r"(?<=[}\])?])\\b", "(?![A-Za-z0-9])", begun))
 
 
 _FAMILIES = (
+    _family("oracle:thin:", r"(?<=oracle:thin:)[^\s/@]{1,128}/[^\s@]{1,256}(?=@)"),
     _family("://", r"(?P<url>(?<=://)(?:[^/\s\"'<>]{1,512}|[^/\s@\"'<>:]{0,128}:(?!\d{1,5}/)[^\s\"'<>@]{1,256})(?=@))"),
     _family(
         "key",
@@ -142,11 +158,15 @@ _FAMILIES = (
     _family(
         "aiza|ya29.|gocspx-|1//0|goog1|sig=|signature=|q~|ltai",
         r"\bAIza[0-9A-Za-z_-]{30,}|\bya29\.[A-Za-z0-9_-]{20,}|\bGOCSPX-[A-Za-z0-9_-]{20,}|\b1//0[A-Za-z0-9_-]{30,}",
+        r"(?i:(?<=[, ]signature=))[a-f0-9]{40,}",
         r"(?i:(?<=[?&;]sig=)|(?<=[?&]signature=)|(?<=x-goog-signature=))[A-Za-z0-9%+/=_-]{10,}",
         r"(?<![\w~.-])[\w~.-]{3}[0-9]Q~[\w~.-]{31,34}|\bLTAI[A-Za-z0-9]{12,20}\b|\bGOOG1[A-Z0-9]{20,70}\b",
     ),
     _family(
-        "_v1_|akcp|pat|hrku-|fm1_|fm2_|sbp_|pscale_|.atlasv1.|pul-",
+        "_v1_|akcp|pat|hrku-|fm1_|fm2_|sbp_|pscale_|.atlasv1.|pul-|pmak-|bkua_|lsv2_|gr1348941|altak-|a3-|local-",
+        r"\bPMAK-[a-f0-9]{24}-[a-f0-9]{34}\b|\bbkua_[a-f0-9]{40}\b|\blsv2_[a-z]{2}_[a-f0-9]{32}_[a-f0-9]{10}\b",
+        r"\blocal-[a-f0-9]{40}\b|\bGR1348941[\w-]{20}\b",
+        r"\bALTAK-[A-Za-z0-9]{16,}(?:/[a-f0-9]{32,})?|\bA3-[A-Z0-9]{6}-(?:[A-Z0-9]{5,6}-){4}[A-Z0-9]{5}\b",
         r"\bAKCp[A-Za-z0-9]{40,100}|\bpat[A-Za-z0-9]{14}\.[a-f0-9]{64}\b",
         r"\bdo[opr]_v1_[a-f0-9]{32,}|\bwandb_v1_[A-Za-z0-9_]{16,}|\bHRKU-[A-Za-z0-9_-]{20,}",
         r"\bfm[12]_[A-Za-z0-9+/=_-]{30,}|\bsbp_[a-f0-9]{32,}|\bpscale_[a-z]{2,5}_[A-Za-z0-9_.-]{20,}",
@@ -250,11 +270,15 @@ def _masked_text(text: str) -> str:
     is_plain = text.isascii()  # else a letter that is no ASCII may stand for one that is
     if not is_plain or _has_one(_NAMED_HINTS, small):
         text = compiled(_NAMED).sub(_without_value, text)
+    is_written = compiled(rf"(?:{_WRITTEN})[A-Za-z0-9]").search(text) is not None
     for family in _FAMILIES:
         if not is_plain or _has_one(family.hints, small):
-            text = compiled(family.shapes, re.DOTALL).sub(_without_shape, text)
+            shapes = family.shapes.replace(_BEGIN, _BEHIND_WRITTEN) if is_written else family.shapes
+            text = compiled(shapes, re.DOTALL).sub(_without_shape, text)
     text = without_placed(text, small, _holds_secret)
     text = without_spoken(text, small)
+    if not is_plain or _has_one(PAIR_HINTS, small):
+        text = without_pairs(text)
     if "\n" in text and _has_one(COLUMN_HINTS, small):
         text = without_columns(text, text.lower())
     return text

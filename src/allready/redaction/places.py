@@ -11,11 +11,12 @@ from allready.redaction.drawn import is_random, is_secret_alone
 REDACTED = "(redacted)"
 
 NAME = (
-    r"(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]{0,60}?(?i:token|secret(?:[_-]?id)?|passw(?:or)?d|passphrase|credential|authtok"
+    r"(?:(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]{0,60}?(?i:token|secret(?:[_-]?id)?|passw(?:or)?d|passphrase|credential|authtok"
     r"|(?:api|access|secret|private|auth|account|encryption|signing|preshared|shared)[_.-]?key(?:[_-]?id)?"
     r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|user|sudo|proxy|ipmi|bmc|redis|sql|keystore)[._-]?pass)s?"
+    r"(?![a-z])|(?<![A-Za-z0-9_.-])[A-Z][A-Z0-9_]{0,60}_(?:KEY|PASS|PWD|PW|PAT|AUTH|COOKIE|JWT|BEARER)\b)"
 )
-"""A name in any case and style: `api_key`, `clientSecret`, `HF_TOKEN`, `StoragePass`."""
+"""A name in any case and style: `api_key`, `clientSecret`, `HF_TOKEN`, `StoragePass`, `KAGGLE_KEY`."""
 _QUOTED = r"(?:\"[^\"\n]{0,4096}\"|'[^'\n]{0,4096}'|[^\s\"'|;&<>]{1,4096})"
 _QUOTED_IN = r"(?:\"[^\"\n]{0,4096}\"|'[^'\n]{0,4096}'|[^\s\"'|;&<>)]{1,4096})"
 _NO_VALUE = r"(?!\$|\(redacted\)|<|\{|\[|[-\d.]{1,12}(?![\w.-])|(?i:none|null|true|false|\"\"|'')(?![\w-]))"
@@ -36,6 +37,7 @@ _TOLD = (
 
 _NO_NUMBER = r"(?![-+]?\d[\d.,eE+%-]{0,100}(?:[\s\"'│┃|]|$))"
 _SPOKEN_WORDS = ("密码", "口令", "令牌", "密钥", "パスワード", "비밀번호", "пароль")
+_OF_WHOM = r"(?:\s?[（(][^（()）\n]{1,40}[)）])?"
 _SPOKEN = r"(?:密码|口令|令牌|密钥|パスワード|비밀번호|[Пп]ароль)"
 
 _PREFIX_ENDS = r"(?<=[\]:|>#+Z0-9-])[ \t]|(?<=[+>|#\t\]])|(?<=\]:)|(?<= [FP] )"
@@ -45,7 +47,8 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("sshpass",), r"(?P<before>\bsshpass\s{1,4}-p\s{0,4})" + _QUOTED),
     (("redis-cli",), r"(?P<before>\bredis-cli\s[^\n|;&]{0,200}?-a\s{1,4})" + _QUOTED),
     (("ipmitool",), r"(?P<before>\bipmitool\s[^\n|;&]{0,200}?-P\s{1,4})" + _QUOTED),
-    (("snmp",), r"(?P<before>\bsnmp[a-z]{2,9}\s[^\n|;&]{0,100}?-c\s{1,4})" + _QUOTED),
+    (("snmp",), r"(?P<before>\bsnmp[a-z]{2,9}\s[^\n|;&]{0,200}?-[cX]\s{1,4})" + _QUOTED),
+    (("snmp",), r"(?P<before>\bsnmp[a-z]{2,9}\s[^\n|;&]{0,200}?-A\s{1,4})" + _QUOTED),
     (("openssl",), r"(?P<before>\bopenssl\s[^\n|;&]{0,200}?-[kK]\s{1,4})" + _QUOTED),
     (
         ("<(echo",),
@@ -61,7 +64,11 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("pass =", "pass=", "pwd =", "pwd="),
-        r"(?m:(?P<before>(?:^|" + _PREFIX_ENDS + r")[ \t]*(?:pass|pwd)[ \t]?=[ \t]?))(?!~?/)" + _NO_VALUE + _QUOTED,
+        r"(?m:(?P<before>(?:^|"
+        + _PREFIX_ENDS
+        + r")[ \t]*(?:pass|pwd|PASS)[ \t]?=[ \t]?))(?!~?/)"
+        + _NO_VALUE
+        + _QUOTED,
     ),
     (
         ("secret",),
@@ -102,8 +109,8 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         + _QUOTED,
     ),
     (  # a name and its value as arguments, in most languages
-        ("setenv", "set_var", "putenv", "define(", "setproperty", "environmentvariable"),
-        r"(?P<before>\b\w{0,40}(?i:setenv|set_var|putenv|define|setproperty|environmentvariable)\(\s?[\"']"
+        ("setenv", "set_var", "putenv", "define(", "setproperty", "setdefault", "setattr", "environmentvariable"),
+        r"(?P<before>\b\w{0,40}(?i:setenv|set_var|putenv|define|setproperty|setdefault|environmentvariable)\(\s?[\"']"
         + NAME
         + r"[\"'],\s?)(?:\"[^\"\n]{1,4096}\"|'[^'\n]{1,4096}')",
     ),
@@ -224,13 +231,14 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         r"(?P<before>(?i:\b(?:password|passphrase|token|secret|api key)(?: for [^\s:]{1,128})?"
         r"(?::| is:?| was:?| set to| changed to) {1,4})[\"'`]?)" + _TOLD,
     ),
-    (_SPOKEN_WORDS, r"(?P<before>" + _SPOKEN + r"\s?[是为は]\s?[\"'“]?)" + _TOLD),
+    (_SPOKEN_WORDS, r"(?P<before>" + _SPOKEN + _OF_WHOM + r"\s?(?:[是为は]\s?[\"'“「]?|[“「]))" + _TOLD),
     (
         _SPOKEN_WORDS,
         (
             r"(?P<before>(?:"
             + _SPOKEN
-            + r"\s?[:=：]\s?[\"'“]?|(?:密码|口令|パスワード|비밀번호)[ \t](?=[!-~]{0,200}[0-9])))"
+            + _OF_WHOM
+            + r"\s?[:=：]\s?[\"'“「]?|(?:密码|口令|パスワード|비밀번호)[ \t](?=[!-~]{0,200}[0-9])))"
             r"(?!\(redacted\))" + _NO_NUMBER + r"(?!~?/)[^\s\"'`”,;，。\u0080-\uffff]{6,512}(?![^\s\"'`”,;，。])"
         ),
     ),
@@ -306,15 +314,16 @@ _COUNTED = r"(?i:.*tokens|secrets?|token)"
 _APART_MARKS = (" ...", "│", "┃", "|", "=>", ":     ", ":\t")
 _AFTER_KEY = (
     r"(?<![A-Za-z0-9_.-])(?!(?i:\w{0,40}(?:cache|store|hash|graph|group|sort|public|partition)))"
-    r"[A-Za-z0-9_.-]{1,60}(?i:[_-](?:key|api|pat|sas|auth|dsn))[\"']?\s?[:=]\s?[\"']?$"
+    r"[A-Za-z0-9_.-]{1,60}(?i:[_.-](?:key|api|pat|sas|auth|dsn))[\"']?\s?[:=]\s?[\"']?$"
 )
 _AFTER_OPTION = r"--[A-Za-z0-9_-]{1,40}[_-]key(?:[ \t]{1,4}|[\"'],\s?)[\"']?$"
 _IN_LIST = NAME + r"[\"']?\s?[:=]\s{0,20}\[[^\]\[]{0,70}$"
 _AFTER_SET = r"(?<![A-Za-z0-9_])[A-Z][A-Z0-9_]{2,60}=[\"']?$"
-_PREFIXED = r"([a-z][a-z0-9]{0,11}(?:[_-][a-z0-9]{1,12}){0,3})[_.-]([A-Za-z0-9._-]{20,400})"
+_PREFIXED = r"([A-Za-z][A-Za-z0-9]{0,11}(?:[_-][a-z0-9]{1,12}){0,3})[_.-]([A-Za-z0-9._-]{20,400})"
 """`xyz_` and what looks drawn at random: the shape that services give their tokens."""
 _OF_SECRETS = r"(?:.*[_-])?(?:secret|token|key|sk|pat)"
 _OF_DISCORD = r"([A-Za-z0-9_-]{23,28})\.[A-Za-z0-9_-]{6,7}\.([A-Za-z0-9_-]{27,40})"
+_ID_AND_KEY = r"([0-9a-f]{32})\.[A-Za-z0-9]{16}"
 _ENCODED = (
     r"(?<![A-Za-z0-9+/=_.-])(?:(?:[A-Za-z0-9+/]{32,4096}\n[ \t]{0,40})+[A-Za-z0-9+/]{0,4096}|[A-Za-z0-9+/]{20,65536})"
     r"={0,2}(?![A-Za-z0-9+/=_.-])"
@@ -328,11 +337,24 @@ _KEY_LINE = (
 )
 _GATE = (
     r"(?mi)^[ \t]*(?:[-?] )?(?:(?:name:|export)[ \t]{1,4})?[\"']?[\w./-]{0,60}"
-    r"(?:token|secret|pass|key|credential)[\w-]{0,12}"
+    r"(?:token|secret|pass|key|credential|_auth|_pw|_pat|_jwt|bearer)[\w-]{0,12}"
     r"[\"']?[ \t]*(?:[:=][^\n]*)?(?:\n[ \t]*(?:[-:] |[ \t])|[\"']{3}|(?<=[:=])[ \t]*[\"'][^\"'\n]*\n)"
     r"|^[ \t]*(?:- )?value:[^\n]*\n[ \t]*name:"
 )
-_HINTS = ("token", "secret", "passw", "passphrase", "credential", "key", "pass:")
+_HINTS = (
+    "token",
+    "secret",
+    "passw",
+    "passphrase",
+    "credential",
+    "key",
+    "pass:",
+    "_pass",
+    "_auth",
+    "_pw",
+    "_jwt",
+    "bearer",
+)
 _IS_NAME = NAME + r"$"
 _BLOCK = r"(?:!!?\w+[ \t]+)?[|>][-+0-9]{0,2}[ \t]*(?:#.*)?$"
 _OF_VALUE = frozenset({"value", "current", "plaintext", "plain", "literal", "content", "default", "data"})
@@ -409,7 +431,7 @@ def _if_token(match: re.Match[str]) -> str:
     mark, word = match[0][: -len(bare)] if bare else match[0], bare.rstrip(".-")
     rest = bare[len(word) :]
     before = match.string[max(0, match.start() - LOOK_BACK) : match.start()]
-    if is_secret_alone(word.rstrip("="), before):
+    if any(is_secret_alone(part, before) for part in (word.rstrip("="), *word.split("-"))):
         return mark + REDACTED + rest
     if len(word) < 20 or word.isalpha() or word.startswith("_Z"):  # as compilers write C++ names
         return match[0]
@@ -418,6 +440,8 @@ def _if_token(match: re.Match[str]) -> str:
     ):
         return mark + REDACTED + rest
     if (triple := compiled(_OF_DISCORD).fullmatch(word)) and is_random(triple[1]) and is_random(triple[2]):
+        return mark + REDACTED + rest
+    if (pair := compiled(_ID_AND_KEY).fullmatch(word)) and is_random(pair[1]) and not word.islower():
         return mark + REDACTED + rest
     if not before or before[-1] not in " \t\n=:\"'":
         return match[0]

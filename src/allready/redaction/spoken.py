@@ -13,7 +13,8 @@ _OF_SERVICE = (
     r"[ _-](?:key|code|token)|token|secret|otp|pin code"
 )
 _IS = (
-    r"(?: for [^\s:]{1,60})?(?:(?P<sign>[\"'*`]{0,3}[ \t]{0,3}(?:[:=]|->)\*{0,2}[ \t]{0,3}| is:? | was:? | set to "
+    r"(?: for [^\s:]{1,60}| \([^()\n]{1,40}\))?"
+    r"(?:(?P<sign>[\"'*`]{0,3}[ \t]{0,3}(?:[:=]|->)\*{0,2}[ \t]{0,3}| is:? | was:? | set to "
     r"| changed to )|[ \t]{1,2})[\"'`]?(?![-\d.,:%]{1,20}(?:[\s|]|$))(?P<word>[^\s\"'`<>(){}\[\],;，。]{3,512})"
 )
 _WORDS = (
@@ -142,7 +143,12 @@ def _is_password(word: str, match: re.Match[str]) -> bool:
 
 def _is_told(word: str, match: re.Match[str]) -> bool:
     """Whether a word behind "token" or "key" looks like no name of a thing."""
-    if len(word) < 6 or "=" in word[:-2] or "::" in word or "(" in match.string[match.end() : match.end() + 1]:
+    return match.string[match.end() : match.end() + 1] != "(" and is_no_name(word)
+
+
+def is_no_name(word: str) -> bool:
+    """Whether letters, digits and marks follow each other as in no name, number, place or call."""
+    if len(word) < 6 or "=" in word[:-2] or "::" in word:
         return False
     if compiled(_A_PLACE).match(word) or compiled(_NAMES).fullmatch(word):
         return False

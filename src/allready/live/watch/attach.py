@@ -15,7 +15,8 @@ from allready.errors import AllreadyError
 from allready.live import run_paths
 from allready.live.watch.state import WatchedJob, WatchState, newest_attempt, remarks_on
 from allready.model import NodeStatus, ProcessState, Report
-from allready.proc.process import ProcessId, is_running, read_small, read_stat
+from allready.proc.clocks import read_small
+from allready.proc.process import ProcessId, is_running, read_stat
 
 ANSWER_S = 3.0
 OTHERS_S = 3.0
