@@ -122,7 +122,7 @@ def _forget_meshes() -> None:
         return
     import torch
 
-    # As torch.distributed.tensor.debug does, which is not imported for it: that asks for Triton.  There is no public way;
+    # As torch.distributed.tensor.debug does, which is not imported for it: that asks for Triton.  No public way;
     # where torch has moved them, sharded models are as they would be without this.
     with contextlib.suppress(AttributeError):
         api.DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache_clear()  # noqa: SLF001
