@@ -50,6 +50,7 @@ def sum_directly(
         or not (direct.takes_cpu if tensor.is_cpu else direct.gpu is not None and tensor.device == direct.gpu)
         or not tensor.is_contiguous()
         or tensor.dtype not in direct.types
+        or tensor.is_neg()
         or direct.is_special(tensor)
         or session.pending
         or on_failure not in OUTCOMES

@@ -117,14 +117,16 @@ def _forget_meshes() -> None:
     """What torch has worked out for sharded tensors names their mesh, and so its groups: a new mesh of the same ranks
     would be answered with those of the old one, which are gone.
     """
-    if "torch.distributed.tensor" not in sys.modules:
+    api = sys.modules.get("torch.distributed.tensor._api")
+    if api is None:
         return
-    from torch.distributed.tensor import DTensor, debug
+    import torch
 
-    clear = getattr(debug, "_clear_sharding_prop_cache", None)  # also what its C++ has, where it has any
-    if clear is None:
-        clear = DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache_clear  # noqa: SLF001
-    clear()
+    # As torch.distributed.tensor.debug does, which is not imported for it: that asks for Triton.  No public way;
+    # where torch has moved them, sharded models are as they would be without this.
+    with contextlib.suppress(AttributeError):
+        api.DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache_clear()  # noqa: SLF001
+        torch._C._clear_DTensor_sharding_propagator_cache()  # noqa: SLF001 - older releases have none in C++
 
 
 class Group:

@@ -26,7 +26,7 @@ from allready.runtime.group import BACKENDS, FORM, Group
 from allready.runtime.hang_watch import tell_formed
 from allready.runtime.hub import Plan, start
 from allready.runtime.pace import AdaptiveTimeout
-from allready.runtime.session import MARGIN_S, Session, begin, current, end
+from allready.runtime.session import MARGIN_S, Session, begin, current, end, has_left
 
 log = logging.getLogger(__name__)
 
@@ -274,7 +274,12 @@ def is_outside() -> bool:
 
 
 def destroy_process_group() -> None:
-    """Leave the job in good order: the others are not disturbed unless they still wait for this rank."""
+    """Leave the job in good order: the others are not disturbed unless they still wait for this rank.
+
+    Does nothing where this process has left before, as `finish` does at the end of a job whose work is saved.
+    """
+    if has_left():
+        return
     session = current()
     session.close()
     recording.left()

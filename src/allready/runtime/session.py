@@ -311,6 +311,7 @@ def _name(error: BaseException) -> str:
 
 
 _current: list[Session] = []
+_has_left: list[bool] = []
 _of_parent: list[Session] = []
 """Kept in a forked child: destructors of torch's would wait for threads that only the parent has."""
 
@@ -360,8 +361,15 @@ def begin(session: Session) -> None:
     if _current:
         raise UsageError("allready.init_process_group was called before; call allready.destroy_process_group first")
     _current.append(session)
+    _has_left.clear()
 
 
 def end() -> None:
     """Forget it."""
     _current.clear()
+    _has_left[:] = [True]
+
+
+def has_left() -> bool:
+    """Whether this process had one and has ended it."""
+    return bool(_has_left)
