@@ -36,9 +36,6 @@ CANNOT: Mapping[str, tuple[str, ...]] = {
     "sends, receives and splits stand in NCCL's log alone: agents have them from the recorder, which is not here": (
         "h100/frameworks/p2p_sizes", "h100/frameworks/splits", "h100/two_nodes/both_recv",
     ),
-    "the rank that left took its recorder along: its calls are known to differ, and not in what": (
-        "h100/frameworks/fsdp_twice", "h100/two_nodes/fsdp_twice",
-    ),
     "that a rank computes long, that a GPU runs another kernel: processor time and GPUs are not recorded": (
         "h100/two_nodes/slow", "h100/two_nodes/spin", "h200/ruins/slow", "h200/ruins/spin",
     ),

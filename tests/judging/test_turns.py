@@ -64,8 +64,10 @@ def test_who_leaves_out_a_send_that_is_only_counted_or_makes_one_more(odd: list[
     assert kept_turns(join_dumps(dumps).groups) == {0: True, 1: False, 2: True, 3: True}
 
 
-def test_in_a_single_group_numbers_are_compared_instead() -> None:
-    assert turns("ABABABABABA", "ABABABABABB", groups={WORLD: (0, 1)}) == {}
+def test_of_a_single_group_only_those_are_known_that_kept_to_their_loop() -> None:
+    """Of others its numbers tell more."""
+    assert turns("ABABABABABA", "ABABABABABB", groups={WORLD: (0, 1)}) == {0: True}
+    assert turns("ABB", "AB", groups={WORLD: (0, 1)}) == {}
 
 
 def first_turns(*texts: str, with_lines: bool) -> dict[int, bool]:

@@ -1,5 +1,6 @@
 """What ranks print: whole in their files, as lines on the terminal, and never in the job's way."""
 
+import errno
 import os
 import shutil
 import socket
@@ -13,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allready.launch import log_relay
+from allready.launch.console_output import ConsoleOutput
 from allready.launch.logs import (
     LONGEST_PIECE_BYTES,
     OUT,
@@ -391,3 +394,40 @@ def test_a_full_disk_stops_nothing_and_is_told_once(small_disk: Path, heard: Hea
     assert "No space left" in heard.notes[0].values["why"]
     text = output(small_disk)
     assert b"bytes are missing here: No space left on device]\nroom again\nend\n" in text
+
+
+def test_a_file_that_can_be_written_again_goes_on_with_a_whole_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it did not take goes to the terminal, with the place where it belongs."""
+    with (tmp_path / "out.log").open("wb", buffering=0) as file:
+        stream = log_relay.Stream(b"key1", -1, [file.fileno()])
+        assert stream.write(b"one\n") == ([], 0)
+        with monkeypatch.context() as full:
+            full.setattr(log_relay, "_write_all", lambda _file, data: (len(data), errno.ENOSPC))
+            assert stream.write(b"two\nth") == ([(4, b"two\nth")], errno.ENOSPC)
+            assert stream.write(b"re") == ([(4, b"re")], 0)
+        assert stream.write(b"e") == ([(4, b"e")], 0)  # there is room again, in the middle of a line
+        assert stream.write(b"\nfour\n") == ([(4, b"\n")], 0)
+    note = b"\n[allready: 10 bytes are missing here: No space left on device]\n"
+    assert (tmp_path / "out.log").read_bytes() == b"one\n" + note + b"four\n"
+
+
+def test_what_is_in_no_file_stands_in_its_place_on_the_terminal(tmp_path: Path) -> None:
+    """Seen with a full disk: the file went on before its reader had heard of what was missing, and lines were torn."""
+    seen: list[bytes] = []
+    console = ConsoleOutput(on_lines=lambda _r, _s, lines: seen.extend(lines), on_batch=None, on_problem=None)
+    path = tmp_path / "out.log"
+    path.touch()
+    console.add(1, 0, "out", path)
+    path.write_bytes(b"one\nthree\n")
+    console.grown({1: 4, 9: 4})
+    while console._read_dirty():
+        pass
+    assert seen == [b"one"]
+    console.unsaved(1, 4, b"two\n")
+    console.grown({1: 10})
+    while console._read_dirty():
+        pass
+    assert seen == [b"one", b"two", b"three"]
+    console.drop(1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,7 +17,7 @@ from allready.messaging import wire
 from allready.messaging.channel import LOST
 from allready.messaging.contact import Contact
 from allready.messaging.datagram import Call, Caller
-from allready.messaging.hub import Hub
+from allready.messaging.hub import Hub, _listening_socket
 from allready.messaging.link import Link
 from allready.messaging.wire import GREETING, Hello, encode
 from allready.model import Loss, LossReason, PortHolder
@@ -228,6 +229,20 @@ async def test_a_node_that_leaves_says_why() -> None:
         assert told.num_sent > 0
         roll = hub.roll(finished=True)
         assert (roll.lost, roll.lost_why, roll.losses) == ((1,), ("interrupted on that node",), (told,))
+
+
+def test_small_messages_do_not_wait_for_an_acknowledgement() -> None:
+    with (
+        _listening_socket(0, loopback_only=True) as listener,
+        socket.create_connection(listener.getsockname(), 10),
+        accepted(listener) as taken,
+    ):
+        assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def accepted(listener: socket.socket) -> socket.socket:
+    listener.settimeout(10)
+    return listener.accept()[0]
 
 
 async def test_a_node_whose_hub_goes_away_is_told() -> None:

@@ -85,6 +85,7 @@ def main() -> None:
     end = loop.loop.run(loop.train_step)
     say("done", steps=end.step)
     allready.finish(timeout=10)
+    allready.destroy_process_group()  # once more is no error: the work is saved
 
 
 if __name__ == "__main__":

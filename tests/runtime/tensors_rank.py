@@ -85,9 +85,27 @@ def others() -> None:
 ODD_TYPES = ("float8_e4m3fn", "float8_e5m2", "int16", "uint16", "uint32", "uint64", "bool", "int8", "complex64")
 
 
+def lazy_views() -> list[str]:
+    """Of numbers that are not those in memory."""
+    import torch
+
+    import allready
+
+    turned = torch.full((2,), complex(1, ME)).conj()
+    negative = torch.full((2,), complex(1, ME)).conj().imag
+    allready.safe_all_reduce(negative)
+    summed = torch.full((2,), complex(1, ME)).conj()
+    allready.safe_all_reduce(summed)
+    allready.safe_broadcast(turned, 1)
+    scattered = torch.zeros(1, dtype=torch.complex64).conj()
+    allready.safe_reduce_scatter(scattered, torch.full((SIZE,), complex(1, ME)).conj())
+    return [str(t[0].item()) for t in (negative, summed, turned, scattered)]
+
+
 def of_all_kinds() -> None:
     """What is moved may have any type of elements and shape; what cannot be done says so before the call begins."""
     import torch
+    import torch.distributed as dist
 
     import allready
     from allready.errors import UsageError
@@ -143,6 +161,15 @@ def of_all_kinds() -> None:
         lambda: allready.safe_all_reduce(torch.ones(1), chunk_bytes=0),
         lambda: allready.safe_all_reduce(torch.ones(1), timeout=timedelta.max),
         lambda: allready.safe_all_reduce(torch.ones(1), timeout=10**400),
+        lambda: allready.safe_all_reduce(torch.ones(1), "sum"),
+        lambda: allready.safe_all_reduce(torch.ones(1), chunk_bytes=True),
+        lambda: allready.safe_all_reduce(torch.ones(1, dtype=torch.complex64), dist.ReduceOp.MAX),
+        lambda: allready.safe_broadcast(torch.ones(1), SIZE),
+        lambda: allready.safe_broadcast(torch.ones(1), "0"),
+        lambda: allready.safe_broadcast(torch.quantize_per_tensor(torch.ones(1), 0.1, 0, torch.qint8)),
+        lambda: allready.safe_all_gather(None, torch.ones(1)),
+        lambda: allready.safe_all_to_all(torch.ones(SIZE), torch.ones(SIZE), [1], [1]),
+        lambda: allready.safe_all_to_all(torch.ones(SIZE), torch.ones(SIZE), [1] * SIZE, [2] * SIZE),
     ]
     errors = 0
     for call in wrong:
@@ -151,7 +178,7 @@ def of_all_kinds() -> None:
         except UsageError:
             errors += 1
     say("kinds", moved=moved, refused=refused, weight=weight.unique().tolist(), column=column.tolist(), errors=errors,
-        is_wide=is_wide)  # fmt: skip
+        is_wide=is_wide, lazy=lazy_views())  # fmt: skip
 
 
 def in_flight() -> None:

@@ -74,6 +74,7 @@ def test_an_operator_of_the_script_below_torch_distributed_is_its_own(operator: 
     assert cause_of(error) is FailureCause.RAISED
 
 
+@pytest.mark.torch
 @pytest.mark.filterwarnings("ignore:DTensor random operators")
 def test_a_value_that_a_sharded_tensor_does_not_take_is_the_scripts_own() -> None:
     torch = pytest.importorskip("torch")

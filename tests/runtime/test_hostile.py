@@ -57,6 +57,8 @@ def test_the_hub_listens_where_ranks_come_and_nowhere_else(host: str, wanted: st
     with found:
         assert place == Place(port=found.getsockname()[1], host=wanted)
         assert (found.getsockname()[0] == wanted) is bool(wanted)
+        with socket.create_connection(("127.0.0.1", place.port), 10), found.accept()[0] as taken:
+            assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)  # else a decision waits 40 ms for a rank
 
 
 def test_a_failure_of_thousands_of_ranks_fits_a_message() -> None:

@@ -43,7 +43,8 @@ def _is_right_of_all_kinds(job: Job, rank: int) -> None:
         assert point == [0], name
     no_sums = ["float8_e4m3fn", "float8_e5m2", "int16", "uint16", "uint32", "uint64"]
     assert found["refused"] == [[name, True] for name in no_sums for _ in range(2)]
-    assert (found["weight"], found["column"], found["errors"]) == ([27.0], [3.0] * 4, 13)
+    assert (found["weight"], found["column"], found["errors"]) == ([27.0], [3.0] * 4, 22)
+    assert found["lazy"] == ["-3.0", "(3-3j)", "(1-1j)", "(3-3j)"]
     assert found["is_wide"] == [True] * 3
 
 

@@ -95,6 +95,7 @@ def test_a_key_that_does_not_exist_is_a_mistake() -> None:
 def test_a_case_changes_a_lines_role_or_a_findings_severity_and_class() -> None:
     for signature in load().values():
         for case in signature.cases:
-            assert (case.role is None) == any((case.severity, case.fault_class)), signature.id
+            assert bool(case.role) + any((case.severity, case.fault_class)) + case.can_go_without == 1, signature.id
             assert case.role is not None or not (case.front or case.progress), "what was around a line is not kept"
-            assert case.role is None or not (case.beside or case.without), "a line is read before others are known"
+            is_of_one = case.role is not None or case.can_go_without
+            assert not is_of_one or not (case.beside or case.without), "a line is read before others are known"

@@ -21,6 +21,7 @@ from allready.judging.ends import ended_well, merge_deaths
 from allready.judging.event_logs import join_event_logs, later_than_recovery
 from allready.judging.last_calls import with_last_calls
 from allready.judging.roles import settle
+from allready.judging.siblings import with_siblings
 from allready.judging.turns import kept_turns
 from allready.judging.values import grouped
 from allready.judging.watchdog_calls import watchdog_mismatches
@@ -115,7 +116,7 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
         kinds=frozenset(r.source.kind for r in readings if r.source.num_understood or r.dumps or r.ras or r.stacks),
         last_time_s=max((t for r in readings for t in (r.source.last_time_s,) if t is not None), default=None),
     )
-    run = with_last_calls(run, flight.groups)
+    run = with_siblings(with_last_calls(run, flight.groups), flight.groups)
     return run if since_s is None else _since(run, since_s)
 
 

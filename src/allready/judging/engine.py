@@ -13,6 +13,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.arbiter import in_order
 from allready.judging.loading import load_for
 from allready.judging.registry import JOB_PARTS, Applies, Rule
+from allready.judging.run_signs import by_signature
 from allready.judging.signs import SIGNS
 from allready.judging.values import hosts_of, processes_of
 from allready.model.fill import fill, fill_steps
@@ -52,8 +53,12 @@ def run(rule: Rule, fleet: model.Fleet, case: Analysis | None = None) -> Outcome
         case: what was derived from it for other rules of the same judgement.
     """
     case = case or Analysis(fleet)
-    if not _is_asked(rule, case):
+    if not any(_asked([rule], case)):
         return Outcome(code=rule.code)
+    return _run(rule, fleet, case)
+
+
+def _run(rule: Rule, fleet: model.Fleet, case: Analysis) -> Outcome:
     arguments: dict[str, Any] = {}
     unchecked: tuple[model.NotChecked, ...] = ()
     per_node: dict[str, dict[int, Any]] = {}
@@ -109,10 +114,17 @@ def _with_processes(rule: Rule, hit: model.Hit, fleet: model.Fleet) -> model.Hit
     return replace(hit, values={**values, **hit.values}) if values else hit
 
 
-def _is_asked(rule: Rule, case: Analysis) -> bool:
-    """Whether it applies here, and nothing shows that another rule explains more."""
+def _asked(rules: Iterable[Rule], case: Analysis) -> Iterator[Rule]:
+    """Those that apply here, where nothing shows that another rule explains more; of the hundreds that are about one
+    kind of log line each, those whose line is there."""
     where = Applies.LIVE if case.live is not None else Applies.OFFLINE if case.has_run else Applies.CHECK
-    return rule.applies is not None and where in rule.applies and not any(SIGNS[sign](case) for sign in rule.unless)
+    logged = case.of(by_signature) if case.has_run else {}
+    for rule in rules:
+        is_here = (
+            rule.applies is not None and where in rule.applies and (not rule.signature or rule.signature in logged)
+        )
+        if is_here and not any(SIGNS[sign](case) for sign in rule.unless):
+            yield rule
 
 
 def _reported(
@@ -134,8 +146,8 @@ def judge(
     findings: list[model.Finding] = []
     unchecked: list[model.NotChecked] = []
     case = Analysis(fleet)
-    for rule in chosen.values():
-        outcome = run(rule, fleet, case)
+    for rule in _asked(chosen.values(), case):
+        outcome = _run(rule, fleet, case)
         findings += [finding_of(rule, hit) for hit in outcome.hits]
         unchecked += outcome.not_checked
         if outcome.crash is not None:

@@ -5,6 +5,7 @@ line of the program.  The traceback of an exception and the stack of a crash sho
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from allready.evidence.stacks.meaning import library_call
 from allready.judging.flight_calls import calls_of
 from allready.judging.majority import majority
 from allready.judging.sequence import codes_before, out_of_turn
+from allready.judging.siblings import Joined, patterns
 from allready.model import Mismatch, Operation, RunEvidence
 
 SIZES = ("op.preamble.length <= op.nbytes", "message truncated", "size mismatch", "received data size", "nbytes")
@@ -42,7 +44,7 @@ class _Place(Struct, frozen=True):
     """One group at the number in question.
 
     `numbered`: ranks whose last call has this number, if it was one of this group.  `is_only`: it was.
-    `world_size`: 0 where no evidence tells it.
+    `world_size`: 0 where no evidence tells it.  `groups`: all of the job.
     """
 
     group: Group
@@ -52,6 +54,7 @@ class _Place(Struct, frozen=True):
     numbered: set[int]
     is_only: bool
     world_size: int
+    groups: Joined
 
     @property
     def members(self) -> Sequence[int]:
@@ -67,12 +70,17 @@ class _Place(Struct, frozen=True):
         """Of one that recorded the line of the program, if there is one."""
         return max(self.at(seq).values(), key=lambda o: bool(o.site), default=None)
 
+    def beside(self, site: str) -> Iterator[Operation]:
+        """What groups that are alike did about then at this line of the program."""
+        for pattern in patterns(self.group, self.tracks, self.groups, self.seq, (site,)):
+            yield from (o for o in pattern.values() if o.site == site)
+
     def is_last_of(self, rank: int) -> bool:
         """Whether the rank's ring goes no further."""
         return rank not in self.tracks or self.tracks[rank].hi <= self.seq
 
 
-def with_last_calls(run: RunEvidence, groups: Sequence[tuple[Group, Mapping[int, Track]]]) -> RunEvidence:
+def with_last_calls(run: RunEvidence, groups: Joined) -> RunEvidence:
     """The mismatches with what the ranks' last words add to them, and those that rings alone do not show."""
     calls = last_calls(run)
     if not calls:
@@ -95,7 +103,7 @@ def with_last_calls(run: RunEvidence, groups: Sequence[tuple[Group, Mapping[int,
         seq = known.seq if known is not None else max(t.hi for t in tracks.values())
         numbered = refused if known is None else refused | ringless
         is_only = bool(refused) and (len(used) == 1 or known is not None)
-        place = _Place(group, tracks, seq, calls, numbered, is_only, run.expected_ranks)
+        place = _Place(group, tracks, seq, calls, numbered, is_only, run.expected_ranks, groups)
         shown = _shown(place, known)
         if shown is not None:
             found[group.title] = shown
@@ -167,8 +175,8 @@ def _added(place: _Place, known: Mapping[int, Operation]) -> Iterator[tuple[int,
         if len({_key(o) for o in here}) > 1:
             continue  # with whose arguments, the line does not show
         before = (place.best_at(seq) for seq in range(place.seq - 1, max(0, place.seq - MAX_BACK), -1))
-        alike = (o for o in (*here, *before) if o is not None and o.site == call.site and call.may_be(o))
-        same = next(alike, None)
+        every = chain(here, before, place.beside(call.site))
+        same = next((o for o in every if o is not None and o.site == call.site and call.may_be(o)), None)
         if same is not None:
             yield rank, replace(same, seq=place.seq, created_s=None, started_s=None, completed_s=None)
         elif place.is_only and all(o.site for o in known.values()):  # else it may be one of these

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from allready.judging.run_signs import who
-from allready.model import Culprits, Evidence, Hit, Mismatch, Operation, RunEvidence, clock_time
+from allready.model import Culprits, Evidence, Hit, Live, Mismatch, Operation, RunEvidence, clock_time
 
 UNMET = "peer"
 """A send without its receive, or a receive without its send: nothing differs, somebody did not come."""
 
+RECORD_S = 2.5
+"""What recorders get to say what the calls are, where only their digests are known to differ."""
 FLAG_ELEMENTS = 16
 TENSOR_ELEMENTS = 4096
 """At most so many numbers are a flag, at least so many are gradients, weights or activations."""
@@ -109,13 +111,17 @@ def hit_of(run: RunEvidence, mismatch: Mismatch, **changes: Any) -> Hit:
     return Hit(**(known | changes), values=values)
 
 
-def first_mismatches(run: RunEvidence, *, flow: bool) -> list[Mismatch]:
-    """Of each group the first mismatch (recorders know call sites, so they are asked first), of one kind; no UNMET."""
+def first_mismatches(run: RunEvidence, live: Live | None = None, *, flow: bool) -> list[Mismatch]:
+    """Of each group the first mismatch (recorders know call sites, so they are asked first), of one kind; no UNMET.
+
+    Of a running job none of which only digests are known so far: in a moment its recorders tell what it is.
+    """
+    is_early = live is not None and live.since_s is not None and live.now_s - live.since_s < RECORD_S
     found: dict[tuple[str, int], Mismatch] = {}
     order = {"flight recorder": 0, "coll log": 1}
     met = (m for m in run.mismatches if m.kind != UNMET)
-    for mismatch in sorted(met, key=lambda m: (order.get(m.source, 2), m.seq)):
+    for mismatch in sorted(met, key=lambda m: (order.get(m.source, 2), m.seq, m.is_by_digest)):
         # Names of groups differ between sources: a communicator's hash here, a number there.  Same ranks, same group.
         key = (",".join(map(str, sorted({*mismatch.by_rank, *mismatch.missing}))), 0)
         found.setdefault(key, mismatch)
-    return [m for m in found.values() if is_flow(m) == flow]
+    return [m for m in found.values() if is_flow(m) == flow and not (m.is_by_digest and is_early)]

@@ -11,8 +11,6 @@ GOING_ON = {"connect", "operation"}
 """Classes of last lines of a process whose bootstrap is behind it."""
 BACK_TRACE = "nccl.back_trace"
 RENDEZVOUS = "elastic.rendezvous_complete"
-_OPENS_ADAPTER = "ibv_open_device failed"
-"""NCCL takes its other adapters, or sockets, instead."""
 _TWICE = 2
 
 
@@ -121,11 +119,11 @@ def _rendezvous(case: Analysis) -> list[Event]:
 
 
 def overcome(case: Analysis, signature: Signature, event: Event) -> bool:
-    """Whether an error at the start, or of an adapter that NCCL can do without, was none for its process: it got on,
-    and neither an exception, a chain of error codes nor its end followed."""
+    """Whether an error at the start, or of something that its library can do without, was none for its process: it got
+    on, and neither an exception, a chain of error codes nor its end followed."""
     if is_at_start(signature):
         went_on = got_on
-    elif _OPENS_ADAPTER in event.text:
+    elif signature.can_go_without(event):
         went_on = _counted_on
     else:
         return False

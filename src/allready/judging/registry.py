@@ -72,7 +72,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     `is_launcher_summary`: says only that something ended; information beside a finding that explains it.
     `reads_checks`: a rule about a running job that is also asked about the connections of a check's ranks.
     `applies`: where it is asked; by default wherever what it needs is there.  `unless`: what explains more, so that it
-    is not asked where the evidence shows one of these.
+    is not asked where the evidence shows one of these.  `signature`: of the log line that it is about, if it is.
     """
 
     code: str
@@ -92,6 +92,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     needs: tuple[Need, ...] = ()
     area: str = ""
     page: str = ""
+    signature: str = ""
 
     def __call__(self, body: Callable[..., Iterator[model.Hit]]) -> "Rule":
         """Register the rule under its code."""

@@ -54,15 +54,14 @@ def register() -> None:
             applies=Applies.RUN,
             area=f"log_{signature.family}",
             page=signature.page,
+            signature=signature.id,
         )
 
 
 def _body(signature: Signature) -> Callable[..., Iterator[model.Hit]]:
     def body(case: Analysis, run: model.RunEvidence) -> Iterator[model.Hit]:
         del run  # what these rules are about
-        events = case.of(by_signature).get(signature.id)
-        if not events:  # true of nearly all of hundreds, so everything else waits
-            return
+        events = case.of(by_signature)[signature.id]
         roots = [e for e in events if e.role in {model.Role.ROOT, model.Role.RECORD}]
         roots = roots or [e for e in events if e.role is not model.Role.HARMLESS]  # those of a job before say nothing
         needed = placeholders(signature.message) | placeholders_of(resolved(signature.steps))

@@ -29,11 +29,13 @@ MAX_RANKS = 1_024
 
 
 def kept_turns(groups: Sequence[tuple[Group, Mapping[int, Track]]]) -> dict[int, bool]:
-    """Rank -> whether its last calls kept to its loop; nothing of ranks without a loop, or where all calls are
-    records of one group."""
+    """Rank -> whether its last calls kept to its loop; nothing of ranks without a loop.
+
+    Where all calls are records of one group nothing of ranks that left it either: their group's mismatches show them.
+    """
     used = [(group, tracks) for group, tracks in groups if tracks]
     if len(used) < 2 and not any(_sends(track) for _, tracks in used for track in tracks.values()):
-        return {}
+        return {rank: True for _, tracks in used for rank, t in tracks.items() if _keeps(_calls([(0, t)]))}
     of_rank: dict[int, list[tuple[int, Track]]] = {}
     for number, (_, tracks) in enumerate(used):
         for rank, track in tracks.items():

@@ -5,7 +5,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -22,10 +22,13 @@ _STUCK_S = 10.0  # the reader of our lines (a terminal that is held) took nothin
 
 
 class _Source(Struct):
+    """`limit`: how far its file may be read, None: to its end."""
+
     rank: int
     stream: str
     tail: Tail
     is_ending: bool = False
+    limit: int | None = None
 
 
 class ConsoleOutput:
@@ -119,18 +122,22 @@ class ConsoleOutput:
 
     # -- called by the log relay's messages, in the thread
 
-    def grown(self, keys: Sequence[int]) -> None:
+    def grown(self, sizes: Mapping[int, int]) -> None:
+        """Files by their keys, and how far they may be read: what stands behind may be later than what is unsaved."""
         with self._lock:
-            self._dirty.update(k for k in keys if k in self._sources)
+            for key, size in sizes.items():
+                if key in self._sources:
+                    self._sources[key].limit = size
+                    self._dirty.add(key)
 
-    def unsaved(self, key: int, data: bytes) -> None:
-        """Bytes that are in no file."""
+    def unsaved(self, key: int, size: int, data: bytes) -> None:
+        """Bytes that are in no file; they come behind the first `size` of it."""
         with self._lock:
             source = self._sources.get(key)
         if source is None:
             return
         with contextlib.suppress(OSError):
-            while before := source.tail.read():  # what did fit into the file comes first
+            while before := source.tail.read(size):  # what did fit into the file comes first
                 self._num_taken += len(before)
                 self._pass_on(source, source.tail.splitter.feed(before, time.monotonic()))
         self._num_taken += len(data)
@@ -205,6 +212,8 @@ class ConsoleOutput:
         except OSError as error:
             self._report_once("workers.no_log_relay", why=error.strerror or str(error))
         with self._lock:
+            for source in self._sources.values():
+                source.limit = None
             self._dirty.update(self._sources)
 
     def _read_dirty(self) -> bool:
@@ -214,7 +223,7 @@ class ConsoleOutput:
         took = False
         for key, source in todo:
             try:
-                data = source.tail.read()
+                data = source.tail.read(None if source.is_ending else source.limit)
             except OSError as error:
                 self.report_lost(self._paths.get(key, ""), error.errno or 0)
                 data = b""

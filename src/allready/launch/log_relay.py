@@ -14,9 +14,10 @@ Messages on the socket (SOCK_SEQPACKET), the first byte is its kind:
                      G pid / g pid a process group that is (is no longer) the agent's
                      F number      write or send everything that is in the pipes now, then answer f number
                      B             the agent has ended everything itself: write what there is, and end
-    to the agent     w key...      these files have grown
-                     u key data    data that could not be written to the last file of `key`; where the agent takes it
-                                   more slowly than it comes, the pipes are read no faster, as by a slow terminal
+    to the agent     w (key size)...   these files have grown, so far
+                     u key size data   data that could not be written to the last file of `key`, when it was so large;
+                                   where the agent takes it more slowly than it comes, the pipes are read no faster,
+                                   as by a slow terminal
                      e key errno   from now on a file of `key` cannot be written
                      h key         writing a file of `key` does not return: its file system hangs
                      s number      this signal came, to this process: whoever sent it signals every process of the job
@@ -41,6 +42,7 @@ LAST_REPORT = "if-killed"
 
 _READ_BYTES = 256 * 1024
 _MESSAGE_BYTES = 60_000
+_KEY, _HEAD = 5, 13  # bytes of a message up to its key, and of `u` up to its data
 _NOTIFY_EVERY_S = 0.02
 _POLL_EVERY_S = 1.0
 _ENDING_S = 10.0
@@ -60,6 +62,7 @@ class Stream:
         self.files = files
         self.lost = [0] * len(files)
         self.why = [0] * len(files)
+        self.is_torn = [False] * len(files)  # what was lost last is not the end of a line
 
     def read(self) -> bytes | None:
         """What is there; None when nothing is, b"" when nothing will ever be."""
@@ -70,28 +73,37 @@ class Stream:
         except OSError:
             return b""
 
-    def write(self, data: bytes) -> tuple[int, int]:
-        """Put data into the files; returns the bytes that the last file did not take, and a new error's number."""
-        news = rest = 0
+    def write(self, data: bytes) -> tuple[list[tuple[int, bytes]], int]:
+        """Put data into the files; returns what the last one did not take, each part with the size that the file had
+        then, and a new error's number."""
+        news, unsaved = 0, [] if self.files else [(0, data)]
         for at, file in enumerate(self.files):
-            rest, number = self._write(at, file, data)
+            unsaved, number = self._write(at, file, data)
             news = news or number
-        return (rest if self.files else len(data)), news
+        return unsaved, news
 
-    def _write(self, at: int, file: int, data: bytes) -> tuple[int, int]:
-        if self.lost[at]:
-            note = f"\n[allready: {self.lost[at]} bytes are missing here: {os.strerror(self.why[at])}]\n".encode()
-            left, _ = _write_all(file, note)
-            if left:
-                self.lost[at] += len(data)
-                return len(data), 0
+    def _write(self, at: int, file: int, data: bytes) -> tuple[list[tuple[int, bytes]], int]:
+        size, unsaved = size_of(file), []
+        if self.lost[at]:  # it goes on with a line of its own
+            begin = data.find(b"\n") + 1 if self.is_torn[at] else 0
+            number = self.lost[at] + begin
+            note = f"\n[allready: {number} bytes are missing here: {os.strerror(self.why[at])}]\n".encode()
+            if (self.is_torn[at] and not begin) or _write_all(file, note)[0]:
+                _cut(file, size)
+                self._lose(at, data)
+                return [(size, data)], 0
             self.lost[at] = 0
+            unsaved, data = [(size, data[:begin])] if begin else [], data[begin:]
         left, number = _write_all(file, data)
-        if not left:
-            return 0, 0
-        self.lost[at] += left
-        self.why[at] = number
-        return left, number
+        if left:
+            self._lose(at, data[len(data) - left :])
+            self.why[at] = number
+            unsaved.append((size_of(file), data[len(data) - left :]))
+        return unsaved, number
+
+    def _lose(self, at: int, data: bytes) -> None:
+        self.lost[at] += len(data)
+        self.is_torn[at] = not data.endswith(b"\n")
 
     def close_files(self) -> None:
         for fd in self.files:
@@ -109,12 +121,28 @@ def _write_all(file: int, data: bytes) -> tuple[int, int]:
     return 0, 0
 
 
+def size_of(file: int) -> int:
+    """0 where that cannot be told."""
+    try:
+        return os.fstat(file).st_size
+    except OSError:
+        return 0
+
+
+def _cut(file: int, size: int) -> None:
+    """Take back a part of a note."""
+    try:  # noqa: SIM105 - contextlib is one import more
+        os.ftruncate(file, size)
+    except OSError:  # no file with a size
+        pass
+
+
 class Writer:
     """A thread that writes in the order of `put`: a file system may hang for minutes, and nobody waits for it."""
 
     def __init__(self) -> None:
         self.queue: deque[tuple[Stream, bytes]] = deque()
-        self.done: deque[tuple[Stream, bytes, int, int]] = deque()
+        self.done: deque[tuple[Stream, bytes, list[tuple[int, bytes]], int, int]] = deque()
         self.waiting_bytes = 0
         self.num_put = self.num_done = 0
         self.began_s = 0.0
@@ -159,13 +187,15 @@ class Writer:
         while self.queue:
             stream, data = self.queue.popleft()
             self.began_s, self.now = time.monotonic(), stream
-            rest = number = 0
+            unsaved: list[tuple[int, bytes]] = []
+            number = size = 0
             if data:
-                rest, number = stream.write(data)
+                unsaved, number = stream.write(data)
+                size = size_of(stream.files[-1]) if stream.files else 0
             else:
                 stream.close_files()
             self.now = None
-            self.done.append((stream, data, rest, number))
+            self.done.append((stream, data, unsaved, number, size))
             self.num_done += 1
             os.eventfd_write(self.news, 1)
 
@@ -183,7 +213,7 @@ class LogRelay:
         self.groups: set[int] = set()
         self.mark = b""
         self.scratch = b""
-        self.dirty: set[bytes] = set()
+        self.dirty: dict[bytes, int] = {}
         self.notified_s = 0.0
         self.backlog: list[bytes] = []
         self.waiting_bytes = 0
@@ -237,16 +267,16 @@ class LogRelay:
             pass
         done = self.writer.done
         while done:
-            stream, data, rest, number = done.popleft()
+            stream, data, unsaved, number, size = done.popleft()
             self.writer.waiting_bytes -= len(data)
             if number:
                 self.send(b"e" + stream.key + str(number).encode())
-            if rest:
-                unsaved = data[len(data) - rest :]
-                for at in range(0, rest, _MESSAGE_BYTES - 8):
-                    self.keep(b"u" + stream.key + unsaved[at : at + _MESSAGE_BYTES - 8])
-            if rest < len(data):
-                self.dirty.add(stream.key)
+            for before, part in unsaved:
+                head, most = b"u" + stream.key + before.to_bytes(8, "big"), _MESSAGE_BYTES - _HEAD
+                for at in range(0, len(part), most):
+                    self.keep(head + part[at : at + most])
+            if sum(len(part) for _, part in unsaved) < len(data):
+                self.dirty[stream.key] = size
 
     def answer(self) -> None:
         """Answer flushes once everything is written or on its way to the agent, behind it."""
@@ -329,7 +359,7 @@ class LogRelay:
         self.catch_up()
         if self.dirty and (at_once or now - self.notified_s >= _NOTIFY_EVERY_S):
             self.notified_s = now
-            if self.send(b"w" + b"".join(self.dirty)):
+            if self.send(b"w" + b"".join(key + size.to_bytes(8, "big") for key, size in self.dirty.items())):
                 self.dirty.clear()
 
     def keep(self, message: bytes, *, is_small: bool = False) -> None:
@@ -342,17 +372,17 @@ class LogRelay:
         if is_small:
             self.backlog.append(message)
         elif self.waiting_bytes < 2 * _BACKLOG_BYTES:
-            lost = self.lost.pop(message[:5], 0)
+            lost = self.lost.pop(message[:_KEY], 0)
             if lost:
-                message = message[:5] + b"\n[allready: %d bytes are missing here]\n" % lost + message[5:]
+                message = message[:_HEAD] + b"\n[allready: %d bytes are missing here]\n" % lost + message[_HEAD:]
             last = self.backlog[-1] if self.backlog else b""
-            if last[:5] == message[:5] and len(last) + len(message) < _MESSAGE_BYTES:  # kind and key
-                self.backlog[-1] = last + message[5:]
+            if last[:_HEAD] == message[:_HEAD] and len(last) + len(message) < _MESSAGE_BYTES:
+                self.backlog[-1] = last + message[_HEAD:]
             else:
                 self.backlog.append(message)
             self.waiting_bytes += len(message)
         else:
-            self.lost[message[:5]] = self.lost.get(message[:5], 0) + len(message) - 5
+            self.lost[message[:_KEY]] = self.lost.get(message[:_KEY], 0) + len(message) - _HEAD
 
     def catch_up(self) -> None:
         num_sent = 0

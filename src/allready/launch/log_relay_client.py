@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 MARK = "ALLREADY_GROUP"
@@ -25,15 +25,15 @@ class LogRelayClient:
     """One log relay and what it was sent, so that another one can take over if it is killed.
 
     `scratch`: a folder of the agent's that the log relay removes when the agent is gone without a goodbye.
-    `on_grown(keys)`, `on_unsaved(key, data)`, `on_lost(key, errno)` and `on_hung(key)` are called from `receive`, which
-    one thread calls in a loop; everything else may be called from any thread.
+    `on_grown(sizes)`, `on_unsaved(key, size, data)`, `on_lost(key, errno)` and `on_hung(key)` are called from
+    `receive`, which one thread calls in a loop; everything else may be called from any thread.
     """
 
     def __init__(
         self,
         *,
-        on_grown: Callable[[Sequence[int]], None],
-        on_unsaved: Callable[[int, bytes], None],
+        on_grown: Callable[[Mapping[int, int]], None],
+        on_unsaved: Callable[[int, int, bytes], None],
         on_lost: Callable[[int, int], None],
         on_hung: Callable[[int], None] = lambda _key: None,
         scratch: Path | None = None,
@@ -172,14 +172,14 @@ class LogRelayClient:
             return False
         kind, rest = data[:1], data[1:]
         if kind == b"w":
-            self._on_grown([int.from_bytes(rest[i : i + 4], "big") for i in range(0, len(rest) - 3, 4)])
+            self._on_grown({_key(rest[i:]): _size(rest[i:]) for i in range(0, len(rest) - 11, 12)})
         elif kind == b"u":
             self._num_unsaved += 1
-            self._on_unsaved(int.from_bytes(rest[:4], "big"), rest[4:])
+            self._on_unsaved(_key(rest), _size(rest), rest[12:])
         elif kind == b"e":
-            self._on_lost(int.from_bytes(rest[:4], "big"), int(rest[4:]))
+            self._on_lost(_key(rest), int(rest[4:]))
         elif kind == b"h":
-            self._on_hung(int.from_bytes(rest[:4], "big"))
+            self._on_hung(_key(rest))
         elif kind == b"s":
             with self._answered:
                 self._signalled[int(rest)] = time.monotonic()
@@ -234,3 +234,12 @@ def _await_end(process: subprocess.Popen[bytes]) -> None:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(1.0)
+
+
+def _key(head: bytes) -> int:
+    return int.from_bytes(head[:4], "big")
+
+
+def _size(head: bytes) -> int:
+    """Behind the key."""
+    return int.from_bytes(head[4:12], "big")

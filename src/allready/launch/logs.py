@@ -152,16 +152,24 @@ class Tail:
         if path is not None:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def read(self) -> bytes:
-        """The next bytes, at most a few hundred KiB; empty when there are no more now."""
+    def read(self, limit: int | None = None) -> bytes:
+        """The next bytes, at most a few hundred KiB; empty when there are no more now.
+
+        Args:
+            limit: no byte behind the first so many of the file.
+        """
         if self._fd < 0:
             return b""
-        data = os.pread(self._fd, _READ_BYTES, self._at)
+        data = self._read(limit)
         if not data and os.fstat(self._fd).st_size < self._at:
             self._at = 0  # it was truncated
-            data = os.pread(self._fd, _READ_BYTES, 0)
+            data = self._read(limit)
         self._at += len(data)
         return data
+
+    def _read(self, limit: int | None) -> bytes:
+        most = _READ_BYTES if limit is None else min(_READ_BYTES, limit - self._at)
+        return os.pread(self._fd, most, self._at) if most > 0 else b""
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -15,6 +15,7 @@ UNKNOWN = 0
 """Digest of an operation of which the recorder has too little; it is never compared."""
 
 _BITS = 32
+_NAME_SHIFT = 24
 _MASK = (1 << _BITS) - 1
 _MAX_ROOTS = 1 << 30
 
@@ -30,6 +31,13 @@ ALIKE: Mapping[str, str] = {
 """Operation -> whose elements, all tensors together, every member must have alike.  Of others (all_to_all with splits,
 scatter and gather, where the root has more) only the name is compared.
 """
+
+NAMES = (
+    "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "gather", "reduce", "reduce_scatter", "scatter",
+)  # fmt: skip
+"""Operations that a digest names: the place, from 1 on, is its upper byte.  Append only: agents compare digests."""
+_OTHER_NAMES = 128
+"""Of all other operations the upper byte is from here on, by a sum over the name."""
 
 
 def digests_of(entries: Iterable[Mapping[str, Any]]) -> dict[int, int]:
@@ -55,6 +63,17 @@ def call_of(digest: int) -> int:
     return digest & _MASK
 
 
+def is_same_operation(one: int, other: int) -> bool:
+    """Whether both are calls of one operation, whatever their sizes, types and roots."""
+    return call_of(one) >> _NAME_SHIFT == call_of(other) >> _NAME_SHIFT
+
+
+def name_of(digest: int) -> str | None:
+    """The operation, where it is one of NAMES."""
+    place = call_of(digest) >> _NAME_SHIFT
+    return NAMES[place - 1] if 0 < place <= len(NAMES) else None
+
+
 def root_of(digest: int) -> int | None:
     """The root alone."""
     return (digest >> _BITS) - 1 if digest >> _BITS else None
@@ -71,7 +90,9 @@ def _number(signatures: Sequence[str | None]) -> int:
     known = [s for s in signatures if s is not None]
     if len(known) < len(signatures) or len({s.partition("|")[0] for s in known}) != 1:
         return UNKNOWN  # one number used by two backends of the group
-    return zlib.crc32("\n".join(known).encode()) or 1
+    name = "+".join(sorted({s.split("|")[1] for s in known}))
+    place = NAMES.index(name) + 1 if name in NAMES else _OTHER_NAMES + zlib.crc32(name.encode()) % _OTHER_NAMES
+    return place << _NAME_SHIFT | zlib.crc32("\n".join(known).encode()) & (1 << _NAME_SHIFT) - 1
 
 
 def _signature(entry: Mapping[str, Any]) -> str | None:

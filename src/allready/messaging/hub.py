@@ -18,7 +18,7 @@ from allready.messaging import datagram
 from allready.messaging.channel import LOST, ConnectionLostError, convert, loss_of, take
 from allready.messaging.inbox import Inbox
 from allready.messaging.silence import heard
-from allready.messaging.sockets import Delivery, writer_state
+from allready.messaging.sockets import Delivery, send_at_once, writer_state
 from allready.messaging.token import HELLO, WANTS_TOKEN, Seal, Token, is_nonce, new_nonce
 from allready.messaging.wire import (
     ANY_RANK,
@@ -526,6 +526,7 @@ def _listening_socket(port: int, *, loopback_only: bool) -> socket.socket:
         if dual:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         keep_segments_small(sock)
+        send_at_once(sock)
         sock.bind((host, port))
         sock.listen(_BACKLOG)
         sock.setblocking(False)

@@ -68,8 +68,17 @@ def tcp_socket(address: str) -> socket.socket:
     """A non-blocking TCP socket of the address's family that sends small messages at once."""
     sock = socket.socket(family_of(address), socket.SOCK_STREAM)
     sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    send_at_once(sock)
     return sock
+
+
+def send_at_once(sock: socket.socket) -> None:
+    """Small messages wait for no acknowledgement, which the other end delays by 40 ms.
+
+    A listening socket hands it down to those that it accepts; asyncio sets it only on sockets that were made with the
+    number of their protocol, as those of `socket.create_server` are not.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def udp_socket(address: str) -> socket.socket:

@@ -197,6 +197,7 @@ class Mismatch(Struct, frozen=True, kw_only=True):
     `is_same_call`: the odd ranks made this call with other arguments, whatever lines of the program they stood at: all
     agree again right after it, or only type or root differ at a line that no other rank ever calls.
     `is_out_of_turn`: the odd ranks broke the loop that all had made until then with another call of that loop.
+    `is_by_digest`: the operations are known, and that their arguments differ, not in what: no recorder has them.
     """
 
     group: str
@@ -214,6 +215,7 @@ class Mismatch(Struct, frozen=True, kw_only=True):
     misfits: tuple[Misfit, ...] = ()
     is_same_call: bool = False
     is_out_of_turn: bool = False
+    is_by_digest: bool = False
 
 
 class Death(Struct, frozen=True, kw_only=True):

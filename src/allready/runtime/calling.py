@@ -121,7 +121,7 @@ class Handle:
             CollectiveFailed: the epoch has failed, in this call or in another one.
         """
         call = self._call
-        with self._session.alone():  # by another name: how long it waits says not who came last
+        with self._session.alone:  # by another name: how long it waits says not who came last
             return recorded(f"{call.operation}_async", call.group, lambda: self.end(time.monotonic()))
 
     def start(self, begin_s: float, *, waits: bool) -> None:
@@ -244,7 +244,7 @@ class Handle:
 def run(call: Call) -> CollectiveFailed | None:
     """One call from its entry to its outcome."""
     session = current()
-    with session.alone():
+    with session.alone:
         return recorded(call.operation, call.group, lambda: _run_alone(session, call))
 
 
@@ -260,7 +260,7 @@ def begin(call: Call) -> Handle:
     session = current()
     if call.confirm:
         raise UsageError("async_op=True goes without confirm=True: call safe_barrier after wait()")
-    with session.alone():
+    with session.alone:
         handle = Handle(session, call)
         session.pending.setdefault(call.group, []).append(handle)
         handle.start(time.monotonic(), waits=False)

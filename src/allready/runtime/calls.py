@@ -61,9 +61,8 @@ def safe_all_reduce(
             return outcome
     import torch.distributed as dist
 
-    chosen = dist.ReduceOp.SUM if op is None else op
     part_bytes = None if chunk_bytes is None else _part_bytes(chunk_bytes)
-    _check_sum(tensor)
+    chosen = _checked_op(op, tensor)
 
     def start(dense: Any, later: bool) -> Any:
         if part_bytes is None:
@@ -77,7 +76,7 @@ def safe_all_reduce(
 
 def safe_broadcast(
     tensor: Any,
-    src: int = 0,
+    src: SupportsIndex = 0,
     group: Any = None,
     *,
     timeout: Timeout = None,
@@ -89,8 +88,13 @@ def safe_broadcast(
     """Send the tensor of rank `src` (its number in the default group) to all; otherwise like `safe_all_reduce`."""
     import torch.distributed as dist
 
+    root = _whole(src)
+    is_subgroup = group is not None and bool(_ranks_of(group))
+    if root not in (dist.get_process_group_ranks(group) if is_subgroup else range(current().num_ranks(()))):
+        raise UsageError("src: the number of a rank of the group, not {given!r}", given=src)
+
     return _in_place(
-        "broadcast", tensor, lambda t, later: dist.broadcast(_movable(t), src, group, async_op=later), timeout,
+        "broadcast", tensor, lambda t, later: dist.broadcast(_movable(t), root, group, async_op=later), timeout,
         on_failure, restore, confirm, group, async_op,
     )  # fmt: skip
 
@@ -108,6 +112,10 @@ def safe_all_gather(
     """Gather the tensor of every rank into `tensors`; otherwise like `safe_all_reduce`."""
     import torch.distributed as dist
 
+    if not isinstance(tensors, list | tuple):
+        raise UsageError(
+            "all_gather: a list of tensors for the results is needed, not {kind}", kind=type(tensors).__name__
+        )
     _check(*tensors, tensor)
     _check_written(*tensors)
     ranks, size = _ranks_of(group), dist.get_world_size(group)
@@ -168,7 +176,7 @@ def safe_reduce_scatter(
     """
     import torch.distributed as dist
 
-    _check_sum(output, tensor)
+    chosen = _checked_op(op, output, tensor)
     _check_written(output)
     ranks, size = _ranks_of(group), dist.get_world_size(group)
     if tensor.numel() != size * output.numel() or tensor.dtype != output.dtype:
@@ -178,13 +186,12 @@ def safe_reduce_scatter(
             size=size, own=output.numel(), kind=str(output.dtype), needed=size * output.numel(),
             given=tensor.numel(), other=str(tensor.dtype),
         )  # fmt: skip
-    chosen = dist.ReduceOp.SUM if op is None else op
     if tensor.is_cuda:
         source, part = _dense(tensor), _dense(output)
         start = lambda later: dist.reduce_scatter_tensor(part, source, chosen, group, async_op=later)  # noqa: E731
     else:
         # What torch's Gloo does too; but its operation neither takes a limit nor tells when it has ended.
-        source = tensor.detach().contiguous().clone()
+        source = _dense(tensor).detach().clone()
         part = source.view(-1).chunk(size)[dist.get_rank(group)] if source.numel() else source
         start = lambda later: dist.all_reduce(source, chosen, group, async_op=later)  # noqa: E731
     return run_or_begin(
@@ -227,10 +234,16 @@ def safe_all_to_all(
     if tensor.dtype != output.dtype or not (tensor.ndim and output.ndim):
         raise UsageError("all_to_all: output and tensor need a first dimension and the same type of elements")
     for given, sizes in ((output, output_split_sizes), (tensor, input_split_sizes)):
-        if not sizes and given.shape[0] % size:
+        rows = given.shape[0]
+        if sizes and (len(sizes) != size or min(sizes) < 0 or sum(sizes) != rows):
+            raise UsageError(
+                "all_to_all over {size} ranks: so many split sizes are needed, which come to {rows} rows, not {sizes}",
+                size=size, rows=rows, sizes=str(list(sizes)),
+            )  # fmt: skip
+        if not sizes and rows % size:
             raise UsageError(
                 "all_to_all over {size} ranks: {rows} rows are not to be divided equally; give the split sizes",
-                size=size, rows=given.shape[0],
+                size=size, rows=rows,
             )  # fmt: skip
     filled, source = _dense(output), _movable(_dense(tensor), in_rows=True)
     received = _movable(filled, in_rows=True)
@@ -313,11 +326,16 @@ def _in_place(
     )
 
 
-def _part_bytes(given: SupportsIndex) -> int:
+def _whole(given: Any) -> int:
+    """A whole number of any kind; -1 for everything else."""
     try:
-        number = operator.index(given)
+        return -1 if isinstance(given, bool) else operator.index(given)
     except TypeError:
-        number = 0
+        return -1
+
+
+def _part_bytes(given: SupportsIndex) -> int:
+    number = _whole(given)
     if number < 1:
         raise UsageError("chunk_bytes must be a whole number, at least 1")
     return number
@@ -336,7 +354,7 @@ def _gpu_of(tensor: Any) -> str | None:
 
 
 def _bytes_of(tensor: Any) -> int:
-    return int(tensor.numel() * tensor.element_size())
+    return int(tensor.nbytes)
 
 
 def _ranks_of(group: Any) -> Ranks:
@@ -344,8 +362,10 @@ def _ranks_of(group: Any) -> Ranks:
 
 
 def _dense(tensor: Any) -> Any:
-    """The tensor, or a copy of it where its elements do not lie one after the other."""
-    return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
+    """The tensor, or a copy of it where its elements do not lie one after the other as they are."""
+    if tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()):
+        return tensor
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
 def _fill(tensor: Any, values: Any) -> None:
@@ -371,8 +391,10 @@ def _name_of(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _check_sum(*tensors: Any) -> None:
-    """Before the call begins, since Gloo fails only in the middle of it, on all ranks."""
+def _checked_op(op: Any, *tensors: Any) -> Any:
+    """What to reduce with.  Before the call begins, since Gloo fails only in the middle of it, on all ranks."""
+    import torch.distributed as dist
+
     _check(*tensors)
     for tensor in tensors:
         if not tensor.is_cuda and _name_of(tensor) not in GLOO_SUMS:
@@ -380,10 +402,19 @@ def _check_sum(*tensors: Any) -> None:
                 "Gloo cannot reduce elements of type {kind}: convert them to one of {kinds}",
                 kind=_name_of(tensor), kinds=", ".join(GLOO_SUMS),
             )  # fmt: skip
+    if op is None:
+        return dist.ReduceOp.SUM
+    if not isinstance(op, dist.ReduceOp | dist.ReduceOp.RedOpType):
+        raise UsageError("op: one of torch.distributed.ReduceOp, not {given!r}", given=op)
+    if any(tensor.is_complex() for tensor in tensors) and op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+        raise UsageError("complex numbers can be summed or averaged only")
+    return op
 
 
 def _check_written(*tensors: Any) -> None:
     for tensor in tensors:
+        if tensor.is_contiguous():
+            continue
         if any(step == 0 and length > 1 for step, length in zip(tensor.stride(), tensor.shape, strict=True)):
             raise UsageError("elements of this tensor share their memory (expand?): give a clone()")
 
@@ -397,8 +428,9 @@ def _check(*tensors: Any) -> None:
             raise UsageError("a tensor is needed, not {kind}", kind=type(tensor).__name__)
         if hasattr(tensor, "to_local"):
             raise UsageError("a distributed tensor: give its part on this rank, to_local()")
-        if tensor.layout is not torch.strided:
-            raise UsageError("a dense tensor is needed, not {layout}", layout=str(tensor.layout))
-        if tensor.device.type not in taken:
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            layout = tensor.dtype if tensor.is_quantized else tensor.layout
+            raise UsageError("a dense tensor is needed, not {layout}", layout=str(layout))
+        if not ((tensor.is_cpu and "cpu" in taken) or (tensor.is_cuda and "cuda" in taken)):
             on, where = str(tensor.device), " and ".join(taken)
             raise UsageError("the group takes tensors on {where}, not on {on}", where=where, on=on)

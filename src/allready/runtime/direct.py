@@ -10,11 +10,11 @@ from os import sched_yield
 from time import monotonic
 from typing import Any, Literal
 
-from allready.runtime import recording
 from allready.runtime.calling import OUTCOMES, SLICE, SLICE_S, Call, Handle, OnFailure, Timeout
 from allready.runtime.durations import LONGEST
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.nccl import StreamEnd
+from allready.runtime.recording import listeners
 from allready.runtime.session import Session
 
 _OPERATION = "all_reduce"
@@ -50,14 +50,14 @@ def sum_directly(
         or not (direct.takes_cpu if tensor.is_cpu else direct.gpu is not None and tensor.device == direct.gpu)
         or not tensor.is_contiguous()
         or tensor.dtype not in direct.types
-        or tensor.is_complex()
-        or direct.is_special((tensor,))
+        or tensor.is_neg()
+        or direct.is_special(tensor)
         or session.pending
         or on_failure not in OUTCOMES
-        or recording.listener() is not None
+        or listeners
     ):
         return OTHER
-    if not session.in_call.acquire(blocking=False):
+    if not session.in_call.acquire(False):
         session.refuse_second()
     member, work, has_entered, has_begun = session.member, None, False, False
     begin_s = monotonic()

@@ -21,7 +21,7 @@ def finish(*, timeout: Duration | None = None) -> CollectiveFailed | None:
         timeout: for all ranks to come, by default that of the phase "small" (5 min).
     """
     with current().shut():  # a rank that joins now would come for nothing
-        failure = safe_barrier(timeout=timeout or PHASES["small"], on_failure="return")
+        failure = safe_barrier(timeout=PHASES["small"] if timeout is None else timeout, on_failure="return")
     if failure is not None:
         log.warning("not all ranks came to the end of the job, whose work is done here: %s", failure)
     try:

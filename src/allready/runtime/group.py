@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import inspect
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -49,7 +50,7 @@ class Direct:
     all_reduce: Callable[[list[Any], Any], Any]
     options: Any
     sum: Any
-    is_special: Callable[[tuple[Any, ...]], bool]
+    is_special: Callable[[Any], bool]
     tensor: Any
     takes_cpu: bool
     gpu: Any
@@ -61,7 +62,7 @@ class Direct:
 def _direct(devices: tuple[str, ...], gpu: str | None, num_ranks: int) -> Direct:
     import torch
     import torch.distributed as dist
-    from torch.overrides import has_torch_function
+    from torch.overrides import has_torch_function_unary
 
     options = dist.AllreduceOptions()
     options.reduceOp = dist.ReduceOp.SUM
@@ -71,11 +72,11 @@ def _direct(devices: tuple[str, ...], gpu: str | None, num_ranks: int) -> Direct
         all_reduce=dist.group.WORLD.allreduce,
         options=options,
         sum=dist.ReduceOp.SUM,
-        is_special=has_torch_function,
+        is_special=has_torch_function_unary,
         tensor=torch.Tensor,
         takes_cpu="cpu" in devices,
         gpu=None if gpu is None else torch.device(gpu),
-        types=frozenset(getattr(torch, name) for name in GLOO_SUMS),
+        types=frozenset(kind for kind in (getattr(torch, name) for name in GLOO_SUMS) if not kind.is_complex),
         end=None if gpu is None else nccl.StreamEnd(gpu),
         num_ranks=num_ranks,
     )
@@ -110,6 +111,22 @@ def _number_from(number: int) -> None:
     world = dist.distributed_c10d._world  # noqa: SLF001 - init_process_group ignores the name that it is given
     if hasattr(world, "group_count"):
         world.group_count = number
+
+
+def _forget_meshes() -> None:
+    """What torch has worked out for sharded tensors names their mesh, and so its groups: a new mesh of the same ranks
+    would be answered with those of the old one, which are gone.
+    """
+    api = sys.modules.get("torch.distributed.tensor._api")
+    if api is None:
+        return
+    import torch
+
+    # As torch.distributed.tensor.debug does, which is not imported for it: that asks for Triton.  No public way;
+    # where torch has moved them, sharded models are as they would be without this.
+    with contextlib.suppress(AttributeError):
+        api.DTensor._op_dispatcher.sharding_propagator.propagate_op_sharding.cache_clear()  # noqa: SLF001
+        torch._C._clear_DTensor_sharding_propagator_cache()  # noqa: SLF001 - older releases have none in C++
 
 
 class Group:
@@ -375,6 +392,7 @@ class Group:
         communicator, self._communicator = self._communicator, None
         if not dist.is_initialized():
             return
+        _forget_meshes()
         if communicator is not None:
             communicator.leave()
             return

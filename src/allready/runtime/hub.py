@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from allready.errors import ExchangeError
 from allready.messaging.any_port import any_port
 from allready.messaging.channel import convert
-from allready.messaging.sockets import family_of, is_address
+from allready.messaging.sockets import family_of, is_address, send_at_once
 from allready.messaging.wire import encode, read_frame
 from allready.runtime import messages as m
 from allready.runtime.agreement import Agreement, Out
@@ -197,8 +197,10 @@ def listen(host: str) -> tuple[socket.socket, Place]:
     if is_address(only):
         with contextlib.suppress(OSError):  # not of this machine: a router's, a container host's
             found = socket.create_server((only, 0), family=family_of(only), backlog=_BACKLOG)
+            send_at_once(found)
             return found, Place(port=found.getsockname()[1], host=only)
     found = any_port(backlog=_BACKLOG)
+    send_at_once(found)
     return found, Place(port=found.getsockname()[1])
 
 

@@ -31,22 +31,18 @@ class Listener(Protocol):
         """This rank leaves the job."""
 
 
-_listeners: list[Listener] = []
+listeners: list[Listener] = []
+"""Those that are told: one or none."""
 
 
 def listen(listener: Listener | None) -> None:
     """From now on tell this one; None: nobody."""
-    _listeners[:] = [] if listener is None else [listener]
-
-
-def listener() -> Listener | None:
-    """The one that is told."""
-    return _listeners[0] if _listeners else None
+    listeners[:] = [] if listener is None else [listener]
 
 
 def recorded(operation: str, group: Ranks, run: Callable[[], CollectiveFailed | None]) -> CollectiveFailed | None:
     """Run a call, and tell what became of it."""
-    if not _listeners:
+    if not listeners:
         return run()
     begin_s = time.perf_counter()
     try:
@@ -62,37 +58,37 @@ def recorded(operation: str, group: Ranks, run: Callable[[], CollectiveFailed | 
 
 def failed(failure: CollectiveFailed) -> None:
     """This rank learned of a failure outside of a call of its own."""
-    if _listeners:
+    if listeners:
         _guarded(lambda told: told.failed(failure, "recover"))
 
 
 def recovered(members: Ranks, steps: tuple[int, ...], took_s: float) -> None:
     """The group formed again."""
-    if _listeners:
+    if listeners:
         _guarded(lambda told: told.recovered(members, steps, took_s))
 
 
 def retried() -> None:
     """Work that failed is tried again."""
-    if _listeners:
+    if listeners:
         _guarded(lambda told: told.retried())
 
 
 def left() -> None:
     """This rank leaves the job."""
-    if _listeners:
+    if listeners:
         _guarded(lambda told: told.left())
-        _listeners.clear()
+        listeners.clear()
 
 
 def _guarded(tell: Callable[[Listener], None]) -> None:
     try:
-        for told in _listeners:
+        for told in listeners:
             tell(told)
     except Exception:
-        _listeners.clear()
+        listeners.clear()
         log.exception("what the calls do is not counted any more")
 
 
-os.register_at_fork(after_in_child=_listeners.clear)
+os.register_at_fork(after_in_child=listeners.clear)
 """A forked child (a worker of a DataLoader) is no rank, and has no thread to write."""

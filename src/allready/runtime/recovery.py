@@ -26,7 +26,7 @@ from allready.runtime.group import BACKENDS, FORM, Group
 from allready.runtime.hang_watch import tell_formed
 from allready.runtime.hub import Plan, start
 from allready.runtime.pace import AdaptiveTimeout
-from allready.runtime.session import MARGIN_S, Session, begin, current, end
+from allready.runtime.session import MARGIN_S, Session, begin, current, end, has_left
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +214,7 @@ def recover_as(session: Session, wish: Wish, error: BaseException | None, cause:
     """`recover`, for a cause that is known."""
     begin_s = time.monotonic()
     failure: CollectiveFailed | None
-    with session.alone():
+    with session.alone:
         if wish.rejoins and session.is_outside:
             known = session.failure("recover")
             failure = None if isinstance(known, RankExcluded) else known
@@ -262,7 +262,7 @@ def agreed_failure(error: BaseException) -> CollectiveFailed:
         HubLost, RankExcluded: there is no agreement for this rank.
     """
     session = current()
-    with session.alone():
+    with session.alone:
         failure = _agreed(session, cause_of(error), error)
     recording.failed(failure)
     return failure
@@ -274,7 +274,12 @@ def is_outside() -> bool:
 
 
 def destroy_process_group() -> None:
-    """Leave the job in good order: the others are not disturbed unless they still wait for this rank."""
+    """Leave the job in good order: the others are not disturbed unless they still wait for this rank.
+
+    Does nothing where this process has left before, as `finish` does at the end of a job whose work is saved.
+    """
+    if has_left():
+        return
     session = current()
     session.close()
     recording.left()

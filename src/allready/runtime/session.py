@@ -42,6 +42,26 @@ class Pending(Protocol):
         """Its epoch has failed, so it has."""
 
 
+class _Alone:
+    """Around a call: holds `in_call`.  Two at a time could be in another order on another rank, and then give wrong
+    sums.  A class, since a generator would cost a call 2 us.
+    """
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+
+    def __enter__(self) -> None:
+        """Raises UsageError where another thread, or this one below a signal handler, is inside."""
+        if not self._session.in_call.acquire(False):
+            self._session.refuse_second()
+
+    def __exit__(self, *_: object) -> None:
+        self._session.is_call_limited = False
+        self._session.in_call.release()
+
+
 class Session:
     """State that the main thread and the link's thread share; `changed` guards it."""
 
@@ -71,6 +91,7 @@ class Session:
         self._why_lost = ""
         self._answer_s = answer_s
         self.in_call = threading.Lock()
+        self.alone = _Alone(self)
 
     def connect(
         self, addresses: list[tuple[str, int]], secret: str, *, num_ranks: int, timeout_s: float, again: bool = False
@@ -97,22 +118,6 @@ class Session:
         """Of calls that bring no timeout of their own."""
         self.timeout_s, self.adaptive = timeout_s, adaptive
         self.least_s = timeout_s if adaptive is None else adaptive.limit_s(0.0, adaptive.most_s or timeout_s)
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Around a call: holds `in_call`.  Two at a time could be in another order on another rank, and then give wrong
-        sums.
-
-        Raises:
-            UsageError: another thread, or this one below a signal handler, is inside.
-        """
-        if not self.in_call.acquire(blocking=False):
-            self.refuse_second()
-        try:
-            yield
-        finally:
-            self.is_call_limited = False
-            self.in_call.release()
 
     def refuse_second(self) -> NoReturn:
         """A call while another one runs."""
@@ -306,6 +311,7 @@ def _name(error: BaseException) -> str:
 
 
 _current: list[Session] = []
+_has_left: list[bool] = []
 _of_parent: list[Session] = []
 """Kept in a forked child: destructors of torch's would wait for threads that only the parent has."""
 
@@ -355,8 +361,15 @@ def begin(session: Session) -> None:
     if _current:
         raise UsageError("allready.init_process_group was called before; call allready.destroy_process_group first")
     _current.append(session)
+    _has_left.clear()
 
 
 def end() -> None:
     """Forget it."""
     _current.clear()
+    _has_left[:] = [True]
+
+
+def has_left() -> bool:
+    """Whether this process had one and has ended it."""
+    return bool(_has_left)

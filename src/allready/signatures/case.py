@@ -20,7 +20,8 @@ class Case(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     has no line in the whole run.  A condition that one signature alone needs is a function in `conditions.py`.
 
     The meaning then: `role`, of one line, settled when it is read; `severity` and `fault_class`, of the finding, where
-    the conditions hold for all its lines.
+    the conditions hold for all its lines; `can_go_without`, of one line: it is about something that its library can do
+    without, so that it is no error where the program counts its steps behind it.
     """
 
     text: str = ""
@@ -32,6 +33,7 @@ class Case(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     role: Role | None = None
     severity: Severity | None = None
     fault_class: FaultClass | None = None
+    can_go_without: bool = False
 
     def holds(self, text: str, values: Mapping[str, str], *, front: str = "", has_progress: bool = False) -> bool:
         """Whether all conditions on the line itself hold."""

@@ -100,11 +100,15 @@ class Signature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 return case.role
         return self.role
 
+    def can_go_without(self, event: Event) -> bool:
+        """Whether one of its lines is about something that its library can do without."""
+        return any(case.can_go_without and case.holds(event.text, event.values) for case in self.cases)
+
     def case_of(self, events: Iterable[Event], run: EventsById = MappingProxyType({})) -> Case:
         """What the finding is where these are its lines: the first case that holds for all, else one that changes
         nothing.  `run`: signature -> all lines of it."""
         lines = list(events)
-        cases = (case for case in self.cases if case.role is None)
+        cases = (case for case in self.cases if case.role is None and not case.can_go_without)
         found = next((case for case in cases if case.holds_for_all(lines, run)), None)
         condition, special = conditions.CASES.get(self.id, (None, UNCHANGED))
         if found is None and condition is not None and lines and condition(lines, run):

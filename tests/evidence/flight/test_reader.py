@@ -445,3 +445,24 @@ def test_of_a_group_that_was_formed_again_in_place_only_the_last_one_counts() ->
     assert list(loaded(dump([*before, *after])).rings["0"].seq) == [1, 2, 3]
     # A coalesced call has one number, and sends do not count.
     assert list(loaded(dump([entry(1), entry(1), entry(1)])).rings["0"].seq) == [1, 1, 1]
+
+
+def test_torch_2_15_writes_one_nameless_group_with_numbers_inside_of_a_group() -> None:
+    """Seen in a 2-D mesh over Gloo: `[0, 1]` stood there on all four ranks, and ranks 2 and 3 seemed to be others'."""
+    said = dump([entry(1, "gloo:all_reduce", group=("4", "mesh_tp"))])
+    said |= {"pg_config": {"": {"name": "", "desc": "", "ranks": "[0, 1]"}}, "members": {"4": [2, 3], "9": [1]}}
+    data = json.dumps(said).encode()
+    [found] = read_dump(data, "rank2/ring.json", name_hint="rank2/ring.json").dumps
+    assert (found.rank, found.problem) == (2, None)
+    assert found.groups["4"] == ("mesh_tp", range(2, 4))
+
+
+def test_the_beacon_s_members_count_where_the_recorder_tells_none() -> None:
+    said = dump([entry(1)], members=(0, 1))
+    for noted in ({"0": [0, 1, 2]}, {"0": "[7"}, ["0"], {"0": [True, -1]}, {}):
+        [found] = read_dump(json.dumps(said | {"members": noted}).encode(), "fr_1", name_hint="fr_1").dumps
+        assert found.groups == {"0": ("default_pg", range(2))}
+    said["pg_config"] = {}
+    data = torch_pickle(said) + pickle.dumps({"members": {"0": [0, 2]}}, protocol=2)
+    [found] = read_dump(data, "fr_2", name_hint="fr_2").dumps
+    assert found.groups == {"0": ("default_pg", (0, 2))}

@@ -179,16 +179,16 @@ class Play:
             known["heartbeat_age_s"] = self.now - self.stuck_at
         return RankStatus(**(known | changes))
 
-    def entries(self, rank: int) -> list[Any]:
+    def entries(self, rank: int, after: int = 0) -> list[Any]:
         last = self.seq + (self.stuck_at is not None and rank not in self.absent)
         begin = WALL + self.now - 0.1 * last
         return [
             entry(seq, begin + 0.1 * seq, done=seq <= self.seq, **self.odd.get(rank, {}).get(seq, {}))
-            for seq in range(max(1, last - 200), last + 1)
+            for seq in range(max(1, last - 200, after + 1), last + 1)
         ]
 
     def pace(self, rank: int) -> PaceSample | None:
-        fresh = [e for e in self.entries(rank) if e["collective_seq_id"] > self.told.get(rank, 0)]
+        fresh = self.entries(rank, after=self.told.get(rank, 0))
         if not fresh or self.rank.get(rank, {}).get("process_state") in {"exited", "killed", "stopped"}:
             return None
         self.told[rank] = fresh[-1]["collective_seq_id"]

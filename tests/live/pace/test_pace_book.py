@@ -168,6 +168,14 @@ def test_names_the_odd_rank_at_the_first_operation_that_differs() -> None:
     assert {o.size_bytes for o in found.by_rank.values()} == {64}
 
 
+def test_a_digest_tells_another_operation_from_other_arguments() -> None:
+    usual, call, other = ((place << 24) + n for place, n in ((2, 5), (1, 5), (2, 6)))
+    for odd, kind, names in ((call, "name", {"all_reduce", "all_gather"}), (other, "dtype", {"all_reduce"})):
+        words = [word(r, {r: times()}, digests={r: [odd if r == 2 else usual] * 40}) for r in range(4)]
+        [found] = book(*words).mismatches()
+        assert (found.kind, {o.name for o in found.by_rank.values()}, found.is_by_digest) == (kind, names, True)
+
+
 def test_blames_nobody_on_a_tie_or_before_a_majority_is_known() -> None:
     odd = [99] * 40
     tie = [word(r, {r: times()}, digests={r: odd} if r > 1 else None) for r in range(4)]

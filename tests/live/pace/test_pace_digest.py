@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from allready.live.digests import UNKNOWN, digests_of
+from allready.live.digests import NAMES, UNKNOWN, call_of, digests_of, is_same_operation, name_of, with_root
 from tests.cases import cases
 
 pytestmark = pytest.mark.thorough
@@ -39,6 +39,17 @@ WIDE: dict[str, Any] = {"input_dtypes": ["Double"]}
 @pytest.mark.parametrize("change", [BIG, WIDE, {"profiling_name": "nccl:broadcast"}])
 def test_size_dtype_and_name_of_an_all_reduce_must_agree(change: dict[str, Any]) -> None:
     assert digest(entry()) != digest(entry(**change))
+
+
+def test_a_digest_tells_its_operation_whatever_its_arguments() -> None:
+    for name in NAMES:
+        one, other = digest(entry(f"nccl:{name}")), with_root(digest(entry(f"nccl:{name}", **BIG, **WIDE)), 3)
+        assert name_of(one) == name_of(other) == name
+        assert is_same_operation(one, other)
+        assert 0 < call_of(one) < 1 << 32
+    rare, rarer = digest(entry("nccl:all_reduce_sparse_thing")), digest(entry("nccl:something"))
+    assert (name_of(rare), name_of(rarer), name_of(UNKNOWN)) == (None, None, None)
+    assert not is_same_operation(rare, rarer)
 
 
 def test_shape_may_differ_where_the_elements_are_as_many() -> None:

@@ -1,3 +1,4 @@
+import pytest
 from msgspec.structs import replace
 
 from allready.judging.loading import load
@@ -50,16 +51,17 @@ def test_the_same_call_from_another_line_is_no_other_flow() -> None:
     assert ask("DSY001", mismatches=(known,)).state == "clear"
 
 
-def test_operations_of_which_only_numbers_are_known_wait_for_their_names() -> None:
+@pytest.mark.parametrize(("code", "kind"), [("DSY001", "name"), ("DSY002", "size")])
+def test_calls_of_which_only_digests_are_known_wait_for_the_recorders(code: str, kind: str) -> None:
     """A rank that skipped a call is in another operation: its size differs, too."""
-    by_rank = {r: operation(64, "?") for r in range(4)}
-    unknown = mismatch((3,), operation(64), kind="size", by_rank=by_rank)
+    other = operation(64, "barrier" if kind == "name" else "all_reduce")
+    unknown = mismatch((3,), other, kind=kind, is_by_digest=True)
     fleet = run_fleet(mismatches=(unknown,))
     early, late = (Live(now_s=1000.0 + s, since_s=1000.0) for s in (0.5, 3.0))
-    assert check("DSY002", replace(fleet, live=early)).state == "clear"
-    [hit] = check("DSY002", replace(fleet, live=late)).hits
+    assert check(code, replace(fleet, live=early)).state == "clear"
+    [hit] = check(code, replace(fleet, live=late)).hits
     assert (hit.culprits.ranks, hit.confidence) == ((3,), Confidence.LIKELY)
-    [hit] = check("DSY002", replace(fleet, live=None)).hits
+    [hit] = check(code, replace(fleet, live=None)).hits
     assert hit.confidence is Confidence.LIKELY
 
 

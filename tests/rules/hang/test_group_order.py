@@ -84,3 +84,25 @@ def test_where_two_could_let_others_go_on_nobody_is_named() -> None:
     progress = (of_six("A", (0, 1, 5), {1, 5}), of_six("B", (1, 2, 5), {2}), of_six("C", (0, 2, 3), {0, 3}))
     assert ask("HNG010", progress=progress).state == "clear"
     assert ask("HNG004", progress=progress).hits
+
+
+def of_mesh(*, sibling: int, is_alike: bool = True) -> tuple[GroupProgress, ...]:
+    """Columns of two; rank 2 waits in its second call for rank 0, which waits with the other column for it in A."""
+    wide = one_of_two_groups("A", {0, 1, 3})
+    own = group({0: at(1), 2: at(2, 2)}, group="dp02", label="dp", members=(0, 2))
+    label = "dp" if is_alike else "tp"
+    return wide, own, group({1: at(sibling), 3: at(sibling)}, group="dp13", label=label, members=(1, 3))
+
+
+def test_in_a_circle_the_one_that_did_otherwise_than_the_column_beside_it_is_named() -> None:
+    """The other column made one call and went on: rank 2 made one more.  It made two: rank 0 left one out."""
+    [hit] = ask("HNG010", progress=of_mesh(sibling=1)).hits
+    assert hit.culprits.ranks == (2,)
+    [hit] = ask("HNG010", progress=of_mesh(sibling=2)).hits
+    assert hit.culprits.ranks == (0,)
+
+
+def test_columns_of_another_kind_or_that_are_elsewhere_are_no_pattern() -> None:
+    for progress in (of_mesh(sibling=1, is_alike=False), of_mesh(sibling=0)):
+        assert ask("HNG010", progress=progress).state == "clear"
+        assert ask("HNG004", progress=progress).hits

@@ -5,7 +5,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.judging.loading import load
-from allready.model import Confidence, Death, FaultClass, Mismatch, Operation, Origin, Position, ProcessState
+from allready.model import (
+    Confidence,
+    Death,
+    FaultClass,
+    Fleet,
+    Mismatch,
+    Operation,
+    Origin,
+    Position,
+    ProcessState,
+    RankStatus,
+)
 from allready.model.fill import fill
 from tests.fleets import check
 from tests.rules.live.made import NOW, ask, behind, ended, job, mark, stack, waiting
@@ -41,10 +52,56 @@ def test_blames_nobody_on_a_tie() -> None:
     assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)
 
 
+def two(left: RankStatus, **changes: Any) -> Fleet:
+    """A job of two ranks, of which one left and the other waits."""
+    members: dict[str, Any] = {"members": (0, 1)}
+    waits = waiting(0, groups=(mark(64, **members),))
+    left = replace(left, groups=(mark(63, pending=False, **members),))
+    fleet = job(waits, left, *(waiting(r, groups=()) for r in (2, 3)), **changes)
+    live, world = fleet.live, fleet.world
+    assert live is not None
+    [node, *_] = (replace(n, ranks=n.ranks[:2]) for n in live.statuses.values())
+    before = replace(node.ranks[0], site="train.py:9 step")
+    seen = {20.0: before, 15.0: before, 2.0: waits}
+    history = {0: tuple(replace(node, time_s=NOW - back, ranks=(rank, behind(1))) for back, rank in seen.items())}
+    known = replace(live, statuses={0: node}, history=history, heard_s={0: 0.0}, world_size=2)
+    return replace(fleet, live=known, world=replace(world, world_size=2, num_nodes=1, nodes=world.nodes[:1]))
+
+
+def test_of_two_neither_is_accused_where_the_other_waits_at_a_line_of_its_own() -> None:
+    """Seen in a JAX job: one of two processes made a call more at its end, and the other one was accused."""
+    [hit] = check("LIV007", two(ended(1))).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((), Confidence.POSSIBLE)
+    said = fill(load()["LIV007"].message, hit.values)
+    assert "either rank 1 (node 0, gpu0) made a call too few or rank 0 (node 0, gpu0) one too many" in said
+    assert "seen last at train.py:30 save" in said
+    assert "than the rest" not in said
+
+
+def test_of_two_the_one_that_left_is_accused_where_the_other_goes_on_as_before() -> None:
+    fleet = two(ended(1))
+    run, live = fleet.run_evidence, fleet.live
+    assert run is not None
+    assert live is not None
+    [hit] = check("LIV007", replace(fleet, run_evidence=replace(run, turns={0: True}))).hits
+    assert (hit.culprits.ranks, hit.confidence) == ((1,), Confidence.LIKELY)
+    assert "either" not in fill(load()["LIV007"].message, hit.values)
+    [node] = live.statuses.values()
+    there = {0: (replace(node, time_s=NOW - 20.0, ranks=(node.ranks[0], behind(1))),)}
+    for history in (there, {}):
+        [hit] = check("LIV007", replace(fleet, live=replace(live, history=history))).hits
+        assert (hit.culprits.ranks, hit.confidence) == ((1,), Confidence.LIKELY)
+
+
+def test_of_two_the_one_whose_end_nobody_saw_may_have_died() -> None:
+    [hit] = check("LIV007", two(ended(1, exit_code=None))).hits
+    assert (hit.culprits.ranks, hit.fault_class) == ((1,), FaultClass.DEAD)
+
+
 def test_of_two_whose_calls_differed_before_nobody_knows_who_made_one_too_many() -> None:
-    two: dict[str, Any] = {"members": (0, 1)}
+    pair: dict[str, Any] = {"members": (0, 1)}
     ranks = (
-        waiting(0, groups=(mark(64, **two),)), ended(1, groups=(mark(63, pending=False, **two),)),
+        waiting(0, groups=(mark(64, **pair),)), ended(1, groups=(mark(63, pending=False, **pair),)),
         *(waiting(r, groups=(), phase="computing") for r in (2, 3)),
     )  # fmt: skip
     [hit] = ask("LIV007", *ranks).hits

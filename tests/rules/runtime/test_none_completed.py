@@ -10,6 +10,12 @@ def test_names_no_rank_where_all_came() -> None:
     assert [c for c in CODES if check(c, case).hits] == ["RTM006"]
 
 
+def test_tells_the_error_of_torch_if_there_is_one() -> None:
+    case = failed(rank(0), rank(1, error="RuntimeError: Cannot use ReduceOp.BOR"), cause=FailureCause.BACKEND)
+    [hit] = check("RTM006", case).hits
+    assert hit.values["error"] == "RuntimeError: Cannot use ReduceOp.BOR"
+
+
 def test_a_late_rank_explains_it() -> None:
     assert not check("RTM006", failed(rank(0), rank(1, 6, 6))).hits
 

@@ -1,6 +1,6 @@
 from allready.judging.engine import judge
 from allready.judging.loading import load_area
-from allready.model import MemberState
+from allready.model import CallPosition, FailureCause, MemberState
 from tests.fleets import check, fleet
 from tests.rules.runtime.made_up import CODES, failed, gone, rank
 
@@ -27,3 +27,10 @@ def test_accuses_no_late_rank_where_another_one_died() -> None:
 def test_is_clear_where_no_call_failed() -> None:
     outcome = check("RTM005", fleet(2))
     assert (outcome.state, outcome.not_checked) == ("clear", ())
+
+
+def test_who_has_not_come_yet_when_torch_refuses_the_call_of_the_others_is_not_late() -> None:
+    at_once = CallPosition(entered=7, completed=6, operation="all_to_all", waited_s=0.004)
+    cause = FailureCause.BACKEND
+    assert not check("RTM005", failed(rank(0, call=at_once), rank(1, 6, 6), cause=cause)).hits
+    assert check("RTM005", failed(rank(0), rank(1, 6, 6), cause=cause)).hits

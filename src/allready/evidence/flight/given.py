@@ -1,4 +1,4 @@
-"""Arguments that no recorder writes and that allready's beacon adds to a dump: roots, and splits of an all_to_all."""
+"""What no recorder writes and allready's beacon adds to a dump: roots, splits of an all_to_all, members of groups."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +11,8 @@ KEY = "arguments"
 """Beside the entries of a JSON dump; alone in a pickle that follows the dump's."""
 TAKEN = "taken_ns"
 """Beside the entries of a JSON dump."""
+MEMBERS = "members"
+"""Where `KEY` is: group -> its global ranks in the group's order."""
 MAX_ROWS = 100_000
 MAX_SPLITS = 2_000_000  # numbers in all splits of one dump
 _BIG = 1 << 53

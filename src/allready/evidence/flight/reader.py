@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from allready.evidence.flight.columns import Columns, columns_of, number, time_ns
-from allready.evidence.flight.given import KEY, TAKEN, given_of
+from allready.evidence.flight.given import KEY, MEMBERS, TAKEN, given_of
 from allready.evidence.flight.machine import RefusedError
 from allready.evidence.flight.names import BACKENDS_WITH_STATES, is_hooked, rank_in_name
 from allready.evidence.flight.unpickle import load
@@ -128,11 +128,11 @@ def _parts(data: bytes) -> Iterator[_Part]:
 
 
 def _with_arguments(parts: Iterator[_Part]) -> Iterator[_Part]:
-    """A part that holds nothing but arguments belongs to the dump before it."""
+    """A part that holds nothing but the beacon's notes belongs to the dump before it."""
     held: _Part | None = None
     for part in parts:
         value = part.value
-        if held is not None and isinstance(value, dict) and set(value) == {KEY}:
+        if held is not None and isinstance(value, dict) and value and set(value) <= {KEY, MEMBERS}:
             if isinstance(held.value, dict):
                 held = replace(held, value=held.value | value)
             continue
@@ -275,6 +275,7 @@ def _dump(part: _Part, source: str, name_hint: str) -> tuple[FlightDump | None, 
     for name, label in columns.labels.items():
         if name not in groups:
             groups[name] = (_label(label), ())
+    _add_members(groups, value.get(MEMBERS))
     problems = [f"{part.problem}, after {columns.num_entries} entries"] if part.problem else []
     if columns.num_unreadable and not part.is_cut:
         problems.append(f"{columns.num_unreadable} entries are none")
@@ -313,7 +314,7 @@ def _label(label: str) -> str:
 
 
 def _groups(config: Any) -> dict[str, tuple[str, Sequence[int]]]:
-    """Name -> description and members, of what has a name or members; Gloo writes one nameless, empty group."""
+    """Name -> description and members, of what has a name or members; Gloo writes one nameless group."""
     found: dict[str, tuple[str, Sequence[int]]] = {}
     known: dict[str, Sequence[int]] = {}
     left = MAX_MEMBERSHIPS
@@ -333,6 +334,17 @@ def _groups(config: Any) -> dict[str, tuple[str, Sequence[int]]]:
             continue
         found[key[:MAX_TEXT]] = (_label(_text(value.get("desc"))), members)
     return found
+
+
+def _add_members(groups: dict[str, tuple[str, Sequence[int]]], noted: Any) -> None:
+    """Those that the beacon knows, of groups whose members the recorder does not write down."""
+    left = MAX_MEMBERSHIPS
+    for name, ranks in list(noted.items())[:MAX_GROUPS] if isinstance(noted, dict) else ():
+        if name not in groups or groups[name][1] or left <= 0:
+            continue
+        members = _members(ranks)
+        left -= len(members)
+        groups[name] = (groups[name][0], members)
 
 
 def _members(ranks: Any) -> Sequence[int]:
@@ -387,10 +399,13 @@ def _by_order(recorded: Mapping[int, object], groups: Mapping[str, tuple[str, Se
 def _rank(
     named: int | None, groups: Mapping[str, tuple[str, Sequence[int]]], columns: Columns
 ) -> tuple[int | None, str | None]:
-    """The dump's own rank: it is in every group that has a communicator, and it sends as itself."""
+    """The dump's own rank: it is in every group that has a communicator, and it sends as itself.
+
+    Gloo's nameless group tells nothing: it is that of all ranks, or (torch 2.15) has numbers inside of a smaller one.
+    """
     possible: set[int] | None = None
-    for _, members in groups.values():
-        if members:
+    for name, (_, members) in groups.items():
+        if name and members:
             possible = set(members) if possible is None else possible & set(members)
     for name, ring in columns.rings.items():
         own = {_own_rank(columns.shapes[code], groups[name][1]) for code in set(ring.shape)} - {None}

@@ -14,6 +14,7 @@ from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.eta import counts_down
 from allready.evidence.log.last_error import last_error
+from allready.evidence.log.left_loop import last_word
 from allready.evidence.log.line import decode
 from allready.evidence.log.members import all_ended
 from allready.evidence.log.progress import Progress, counts, progress
@@ -121,6 +122,13 @@ class _Ending:
         return self._log.scanned.head[:_MAX_HEAD_BYTES].decode("utf-8", "replace").split("\n")[:-1]
 
     @property
+    def _kept(self) -> list[str]:
+        """All that is kept of the log, in lines, of a bar every state."""
+        scanned = self._log.scanned
+        kept = scanned.head[: max(0, scanned.num_bytes - len(scanned.tail))] + scanned.tail
+        return kept.decode("utf-8", "replace").replace("\r", "\n").split("\n")
+
+    @property
     def _earlier(self) -> list[str]:
         """Those that are not among the last ones."""
         return self._first[: self.number(0) - 1]
@@ -151,6 +159,9 @@ class _Ending:
         results = last_results(self.lines, self._earlier, _is_noise)
         if results is not None and self._is_closed_by(results, state):
             return self._made(ClosingKind.WORDS, results.at, at, state)
+        told = self._behind_loop(state)
+        if told is not None:
+            return self._made(ClosingKind.WORDS, told, at, state)
         error = last_error(self.lines, lambda text: _is_noise(text) or _is_known(text), has_begun=bool(self.readings))
         if error is not None:
             made = self._made(ClosingKind.OPEN, error[0], at, state)
@@ -158,6 +169,14 @@ class _Ending:
         if state is not None and state.is_midway:
             return self._made(ClosingKind.MIDWAY, state.at, at, state)
         return self._made(ClosingKind.OPEN, last, at, None)
+
+    def _behind_loop(self, state: Progress | None) -> int | None:
+        """Where it says how it went, once it has left its loop."""
+        if state is not None and state.total is not None and state.done < state.total:
+            return None
+        text = last_word(self._kept, _is_noise)
+        place = next((at for at in range(len(self.lines) - 1, -1, -1) if text and text in self.lines[at]), None)
+        return None if place is None or self._is_denied(state, place) else place
 
     def _progress(self) -> Progress | None:
         """What the counts say; those without a total where no other count tells how far the program came."""

@@ -26,11 +26,13 @@ KEY = "arguments"
 elements for each member, elements from each member."""
 TAKEN = "taken_ns"
 """In `ring.json`: when it was read, by the clock that the entries' times are of."""
+MEMBERS = "members"
+"""Beside them: group -> its global ranks in the group's order."""
 MAX_CALLS = 512
 MAX_SPLITS = 8192
 """Numbers in all splits together that are kept, of the newest calls."""
 MAX_MEMBERS = 1024
-"""Of a group whose splits are noted: it takes a microsecond for each of them."""
+"""Of a group whose splits, or members, are noted: it takes a microsecond for each of them."""
 
 _ROOTED = {
     "BroadcastOptions": ("broadcast", "src"),

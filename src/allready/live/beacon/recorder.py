@@ -10,7 +10,7 @@ import time
 from _thread import get_ident
 
 from allready.live.beacon import names
-from allready.live.beacon.arguments import KEY, MODULE, TAKEN, Arguments
+from allready.live.beacon.arguments import KEY, MAX_MEMBERS, MEMBERS, MODULE, TAKEN, Arguments
 from allready.live.beacon.group import GroupCounters
 from allready.live.beacon.payload import compressed
 from allready.live.beacon.rhythm import Rhythm
@@ -35,6 +35,8 @@ _NAMES_EVERY_S = 1.0
 _DOUBT_S = 0.4
 """What has been pending so long, and does not move, is searched in the ring."""
 _MAX_NAMES, _LONGEST_NAMES = 4096, 2000
+_MAX_GROUPS = 256
+"""Whose members are written down, the newest ones."""
 _HAS_ENTRIES = b'"pg_id":'
 _ONE_ENTRY = b'"collective_seq_id":'
 
@@ -59,6 +61,7 @@ class Recorder:
         self._num_groups = -1
         self._is_group_new = False
         self._needs_names = False
+        self._members: dict[str, list[int]] = {}  # of groups, also of those that are gone: the last dump tells of them
         self._doubts = self._doubts_of_ring = -1  # the move after which something has been pending for long
 
     # -- the heartbeat's thread
@@ -100,6 +103,7 @@ class Recorder:
         """For recorders of backends that came into use."""
         self._is_group_new = False
         self._sources = find_sources(self._sources or (), backends_in_use(sys.modules.get(MODULE)))
+        self._members = {**self._members, **_members_by_name()}
 
     def is_ring_due(self) -> bool:
         """Whether the ring should be written now, by itself."""
@@ -190,7 +194,9 @@ class Recorder:
         calls = self._arguments.noted()
         places = files_of(source for source, _, _ in used)
         for source, data, read_s in used:
-            _put(f"{self._folder}/{names.RINGS[places[source.backend]]}", _with_notes(data, calls, read_s))
+            _put(
+                f"{self._folder}/{names.RINGS[places[source.backend]]}", _with_notes(data, calls, self._members, read_s)
+            )
             self.ring_s = time.time()
         self._moves_of_ring, self._doubts_of_ring = moves, doubts
         self._ring_at = self._names_at = began
@@ -209,7 +215,10 @@ class Recorder:
                 data = source.read_dump()
             finally:
                 _HiddenCompiler.take_away(hidden)
-            _put(f"{self._folder}/{names.DUMPS[places[source.backend]]}", data + _pickled(self._arguments.noted()))
+            _put(
+                f"{self._folder}/{names.DUMPS[places[source.backend]]}",
+                data + _pickled(self._arguments.noted(), self._members),
+            )
 
     def failed(self, error: BaseException) -> None:
         """Writing failed; reported, and tried again later."""
@@ -276,24 +285,29 @@ def names_in_ring(ring: bytes) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _with_notes(ring: bytes, calls: "Sequence[Noted]", taken_s: float) -> bytes:
-    """The ring's JSON with its time and the calls beside the entries."""
+def _with_notes(ring: bytes, calls: "Sequence[Noted]", members: "Mapping[str, Sequence[int]]", taken_s: float) -> bytes:
+    """The ring's JSON with its time and the notes beside the entries."""
     whole = ring.rstrip()
     if not whole.endswith(b"}"):
         return ring
     from json import dumps
 
-    notes = {TAKEN: int(taken_s * 1e9), **({KEY: calls} if calls else {})}
+    notes = {TAKEN: int(taken_s * 1e9), **_notes(calls, members)}
     return b"%s,%s" % (whole[:-1], dumps(notes, separators=(",", ":")).encode()[1:])
 
 
-def _pickled(calls: "Sequence[Noted]") -> bytes:
+def _pickled(calls: "Sequence[Noted]", members: "Mapping[str, Sequence[int]]") -> bytes:
     """The same after a pickle, as one of its own: who loads one object sees what torch wrote."""
-    if not calls:
+    notes = _notes([list(call) for call in calls], members)  # type: ignore[misc]
+    if not notes:
         return b""
     from pickle import dumps
 
-    return dumps({KEY: [list(call) for call in calls]}, protocol=2)
+    return dumps(notes, protocol=2)
+
+
+def _notes(calls: "Sequence[Noted]", members: "Mapping[str, Sequence[int]]") -> "dict[str, object]":
+    return {**({KEY: calls} if calls else {}), **({MEMBERS: members} if members else {})}
 
 
 def _settle(groups: "Mapping[str, GroupCounters]", ring: bytes) -> None:
@@ -333,14 +347,24 @@ def _living() -> list[str]:
 
 def _members(name: str) -> str:
     """Global ranks of the group with this name in the group's order, compressed; "" when torch does not report them."""
+    return next((compressed(_in_order(ranks)) for known, ranks in _ranks_by_name() if known == name), "")
+
+
+def _members_by_name() -> "dict[str, list[int]]":
+    """The same of all groups that are not too large; the recorder of Gloo writes down none."""
+    return {name: _in_order(ranks) for name, ranks in _ranks_by_name()[-_MAX_GROUPS:] if len(ranks) <= MAX_MEMBERS}
+
+
+def _ranks_by_name() -> "list[tuple[str, dict[int, int]]]":
+    """Name of a group, and global rank -> rank in the group."""
     world = getattr(sys.modules.get(MODULE), "_world", None)
     ranks_of = getattr(world, "pg_group_ranks", None) or {}
-    for group, group_name in list(getattr(world, "pg_names", {}).items()):
-        if group_name == name:
-            ranks = ranks_of.get(group)
-            if isinstance(ranks, dict):
-                return compressed(sorted(ranks, key=ranks.__getitem__))
-    return ""
+    named = ((str(name), ranks_of.get(group)) for group, name in list(getattr(world, "pg_names", {}).items()))
+    return [(name, ranks) for name, ranks in named if isinstance(ranks, dict)]
+
+
+def _in_order(ranks: "dict[int, int]") -> "list[int]":
+    return sorted(ranks, key=ranks.__getitem__)
 
 
 def _put(path: str, data: bytes) -> None:

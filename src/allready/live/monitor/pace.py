@@ -14,7 +14,7 @@ import numpy as np
 
 from allready.judging.lateness import lateness, period_of
 from allready.judging.sequence import KnownCalls, first_difference
-from allready.live.digests import UNKNOWN, call_of, differ, root_of
+from allready.live.digests import UNKNOWN, call_of, differ, is_same_operation, name_of, root_of
 from allready.live.monitor.pace_lines import Line
 from allready.model import Lag, Mismatch, NodeStatus, Operation, PaceSample
 
@@ -325,11 +325,18 @@ def _mismatch(name: str, group: _Group, seq: int) -> Mismatch | None:
         found = first_difference({r: _one_call(seq, digests[r]) for r in roots}, group.members)
     if found is None:
         return None
-    kind = "root" if roots else "size" if len(set(sizes.values())) > 1 else "dtype"
-    # What the operations were, no ring holds any longer.
+    first = next(iter(digests.values()))
+    is_one_operation = all(is_same_operation(first, digest) for digest in digests.values())
+    of_arguments = "size" if len(set(sizes.values())) > 1 else "dtype"
+    kind = "root" if roots else of_arguments if is_one_operation else "name"
+    # More of what they were no ring holds any longer.
     operations = {
         r: Operation(
-            seq=seq, name="?", size_bytes=sizes.get(r), root=roots.get(r), redop=f"digest {call_of(digest):08x}"
+            seq=seq,
+            name=name_of(digest) or "?",
+            size_bytes=sizes.get(r),
+            root=roots.get(r),
+            redop=f"digest {call_of(digest):08x}",
         )
         for r, digest in found.codes.items()
     }
@@ -342,6 +349,7 @@ def _mismatch(name: str, group: _Group, seq: int) -> Mismatch | None:
         label=group.label,
         missing=tuple(r for r in group.members if r not in found.codes),
         odd=found.odd,
+        is_by_digest=True,
     )
 
 

@@ -2,10 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.mismatch import first_mismatches, hit_of
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, FaultClass, Hit, Live, Mismatch, RunEvidence, Severity
-
-RECORD_S = 2.5
-"""What records get to say which operations they are, where only their numbers are known to differ."""
+from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity
 
 
 @Rule(
@@ -35,21 +32,13 @@ def other_arguments(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]
     all_to_all with uneven splits, and send/recv, are matched pairwise and not reported here. Roots are known where
     `allready run` started the ranks, and from NCCL's own log of operations; the flight recorder does not have them.
     """
-    for mismatch in first_mismatches(run, flow=False)[:4]:
+    for mismatch in first_mismatches(run, live, flow=False)[:4]:
         if mismatch.misfits:
             continue  # DSY004
-        is_known = _is_known(mismatch)
-        if not is_known and live is not None and live.since_s is not None and live.now_s - live.since_s < RECORD_S:
-            continue  # it may be another operation altogether, and in a moment it is known
         iteration = "" if mismatch.iteration is None else f" (iteration {mismatch.iteration})"
         yield hit_of(
             run,
             mismatch,
             values={"iteration": iteration, "kind": mismatch.kind},
-            confidence=Confidence.CERTAIN if mismatch.odd and is_known else Confidence.LIKELY,
+            confidence=Confidence.CERTAIN if mismatch.odd and not mismatch.is_by_digest else Confidence.LIKELY,
         )
-
-
-def _is_known(mismatch: Mismatch) -> bool:
-    """Whether it is known which operations they were, and not only that they differ."""
-    return any(operation.name != "?" for operation in mismatch.by_rank.values())

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from allready.judging.majority import is_majority
 from allready.judging.mismatch import alike, first_mismatches, hit_of
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity
+from allready.model import Confidence, FaultClass, Hit, Live, RunEvidence, Severity
 
 
 @Rule(
@@ -19,7 +19,7 @@ from allready.model import Confidence, FaultClass, Hit, RunEvidence, Severity
     "(if rank == 0, an early return, a caught exception, a batch more or less). TORCH_DISTRIBUTED_DEBUG=DETAIL makes "
     "torch check every call",
 )
-def other_call(run: RunEvidence) -> Iterator[Hit]:
+def other_call(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     """
     ## What it checks
     The k-th operation of every group, rank by rank, from flight-recorder dumps or from NCCL's COLL lines: the first
@@ -34,11 +34,11 @@ def other_call(run: RunEvidence) -> Iterator[Hit]:
     Never.  Where no majority agrees (of two ranks neither is one), a rank is accused only if it broke the loop that all
     had made until then, with another call of that loop.
     """
-    for mismatch in first_mismatches(run, flow=True)[:4]:
+    for mismatch in first_mismatches(run, live, flow=True)[:4]:
         sites = [o.site for r in mismatch.odd or alike(mismatch.by_rank) if (o := mismatch.by_rank.get(r)) and o.site]
         ranks = {*mismatch.by_rank, *mismatch.missing}
         is_voted = is_majority(len(mismatch.by_rank) - len(mismatch.odd), len(ranks))
-        is_sure = mismatch.odd and mismatch.source == "flight recorder" and is_voted
+        is_sure = mismatch.odd and mismatch.source == "flight recorder" and is_voted and not mismatch.is_by_digest
         yield hit_of(
             run,
             mismatch,

@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import AFTER_AN_END_S, HangBlame, HangKind, blame_hang
@@ -31,12 +31,13 @@ from allready.rules.live._hits import hit_of, visible_s
     layer=Layer.DESYNC,
     title="Ranks have exited while others still wait for them",
     message="{left} left ({doing})[[ after {last} operations]][[, in iteration {own_iteration}]][[, the last of them "
-    "{own}]]; {waiting} waited since {waits_since} in {operation}[[, iteration {iteration}]][[: {theirs}]][[; {odd} "
-    "made another number of calls than the rest]]",
+    "{own}]][[, seen last at {seen_at}]]; {waiting} waited since {waits_since} in {operation}"
+    "[[, iteration {iteration}]][[: {theirs}]][[; {odd} made another number of calls than the rest]]"
+    "[[; either {one} made a call too few or {other} one too many: neither has a majority against it]]",
     remedy=RemedyStep(
         explanation="every rank must make equally many calls: look for uneven data (drop_last=True, a "
         "DistributedSampler, torch.distributed.algorithms.join.Join), an early return, break or "
-        "sys.exit, a call that only {who} makes"
+        "sys.exit, a call that only {maker} makes"
     ),
 )
 def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
@@ -44,7 +45,9 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## What it checks
     Processes that ended with exit code 0 or with an unknown one (a job that is only watched; the class is DEAD then),
     or that are in their last steps (destroy_process_group, the interpreter's end), while others of their group wait in
-    an operation that these never entered.
+    an operation that these never entered.  Named are the fewer of both; where one left and one waits, the one that
+    left, unless the other waits at a line at which it had not been before: then no rank is, since one made a call too
+    few, or the other one too many, and both look alike.
     ## Why it matters
     One batch less on one rank ends it early; the others wait for it until the time-out, and its log shows nothing
     wrong.
@@ -59,18 +62,22 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     gone = tuple(r for r in found.causes if r.kind in {StallKind.LEFT, StallKind.LEAVING} and r.stays)
     if not gone or any(s.signal for r in gone if (s := status_of(live, r.rank)) is not None):
         return
-    accused, is_sure = _accused(gone, found, case.run.mismatches)
     has_died = any(r.fault_class is FaultClass.DEAD for r in gone)
+    accused, is_sure = _accused(gone, found, live, case.run.mismatches, case.run.turns)
     is_sure = is_sure and not has_died
+    left = tuple(r.rank for r in gone)
     yield hit_of(
         case,
         found,
         gone,
         culprits=Culprits(ranks=accused),
         values={
-            "left": named(live, world, (c.rank for c in gone)),
-            "who": named(live, world, accused),
-            "odd": UNKNOWN if has_died else named(live, world, accused),
+            "left": named(live, world, left),
+            "maker": named(live, world, accused or found.waiting),
+            "odd": named(live, world, accused) if accused and not has_died else UNKNOWN,
+            "one": UNKNOWN if accused else named(live, world, left),
+            "other": named(live, world, found.waiting),
+            "seen_at": UNKNOWN if accused else _seen_at(live, left),
             **_counts(found, gone),
         },
         fault_class=FaultClass.DEAD if has_died else None,
@@ -80,7 +87,11 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
 
 
 def _accused(
-    gone: tuple[StallCause, ...], found: HangBlame, mismatches: Sequence[Mismatch]
+    gone: tuple[StallCause, ...],
+    found: HangBlame,
+    live: Live,
+    mismatches: Sequence[Mismatch],
+    turns: Mapping[int, bool],
 ) -> tuple[tuple[int, ...], bool]:
     """The fewer: one that left where the rest wait, or one that made a call more where the rest are through."""
     left = tuple(sorted(r.rank for r in gone))
@@ -91,8 +102,36 @@ def _accused(
         return found.waiting, False
     if any(not m.odd for m in mismatches):
         return (), False  # their calls differed before: one of them made a call more or less, and nothing shows which
-    # As many as are left behind: who ended first ended the job for the others, if it was a single one.
-    return (left if len(left) == 1 else ()), False
+    # As many as are left behind: those that work in other groups have not left, and tell who ended too early.
+    ended = {r for r, s in live.ranks().items() if s.is_gone}.union(left)
+    is_early = is_minority(len(ended), len(live.ranks()))
+    has_died = all(r.fault_class is FaultClass.DEAD for r in gone) and len(gone) == 1  # which needs no majority
+    # Of one and one the first to end ended the job for the other, unless that one waits where it had not been before.
+    goes_on = len(left) == 1 and all(turns.get(r) or not _is_new_there(live, r, found.for_s) for r in found.waiting)
+    return (left if is_early or has_died or goes_on else ()), False
+
+
+def _is_new_there(live: Live, rank: int, for_s: float) -> bool:
+    """Whether it was seen at other lines of the program only, before it came to where it has waited for so long."""
+    now = status_of(live, rank)
+    if now is None or not now.site:
+        return False
+    begun_s = live.now_s - for_s
+    seen = (one for statuses in live.history.values() for one in statuses if one.time_s < begun_s)
+    before = {s.site for one in seen for s in one.ranks if s.rank == rank and s.site}
+    return bool(before) and now.site not in before
+
+
+def _seen_at(live: Live, left: Sequence[int]) -> str:
+    """The line of the program at which those that left were seen last, before their end."""
+    before = (
+        s.site
+        for node in sorted(live.history)
+        for one in reversed(live.history[node])
+        for s in one.ranks
+        if s.rank in left and not s.is_gone and s.phase != "ending" and s.site
+    )
+    return next(before, UNKNOWN)
 
 
 def _counts(found: HangBlame, gone: tuple[StallCause, ...]) -> dict[str, object]:

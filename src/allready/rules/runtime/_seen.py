@@ -39,12 +39,15 @@ def hit_of(
     operation: str = "",
     **values: str,
 ) -> Hit:
-    """With what every rule of this area says.  `operation`: the one to name, by default that of the first who waits."""
+    """With what every rule of this area says.
+
+    `operation`: the one to name, by default that of the first who waits.  Without culprits any rank's error is told.
+    """
     ranks = tuple(r.rank for r in culprits)
     last = failure.furthest
     inside = failure.waiting
     operation = operation or next((r.call.operation for r in inside if r.call is not None and r.call.operation), "")
-    errors = [r.error for r in failure.ranks if r.rank in ranks and r.error]
+    errors = [r.error for r in failure.ranks if (r.rank in ranks or not ranks) and r.error]
     return Hit(
         culprits=Culprits(ranks=ranks),
         confidence=confidence,

@@ -1,8 +1,11 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import FaultClass, Hit, RemedyStep, RuntimeFailure, Severity
+from allready.model import FailureCause, FaultClass, Hit, RemedyStep, RuntimeFailure, Severity
 from allready.rules.runtime._seen import hit_of, is_lone_failure, joins
+
+SOON_S = 1.0
+"""An error of the backend's that comes sooner comes from the call itself, and not from a rank that is late for it."""
 
 
 @Rule(
@@ -23,7 +26,8 @@ from allready.rules.runtime._seen import hit_of, is_lone_failure, joins
 def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
     """
     ## What it checks
-    Ranks that answer, and have entered fewer calls than the others when the deadline passed.
+    Ranks that answer, and have entered fewer calls than the others when the deadline passed, or when the backend gave
+    an error after the others had waited for a second.
     ## Why it matters
     It is busy with something else, blocked, or skipped the call; the others cannot tell.
     ## Check by hand
@@ -31,6 +35,9 @@ def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
     ## When it is harmless
     When it would have come a little later; then the timeout is too short.
     """
+    longest_s = max((r.call.waited_s or 0.0 for r in runtime.waiting if r.call is not None), default=0.0)
+    if runtime.cause is FailureCause.BACKEND and longest_s < SOON_S:
+        return
     late = runtime.behind
     if late and is_lone_failure(runtime) and not joins(runtime):
         yield hit_of(runtime, late)

@@ -74,7 +74,7 @@ def start(
         alert_from_every_rank: by default one rank tells of a failure that all agreed upon.
     """
     session = current()
-    if _active and recording.listener() is _active[0]:
+    if _active and _active[0] in recording.listeners:
         raise UsageError("metrics.start was called before; call metrics.stop first")
     if every.total_seconds() <= 0:
         raise UsageError("every must be longer than nothing")

@@ -1,0 +1,125 @@
+"""Groups that make the same calls as another one: pairs of ranks beside pairs, columns of a mesh beside columns.
+
+Where members of a group differ and no majority of them tells who is odd (of two neither is one), the groups beside it
+that made the same calls until then show whose turn it was.  Without any, it is what the group itself called the last
+time after the same line of the program: long before its loop has gone round often enough to be known as one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from allready.evidence.flight.groups import Group
+from allready.evidence.flight.progress import SOURCE
+from allready.evidence.flight.tracks import Track, operation_at
+from allready.judging.majority import majority
+from allready.judging.mismatch import UNMET
+from allready.model import Mismatch, Operation, RunEvidence
+
+MAX_COMPARED = 256
+"""Calls before the one in question that must be the same, the last ones."""
+MAX_AROUND = 16
+"""Calls of a sibling, before and behind, among which a call that came too early or too late is looked for."""
+
+Joined = Sequence[tuple[Group, Mapping[int, Track]]]
+
+
+def with_siblings(run: RunEvidence, groups: Joined) -> RunEvidence:
+    """The mismatches, and of those in which no rank is odd, who called something else than the groups beside it."""
+    named = {group.title: (group, tracks) for group, tracks in groups if tracks}
+    told = tuple(
+        _told(m, *named[m.group], groups)
+        if m.source == SOURCE and not m.odd and not m.misfits and m.kind != UNMET and m.group in named
+        else m
+        for m in run.mismatches
+    )
+    return replace(run, mismatches=told)
+
+
+def patterns(
+    group: Group, tracks: Mapping[int, Track], groups: Joined, seq: int, sites: Iterable[str | None]
+) -> list[dict[int, Operation]]:
+    """The calls of each group that is like this one, around this number.
+
+    Args:
+        group: whose members differ at `seq`.
+        tracks: theirs.
+        groups: all of the job.
+        seq: the number in question.
+        sites: lines of the program at which they stand there: of groups that have made no call yet, nothing else shows
+            that they are alike.
+    """
+    told = set(sites) - {None, ""}
+    found = (_pattern(group, tracks, other, theirs, seq, told) for other, theirs in groups if other is not group)
+    return [pattern for pattern in found if pattern]
+
+
+def _told(mismatch: Mismatch, group: Group, tracks: Mapping[int, Track], groups: Joined) -> Mismatch:
+    made, seq = mismatch.by_rank, mismatch.seq
+    beside = patterns(group, tracks, groups, seq, (o.site for o in made.values()))
+    voted = majority({at: _key(pattern[seq]) for at, pattern in enumerate(beside) if seq in pattern})
+    if voted is None:
+        return mismatch if beside else _unlike_before(mismatch, group, tracks)
+    pattern = beside[voted.members[0]]
+    turn = pattern[seq]
+    odd = tuple(sorted(r for r, o in made.items() if not _is_same(o, turn)))
+    if not odd or len(odd) == len(made):
+        return mismatch
+    is_elsewhere = any(_is_same(made[r], o) for r in odd for n, o in pattern.items() if n != seq)
+    is_other_line = any(made[r].site and turn.site and made[r].site != turn.site for r in odd)
+    return replace(mismatch, odd=odd, is_out_of_turn=mismatch.is_out_of_turn or is_elsewhere or is_other_line)
+
+
+def _unlike_before(mismatch: Mismatch, group: Group, tracks: Mapping[int, Track]) -> Mismatch:
+    """Who goes on otherwise than all did each time before, with a call that all know: one that they do not know may be
+    missing in the others."""
+    made, seq = mismatch.by_rank, mismatch.seq
+    before = {n: o for n in range(max(1, seq - MAX_COMPARED), seq) if (o := _agreed(group, tracks, n)) is not None}
+    last = before.get(seq - 1)
+    if last is None or not last.site or not all(o.site for o in made.values()):
+        return mismatch
+    turns = [before.get(n + 1) for n, o in before.items() if n < seq - 1 and o.site and _is_same(o, last)]
+    turn = turns[-1] if turns else None
+    if turn is None or not all(t is not None and _is_same(t, turn) for t in turns):
+        return mismatch
+    odd = tuple(sorted(r for r, o in made.items() if not _is_same(o, turn)))
+    is_known = all(any(_is_same(made[r], o) for o in before.values()) for r in odd)
+    is_one = len(odd) == 1 < len(made)
+    return replace(mismatch, odd=odd, is_out_of_turn=True) if is_one and is_known else mismatch
+
+
+def _pattern(
+    group: Group,
+    tracks: Mapping[int, Track],
+    other: Group,
+    theirs: Mapping[int, Track],
+    seq: int,
+    sites: set[str | None],
+) -> dict[int, Operation]:
+    """{} where it is not alike."""
+    is_apart = bool(theirs) and not set(theirs) & set(group.members or tracks)
+    if not is_apart or (group.size and other.size and group.size != other.size):
+        return {}
+    before = range(max(1, seq - MAX_COMPARED), seq)
+    ours = {n: o for n in before if (o := _agreed(group, tracks, n)) is not None}
+    calls = {n: o for n in range(before.start, seq + MAX_AROUND) if (o := _agreed(other, theirs, n)) is not None}
+    if any(n in calls and not _is_same(o, calls[n]) for n, o in ours.items()):
+        return {}
+    around = {n: o for n, o in calls.items() if n > seq - MAX_AROUND}
+    is_known = bool(ours.keys() & calls.keys()) or any(o.site in sites for o in around.values())
+    return around if is_known else {}
+
+
+def _agreed(group: Group, tracks: Mapping[int, Track], seq: int) -> Operation | None:
+    """What all members that have this number recorded under it; None where they differ."""
+    made = [o for t in tracks.values() if (o := operation_at(group, t, seq)) is not None]
+    best = max(made, key=lambda o: bool(o.site), default=None)
+    return best if best is not None and all(_is_same(best, o) for o in made) else None
+
+
+def _is_same(one: Operation, other: Operation) -> bool:
+    return _key(one) == _key(other) and not (one.site and other.site and one.site != other.site)
+
+
+def _key(operation: Operation) -> object:
+    return operation.name, operation.num_elements, operation.dtype
