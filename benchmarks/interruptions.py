@@ -13,7 +13,8 @@ SIGUSR1 is the warning of a scheduler: where only agents get it (ranks that only
 follows.  SIGKILL is the end of an agent, or of all.  In some trials the disk of the report folders is full before
 (needs the right to mount).  With `--unusual` each trial also has what is seldom: SIGQUIT, four signals in a row, a
 signal while a report is written, SIGKILL while the job starts, a disk that is full while the job still runs, agents
-that are stopped and continued before, SIGKILL soon after the signal.  Then:
+that are stopped and continued before, SIGKILL soon after the signal, the same signal again within 40 ms, one agent that
+is stopped for 15 s, output whose reader is gone, a terminal that is closed.  Then:
 
 kept      the verdict that stood before the signal stands in every report (where there was room for one), and none
           blames anybody else; where nothing was proven yet, the node whose agent was killed may be blamed
@@ -33,6 +34,7 @@ import importlib.util
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import socket
@@ -63,11 +65,11 @@ STARTING_WAIT_S = 8.0
 SIGNALS = ("SIGINT", "SIGINT", "SIGTERM", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGKILL")
 ONCE = ("SIGUSR1", "SIGKILL")
 AIMS = ("first", "last", "agents", "all", "ranks first")
-UNUSUAL = ("SIGQUIT", "row", "report", "starts", "disk", "paused", "killed")
+UNUSUAL = ("SIGQUIT", "row", "report", "starts", "disk", "paused", "killed", "twice", "long", "pipe", "terminal")
 IN_A_ROW, BETWEEN_S = 4, 0.1
-EXIT_AT_ONCE = 3
-"""Of a process that a third signal ended at once: its report is that of the first one."""
+TWICE_S = 0.04
 PAUSE_S = 2.0
+LONG_PAUSE_S = 15.0
 REPORT_WAIT_S = 12.0
 FOLLOWS_S = 2.0
 """After a warning that only agents got, SIGTERM comes so much later."""
@@ -163,8 +165,12 @@ class Trial:
             changes |= {"second_s": None, "is_disk_full": False}
         elif kind == "disk":
             changes = {"is_disk_full": True, "fault": "none" if self.fault == "starting" else self.fault}
-        if kind in {"disk", "killed", "row", "paused"} and self.signal in ONCE:
+        if kind in {"disk", "killed", "row", "paused", "twice", "long", "pipe"} and self.signal in ONCE:
             changes |= {"signal": "SIGTERM", "aim": chance.choice(AIMS)}
+        if kind == "twice":
+            changes |= {"second_s": TWICE_S}
+        if kind == "terminal":
+            changes |= {"signal": "SIGHUP", "aim": "agents", "second_s": None}
         if kind == "killed":
             changes |= {"kill_s": round(chance.uniform(0.0, 2.0), 2), "second_s": None}
         return replace(self, unusual=kind, **changes)
@@ -233,6 +239,30 @@ class Watch:
         self._thread.join(5)
 
 
+class Screen:
+    """A terminal: `tty` is the agent's end; what is printed goes to a file.  `close` hangs up."""
+
+    def __init__(self, path: Path) -> None:
+        self._own, self.tty = os.openpty()
+        self._path, self._stop = path, threading.Event()
+        self._thread = threading.Thread(target=self._run, name="screen", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with self._path.open("wb") as file, contextlib.suppress(OSError):  # nobody has the other end open any more
+            while not self._stop.is_set():
+                if select.select([self._own], [], [], LOOK_EVERY_S)[0]:
+                    file.write(os.read(self._own, 65536))
+                    file.flush()
+
+    def close(self) -> None:
+        """Doing it again changes nothing."""
+        if not self._stop.is_set():
+            self._stop.set()
+            self._thread.join(5)
+            os.close(self._own)
+
+
 class Job:
     """The agents of one trial; `close` ends what is left."""
 
@@ -251,10 +281,12 @@ class Job:
         per_node = 2 // trial.nodes
         port = port_of(lane, trial.number)
         self.sent: list[tuple[float, str, int]] = []
+        self.screens = [Screen(folder / f"out{node}") for node in range(trial.nodes) if trial.unusual == "terminal"]
         fault = "sleep" if trial.fault == "sleep" else "none"
         self.agents = [
             subprocess.Popen(
                 [
+                    *(("setsid", "--ctty") if self.screens else ()),
                     *(sys.executable, "-m", "allready", "run", "--rdzv-id", self.mark, "--grace", str(GRACE_S)),
                     *("--nnodes", str(trial.nodes), "--node-rank", str(node), "--nproc-per-node", str(per_node)),
                     *("--master-addr", "127.0.0.1", "--master-port", str(port)),
@@ -262,15 +294,26 @@ class Job:
                     *("--report-dir", str(self.reports / f"report{node}")),
                     *(str(script), str(trial.culprit), fault, str(folder)),
                 ],
-                stdin=subprocess.DEVNULL,
-                stdout=(folder / f"out{node}").open("wb"),
+                stdin=self.screens[node].tty if self.screens else subprocess.DEVNULL,
+                stdout=self._output(node),
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"},
-                start_new_session=True,
+                start_new_session=not self.screens,
             )
             for node in range(trial.nodes)
         ]
+        for screen in self.screens:
+            os.close(screen.tty)
         self.watch = Watch(self.report, trial.nodes)
+
+    def _output(self, node: int) -> Any:
+        if self.screens:
+            return self.screens[node].tty
+        if self.trial.unusual != "pipe":
+            return (self.folder / f"out{node}").open("wb")
+        unread, end = os.pipe()
+        os.close(unread)
+        return os.fdopen(end, "wb")
 
     def report(self, node: int) -> dict[str, Any] | None:
         """The report as it is now."""
@@ -285,6 +328,11 @@ class Job:
 
     def send(self) -> None:
         """The signal, to whom the trial says."""
+        if self.screens:
+            for screen, agent in zip(self.screens, self.agents, strict=True):
+                self.sent.append((time.monotonic(), "terminal closed", agent.pid))
+                screen.close()
+            return
         is_to_ranks = self.trial.aim in {"all", "ranks first"} and len(self.ranks()) == 2
         self.send_one(signal.Signals[self.trial.signal])
         if self.trial.signal == "SIGUSR1" and not is_to_ranks:
@@ -292,12 +340,13 @@ class Job:
             self.send_one(signal.SIGTERM)
 
     def pause(self) -> None:
-        """Ctrl-Z and `fg`, as far as agents see them."""
+        """Ctrl-Z and `fg`, as far as agents see them; a long one of one agent."""
+        is_long = self.trial.unusual == "long"
         for number in (signal.SIGSTOP, signal.SIGCONT):
-            for agent in self.agents:
+            for agent in self.agents[-1:] if is_long else self.agents:
                 if agent.poll() is None:
                     os.kill(agent.pid, number)
-            time.sleep(PAUSE_S if number == signal.SIGSTOP else 0.0)
+            time.sleep((LONG_PAUSE_S if is_long else PAUSE_S) if number == signal.SIGSTOP else 0.0)
 
     def await_report(self) -> None:
         """Until a report has just changed, or for some seconds."""
@@ -372,6 +421,8 @@ class Job:
     def close(self) -> None:
         """End what is left."""
         self.watch.close()
+        for screen in self.screens:
+            screen.close()
         for agent in self.agents:
             if agent.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -405,7 +456,7 @@ def _begin(job: Job) -> None:
     if trial.unusual == "report":
         job.await_report()
     time.sleep(trial.delay_s if trial.unusual != "report" else trial.delay_s / 200)
-    if trial.unusual == "paused":
+    if trial.unusual in {"paused", "long"}:
         job.pause()
     if job.has_disk:
         job.fill_disk()
@@ -482,7 +533,7 @@ def _judge(job: Job, befores: Sequence[dict[str, Any] | None], outcome: Outcome)
         ):
             outcome.problems.append(f"node {node}: status {report['status']}")
         is_ended = report["job"] is not None and report["job"]["exit_code"] == agent.returncode
-        is_cut = job.trial.unusual == "row" and agent.returncode == EXIT_AT_ONCE and report["job"] is None
+        is_cut = job.trial.unusual == "row" and report["job"] is None  # a third signal ended it at once
         if not (is_ended or is_cut or is_old or node in job.killed):
             outcome.problems.append(f"node {node}: job {report['job']}, exit code {agent.returncode}")
         if agent.returncode == 0:

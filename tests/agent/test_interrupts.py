@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,19 @@ def test_a_second_ctrl_c_ends_it_sooner_and_keeps_it_as_well(job: Job) -> None:
     node.process.send_signal(signal.SIGINT)
     assert node.wait(20) == 130
     names_rank_1(node, 130)
+
+
+@pytest.mark.slow
+def test_node_0_that_is_ended_at_once_leaves_the_explanation_on_the_other_node(job: Job) -> None:
+    """Seen with four Ctrl-C: the loss of node 0, which node 1 knew to be ending the job, became its verdict."""
+    nodes = hung(job, nodes=2)
+    wait_for(lambda: verdict_of(nodes[1], "waiting"), 10.0)
+    for _ in range(4):
+        nodes[0].process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    assert nodes[0].wait(20) != 0
+    assert nodes[1].wait(20) != 0
+    assert names_rank_1(nodes[1], nodes[1].process.returncode)["status"] == "interrupted"
 
 
 def test_a_healthy_job_that_is_interrupted_is_neither_healthy_nor_faulty(job: Job, tmp_path: Path) -> None:

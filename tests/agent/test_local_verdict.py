@@ -100,4 +100,7 @@ def test_a_proven_fault_stays_the_verdict_where_node_0_is_lost() -> None:
     kept = beside(before, link)
     assert kept.verdict == before.verdict
     assert [(f.code, f.severity) for f in kept.findings] == [("LIV001", "blocker"), ("LNK002", "warning")]
-    assert beside(replace(before, status=Status.WAITING), link) is link
+    waited = beside(replace(before, status=Status.WAITING), link)
+    assert (waited.status, waited.verdict) == (link.status, link.verdict)
+    assert [f.code for f in waited.findings] == ["LNK002", "LIV001"]
+    assert beside(replace(before, status=Status.HEALTHY), link) == link

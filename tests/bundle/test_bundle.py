@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -215,6 +216,32 @@ def test_users_of_logs_are_others_where_they_stand_for_a_user() -> None:
     kept = ("train.py train;", "git@", "torch@2.15", "root@", "/x.py")
     assert [word for word in kept if word not in hidden] == []
     assert hidden.count("user1") == 4, "the same by the same"
+
+
+def test_hosts_are_found_where_torch_slurm_and_ssh_name_them() -> None:
+    names = Pseudonyms()
+    text = (
+        "failed to connect to [gpu-b02.hpc.acme.org]:29500; could not connect to (gpu-b03, 29500); peer gpu-b04:29501\n"
+        "SLURM_NODELIST=gpu-a[17-18],login9\nssh alice@gpu-c09 uptime\n"
+    )
+    names.look_at(text)
+    hidden = names.hide(text + "rank 3 on login9 failed, and gpu-b02 too\n")
+    assert not [word for word in ("b02", "b03", "b04", "login9", "c09", "acme", "alice") if word in hidden]
+    assert len(set(re.findall(r"host\d+", hidden.partition("\n")[0]))) == 3  # the same by the same
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from socket.cpp:7522 to cuda:0", "git@github.com:org/repo actions/checkout@v4 @staticmethod",
+        "moved to step (12, 34)",
+        "copied to cpu:10", "on host memory, ssh connection refused, from 3:45 to first, 12 ms",
+    ],
+)  # fmt: skip
+def test_words_that_are_no_hosts_stay(text: str) -> None:
+    names = Pseudonyms()
+    names.look_at(text)
+    assert names.hide(text) == text
 
 
 def test_facts_with_pseudonyms_are_judged_alike(tmp_path: Path) -> None:

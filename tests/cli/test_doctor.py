@@ -20,8 +20,9 @@ from msgspec.structs import replace
 from allready.cli.doctor import _until_s as until_when
 from allready.cli.doctor_files import load, save
 from allready.cli.main import main
-from allready.cli.overdue import OverdueError, begun_s, ended_within, margin_s
+from allready.cli.overdue import OverdueError, ended_within
 from allready.cli.parser import parser_of
+from allready.cli.promise import begun_s, margin_s
 from allready.errors import UsageError
 from allready.facts.exchange import from_json
 from allready.facts.live import LiveHost
@@ -452,6 +453,26 @@ def test_an_interpreter_that_started_too_late_looks_at_nothing_and_drains_no_nod
     assert time.monotonic() - began_s < 30.0
 
 
+def test_loopback_is_a_mistake_only_where_the_job_has_other_nodes(tmp_path: Path) -> None:
+    saved = str(tmp_path / "node.json")
+    doctor("--save", saved, "--timeout", "20", environ={"NCCL_SOCKET_IFNAME": "lo"})
+    assert "VAR019" not in codes_of(doctor("--from", saved))
+    assert "VAR019" not in codes_of(doctor("--from", saved, "--nnodes", "1"))
+    assert "VAR019" in codes_of(doctor("--from", saved, "--nnodes", "2", codes=(1,)))
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [("en", "on 1 node, the only one of 2 nodes that was looked at"), ("zh", "只检查了 2 个节点中的 1 个节点")],
+)
+def test_one_node_of_a_job_is_not_called_all_of_it(
+    language: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(str(tmp_path / "node.json"), healthy_node(0, 1))
+    assert main(["doctor", "--from", str(tmp_path / "node.json"), "--nnodes", "2", "--lang", language]) == 0
+    assert said in capsys.readouterr().out.partition("\n")[0]
+
+
 def test_a_script_that_ends_with_exec_has_all_of_the_time(tmp_path: Path) -> None:
     """The process is older than the limit, and slept until then: it was not started for this command."""
     for option, begin in (("--prolog", "allready: "), ("--format=nagios", "ALLREADY ")):
@@ -476,12 +497,11 @@ def test_imports_that_take_long_end_in_time(language: str, begin: str, tmp_path:
 
 
 def test_the_time_of_a_process_counts_what_it_ran_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allready.cli.overdue.is_of_this_command", lambda: True)
-    monkeypatch.setattr("allready.cli.overdue.own_age_s", lambda: 2.5)
+    monkeypatch.setattr("allready.cli.promise.own_age_s", lambda: 2.5)
     for times, expected in (((0.05, 2.3), 2.5), ((0.05, 0.01), 0.0)):
-        monkeypatch.setattr("allready.cli.overdue.own_cpu_times", lambda times=times, **_: times)
-        assert begun_s(2.0) == expected
-        assert begun_s(3.0) == 2.5
+        monkeypatch.setattr("allready.cli.promise.own_cpu_times", lambda times=times, **_: times)
+        assert begun_s(2.0, is_program=True) == expected
+        assert begun_s(3.0, is_program=True) == 2.5
 
 
 def test_devices_of_torch_and_jax_on_a_machine_with_a_gpu() -> None:
@@ -516,8 +536,8 @@ def test_facts_have_what_is_left_since_the_process_was_started(
     args = parser_of("doctor", "allready.cli.doctor", "").parse(options)
 
     def end_s(age: float, times: float) -> float:
-        monkeypatch.setattr("allready.cli.overdue.own_age_s", lambda: age)
-        for module in ("doctor", "overdue"):
+        monkeypatch.setattr("allready.cli.promise.own_age_s", lambda: age)
+        for module in ("doctor", "promise"):
             monkeypatch.setattr(f"allready.cli.{module}.slowness", lambda: times)
         until_s, latest_s = until_when(args)
         assert until_s <= latest_s
@@ -533,7 +553,7 @@ def test_facts_have_what_is_left_since_the_process_was_started(
 
 def test_the_end_comes_the_earlier_the_busier_the_cpus_are(monkeypatch: pytest.MonkeyPatch) -> None:
     def margin(times: float) -> float:
-        monkeypatch.setattr("allready.cli.overdue.slowness", lambda: times)
+        monkeypatch.setattr("allready.cli.promise.slowness", lambda: times)
         return margin_s()
 
     assert margin(1.0) == margin(4.0) == 0.3
@@ -543,8 +563,8 @@ def test_the_end_comes_the_earlier_the_busier_the_cpus_are(monkeypatch: pytest.M
 def test_a_start_that_took_nearly_all_of_the_time_ends_it_before_anything_is_begun(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("allready.cli.overdue.slowness", lambda: 1.0)
-    monkeypatch.setattr("allready.cli.overdue.own_age_s", lambda: 1.5)
+    monkeypatch.setattr("allready.cli.promise.slowness", lambda: 1.0)
+    monkeypatch.setattr("allready.cli.promise.own_age_s", lambda: 1.5)
     begun = []
     with pytest.raises(OverdueError), ended_within(2.0):
         begun.append("a child")

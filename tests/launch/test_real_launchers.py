@@ -175,6 +175,30 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
 
 
 @needs_slurm
+def test_a_node_with_a_fault_is_drained_with_its_reason(tmp_path: Path) -> None:
+    """HealthCheckProgram as the example has it; on n1 a process may open 30 files only."""
+    check = tmp_path / "healthcheck.sh"
+    text = (EXAMPLES / "slurm/healthcheck.sh").read_text()
+    limited = f'bash -c \'[ "$SLURMD_NODENAME" = n1 ] && ulimit -n 30; exec {ALLREADY} "$@"\' x'
+    assert "/opt/allready/bin/allready" in text
+    text = text.replace("/opt/allready/bin/allready", limited)
+    check.write_text(text.replace("#!/bin/bash", f"#!/bin/bash\nexport SLURM_CONF={tmp_path}/slurm.conf"))
+    check.chmod(0o755)
+    cluster = Slurm(tmp_path, f"HealthCheckProgram={check}\nHealthCheckInterval=5\nHealthCheckNodeState=ANY\n")
+    try:
+        cluster.start()
+        deadline = Deadline(40)
+        while "drain" not in (states := cluster.run("sinfo", "-h", "-N", "-o", "%N %T %E").stdout):
+            assert not deadline.passed(), states
+            time.sleep(0.5)
+        states = cluster.run("sinfo", "-h", "-N", "-o", "%N %T %E").stdout
+        assert re.search(r"^n1 drain\w* allready: LIM004 .* 30 files", states, re.MULTILINE), states
+        assert re.search(r"^n0 idle", states, re.MULTILINE), states
+    finally:
+        cluster.end()
+
+
+@needs_slurm
 @pytest.mark.torch
 def test_slurm_tasks_of_two_nodes_become_one_world_and_keep_their_cpus(slurm: Slurm) -> None:
     script = slurm.folder / "show.py"

@@ -106,6 +106,11 @@ class ReportKeeper:
         self._is_final = False
         self.last: Report | None = None
 
+    @property
+    def is_final(self) -> bool:
+        """Whether the last report is that of a job that is over, or is being ended by a signal."""
+        return self._is_final
+
     def publish(self, report: Report, *, is_final: bool = False) -> None:
         """Keep and show a report.  After a final one only final ones count: the same, and how the job ended."""
         if (self._is_final or self._is_held) and not is_final:

@@ -89,8 +89,9 @@ class LocalView:
 
 def beside(last: Report, loss: Report) -> Report:
     """The report of a node that has lost node 0: a fault that was proven before stays the verdict, and the loss stands
-    beside it."""
+    beside it; what was not proven yet stands beside the loss."""
     if last.status is not Status.FAULT or last.verdict is None:
-        return loss
+        waited = (f for f in last.findings if last.status is Status.WAITING and f not in loss.findings)
+        return replace(loss, findings=(*loss.findings, *waited))
     told = (replace(f, severity=Severity.WARNING) if is_error(f) else f for f in loss.findings)
     return replace(last, findings=(*last.findings, *(f for f in told if f not in last.findings)))

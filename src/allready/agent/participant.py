@@ -133,12 +133,14 @@ class JobParticipant:
         reports = self._context.state.reports
         last = self._last()
         job = JobOutcome(exit_code=1, outcome=EndCause.NODE_LOST, attempts=self._context.state.attempt + 1)
-        if self._interruption is not None:
+        if self._interruption is not None or reports.is_final:  # then node 0 was ending the job
             job = replace(job, outcome=EndCause.STOPPED)
-            report = closed(interrupted(last, self._interruption), job)
+            if not reports.is_final and self._interruption is not None:
+                last = interrupted(last, self._interruption)
+            report = closed(last, job)
             await agent.end_ranks()
             reports.publish(report, is_final=True)
-            return JobEnd(job=job, report=report, why=f"interrupted; node 0 was lost: {loss}")
+            return JobEnd(job=report.job or job, report=report, why=f"interrupted; node 0 was lost: {loss}")
         evidence = None
         with contextlib.suppress(OSError, ExchangeError):
             evidence = await agent.gather_now()

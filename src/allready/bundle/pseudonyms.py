@@ -6,22 +6,30 @@ from collections.abc import Iterable
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?"
 _SLURM = r"\bSLURM(?:D_NODENAME|_NODELIST|_JOB_NODELIST|_SUBMIT_HOST|_LAUNCH_NODE_HOSTNAME)"
+_USER = r"[A-Za-z_](?:[A-Za-z0-9_.-]{0,30}[A-Za-z0-9_])?"
+_SOURCES = "py|pyx|c|cc|cpp|cu|cuh|h|hpp|so|rs|go|js"
 _HOSTS = (
     rf"({_NAME}):\d{{1,8}}:\d{{1,8}} \[\d{{1,3}}\] NCCL ",
     rf"(?i:\bhost(?:name)?|\bnode(?:name)?)[\"']?\s{{0,12}}[:=]\s{{0,4}}[\"']?({_NAME})",
     rf"(?i:\bmaster_addr(?:ess)?|\brdzv_endpoint|\bcoordinator_address|{_SLURM})[\"']?\s{{0,4}}[:=]\s{{0,4}}[\"']?({_NAME})",
     rf"--(?:master[-_]addr|rdzv[-_]endpoint|coordinator[-_]address)[= ]({_NAME})",
     rf"\b(?:tcp|https?|grpc|ssh|nfs)://(?:[^\s/@]{{1,64}}@)?({_NAME})(?=[:/])",
+    (
+        rf"(?i:\b(?:to|from|peer|server|endpoint|reach)\b)[ =:]{{1,3}}(?![\w./-]{{1,250}}\.(?:{_SOURCES})\b)"
+        rf"(?:({_NAME}):\d{{4,5}}\b|\[({_NAME})\]:\d{{2,5}}\b|\(({_NAME}), ?\d{{2,5}}\))"
+    ),
+    rf"(?<![\w.%+/-]){_USER}@(?!sha\d)(?=[A-Za-z_]*[\d.-])({_NAME})(?=[\s:;,'\"]|$)",
     rf"\bsrun: error: ({_NAME}): task",
     rf"\bSTEP \S{{1,40}} ON ({_NAME})",
     rf"(?m:^)[A-Z][a-z]{{2}}\s{{1,2}}\d{{1,2}} [\d:]{{8}} ({_NAME}) (?:kernel|systemd|slurm\w*|sshd)\b",
     rf"(?m:^)\d{{4}}-\d\d-\d\dT\S{{8,30}} ({_NAME}) (?:kernel|systemd|slurm\w*|sshd)\b",
 )
 """Where logs name a host."""
+_LIST = re.compile(rf"(?:{_SLURM}|(?i:\bnodelist)|--nodelist|-w)[= ][\"']?([\w.,\[\]-]{{1,4096}})")
+"""gpu[01-08],login1, as Slurm writes them."""
 _RANGE = re.compile(r"\b([A-Za-z][A-Za-z0-9_-]{0,60}?)(\d*)\[(\d{1,8}(?:[-,]\d{1,8}){0,64})\]")
 """gpu[01-08], as Slurm writes them."""
 _HOST = re.compile("|".join(f"(?:{pattern})" for pattern in _HOSTS))
-_USER = r"[A-Za-z_](?:[A-Za-z0-9_.-]{0,30}[A-Za-z0-9_])?"
 _OF_USER = (
     r"/(?:home|Users)/|(?i:\b(?:user(?:name|id)?|logname|sudo_user|login|owner))[\"']?[ \t]{0,3}[=: ][ \t]{0,3}[\"']?"
     r"|\b(?:uid|gid)=\d{1,9}\("
@@ -38,7 +46,8 @@ _NOT_HOSTS = frozenset({
     "localhost", "localhost.localdomain", "localdomain", "none", "null", "unknown", "true", "false", "host", "hostname",
     "node", "name", "rank", "local", "auto", "default", "error", "root", "user", "users", "home", "admin", "ubuntu",
     "git", "runner", "nobody",
-    "github.com", "pytorch.org", "huggingface.co", "docs.nvidia.com", "and", "the", "not", "with", "from", "all", "any",
+    "github.com", "gitlab.com", "pytorch.org", "huggingface.co", "wandb.ai", "api.wandb.ai", "docs.nvidia.com",
+    "nvcr.io", "gmail.com", "and", "the", "not", "with", "from", "all", "any",
 })  # fmt: skip
 
 _IPV4 = re.compile(r"(?<![\d.])((?:\d{1,3}\.){3}\d{1,3})(?![\d.]*\d)(?:/(\d{1,2})(?!\d))?")
@@ -74,6 +83,10 @@ class Pseudonyms:
         """Take the host names that a text has, before anything is replaced."""
         for match in _HOST.finditer(text):
             self._add_host(match[match.lastindex or 0])
+        for match in _LIST.finditer(text):
+            for name in re.split(r",(?![^\[]*\])", match[1]):
+                if "[" not in name:
+                    self._add_host(name)
         for match in _USERS.finditer(text):
             user = match[match.lastindex or 0]
             is_new = user not in self._names and user not in self._logged

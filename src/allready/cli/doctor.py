@@ -10,21 +10,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allready.cli.interrupts import Interrupts
+from allready.cli.interrupts import Interrupts, is_of_this_command
 from allready.cli.main import EXIT_UNCHECKED, exit_code_of
 from allready.cli.options import add_both_spellings, add_common, configure_logging, count, port_range, positive_s
-from allready.cli.overdue import (
-    DEADLINE_S,
-    MARGIN_S,
-    PROLOG_S,
-    OverdueError,
-    begun_s,
-    end_at_once,
-    ended_within,
-    no_end_now,
-    overdue,
-    slowness,
-)
+from allready.cli.overdue import OverdueError, end_at_once, ended_within, no_end_now
+from allready.cli.promise import DEADLINE_S, MARGIN_S, PROLOG_S, begun_s, overdue, slowness
 from allready.errors import UsageError
 from allready.text.usage import choose_language
 
@@ -207,7 +197,10 @@ def _until_s(args: argparse.Namespace) -> tuple[float, float]:
     longer as what came before.
     """
     limit_s, now_s, times = _limit_s(args), time.monotonic(), slowness()
-    latest_s = max(now_s + FEWEST_S, now_s + limit_s - begun_s(limit_s) - MARGIN_S - JUDGING_CPU_S * times)
+    latest_s = max(
+        now_s + FEWEST_S,
+        now_s + limit_s - begun_s(limit_s, is_program=is_of_this_command()) - MARGIN_S - JUDGING_CPU_S * times,
+    )
     if args.timeout:
         return max(now_s + FEWEST_ASKED_S, latest_s), max(now_s + FEWEST_ASKED_S, latest_s) + GRACE_S
     return max(now_s + FEWEST_S, latest_s - ANSWER_CPU_S * times), latest_s
@@ -252,7 +245,19 @@ def _here(reader: "Reader", latest_s: float) -> "tuple[NodeFacts, Settings | Non
     from allready.preflight.doctor.examine import examine
 
     found = examine(reader, latest_s=latest_s)
-    return found.facts, settings_here(Answered(found.conf_files), found.facts)
+    return found.facts, _of_job(settings_here(Answered(found.conf_files), found.facts), found.facts)
+
+
+def _of_job(settings: "Settings | None", facts: "NodeFacts") -> "Settings | None":
+    """With what somebody said of how many nodes the job has."""
+    from msgspec.structs import replace
+
+    from allready.model import FactMissing
+
+    launch = facts.launch
+    if settings is None or isinstance(launch, FactMissing) or "num_nodes" not in launch.sources:
+        return settings
+    return replace(settings, is_cluster=launch.num_nodes > 1)
 
 
 def _ports(args: argparse.Namespace, launch: "LaunchFacts") -> tuple[int, int] | None:
@@ -282,7 +287,7 @@ def _saved(args: argparse.Namespace) -> "tuple[NodeFacts, Settings | None]":
     given = {name: value for name, value in given.items() if value is not None}
     sources |= dict.fromkeys(given, "flag")
     facts = placed(replace(facts, launch=replace(launch, node_rank=0, sources=sources, **given)))
-    return facts, settings_of(facts)
+    return facts, _of_job(settings_of(facts), facts)
 
 
 def _load(option: str, path: str) -> "NodeFacts":

@@ -72,10 +72,11 @@ class Interrupts:
     work.  After that the reports are being written, and it no longer cuts them off.
 
     `passed`: signals that end nothing; inside `cancelling` they are passed on, before and after they are dropped.
+    `exit_code`: of the end at once.
     """
 
     def __init__(self, *, exit_code: int, stops: Sequence[int] = NUMBERS, passed: Sequence[int] = ()) -> None:
-        self._exit_code = exit_code  # of the end at once
+        self.exit_code = exit_code
         self._stops, self._passed = stops, passed
         self._before: dict[int, Any] = {}
         self._unraisable = sys.unraisablehook
@@ -171,4 +172,4 @@ class Interrupts:
     def _note(self, number: int, _frame: FrameType | None = None) -> None:
         self.caught.append(signal.Signals(number).name)
         if len(self.caught) > PATIENCE:
-            os._exit(self._exit_code)  # the ranks die with us (parent-death signal)
+            os._exit(self.exit_code)  # the ranks die with us (parent-death signal)

@@ -132,20 +132,21 @@ def _run(name: str, arguments: list[str], language: str) -> int:
 
 def entry() -> None:
     """Console script."""
-    is_prompt = bool(PROMPT & set(sys.argv[1:2]))
-    if is_prompt:
+    if PROMPT & set(sys.argv[1:2]):
         hurry()
+        from allready.cli.promise import promise
+
+        promise(sys.argv[2:])
     from allready import garbage
+    from allready.cli.interrupts import this_process_ends_here
 
     garbage.search_seldom()  # what a start makes stays: searching it costs a tenth of a short command
     _have_standard_streams()
-    from allready.cli.interrupts import this_process_ends_here
-
     this_process_ends_here()
-    if is_prompt:
-        from allready.cli.overdue import promise
+    if "allready.cli.promise" in sys.modules:
+        from allready.text.usage import language_of, translations
 
-        promise(sys.argv[2:])
+        translations(language_of(sys.argv[1:]))  # as long as they are not there its line is English
     code = main()
     garbage.forget_existing()
     sys.exit(code)

@@ -27,6 +27,7 @@ from allready.text.ui import ui
 if TYPE_CHECKING:
     from allready.agent.coordinator import JobEnd
     from allready.agent.entry import Job
+    from allready.model import Report
 
 EPILOG = """\
 All flags of torchrun are accepted:
@@ -115,13 +116,19 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     show.begin(request.nproc_per_node)
     for note in (*request.notes, *folder.notes):
         show.say(note)
+
+    def take(report: "Report") -> None:
+        if report.job is not None:
+            interrupts.exit_code = report.job.exit_code
+        show.take(report)
+
     try:
         job = Job(
             request,
             LiveHost(),
             report_dir=folder.path,
             inquiry=Inquiry(command="run"),
-            show=show.take,
+            show=take,
             say=show.say,
             on_start=show.ranks_begin,
             narrator=show.narrator,
@@ -133,6 +140,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
         show.abandon(error)
         raise
     else:
+        interrupts.exit_code = end.job.exit_code
         show.finish(end)
         return end.job.exit_code
     finally:

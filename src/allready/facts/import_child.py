@@ -168,7 +168,7 @@ def _own_version(library: str) -> str | None:
 
 def _words(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:MAX_CHARS]
+    return ": ".join([type(error).__name__, *lines[:1]])[:MAX_CHARS]
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct
 
-from allready.proc.process import PROC, read_text
+from allready.proc.clocks import PROC
+from allready.proc.process import read_text
 
 MAX_LEVELS = 16
 

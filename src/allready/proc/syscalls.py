@@ -3,7 +3,8 @@
 import platform
 from functools import cache
 
-from allready.proc.process import PROC, open_file, read_text
+from allready.proc.clocks import PROC
+from allready.proc.process import open_file, read_text
 
 # Only calls that a stuck process waits in; numbers are part of the kernel's interface and never change.
 _X86_64 = {

@@ -157,6 +157,10 @@ def sentence(report: model.Report, language: str) -> str:
             where = plain(str(closing.origin))
             return t("sentence_ended_well", language, where=where, text=plain(closing.text[:_MAX_QUOTE]))
         nodes, ranks = size_of_world(report, language)
+        num_seen = len(report.world.nodes)
+        if report.command == "doctor" and num_seen < report.world.num_nodes:
+            seen = count("num_nodes", num_seen, language)
+            return t("sentence_healthy_part", language, seen=seen, nodes=nodes)
         return t("sentence_healthy", language, nodes=nodes, ranks=ranks)
     if report.status is model.Status.WAITING:
         return _waiting(report, language)

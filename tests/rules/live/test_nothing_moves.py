@@ -38,6 +38,20 @@ def test_processes_of_jax_have_no_count_of_operations() -> None:
     assert len(ask("LIV014", *ranks).hits) == 1
 
 
+def test_those_that_ended_in_order_are_named_beside_those_that_stand() -> None:
+    """Seen in JAX: a process left, the other one raised, and waited for a minute and a half in JAX's shutdown."""
+    jax: dict[str, Any] = {"framework": "jax", "num_operations": 0, "groups": ()}
+    stand = [idle(r, phase="ending", cpu_share=0.0, **jax) for r in range(3)]
+    fleet: dict[str, Any] = {"live": RESTED | {"since_s": None}}
+    [hit] = ask("LIV014", *stand, ended(3, **jax), **fleet).hits
+    assert "rank 3" in str(hit.values["ended"])
+    assert not hit.culprits
+    assert ask("LIV014", *stand, ended(3, exit_code=1, **jax), **fleet).state == "clear"
+    assert ask("LIV014", *stand, ended(3, exit_code=None, **jax), **fleet).state == "clear"
+    working = [idle(r, phase="ending", cpu_share=0.9, **jax) for r in range(3)]
+    assert ask("LIV014", *working, ended(3, **jax), **fleet).state == "clear"
+
+
 def polling(rank: int, **changes: Any) -> RankStatus:
     """One that goes round in a call: its stack changed a second ago, and the call began long ago."""
     return idle(rank, **({"site_since_s": NOW - 1.0, "visit_since_s": LONG, "main_cpu_s": 1.0} | changes))

@@ -314,14 +314,14 @@ def _label(label: str) -> str:
 
 
 def _groups(config: Any) -> dict[str, tuple[str, Sequence[int]]]:
-    """Name -> description and members; Gloo writes one nameless group, empty or (2.15) with members' own numbers."""
+    """Name -> description and members, of what has a name or members; Gloo writes one nameless group."""
     found: dict[str, tuple[str, Sequence[int]]] = {}
     known: dict[str, Sequence[int]] = {}
     left = MAX_MEMBERSHIPS
     if not isinstance(config, dict):
         return found
     for key, value in list(config.items())[:MAX_GROUPS]:
-        if not isinstance(key, str) or not key or not isinstance(value, dict):
+        if not isinstance(key, str) or not isinstance(value, dict):
             continue
         ranks = value.get("ranks")
         members = known.get(ranks) if isinstance(ranks, str) else None
@@ -330,6 +330,8 @@ def _groups(config: Any) -> dict[str, tuple[str, Sequence[int]]]:
             left -= len(members)
             if isinstance(ranks, str):
                 known[ranks] = members
+        if not key and not members:
+            continue
         found[key[:MAX_TEXT]] = (_label(_text(value.get("desc"))), members)
     return found
 
@@ -397,10 +399,13 @@ def _by_order(recorded: Mapping[int, object], groups: Mapping[str, tuple[str, Se
 def _rank(
     named: int | None, groups: Mapping[str, tuple[str, Sequence[int]]], columns: Columns
 ) -> tuple[int | None, str | None]:
-    """The dump's own rank: it is in every group that has a communicator, and it sends as itself."""
+    """The dump's own rank: it is in every group that has a communicator, and it sends as itself.
+
+    Gloo's nameless group tells nothing: it is that of all ranks, or (torch 2.15) has numbers inside of a smaller one.
+    """
     possible: set[int] | None = None
-    for _, members in groups.values():
-        if members:
+    for name, (_, members) in groups.items():
+        if name and members:
             possible = set(members) if possible is None else possible & set(members)
     for name, ring in columns.rings.items():
         own = {_own_rank(columns.shapes[code], groups[name][1]) for code in set(ring.shape)} - {None}

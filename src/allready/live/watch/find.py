@@ -19,7 +19,8 @@ from allready.errors import DeadlineExceeded
 from allready.facts.tasks import Task
 from allready.live.watch.state import WatchedJob
 from allready.model import ProcessState
-from allready.proc.process import PROC, Stat, all_pids, arguments_of, environ_of, maps_of, program_of, read_stat
+from allready.proc.clocks import PROC
+from allready.proc.process import Stat, all_pids, arguments_of, environ_of, maps_of, program_of, read_stat
 
 MAX_RANKS = 256
 MAX_DEPTH = 64

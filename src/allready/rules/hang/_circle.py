@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang, left_its_loop
+from allready.judging.last_calls import last_calls
 from allready.judging.majority import majority
 from allready.judging.mismatch import described
 from allready.judging.run_signs import who
@@ -111,6 +112,7 @@ def _siblings_of(run: RunEvidence, wait: Wait) -> list[GroupProgress]:
 def sites_of(case: Analysis) -> dict[int, str]:
     """Rank -> the line of the program at which it stands."""
     sites = {s.rank: s.site for s in case.run.stacks if s.rank is not None and s.role == "rank" and s.site}
+    sites |= {rank: call.site for rank, call in last_calls(case.run).items()}
     if case.live is not None:
         sites |= {r: status.site for r, status in case.live.ranks().items() if status.site}
     return sites

@@ -7,6 +7,7 @@ from allready.judging.registry import Layer, Rule
 from allready.judging.stated import stated
 from allready.judging.values import grouped
 from allready.model import FaultClass, Hit, Live, RankStatus, RemedyStep, Severity, World, clock_time
+from allready.model.fill import UNKNOWN
 
 STILL_S = 40.0
 OPEN = {HangKind.NONE, HangKind.LEVEL, HangKind.INSIDE, HangKind.PARTIAL, HangKind.ALL_WAIT}
@@ -22,7 +23,7 @@ MAX_PLACES = 3
     fault_class=FaultClass.CPU_STUCK,
     layer=Layer.STALL,
     title="No rank has made progress for 40 s",
-    message="no rank has made progress for {seconds} s: {places}",
+    message="no rank has made progress for {seconds} s: {places}[[; {ended} had ended with exit code 0]]",
     remedy=(
         RemedyStep(
             explanation="compare their stacks in the report folder with new ones: frames that change are work; GPUs "
@@ -37,7 +38,8 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## What it checks
     That for 40 s no rank finished an operation and none left the line of the program that it stands in, while nothing
     shows who is missing: all ranks sleep, spin, wait for a GPU that does not answer, or are in the same call.  At the
-    start, where imports and compilers take long, only ranks that use no processor count.
+    start, where imports and compilers take long, only ranks that use no processor count.  Others may have ended with
+    exit code 0: JAX waits for them at its end for minutes.
     ## Why it matters
     A job that stands on all ranks at once has no late rank that could be named, and no time-out notices it as long as
     no rank waits in a collective.
@@ -49,7 +51,10 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     """
     ranks = live.ranks()
     living = {r: s for r, s in ranks.items() if not s.is_gone}
-    if not living or len(living) < max(live.world_size, len(ranks)) or case.of(blame_hang).kind not in OPEN:
+    ended = [r for r, s in ranks.items() if s.is_gone and s.exit_code == 0 and not s.signal]
+    if not living or len(living) + len(ended) < max(live.world_size, len(ranks)):
+        return
+    if case.of(blame_hang).kind not in OPEN:
         return
     if any(s.is_frozen or (_has_not_begun(s) and not is_idle(live, r)) for r, s in living.items()):
         return
@@ -60,7 +65,11 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     shown = sorted(places.items(), key=lambda place: (-len(place[1]), place[1]))
     texts = [f"{named(live, world, members)} @ {site}" for site, members in shown[:MAX_PLACES]]
     yield Hit(
-        values={"seconds": f"{still_s:.0f}", "places": "; ".join(texts) + ("; …" if len(shown) > MAX_PLACES else "")},
+        values={
+            "seconds": f"{still_s:.0f}",
+            "places": "; ".join(texts) + ("; …" if len(shown) > MAX_PLACES else ""),
+            "ended": named(live, world, ended) if ended else UNKNOWN,
+        },
         evidence=tuple(
             stated(
                 f"rank {rank}",

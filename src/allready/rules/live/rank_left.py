@@ -45,9 +45,9 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## What it checks
     Processes that ended with exit code 0 or with an unknown one (a job that is only watched; the class is DEAD then),
     or that are in their last steps (destroy_process_group, the interpreter's end), while others of their group wait in
-    an operation that these never entered.  Named are the fewer of both; where as many left as wait, those that left, if
-    the others wait in what was next in the loop of both, or were at that line of the program before; else no rank is:
-    one made a call too few, or the other one too many, and both look alike.
+    an operation that these never entered.  Named are the fewer of both; where one left and one waits, the one that
+    left, unless the other waits at a line at which it had not been before: then no rank is, since one made a call too
+    few, or the other one too many, and both look alike.
     ## Why it matters
     One batch less on one rank ends it early; the others wait for it until the time-out, and its log shows nothing
     wrong.
@@ -106,17 +106,20 @@ def _accused(
     ended = {r for r, s in live.ranks().items() if s.is_gone}.union(left)
     is_early = is_minority(len(ended), len(live.ranks()))
     has_died = all(r.fault_class is FaultClass.DEAD for r in gone) and len(gone) == 1  # which needs no majority
-    goes_on = all(turns.get(r) or _was_there_before(live, r) for r in found.waiting)  # it was next in the loop of both
+    # Of one and one the first to end ended the job for the other, unless that one waits where it had not been before.
+    goes_on = len(left) == 1 and all(turns.get(r) or not _is_new_there(live, r, found.for_s) for r in found.waiting)
     return (left if is_early or has_died or goes_on else ()), False
 
 
-def _was_there_before(live: Live, rank: int) -> bool:
-    """Whether it was seen at the line at which it waits some operations earlier; JAX has no recorder."""
+def _is_new_there(live: Live, rank: int, for_s: float) -> bool:
+    """Whether it was seen at other lines of the program only, before it came to where it has waited for so long."""
     now = status_of(live, rank)
     if now is None or not now.site:
         return False
-    before = (s for seen in live.history.values() for one in seen for s in one.ranks if s.rank == rank)
-    return any(s.site == now.site and s.num_operations < now.num_operations for s in before)
+    begun_s = live.now_s - for_s
+    seen = (one for statuses in live.history.values() for one in statuses if one.time_s < begun_s)
+    before = {s.site for one in seen for s in one.ranks if s.rank == rank and s.site}
+    return bool(before) and now.site not in before
 
 
 def _seen_at(live: Live, left: Sequence[int]) -> str:
