@@ -286,14 +286,19 @@ def _is_of_now(live: Live, status: RankStatus) -> bool:
 
 
 def _has_left_its_groups(rank: _Rank) -> bool:
-    """It had groups and has had none for a while, and it does not end."""
+    """It had groups and has had none for a while, and it does not end.
+
+    On a busy machine its beacon may show its groups late: an operation that is newer than their absence says so.
+    """
     if rank.status.groups or rank.status.phase == "ending":
         return False
-    positions = (p.positions.get(rank.status.rank) for p in rank.run.progress)
-    return (
-        any(position is not None and position.enqueued > 0 for position in positions)
-        and rank.held_s(lambda s: not s.groups and s.phase != "ending") >= GONE_S
-    )
+    own = [p for g in rank.run.progress if (p := g.positions.get(rank.status.rank)) is not None and p.enqueued > 0]
+    without_s = rank.held_s(lambda s: not s.groups and s.phase != "ending")
+    made_s = max((p.last.created_s or 0.0 for p in own if p.last is not None), default=0.0)
+    if not own or without_s < GONE_S or rank.node is None:
+        return False
+    begun_s = rank.live.statuses[rank.node].time_s - (without_s - age_s(rank.live, rank.node))  # by the node's clock
+    return made_s <= begun_s
 
 
 def doing_of(status: RankStatus, seen: RankEvidence | None, stack: ProcessStack | None) -> str:

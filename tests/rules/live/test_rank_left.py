@@ -156,3 +156,8 @@ def test_a_living_rank_without_its_groups_has_destroyed_them() -> None:
     after = replace(fleet.run_evidence, progress=(replace(told, positions=positions, absent={}),))
     [hit] = check("LIV007", replace(fleet, run_evidence=after)).hits
     assert hit.culprits.ranks == (2,)
+    for back_s, state in ((20.0, "hit"), (2.0, "clear")):  # on a busy machine the beacon shows a group late
+        last = Operation(seq=63, name="all_reduce", created_s=NOW - back_s)
+        positions[2] = Position(enqueued=63, completed=63, last=last)
+        now = replace(fleet.run_evidence, progress=(replace(told, positions=positions, absent={}),))
+        assert check("LIV007", replace(fleet, run_evidence=now)).state == state
