@@ -94,9 +94,22 @@ def test_where_the_other_pairs_make_neither_call_no_rank_is_odd() -> None:
     assert found.odd == ()
 
 
-def test_another_size_at_the_same_line_is_no_other_flow() -> None:
-    [found] = told({0: "AFGS", 1: "AFGA", 2: "AFGA", 3: "AFGA"})
-    assert (found.odd, is_flow(found)) == ((0,), False)
+@cases("texts", [("AFGS", "AFGA", "AFGA"), ("AXF", "AF", "AF"), ("AFAFX", "AFAFA", "AFAFA")])
+def test_a_call_that_only_one_pair_makes_may_be_missing_in_the_other_rank(texts: tuple[str, str, str]) -> None:
+    """A stage of a pipeline has sizes and calls of its own."""
+    own, other, beside = texts
+    [found] = told({0: own, 1: other, 2: beside, 3: beside})
+    assert found.odd == ()
+
+
+def test_groups_of_another_kind_are_no_pattern() -> None:
+    made = {0: calls(0, "XF"), 1: calls(1, "F")}
+    made |= {r: [entry(1, group=("9", "pp"), size=1, at_s=0.0) | {"frames": made[1][0]["frames"]}] for r in (2, 3)}
+    groups = {("1", "tp"): (0, 1), ("9", "pp"): (2, 3)}
+    own = {r: {g: m for g, m in groups.items() if r in m} for r in made}
+    found = join_dumps([loaded(dump(one, groups=own[r]), f"fr_{r}") for r, one in made.items()])
+    run = RunEvidence(expected_ranks=4, mismatches=compare_dumps(found, {}).mismatches)
+    assert [m.odd for m in with_siblings(run, found.groups).mismatches] == [()]
 
 
 def alone(*texts: str, sited: bool = True) -> Mismatch:

@@ -16,7 +16,7 @@ _HOSTS = (
     rf"\b(?:tcp|https?|grpc|ssh|nfs)://(?:[^\s/@]{{1,64}}@)?({_NAME})(?=[:/])",
     (
         rf"(?i:\b(?:to|from|peer|server|endpoint|reach)\b)[ =:]{{1,3}}(?![\w./-]{{1,250}}\.(?:{_SOURCES})\b)"
-        rf"(?:({_NAME}):\d{{4,5}}\b|\[({_NAME})\]:\d{{2,5}}\b|\(({_NAME}), ?\d{{2,5}}\))"
+        rf"(?:(?=[A-Za-z_]*[\d.-])({_NAME}):\d{{4,5}}\b|\[({_NAME})\]:\d{{2,5}}\b|\(({_NAME}), ?\d{{2,5}}\))"
     ),
     rf"(?<![\w.%+/-]){_USER}@(?!sha\d)(?=[A-Za-z_]*[\d.-])({_NAME})(?=[\s:;,'\"]|$)",
     rf"\bsrun: error: ({_NAME}): task",
@@ -25,7 +25,10 @@ _HOSTS = (
     rf"(?m:^)\d{{4}}-\d\d-\d\dT\S{{8,30}} ({_NAME}) (?:kernel|systemd|slurm\w*|sshd)\b",
 )
 """Where logs name a host."""
-_LIST = re.compile(rf"(?:{_SLURM}|(?i:\bnodelist)|--nodelist|-w)[= ][\"']?([\w.,\[\]-]{{1,4096}})")
+_LIST = re.compile(
+    rf"(?:{_SLURM}|(?i:\bnodelist)|--nodelist|"
+    rf"(?:\b(?:srun|sbatch|salloc|squeue|sinfo)|#SBATCH)\b[^\n]{{0,400}}?\s-w)[= ][\"']?([\w.,\[\]-]{{1,4096}})"
+)
 """gpu[01-08],login1, as Slurm writes them."""
 _RANGE = re.compile(r"\b([A-Za-z][A-Za-z0-9_-]{0,60}?)(\d*)\[(\d{1,8}(?:[-,]\d{1,8}){0,64})\]")
 """gpu[01-08], as Slurm writes them."""

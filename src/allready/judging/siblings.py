@@ -63,11 +63,10 @@ def _told(mismatch: Mismatch, group: Group, tracks: Mapping[int, Track], groups:
     pattern = beside[voted.members[0]]
     turn = pattern[seq]
     odd = tuple(sorted(r for r, o in made.items() if not _is_same(o, turn)))
-    if not odd or len(odd) == len(made):
-        return mismatch
-    is_elsewhere = any(_is_same(made[r], o) for r in odd for n, o in pattern.items() if n != seq)
-    is_other_line = any(made[r].site and turn.site and made[r].site != turn.site for r in odd)
-    return replace(mismatch, odd=odd, is_out_of_turn=mismatch.is_out_of_turn or is_elsewhere or is_other_line)
+    known = {_key(o) for o in pattern.values()}
+    if not odd or len(odd) == len(made) or not all(_key(made[r]) in known for r in odd):
+        return mismatch  # a call that the groups beside never make may be missing in the others (a stage of its own)
+    return replace(mismatch, odd=odd, is_out_of_turn=True)
 
 
 def _unlike_before(mismatch: Mismatch, group: Group, tracks: Mapping[int, Track]) -> Mismatch:
@@ -98,7 +97,7 @@ def _pattern(
 ) -> dict[int, Operation]:
     """{} where it is not alike."""
     is_apart = bool(theirs) and not set(theirs) & set(group.members or tracks)
-    if not is_apart or (group.size and other.size and group.size != other.size):
+    if not is_apart or group.label != other.label or (group.size and other.size and group.size != other.size):
         return {}
     before = range(max(1, seq - MAX_COMPARED), seq)
     ours = {n: o for n in before if (o := _agreed(group, tracks, n)) is not None}

@@ -41,6 +41,8 @@ LAST_REPORT = "if-killed"
 """A file in the agent's folder: a path in its first line, and what shall stand there when the agent was killed."""
 
 _READ_BYTES = 256 * 1024
+LINE_ENDS = (b"\n", b"\r")
+"""A bar overwrites its own line."""
 _MESSAGE_BYTES = 60_000
 _KEY, _HEAD = 5, 13  # bytes of a message up to its key, and of `u` up to its data
 _NOTIFY_EVERY_S = 0.02
@@ -85,7 +87,8 @@ class Stream:
     def _write(self, at: int, file: int, data: bytes) -> tuple[list[tuple[int, bytes]], int]:
         size, unsaved = size_of(file), []
         if self.lost[at]:  # it goes on with a line of its own
-            begin = data.find(b"\n") + 1 if self.is_torn[at] else 0
+            ends = [end for end in map(data.find, LINE_ENDS) if end >= 0]
+            begin = min(ends, default=-1) + 1 if self.is_torn[at] else 0
             number = self.lost[at] + begin
             note = f"\n[allready: {number} bytes are missing here: {os.strerror(self.why[at])}]\n".encode()
             if (self.is_torn[at] and not begin) or _write_all(file, note)[0]:
@@ -103,7 +106,7 @@ class Stream:
 
     def _lose(self, at: int, data: bytes) -> None:
         self.lost[at] += len(data)
-        self.is_torn[at] = not data.endswith(b"\n")
+        self.is_torn[at] = not data.endswith(LINE_ENDS)
 
     def close_files(self) -> None:
         for fd in self.files:

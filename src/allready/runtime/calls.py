@@ -235,6 +235,10 @@ def safe_all_to_all(
         raise UsageError("all_to_all: output and tensor need a first dimension and the same type of elements")
     for given, sizes in ((output, output_split_sizes), (tensor, input_split_sizes)):
         rows = given.shape[0]
+        if sizes is not None and not (
+            isinstance(sizes, list | tuple) and all(isinstance(n, SupportsIndex) for n in sizes)
+        ):
+            raise UsageError("split sizes: a list of whole numbers, not {given!r}", given=sizes)
         if sizes and (len(sizes) != size or min(sizes) < 0 or sum(sizes) != rows):
             raise UsageError(
                 "all_to_all over {size} ranks: so many split sizes are needed, which come to {rows} rows, not {sizes}",
@@ -408,6 +412,12 @@ def _checked_op(op: Any, *tensors: Any) -> Any:
         raise UsageError("op: one of torch.distributed.ReduceOp, not {given!r}", given=op)
     if any(tensor.is_complex() for tensor in tensors) and op not in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
         raise UsageError("complex numbers can be summed or averaged only")
+    known = dist.ReduceOp
+    for tensor in (tensor for tensor in tensors if not tensor.is_cuda):
+        is_whole = not (tensor.is_floating_point() or tensor.is_complex())
+        is_wrong = op in (known.BAND, known.BOR, known.BXOR) if not is_whole else op == known.AVG
+        if is_wrong or op == known.PREMUL_SUM:
+            raise UsageError("Gloo cannot reduce elements of type {kind} with {op}", kind=_name_of(tensor), op=str(op))
     return op
 
 

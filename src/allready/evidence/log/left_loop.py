@@ -21,22 +21,20 @@ _NUMBER = re.compile(r"0x[0-9a-f]{1,16}|[-+]?\d[\d.,:eE+-]*")
 _FILL = re.compile(r"[\s█▏▎▍▌▋▊▉━╸╺=#>.-]+")
 _LETTERS = re.compile(r"[^\W\d_]{2}")
 
-_LAST_WORD = re.compile(
-    r"\b(?:finish(?:ed)?|done|completed?|exit(?:ing|ed)?|ended|saved|saving|written|stored|exported|generated)\b|"
-    r"完成|结束|保存|完了|완료",
+_MAX_CHARS = 400
+
+_OF_A_PART = re.compile(
+    r"\b(?:epochs?|steps?|iter\w*|batch\w*|fold|round|phase|stage|warm-?up|eval\w*|valid\w*|test\w*|ranks?|"
+    r"workers?|so far)\b",
     re.IGNORECASE,
 )
-_SUM = re.compile(
-    r"(?:\b(?:final(?:ly)?|overall)\b|(?<!new )\bbest\b(?!.{0,40}\bso far\b)|"
-    r"\btotal (?:\w{1,20} )?(?:time|duration|runtime|elapsed)\b|"
-    r"\b(?:training|run|execution|inference|evaluation|processing) (?:time|took)\b).*\d|"
-    r"[总最]终?(?:耗时|用时|结果|准确率|佳).*\d",
+_WHOLE_TIME = re.compile(
+    r"\b(?:training|execution|run|program|script|job|total)[ _](?:time|took|duration|runtime)\b[^\d]{0,40}\d",
     re.IGNORECASE,
 )
-_OF_A_STATE = re.compile(
-    r"check-?point|\bckpt|weights?\b|\bmodel\b|optimi[sz]er|state[_ ]?dict|权重|模型|检查点", re.IGNORECASE
-)
-"""What is saved again and again while the work goes on."""
+"""How long all of it took, which is printed behind it."""
+
+_BARE = re.compile(r"^\W*(?:all )?(?:finish(?:ed)?|done|completed?)\W*$", re.IGNORECASE)
 
 
 def last_word(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str | None:
@@ -45,7 +43,7 @@ def last_word(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str | No
 
     `lines`: all that is kept of the log, its beginning and its end.
     """
-    texts = [text for text in (_STYLE.sub("", line).strip() for line in lines) if _LETTERS.search(text) is not None]
+    texts = [text for text in map(plain, lines) if _LETTERS.search(text) is not None]
     shapes = [_shape(text) for text in texts]
     times = Counter(shapes)
     last = next((at for at in range(len(shapes) - 1, -1, -1) if times[shapes[at]] >= _TIMES), None)
@@ -61,6 +59,11 @@ def last_word(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str | No
     return next((text for text, shape in reversed(own) if times[shape] == 1 and _tells(text)), None)
 
 
+def plain(line: str) -> str:
+    """The beginning of the line without colours."""
+    return _STYLE.sub("", line[:_MAX_CHARS]).strip()
+
+
 def _shape(text: str) -> str:
     return _FILL.sub(" ", _NUMBER.sub("0", text))[:200]
 
@@ -70,11 +73,6 @@ def _denies(text: str) -> bool:
 
 
 def _tells(text: str) -> bool:
-    """Whether it is a result or a last word, and not about a state that is saved on the way."""
-    if text.startswith("|"):
-        return False  # a row of a table that may go on
-    if _SUM.search(text) is not None:
-        return True
-    is_of_several = len(_LAST_WORD.findall(_NUMBER.sub(" ", text))) > 1  # ranks that write into one line
-    is_of_all = not is_of_several and _OF_A_STATE.search(text) is None and not wording.denies(text)
-    return is_of_all and _LAST_WORD.search(text) is not None
+    """Whether it is about all that was done."""
+    is_whole = _WHOLE_TIME.search(text) is not None and _OF_A_PART.search(text) is None and not text.startswith("|")
+    return (is_whole or _BARE.match(text) is not None) and not wording.denies(text)

@@ -103,7 +103,8 @@ class Recorder:
         """For recorders of backends that came into use."""
         self._is_group_new = False
         self._sources = find_sources(self._sources or (), backends_in_use(sys.modules.get(MODULE)))
-        self._members = {**self._members, **_members_by_name()}
+        members = {**self._members, **_members_by_name()}
+        self._members = dict(list(members.items())[-_MAX_GROUPS:])
 
     def is_ring_due(self) -> bool:
         """Whether the ring should be written now, by itself."""

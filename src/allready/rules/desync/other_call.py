@@ -32,7 +32,8 @@ def other_call(run: RunEvidence, live: Live | None = None) -> Iterator[Hit]:
     Compare the call sites of the operation in the dumps; count COLL lines per rank and iteration.
     ## When it is harmless
     Never.  Where no majority agrees (of two ranks neither is one), a rank is accused only if it broke the loop that all
-    had made until then, with another call of that loop.
+    had made until then, with another call of that loop; or, before there is a loop, if it made another call than the
+    groups of the same kind beside its own, and one that these know.
     """
     for mismatch in first_mismatches(run, live, flow=True)[:4]:
         sites = [o.site for r in mismatch.odd or alike(mismatch.by_rank) if (o := mismatch.by_rank.get(r)) and o.site]

@@ -38,8 +38,8 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ## What it checks
     That for 40 s no rank finished an operation and none left the line of the program that it stands in, while nothing
     shows who is missing: all ranks sleep, spin, wait for a GPU that does not answer, or are in the same call.  At the
-    start, where imports and compilers take long, only ranks that use no processor count.  Others may have ended with
-    exit code 0: JAX waits for them at its end for minutes.
+    start, where imports and compilers take long, only ranks that use no processor count.  Of ranks that are
+    ending others may have ended with exit code 0: JAX waits for them for minutes.
     ## Why it matters
     A job that stands on all ranks at once has no late rank that could be named, and no time-out notices it as long as
     no rank waits in a collective.
@@ -54,6 +54,8 @@ def nothing_moves(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     ended = [r for r, s in ranks.items() if s.is_gone and s.exit_code == 0 and not s.signal]
     if not living or len(living) + len(ended) < max(live.world_size, len(ranks)):
         return
+    if ended and not all(s.phase == "ending" for s in living.values()):
+        return  # the last one may save what all have made
     if case.of(blame_hang).kind not in OPEN:
         return
     if any(s.is_frozen or (_has_not_begun(s) and not is_idle(live, r)) for r, s in living.items()):

@@ -102,13 +102,10 @@ def _accused(
         return found.waiting, False
     if any(not m.odd for m in mismatches):
         return (), False  # their calls differed before: one of them made a call more or less, and nothing shows which
-    # As many as are left behind: those that work in other groups have not left, and tell who ended too early.
-    ended = {r for r, s in live.ranks().items() if s.is_gone}.union(left)
-    is_early = is_minority(len(ended), len(live.ranks()))
     has_died = all(r.fault_class is FaultClass.DEAD for r in gone) and len(gone) == 1  # which needs no majority
     # Of one and one the first to end ended the job for the other, unless that one waits where it had not been before.
     goes_on = len(left) == 1 and all(turns.get(r) or not _is_new_there(live, r, found.for_s) for r in found.waiting)
-    return (left if is_early or has_died or goes_on else ()), False
+    return (left if has_died or goes_on else ()), False
 
 
 def _is_new_there(live: Live, rank: int, for_s: float) -> bool:
