@@ -34,6 +34,8 @@ GOOD = [
     ("run.sh", "torchrun --nnodes=$NNODES --master_addr=localhost train.py\n"),
     ("run.sh", "# SBATCH --nodes=2\nexport MASTER_ADDR=localhost\n"),
     ("run.sh", "torchrun --nnodes 2 --master_addr 10.0.0.1 train.py; curl http://localhost:8080/\n"),
+    ("two.sh", "for n in 0 1; do torchrun --nnodes 2 --node-rank $n --master-addr 127.0.0.1 train.py & done\n"),
+    ("two.sh", "".join(f"torchrun --nnodes 2 --node_rank={n} --master_addr localhost train.py &\n" for n in (0, 1))),
     ("run.sh", "torchrun --nnodes 2 --master_addr localhost.cluster.org train.py\n"),
 ]
 
@@ -55,7 +57,10 @@ def test_each_file_is_judged_by_itself() -> None:
     assert len(hits(CODE, settings(*[(f"{n}.sh", BAD[3][1]) for n in range(3)]))) == 3
 
 
-@cases("piece", ["--nnodes 2 ", "--master_addr localhost ", "#SBATCH ", "srun ", "srun -N", "a: ", "- ", " ", "$A"])
+@cases(
+    "piece",
+    ["--nnodes 2 ", "--master_addr localhost ", "#SBATCH ", "srun ", "srun -N", "a: ", "- ", " ", "$A", "for a in "],
+)
 def test_reads_any_text_in_linear_time(piece: str) -> None:
     text = "#SBATCH --nodes=2\n" + (piece * 200_000)[:200_000]
     began_s = time.process_time()

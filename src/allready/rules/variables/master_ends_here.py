@@ -35,8 +35,9 @@ def master_ends_here(settings: Settings) -> Iterator[Hit]:
     ## Check by hand
     `grep -nE "localhost|127\\.0\\.0\\.1" FILE`.
     ## When it is harmless
-    When each node runs a job of its own. A file in which a command says so (`--nnodes=1`, `--standalone`, `srun -N1`),
-    or in which the address is also set to something else, is therefore not named.
+    When each node runs a job of its own, or all run on one machine. A file in which a command says so (`--nnodes=1`,
+    `--standalone`, `srun -N1`), which starts several `--node-rank` itself, or in which the address is also set to
+    something else, is therefore not named.
     """
     for source in dict.fromkeys(plan.source for plan in settings.meetings):
         plans = [plan for plan in settings.meetings if plan.source == source]

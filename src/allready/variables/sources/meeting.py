@@ -22,6 +22,7 @@ _ADDRESS = re.compile(
     r"[ \t]{0,9}[\"']?(?P<address>\$\{?\w{1,80}\}?|\[[0-9A-Fa-f:.]{2,50}\]|[\w.-]{1,253}|::1)(?::[\w${}]{1,90})?",
     re.MULTILINE,
 )
+_PLACE = re.compile(r"--(?:node|machine)[_-]rank[= ][ \t]{0,9}[\"']?(?:(?P<place>\d{1,5})\b|\$\{?(?P<name>\w{1,80}))")
 _VARIABLE = "MASTER_ADDR"
 _ONE_NODE = "--standalone"
 MAX_PLANS = 64
@@ -36,12 +37,12 @@ class _Nodes(Struct, frozen=True):
 def meetings(source: str, text: str, settings: Sequence[Setting]) -> Iterator[MeetingPlan]:
     """Each address that the file names, with the fewest nodes that it asks for, if it asks for several throughout.
 
-    settings: what the file assigns.  A file in which one command runs on one node says nothing of the others; one that
-    takes an address from elsewhere as well has None for that.
+    settings: what the file assigns.  A file in which one command runs on one node says nothing of the others, and one
+    that starts several nodes by itself has them all on one machine.  An address from elsewhere is None.
     """
     body = "\n".join(_without_comment(line) for line in text.split("\n"))
     asked = list(_asked(body, settings))
-    if not asked or min(nodes.number for nodes in asked) < 2 or _ONE_NODE in body:
+    if not asked or min(nodes.number for nodes in asked) < 2 or _ONE_NODE in body or _starts_several(body):
         return
     fewest = min(asked, key=lambda nodes: nodes.number)
     for address, line, shown in list(_named(body, settings))[:MAX_PLANS]:
@@ -49,6 +50,14 @@ def meetings(source: str, text: str, settings: Sequence[Setting]) -> Iterator[Me
             source=source, line=line, text=shown, address=address,
             nodes=fewest.number, nodes_line=fewest.line, nodes_text=fewest.text,
         )  # fmt: skip
+
+
+def _starts_several(body: str) -> bool:
+    """Whether the file starts more than one node: with their numbers, or in a loop over them."""
+    places = [match.group("place", "name") for match in _PLACE.finditer(body)]
+    names = {name for _, name in places if name}
+    loops = set(re.findall(r"\bfor[ \t]{1,9}(\w{1,80})[ \t]{1,9}in\b", body)) if names else set()
+    return len({place for place, _ in places if place}) > 1 or bool(names & loops)
 
 
 def _without_comment(line: str) -> str:
