@@ -427,6 +427,8 @@ def test_takes_any_text_and_settles(text: str) -> None:
      "a,password\n", "a|password|", "|token|x|\n", "token,x\n", "step,token,loss\n1,17,2.3\n",
      "chpasswd:\n a:b\n", "chpasswd <<E\na:b\n", 'setenv("TOKEN",', "a:10:b:c:",
      "token [", "mysql -p", 'type="password" ', "az login ",
+     '["-a",', '["-a", "b"],', "- -a\n", "- --token\n- x\n", '"user": "a", "pass" = ', '("password",', "Secret('a1",
+     'login("a",', "password2", "${A_TOKEN}", "--token TOKEN ",
      "aA", "secret set --value", '"username":"a",', "vault login -a ", "ssh-keygen -N "],
 )  # fmt: skip
 def test_takes_linear_time_on_hostile_text(piece: str) -> None:

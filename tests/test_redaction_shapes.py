@@ -145,6 +145,45 @@ def test_leaves_what_only_looks_alike(text: str) -> None:
     assert masked(text) == text
 
 
+LISTED = [
+    '["redis-server", "--requirepass", "{}"]', '["curl", "-u", "admin:{}", "http://h/ping"]',
+    "['train.py', '--api-key', '{}', '--lr', '0.1']", '[\n  "redis-cli",\n  "-a",\n  "{}"\n]',
+    "args:\n- --requirepass\n- {}\n- --port\n- '8080'\n", "args:\n  - curl\n  - -u\n  - 'admin:{}'  # of the hub\n",
+    'smtp.login("bob@corp.com", "{}")', "client.username_pw_set('bob', '{}')", "HTTPBasicAuth('bob', '{}')",
+    "{{'auth': {{'user': 'tr', 'pass': '{}'}}}}", '{{"username": "tr",\n "host": "h",\n "pwd": "{}"}}',
+    "OrderedDict([('host', 'db'), ('password', '{}'), ('port', 3306)])", "Settings(token=SecretToken(value='{}'))",
+    "SecretStr('{}')", "password2 = {}", "DB_PASSWORD_2={}", "--password2 {}", "mc alias set m http://h:9000 {} Ab3/x",
+]  # fmt: skip
+"""Secrets among the arguments of a command or a call, beside a user's name, or behind a name with a number."""
+
+
+@cases("text, word", [(text, word) for text in LISTED for word in ["falcon54", "Summer2024!", "tundra-71"]])
+def test_masks_an_argument_that_is_one_of_a_list(text: str, word: str) -> None:
+    clean = masked(text.format(word))
+    assert word not in clean
+    assert clean.count("(redacted)") == 1
+    assert masked(clean) == clean
+
+
+@cases(
+    "text",
+    [
+        "api_key: ${WANDB_API_KEY}", "api_key: ${oc.env:WANDB_API_KEY}", 'export HF_TOKEN="$(cat /run/secrets/hf)"',
+        "export A_TOKEN=$MY_TOKEN;", "usage: train.py [--token TOKEN] [--api-key API_KEY]", "--hub_token HUB_TOKEN",
+        '["python", "-u", "train.py", "--max-tokens", "4096"]', "args:\n- -u\n- train.py\n- --lr\n- 1e-4\n",
+        "{'pass': 'ok', 'fail': '3'}", "[('password', 'username'), 3]", "getPassword('Enter it')", "log.login(a, b)",
+        '["srun", "-p", "gpu", "-a", "x86"]', "token_2: hello there", "KeyError('model.layers.0.password')",
+    ],
+)  # fmt: skip
+def test_leaves_references_usage_and_arguments_that_hold_none(text: str) -> None:
+    assert masked(text) == text
+
+
+@cases("text", ["password: ${DB_PASSWORD:-falcon54}", "api_key: ${oc.env:API_KEY,falcon54}"])
+def test_a_reference_with_a_default_may_have_a_secret(text: str) -> None:
+    assert "falcon54" not in masked(text)
+
+
 AROUND = [
     "%22{}%22",
     "\x1b[31m{}\x1b[0m",

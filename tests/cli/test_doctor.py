@@ -496,6 +496,18 @@ def test_imports_that_take_long_end_in_time(language: str, begin: str, tmp_path:
     assert time.monotonic() - began_s < 30.0
 
 
+@pytest.mark.parametrize("language", [["--lang", "zh"], ["--lang=zh"]])
+def test_the_alarm_is_set_as_well_where_the_language_stands_before_the_command(
+    language: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "argparse.py").write_text("import time\nfor _ in range(600): time.sleep(0.1)\n")
+    done = subprocess.run(
+        [*PROGRAM, *language, "doctor", "--prolog"],
+        capture_output=True, text=True, timeout=60, check=False, env=plain_environment(PYTHONPATH=str(tmp_path)),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout[:19]) == (0, "allready: 未检查：2 s 已"), done
+
+
 def test_the_time_of_a_process_counts_what_it_ran_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("allready.cli.promise.own_age_s", lambda: 2.5)
     for times, expected in (((0.05, 2.3), 2.5), ((0.05, 0.01), 0.0)):

@@ -61,6 +61,7 @@ def settings_in(source: Parsed, machine: Machine) -> Settings:
         malformed=tuple(replace(m, text=redact("", m.text)) for m in source.malformed),
         used=source.used,
         loaders=tuple(source.loaders),
+        meetings=tuple(source.meetings),
         one_gpu_per_task=source.one_gpu_per_task,
         cloud=machine.cloud,
         missing_files=frozenset(_missing_files(source)),

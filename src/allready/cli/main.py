@@ -79,8 +79,7 @@ def _main(argv: "Sequence[str] | None") -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     language = language_of(arguments)
     speak(language)
-    if arguments[:1] == ["--lang"] or (arguments and arguments[0].startswith("--lang=")):
-        del arguments[: 2 if arguments[0] == "--lang" else 1]
+    arguments = from_command(arguments)
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         sys.stdout.write(usage())
         return EXIT_HEALTHY if arguments else EXIT_USAGE
@@ -95,6 +94,12 @@ def _main(argv: "Sequence[str] | None") -> int:
         sys.stderr.write(f"allready: {text}{did_you_mean(name, COMMANDS)}\n")
         return EXIT_USAGE
     return _run(name, arguments[1:], language)
+
+
+def from_command(arguments: "Sequence[str]") -> list[str]:
+    """The arguments from the command on: `--lang zh` may stand before it."""
+    first = arguments[0] if arguments else ""
+    return list(arguments[2 if first == "--lang" else 1 if first.startswith("--lang=") else 0 :])
 
 
 def _run(name: str, arguments: list[str], language: str) -> int:
@@ -132,11 +137,12 @@ def _run(name: str, arguments: list[str], language: str) -> int:
 
 def entry() -> None:
     """Console script."""
-    if PROMPT & set(sys.argv[1:2]):
+    arguments = from_command(sys.argv[1:])
+    if PROMPT & set(arguments[:1]):
         hurry()
         from allready.cli.promise import promise
 
-        promise(sys.argv[2:])
+        promise(arguments[1:])
     from allready import garbage
     from allready.cli.interrupts import this_process_ends_here
 

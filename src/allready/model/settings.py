@@ -83,6 +83,18 @@ class LoaderPlan(Struct, frozen=True, kw_only=True):
     cpus_text: str  # --cpus-per-task=8
 
 
+class MeetingPlan(Struct, frozen=True, kw_only=True):
+    """An address at which the ranks of a file's job meet, and how many nodes the file asks for."""
+
+    source: str
+    line: int  # of the address
+    text: str  # MASTER_ADDR=localhost
+    address: str | None  # None: only known when the file runs
+    nodes: int
+    nodes_line: int
+    nodes_text: str  # #SBATCH --nodes=2
+
+
 class Slip(StrEnum):
     """Why a line assigns nothing, or something else than its author means."""
 
@@ -110,6 +122,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     calls: tuple[Call, ...] = ()
     malformed: tuple[Malformed, ...] = ()
     loaders: tuple[LoaderPlan, ...] = ()
+    meetings: tuple[MeetingPlan, ...] = ()
     used: frozenset[str] = frozenset()  # variables that a script itself reads, as $NAME
     one_gpu_per_task: bool = False  # Slurm shows each task one GPU, which is number 0 for it
     cloud: str | None = None  # where this machine is: aws, gcp, azure, ...; None: unknown or none of these

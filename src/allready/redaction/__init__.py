@@ -15,6 +15,8 @@ import msgspec.structs
 
 from allready.model import Difference
 from allready.patterns import compiled
+from allready.redaction.arguments import HINTS as ARGUMENT_HINTS
+from allready.redaction.arguments import without_arguments
 from allready.redaction.drawn import is_random
 from allready.redaction.pairs import HINTS as PAIR_HINTS
 from allready.redaction.pairs import without_pairs
@@ -33,7 +35,7 @@ _KEY = r"(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|ENCRYPTION|SIGNING|SSH|AUTH)"
 # NCCL_IB_PKEY is the number of a partition; PWD is a folder.
 _ENV_NAME = (
     rf"(?:(?!NOPASSW)[A-Z0-9_]*{_WORD}|[A-Z0-9_]*{_KEY}_?KEYS?(?:_ID)?"
-    r"|[A-Z0-9_]+_(?:KEYS?|PASS|PWD|PW|PAT|AUTH|COOKIE|JWT|BEARER))"
+    r"|[A-Z0-9_]+_(?:KEYS?|PASS|PWD|PW|PAT|AUTH|COOKIE|JWT|BEARER))(?:_?[0-9]{1,2})?"
 )
 _SECRET_ENV = re.compile(_ENV_NAME)
 
@@ -54,6 +56,11 @@ _OF_PERSON = r"(?i:passw(?:or)?d|passphrase|[._-](?:pass|pwd))$"
 _A_FILE = re.compile(r"~?/[\w./-]{1,512}\.json")
 _A_CALL = r"[A-Za-z_][A-Za-z_.]*[(\[]"
 """What code has behind a name: `token = tokenizer.encode(text)`, `password: Optional[str]`."""
+_REFERENCE = (
+    r"\$(?:\{(?:oc\.env:|env[:.])?[A-Za-z_]\w{0,100}\}|[A-Z][A-Z0-9]{0,40}(?:_[A-Z0-9]{1,40}){1,8}"
+    r"|\((?:cat[ \t]{1,4}|<[ \t]{0,4})[\w./~$-]{1,400}\))(?=[\"'\s,;)\]}]|\Z)"
+)
+"""Says where the secret comes from, and is none: `${HF_TOKEN}`, `$(cat /run/secrets/hf)`; a default has one."""
 _NOT_NAMES = re.compile(
     r"(?:pad|eos|bos|unk|sep|cls|mask|image|special|max|min|num|new|per|next|first|last|stop|end|start)[_-]?tokens?",
     re.IGNORECASE,
@@ -66,8 +73,8 @@ _NAMED = (
     rf"(?P<env_value>{_VALUE})"
     # An option of a command: --hf-token value, --api_key=value
     r"|(?<![\w-])(?P<flag>--?(?:[A-Za-z0-9]+[_.-]){0,8}"
-    r"(?i:token|secret|password|passwd|passphrase|(?:db|ssh|smtp|redis|admin|root|store|key)[_-]?pass"
-    r"|(?:api|access|secret|private|auth)[_-]?key))"
+    r"(?i:token|secret|password|passwd|passphrase|(?:db|ssh|smtp|redis|admin|root|store|key|require)[_-]?pass"
+    r"|(?:api|access|secret|private|auth)[_-]?key)(?:[_-]?[0-9]{1,2})?)"
     rf"(?P<flag_is>=|\s+|['\"],\s*(?=['\"]))(?P<flag_value>(?!-){_VALUE})"
     # A name in code, JSON, YAML or a URL: token="value", 'api_key': 'value', ?access_token=value
     r"|(?<![A-Za-z0-9])(?P<name>(?:[A-Za-z0-9]+[_.-]){0,8}"
@@ -78,14 +85,14 @@ _NAMED = (
     r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|sudo|proxy|ipmi|bmc|redis|keystore)[._-]?pass)"
     r"|[A-Za-z]{0,30}(?:Storage|Comp|Db|User|Admin|Root|Bind)Pass"
     r"|(?:[a-z]|(?<=[\"'])[A-Z])[A-Za-z0-9]{0,40}?"
-    r"(?:Token|Secret|Password|Passwd|Passphrase|(?:Api|Access|Secret|Private|Auth|Encryption|Signing|Shared)Key)))"
+    r"(?:Token|Secret|Password|Passwd|Passphrase|(?:Api|Access|Secret|Private|Auth|Encryption|Signing|Shared)Key))[_-]?[0-9]{0,2})"
     r"(?P<name_is>[\"']?[ \t]?"
     r"(?::[ \t]?&?[\w.\[\]]{1,40}[ \t]?=(?=[ \t]?[\"'])|:?=>?|:)[ \t]{0,4}(?:[!&][\w!:/.-]{0,40}[ \t]+){0,2})"
     rf"(?P<name_value>{_VALUE})"
 )
 _NAMED_HINTS = (
     "token", "secret", "passw", "passphrase", "credential", "key", "_pw", "_pat", "_pass", "-pass", ".pass",
-    "pass=", "pass =", "pass:",
+    "pass=", "pass =", "pass:", "pass ",
     'pass"', "pass'", "_pwd", "_auth", "_cookie", "_jwt",
     "bearer", "signature",
 )  # fmt: skip
@@ -276,6 +283,8 @@ def _masked_text(text: str) -> str:
         if not is_plain or _has_one(family.hints, small):
             shapes = family.shapes.replace(_BEGIN, _BEHIND_WRITTEN) if is_written else family.shapes
             text = compiled(shapes, re.DOTALL).sub(_without_shape, text)
+    if _has_one(ARGUMENT_HINTS, text):
+        text = without_arguments(text, _masked_text)
     text = without_placed(text, small, _holds_secret)
     text = without_spoken(text, small)
     if not is_plain or _has_one(PAIR_HINTS, small):
@@ -375,6 +384,10 @@ def _without_value(match: re.Match[str]) -> str:
         is_code = len(bare) > 3 and bare.isdecimal() and compiled(_OF_PERSON).search(name) is not None
         if (_NOT_SECRET.fullmatch(bare) and not is_code) or _NOT_NAMES.search(name):
             return match[0]
+        if compiled(_REFERENCE).match(match.string, match.start(f"{kind}_value") + len(quote)):
+            return match[0]
+        if kind == "flag" and _is_metavar(name, bare):
+            return match[0]
         if kind == "env" and name.endswith("CREDENTIALS") and _A_FILE.fullmatch(bare):
             return match[0]
         if kind == "name" and not quote and compiled(_A_CALL).match(bare):
@@ -392,6 +405,11 @@ def _without_value(match: re.Match[str]) -> str:
         end = quote if quote and len(value) > 1 and value.endswith(quote) else ""
         return f"{name}{match[f'{kind}_is']}{quote}{REDACTED}{end}"
     return match[0]
+
+
+def _is_metavar(flag: str, value: str) -> bool:
+    """Whether a usage message has this behind the option: `--hub-token HUB_TOKEN`."""
+    return value.isupper() and flag.lstrip("-").upper().replace("-", "_").endswith(value)
 
 
 def _is_line(match: re.Match[str]) -> bool:

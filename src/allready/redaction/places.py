@@ -14,7 +14,7 @@ NAME = (
     r"(?:(?<![A-Za-z0-9_.-])[A-Za-z0-9_.-]{0,60}?(?i:token|secret(?:[_-]?id)?|passw(?:or)?d|passphrase|credential|authtok"
     r"|(?:api|access|secret|private|auth|account|encryption|signing|preshared|shared)[_.-]?key(?:[_-]?id)?"
     r"|(?:ssh|become|db|smtp|ldap|bind|storage|comp|admin|root|user|sudo|proxy|ipmi|bmc|redis|sql|keystore)[._-]?pass)s?"
-    r"(?![a-z])|(?<![A-Za-z0-9_.-])[A-Z][A-Z0-9_]{0,60}_(?:KEY|PASS|PWD|PW|PAT|AUTH|COOKIE|JWT|BEARER)\b)"
+    r"(?:[_-]?[0-9]{1,2})?(?![a-z])|(?<![A-Za-z0-9_.-])[A-Z][A-Z0-9_]{0,60}_(?:KEY|PASS|PWD|PW|PAT|AUTH|COOKIE|JWT|BEARER)\b)"
 )
 """A name in any case and style: `api_key`, `clientSecret`, `HF_TOKEN`, `StoragePass`, `KAGGLE_KEY`."""
 _QUOTED = r"(?:\"[^\"\n]{0,4096}\"|'[^'\n]{0,4096}'|[^\s\"'|;&<>]{1,4096})"
@@ -195,6 +195,34 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
             r"(?:\"[^\"\n]{1,512}\"|'[^'\n]{1,512}')"
         ),
     ),
+    (  # who and with what, as arguments of a call
+        ("login(", "auth(", "authenticate(", "pw_set("),
+        (
+            r"(?P<before>(?i:login|auth|authenticate|pw_set)\(\s?[\"'][^\"'\n]{1,128}[\"'],\s?)"
+            r"(?:\"[^\"\n]{1,512}\"|'[^'\n]{1,512}')(?=\s?[,)])"
+        ),
+    ),
+    (  # a short name, with who beside it
+        ('pass"', "pass'", "pass =", "pass=", 'pwd"', "pwd'", "pwd =", "pwd=", 'pw"', "pw'"),
+        (
+            r"(?P<before>(?<![A-Za-z0-9_])(?:user(?:_?name)?|login|account|email)[\"']?\s?[:=]\s?[\"'][^\"'{}\n]{0,128}[\"'],"
+            r"[^{}]{0,200}?(?<![A-Za-z0-9_])(?:pass|pwd|pw)[\"']?\s?[:=]\s?)(?:\"[^\"\n]{1,512}\"|'[^'\n]{1,512}')"
+        ),
+    ),
+    (  # pairs in a list, as an OrderedDict shows itself
+        ("password'", 'password"', "passwd", "passphrase"),
+        (
+            r"(?P<before>(?:(?<=\[)|(?<=, )|(?<=,))[(\[][\"'][\w.-]{0,60}(?i:passw(?:or)?d|passphrase)[\"'],\s?)"
+            r"(?![\"'](?:user_?(?:name)?|login|email|token|host)[\"'])(?:\"[^\"\n]{1,512}\"|'[^'\n]{1,512}')(?=[)\]])"
+        ),
+    ),
+    (  # a class whose name says what it hides
+        ("secret", "password", "credential", "apikey", "accesskey", "authtoken"),
+        (
+            r"(?P<before>\b(?:[A-Z]\w{0,40})?(?:Secret|Password|Credential|ApiKey|AccessKey|AuthToken)\w{0,40}"
+            r"\((?:\w{1,30}=)?)(?=[\"'][^\"'\s/]{0,200}[0-9])(?:\"[^\"\s/]{6,512}\"|'[^'\s/]{6,512}')(?=[,)])"
+        ),
+    ),
     (
         (".login(",),
         r"(?P<before>\.login\((?:[^)\n]{0,200},\s?)?(?:key|token|api_key)\s?=\s?)(?:\"[^\"\n]{1,512}\"|'[^'\n]{1,512}')",
@@ -250,7 +278,7 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("service-principal",), r"(?P<before>--service-principal\s[^\n|;&]{0,300}?\s-p[ =])" + _QUOTED),
     (
         ("mc alias set", "mc config host"),
-        r"(?P<before>\bmc (?:alias set|config host add) \S{1,99} \S{1,300} \S{1,99} )" + _QUOTED,
+        r"(?P<before>\bmc (?:alias set|config host add) \S{1,99} \S{1,300} )" + _QUOTED + r" " + _QUOTED,
     ),
     (("crumb",), r"(?P<before>(?i:crumb)[\"']?\s?[:=]\s?[\"']?)[0-9a-f]{32,128}"),
     (

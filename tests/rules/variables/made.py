@@ -22,6 +22,7 @@ def settings(*files: tuple[str, str], here: Mapping[str, str] | None = None, **c
         malformed=tuple(m for p in parsed for m in p.malformed),
         used=frozenset().union(*(p.used for p in parsed)),
         loaders=tuple(plan for p in parsed for plan in p.loaders),
+        meetings=tuple(plan for p in parsed for plan in p.meetings),
         one_gpu_per_task=any(p.one_gpu_per_task for p in parsed),
         **changes,
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from allready.model.settings import Call, LoaderPlan, Malformed, Setting, Slip, SourceKind
+from allready.model.settings import Call, LoaderPlan, Malformed, MeetingPlan, Setting, Slip, SourceKind
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOCAL_RANK = re.compile(r"local_?(?:rank|id|process)", re.IGNORECASE)
@@ -33,6 +33,7 @@ class Parsed(Struct, kw_only=True):
     calls: list[Call] = []
     malformed: list[Malformed] = []
     loaders: list[LoaderPlan] = []
+    meetings: list[MeetingPlan] = []
     written: list[Written] = []
     used: frozenset[str] = frozenset()  # variables that a shell script itself reads
     one_gpu_per_task: bool = False

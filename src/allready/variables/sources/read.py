@@ -10,6 +10,7 @@ from allready.model.settings import Slip, SourceKind
 from allready.variables.sources import markdown, plain
 from allready.variables.sources.dockerfile import parse_dockerfile
 from allready.variables.sources.loaders import plans_in
+from allready.variables.sources.meeting import meetings
 from allready.variables.sources.notebook import parse_notebook
 from allready.variables.sources.parsed import MAX_LINES, Parsed, read_environment
 from allready.variables.sources.python import parse_python
@@ -66,6 +67,8 @@ _ONE_GPU = re.compile(
     re.MULTILINE,
 )
 """Options of Slurm by which each task sees one GPU."""
+_OF_JOBS = {SourceKind.SHELL, SourceKind.BATCH, SourceKind.CONFIG, SourceKind.KUBERNETES}
+"""Kinds of file that start a job, or say how."""
 MAX_WRITTEN = 200
 _SETS_VARIABLES = (
     r".*\.(?:sh|bash|zsh|sbatch|slurm|py|env)|\.?nccl\.conf|environment|\.env(?:\..*)?|\.deepspeed_env"
@@ -95,6 +98,8 @@ def read_text(source: str, text: str) -> Parsed:
         found.slip(MAX_LINES, f"only the first {MAX_LINES} lines are read", Slip.UNREADABLE)
     if found.kind in {SourceKind.SHELL, SourceKind.BATCH}:
         found.used = frozenset(_USED.findall(text))
+    if found.kind in _OF_JOBS:
+        found.meetings = list(meetings(source, text, found.settings))
     if found.kind is SourceKind.BATCH:
         found.loaders = list(plans_in(source, text))
         found.one_gpu_per_task = _ONE_GPU.search(text) is not None
