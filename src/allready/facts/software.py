@@ -73,15 +73,27 @@ def spawns(source: str) -> tuple[str, ...]:
     """Calls that start ranks, as "LINE: CALL"; none in a script that knows that a launcher may have started it."""
     if not source or any(name in source for name in _OF_A_LAUNCHER):
         return ()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = _parsed(source)
+    if tree is None:
         return ()
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     named = {(call.lineno, name) for call in calls if _SPAWN.fullmatch(name := _dotted(call.func))}
     return tuple(f"{line}: {name}" for line, name in sorted(named))[:MAX_SPAWNS]
+
+
+def _parsed(source: str) -> ast.Module | None:
+    """None for what is no Python.  Python 3.11 fails now and then where another thread runs meanwhile (SystemError:
+    "AST constructor recursion depth mismatch"): then once more."""
+    for _ in range(3):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return ast.parse(source)
+        except SystemError:
+            continue
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            break
+    return None
 
 
 def _dotted(function: ast.expr) -> str:
@@ -94,12 +106,9 @@ def _dotted(function: ast.expr) -> str:
 
 def literals(source: str) -> dict[str, str]:
     """Module-level names that are assigned a text, without running anything; {} for what is no Python."""
-    try:
-        body = ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return {}
+    tree = _parsed(source)
     found: dict[str, str] = {}
-    for node in body:
+    for node in tree.body if tree is not None else ():
         targets = (
             node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         )

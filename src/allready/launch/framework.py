@@ -22,7 +22,7 @@ def framework_of(path: str, *, is_module: bool = False) -> str:
         with file.open("rb") as source, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the script's own text: its ranks print them
             tree = ast.parse(source.read(MAX_BYTES))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+    except (OSError, SystemError, SyntaxError, ValueError, RecursionError, MemoryError):
         return "torch"
     roots = _imported(tree)
     return "jax" if roots & _JAX and not roots & _TORCH else "torch"
