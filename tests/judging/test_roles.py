@@ -41,6 +41,33 @@ def test_a_kernel_line_from_before_the_job_is_somebody_elses() -> None:
     assert role(xid, started_s=90.0) is Role.ROOT
 
 
+HOUR_S = 3600.0
+RUN = (1_000 * HOUR_S, 1_002 * HOUR_S)
+
+
+@cases(
+    "times, count, expected",
+    [
+        ((800.0, None), 1, Role.HARMLESS),
+        ((990.0, None), 1, Role.ROOT),  # the clock of another zone, where no log of the job says when it began
+        ((1_001.0, None), 1, Role.ROOT),
+        ((1_012.0, None), 1, Role.ROOT),
+        ((1_050.0, 1_060.0), 9, Role.HARMLESS),
+        ((800.0, 1_050.0), 2, Role.HARMLESS),
+        ((800.0, 1_050.0), 3, Role.ROOT),
+        ((800.0, 1_001.0), 2, Role.ROOT),
+        ((1_001.0, 1_050.0), 2, Role.ROOT),
+    ],
+)
+def test_a_kernel_line_of_another_day_is_somebody_elses(
+    times: tuple[float, float | None], count: int, expected: Role
+) -> None:
+    first, last = times
+    xid = event("kernel.xid_off_the_bus", time_s=first * HOUR_S, last_time_s=last and last * HOUR_S, count=count)
+    assert role(xid, span=RUN) is expected
+    assert role(event(SIZE, time_s=800.0 * HOUR_S), span=RUN) is Role.ROOT, "the job's own line"
+
+
 @cases(
     ("name", "pid", "victims", "expected"),
     [

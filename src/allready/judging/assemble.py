@@ -87,7 +87,14 @@ def assemble(readings: Sequence[Reading], *, since_s: float | None = None) -> Ru
     healthy = closing is not None or (bool(expected) and len(well) >= expected)
     times = [t for r in readings if _is_of_the_job(r) for t in (r.source.first_time_s,) if t is not None]
     settled = settle(
-        events_now, deaths, identities, well=well, healthy=healthy, started_s=min(times, default=None), victims=victims
+        events_now,
+        deaths,
+        identities,
+        well=well,
+        healthy=healthy,
+        started_s=min(times, default=None),
+        span=_span(readings),
+        victims=victims,
     )
     spoken = watchdog_progress(_of_now(settled, attempts), identities)
     run = RunEvidence(
@@ -125,6 +132,13 @@ def _of_now(events: Sequence[Event], attempts: Attempts) -> list[Event]:
     if not attempts.lines and not attempts.times:
         return list(events)
     return [e for e in events if not attempts.is_over(e.origin.source, e.origin.line, e.origin.node, e.time_s)]
+
+
+def _span(readings: Sequence[Reading]) -> tuple[float, float] | None:
+    """First and last time of what the job left: its logs, and dumps of any kind."""
+    own = [r.source for r in readings if r.source.kind != "log" or _is_of_the_job(r)]
+    times = [t for s in own for t in (s.first_time_s, s.last_time_s) if t is not None]
+    return (min(times), max(times)) if times else None
 
 
 def _is_of_the_job(reading: Reading) -> bool:

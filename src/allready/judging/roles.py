@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from allready.evidence.join.identity import Identities
+from allready.evidence.join.zones import MAX_SHIFT_S
 from allready.judging.ends import Victims
 from allready.model import Death, Event, Role, Severity
 from allready.signatures import load
 
 BEFORE_THE_JOB_S = 5.0
 """A kernel's line this long before the first line of the job belongs to somebody else."""
+
+ANOTHER_DAY_S = MAX_SHIFT_S
+"""So far outside of all that is known of the run no zone brings a kernel's line into it."""
 
 AFTER_THE_FIRST_S = 5.0
 """Other faults that show this long after the first are consequences; clocks of nodes differ by less in practice."""
@@ -35,6 +39,7 @@ def settle(
     well: frozenset[int],
     healthy: bool,
     started_s: float | None,
+    span: tuple[float, float] | None = None,
     victims: Victims = frozenset(),
 ) -> tuple[Event, ...]:
     """The events with their roles in this run.
@@ -43,6 +48,7 @@ def settle(
         well: ranks that ended well; what looks like a fault on them and goes on afterwards was none.
         healthy: every rank ended well.
         started_s: first time of any line that is not the kernel's.
+        span: first and last time of all that the job left.
         victims: processes of this job that a kernel log speaks of.
     """
     signatures = load()
@@ -56,7 +62,7 @@ def settle(
         if signature is not None and role is Role.ROOT and event.signature not in grave:
             role = Role.RECORD  # states how something is set, and explains no end
         if (role is Role.ROOT or role is Role.RECORD) and signature is not None and event.signature in grave:
-            if healthy or _is_old(event, signature.family, started_s):
+            if healthy or _is_of_another_time(event, signature.family, started_s, span):
                 role = Role.HARMLESS
             elif event.signature in OF_A_PROCESS:
                 role = _of_process(event, identities, victims)
@@ -115,10 +121,16 @@ def _is_after(event: Event, onset: tuple[float, str] | None) -> bool:
     )
 
 
-def _is_old(event: Event, family: str, started_s: float | None) -> bool:
-    return (
-        family == "kernel"
-        and started_s is not None
-        and event.time_s is not None
-        and (event.last_time_s or event.time_s) < started_s - BEFORE_THE_JOB_S
-    )
+def _is_of_another_time(event: Event, family: str, started_s: float | None, span: tuple[float, float] | None) -> bool:
+    """Whether the kernel wrote it, the first and the last time, when the job did not run."""
+    if family != "kernel" or event.time_s is None:
+        return False
+    last_s = event.last_time_s or event.time_s
+    if started_s is not None and last_s < started_s - BEFORE_THE_JOB_S:
+        return True
+    if span is None:
+        return False
+    begin_s, end_s = span[0] - ANOTHER_DAY_S, span[1] + ANOTHER_DAY_S
+    if event.time_s < begin_s < end_s < last_s:
+        return event.count == len((event.time_s, last_s))  # none in between
+    return last_s < begin_s or event.time_s > end_s
