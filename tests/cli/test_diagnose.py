@@ -157,6 +157,27 @@ def test_an_end_from_outside_is_told_first_although_nobody_is_at_fault(
     assert "most likely: the run was terminated from outside (Received 2 death signal" in capsys.readouterr().out
 
 
+WATCHDOG = (
+    "[rank{0}]:[E1120 11:51:0{0}.123456789 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600001 "
+    "milliseconds before timing out.\n"
+)
+
+
+@cases(
+    "when, code",
+    [("Thu Nov 12 09:00:01", "HNG009"), ("Sun Nov 22 09:00:01", "HNG009"), ("Fri Nov 20 11:50:58", "KRN009")],
+)
+def test_a_crash_that_the_kernel_saw_on_another_day_is_not_above_what_the_run_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], when: str, code: str
+) -> None:
+    (tmp_path / "train.log").write_text("".join(WATCHDOG.format(rank) for rank in (0, 1)))
+    crash = "python[999]: segfault at 0 ip 00007f1c2b sp 00007ffd error 4 in libc.so.6[7f1c2b+1a000]"
+    (tmp_path / "dmesg.log").write_text(f"[{when} 2026] {crash}\n")
+    _, report = diagnosed(capsys, tmp_path)
+    assert report["verdict"]["code"] == code
+
+
 def test_where_nothing_can_be_read_the_reason_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "model.pt").write_bytes(b"\x7fELF" + bytes(100))
     (tmp_path / "empty").touch()

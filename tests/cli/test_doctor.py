@@ -22,7 +22,7 @@ from allready.cli.doctor_files import load, save
 from allready.cli.main import main
 from allready.cli.overdue import OverdueError, ended_within
 from allready.cli.parser import parser_of
-from allready.cli.promise import begun_s, margin_s
+from allready.cli.promise import begun_s, margin_s, promise
 from allready.errors import UsageError
 from allready.facts.exchange import from_json
 from allready.facts.live import LiveHost
@@ -494,6 +494,27 @@ def test_imports_that_take_long_end_in_time(language: str, begin: str, tmp_path:
     code, line = one_line("--prolog", "--lang", language, PYTHONPATH=str(tmp_path))
     assert (code, line.startswith(begin)) == (0, True), line
     assert time.monotonic() - began_s < 30.0
+
+
+@cases(
+    ("words", "limit_s"),
+    [
+        (["--format", "nagios"], 2.0),
+        (["--format=ctrf"], 2.0),
+        (["--prolog"], 2.0),
+        (["--save=ctrf"], 3.0),
+        (["--save", "nagios"], 3.0),
+        ([], 3.0),
+    ],
+)
+def test_only_a_format_makes_it_end_sooner(monkeypatch: pytest.MonkeyPatch, words: list[str], limit_s: float) -> None:
+    set_s: list[float] = []
+    monkeypatch.setattr("allready.cli.promise.signal.signal", lambda *_: None)
+    monkeypatch.setattr("allready.cli.promise.signal.setitimer", lambda _, left_s: set_s.append(left_s))
+    monkeypatch.setattr("allready.cli.promise.begun_s", lambda *_, **__: 0.0)
+    monkeypatch.setattr("allready.cli.promise.margin_s", lambda: 0.0)
+    promise(words)
+    assert set_s == [limit_s]
 
 
 @pytest.mark.parametrize("language", [["--lang", "zh"], ["--lang=zh"]])

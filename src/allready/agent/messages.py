@@ -89,7 +89,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """The report as it stands.  `is_final`: the job was interrupted, and this is the report of the moment before."""
+    """The report as it stands.  `is_final`: that of a job that is over, or of the moment before it was interrupted."""
 
     report: Report
     is_final: bool = False

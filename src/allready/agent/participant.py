@@ -140,7 +140,8 @@ class JobParticipant:
             report = closed(last, job)
             await agent.end_ranks()
             reports.publish(report, is_final=True)
-            return JobEnd(job=report.job or job, report=report, why=f"interrupted; node 0 was lost: {loss}")
+            how = "interrupted" if last.job is None else "node 0 had ended the job"
+            return JobEnd(job=report.job or job, report=report, why=f"{how}; node 0 was lost: {loss}")
         evidence = None
         with contextlib.suppress(OSError, ExchangeError):
             evidence = await agent.gather_now()

@@ -66,12 +66,20 @@ def overdue(*, limit_s: float, is_prolog: bool, form: str | None) -> tuple[int, 
     return 2, f"allready doctor: {why}\n", 3
 
 
+def _form(arguments: "Sequence[str]") -> str | None:
+    """What is given as --format."""
+    for word, after in zip(arguments, [*arguments[1:], ""], strict=False):
+        name, _, value = word.partition("=")
+        if name == "--format":
+            return value or after
+    return None
+
+
 def promise(arguments: "Sequence[str]") -> None:
     """From here on the process of this command line ends in time, until `ended_within` takes over."""
     if any(word.partition("=")[0] in UNBOUND for word in arguments):
         return
-    form = next((word for word in arguments if word.rpartition("=")[2] in {"nagios", "ctrf", "node-condition"}), "")
-    form, is_prolog = form.removeprefix("--format="), "--prolog" in arguments
+    form, is_prolog = _form(arguments), "--prolog" in arguments
     limit_s = PROLOG_S if is_prolog or form else DEADLINE_S
 
     def end(_number: int, _frame: "FrameType | None") -> None:

@@ -132,5 +132,5 @@ def _is_of_another_time(event: Event, family: str, started_s: float | None, span
         return False
     begin_s, end_s = span[0] - ANOTHER_DAY_S, span[1] + ANOTHER_DAY_S
     if event.time_s < begin_s < end_s < last_s:
-        return event.count == len((event.time_s, last_s))  # none in between
+        return event.count == 2
     return last_s < begin_s or event.time_s > end_s

@@ -18,9 +18,8 @@ from allready.patterns import compiled
 from allready.redaction.arguments import HINTS as ARGUMENT_HINTS
 from allready.redaction.arguments import without_arguments
 from allready.redaction.drawn import is_random
-from allready.redaction.pairs import HINTS as PAIR_HINTS
 from allready.redaction.pairs import without_pairs
-from allready.redaction.places import LOOK_BACK, without_placed
+from allready.redaction.places import LOOK_BACK, NAME_HINTS, without_placed
 from allready.redaction.places import REDACTED as REDACTED
 from allready.redaction.prefixed import without_prefixed
 from allready.redaction.spoken import without_spoken
@@ -287,7 +286,7 @@ def _masked_text(text: str) -> str:
         text = without_arguments(text, _masked_text)
     text = without_placed(text, small, _holds_secret)
     text = without_spoken(text, small)
-    if not is_plain or _has_one(PAIR_HINTS, small):
+    if not is_plain or _has_one(NAME_HINTS, small):
         text = without_pairs(text)
     if "\n" in text and _has_one(COLUMN_HINTS, small):
         text = without_columns(text, text.lower())

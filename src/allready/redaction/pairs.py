@@ -11,20 +11,6 @@ from allready.redaction.drawn import KINDS
 from allready.redaction.places import REDACTED
 from allready.redaction.spoken import is_no_name
 
-HINTS = (
-    "token",
-    "secret",
-    "passw",
-    "passphrase",
-    "credential",
-    "key",
-    "pass",
-    "_auth",
-    "_pw",
-    "_pat",
-    "_jwt",
-    "bearer",
-)
 _CALLED = (
     r"(?:(?i:token(?!s)|secret|passw(?:or)?d|passphrase|credential|(?:api|access|secret|private|auth|account|encryption|signing"
     r"|master|shared)[_.-]?key|(?:ssh|become|db|smtp|ldap|bind|storage|admin|root|user|proxy|redis|sql)[._-]?pass)s?"

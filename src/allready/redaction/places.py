@@ -17,6 +17,8 @@ NAME = (
     r"(?:[_-]?[0-9]{1,2})?(?![a-z])|(?<![A-Za-z0-9_.-])[A-Z][A-Z0-9_]{0,60}_(?:KEY|PASS|PWD|PW|PAT|AUTH|COOKIE|JWT|BEARER)\b)"
 )
 """A name in any case and style: `api_key`, `clientSecret`, `HF_TOKEN`, `StoragePass`, `KAGGLE_KEY`."""
+NAME_HINTS = ("token", "secret", "pass", "credential", "key", "_auth", "_pw", "_pat", "_jwt", "bearer")
+"""A text without any has no such name."""
 _QUOTED = r"(?:\"[^\"\n]{0,4096}\"|'[^'\n]{0,4096}'|[^\s\"'|;&<>]{1,4096})"
 _QUOTED_IN = r"(?:\"[^\"\n]{0,4096}\"|'[^'\n]{0,4096}'|[^\s\"'|;&<>)]{1,4096})"
 _NO_VALUE = r"(?!\$|\(redacted\)|<|\{|\[|[-\d.]{1,12}(?![\w.-])|(?i:none|null|true|false|\"\"|'')(?![\w-]))"
@@ -369,20 +371,6 @@ _GATE = (
     r"[\"']?[ \t]*(?:[:=][^\n]*)?(?:\n[ \t]*(?:[-:] |[ \t])|[\"']{3}|(?<=[:=])[ \t]*[\"'][^\"'\n]*\n)"
     r"|^[ \t]*(?:- )?value:[^\n]*\n[ \t]*name:"
 )
-_HINTS = (
-    "token",
-    "secret",
-    "passw",
-    "passphrase",
-    "credential",
-    "key",
-    "pass:",
-    "_pass",
-    "_auth",
-    "_pw",
-    "_jwt",
-    "bearer",
-)
 _IS_NAME = NAME + r"$"
 _BLOCK = r"(?:!!?\w+[ \t]+)?[|>][-+0-9]{0,2}[ \t]*(?:#.*)?$"
 _OF_VALUE = frozenset({"value", "current", "plaintext", "plain", "literal", "content", "default", "data"})
@@ -406,7 +394,7 @@ def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -
     for hints, pattern in _COMMANDS:
         if any(hint in small for hint in hints):
             text = compiled(pattern).sub(rf"\g<before>{REDACTED}", text)
-    if any(hint in small for hint in _HINTS) and any(mark in text for mark in _APART_MARKS):
+    if any(hint in small for hint in NAME_HINTS) and any(mark in text for mark in _APART_MARKS):
         text = compiled(_APART).sub(_without_apart, text)
     if "chpasswd" in small:
         text = compiled(_CHPASSWD).sub(_without_logins, text)
@@ -423,7 +411,7 @@ def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -
             _secret_document(part) if compiled(_OF_KUBERNETES).search(part) else part
             for part in compiled(_SPLIT).split(text)
         )
-    if "\n" in text and any(hint in small for hint in _HINTS) and compiled(_GATE).search(text):
+    if "\n" in text and any(hint in small for hint in NAME_HINTS) and compiled(_GATE).search(text):
         text = _walked(text, lambda name, around: compiled(_IS_NAME).match(name) is not None or _is_list(around))
     return text
 

@@ -417,7 +417,8 @@ def _checked_op(op: Any, *tensors: Any) -> Any:
         is_whole = not (tensor.is_floating_point() or tensor.is_complex())
         is_wrong = op in (known.BAND, known.BOR, known.BXOR) if not is_whole else op == known.AVG
         if is_wrong or op == known.PREMUL_SUM:
-            raise UsageError("Gloo cannot reduce elements of type {kind} with {op}", kind=_name_of(tensor), op=str(op))
+            name = "PREMUL_SUM" if op == known.PREMUL_SUM else str(op).rpartition(".")[2]
+            raise UsageError("Gloo cannot reduce elements of type {kind} with {op}", kind=_name_of(tensor), op=name)
     return op
 
 

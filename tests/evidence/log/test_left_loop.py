@@ -2,7 +2,7 @@
 
 import pytest
 
-from allready.evidence.log.left_loop import last_word
+from allready.evidence.log.left_loop import closing_line
 from allready.model import Status
 from tests.evidence.log.test_closing import _report
 
@@ -29,7 +29,8 @@ IN_THE_MIDDLE = [
     "Phase 1 training completed, switching to seq_len 512", "> finished creating GPT datasets ...", "warmup done",
     "Validation predictions saved to out/val_0.json", "Best prec1: 61.200 at epoch 1", "Best accuracy updated: 61.2",
     "final lr 1e-5", "profiler trace saved", "Overall progress 10%", "overall 123/4000 samples", "数据预处理完成",
-    "Epoch 1 took 30.1 s", "Training time of epoch 1: 30 s", "total time so far: 3 s", "Saved model to out/step_100.pt",
+    "Epoch 1 took 30.1 s", "Training time of epoch 1: 30 s", "total time so far: 3 s",
+    "run time limit 3600 s reached", "Saved model to out/step_100.pt",
     "| exam | total time | 0.9545 | 20 |", "not finished", "DONE DONE0", "Test accuracy: 0.8112",
     "Evaluation done in 3.2",
 ]  # fmt: skip
@@ -37,7 +38,7 @@ IN_THE_MIDDLE = [
 
 @pytest.mark.parametrize("text", IN_THE_MIDDLE)
 def test_what_also_stands_in_the_middle_of_a_run_is_none(text: str) -> None:
-    assert last_word([*LOOP, text], lambda _: False) is None
+    assert closing_line([*LOOP, text], lambda _: False) is None
 
 
 LINES = [f"{word}, a line of its own" for word in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQR"]
@@ -54,24 +55,24 @@ LINES = [f"{word}, a line of its own" for word in "abcdefghijklmnopqrstuvwxyzABC
     ],
 )
 def test_nor_with_what_failed_or_began_behind_it(behind: list[str]) -> None:
-    assert last_word([*LOOP, *behind], lambda _: False) is None
+    assert closing_line([*LOOP, *behind], lambda _: False) is None
     assert _report([*LOOP, *behind]).status is not Status.HEALTHY
 
 
 def test_a_loop_that_goes_on_or_counts_further_has_not_been_left() -> None:
-    assert last_word([*LOOP, "Training took 00:37:19", *LOOP[:1]], lambda _: False) is None
+    assert closing_line([*LOOP, "Training took 00:37:19", *LOOP[:1]], lambda _: False) is None
     half = [f"step {n}/400 loss {9 / n:.3f}" for n in range(1, 201)]
     assert _report([*half, "finish!"]).status is not Status.HEALTHY
 
 
 def test_a_few_lines_alike_are_no_loop() -> None:
     text = "Training took 3 s"
-    assert last_word([*LOOP[:49], text], lambda _: False) is None
-    assert last_word([*LOOP[:50], text], lambda _: False) == text
+    assert closing_line([*LOOP[:49], text], lambda _: False) is None
+    assert closing_line([*LOOP[:50], text], lambda _: False) == text
 
 
 def test_a_program_that_writes_as_libraries_do_is_heard() -> None:
     logged = [f"I0807 15:36:50 solver.cpp:304] {line}" for line in LOOP]
     closing = "I0807 15:37:28 caffe.cpp:309] Training took 46 s"
-    assert last_word([*logged, closing], lambda text: text.startswith("I0807")) == closing
-    assert last_word([*LOOP, closing], lambda text: text.startswith("I0807")) is None
+    assert closing_line([*logged, closing], lambda text: text.startswith("I0807")) == closing
+    assert closing_line([*LOOP, closing], lambda text: text.startswith("I0807")) is None

@@ -14,7 +14,7 @@ from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.eta import counts_down
 from allready.evidence.log.last_error import last_error
-from allready.evidence.log.left_loop import last_word, plain
+from allready.evidence.log.left_loop import closing_line, plain
 from allready.evidence.log.line import decode
 from allready.evidence.log.members import all_ended
 from allready.evidence.log.progress import Progress, counts, progress
@@ -174,7 +174,7 @@ class _Ending:
         """Where it says how it went, once it has left its loop."""
         if state is not None and state.total is not None and state.done < state.total:
             return None
-        text = last_word(self._kept, _is_noise)
+        text = closing_line(self._kept, _is_noise)
         raw = range(len(self.lines) - 1, -1, -1)
         place = next((at for at in raw if text is not None and plain(self.lines[at]) == text), None)
         return None if place is None or self._is_denied(state, place) else place

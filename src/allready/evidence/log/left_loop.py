@@ -23,8 +23,8 @@ _LETTERS = re.compile(r"[^\W\d_]{2}")
 
 _MAX_CHARS = 400
 
-_OF_A_PART = re.compile(
-    r"\b(?:epochs?|steps?|iter\w*|batch\w*|fold|round|phase|stage|warm-?up|eval\w*|valid\w*|test\w*|ranks?|"
+_NOT_OF_ALL = re.compile(
+    r"\b(?:limit\w*|exceed\w*|budget|max\w*|epochs?|steps?|iter\w*|batch\w*|fold|round|phase|stage|warm-?up|eval\w*|valid\w*|test\w*|ranks?|"
     r"workers?|so far)\b",
     re.IGNORECASE,
 )
@@ -37,7 +37,7 @@ _WHOLE_TIME = re.compile(
 _BARE = re.compile(r"^\W*(?:all )?(?:finish(?:ed)?|done|completed?)\W*$", re.IGNORECASE)
 
 
-def last_word(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str | None:
+def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str | None:
     """The line that says how it went, behind the last line of a loop; None where the log ends within a loop, in
     trouble, or with the beginning of something else.
 
@@ -49,14 +49,14 @@ def last_word(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str | No
     last = next((at for at in range(len(shapes) - 1, -1, -1) if times[shapes[at]] >= _TIMES), None)
     if last is None or sum(number for number in times.values() if number >= _TIMES) < _MIN_LINES:
         return None
-    behind = [(text, shape) for text, shape in zip(texts[last + 1 :], shapes[last + 1 :], strict=True)]
+    behind = texts[last + 1 :]
     is_logged = is_noise(texts[last])  # the program itself writes as libraries do
-    own = [(text, shape) for text, shape in behind if is_logged or not is_noise(text)]
-    if not 0 < len(own) <= _MAX_BEHIND or any(_denies(text) for text, _ in behind):
+    own = [text for text in behind if is_logged or not is_noise(text)]
+    if not 0 < len(own) <= _MAX_BEHIND or any(map(_denies, behind)):
         return None
-    if wording.begins().search(own[-1][0]) is not None:
+    if wording.begins().search(own[-1]) is not None:
         return None
-    return next((text for text, shape in reversed(own) if times[shape] == 1 and _tells(text)), None)
+    return next((text for text in reversed(own) if times[_shape(text)] == 1 and _tells(text)), None)
 
 
 def plain(line: str) -> str:
@@ -74,5 +74,5 @@ def _denies(text: str) -> bool:
 
 def _tells(text: str) -> bool:
     """Whether it is about all that was done."""
-    is_whole = _WHOLE_TIME.search(text) is not None and _OF_A_PART.search(text) is None and not text.startswith("|")
+    is_whole = _WHOLE_TIME.search(text) is not None and _NOT_OF_ALL.search(text) is None and not text.startswith("|")
     return (is_whole or _BARE.match(text) is not None) and not wording.denies(text)

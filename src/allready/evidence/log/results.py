@@ -76,13 +76,13 @@ def last_results(lines: Sequence[str], earlier: Sequence[str], is_noise: Callabl
         if _GOES_ON.search(text) is not None or not (_is_of_results(text) or (measures and _PAIR.search(text))):
             break
         last = max(last, at)
-        if gives_measures(text):
+        if _measures(text):
             measures.append(at)
     if last < 0 or not measures:
         return None
     shown = [lines[place] for place in measures]
     is_summed = any(_OF_ALL.search(text) for text in shown) or title
-    if sum(gives_measures(text) for text in shown) < _FEW and not is_summed:
+    if sum(_measures(text) for text in shown) < _FEW and not is_summed:
         return None
     if not any(_MEASURE.search(text) is not None for text in lines[measures[-1] : last + 1]):
         return None  # a table of something else
@@ -97,7 +97,7 @@ def last_results(lines: Sequence[str], earlier: Sequence[str], is_noise: Callabl
     return Results(last, title or any(_ENDS.search(text) for text in shown))
 
 
-def gives_measures(text: str) -> int:
+def _measures(text: str) -> int:
     """How many measures a line gives."""
     pairs = [
         match
@@ -113,7 +113,7 @@ def gives_measures(text: str) -> int:
 
 def _is_of_results(text: str) -> bool:
     """Whether a line may stand among results: a measure, a part of a document or a table, a count."""
-    if gives_measures(text) or _CELLS.match(text) is not None:
+    if _measures(text) or _CELLS.match(text) is not None:
         return True
     pair = _PAIR.search(text)
     return (
