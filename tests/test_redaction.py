@@ -237,6 +237,7 @@ PREFIXES = (
 """What logs, diffs, mails and listings put in front of lines."""
 
 
+@pytest.mark.thorough
 @cases("prefix", PREFIXES)
 def test_masks_it_as_well_behind_what_a_log_puts_in_front_of_each_line(prefix: str) -> None:
     for text in PLACED:

@@ -57,6 +57,7 @@ class HangingHost(SavedHost):
         return ""
 
 
+@pytest.mark.jobs
 def test_ends_at_its_deadline_whatever_hangs() -> None:
     host = HangingHost({"files": {"/proc/sys/kernel/hostname": "a"}, "dirs": {"/dev": ["nvidiactl"]}})
     started = Stopwatch()

@@ -174,6 +174,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
         made.end()
 
 
+@pytest.mark.jobs
 @needs_slurm
 def test_a_node_with_a_fault_is_drained_with_its_reason(tmp_path: Path) -> None:
     """HealthCheckProgram as the example has it; on n1 a process may open 30 files only."""

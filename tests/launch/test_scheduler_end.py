@@ -4,6 +4,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from allready.launch.scheduler_end import SchedulerQuestion, note_of, read_slurm
 from allready.model import ScheduledEnd, SchedulerCause
 from allready.text.ui import ui
@@ -74,6 +76,7 @@ def test_the_question_is_asked_again_when_the_signal_of_the_job_ends_it(tmp_path
     assert found.cause is SchedulerCause.TIME_LIMIT
 
 
+@pytest.mark.jobs
 def test_a_controller_that_does_not_answer_costs_seconds_and_leaves_nothing(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     question = SchedulerQuestion({"SLURM_JOB_ID": "1"}, program=program(tmp_path, f"echo $$ > {pid}; exec sleep 600"))

@@ -465,6 +465,7 @@ async def test_a_port_that_is_silent_or_no_sshd_has_a_deadline(sshd: Sshd, answe
 # The agent's end
 
 
+@pytest.mark.jobs
 async def test_an_agent_hears_that_its_input_closed_or_fell_silent() -> None:
     for last, expected in ((b"", "closed"), (b"\n", "silent")):
         reading, writing = os.pipe()

@@ -72,6 +72,7 @@ async def noise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     await asyncio.sleep(5)
 
 
+@pytest.mark.jobs
 @cases(
     ("handler", "kind"),
     [(http, "http"), (ssh, "ssh"), (mute, "silent"), (noise, "banner")],

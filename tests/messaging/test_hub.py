@@ -281,6 +281,7 @@ async def test_strangers_harm_nothing(words: bytes) -> None:
         await stopped(link)
 
 
+@pytest.mark.jobs
 async def test_a_silent_client_is_noted_and_cut_off() -> None:
     async with open_hub() as (hub, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

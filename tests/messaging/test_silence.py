@@ -62,6 +62,7 @@ def _listen(results: Any, port_of: Callable[[], int]) -> None:
     results.put(asyncio.run(listen()))
 
 
+@pytest.mark.jobs
 async def test_a_process_that_did_not_run_hears_what_came_meanwhile() -> None:
     speaking: set[asyncio.Task[None]] = set()
 

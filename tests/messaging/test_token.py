@@ -212,6 +212,7 @@ def test_a_seal_needs_its_bytes() -> None:
             wire.unsealed(payload, flags, seal)
 
 
+@pytest.mark.jobs
 async def test_heartbeats_are_sealed_as_well_and_keep_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (hub_module, link_module):
         monkeypatch.setattr(module, "BEAT_S", 0.1)

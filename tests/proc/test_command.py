@@ -27,6 +27,7 @@ def test_gives_what_the_program_wrote_and_how_it_ended() -> None:
     assert run_command([sys.executable, "-c", "input()"], timeout_s=60.0).returncode == 1, "its standard input is empty"
 
 
+@pytest.mark.jobs
 def test_at_the_deadline_nothing_is_left_of_the_program_nor_of_what_holds_its_output(tmp_path: Path) -> None:
     """The program ends at once; the process that it started would hold its output for ten minutes."""
     path = tmp_path / "pid"

@@ -148,6 +148,7 @@ def test_the_line_goes_away_and_the_thread_ends_when_the_check_fails(screen: Scr
     screen.wait_for("\r\x1b[K")
 
 
+@pytest.mark.jobs
 def test_a_stopped_terminal_stops_neither_the_check_nor_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     screen = Screen(reading=False)

@@ -132,6 +132,7 @@ def test_another_service_at_the_port_is_no_ras(monkeypatch: pytest.MonkeyPatch) 
     assert "something else" in why
 
 
+@pytest.mark.jobs
 def test_a_slow_answer_is_there_for_the_next_question(monkeypatch: pytest.MonkeyPatch) -> None:
     with server(monkeypatch, delay_s=2.5) as (pid, owned):
         asker = RasAsker()

@@ -120,6 +120,7 @@ def test_the_pattern_stays_below_what_float32_counts_exactly(world_size: int) ->
     assert float(pattern._base.max()) >= 2
 
 
+@pytest.mark.jobs
 def test_a_slow_very_first_operation_is_no_measurement_of_its_size() -> None:
     """It connects the ranks; on an H200 it took 0.3 s where the next ones took 45 us, and no size was measured."""
     for first_s, later_s, expected in ((0.25, 0.001, 4), (0.25, 0.25, 1)):

@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from tests.cases import cases
 from tests.rules.variables.made import clear, hits, settings, values
 
@@ -57,6 +59,7 @@ def test_each_file_is_judged_by_itself() -> None:
     assert len(hits(CODE, settings(*[(f"{n}.sh", BAD[3][1]) for n in range(3)]))) == 3
 
 
+@pytest.mark.thorough
 @cases(
     "piece",
     ["--nnodes 2 ", "--master_addr localhost ", "#SBATCH ", "srun ", "srun -N", "a: ", "- ", " ", "$A", "for a in "],
