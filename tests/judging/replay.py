@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from allready.agent.local_verdict import HISTORY_S, LocalView
 from allready.evidence.inputs import find
 from allready.evidence.read import read_all
 from allready.evidence.reading import Reading
@@ -37,6 +38,7 @@ from allready.model import (
     Fleet,
     GroupMark,
     GroupProgress,
+    LinkRow,
     Loss,
     LossReason,
     Mismatch,
@@ -53,6 +55,7 @@ from allready.model import (
     Report,
     Role,
     RunEvidence,
+    SocketRow,
     World,
     WorldNode,
 )
@@ -326,7 +329,38 @@ def replay(folder: Path) -> Report:
     if all_well:
         feed.end(dict.fromkeys(range(run.expected_ranks)))
     feed.play(AFTER_ENDS_S)
-    return feed.judge.finish(feed.now, feed.wall_s + feed.now)
+    report = feed.judge.finish(feed.now, feed.wall_s + feed.now)
+    return _own_word(feed) or report
+
+
+def _own_word(feed: Feed) -> Report | None:
+    """The report of a node that node 0 does not hear and whose own interface is down, as its agent writes it there.
+
+    NCCL's log has the interface that the job uses and, once that is down, that no route is left from there.
+    """
+    unreachable = {e.origin.node for e in feed.run.events if e.signature == "nccl.network_unreachable"}
+    for number in feed.cut_off:
+        own, of_node_0 = _addresses(feed.run, number), _addresses(feed.run, 0)
+        if not own or not of_node_0 or number not in {feed.run.node_numbers.get(n or "") for n in unreachable}:
+            continue
+        view = LocalView(number, feed.world, {number: tuple(own.values()), 0: tuple(of_node_0.values())})
+        now_s = feed.wall_s + feed.now
+        for age_s, is_up in ((HISTORY_S / 2, True), (0.0, False)):
+            sockets = (
+                SocketRow(rank=None, pid=None, local=local, local_port=1, remote=remote, remote_port=1)
+                for local in own.values()
+                for remote in of_node_0.values()
+            )
+            links = tuple(LinkRow(name=name, is_up=is_up, has_carrier=is_up) for name in own)
+            view.see(NodeStatus(node_rank=number, name="", time_s=now_s - age_s, sockets=tuple(sockets), links=links))
+        return view.judge(now_s, silent_s=SILENT_S)
+    return None
+
+
+def _addresses(run: RunEvidence, node: int) -> dict[str, str]:
+    """Interfaces that NCCL chose for the ranks of a node, and their addresses."""
+    used = (p for p in run.processes if p.rank is not None and run.node_of_rank.get(p.rank) == node)
+    return {name: address for p in used for name, address in p.interfaces}
 
 
 def _saved(readings: Sequence[Reading]) -> list[NodeEvidence]:

@@ -40,9 +40,6 @@ CANNOT: Mapping[str, tuple[str, ...]] = {
         "h100/two_nodes/slow", "h100/two_nodes/spin", "h200/ruins/slow", "h200/ruins/spin",
     ),
     "the agents' files are from after the end, with the sockets gone": ("h200/runs/link_down",),
-    "the agent of a node that is cut off is not heard, so that only the path is known; its files came later": (
-        "runs/link_down",
-    ),
     "agents know that a rank which joins nowhere runs; files do not: its log may be missing": (
         "h200/ruins/never_joins",
     ),
