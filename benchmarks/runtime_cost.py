@@ -5,6 +5,7 @@ dist.all_reduce returns when the stream has its orders and safe_all_reduce when 
 timed with the device's end after every block ("plain", "safe"), and the plain call also with its own end after every
 call ("waited").
 Both calls in alternating blocks of one job; the median over the blocks of each block's mean, of the slowest rank.
+`--ways plain safe` plays these only, `--calls` so many in a block.
 `--ranks 1` shows what a call costs its own thread: also in CPU time, the least mean of all blocks, which other work on
 the machine disturbs least.  Ranks that share a GPU without MPS take turns of milliseconds; `--mps` starts it.
 """
@@ -31,7 +32,7 @@ CALLS = 100
 LONG = timedelta(seconds=120)
 
 
-def rank_main(rank: int, ranks: int, port: int, blocks: int, names: list[str], device: str) -> None:
+def rank_main(rank: int, ranks: int, port: int, given: argparse.Namespace, device: str) -> None:
     """One rank; rank 0 prints the results."""
     import torch
     import torch.distributed as dist
@@ -43,10 +44,11 @@ def rank_main(rank: int, ranks: int, port: int, blocks: int, names: list[str], d
     allready.init_process_group(
         backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks, timeout=LONG
     )
-    found: dict[str, dict[str, float]] = {}
-    for name in names:
+    found: dict[str, dict[str, object]] = {}
+    for name in given.sizes:
         tensor = torch.zeros(SIZES[name], device=device)
-        calls = max(1, min(CALLS, 2**24 // (4 * SIZES[name])))
+        calls = given.calls or max(1, min(CALLS, 2**24 // (4 * SIZES[name])))
+        blocks = given.blocks * 10 if calls == CALLS else given.blocks
         ways: dict[str, Callable[[], object]] = {
             "plain": functools.partial(dist.all_reduce, tensor),
             "safe": functools.partial(allready.safe_all_reduce, tensor),
@@ -55,9 +57,10 @@ def rank_main(rank: int, ranks: int, port: int, blocks: int, names: list[str], d
         }
         if device == "cuda":
             ways["waited"] = functools.partial(waited, tensor)
+        ways = {way: call for way, call in ways.items() if way in (given.ways or ways)}
         took_us: dict[str, list[float]] = {way: [] for way in ways}
         cpu_us: dict[str, list[float]] = {way: [] for way in ways}
-        for block in range((blocks * 10 if calls == CALLS else blocks) + 1):
+        for block in range(blocks + 1):
             for way, call in sorted(ways.items(), reverse=bool(block % 2)):
                 allready.safe_barrier(timeout=LONG)
                 num = calls if way != "confirm" else max(1, calls // 10)
@@ -73,6 +76,7 @@ def rank_main(rank: int, ranks: int, port: int, blocks: int, names: list[str], d
                 if block:
                     took_us[way].append(slowest.item() * 1e6)
         found[name] = {way: round(statistics.median(all_us), 2) for way, all_us in took_us.items()}
+        found[name] |= {f"{way}_to_plain": ratio(took_us[way], took_us["plain"]) for way in ways if way != "plain"}
         if ranks == 1:
             found[name] |= {f"{way}_cpu": round(min(all_us[1:]), 2) for way, all_us in cpu_us.items()}
         if device == "cuda":
@@ -80,6 +84,15 @@ def rank_main(rank: int, ranks: int, port: int, blocks: int, names: list[str], d
     if rank == 0:
         print(json.dumps({"torch": torch.__version__, "median_us": found}, indent=1))
     allready.destroy_process_group()
+
+
+def ratio(some_us: list[float], plain_us: list[float]) -> list[float]:
+    """Median of the ratios of neighbouring blocks, and its 95 % confidence interval by order statistics."""
+    ratios = sorted(a / b for a, b in zip(some_us, plain_us, strict=True))
+    num = len(ratios)
+    half = round(0.98 * num**0.5)
+    bounds = (ratios[max(0, num // 2 - half)], ratios[min(num - 1, num // 2 + half)])
+    return [round(value, 4) for value in (statistics.median(ratios), *bounds)]
 
 
 def waited(tensor: Any) -> None:
@@ -101,6 +114,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--blocks", type=int, default=15)
     parser.add_argument("--sizes", nargs="*", default=["4 B", "1 KiB", "1 MiB", "256 MiB"], choices=SIZES)
+    parser.add_argument("--ways", nargs="*", choices=["plain", "waited", "safe", "restore", "confirm"])
+    parser.add_argument("--calls", type=int, default=0, help="calls of one block; by default by size, up to 100")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--gpus", type=int, default=0, help="a rank on each of so many GPUs")
@@ -110,11 +125,11 @@ def main() -> int:
     given = parser.parse_args()
     num_ranks, device = given.gpus or given.ranks, "cuda" if given.gpus else given.device
     if given.rank >= 0:
-        if given.gpus:  # a call takes as long as its launch; without this, ranks move from CPU to CPU
+        if device == "cuda":  # a call takes as long as its launch; without this, ranks move from CPU to CPU
             cpus = sorted(os.sched_getaffinity(0))
             share = len(cpus) // num_ranks
             os.sched_setaffinity(0, cpus[given.rank * share : (given.rank + 1) * share] or cpus)
-        rank_main(given.rank, num_ranks, given.port, given.blocks, given.sizes, device)
+        rank_main(given.rank, num_ranks, given.port, given, device)
         return 0
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -6,20 +6,18 @@ first slice of its time is handed over to `calling`, which knows how it goes on.
 
 from datetime import timedelta
 from enum import Enum
-from os import sched_yield
 from time import monotonic
 from typing import Any, Literal
 
 from allready.runtime.calling import OUTCOMES, SLICE, SLICE_S, Call, Handle, OnFailure, Timeout
 from allready.runtime.durations import LONGEST
 from allready.runtime.failures import CollectiveFailed
-from allready.runtime.nccl import StreamEnd
+from allready.runtime.nccl import StreamEnd, await_device
 from allready.runtime.recording import listeners
 from allready.runtime.session import Session
 
 _OPERATION = "all_reduce"
 _IN_FLIGHT = (_OPERATION,)
-_SPIN_S = 0.001
 
 
 class Other(Enum):
@@ -121,8 +119,6 @@ def _await_gpu(session: Session, end: StreamEnd, work: Any, begin_s: float) -> N
     if work is not None:
         work.wait()  # the stream does, not this thread
     end.mark()
-    is_completed, member, until_s = end.is_completed, session.member, begin_s + _SPIN_S
-    while not is_completed():
-        if monotonic() > until_s or not member.is_open:
-            raise _NotYet
-        sched_yield()  # other processes may have the CPU; sleep(0) would last as long as a call, by the timer's slack
+    member = session.member
+    if not await_device(end, begin_s + SLICE_S, lambda: not member.is_open):
+        raise _NotYet
