@@ -5,7 +5,7 @@ import base64
 import re
 from collections.abc import Callable, Iterator
 
-from allready.patterns import compiled
+from allready.patterns import compiled, has_one
 from allready.redaction.drawn import is_random, is_secret_alone
 
 REDACTED = "(redacted)"
@@ -302,7 +302,10 @@ _COMMANDS: tuple[tuple[tuple[str, ...], str], ...] = (
         + r"(?=\s{0,4}\|[^\n]{0,200}?(?:-stdin\b|--with-token|chpasswd|sudo -S|passwd|\bkinit\b|\bcryptsetup\b))",
     ),
 )
-"""What programs take as a secret, and words in small letters of which such a text has at least one."""
+_BY_HINT: dict[str, list[int]] = {}
+for _number, (_hints, _) in enumerate(_COMMANDS):
+    for _hint in _hints:
+        _BY_HINT.setdefault(_hint, []).append(_number)
 
 _CHPASSWD = (
     r"(?m)(^(?P<indent>[ \t]*)chpasswd:[ \t]*\n)(?:(?P=indent)[ \t]+\S[^\n]{0,500}\n?){1,200}"
@@ -391,10 +394,9 @@ def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -
 
     small: the same in small letters.  holds_secret: asked of what stands there in base64.
     """
-    for hints, pattern in _COMMANDS:
-        if any(hint in small for hint in hints):
-            text = compiled(pattern).sub(rf"\g<before>{REDACTED}", text)
-    if any(hint in small for hint in NAME_HINTS) and any(mark in text for mark in _APART_MARKS):
+    for number in sorted({number for hint, numbers in _BY_HINT.items() if hint in small for number in numbers}):
+        text = compiled(_COMMANDS[number][1]).sub(rf"\g<before>{REDACTED}", text)
+    if has_one(NAME_HINTS, small) and has_one(_APART_MARKS, text):
         text = compiled(_APART).sub(_without_apart, text)
     if "chpasswd" in small:
         text = compiled(_CHPASSWD).sub(_without_logins, text)
@@ -411,7 +413,7 @@ def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -
             _secret_document(part) if compiled(_OF_KUBERNETES).search(part) else part
             for part in compiled(_SPLIT).split(text)
         )
-    if "\n" in text and any(hint in small for hint in NAME_HINTS) and compiled(_GATE).search(text):
+    if "\n" in text and has_one(NAME_HINTS, small) and compiled(_GATE).search(text):
         text = _walked(text, lambda name, around: compiled(_IS_NAME).match(name) is not None or _is_list(around))
     return text
 

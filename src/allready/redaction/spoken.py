@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from allready.patterns import compiled
+from allready.patterns import compiled, has_one
 from allready.redaction.drawn import KINDS
 from allready.redaction.places import OF_SENTENCES, REDACTED
 
@@ -91,9 +91,9 @@ def without_spoken(text: str, small: str) -> str:
     """
     if "pass" in small or "pw" in small or "contrase" in small:
         text = _without(text, _OF_PERSON, _is_password)
-    if any(word in small for word in ("token", "secret", " key", "_key", "-key", "otp", "code")):
+    if has_one(("token", "secret", " key", "_key", "-key", "otp", "code"), small):
         text = _without(text, _OF_SERVICE, _is_told)
-    if any(word in small for word in ("pass", "credential", "creds", " key", "token", "secret", "pin")):
+    if has_one(("pass", "credential", "creds", " key", "token", "secret", "pin"), small):
         text = compiled(_STATED).sub(_without_stated, text)
     if "%3" in small:
         text = compiled(_OF_URL).sub(rf"\g<before>{REDACTED}", text)
