@@ -102,7 +102,7 @@ PLACED = [
     f"hf_token:\n  {SECRET}a\n  {SECRET}b\nnext: 3\n", f"password: >-\n  {SECRET}\n  two words\nuser: bob\n",
     f"  api_key: |\n    {SECRET}a\n\n    {SECRET}b\nkind: x\n", f"api_key: {SECRET}\n  {SECRET}b\nfoo: bar\n",
     f"tokens:\nhf_token:\n  - {SECRET}a\n  - {SECRET}b\nx: 1\n", f"api_keys:\n  openai: {SECRET}\n  n: 1\n",
-    f"- name: HF_TOKEN\n  value: {SECRET}\n", f"- name: DB_PASSWORD\n  value: |\n    {SECRET}\n- name: X\n  value: y\n",
+    f"- name: SESSION_COOKIE\n  value: {SECRET}\n", f"- name: HF_TOKEN\n  value: {SECRET}\n", f"- name: DB_PASSWORD\n  value: |\n    {SECRET}\n- name: X\n  value: y\n",
     f'{{"name": "WANDB_API_KEY", "value": "{SECRET}"}}', f'{{ name = "HF_TOKEN", value = "{SECRET}" }}',
     f'<add key="ApiSecret" value="{SECRET}"/>', f'variable "db_password" {{ default = "{SECRET}" }}',
     f"apiVersion: v1\nkind: Secret\ndata:\n  a.txt: {SECRET}\n  b: |\n    {SECRET}\ntype: Opaque\n",

@@ -17,7 +17,9 @@ NAME = (
     r"(?:[_-]?[0-9]{1,2})?(?![a-z])|(?<![A-Za-z0-9_.-])[A-Z][A-Z0-9_]{0,60}_(?:KEY|PASS|PWD|PW|PAT|AUTH|COOKIE|JWT|BEARER)\b)"
 )
 """A name in any case and style: `api_key`, `clientSecret`, `HF_TOKEN`, `StoragePass`, `KAGGLE_KEY`."""
-NAME_HINTS = ("token", "secret", "pass", "credential", "key", "_auth", "_pw", "_pat", "_jwt", "bearer")
+NAME_HINTS = (
+    "token", "secret", "pass", "credential", "key", "authtok", "_auth", "_pw", "_pat", "_jwt", "_cookie", "bearer"
+)  # fmt: skip
 """A text without any has no such name."""
 _QUOTED = r"(?:\"[^\"\n]{0,4096}\"|'[^'\n]{0,4096}'|[^\s\"'|;&<>]{1,4096})"
 _QUOTED_IN = r"(?:\"[^\"\n]{0,4096}\"|'[^'\n]{0,4096}'|[^\s\"'|;&<>)]{1,4096})"
@@ -402,7 +404,7 @@ def without_placed(text: str, small: str, holds_secret: Callable[[str], bool]) -
         text = compiled(_CHPASSWD).sub(_without_logins, text)
     if "-end" in small and "private key" in small:
         text = _without_tails(text)
-    if "value" in small or "default" in small:
+    if ("value" in small or "default" in small) and (not small.isascii() or has_one(NAME_HINTS, small)):
         text = compiled(_BESIDE_IT).sub(_without_first, text)
         text = compiled(_BESIDE).sub(rf"\g<before>{REDACTED}", text)
         text = compiled(_IN_ELEMENTS).sub(rf"\g<before>{REDACTED}", text)

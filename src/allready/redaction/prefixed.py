@@ -14,7 +14,8 @@ MAX_LINES = 2000
 """Looked at before and behind a line that says that a secret is near."""
 _ENDS = (
     r"(?m)[a-z0-9+/]{60,76}[ \t]*$|\bmachine[ \t]{1,9}[\w.:-]{1,253}[ \t]*$"
-    r"|(?:token|secret|passw(?:or)?d|passphrase|credential|authtok|key|pass)[\w.-]{0,12}[\"']?[ \t]*"
+    r"|(?:token|secret|passw(?:or)?d|passphrase|credential|authtok|key|pass"
+    r"|_(?:pwd?|pat|auth|cookie|jwt|bearer))[\w.-]{0,12}[\"']?[ \t]*"
     r"(?:(?::[ \t]*(?:(?:![\w!-]{0,30}[ \t]+)?[|>][-+0-9]{0,2}|[\[{])?|=|,|</name>|>|\{)?[ \t]*(?:#[^\n]{0,200})?\r?$"
     r"|[:=][ \t]*(?![-\d.,]{1,20}[a-z]{0,2}[ \t]*\r?$)"
     r"(?:[\"'][^\n]{0,300}|\S{1,300}(?:[ \t]{1,9}#[^\n]{0,200})?)[ \t]*\r?$)"

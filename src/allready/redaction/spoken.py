@@ -93,7 +93,7 @@ def without_spoken(text: str, small: str) -> str:
         text = _without(text, _OF_PERSON, _is_password)
     if has_one(("token", "secret", " key", "_key", "-key", "otp", "code"), small):
         text = _without(text, _OF_SERVICE, _is_told)
-    if has_one(("pass", "credential", "creds", " key", "token", "secret", "pin"), small):
+    if has_one(("pass", "credential", "creds", " key", "token", "secret", "pin is", "pin:", "pin code"), small):
         text = compiled(_STATED).sub(_without_stated, text)
     if "%3" in small:
         text = compiled(_OF_URL).sub(rf"\g<before>{REDACTED}", text)
