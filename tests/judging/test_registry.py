@@ -7,7 +7,7 @@ from allready.cli.diagnose_judge import INAPPLICABLE
 from allready.judging import registry
 from allready.judging.engine import Outcome, run
 from allready.judging.layers import Layer
-from allready.judging.loading import AREAS, AREAS_OF_FILES, load, load_for
+from allready.judging.loading import AREAS, OF_FILES, load, load_for
 from allready.judging.registry import RULES, Need, Rule, placeholders
 from allready.model import (
     Collectives,
@@ -146,4 +146,6 @@ def test_files_of_a_run_are_asked_all_rules_that_can_say_something_about_them() 
     assert [o for o in outcomes if o != Outcome(code=o.code)] == []
     assert load_for(replace(files, inapplicable=frozenset())) == load()
     assert load_for(replace(files, nodes={0: NodeFacts.none("asleep")})) == load()
-    assert {rule.area for rule in asked.values() if not rule.area.startswith("log_")} == set(AREAS_OF_FILES)
+    assert {rule.area for rule in asked.values() if not rule.area.startswith("log_")} == {
+        place.partition(".")[0] for place in OF_FILES
+    }

@@ -7,6 +7,7 @@ import pkgutil
 from allready import model
 from allready.judging.registry import JOB_PARTS, RULES, Rule
 
+_RULES = "allready.rules."
 AREAS = (
     "job", "name", "port", "net", "env", "limit", "gpu", "collective", "bench",
     "process_exit", "start", "desync", "link", "hang", "live", "slow", "fabric", "runtime", "variables", "fallback",
@@ -14,8 +15,10 @@ AREAS = (
 """Folders of rules, in the order in which one area explains the next: who is here, then paths, then the rest;
 the second line judges what a run left behind."""
 
-AREAS_OF_FILES = ("job", "process_exit", "start", "desync", "hang", "slow", "fabric", "fallback")
-"""Folders with rules that can be asked where there is nothing but what a run left behind."""
+OF_FILES = (
+    "job.token_differs", "process_exit", "start", "desync", "hang", "slow.always_last", "fabric", "fallback",
+)  # fmt: skip
+"""Folders, or their only modules, with rules that can be asked where there is nothing but what a run left behind."""
 
 AREAS_OF_FACTS = ("job", "name", "port", "net", "env", "limit", "gpu", "variables")
 """Folders with rules that can be asked where there is nothing but the facts of nodes."""
@@ -44,23 +47,27 @@ def load_for_facts() -> dict[str, Rule]:
 
 def load_for_files() -> dict[str, Rule]:
     """The same of the rules that can be asked where there is nothing but what a run left behind."""
-    _import(AREAS_OF_FILES)
-    kept = {code: rule for code, rule in RULES.items() if rule.area in AREAS_OF_FILES or rule.area.startswith("log_")}
-    return dict(sorted(kept.items()))
+    _import(OF_FILES)
+    modules = tuple(f"{_RULES}{place}" for place in OF_FILES)
+    kept = (rule for rule in RULES.values() if rule.area.startswith("log_") or rule.module.startswith(modules))
+    return dict(sorted((rule.code, rule) for rule in kept))
 
 
-def _import(areas: tuple[str, ...]) -> None:
+def _import(places: tuple[str, ...]) -> None:
     from allready.judging import signature_rules  # not for the facts of one machine, which have no log lines
 
-    for area in areas:
-        load_area(area)
+    for place in places:
+        if "." in place:
+            importlib.import_module(f"{_RULES}{place}")
+        else:
+            load_area(place)
     signature_rules.register()
 
 
 @functools.cache
 def load_area(area: str) -> tuple[Rule, ...]:
     """Import the rules of one folder, sorted by code."""
-    package = importlib.import_module(f"allready.rules.{area}")
+    package = importlib.import_module(f"{_RULES}{area}")
     for module in pkgutil.iter_modules(package.__path__):
         if not module.name.startswith("_"):
             importlib.import_module(f"{package.__name__}.{module.name}")

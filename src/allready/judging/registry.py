@@ -91,7 +91,6 @@ class Rule(Struct, frozen=True, kw_only=True):
     body: Callable[..., Iterator[model.Hit]] | None = None
     needs: tuple[Need, ...] = ()
     area: str = ""
-    page: str = ""
     signature: str = ""
 
     def __call__(self, body: Callable[..., Iterator[model.Hit]]) -> "Rule":
@@ -100,12 +99,7 @@ class Rule(Struct, frozen=True, kw_only=True):
         assert self.code not in RULES, f"code {self.code} is taken by {RULES[self.code].body}"
         needs = tuple(_needs(body))
         rule = replace(
-            self,
-            body=body,
-            needs=needs,
-            applies=self.applies or _where(needs),
-            area=body.__module__.split(".")[-2],
-            page=inspect.getdoc(body) or "",
+            self, body=body, needs=needs, applies=self.applies or _where(needs), area=body.__module__.split(".")[-2]
         )
         RULES[rule.code] = rule
         return rule
@@ -116,6 +110,17 @@ class Rule(Struct, frozen=True, kw_only=True):
         if isinstance(self.remedy, str):
             return (model.RemedyStep(explanation=self.remedy),)
         return resolved(self.remedy if isinstance(self.remedy, tuple) else (self.remedy,))
+
+    @property
+    def module(self) -> str:
+        """Where it is written."""
+        assert self.body is not None
+        return self.body.__module__
+
+    @property
+    def page(self) -> str:
+        """What `allready explain` says of it: the function's docstring."""
+        return inspect.getdoc(self.body) or ""
 
     @property
     def name(self) -> str:

@@ -53,7 +53,6 @@ def register() -> None:
             needs=_NEEDS,
             applies=Applies.RUN,
             area=f"log_{signature.family}",
-            page=signature.page,
             signature=signature.id,
         )
 
@@ -68,7 +67,7 @@ def _body(signature: Signature) -> Callable[..., Iterator[model.Hit]]:
         groups = {name for line in signature.lines for name in line.groups}
         yield _hit(signature, roots or events, case, needed | groups)
 
-    body.__name__ = signature.id.partition(".")[2]
+    body.__name__, body.__doc__ = signature.id.partition(".")[2], signature.page
     return body
 
 
