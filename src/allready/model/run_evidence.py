@@ -178,6 +178,11 @@ class GroupProgress(Struct, frozen=True, kw_only=True):
     complete: bool = False
     origin: Origin | None = None
 
+    @property
+    def parties(self) -> tuple[int, ...]:
+        """Its members, as far as known: all, or those of which something is told."""
+        return self.members or tuple(sorted({*self.positions, *self.absent}))
+
 
 class Misfit(Struct, frozen=True, kw_only=True):
     """Elements that one rank sends another in an all_to_all, and how many that one expects of it.  Global ranks."""
