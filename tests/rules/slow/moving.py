@@ -56,8 +56,8 @@ def moving(
     **changes: Any,
 ) -> Fleet:
     """`ranks`: what every word says of a rank; `flows`: (from, to) -> busy, sent_bytes, again, rtt_s, where unlike the
-    others', in all of the time or from a share of it on (`since`); `inside`: rank -> at what share of the looks it is in an operation; `speed`: operations a second before
-    and now.
+    others', in all of the time or from a share of it on (`since`); `inside`: rank -> at what share of the looks it is
+    in an operation; `speed`: operations a second before and now.
     """
     words: dict[int, list[NodeStatus]] = {n: [] for n in range(num_nodes)}
     for i in range(-8, LOOKS):
@@ -95,8 +95,8 @@ def _sockets(node: int, num_nodes: int, at: float, flows: Mapping[Pair, Mapping[
             "unsteady": 0.3,
             "full": 0.0,
         }
-        flow = usual | flows.get(pair, {})
-        since = flow.get("since", 0.0)
+        flow = {"since": 0.0, **usual, **flows.get(pair, {})}
+        since = flow["since"]
         before = min(at, since)
         total = {name: usual[name] * before + flow[name] * (at - before) for name in usual}
         now = flow if at > since or not since else usual

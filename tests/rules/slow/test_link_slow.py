@@ -80,7 +80,7 @@ def test_a_sample_that_only_one_node_has_sent_yet_is_not_compared() -> None:
     assert fleet.live is not None
     late = {n: replace(s, sockets=()) for n, s in fleet.live.statuses.items() if n != 2}
     history = {n: tuple(s for s in words if s.time_s < NOW) for n, words in fleet.live.history.items()}
-    live = replace(fleet.live, statuses=fleet.live.statuses | late, history=history)
+    live = replace(fleet.live, statuses={**fleet.live.statuses, **late}, history=history)
     found = check("SLW007", replace(fleet, live=live))
     assert found.state == "clear"
 
