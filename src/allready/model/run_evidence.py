@@ -341,7 +341,8 @@ class Lag(Struct, frozen=True, kw_only=True):
     `last_share`: share of operations that the rank entered last by more than `noise_s`.
     `waited_share`: share of the time in which most others had entered and the rank had not, without its two longest
     waits (compiling, a checkpoint); `num_waits`: how many were longer than a tenth of the period.  Both are empty when
-    not reckoned.
+    not reckoned.  `own_share`: of late ranks that are in several groups, the share of the time by which they worked
+    longer than the others before they entered; the rest they had waited in another group.
     `source`: "flight recorder", "coll log", "inspector", "event log".
     """
 
@@ -354,6 +355,7 @@ class Lag(Struct, frozen=True, kw_only=True):
     noise_s: float = 0.0
     waited_share: Mapping[int, float] = {}
     num_waits: Mapping[int, int] = {}
+    own_share: Mapping[int, float] = {}
 
 
 class ClockOffset(Struct, frozen=True, kw_only=True):
@@ -412,7 +414,8 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     `ended_well`: ranks that say so themselves (communicators destroyed in order, launcher finished successfully) and
     have no death.  `closings`: how logs end; `closing`: that of the job, where it came to its own end and nothing that
     was read contradicts it.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.  `turns`:
-    rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.  `runtime`:
+    rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.  `due`: rank
+    -> group -> which of its operations, sends and receives counted, is to be one that is recorded.  `runtime`:
     failures that the runtime library's ranks agreed upon, the last one last.
     """
 
@@ -427,6 +430,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     clocks: tuple[ClockOffset, ...] = ()
     iterations: Iterations | None = None
     turns: Mapping[int, bool] = {}
+    due: Mapping[int, Mapping[str, int]] = {}
     benches: tuple[BenchRun, ...] = ()
     runtime: tuple[RuntimeFailure, ...] = ()
     expected_ranks: int = 0

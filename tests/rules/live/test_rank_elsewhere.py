@@ -1,5 +1,7 @@
 """LIV008."""
 
+from typing import Any
+
 from allready.model import Confidence, FaultClass, GroupProgress, Position, RankStatus
 from tests.rules.live.made import NOW, ask, behind, mark, progress, stack, waiting
 
@@ -64,6 +66,17 @@ def test_where_all_others_kept_to_the_calls_of_their_loop_the_send_of_one_is_one
     for turns, accused in (({0: True, 1: True, 3: True}, (2,)), ({0: True, 3: True}, ())):
         [hit] = ask("LIV008", counted, stacks=stacks, progress=known, turns=turns).hits
         assert (hit.culprits.ranks, hit.fault_class) == (accused, None)
+
+
+def test_who_makes_one_more_exchange_where_a_collective_was_its_turn_has_left_that_out() -> None:
+    stacks = (stack(2, "in_collective", "distributed_c10d.py:2799 recv"),)
+    ranks = {r: waiting(r) for r in (0, 1, 3)} | {2: behind(2)}
+    kept = dict.fromkeys((0, 1, 3), True)
+    counted = behind(2, groups=(mark(63 + 30, pending=False),))
+    for due, fault_class in ((93, None), (94, FaultClass.DESYNC_ARGS)):
+        known: Any = {"turns": kept, "due": {2: {"0": due}}, "progress": progress(ranks)}
+        [hit] = ask("LIV008", counted, stacks=stacks, **known).hits
+        assert (hit.culprits.ranks, hit.fault_class) == ((2,), fault_class)
 
 
 def test_two_that_exchange_are_at_odds_with_each_other_while_the_rest_is_in_a_collective() -> None:

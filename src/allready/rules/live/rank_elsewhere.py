@@ -75,7 +75,7 @@ def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int,
         found.causes,
         culprits=model.Culprits(ranks=accused),
         values=values,
-        fault_class=model.FaultClass.DESYNC_ARGS if accused and _is_wrong_peer(case.run, found.ranks) else None,
+        fault_class=model.FaultClass.DESYNC_ARGS if accused and _is_wrong_peer(live, case.run, found.ranks) else None,
         confidence=model.Confidence.LIKELY if accused else model.Confidence.POSSIBLE,
         fault_time=model.clock_time(visible_s(found, found.causes)),
     )
@@ -102,10 +102,16 @@ def _exchanges(run: model.RunEvidence, rank: int, calls: tuple[str, ...] = P2P) 
     return any(site.rpartition(" ")[2] in calls for site in sites)
 
 
-def _is_wrong_peer(run: model.RunEvidence, ranks: Iterable[int]) -> bool:
+def _is_wrong_peer(live: model.Live, run: model.RunEvidence, ranks: Iterable[int]) -> bool:
     """Whether the halves of an exchange may miss each other: a receive that another peer or tag would have answered.
 
-    A send alone is one call too many, or its receive is one too few.
+    A send alone is one call too many, or its receive is one too few; and who has made all of its sends and receives,
+    and now makes one more, has left out the call that was its turn.
     """
-    exchanging = [r for r in ranks if _exchanges(run, r)]
+    exchanging = [r for r in ranks if _exchanges(run, r) and not _is_past_its_turn(live, run, r)]
     return len(exchanging) > 1 or any(_exchanges(run, r, RECEIVES) for r in exchanging)
+
+
+def _is_past_its_turn(live: model.Live, run: model.RunEvidence, rank: int) -> bool:
+    due = run.due.get(rank, {})
+    return any(mark.enqueued >= due[mark.group] for mark in live.ranks()[rank].groups if mark.group in due)

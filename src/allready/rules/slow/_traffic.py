@@ -226,7 +226,7 @@ def slow_path(case: Analysis, live: Live) -> BadPath | None:
     for cut in range(1, len(data)):
         slow, fast = data[:cut], data[cut:]
         cost = _cost(slow, fast)
-        if cost < LOST_TIME:
+        if cost < LOST_TIME or not all(_takes_longer(f, fast) and f.unsteady <= UNSTEADY for f in slow):
             continue
         candidate = _placed(live, found, BadPath(flows=tuple(slow), others=tuple(fast), cost=cost))
         if candidate is not None and (best is None or bool(candidate.nodes) > bool(best.nodes)):
@@ -237,11 +237,7 @@ def slow_path(case: Analysis, live: Live) -> BadPath | None:
 def _cost(slow: Sequence[Flow], fast: Sequence[Flow]) -> float:
     """Share of the time that is lost because some paths are clearly slower than the others; 0 where they are not."""
     lowest = min(f.rate_bit_per_s for f in fast)
-    if (
-        lowest < SLOWER * max(f.rate_bit_per_s for f in slow)
-        or max(f.busy for f in slow) < BUSY
-        or not all(_takes_longer(f, fast) and f.unsteady <= UNSTEADY for f in slow)
-    ):
+    if lowest < SLOWER * max(f.rate_bit_per_s for f in slow) or max(f.busy for f in slow) < BUSY:
         return 0.0
     reference = median(f.rate_bit_per_s for f in fast)
     return max(f.busy * (1 - f.rate_bit_per_s / reference) for f in slow)
@@ -250,7 +246,10 @@ def _cost(slow: Sequence[Flow], fast: Sequence[Flow]) -> float:
 def _steady(
     case: Analysis, path: BadPath | None, is_worse: Callable[[Sequence[Flow], Sequence[Flow]], bool]
 ) -> BadPath | None:
-    """The same, and whether its flows are worse than the others in each half of the time."""
+    """The same, and whether its flows are worse than the others in each half of the time: by what the kernel counts.
+
+    Round trips are what a sample happened to see, and two or three of them are too few.
+    """
     if path is None:
         return None
     compared = [

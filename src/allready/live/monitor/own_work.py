@@ -1,0 +1,76 @@
+"""How long ranks of several groups worked by themselves before an operation.
+
+A rank that comes last to one group may only have come late out of another one, in which it waited itself.  Its own work
+begins when the operation that it was in before was complete: once the last member of that group had entered it.
+"""
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from statistics import median
+
+from allready.live.monitor.pace_lines import Line
+
+MAX_OPERATIONS = 200
+"""The last ones of a group at which this is looked at."""
+MAX_OTHERS = 8
+"""Members with whom a late one is compared."""
+
+Lines = Mapping[str, Mapping[int, Line]]
+
+
+def own_shares(
+    groups: Lines, offsets_s: Mapping[int, float], name: str, seqs: Sequence[int], late: Collection[int]
+) -> dict[int, float]:
+    """Rank -> share of the time by which it works longer than the others before it enters the operations of a group.
+
+    Args:
+        groups: what is known of all groups: name -> rank -> its operations.
+        offsets_s: of each rank's clock.
+        name: the group in which some are late.
+        seqs: its operations that all members told, in order.
+        late: those of its members; what is not late is what they are compared with.
+    """
+    lines = groups[name]
+    chosen = seqs[-MAX_OPERATIONS:]
+    others = [rank for rank in lines if rank not in late][:MAX_OTHERS]
+    asked = [rank for rank in late if sum(rank in known for known in groups.values()) > 1]
+    if not asked or not others or len(chosen) < 2:
+        return {}
+    usual = [median(work) for work in zip(*(_works(groups, offsets_s, name, r, chosen) for r in others), strict=True)]
+    found = {}
+    for rank in asked:
+        works = _works(groups, offsets_s, name, rank, chosen)
+        took_s = _created(lines[rank], chosen[-1]) - _created(lines[rank], chosen[0])
+        more_s = sum(max(0.0, own - other) for own, other in zip(works, usual, strict=True))
+        found[rank] = round(more_s / took_s, 4) if took_s > 0 else 0.0
+    return found
+
+
+def _works(groups: Lines, offsets_s: Mapping[int, float], name: str, rank: int, seqs: Sequence[int]) -> Iterator[float]:
+    """Seconds that a rank worked before each of these operations."""
+    for seq in seqs:
+        entered_s = _created(groups[name][rank], seq)
+        yield entered_s - _free_s(groups, offsets_s, rank, entered_s)
+
+
+def _free_s(groups: Lines, offsets_s: Mapping[int, float], rank: int, before_s: float) -> float:
+    """When a rank came out of the operation that it had entered last before this time; on its own clock."""
+    last_s, where, seq = float("-inf"), "", 0
+    for name, lines in groups.items():
+        line = lines.get(rank)
+        at = bisect_left(line.created, before_s) - 1 if line is not None else -1
+        if line is not None and at >= 0 and line.created[at] > last_s:
+            last_s, where, seq = line.created[at], name, line.seqs[at]
+    if not where:
+        return before_s
+    entered = [
+        _created(line, seq) - offsets_s[r] for r, line in groups[where].items() if line.place_of(seq) is not None
+    ]
+    complete_s = max(entered) + offsets_s[rank]
+    return complete_s if complete_s <= before_s else last_s  # it did not wait for it
+
+
+def _created(line: Line, seq: int) -> float:
+    at = line.place_of(seq)
+    assert at is not None
+    return line.created[at]

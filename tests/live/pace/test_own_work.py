@@ -1,0 +1,65 @@
+"""Whether a rank that is late in one of its groups works longer, or had waited in another one."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from allready.live.monitor.own_work import own_shares
+from allready.live.monitor.pace import PaceBook
+from allready.live.monitor.pace_lines import Line
+from allready.model import Lag, PaceSample
+from tests.live.pace.test_pace_book import word
+
+PERIOD, NUM = 0.02, 100
+
+
+def lines(entered: Mapping[int, Sequence[float]]) -> dict[int, Line]:
+    found = {}
+    for rank, times in entered.items():
+        found[rank] = Line()
+        found[rank].add(PaceSample(rank=rank, group="", seqs=tuple(range(len(times))), created_s=tuple(times)), NUM)
+    return found
+
+
+def every(offset_s: float) -> list[float]:
+    return [100 + PERIOD * i + offset_s for i in range(NUM)]
+
+
+def share(groups: Mapping[str, Mapping[int, Sequence[float]]], name: str, rank: int) -> float:
+    """Of the time for which `rank` works longer than the other members before it enters this group's operations."""
+    told = {group: lines(members) for group, members in groups.items()}
+    ranks = {r for members in groups.values() for r in members}
+    return own_shares(told, dict.fromkeys(ranks, 0.0), name, range(1, NUM), {rank})[rank]
+
+
+def test_a_rank_that_works_longer_is_late_by_its_own_work() -> None:
+    """Rows 0-1 and 2-3, columns 0-2 and 1-3; rank 1 computes 8 ms more before its row's operation."""
+    row = {0: every(0.001), 1: every(0.009)}
+    column = {1: every(0.010), 3: every(0.003)}
+    groups = {"row": row, "column": column, "row of 3": {2: every(0.001), 3: every(0.001)}}
+    assert share(groups, "row", 1) == pytest.approx(0.4, abs=0.05)
+    assert share(groups, "column", 1) < 0.05  # there it comes from its row, which was complete as late
+
+
+def test_a_rank_that_comes_late_out_of_another_group_is_not() -> None:
+    """A chain of pairs: each rank first meets the one before it, then the one behind it."""
+    chain = {"01": {0: every(0.003), 1: every(0.003)}, "12": {1: every(0.004), 2: every(0.003)}}
+    chain["23"] = {2: every(0.005), 3: every(0.003)}
+    assert share(chain, "12", 1) < 0.15
+    assert share(chain, "23", 2) < 0.15
+
+
+def test_of_a_rank_with_one_group_nothing_is_told() -> None:
+    row = {0: lines({0: every(0)})[0], 1: lines({1: every(0.008)})[1]}
+    assert own_shares({"row": row}, {0: 0.0, 1: 0.0}, "row", range(1, NUM), {1}) == {}
+
+
+def test_the_book_tells_it_beside_the_lateness() -> None:
+    book = PaceBook()
+    row, column = {0: every(0.001), 1: every(0.009)}, {1: every(0.010), 3: every(0.003)}
+    for name, entered in (("row", row), ("column", column)):
+        for rank, times in entered.items():
+            book.add(word(rank, {rank: times}, group=name, members=tuple(entered)))
+    found: dict[str, Lag] = {lag.group.partition(" ")[0]: lag for lag in book.lags()}
+    assert found["row"].own_share[1] > 0.3
+    assert found["column"].own_share[1] < 0.05 < found["column"].waited_share[1]
