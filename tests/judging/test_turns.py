@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from allready.evidence.flight.join import join_dumps
-from allready.judging.turns import due_calls, kept_turns
+from allready.judging.turns import kept_turns
 from tests.cases import cases
 from tests.evidence.flight.make import dump, entry, loaded
 
@@ -80,10 +80,6 @@ def test_before_there_is_a_loop_a_send_less_or_more_shows_against_the_time_befor
 @cases("every", [([4, 4, 4], [8, 8, 8]), ([4, 2, 3], [4, 2, 3]), ([4, 4], [8, 7]), ([0, 0, 0], [0, 0, 0])])
 def test_nothing_is_told_where_all_sent_as_before_or_never_alike(every: Any) -> None:
     assert False not in kept_turns(sent(*every)).values()
-
-
-def test_which_operation_is_to_be_a_recorded_one_is_known_from_the_times_before() -> None:
-    assert due_calls(sent([4, 4, 4], [8, 8, 8], [1, 2, 3], [0, 0, 0])) == {0: {"0": 20}, 1: {"0": 36}}
 
 
 def test_of_a_single_group_only_those_are_known_that_kept_to_their_loop() -> None:

@@ -49,21 +49,6 @@ def kept_turns(groups: Sequence[tuple[Group, Mapping[int, Track]]]) -> dict[int,
     return kept | (_compared([group for group, _ in used], some) or _sent_as_before(some))
 
 
-def due_calls(groups: Sequence[tuple[Group, Mapping[int, Track]]]) -> dict[int, dict[str, int]]:
-    """Rank -> group -> which of its operations, sends and receives counted, is to be a call that is recorded.
-
-    Of groups in which a rank made equally many sends and receives before each call that came after the same one.
-    """
-    found: dict[int, dict[str, int]] = {}
-    for group, tracks in groups:
-        for rank, track in tracks.items():
-            between = _sends_between(track) if _sends(track) else []
-            usual = {num for key, num in between if key[0] == track.codes[-1]}
-            if len(usual) == 1:
-                found.setdefault(rank, {})[group.name] = track.ring.op[-1] + usual.pop() + 1
-    return found
-
-
 def _sent_as_before(of_rank: Mapping[int, Sequence[tuple[int, Track]]]) -> dict[int, bool]:
     """Rank -> whether it made as many sends and receives before its last call as each time before; of the few that did
     not, and then of all others."""

@@ -335,6 +335,21 @@ class ProcessStack(Struct, frozen=True, kw_only=True):
     site: str = ""
 
 
+class CallShift(Struct, frozen=True, kw_only=True):
+    """One rank makes the calls of a group a constant number of calls apart from where all others make theirs.
+
+    `numbers`: rank -> how many calls of the groups called `label` it had made before call `seq` of its group `base`.
+    `operation`: what those of the odd rank are, with their size.
+    """
+
+    rank: int
+    label: str
+    base: str
+    seq: int
+    numbers: Mapping[int, int]
+    operation: str = "?"
+
+
 class Lag(Struct, frozen=True, kw_only=True):
     """How late ranks entered the operations of one group, over the operations that all of them recorded.
 
@@ -414,8 +429,8 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     `ended_well`: ranks that say so themselves (communicators destroyed in order, launcher finished successfully) and
     have no death.  `closings`: how logs end; `closing`: that of the job, where it came to its own end and nothing that
     was read contradicts it.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.  `turns`:
-    rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.  `due`: rank
-    -> group -> which of its operations, sends and receives counted, is to be one that is recorded.  `runtime`:
+    rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.
+    `shift`: who is a call ahead of the others or behind in one of its groups, while the job goes on.  `runtime`:
     failures that the runtime library's ranks agreed upon, the last one last.
     """
 
@@ -430,7 +445,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     clocks: tuple[ClockOffset, ...] = ()
     iterations: Iterations | None = None
     turns: Mapping[int, bool] = {}
-    due: Mapping[int, Mapping[str, int]] = {}
+    shift: CallShift | None = None
     benches: tuple[BenchRun, ...] = ()
     runtime: tuple[RuntimeFailure, ...] = ()
     expected_ranks: int = 0

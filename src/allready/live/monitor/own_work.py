@@ -28,20 +28,24 @@ def own_shares(
         offsets_s: of each rank's clock.
         name: the group in which some are late.
         seqs: its operations that all members told, in order.
-        late: those of its members; what is not late is what they are compared with.
+        late: those of its members; compared with those that are not, where there are any.
     """
     lines = groups[name]
     chosen = seqs[-MAX_OPERATIONS:]
-    others = [rank for rank in lines if rank not in late][:MAX_OTHERS]
     asked = [rank for rank in late if sum(rank in known for known in groups.values()) > 1]
-    if not asked or not others or len(chosen) < 2:
-        return {}
-    usual = [median(work) for work in zip(*(_works(groups, offsets_s, name, r, chosen) for r in others), strict=True)]
-    found = {}
-    for rank in asked:
-        works = _works(groups, offsets_s, name, rank, chosen)
+    found: dict[int, float] = {}
+    works: dict[int, list[float]] = {}
+
+    def work_of(rank: int) -> list[float]:
+        if rank not in works:
+            works[rank] = list(_works(groups, offsets_s, name, rank, chosen))
+        return works[rank]
+
+    for rank in asked if len(chosen) > 1 else ():
+        others = [r for r in lines if r not in late] or [r for r in lines if r != rank]
+        usual = [median(work) for work in zip(*map(work_of, others[:MAX_OTHERS]), strict=True)]
         took_s = _created(lines[rank], chosen[-1]) - _created(lines[rank], chosen[0])
-        more_s = sum(max(0.0, own - other) for own, other in zip(works, usual, strict=True))
+        more_s = sum(max(0.0, own - other) for own, other in zip(work_of(rank), usual, strict=True))
         found[rank] = round(more_s / took_s, 4) if took_s > 0 else 0.0
     return found
 

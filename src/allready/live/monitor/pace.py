@@ -14,10 +14,11 @@ import numpy as np
 
 from allready.judging.lateness import lateness, period_of
 from allready.judging.sequence import KnownCalls, first_difference
+from allready.judging.shifts import call_shift
 from allready.live.digests import UNKNOWN, call_of, differ, is_same_operation, name_of, root_of
 from allready.live.monitor.own_work import own_shares
 from allready.live.monitor.pace_lines import Line
-from allready.model import Lag, Mismatch, NodeStatus, Operation, PaceSample
+from allready.model import CallShift, Lag, Mismatch, NodeStatus, Operation, PaceSample
 
 SOURCE = "flight recorder"
 WINDOW_S = 30.0
@@ -90,6 +91,7 @@ class PaceBook:
         self._num_lines = 0
         self._newest_s = 0.0
         self._lags: tuple[float, float, tuple[Lag, ...]] | None = None
+        self._shift: tuple[float, CallShift | None] | None = None
 
     def add(self, status: NodeStatus) -> None:
         """Take one node's word, in the order of arrival.
@@ -125,7 +127,7 @@ class PaceBook:
         self._pids.clear()
         self._num_lines = 0
         self._newest_s = 0.0
-        self._lags = None
+        self._lags = self._shift = None
 
     def _take_clock(self, status: NodeStatus) -> bool:
         """Whether the node's clock was set since its last word; what was kept of its times is then of no use."""
@@ -199,6 +201,14 @@ class PaceBook:
             if group.mismatch is not None and not _is_mixed(group):
                 found.append(group.mismatch)
         return tuple(found)
+
+    def shift(self) -> CallShift | None:
+        """Who is a call ahead of the others in one of its groups, or behind; reckoned again at most once a second."""
+        if self._shift is None or self._newest_s - self._shift[0] >= LAGS_EVERY_S:
+            known = {n: g for n, g in self._groups.items() if not _is_mixed(g) and not g.generation}
+            labels = {name: group.label for name, group in known.items()}
+            self._shift = self._newest_s, call_shift({n: g.lines for n, g in known.items()}, labels)
+        return self._shift[1]
 
     def rhythms(self) -> dict[str, Rhythm]:
         """By group; only of groups with enough operations in the window."""

@@ -105,13 +105,8 @@ def _exchanges(run: model.RunEvidence, rank: int, calls: tuple[str, ...] = P2P) 
 def _is_wrong_peer(live: model.Live, run: model.RunEvidence, ranks: Iterable[int]) -> bool:
     """Whether the halves of an exchange may miss each other: a receive that another peer or tag would have answered.
 
-    A send alone is one call too many, or its receive is one too few; and who has made all of its sends and receives,
-    and now makes one more, has left out the call that was its turn.
+    A send alone is one call too many, or its receive is one too few.  Where such calls have worked before, their peers
+    and tags are right, and what is new is when it makes one.
     """
-    exchanging = [r for r in ranks if _exchanges(run, r) and not _is_past_its_turn(live, run, r)]
+    exchanging = [r for r in ranks if _exchanges(run, r) and not _misses_its_peer(live, run, r)]
     return len(exchanging) > 1 or any(_exchanges(run, r, RECEIVES) for r in exchanging)
-
-
-def _is_past_its_turn(live: model.Live, run: model.RunEvidence, rank: int) -> bool:
-    due = run.due.get(rank, {})
-    return any(mark.enqueued >= due[mark.group] for mark in live.ranks()[rank].groups if mark.group in due)
