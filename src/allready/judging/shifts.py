@@ -42,7 +42,7 @@ def call_shift(groups: Groups, labels: Mapping[str, str]) -> CallShift | None:
         labels: group -> what it is called; ranks that have no group, or several, under a label are not compared by it.
     """
     roles = _roles(groups, labels)
-    found: dict[int, CallShift] = {}
+    found: dict[tuple[int, bool], CallShift] = {}
     for base, beside in permutations(sorted(roles), 2):
         if len(roles[base]) < MIN_RANKS or roles[base].keys() != roles[beside].keys():
             continue
@@ -53,7 +53,7 @@ def call_shift(groups: Groups, labels: Mapping[str, str]) -> CallShift | None:
             shift = CallShift(
                 rank=rank, label=beside, base=base, seq=seq, numbers=numbers, operation=besides[rank].last_call()
             )
-            found.setdefault(abs(num), shift)
+            found[abs(num), num > 0] = shift  # one call less of one group may be as many more of the other
     return found[min(found)] if found else None
 
 

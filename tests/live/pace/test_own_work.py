@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from allready.live.monitor.own_work import own_shares
 from allready.live.monitor.pace import PaceBook
@@ -63,3 +64,24 @@ def test_the_book_tells_it_beside_the_lateness() -> None:
     found: dict[str, Lag] = {lag.group.partition(" ")[0]: lag for lag in book.lags()}
     assert found["row"].own_share[1] > 0.3
     assert found["column"].own_share[1] < 0.05 < found["column"].waited_share[1]
+
+
+def test_the_book_names_the_rank_whose_calls_of_a_group_are_one_apart() -> None:
+    for skipped, expected in ((False, None), (True, 3)):
+        book = PaceBook()
+        for name, members, offset_s in (
+            ("row", (0, 1), 0.001),
+            ("row", (2, 3), 0.001),
+            ("column", (0, 2), 0.002),
+            ("column", (1, 3), 0.002),
+        ):
+            for rank in members:
+                entered = every(offset_s)
+                left_out = entered[:50] + entered[51:] if skipped and (rank, name) == (3, "column") else entered
+                told = word(rank, {rank: left_out}, group=f"{name} {members}", members=members)
+                marks = tuple(replace(mark, label=name) for mark in told.ranks[0].groups)
+                book.add(replace(told, ranks=(replace(told.ranks[0], groups=marks),)))
+        found = book.shift()
+        assert (found.rank if found is not None else None) == expected
+        if found is not None:
+            assert (found.label, found.numbers[3] - found.numbers[0]) == ("column", -1)

@@ -33,5 +33,15 @@ def test_shows_the_line_where_a_record_has_it() -> None:
     assert hit.values["site"] == "train.py:7 grads"
 
 
+def test_the_line_of_another_group_is_not_shown() -> None:
+    [told] = progress({r: waiting(r) for r in range(4)})
+    known = {
+        r: replace(p, last=Operation(seq=9, name="all_reduce", site="train.py:3 attention"))
+        for r, p in told.positions.items()
+    }
+    [hit] = ask("DSY009", shift=SHIFT, progress=(replace(told, label="mesh_tp", positions=known),)).hits
+    assert hit.values["site"] == "?"
+
+
 def test_is_clear_where_all_make_the_same_number() -> None:
     assert ask("DSY009").state == "clear"
