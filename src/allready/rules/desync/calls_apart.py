@@ -17,8 +17,8 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     message="{who} made {own} calls in group {group} where the others made {usual} (before call {seq} of {base}): the "
     "job goes on, and its {operation} calls are paired with wrong ones of the others",
     remedy="look for a call in group {group} or {base} that {who} leaves out or makes twice (a branch on rank or "
-    "data, an early continue, a caught exception)[[; the calls are made at {site}]]. Results since then are wrong: go back to an "
-    "earlier checkpoint",
+    "data, an early continue, a caught exception)[[; the calls are made at {site}]]. Results since then are wrong: go "
+    "back to an earlier checkpoint",
 )
 def calls_apart(run: RunEvidence) -> Iterator[Hit]:
     """
