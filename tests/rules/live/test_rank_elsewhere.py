@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from allready.model import Confidence, FaultClass, GroupProgress, Position, RankStatus
+from msgspec.structs import replace
+
+from allready.model import Confidence, FaultClass, GroupProgress, Operation, Position, RankStatus
 from tests.rules.live.made import NOW, ask, behind, mark, progress, stack, waiting
 
 
@@ -19,6 +21,16 @@ def test_a_receive_that_nobody_answers_is_a_matter_of_arguments() -> None:
 def test_a_send_that_nobody_takes_is_a_call_too_many_or_too_few() -> None:
     [hit] = ask("LIV008", behind(2), stacks=(stack(2, "in_collective", "distributed_c10d.py:2552 isend"),)).hits
     assert (hit.culprits.ranks, hit.fault_class) == ((2,), None)
+
+
+def test_shows_what_the_others_wait_in_with_size_and_line() -> None:
+    stacks = (stack(2, "in_collective", "distributed_c10d.py:99 new_group"),)
+    [told] = progress({r: waiting(r) for r in (0, 1, 3)} | {2: behind(2)})
+    whole = Operation(seq=64, name="all_reduce", num_elements=1024, dtype="float32")
+    known = {r: replace(p, stuck=whole) if p.stuck is not None else p for r, p in told.positions.items()}
+    [hit] = ask("LIV008", behind(2), stacks=stacks, progress=(replace(told, positions=known),)).hits
+    site = waiting(0).site
+    assert hit.values["operation"] == f"all_reduce [1024] float32 #64 (default_pg), {site}"
 
 
 def test_names_the_fewer_side() -> None:
