@@ -65,7 +65,10 @@ class CourseBook:
         line = leading.line
         place = (leading.group, leading.rank, line.generation)
         if place != self._place:
-            self._place, self._seq, self._at_s = place, line.seqs[0], line.created[0]
+            # Another rank's numbers of the same group go on: what the first to speak told is not counted again.
+            goes_on = self._place is not None and (place[0], place[2]) == (self._place[0], self._place[2])
+            at = (line.place_of(self._seq) if goes_on else None) or 0
+            self._place, self._seq, self._at_s = place, line.seqs[at], line.created[at]
             self._group = leading.title
             self._began_s = self._at_s if self._began_s is None else self._began_s
         self._calls = leading.calls or self._calls
