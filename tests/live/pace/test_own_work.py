@@ -50,6 +50,14 @@ def test_a_rank_that_comes_late_out_of_another_group_is_not() -> None:
     assert share(chain, "23", 2) < 0.15
 
 
+def test_what_takes_longer_now_here_and_now_there_is_nobodys_own_work() -> None:
+    """Wake-ups on a busy machine: half of the operations take 4 ms longer, on one side or on the other."""
+    before = {0: every(0.001), 1: every(0.001), 2: every(0.001), 3: every(0.001)}
+    uneven = {1: [t + (0.004 if i % 2 else 0.0) for i, t in enumerate(every(0.003))],
+              2: [t + (0.0 if i % 2 else 0.004) for i, t in enumerate(every(0.003))]}  # fmt: skip
+    assert share({"all": before, "12": uneven}, "12", 2) < 0.02
+
+
 def test_of_a_rank_with_one_group_nothing_is_told() -> None:
     row = {0: lines({0: every(0)})[0], 1: lines({1: every(0.008)})[1]}
     assert own_shares({"row": row}, {0: 0.0, 1: 0.0}, "row", range(1, NUM), {1}) == {}

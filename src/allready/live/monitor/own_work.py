@@ -45,8 +45,8 @@ def own_shares(
         others = [r for r in lines if r not in late] or [r for r in lines if r != rank]
         usual = [median(work) for work in zip(*map(work_of, others[:MAX_OTHERS]), strict=True)]
         took_s = _created(lines[rank], chosen[-1]) - _created(lines[rank], chosen[0])
-        more_s = sum(max(0.0, own - other) for own, other in zip(work_of(rank), usual, strict=True))
-        found[rank] = round(more_s / took_s, 4) if took_s > 0 else 0.0
+        more_s = sum(work_of(rank)) - sum(usual)  # of all together: single ones are longer here and there by chance
+        found[rank] = round(max(0.0, more_s) / took_s, 4) if took_s > 0 else 0.0
     return found
 
 
