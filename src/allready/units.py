@@ -68,7 +68,12 @@ def bandwidth_with_unit(gb_per_s: float | None) -> str:
     """GB/s (10^9 bytes) with the unit: `15.7 GB/s`; a slow one as `4.1 Mbit/s`."""
     if gb_per_s is None or not math.isfinite(gb_per_s):
         return UNKNOWN
-    return f"{digits(gb_per_s)} GB/s" if gb_per_s >= SLOW_GB_PER_S else link_speed(gb_per_s * 8000)
+    return f"{digits(gb_per_s)} GB/s" if gb_per_s >= SLOW_GB_PER_S else path_speed(gb_per_s)
+
+
+def path_speed(gb_per_s: float | None) -> str:
+    """GB/s (10^9 bytes) over a network path, in bits as links are: `1.41 Gbit/s`, `4.1 Mbit/s`."""
+    return UNKNOWN if gb_per_s is None else link_speed(gb_per_s * 8000)
 
 
 def link_speed(mbit_per_s: float | None) -> str:

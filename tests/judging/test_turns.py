@@ -64,6 +64,24 @@ def test_who_leaves_out_a_send_that_is_only_counted_or_makes_one_more(odd: list[
     assert kept_turns(join_dumps(dumps).groups) == {0: True, 1: False, 2: True, 3: True}
 
 
+def sent(*every: Sequence[int]) -> list[Any]:
+    dumps = [loaded(dump(pipeline(sends), groups={WORLD: (0, 1, 2, 3)}), f"fr_{r}") for r, sends in enumerate(every)]
+    for rank, one in enumerate(dumps):
+        one.rank = rank
+    return join_dumps(dumps).groups
+
+
+def test_before_there_is_a_loop_a_send_less_or_more_shows_against_the_time_before() -> None:
+    """The last rank waits for what the third one did not send: it has not come as far."""
+    assert kept_turns(sent([4, 4, 4], [8, 8, 8], [8, 8, 7], [4, 4])) == {0: True, 1: True, 2: False, 3: True}
+    assert kept_turns(sent([4, 4, 4], [8, 8], [8, 8, 8], [4, 4, 4])) == {0: True, 2: True, 3: True}
+
+
+@cases("every", [([4, 4, 4], [8, 8, 8]), ([4, 2, 3], [4, 2, 3]), ([4, 4], [8, 7]), ([0, 0, 0], [0, 0, 0])])
+def test_nothing_is_told_where_all_sent_as_before_or_never_alike(every: Any) -> None:
+    assert False not in kept_turns(sent(*every)).values()
+
+
 def test_of_a_single_group_only_those_are_known_that_kept_to_their_loop() -> None:
     """Of others its numbers tell more."""
     assert turns("ABABABABABA", "ABABABABABB", groups={WORLD: (0, 1)}) == {0: True}

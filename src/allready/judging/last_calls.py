@@ -18,7 +18,7 @@ from allready.judging.flight_calls import calls_of
 from allready.judging.majority import majority
 from allready.judging.sequence import codes_before, out_of_turn
 from allready.judging.siblings import Joined, patterns
-from allready.model import Mismatch, Operation, RunEvidence
+from allready.model import Mismatch, Operation, ProcessStack, RunEvidence
 
 SIZES = ("op.preamble.length <= op.nbytes", "message truncated", "size mismatch", "received data size", "nbytes")
 """What libraries say when a peer's operation was of another size."""
@@ -87,11 +87,7 @@ def with_last_calls(run: RunEvidence, groups: Joined) -> RunEvidence:
         return run
     # Who got data of another size than it had room for ended in a call of the sender's number, and so did a rank that
     # lost its peers before it had recorded anything.
-    refused = {
-        d.rank
-        for d in run.deaths
-        if d.rank is not None and any(w in d.text.lower() or w in (d.last_words or "").lower() for w in SIZES)
-    }
+    refused = refused_data(run)
     ringless = {d.rank for d in run.deaths if d.rank is not None} - {r for _, tracks in groups for r in tracks}
     first = {m.group: m for m in reversed(run.mismatches)}  # a group may have more: unmet halves of both ways
     found: dict[str, Mismatch] = {}
@@ -116,15 +112,29 @@ def last_calls(run: RunEvidence) -> dict[int, LastCall]:
     found: dict[int, LastCall] = {}
     for stack in run.stacks:
         if stack.rank is not None and stack.role == "rank":
-            name, site = library_call(stack)
-            if name and site:
-                found[stack.rank] = LastCall(name, site)
+            call = call_of_stack(stack)
+            if call.name and call.site:
+                found[stack.rank] = call
     for death in run.deaths:
         if death.rank is not None and death.is_collective_error and death.site:
             before = found.get(death.rank)
             is_here = before is not None and before.site == death.site
             found[death.rank] = before if before and is_here and not death.call else LastCall(death.call, death.site)
     return found
+
+
+def refused_data(run: RunEvidence) -> set[int]:
+    """Ranks that ended since they got data of another size than they had room for."""
+    return {
+        d.rank
+        for d in run.deaths
+        if d.rank is not None and any(w in d.text.lower() or w in (d.last_words or "").lower() for w in SIZES)
+    }
+
+
+def call_of_stack(stack: ProcessStack) -> LastCall:
+    """The call that a process was in; its parts are "" where the frames do not show them."""
+    return LastCall(*library_call(stack))
 
 
 def _shown(place: _Place, known: Mismatch | None) -> Mismatch | None:

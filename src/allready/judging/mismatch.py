@@ -114,7 +114,8 @@ def hit_of(run: RunEvidence, mismatch: Mismatch, **changes: Any) -> Hit:
 def first_mismatches(run: RunEvidence, live: Live | None = None, *, flow: bool) -> list[Mismatch]:
     """Of each group the first mismatch (recorders know call sites, so they are asked first), of one kind; no UNMET.
 
-    Of a running job none of which only digests are known so far: in a moment its recorders tell what it is.
+    Of a running job none of which only digests are known so far: in a moment its recorders tell what it is.  Nor other
+    arguments while the line of some rank's call is not known: it may turn out to be another call.
     """
     is_early = live is not None and live.since_s is not None and live.now_s - live.since_s < RECORD_S
     found: dict[tuple[str, int], Mismatch] = {}
@@ -124,4 +125,10 @@ def first_mismatches(run: RunEvidence, live: Live | None = None, *, flow: bool) 
         # Names of groups differ between sources: a communicator's hash here, a number there.  Same ranks, same group.
         key = (",".join(map(str, sorted({*mismatch.by_rank, *mismatch.missing}))), 0)
         found.setdefault(key, mismatch)
-    return [m for m in found.values() if is_flow(m) == flow and not (m.is_by_digest and is_early)]
+    chosen = [m for m in found.values() if is_flow(m) == flow]
+    return [m for m in chosen if not (is_early and (m.is_by_digest or (not flow and _lacks_a_line(m))))]
+
+
+def _lacks_a_line(mismatch: Mismatch) -> bool:
+    """Of some calls the recorders have told the line of the program, of others not."""
+    return len({bool(o.site) for o in mismatch.by_rank.values()}) > 1

@@ -3,9 +3,11 @@
 Where members of a group differ and no majority of them tells who is odd (of two neither is one), the groups beside it
 that made the same calls until then show whose turn it was.  Without any, it is what the group itself called the last
 time after the same line of the program: long before its loop has gone round often enough to be known as one.
+In a circle of waits over two groups it is those beside them that show which of the two comes first.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -14,14 +16,38 @@ from allready.evidence.flight.progress import SOURCE
 from allready.evidence.flight.tracks import Track, operation_at
 from allready.judging.majority import majority
 from allready.judging.mismatch import UNMET
-from allready.model import Mismatch, Operation, RunEvidence
+from allready.judging.waits import Wait
+from allready.model import GroupProgress, Mismatch, Operation, RunEvidence
 
 MAX_COMPARED = 256
 """Calls before the one in question that must be the same, the last ones."""
 MAX_AROUND = 16
 """Calls of a sibling, before and behind, among which a call that came too early or too late is looked for."""
 
+
+class Beside(Protocol):
+    """What tells whether two groups may be alike, of records as of positions."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def parties(self) -> Sequence[int]: ...
+
+
 Joined = Sequence[tuple[Group, Mapping[int, Track]]]
+
+
+def are_siblings(one: Beside, other: Beside) -> bool:
+    """Whether they are groups of as many other ranks under one label: pairs beside pairs, columns beside columns."""
+    ours, theirs = set(one.parties), set(other.parties)
+    return (
+        bool(ours and theirs)
+        and not ours & theirs
+        and one.label == other.label
+        and (one.size == other.size or not (one.size and other.size))
+    )
 
 
 def with_siblings(run: RunEvidence, groups: Joined) -> RunEvidence:
@@ -52,6 +78,32 @@ def patterns(
     told = set(sites) - {None, ""}
     found = (_pattern(group, tracks, other, theirs, seq, told) for other, theirs in groups if other is not group)
     return [pattern for pattern in found if pattern]
+
+
+def out_of_order(run: RunEvidence, waits: Sequence[Wait]) -> tuple[int, ...]:
+    """Of two operations that are waited in: those that make one of them before the other, or after it, where the groups
+    that are like theirs do it the other way round."""
+    if len(waits) != 2:
+        return ()
+    found: set[tuple[int, ...]] = set()
+    for wait, other in ((waits[0], waits[1]), (waits[1], waits[0])):
+        made, left_out = tuple(wait.waiting), tuple(sorted(set(wait.behind) & set(other.waiting)))
+        for sibling in _known_beside(run, wait):
+            reached = {p.enqueued for p in sibling.positions.values()}
+            if min(reached) >= wait.operation.seq:
+                found.add(left_out)
+            elif reached == {wait.operation.seq - 1} and set(sibling.parties) <= set(other.waiting):
+                found.add(made)
+            else:
+                found.add(())
+    return found.pop() if len(found) == 1 else ()
+
+
+def _known_beside(run: RunEvidence, wait: Wait) -> Iterable[GroupProgress]:
+    """Its siblings, as far as it is known of all their members how far they came."""
+    own = wait.progress
+    every = (g for g in run.progress if own is not None and g.source == own.source and are_siblings(own, g))
+    return (g for g in every if set(g.positions) == set(g.parties))
 
 
 def _told(mismatch: Mismatch, group: Group, tracks: Mapping[int, Track], groups: Joined) -> Mismatch:
@@ -96,8 +148,7 @@ def _pattern(
     sites: set[str | None],
 ) -> dict[int, Operation]:
     """{} where it is not alike."""
-    is_apart = bool(theirs) and not set(theirs) & set(group.members or tracks)
-    if not is_apart or group.label != other.label or (group.size and other.size and group.size != other.size):
+    if not theirs or not are_siblings(group, other):
         return {}
     before = range(max(1, seq - MAX_COMPARED), seq)
     ours = {n: o for n in before if (o := _agreed(group, tracks, n)) is not None}

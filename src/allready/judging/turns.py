@@ -3,17 +3,18 @@
 Numbers of operations compare only inside a group.  A rank that leaves out a call of one group, or takes two groups in
 another order, has made nothing wrong in any of them, and still breaks the loop that it had made until then.  So has
 one that leaves out a send: Gloo records none, but counts them.  Before a loop has gone round often enough to be known,
-the calls of all ranks are compared instead, by their lines in the program or, where these are not recorded, by kind.
+the calls of all ranks are compared instead, by their lines in the program or, where these are not recorded, by kind,
+and how many sends and receives each rank made between two calls with how many it made there the time before.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 
 import numpy as np
 
 from allready.evidence.flight.groups import Group
 from allready.evidence.flight.tracks import ANY, Track
-from allready.judging.majority import majority
+from allready.judging.majority import is_minority, majority
 from allready.judging.sequence import Codes, loop_of
 
 UNRECORDED = -1
@@ -43,11 +44,31 @@ def kept_turns(groups: Sequence[tuple[Group, Mapping[int, Track]]]) -> dict[int,
     some = dict(list(of_rank.items())[:MAX_RANKS])
     loops = ((r, _keeps(_calls(tracks))) for r, tracks in some.items())
     kept = {rank: keeps for rank, keeps in loops if keeps is not None}
-    return (
-        kept
-        if False in kept.values() or len(some) < len(of_rank)
-        else kept | _compared([group for group, _ in used], some)
-    )
+    if False in kept.values() or len(some) < len(of_rank):
+        return kept
+    return kept | (_compared([group for group, _ in used], some) or _sent_as_before(some))
+
+
+def _sent_as_before(of_rank: Mapping[int, Sequence[tuple[int, Track]]]) -> dict[int, bool]:
+    """Rank -> whether it made as many sends and receives before its last call as each time before; of the few that did
+    not, and then of all others."""
+    kept: dict[int, bool] = {}
+    for rank, tracks in of_rank.items():
+        for _, track in tracks:
+            *before, last = (_sends_between(track) if _sends(track) else []) or [((ANY, ANY), 0)]
+            known = {num for key, num in before if key == last[0]}
+            if len(known) == 1:
+                kept[rank] = kept.get(rank, True) and last[1] in known
+    odd = [rank for rank, is_kept in kept.items() if not is_kept]
+    if odd and is_minority(len(odd), len(of_rank)):
+        return dict.fromkeys(of_rank, True) | dict.fromkeys(odd, False)
+    return {rank: True for rank in kept if rank not in odd}
+
+
+def _sends_between(track: Track) -> list[tuple[tuple[int, int], int]]:
+    """((the call before, the call), how many sends and receives between them) of all calls but the first."""
+    entries = [(entry, code) for entry, code in zip(track.first, track.codes, strict=True) if entry >= 0]
+    return [((a[1], b[1]), _between(track, b[0])) for a, b in pairwise(entries[-MAX_CALLS:])]
 
 
 def _compared(groups: Sequence[Group], of_rank: Mapping[int, Sequence[tuple[int, Track]]]) -> dict[int, bool]:

@@ -221,8 +221,7 @@ def _wait_in(
     waiting: Iterable[int],
     elsewhere: Mapping[int, Operation],
 ) -> Wait:
-    members = group.members or tuple(sorted({*group.positions, *group.absent}))
-    unseen = tuple(r for r in members if r not in group.positions)
+    unseen = tuple(r for r in group.parties if r not in group.positions)
     here = [o for o in pending if o.seq == seq]
     behind = (r for r, p in group.positions.items() if p.enqueued < seq and r not in elsewhere)
     return Wait(

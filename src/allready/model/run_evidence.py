@@ -178,6 +178,11 @@ class GroupProgress(Struct, frozen=True, kw_only=True):
     complete: bool = False
     origin: Origin | None = None
 
+    @property
+    def parties(self) -> tuple[int, ...]:
+        """Its members, as far as known: all, or those of which something is told."""
+        return self.members or tuple(sorted({*self.positions, *self.absent}))
+
 
 class Misfit(Struct, frozen=True, kw_only=True):
     """Elements that one rank sends another in an all_to_all, and how many that one expects of it.  Global ranks."""
@@ -330,13 +335,29 @@ class ProcessStack(Struct, frozen=True, kw_only=True):
     site: str = ""
 
 
+class CallShift(Struct, frozen=True, kw_only=True):
+    """One rank makes the calls of a group a constant number of calls apart from where all others make theirs.
+
+    `numbers`: rank -> how many calls of the groups called `label` it had made before call `seq` of its group `base`.
+    `operation`: what those of the odd rank are, with their size.
+    """
+
+    rank: int
+    label: str
+    base: str
+    seq: int
+    numbers: Mapping[int, int]
+    operation: str = "?"
+
+
 class Lag(Struct, frozen=True, kw_only=True):
     """How late ranks entered the operations of one group, over the operations that all of them recorded.
 
     `last_share`: share of operations that the rank entered last by more than `noise_s`.
     `waited_share`: share of the time in which most others had entered and the rank had not, without its two longest
     waits (compiling, a checkpoint); `num_waits`: how many were longer than a tenth of the period.  Both are empty when
-    not reckoned.
+    not reckoned.  `own_share`: of late ranks that are in several groups, the share of the time by which they worked
+    longer than the others before they entered; the rest they had waited in another group.
     `source`: "flight recorder", "coll log", "inspector", "event log".
     """
 
@@ -349,6 +370,7 @@ class Lag(Struct, frozen=True, kw_only=True):
     noise_s: float = 0.0
     waited_share: Mapping[int, float] = {}
     num_waits: Mapping[int, int] = {}
+    own_share: Mapping[int, float] = {}
 
 
 class ClockOffset(Struct, frozen=True, kw_only=True):
@@ -407,7 +429,8 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     `ended_well`: ranks that say so themselves (communicators destroyed in order, launcher finished successfully) and
     have no death.  `closings`: how logs end; `closing`: that of the job, where it came to its own end and nothing that
     was read contradicts it.  `expected_ranks`: the world's size as any evidence tells it, 0 when unknown.  `turns`:
-    rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.  `runtime`:
+    rank -> whether its last calls, over all of its groups, kept to the loop that it had made until then.
+    `shift`: who is a call ahead of the others or behind in one of its groups, while the job goes on.  `runtime`:
     failures that the runtime library's ranks agreed upon, the last one last.
     """
 
@@ -422,6 +445,7 @@ class RunEvidence(Struct, frozen=True, kw_only=True):
     clocks: tuple[ClockOffset, ...] = ()
     iterations: Iterations | None = None
     turns: Mapping[int, bool] = {}
+    shift: CallShift | None = None
     benches: tuple[BenchRun, ...] = ()
     runtime: tuple[RuntimeFailure, ...] = ()
     expected_ranks: int = 0

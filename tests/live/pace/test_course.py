@@ -40,6 +40,21 @@ def test_iterations_are_counted_and_their_time_is_known() -> None:
     assert len(found.curve_s) >= 50
 
 
+def test_iterations_that_another_rank_told_first_are_counted_once() -> None:
+    """The second node speaks first, and the curve is drawn by the first rank as soon as it is known."""
+    pace, made = PaceBook(), CourseBook()
+    words = [(second, 1) for second in (2, 4, 6)] + [(second, 0) for second in (2, 4, 6)]
+    words += [(second, rank) for second in range(8, 20, 2) for rank in (0, 1)]
+    for at, (second, rank) in enumerate(words):
+        created = [BEGIN + second - 2 + STEP_S * i for i in range(20)]
+        one = word(rank, {rank: created}, first=10 * (second - 2), members=(0, 1))
+        pace.add(one)
+        made.take(pace, one, BEGIN + 100 + at)
+    found = made.result()
+    assert found is not None
+    assert found.num_iterations == pytest.approx(180, abs=10)
+
+
 def test_an_iteration_of_several_operations_counts_once() -> None:
     found = course_of(60, digests=(1, 2, 3, 4))
     assert found.num_iterations == pytest.approx(150, abs=4)

@@ -1,8 +1,8 @@
 from typing import Any
 
 from allready.judging.loading import load
-from allready.model import Confidence, Death, FaultClass
-from tests.rules.runs import ask, death, group, one_missing
+from allready.model import Confidence, Death, FaultClass, Frame, ThreadStack
+from tests.rules.runs import ask, death, group, one_missing, stack
 
 TIMED_OUT = "RuntimeError: Timed out waiting 1800000ms for recv operation to complete"
 
@@ -58,3 +58,22 @@ def test_another_kind_of_call_in_the_same_function_is_another_call() -> None:
     calls = [gave_up(r, call="barrier" if r == 2 else "all_reduce") for r in range(4)]
     [hit] = ask("DSY007", deaths=tuple(calls)).hits
     assert (hit.culprits.ranks, hit.values["site"]) == ((2,), "barrier at train.py:9 step")
+
+
+def test_after_a_crash_over_sizes_stacks_show_where_ranks_stood() -> None:
+    """JAX over Gloo: one is aborted by data that is too large, two lose it, and the fourth waits for them."""
+    refused = death(
+        2, "signal", signal="SIGABRT", text="killed by SIGABRT", is_collective_error=True,
+        last_words="what(): op.preamble.length <= op.nbytes. 512 vs 2",
+    )  # fmt: skip
+    lost = tuple(gave_up(r, "train.py:12 step") for r in (1, 3))
+    other = ThreadStack(name="MainThread", is_main=True, frames=(Frame(function="metric", file="train.py", line=17),))
+    crashed, waits = stack(2, "in_collective", threads=(other,)), stack(0, "in_collective")
+    [hit] = ask("DSY007", deaths=(refused, *lost), stacks=(crashed, waits)).hits
+    assert (hit.culprits.ranks, hit.values["site"], hit.values["other"]) == (
+        (2,),
+        "train.py:17 metric",
+        "train.py:12 step",
+    )
+    assert ask("DSY007", deaths=(refused, *lost), stacks=(crashed, stack(0, "cpu_work"))).state == "clear"
+    assert ask("DSY007", deaths=(refused, *lost), stacks=(crashed,)).state == "clear"

@@ -65,5 +65,15 @@ def test_calls_of_which_only_digests_are_known_wait_for_the_recorders(code: str,
     assert hit.confidence is Confidence.LIKELY
 
 
+def test_while_the_line_of_one_rank_is_not_known_it_may_be_another_call() -> None:
+    """Of a rank that was aborted the line comes last, with the stack of its crash."""
+    by_rank = {r: operation(64, site=None if r == 3 else "train.py:9 g") for r in range(4)}
+    half_known = mismatch((3,), operation(64, num_elements=None), kind="size", by_rank=by_rank)
+    fleet = run_fleet(mismatches=(half_known,))
+    early, late = (Live(now_s=1000.0 + s, since_s=1000.0) for s in (0.5, 3.0))
+    assert check("DSY002", replace(fleet, live=early)).state == "clear"
+    assert check("DSY002", replace(fleet, live=late)).state == check("DSY002", fleet).state == "hit"
+
+
 def test_nothing_differs() -> None:
     assert ask("DSY002").state == "clear"

@@ -1,6 +1,10 @@
 """LIV008."""
 
-from allready.model import Confidence, FaultClass, GroupProgress, Position, RankStatus
+from typing import Any
+
+from msgspec.structs import replace
+
+from allready.model import Confidence, FaultClass, GroupProgress, Operation, Position, RankStatus
 from tests.rules.live.made import NOW, ask, behind, mark, progress, stack, waiting
 
 
@@ -17,6 +21,16 @@ def test_a_receive_that_nobody_answers_is_a_matter_of_arguments() -> None:
 def test_a_send_that_nobody_takes_is_a_call_too_many_or_too_few() -> None:
     [hit] = ask("LIV008", behind(2), stacks=(stack(2, "in_collective", "distributed_c10d.py:2552 isend"),)).hits
     assert (hit.culprits.ranks, hit.fault_class) == ((2,), None)
+
+
+def test_shows_what_the_others_wait_in_with_size_and_line() -> None:
+    stacks = (stack(2, "in_collective", "distributed_c10d.py:99 new_group"),)
+    [told] = progress({r: waiting(r) for r in (0, 1, 3)} | {2: behind(2)})
+    whole = Operation(seq=64, name="all_reduce", num_elements=1024, dtype="float32")
+    known = {r: replace(p, stuck=whole) if p.stuck is not None else p for r, p in told.positions.items()}
+    [hit] = ask("LIV008", behind(2), stacks=stacks, progress=(replace(told, positions=known),)).hits
+    site = waiting(0).site
+    assert hit.values["operation"] == f"all_reduce [1024] float32 #64 (default_pg), {site}"
 
 
 def test_names_the_fewer_side() -> None:
@@ -64,6 +78,16 @@ def test_where_all_others_kept_to_the_calls_of_their_loop_the_send_of_one_is_one
     for turns, accused in (({0: True, 1: True, 3: True}, (2,)), ({0: True, 3: True}, ())):
         [hit] = ask("LIV008", counted, stacks=stacks, progress=known, turns=turns).hits
         assert (hit.culprits.ranks, hit.fault_class) == (accused, None)
+
+
+def test_a_receive_of_the_loop_in_another_place_of_it_is_a_matter_of_order() -> None:
+    """It left the all_reduce out, and is in the next iteration's recv: that one has worked before."""
+    stacks = (stack(2, "in_collective", "distributed_c10d.py:2799 recv"),)
+    known: Any = {"progress": progress({r: waiting(r) for r in (0, 1, 3)} | {2: behind(2)})}
+    known["turns"] = dict.fromkeys((0, 1, 3), True)
+    for enqueued, fault_class in ((63 + 30, None), (63, FaultClass.DESYNC_ARGS)):
+        [hit] = ask("LIV008", behind(2, groups=(mark(enqueued, pending=False),)), stacks=stacks, **known).hits
+        assert (hit.culprits.ranks, hit.fault_class) == ((2,), fault_class)
 
 
 def test_two_that_exchange_are_at_odds_with_each_other_while_the_rest_is_in_a_collective() -> None:

@@ -139,6 +139,17 @@ def test_peers_that_died_of_the_lost_connection_are_victims() -> None:
     assert hit.culprits.ranks == (1,)
 
 
+def test_who_ends_since_it_lost_another_rank_has_not_left() -> None:
+    """Two of four end after an error, in JAX's shutdown; the fourth still waits and is no odd one."""
+    lost = tuple(
+        Death(kind="exception", origin=Origin(source="out.log"), rank=r, is_collective_error=True, text="reset by peer")
+        for r in (1, 3)
+    )
+    ending = (behind(1), behind(3), ended(2, None, "SIGABRT"))
+    stacks = (stack(1, "exit"), stack(3, "exit"))
+    assert ask("LIV007", *ending, stacks=stacks, deaths=lost).state == "clear"
+
+
 def test_a_killed_rank_is_another_finding() -> None:
     assert ask("LIV007", ended(1, None, "SIGTERM")).state == "clear"
 

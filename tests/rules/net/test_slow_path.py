@@ -14,7 +14,7 @@ def test_names_the_node_whose_every_path_is_slow() -> None:
     for num_nodes in (3, 4, 8):
         [hit] = check("NET017", reached(num_nodes, paths=touching(1, num_nodes, SLOW))).hits
         assert hit.culprits.nodes == (1,)
-        assert (hit.values["what"], hit.values["worst"], hit.values["median"]) == ("1 MiB", "0.05 GB/s", "2 GB/s")
+        assert (hit.values["what"], hit.values["worst"], hit.values["median"]) == ("1 MiB", "400 Mbit/s", "16 Gbit/s")
 
 
 def test_names_only_the_pair_when_both_nodes_are_fast_elsewhere() -> None:
@@ -70,7 +70,7 @@ def test_a_node_that_is_slow_beyond_doubt_is_an_error_with_the_bandwidth_of_ever
     [hit] = check("NET017", reached(3, paths=touching(1, 3, CRAWLS))).hits
     assert (hit.severity, hit.culprits.nodes, hit.values["worst"]) == (Severity.ERROR, (1,), "4 Mbit/s")
     shown = {e.node_rank: e.text for e in hit.evidence if e.source.startswith("bandwidth")}
-    assert shown == {0: "out 2 GB/s, in 2 GB/s", 1: "out 4 Mbit/s, in 4 Mbit/s", 2: "out 2 GB/s, in 2 GB/s"}
+    assert shown == {0: "out 16 Gbit/s, in 16 Gbit/s", 1: "out 4 Mbit/s, in 4 Mbit/s", 2: "out 16 Gbit/s, in 16 Gbit/s"}
     assert hit.values["interface"] == "eth0"
 
 
@@ -97,7 +97,7 @@ def test_half_of_the_nodes_are_named_where_the_others_reach_each_other() -> None
     [hit] = check("NET017", reached(4, paths=halves)).hits
     assert (hit.severity, hit.confidence, hit.culprits.nodes) == (Severity.ERROR, Confidence.POSSIBLE, (1, 2))
     shown = {e.node_rank: e.text for e in hit.evidence if e.source.startswith("bandwidth")}
-    assert (shown[0], shown[1]) == ("out 2 GB/s, in 2 GB/s", "out 4 Mbit/s, in 4 Mbit/s")
+    assert (shown[0], shown[1]) == ("out 16 Gbit/s, in 16 Gbit/s", "out 4 Mbit/s, in 4 Mbit/s")
     usable = {pair: {"throughput_gb_per_s": 0.012} for pair in halves}  # two containers on one machine, 100 Mbit/s
     assert check("NET017", reached(4, paths=usable)).state == "clear"
     most = {k: v for node in (1, 2, 3) for k, v in touching(node, 4, CRAWLS).items()}

@@ -56,8 +56,8 @@ def moving(
     **changes: Any,
 ) -> Fleet:
     """`ranks`: what every word says of a rank; `flows`: (from, to) -> busy, sent_bytes, again, rtt_s, where unlike the
-    others'; `inside`: rank -> at what share of the looks it is in an operation; `speed`: operations a second before
-    and now.
+    others', in all of the time or from a share of it on (`since`); `inside`: rank -> at what share of the looks it is
+    in an operation; `speed`: operations a second before and now.
     """
     words: dict[int, list[NodeStatus]] = {n: [] for n in range(num_nodes)}
     for i in range(-8, LOOKS):
@@ -87,23 +87,28 @@ def _sockets(node: int, num_nodes: int, at: float, flows: Mapping[Pair, Mapping[
         if pair[0] != node:
             continue
         is_data = pair[1] == (node - 1) % num_nodes
-        flow = {
+        usual = {
             "busy": 0.1 if is_data else 0.05,
             "sent_bytes": RING_BYTES if is_data else 40_000,
             "again": 1,
             "rtt_s": 0.0002,
             "unsteady": 0.3,
-            **flows.get(pair, {}),
+            "full": 0.0,
         }
+        flow = {"since": 0.0, **usual, **flows.get(pair, {})}
+        since = flow["since"]
+        before = min(at, since)
+        total = {name: usual[name] * before + flow[name] * (at - before) for name in usual}
+        now = flow if at > since or not since else usual
         found.append(
             row(
                 *pair,
-                busy_s=flow["busy"] * SECONDS * at,
-                bytes_acked=int(flow["sent_bytes"] * at),
-                total_retransmits=int(flow["again"] * at),
-                rtt_s=flow["rtt_s"],
-                rtt_variation_s=flow["unsteady"] * flow["rtt_s"],
-                receiver_limited_s=flow.get("full", 0.0) * SECONDS * at,
+                busy_s=total["busy"] * SECONDS,
+                bytes_acked=int(total["sent_bytes"]),
+                total_retransmits=int(total["again"]),
+                rtt_s=now["rtt_s"],
+                rtt_variation_s=now["unsteady"] * now["rtt_s"],
+                receiver_limited_s=total["full"] * SECONDS,
             )
         )
     return found

@@ -19,6 +19,10 @@ def test_a_few_losses_that_cost_little_are_a_warning() -> None:
     assert hit.severity is Severity.WARNING
 
 
+def test_a_burst_of_losses_at_a_change_accuses_nobody() -> None:
+    assert ask("SLW008", flows={pair: {**flow, "since": 0.8} for pair, flow in LOSSY.items()}).state == "clear"
+
+
 def test_losses_on_all_paths_alike_accuse_nobody() -> None:
     assert ask("SLW008", flows={(n, (n - 1) % 4): {"again": 150} for n in range(4)}).state == "clear"
 

@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from tests.fleets import check
-from tests.rules.link.wires import DEAD
+from tests.rules.link.wires import DEAD, NOW
 
 from .moving import OTHERS, SLOW, SLOW_JOB, SLOW_NOTICE, ask, moving, without_paces
 
@@ -57,6 +57,32 @@ def test_a_slower_link_that_costs_nothing_is_not_told() -> None:
     seldom = SLOW | {"busy": 0.1, "sent_bytes": 700_000}
     few = {pair: OTHERS | {"sent_bytes": 700_000, "busy": 0.01} for pair in ((0, 3), (1, 0))}
     assert ask("SLW007", flows={(2, 1): seldom, (3, 2): seldom, **few}).state == "clear"
+
+
+def test_paths_that_slowed_one_after_the_other_are_not_compared_across_the_change() -> None:
+    """Two links are slowed, the second one a moment later: over the whole time the first one seems slower."""
+    for first, second in ((0.2, 0.37), (0.4, 0.7), (0.55, 0.72), (0.6, 0.8), (0.45, 0.7)):
+        slow = {**SLOW, "busy": 1.0}
+        flows = {(0, 1): slow | {"since": first}, (1, 0): slow | {"since": second}}
+        assert ask("SLW007", num_nodes=2, flows=flows).state == "clear", (first, second)
+
+
+def test_a_slow_link_is_named_as_soon_as_both_parts_of_the_time_show_it() -> None:
+    whole = {pair: flow | {"since": 0.0} for pair, flow in SLOW_JOB.items()}
+    assert ask("SLW007", flows=whole).state == "hit"
+    assert ask("SLW007", flows={pair: flow | {"since": 0.3} for pair, flow in SLOW_JOB.items()}).state == "hit"
+    assert ask("SLW007", flows={pair: flow | {"since": 0.67} for pair, flow in SLOW_JOB.items()}).state == "clear"
+
+
+def test_a_sample_that_only_one_node_has_sent_yet_is_not_compared() -> None:
+    """Else its paths would be seen in a time of which the others tell nothing."""
+    fleet = moving(flows={pair: flow | {"since": 0.67} for pair, flow in SLOW_JOB.items()})
+    assert fleet.live is not None
+    late = {n: replace(s, sockets=()) for n, s in fleet.live.statuses.items() if n != 2}
+    history = {n: tuple(s for s in words if s.time_s < NOW) for n, words in fleet.live.history.items()}
+    live = replace(fleet.live, statuses={**fleet.live.statuses, **late}, history=history)
+    found = check("SLW007", replace(fleet, live=live))
+    assert found.state == "clear"
 
 
 def test_needs_no_recorder() -> None:

@@ -27,6 +27,11 @@ class Group(Struct, kw_only=True):
     size: int
     dumps: dict[int, FlightDump] = {}
 
+    @property
+    def parties(self) -> Sequence[int]:
+        """Its members, as far as known: all, or those that recorded a call."""
+        return self.members or [rank for rank in self.dumps if self.ring(rank)]
+
     def ring(self, rank: int) -> FlightRing | None:
         """The rank's entries of this group."""
         return self.dumps[rank].rings.get(self.name)

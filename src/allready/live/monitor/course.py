@@ -65,8 +65,11 @@ class CourseBook:
         line = leading.line
         place = (leading.group, leading.rank, line.generation)
         if place != self._place:
-            self._place, self._seq, self._at_s = place, line.seqs[0], line.created[0]
-            self._group = leading.title
+            # Another rank's numbers of the same group go on: what the first to speak told is not counted again.
+            goes_on = self._place is not None and (place[0], place[2]) == (self._place[0], self._place[2])
+            if not goes_on or line.seqs[0] > self._seq:
+                self._seq, self._at_s = line.seqs[0], line.created[0]
+            self._place, self._group = place, leading.title
             self._began_s = self._at_s if self._began_s is None else self._began_s
         self._calls = leading.calls or self._calls
         if leading.calls is not None and not self._has_iterations:  # what was counted before were operations

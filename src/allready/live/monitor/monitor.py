@@ -210,7 +210,7 @@ class Judge:
             board.statuses,
             board.ages(now),
             board.lost,
-            has_other_digests=bool(self._pace.mismatches()),
+            has_other_digests=bool(self._pace.mismatches()) or self._pace.shift() is not None,
             rhythm_s=lambda group: rhythms.get(group, 0.0),
         )
         if found is None:
@@ -354,6 +354,7 @@ class Judge:
             return model.RunEvidence(
                 expected_ranks=world.world_size,
                 lags=self._pace.lags(),
+                shift=self._pace.shift(),
                 node_of_rank={r: n.node_rank for n in world.nodes for r in n.ranks},
                 node_numbers={n.name: n.node_rank for n in world.nodes if n.name},
             )
@@ -363,6 +364,7 @@ class Judge:
             now=now,
             stopping_s=self._stopping[0] if self._stopping is not None else None,
             lags=self._pace.lags(),
+            shift=self._pace.shift(),
             digests=self._pace.mismatches(),
             kept=tuple(self._kept.values()),
             ends=is_over or with_ends or self._has_last_words(now),

@@ -14,9 +14,11 @@ import numpy as np
 
 from allready.judging.lateness import lateness, period_of
 from allready.judging.sequence import KnownCalls, first_difference
+from allready.judging.shifts import call_shift
 from allready.live.digests import UNKNOWN, call_of, differ, is_same_operation, name_of, root_of
+from allready.live.monitor.own_work import own_shares
 from allready.live.monitor.pace_lines import Line
-from allready.model import Lag, Mismatch, NodeStatus, Operation, PaceSample
+from allready.model import CallShift, Lag, Mismatch, NodeStatus, Operation, PaceSample
 
 SOURCE = "flight recorder"
 WINDOW_S = 30.0
@@ -40,6 +42,8 @@ MAX_CALLS = 2_100
 LONG = 0.1
 """A wait longer than this share of an iteration is counted."""
 SINGLE = 2
+LATE = 0.05
+"""Share of the time for which others wait for a rank, from which on it is asked whether that is its own work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,7 @@ class PaceBook:
         self._num_lines = 0
         self._newest_s = 0.0
         self._lags: tuple[float, float, tuple[Lag, ...]] | None = None
+        self._shift: tuple[float, CallShift | None] | None = None
 
     def add(self, status: NodeStatus) -> None:
         """Take one node's word, in the order of arrival.
@@ -122,7 +127,7 @@ class PaceBook:
         self._pids.clear()
         self._num_lines = 0
         self._newest_s = 0.0
-        self._lags = None
+        self._lags = self._shift = None
 
     def _take_clock(self, status: NodeStatus) -> bool:
         """Whether the node's clock was set since its last word; what was kept of its times is then of no use."""
@@ -197,6 +202,14 @@ class PaceBook:
                 found.append(group.mismatch)
         return tuple(found)
 
+    def shift(self) -> CallShift | None:
+        """Who is a call ahead of the others in one of its groups, or behind; reckoned again at most once a second."""
+        if self._shift is None or self._newest_s - self._shift[0] >= LAGS_EVERY_S:
+            known = {n: g for n, g in self._groups.items() if not _is_mixed(g) and not g.generation}
+            labels = {name: group.label for name, group in known.items()}
+            self._shift = self._newest_s, call_shift({n: g.lines for n, g in known.items()}, labels)
+        return self._shift[1]
+
     def rhythms(self) -> dict[str, Rhythm]:
         """By group; only of groups with enough operations in the window."""
         found = {}
@@ -245,12 +258,12 @@ class PaceBook:
             lines = {r: group.lines[r] for r in ranks}
             if len({line.generation for line in lines.values()}) > 1:
                 continue
-            lag = self._lag(f"{name} ({group.label})" if group.label else name, lines, recent_s)
+            lag = self._lag(name, f"{name} ({group.label})" if group.label else name, lines, recent_s)
             if lag is not None:
                 found.append(lag)
         return tuple(found)
 
-    def _lag(self, title: str, lines: Mapping[int, Line], recent_s: float) -> Lag | None:
+    def _lag(self, name: str, title: str, lines: Mapping[int, Line], recent_s: float) -> Lag | None:
         common = set.intersection(*(set(line.seqs) for line in lines.values()))
         if len(common) < MIN_OPERATIONS:
             return None
@@ -285,6 +298,8 @@ class PaceBook:
         period = _period_of([one.digests[at] for seq in seqs if (at := one.place_of(seq)) is not None])
         period_s = None if period is None else took_s * period / (seqs[-1] - seqs[0])
         long_s = max(noise_s, LONG * (period_s or took_s / len(seqs)))
+        waited_share = {r: _steady_share(w, took_s) for r, w in entered.waits_s.items()}
+        late = {r for r, share in waited_share.items() if share >= LATE}
         return Lag(
             group=title,
             source=SOURCE,
@@ -293,9 +308,18 @@ class PaceBook:
             last_share=entered.last_share,
             median_period_s=period_s,
             noise_s=round(noise_s, 6),
-            waited_share={r: _steady_share(w, took_s) for r, w in entered.waits_s.items()},
+            waited_share=waited_share,
+            own_share=self._own_shares(name, seqs, late),
             num_waits={r: sum(s > long_s for s in w) for r, w in entered.waits_s.items()},
         )
+
+    def _own_shares(self, name: str, seqs: Sequence[int], late: set[int]) -> dict[int, float]:
+        groups = (
+            {n: g.lines for n, g in self._groups.items() if not _is_mixed(g)} if late and len(self._groups) > 1 else {}
+        )
+        ranks = {r for lines in groups.values() for r in lines if r in self._node_of}
+        offsets_s = {r: self._offsets[self._node_of[r]][0] for r in ranks}
+        return own_shares(groups, offsets_s, name, seqs, late) if groups else {}
 
 
 def _steady_share(waits: Sequence[float], took_s: float) -> float:

@@ -3,8 +3,9 @@
 from array import array
 from bisect import bisect_left
 
-from allready.live.digests import UNKNOWN
+from allready.live.digests import UNKNOWN, name_of
 from allready.model import PaceSample
+from allready.units import size
 
 BACKWARDS_S = 0.001
 """Creation times grow with the numbers; more than this the other way tells of another group of the same name."""
@@ -82,6 +83,16 @@ class Line:
             return at
         at = bisect_left(self.seqs, seq)
         return at if at < len(self.seqs) and self.seqs[at] == seq else None
+
+    def last_before(self, created_s: float) -> int | None:
+        """The newest number that was created before; None where no such one is kept."""
+        at = bisect_left(self.created, created_s) - 1
+        return self.seqs[at] if at >= 0 else None
+
+    def last_call(self) -> str:
+        """`all_reduce (512 B)`: the newest one, as far as known."""
+        name = name_of(self.digests[-1]) if self.digests else None
+        return f"{name or '?'} ({size(self.sizes[-1])})" if self.sizes and self.sizes[-1] >= 0 else name or "?"
 
     def _drop(self, num: int) -> None:
         del self.seqs[:num], self.created[:num], self.digests[:num], self.sizes[:num]

@@ -9,7 +9,7 @@ from allready.judging.assemble import assemble
 from allready.live.monitor.ends import reading_of_ends, settled, with_reported_sizes
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.progress import progress_of
-from allready.model import Lag, Mismatch, RunEvidence, World
+from allready.model import CallShift, Lag, Mismatch, RunEvidence, World
 
 FRESH_S = 12.0
 """Answers older than this say nothing of now, but of ranks that stand where they stood; what a rank that ended had
@@ -23,6 +23,7 @@ def run_evidence_of(
     now: float,
     stopping_s: float | None,
     lags: Sequence[Lag],
+    shift: CallShift | None,
     digests: Sequence[Mismatch],
     kept: Sequence[Mismatch],
     ends: bool,
@@ -32,6 +33,7 @@ def run_evidence_of(
     Args:
         stopping_s: when the job was told to end (wall clock), if it was.
         lags: lateness, from the operations that agents tell every second.
+        shift: who is a call ahead or behind, from the same.
         digests: operations that differ by the same.
         kept: mismatches that were found before and that rings may no longer hold.
         ends: whether ends of ranks may be told already.
@@ -68,6 +70,7 @@ def run_evidence_of(
         ),
         mismatches=_mismatches(run.mismatches, digests, kept),
         lags=tuple(lags),
+        shift=shift,
         clocks=(),
         ended_well=frozenset(),
     )

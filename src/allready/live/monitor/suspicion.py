@@ -46,7 +46,7 @@ def suspect(
 
     Args:
         heard_s: node -> seconds since its last word.
-        has_other_digests: operations of equal number differ between ranks.
+        has_other_digests: operations of equal number differ between ranks, or are of different turns of their loops.
         rhythm_s: group -> usual time between its operations, 0 where not known.
     """
     outside = outsiders(statuses)
@@ -67,7 +67,7 @@ def suspect(
     if silent and len(gone) < len(words):
         return Suspicion(kind="silent", why=f"nothing is heard of node {', '.join(map(str, silent))}")
     if has_other_digests:
-        return Suspicion(kind="digests", why="ranks make different operations under one number")
+        return Suspicion(kind="digests", why="ranks pair different operations")
     living = [w for w in words if not w.status.is_gone]
     if not living:
         return None

@@ -32,7 +32,8 @@ from allready.model.live import LinkRow, NodeEvidence, NodeStatus, PaceSample, P
 from allready.proc.cgroup import cpu_pressure_share, num_cpus, read_mounts
 
 FULL_EVERY_S = 2.0
-"""Pace, sockets, links and families are sampled so often; the rest every time."""
+"""Pace, sockets, links and families are sampled so often, on all nodes at the same moments of the clock: what changes
+between them shows in the same sample everywhere.  The rest is sampled every time."""
 SOCKETS_S = 0.25
 LINKS_S = 0.1
 LOCK_S = 1.0
@@ -65,7 +66,7 @@ class NodeObserver:
         self._ras = RasAsker()
         self._reach = Reach()
         self._path_sizes = PathSizes()
-        self._full_s = float("-inf")
+        self._turn: float | None = None
         self._ends: deque[ProcessEnd] = deque()
         self._is_news = False
         self._is_unsaid = False  # found by a gathering's own sample
@@ -83,7 +84,7 @@ class NodeObserver:
             self._oom = OomKills()
             self._ranks = {r: RankWatch(ranks[r], self._run_dir, self._mounts) for r in sorted(ranks)}
             self._attempt = attempt
-            self._full_s = float("-inf")
+            self._turn = None
             self._num_cpus = num_cpus([handle.pid for handle in ranks.values()])
             has_gpus = any(handle.gpu is not None for handle in ranks.values())
             if self._gpus is None and has_gpus and (self._with_gpu or (self._with_gpu is None and has_driver())):
@@ -205,11 +206,11 @@ class NodeObserver:
             self._ranks = {}
 
     def _sample(self, now_s: float, *, is_full: bool = False, with_pace: bool = True) -> NodeStatus:
-        now = time.monotonic()
-        is_full = is_full or now - self._full_s >= FULL_EVERY_S
+        turn = now_s // FULL_EVERY_S
+        is_full = is_full or turn != self._turn
         pace: tuple[PaceSample, ...] = ()
         if is_full and with_pace and self._ranks:
-            self._full_s = now
+            self._turn = turn
             pace = tuple(s for watch in self._ranks.values() for s in watch.pace())
         while self._ends:
             end = self._ends.popleft()

@@ -27,6 +27,7 @@ from allready.preflight.collectives.operations import BOTH_FORMS, Buffers, Patte
 from allready.preflight.collectives.rank_side import RankSide, StoreUnreachableError, WrongResultError
 from allready.preflight.collectives.sweep import Sweep
 from allready.proc.cgroup import Held
+from allready.units import size
 
 _WITHOUT_SWEEP_BYTES = 64 * 2**20
 _SMALL_BYTES = 4096
@@ -101,7 +102,7 @@ class TorchRank:
         self.buffers = Buffers(self.torch, self.device, orders.dtype, size_bytes, needs_two=needs_two)
         if self.device.type == "cuda":
             self.torch.cuda.synchronize(self.device)
-        note(f"{size_bytes} bytes on {self.device}")
+        note(f"{size(size_bytes)} on {self.device}")
 
     def store_(self, note: Note) -> None:
         """Connect to the TCPStore of rank 0, at the address that the user gave."""
@@ -170,7 +171,7 @@ class TorchRank:
         num_errors, words = pattern.check(tensor)
         if num_errors:
             raise WrongResultError(words)
-        note(f"{_SMALL_BYTES} bytes")
+        note(size(_SMALL_BYTES))
 
     def local(self, note: Note) -> None:
         """This rank's own copies, without the others."""

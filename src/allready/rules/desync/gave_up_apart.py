@@ -1,9 +1,13 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from msgspec import Struct
+
+from allready.judging.last_calls import call_of_stack, refused_data
 from allready.judging.majority import majority
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
 from allready.judging.signs import Sign
+from allready.judging.stall import WAITING
 from allready.model import Confidence, Culprits, Death, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
 
 SAME_MOMENT_S = 60.0
@@ -14,8 +18,9 @@ SAME_MOMENT_S = 60.0
     code="DSY007",
     severity=Severity.ERROR,
     fault_class=FaultClass.DESYNC_FLOW,
-    layer=Layer.TRANSPORT,
+    layer=Layer.DESYNC,
     applies=Applies.RUN,
+    explains=("GLO005",),
     unless=(Sign.POSITIONS, Sign.OTHER_CALLS, Sign.PROCESS_END),
     title="Ranks gave up waiting in different calls of the program",
     message="{who} gave up in {site}, the others in {other}: they waited in different calls",
@@ -30,6 +35,8 @@ def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
     from which each of them had called, and what. Reported where all ranks that ended badly did so in such a call, in
     different functions or in calls of different kinds (all_reduce, barrier), and no other evidence tells of an
     operation.  A rank is accused only where it is known how many ranks there are, and all of them are among these.
+    Where one got data of another size than it had room for, the stack of its crash shows its place, and those of the
+    ranks that still wait show theirs.
     ## Why it matters
     Where one rank is slow or stuck, all others wait at one place.  Where they wait at different places, each waits for
     a call that the others do not make.
@@ -39,40 +46,82 @@ def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
     In a pipeline, ranks of different stages wait at different places when any rank is missing: then look for that one.
     """
     ended = [d for d in run.deaths if not d.earlier and not (d.by_launcher and d.kind != "exception")]
-    waited = {d.rank: d for d in ended if d.is_collective_error and d.site and d.rank is not None}
-    if len(waited) < 2 or len(waited) < len(ended) or len(waited) < max(run.expected_ranks, _most(run)):
+    places = _places(run, ended)
+    if len(places) < max(2, run.expected_ranks, _most(run)) or any(
+        d.rank not in places or not d.is_collective_error for d in ended
+    ):
         return
-    is_everybody = len(waited) == run.expected_ranks  # else one of whom nothing is here may be who they wait for
-    times = [d.time_s for d in waited.values() if d.time_s is not None]
-    functions = {rank: _function(death) for rank, death in waited.items()}
+    is_everybody = len(places) == run.expected_ranks  # else one of whom nothing is here may be who they wait for
+    times = [p.time_s for p in places.values() if p.time_s is not None and p.has_ended]
+    functions = {rank: place.function for rank, place in places.items()}
     if len(set(functions.values())) < 2 or (times and max(times) - min(times) > SAME_MOMENT_S):
         return
     most = majority(functions)
-    shown = most.odd if most is not None else (min(waited),)
-    others = [r for r in waited if functions[r] != functions[shown[0]]]
+    shown = most.odd if most is not None else (min(places),)
+    others = [r for r in places if functions[r] != functions[shown[0]]]
     yield Hit(
         culprits=Culprits(ranks=most.odd if is_everybody and most is not None else ()),
-        values={"who": who(run, shown), "site": _place(waited[shown[0]]), "other": _place(waited[min(others)])},
+        values={"who": who(run, shown), "site": places[shown[0]].line, "other": places[min(others)].line},
         confidence=Confidence.LIKELY if is_everybody else Confidence.POSSIBLE,
         evidence=tuple(
-            Evidence(source=str(d.origin), text=f"rank {r} at {d.site}: {d.text[:300]}", time=clock_time(d.time_s))
-            for r, d in sorted(waited.items())[:8]
+            Evidence(source=p.source, text=f"rank {r} at {p.site}: {p.text[:300]}", time=clock_time(p.time_s))
+            for r, p in sorted(places.items())[:8]
         ),
         fault_time=clock_time(min(times, default=None)),
     )
+
+
+class _Place(Struct, frozen=True, kw_only=True):
+    """Where a rank waited, and what says so."""
+
+    call: str
+    site: str
+    source: str
+    text: str
+    time_s: float | None
+    has_ended: bool
+
+    @property
+    def line(self) -> str:
+        return f"{self.call} at {self.site}" if self.call else self.site
+
+    @property
+    def function(self) -> str:
+        """`train.py step all_reduce`: the place without its line, since one loop may call from two of them."""
+        place, _, function = self.site.rpartition(" ")
+        return f"{place.rpartition(':')[0]} {function} {self.call}"
+
+
+def _places(run: RunEvidence, ended: Sequence[Death]) -> dict[int, _Place]:
+    """By tracebacks, and by stacks where data of another size shows that the calls were not the same."""
+    lost = {d.rank: d for d in ended if d.is_collective_error and d.rank is not None}
+    found = {
+        rank: _Place(call=d.call, site=d.site, source=str(d.origin), text=d.text, time_s=d.time_s, has_ended=True)
+        for rank, d in lost.items()
+        if d.site
+    }
+    if not refused_data(run):
+        return found
+    dead = {d.rank for d in run.deaths}
+    for stack in run.stacks:
+        call = call_of_stack(stack)
+        is_here = stack.rank in lost or (stack.rank not in dead and stack.activity in WAITING)
+        if stack.rank is not None and stack.role == "rank" and call.site and is_here:
+            found.setdefault(
+                stack.rank,
+                _Place(
+                    call=call.name,
+                    site=call.site,
+                    source=str(stack.origin),
+                    text=lost[stack.rank].text if stack.rank in lost else stack.activity,
+                    time_s=stack.time_s,
+                    has_ended=stack.rank in lost,
+                ),
+            )
+    return found
 
 
 def _most(run: RunEvidence) -> int:
     """How many ranks there are at least."""
     named = {d.rank for d in run.deaths} | {e.origin.rank for e in run.events} | {p.rank for p in run.processes}
     return max((r + 1 for r in named if r is not None), default=0)
-
-
-def _place(death: Death) -> str:
-    return f"{death.call} at {death.site}" if death.call else death.site or "?"
-
-
-def _function(death: Death) -> str:
-    """`train.py step all_reduce`: the place without its line, since one loop may call from two of them."""
-    place, _, function = (death.site or "").rpartition(" ")
-    return f"{place.rpartition(':')[0]} {function} {death.call}"

@@ -10,8 +10,9 @@ from allready.judging.last_calls import last_calls
 from allready.judging.majority import majority
 from allready.judging.mismatch import described
 from allready.judging.run_signs import who
+from allready.judging.siblings import out_of_order
 from allready.judging.waits import Wait, WaitSnapshot
-from allready.model import GroupProgress, RunEvidence, ranges
+from allready.model import RunEvidence, ranges
 
 RECORD_S = 5.0
 """What records get to say which operations they are; of a running job first only their numbers are known."""
@@ -66,47 +67,13 @@ def circle_of(case: Analysis) -> Circle | None:
     if case.live is not None and found.for_s < RECORD_S and any(w.operation.name == "?" for w in waits):
         return None  # in a moment it is known what they wait in, and who left the order
     odd = left_its_loop(case.run, {r for w in waits for r in w.waiting}) or _outvoted(waits) or _only_key(waits)
-    odd = odd or _unlike_siblings(case.run, waits)
+    odd = odd or out_of_order(case.run, waits)
     elsewhere = [w for w in waits if odd and not set(odd) & set(w.waiting)]
     others = tuple(sorted({r for w in elsewhere for r in w.waiting}))
     sites = sites_of(case)
     return Circle(
         blame=found, snapshot=found.snapshot, ranks=tuple(sorted(found.ranks)), odd=odd, others=others, sites=sites
     )
-
-
-def _unlike_siblings(run: RunEvidence, waits: Sequence[Wait]) -> tuple[int, ...]:
-    """Of two operations that are waited in: those that make one of them before the other, or after it, where the groups
-    that are like theirs (other pairs, other columns of a mesh) do it the other way round."""
-    if len(waits) != 2:
-        return ()
-    found: set[tuple[int, ...]] = set()
-    for wait, other in ((waits[0], waits[1]), (waits[1], waits[0])):
-        made, left_out = tuple(wait.waiting), tuple(sorted(set(wait.behind) & set(other.waiting)))
-        for sibling in _siblings_of(run, wait):
-            reached = {p.enqueued for p in sibling.positions.values()}
-            if min(reached) >= wait.operation.seq:
-                found.add(left_out)
-            elif reached == {wait.operation.seq - 1} and set(sibling.members) <= set(other.waiting):
-                found.add(made)
-            else:
-                found.add(())
-    return found.pop() if len(found) == 1 else ()
-
-
-def _siblings_of(run: RunEvidence, wait: Wait) -> list[GroupProgress]:
-    """Groups of as many other ranks with the same label, of all of whose members it is known how far they came."""
-    own = set(wait.progress.members) if wait.progress is not None else set[int]()
-    return [
-        g
-        for g in run.progress
-        if own
-        and g.source == wait.source
-        and g.label == wait.label
-        and len(g.members) == len(own)
-        and not own & set(g.members)
-        and set(g.positions) == set(g.members)
-    ]
 
 
 def sites_of(case: Analysis) -> dict[int, str]:

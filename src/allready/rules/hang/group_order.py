@@ -61,11 +61,12 @@ def _left_a_send_out(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         return
     sites = sites_of(case)
     theirs = sorted({sites.get(c.rank) or c.site for c in found.causes} - {""})
+    its = next((sites[r] for r in found.ranks if r in sites and not found.wait.operation.site), "")
     yield Hit(
         culprits=Culprits(ranks=found.ranks),
         values={
             "who": who(run, found.ranks),
-            "its": wait_label(found.wait),
+            "its": wait_label(found.wait) + (f" ({its})" if its else ""),
             "others": who(run, found.waiting),
             "theirs": ", ".join(theirs) or "?",
         },

@@ -1,9 +1,12 @@
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
 from allready.judging.majority import is_majority, is_minority
+from allready.judging.mismatch import described
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
@@ -69,16 +72,27 @@ def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int,
     if not found.causes:
         site = next((s.site for r in found.ranks if (s := live.ranks().get(r)) is not None), "") or "?"
         values = {"site": site, "since": model.wall_clock(found.began_s)}
+    if found.wait is not None and found.wait.operation.name != "?":
+        values["operation"] = _whole(live, found.wait.operation, found)
     return hit_of(
         case,
         found,
         found.causes,
         culprits=model.Culprits(ranks=accused),
         values=values,
-        fault_class=model.FaultClass.DESYNC_ARGS if accused and _is_wrong_peer(case.run, found.ranks) else None,
+        fault_class=model.FaultClass.DESYNC_ARGS if accused and _is_wrong_peer(live, case.run, found.ranks) else None,
         confidence=model.Confidence.LIKELY if accused else model.Confidence.POSSIBLE,
         fault_time=model.clock_time(visible_s(found, found.causes)),
     )
+
+
+def _whole(live: model.Live, operation: model.Operation, found: HangBlame) -> str:
+    """`all_reduce [32, 32] float32 #4 (default_pg), train.py:19 <module>`, as far as known."""
+    assert found.wait is not None
+    standing = (status.site for r in found.waiting if (status := live.ranks().get(r)) is not None)
+    site = operation.site or next((site for site in standing if site), "")
+    words = f"{described(replace(operation, site=None))} #{operation.seq} ({found.wait.label or found.wait.group})"
+    return f"{words}, {site}" if site else words
 
 
 def _misses_its_peer(live: model.Live, run: model.RunEvidence, rank: int) -> bool:
@@ -102,10 +116,11 @@ def _exchanges(run: model.RunEvidence, rank: int, calls: tuple[str, ...] = P2P) 
     return any(site.rpartition(" ")[2] in calls for site in sites)
 
 
-def _is_wrong_peer(run: model.RunEvidence, ranks: Iterable[int]) -> bool:
+def _is_wrong_peer(live: model.Live, run: model.RunEvidence, ranks: Iterable[int]) -> bool:
     """Whether the halves of an exchange may miss each other: a receive that another peer or tag would have answered.
 
-    A send alone is one call too many, or its receive is one too few.
+    A send alone is one call too many, or its receive is one too few.  Where such calls have worked before, their peers
+    and tags are right, and what is new is when it makes one.
     """
-    exchanging = [r for r in ranks if _exchanges(run, r)]
+    exchanging = [r for r in ranks if _exchanges(run, r) and not _misses_its_peer(live, run, r)]
     return len(exchanging) > 1 or any(_exchanges(run, r, RECEIVES) for r in exchanging)

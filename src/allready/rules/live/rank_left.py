@@ -59,7 +59,9 @@ def rank_left(case: Analysis, live: Live, world: World) -> Iterator[Hit]:
     found = case.of(blame_hang)
     if found.kind not in {HangKind.LATE, HangKind.JOINING} or found.for_s < AFTER_AN_END_S:
         return
-    gone = tuple(r for r in found.causes if r.kind in {StallKind.LEFT, StallKind.LEAVING} and r.stays)
+    failed = {d.rank for d in case.run.deaths if d.is_collective_error}  # they lost another rank, and end because of it
+    left_so = {StallKind.LEFT, StallKind.LEAVING}
+    gone = tuple(r for r in found.causes if r.kind in left_so and r.stays and r.rank not in failed)
     if not gone or any(s.signal for r in gone if (s := status_of(live, r.rank)) is not None):
         return
     has_died = any(r.fault_class is FaultClass.DEAD for r in gone)

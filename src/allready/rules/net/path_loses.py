@@ -11,7 +11,7 @@ from allready.rules.net._chance import losing_links
 from allready.rules.net._losses import MIN_SEGMENTS, MIN_SHARE, Sent, judge_sent
 from allready.rules.net._pace import interface_of
 from allready.rules.net._paths import MAX_LINKS, Link, arrows, judge_paths
-from allready.units import bandwidth_with_unit
+from allready.units import path_speed
 
 HOPELESS = 0.2
 """Of so many lost packets TCP's time-outs grow from one repetition to the next, and connections end."""
@@ -79,7 +79,7 @@ def path_loses(reach: Reachability, case: Analysis) -> Iterator[Hit]:
             "links": arrows(sorted(bad), case.world),
             "resent": _resent(bad.values(), 1),
             "others": _resent(fine, 2),
-            "rate": bandwidth_with_unit(max((s.best_gb_per_s for s in bad.values() if s.best_gb_per_s), default=None)),
+            "rate": path_speed(max((s.best_gb_per_s for s in bad.values() if s.best_gb_per_s), default=None)),
             "where": case.world.label(where),
             "interface": interface_of(case, where, plane),
         },
@@ -90,7 +90,7 @@ def path_loses(reach: Reachability, case: Analysis) -> Iterator[Hit]:
                 node_rank=a,
                 again=s.num_resent,
                 all=s.num_segments,
-                rate=bandwidth_with_unit(s.best_gb_per_s),
+                rate=path_speed(s.best_gb_per_s),
                 lost=s.num_lost if s.num_packets else None,
                 datagrams=s.num_packets or None,
             )

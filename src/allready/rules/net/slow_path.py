@@ -8,7 +8,7 @@ from allready.model import Confidence, Culprits, Evidence, FaultClass, Hit, Reac
 from allready.rules.net._chance import losing_links
 from allready.rules.net._pace import PROBE_BYTES, Slow, bandwidths, interface_of, slow_round_trips, slow_transfers
 from allready.rules.net._paths import IPERF, MAX_LINKS, arrows, judge_paths
-from allready.units import bandwidth_with_unit
+from allready.units import path_speed
 
 
 @Rule(
@@ -51,7 +51,7 @@ def slow_path(reach: Reachability, case: Analysis) -> Iterator[Hit]:
     transfers, losing = case.of(slow_transfers), case.of(losing_links)
     if transfers is not None and not all(link in losing or link[::-1] in losing for link in transfers.links):
         severity = Severity.ERROR if transfers.is_clear else None
-        yield _hit(case, transfers, "1 MiB", lambda s: bandwidth_with_unit(PROBE_BYTES / s / 1e9), severity)
+        yield _hit(case, transfers, "1 MiB", lambda s: path_speed(PROBE_BYTES / s / 1e9), severity)
     trips = case.of(slow_round_trips)
     if trips is not None:
         yield _hit(case, trips, "RTT", lambda s: f"{s * 1e3:.2f} ms", None)
@@ -91,8 +91,8 @@ def _hit(case: Analysis, slow: Slow, what: str, show: Callable[[float], str], se
                     "bandwidth of the node's links",
                     "out {sent}, in {received}",
                     node_rank=node,
-                    sent=bandwidth_with_unit(out),
-                    received=bandwidth_with_unit(inward),
+                    sent=path_speed(out),
+                    received=path_speed(inward),
                 )
                 for node, (out, inward) in sorted(of_nodes.items(), key=lambda item: min(x or 0.0 for x in item[1]))[
                     : MAX_EVIDENCE // 2

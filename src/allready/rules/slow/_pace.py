@@ -66,14 +66,15 @@ def has_stopped(live: Live) -> bool:
 def slow_ranks(live: Live, run: RunEvidence) -> tuple[Slow, ...]:
     """Ranks that the others wait for during a good share of the time, steadily; the worst first.
 
-    A rank that is in several groups is judged by the one in which it is waited for most.  One that is late because it
-    waits for others in another group (a slow rank holds up its row of a mesh, and each of the row its column) is none;
-    where ranks wait for each other in a circle, nobody is.
+    A rank that is in several groups is judged by the one in which it is waited for most because of its own work.  One
+    that is late because it waits for others in another group (a slow rank holds up its row of a mesh, and each of the
+    row its column) is none; where ranks wait for each other in a circle, nobody is.
     """
     late_in = [(lag, tuple(_of_group(live, lag))) for lag in run.lags]
     worst: dict[int, Slow] = {}
     for found in (found for _, late in late_in for found in late):
-        if found.rank not in worst or worst[found.rank].share < found.share:
+        is_its_own = found.lag.own_share.get(found.rank, found.share) >= (1 - EXCUSED) * found.share
+        if is_its_own and (found.rank not in worst or worst[found.rank].share < found.share):
             worst[found.rank] = found
     own = (s for s in worst.values() if _waits(s.rank, late_in) < EXCUSED * s.share)
     return tuple(sorted(own, key=lambda s: (-s.share, s.rank)))

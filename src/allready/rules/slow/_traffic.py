@@ -1,10 +1,14 @@
 """How data flows between nodes: rate, time with data in flight, round trips and losses, per direction and pair.
 
-Derived from the kernel's counters in two samples a few seconds apart.  A path that is slow is the one whose senders
-always have data in flight while all other senders are mostly idle, waiting for what comes over the slow one.
+Derived from the kernel's counters in samples two seconds apart.  A path that is slow is the one whose senders always
+have data in flight while all other senders are mostly idle, waiting for what comes over the slow one.
+
+Counters between two samples mix the time before and after a change, of one path more than of another where the paths
+changed one after the other.  So a path is accused of what holds in two parts of the time that do not overlap: at most
+one of them has the change in it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 
 from msgspec import Struct
@@ -14,7 +18,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.link_ends import address_book, key, plain, snapshots
 from allready.judging.link_paths import arrows, names
 from allready.judging.stated import stated
-from allready.model import Evidence, Live, SocketRow
+from allready.model import Evidence, Live, NodeStatus, SocketRow
 
 MIN_S = 1.5
 SURE_S = 3.5
@@ -41,11 +45,16 @@ LOSS = 0.005
 machine repeat up to five of a thousand for no reason, on all paths alike, when the kernel's early probe was too early.
 """
 MIN_LOST = 15
+MIN_LOST_IN_HALF = 4
+"""A change (a queue that gets shorter, a link that slows) loses a handful of segments once."""
 MORE_LOST = 3.0
 FULL = 0.8
 """Share of the time in which a path that the job fills has data in flight.  Where all paths are full and as fast as
 each other, their own queues overflow and delay acknowledgements: which of them repeats most is chance, and costs none.
 """
+TOGETHER_S = 1.0
+"""Nodes sample their sockets at the same moments of the clock, every two seconds; a sample that not all have sent yet
+is not compared."""
 CONTENTION = 0.2
 """Share of ten seconds in which some process of the node waited for a processor (PSI)."""
 
@@ -104,12 +113,15 @@ class Flow(Struct, kw_only=True):
             self.unsteady = median(variation / rtt for rtt, variation in rtts)
 
 
+Flows = dict[tuple[int, int], Flow]
+
+
 class BadPath(Struct, frozen=True, kw_only=True):
     """Where data flows slowly, or segments get lost, beside the other paths.
 
     `nodes` has the one node whose link it is, or is empty when only `links` are known.  `cost`: share of the time that
     is lost by a slow one.  A link that is slow in one direction shows in `flows` of both, since acknowledgements wait
-    in the same queue as data.
+    in the same queue as data.  `is_steady`: the same holds in both parts of the time.
     """
 
     flows: tuple[Flow, ...]
@@ -117,6 +129,7 @@ class BadPath(Struct, frozen=True, kw_only=True):
     nodes: tuple[int, ...] = ()
     links: tuple[tuple[int, int], ...] = ()
     cost: float = 0.0
+    is_steady: bool = False
 
     @property
     def ends(self) -> set[int]:
@@ -124,9 +137,9 @@ class BadPath(Struct, frozen=True, kw_only=True):
         return {*self.nodes, *(n for link in self.links for n in link)}
 
     @property
-    def seconds(self) -> float:
-        """For how long all of its flows were measured."""
-        return min(f.seconds for f in self.flows)
+    def is_sure(self) -> bool:
+        """Whether it was measured for long enough, and the paths compared so in each part of that time."""
+        return self.is_steady and min(f.seconds for f in self.flows) >= SURE_S
 
     @property
     def mbit_per_s(self) -> tuple[float, float]:
@@ -157,19 +170,38 @@ class BadPath(Struct, frozen=True, kw_only=True):
         return any((live.statuses[n].cpu_pressure_share or 0.0) >= CONTENTION for n in nodes)
 
 
-def flows(case: Analysis) -> dict[tuple[int, int], Flow]:
+def flows(case: Analysis) -> Flows:
     """By (from node, to node); only where two samples are far enough apart."""
-    live = case.live
+    return _flows(case.live, lambda looks: looks)
+
+
+def halves(case: Analysis) -> tuple[Flows, Flows]:
+    """The same of the time before the last two seconds, and of these; nothing where only two samples are known."""
+    return _flows(case.live, lambda looks: looks[: _turn(looks) + 1]), _flows(
+        case.live, lambda looks: looks[_turn(looks) :]
+    )
+
+
+def _turn(looks: Sequence[NodeStatus]) -> int:
+    """The place of the newest sample from which on enough is known, 0 if that is none but the first."""
+    return max((i for i, s in enumerate(looks) if s.time_s <= looks[-1].time_s - MIN_S), default=0)
+
+
+def _flows(live: Live | None, part: Callable[[Sequence[NodeStatus]], Sequence[NodeStatus]]) -> Flows:
     if live is None:
         return {}
     book = address_book(live)
-    found: dict[tuple[int, int], Flow] = {}
-    for node in sorted(live.statuses):
-        statuses = snapshots(live, node)
-        statuses = [s for s in statuses if s.time_s >= statuses[-1].time_s - MAX_S]
-        if len(statuses) < 2:
+    looks = {node: seen for node in sorted(live.statuses) if (seen := snapshots(live, node))}
+    clocks = {node: live.statuses[node].clock_offset_s for node in looks}
+    all_have_s = min((seen[-1].time_s - clocks[node] for node, seen in looks.items()), default=0.0)
+    until_s = max(all_have_s, live.now_s - MAX_S) + TOGETHER_S  # who says nothing any more holds up no comparison
+    found: Flows = {}
+    for node, seen in looks.items():
+        until = [s for s in seen if s.time_s - clocks[node] <= until_s]
+        chosen = part([s for s in until if s.time_s >= until[-1].time_s - MAX_S])
+        if len(chosen) < 2:
             continue
-        tables = [(s.time_s, {key(row): row for row in s.sockets}) for s in statuses]
+        tables = [(s.time_s, {key(row): row for row in s.sockets}) for s in chosen]
         for name, row in tables[-1][1].items():
             other = book.get(plain(row.remote))
             rows = [(time_s, table[name]) for time_s, table in tables if name in table]
@@ -180,7 +212,7 @@ def flows(case: Analysis) -> dict[tuple[int, int], Flow]:
     return found
 
 
-def bulk(found: Mapping[tuple[int, int], Flow]) -> list[Flow]:
+def bulk(found: Flows) -> list[Flow]:
     """Paths that carry data, the slowest first."""
     least = max(MIN_BYTES, BULK * max((f.sent_bytes for f in found.values()), default=0))
     return sorted((f for f in found.values() if f.sent_bytes >= least), key=lambda f: f.rate_bit_per_s)
@@ -193,19 +225,39 @@ def slow_path(case: Analysis, live: Live) -> BadPath | None:
     best: BadPath | None = None
     for cut in range(1, len(data)):
         slow, fast = data[:cut], data[cut:]
-        reference = median(f.rate_bit_per_s for f in fast)
-        cost = max(f.busy * (1 - f.rate_bit_per_s / reference) for f in slow)
-        if (
-            fast[0].rate_bit_per_s < SLOWER * slow[-1].rate_bit_per_s
-            or cost < LOST_TIME
-            or max(f.busy for f in slow) < BUSY
-            or not all(_takes_longer(f, fast) and f.unsteady <= UNSTEADY for f in slow)
-        ):
+        cost = _cost(slow, fast)
+        if cost < LOST_TIME or not all(_takes_longer(f, fast) and f.unsteady <= UNSTEADY for f in slow):
             continue
         candidate = _placed(live, found, BadPath(flows=tuple(slow), others=tuple(fast), cost=cost))
         if candidate is not None and (best is None or bool(candidate.nodes) > bool(best.nodes)):
             best = candidate
-    return best
+    return _steady(case, best, lambda slow, fast: _cost(slow, fast) >= LOST_TIME)
+
+
+def _cost(slow: Sequence[Flow], fast: Sequence[Flow]) -> float:
+    """Share of the time that is lost because some paths are clearly slower than the others; 0 where they are not."""
+    lowest = min(f.rate_bit_per_s for f in fast)
+    if lowest < SLOWER * max(f.rate_bit_per_s for f in slow) or max(f.busy for f in slow) < BUSY:
+        return 0.0
+    reference = median(f.rate_bit_per_s for f in fast)
+    return max(f.busy * (1 - f.rate_bit_per_s / reference) for f in slow)
+
+
+def _steady(
+    case: Analysis, path: BadPath | None, is_worse: Callable[[Sequence[Flow], Sequence[Flow]], bool]
+) -> BadPath | None:
+    """The same, and whether its flows are worse than the others in each half of the time: by what the kernel counts.
+
+    Round trips are what a sample happened to see, and two or three of them are too few.
+    """
+    if path is None:
+        return None
+    compared = [
+        tuple([half[f.src, f.dst] for f in side if (f.src, f.dst) in half] for side in (path.flows, path.others))
+        for half in case.of(halves)
+    ]
+    is_steady = all(len(bad) == len(path.flows) and rest and is_worse(bad, rest) for bad, rest in compared)
+    return replace(path, is_steady=is_steady)
 
 
 def _takes_longer(flow: Flow, others: Iterable[Flow]) -> bool:
@@ -214,7 +266,7 @@ def _takes_longer(flow: Flow, others: Iterable[Flow]) -> bool:
     return flow.rtt_s >= max(LONGER * usual_s, usual_s + LONGER_S)
 
 
-def _placed(live: Live, found: Mapping[tuple[int, int], Flow], path: BadPath) -> BadPath | None:
+def _placed(live: Live, found: Flows, path: BadPath) -> BadPath | None:
     """Whose link it is: the node that all slow paths have in common, and of two the one whose other, nearly idle
     connections have long round trips as well.
     """
@@ -237,7 +289,7 @@ def _placed(live: Live, found: Mapping[tuple[int, int], Flow], path: BadPath) ->
     return replace(path, nodes=(node,))
 
 
-def _is_delayed_elsewhere(found: Mapping[tuple[int, int], Flow], node: int, pair: set[int]) -> bool:
+def _is_delayed_elsewhere(found: Flows, node: int, pair: set[int]) -> bool:
     """Whether round trips between this node and nodes outside of the pair are long as well, against those elsewhere."""
     busy = [f for f in found.values() if f.busy > 0]
     own = [f for f in busy if node in f.ends and not f.ends <= pair]
@@ -257,9 +309,16 @@ def lossy_path(case: Analysis) -> BadPath | None:
     ):
         return None
     common = tuple(set.intersection(*(f.ends for f in lossy)))
-    if len(common) == 1:
-        return BadPath(flows=lossy, others=rest, nodes=common)
-    return BadPath(flows=lossy, others=rest, links=tuple(sorted((f.src, f.dst) for f in lossy))) if common else None
+    if not common:
+        return None
+    links = () if len(common) == 1 else tuple(sorted((f.src, f.dst) for f in lossy))
+    path = BadPath(flows=lossy, others=rest, nodes=() if links else common, links=links)
+    return _steady(case, path, _loses_more)
+
+
+def _loses_more(lossy: Sequence[Flow], rest: Sequence[Flow]) -> bool:
+    least = max(LOSS, MORE_LOST * max(f.loss for f in rest))
+    return all(f.loss >= least and f.num_retransmits >= MIN_LOST_IN_HALF for f in lossy)
 
 
 def flow_evidence(found: Iterable[Flow]) -> Iterator[Evidence]:

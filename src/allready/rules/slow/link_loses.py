@@ -4,7 +4,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import WORST_LOSS, blame
-from allready.rules.slow._traffic import LOST_TIME, SURE_S, flow_evidence
+from allready.rules.slow._traffic import LOST_TIME, flow_evidence
 
 SURE_LOSS = 0.03
 
@@ -45,7 +45,7 @@ def link_loses(case: Analysis, live: Live) -> Iterator[Hit]:
     up to three of a hundred are only a warning: acknowledgements come late there.
     """
     found = case.of(blame).lossy
-    if found is None or found.seconds < SURE_S:
+    if found is None or not found.is_sure:
         return
     loss, others = found.loss
     is_bad = loss >= WORST_LOSS or max(f.busy for f in found.flows) >= LOST_TIME

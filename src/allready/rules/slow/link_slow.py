@@ -5,7 +5,7 @@ from allready.judging.link_paths import arrows
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame
-from allready.rules.slow._traffic import SURE_S, flow_evidence
+from allready.rules.slow._traffic import flow_evidence
 
 FAR_SLOWER = 4.0
 """So many times slower than the others a path must be where its nodes have too few CPUs."""
@@ -46,7 +46,7 @@ def link_slow(case: Analysis, live: Live) -> Iterator[Hit]:
     contention it is a warning, unless the path is four times slower than the others.
     """
     path = case.of(blame).path
-    if path is None or path.seconds < SURE_S:
+    if path is None or not path.is_sure:
         return
     rate, others = path.mbit_per_s
     is_doubtful = path.has_cpu_contention(live) and others < FAR_SLOWER * rate

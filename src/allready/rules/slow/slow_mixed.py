@@ -6,7 +6,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.model import Confidence, Culprits, FaultClass, Hit, Live, RemedyStep, Severity
 from allready.rules.slow._blame import blame, rank_hit
-from allready.rules.slow._traffic import SURE_S, flow_evidence
+from allready.rules.slow._traffic import flow_evidence
 
 
 @Rule(
@@ -35,7 +35,7 @@ def slow_mixed(case: Analysis, live: Live) -> Iterator[Hit]:
     """
     found = case.of(blame)
     path = found.path or found.lossy
-    if not found.ranks or path is None or path.seconds < SURE_S:
+    if not found.ranks or path is None or not path.is_sure:
         return
     rate = f"{min(f.rate_bit_per_s for f in path.flows) / 1e6:.3g}"
     hit = rank_hit(case, found.ranks, Confidence.LIKELY, where=path.where(live), rate=rate)
