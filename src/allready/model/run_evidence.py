@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from allready.model.events import Event, Origin, SourceRecord
-from allready.model.runtime import RuntimeFailure
+from allready.model.runtime import Misfit, RuntimeFailure
 
 
 class CommRecord(Struct, frozen=True, kw_only=True):
@@ -177,15 +177,6 @@ class GroupProgress(Struct, frozen=True, kw_only=True):
     absent: Mapping[int, Absence] = {}
     complete: bool = False
     origin: Origin | None = None
-
-
-class Misfit(Struct, frozen=True, kw_only=True):
-    """Elements that one rank sends another in an all_to_all, and how many that one expects of it.  Global ranks."""
-
-    sender: int
-    receiver: int
-    num_sent: int
-    num_expected: int
 
 
 class Mismatch(Struct, frozen=True, kw_only=True):
