@@ -27,7 +27,7 @@ class Walked:
     def make(self, called: CallArguments) -> None:
         self.number += 1
         step = self.path.expected
-        if step is not None and step.called == called:  # as `enter_alone`
+        if step is not None and step.called == called:  # as `Member` does
             self.path.last, self.path.expected = step, step.next
             return
         if self.path.follow(called, None, self.number) != called:

@@ -12,6 +12,8 @@ on, or a little later wherever they are, but not while one of them has its door 
 from collections.abc import Iterable
 from enum import StrEnum
 
+from msgspec.structs import replace
+
 from allready.model import (
     CallArguments,
     CallPosition,
@@ -306,9 +308,13 @@ class Agreement:
             if are_alike(calls) and not misfits_of(calls, of):
                 out += [(r, m.Fits(epoch=self.epoch, number=number, group=group)) for r in of]
             else:
-                self._number, self._called = number, calls
+                self._number = number
+                self._called = {r: self._with_root_at_start(called) for r, called in calls.items()}
                 out += self._freeze(FailureCause.ARGUMENTS, None, now_s, group)
         return out
+
+    def _with_root_at_start(self, called: CallArguments) -> CallArguments:
+        return called if called.root is None else replace(called, root=self.members[called.root])
 
     def _on_fail(self, rank: int, message: m.Fail, now_s: float) -> Out:
         if message.epoch != self.epoch or self.phase is Phase.GATHERING:

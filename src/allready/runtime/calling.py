@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
@@ -60,12 +60,10 @@ class Call:
     undo: Callable[[], object] | None = None
     take: Callable[[], object] | None = None
 
-    @property
-    def operation(self) -> str:
-        """Its name."""
-        return self.called.operation
+    operation: str = field(init=False)
 
     def __post_init__(self) -> None:
+        self.operation = self.called.operation
         if self.on_failure not in OUTCOMES:
             raise UsageError('on_failure: "raise" or "return", not {given!r}', given=self.on_failure)
         if self.timeout is not None and not isinstance(self.timeout, AdaptiveTimeout):

@@ -72,11 +72,12 @@ def safe_all_reduce(
         works = [dist.all_reduce(part, chosen, group, async_op=later) for part in parts]
         return Works(works) if later else None
 
+    redop = _name_of_op(chosen)
     called = CallArguments(
-        operation="all_reduce", dtype=_name_of(tensor), num_elements=tensor.numel(), redop=_name_of_op(chosen),
+        operation="all_reduce", dtype=_name_of(tensor), num_elements=tensor.numel(), redop=redop,
         chunk_bytes=part_bytes, confirm=confirm,
     )  # fmt: skip
-    is_plain = chosen == dist.ReduceOp.SUM and part_bytes is None and not (confirm or tensor.is_complex())
+    is_plain = redop == "sum" and part_bytes is None and not (confirm or tensor.is_complex())
     key = (tensor.dtype, tensor.numel()) if is_plain else None
     return _in_place(called, key, tensor, start, timeout, on_failure, restore, group, async_op)
 
@@ -102,11 +103,7 @@ def safe_broadcast(
 
     _check(tensor)
     called = CallArguments(
-        operation="broadcast",
-        dtype=_name_of(tensor),
-        num_elements=tensor.numel(),
-        root=_at_start(root),
-        confirm=confirm,
+        operation="broadcast", dtype=_name_of(tensor), num_elements=tensor.numel(), root=root, confirm=confirm
     )
     return _in_place(
         called, None, tensor, lambda t, later: dist.broadcast(_movable(t), root, group, async_op=later), timeout,
@@ -331,7 +328,6 @@ def _in_place(
     group: Any,
     async_op: bool,
 ) -> Any:
-    _check(tensor)
     _check_written(tensor)
     dense = _dense(tensor)
     undo = None
@@ -361,12 +357,6 @@ def _whole(given: Any) -> int:
         return -1 if isinstance(given, bool) else operator.index(given)
     except TypeError:
         return -1
-
-
-def _at_start(rank: int) -> int:
-    """The number that a rank had at the start of the job."""
-    formed = current().member.formed
-    return rank if formed is None else formed.members[rank]
 
 
 def _part_bytes(given: SupportsIndex) -> int:
@@ -430,7 +420,9 @@ def _name_of_op(op: Any) -> str:
     """With what one reduces, as in the findings of every other command."""
     import torch.distributed as dist
 
-    return "premul_sum" if op == dist.ReduceOp.PREMUL_SUM else str(op).rpartition(".")[2].lower()
+    known = dist.ReduceOp.RedOpType
+    name = op.name if isinstance(op, known) else next(n for n, value in known.__members__.items() if op == value)
+    return str(name).lower()
 
 
 def _parts(tensor: Any, rows: list[int] | None, size: int) -> tuple[int, ...]:
