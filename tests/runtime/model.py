@@ -1,22 +1,31 @@
 """A job of pure state machines: ranks, the hub, and the messages between them, in any order that a network allows.
 
-Each connection keeps its order; between connections everything may be late.  A rank makes one data call and then
-votes; it may run into its deadline, raise, be stopped and woken, or die, at any moment.
+Each connection keeps its order; between connections everything may be late.  A rank makes its data calls, one by
+default, and then votes; it may run into its deadline, raise, be stopped and woken, or die, at any moment.
 """
 
 from dataclasses import dataclass, field
 
 import msgspec
 
-from allready.model import FailureCause, RuntimeFailure
+from allready.model import CallArguments, FailureCause, RuntimeFailure
 from allready.runtime import messages as m
-from allready.runtime.agreement import Agreement, Out, Phase, Ranks
+from allready.runtime.agreement import Agreement, Out, Phase
 from allready.runtime.member import Calls, Member
+from allready.runtime.messages import Ranks
 
 ANSWER_S = 1.0
 LONG_S = 10.0
 SLOTS = tuple(str(name) for name in vars(Member)["__slots__"] if name not in {"world", "subgroups"})
-COUNTS = tuple(str(name) for name in vars(Calls)["__slots__"] if name != "entered_s")
+COUNTS = tuple(
+    str(name) for name in vars(Calls)["__slots__"] if name not in {"entered_s", "asked", "comparing", "path"}
+)
+
+
+def _sizes(calls: Calls) -> list[object]:
+    path = calls.path
+    due = path.due
+    return [path.expected is None, due and due.called, [s.called for s in path._steps]]
 
 
 def calls_of(member: Member) -> list[tuple[Ranks, Calls]]:
@@ -25,10 +34,17 @@ def calls_of(member: Member) -> list[tuple[Ranks, Calls]]:
 
 @dataclass
 class Rank:
-    """A rank's program: gather, a data call, a vote, end."""
+    """A rank's program: gather, data calls, a vote, end.
+
+    `plan`: the sizes of the calls; a rank that does not wait for a call goes on to the next one: a broadcast's root.
+    """
 
     member: Member = field(default_factory=Member)
-    at: str = "start"  # start, gather, idle, in_call, called, voting, passed, failed, dead
+    at: str = "start"  # start, gather, idle, asking, in_call, called, voting, passed, failed, dead
+    plan: tuple[int, ...] = (1,)
+    num_made: int = 0
+    num_begun: int = 0
+    waits: bool = True
     is_stopped: bool = False
     has_asked: bool = False  # for the failure, and now only waits for the decision
     history: tuple[str, ...] = ()
@@ -49,9 +65,15 @@ class Job:
         min_ranks: int = 1,
         late_s: float | None = None,
         groups: tuple[Ranks, ...] = (),
+        plans: tuple[tuple[int, ...], ...] = (),
+        root: int | None = None,
     ) -> None:
         self.group_of: dict[int, Ranks] = {r: g for g in groups for r in g}
         self.ranks = [Rank() for _ in range(num_ranks)]
+        for rank, plan in zip(self.ranks, plans, strict=False):
+            rank.plan = plan
+        if root is not None:
+            self.ranks[root].waits = False
         self.hub = Agreement(range(num_ranks), answer_s=ANSWER_S)
         self.up: list[list[m.FromRank | None]] = [[] for _ in self.ranks]
         self.down: list[list[m.ToRank]] = [[] for _ in self.ranks]
@@ -73,7 +95,8 @@ class Job:
                 [
                     [getattr(r.member, n) for n in SLOTS]
                     + [[g, [getattr(c, n) for n in COUNTS]] for g, c in calls_of(r.member)]
-                    + [r.at, r.is_stopped, r.has_asked, sorted(r.outcomes.items())]
+                    + [[sorted(c.asked), sorted(c.comparing), _sizes(c)] for _, c in calls_of(r.member)]
+                    + [r.at, r.is_stopped, r.has_asked, r.num_made, r.num_begun, sorted(r.outcomes.items())]
                     for r in self.ranks
                 ],
                 [
@@ -83,7 +106,8 @@ class Job:
                     frozen, sorted(hub._behind), decided, hub._cause, hub._reporter,
                     sorted(hub._reported.items()), sorted(hub._positions.items()),
                     [[r, round(self.now_s - at_s, 1), w] for r, at_s, w in hub._joiners.state()],
-                    hub._joiners.interval_s, sorted(hub._shut),
+                    hub._joiners.interval_s, sorted(hub._shut), hub._comparisons.state(), hub._number,
+                    sorted(hub._called.items()),
                 ],
                 [[[type(x).__name__, x] for x in c] for c in self.up],
                 [[[type(x).__name__, x] for x in c] for c in self.down],
@@ -110,13 +134,15 @@ class Job:
 
     def _own(self, rank: Rank) -> list[str]:
         own = []
-        if rank.at in {"start", "idle", "called"} or (rank.at == "in_call" and self._may_complete(rank)):
+        is_held = rank.at == "asking" and bool(rank.member.of(self._group(rank)).comparing)
+        may_go_on = rank.at in {"start", "idle", "called"} or (rank.at == "asking" and not is_held)
+        if may_go_on or (rank.at == "in_call" and self._may_complete(rank)):
             own.append("step")
         if rank.at == "failed" and rank.member.epoch <= self.epochs and rank.member.failure is not None:
             own.append("recover")
         if self.left["join"] and rank.at == "excluded":
             own.append("join")
-        if self.left["fail"] and not rank.has_asked and rank.at in {"idle", "in_call", "called", "voting"}:
+        if self.left["fail"] and not rank.has_asked and rank.at in {"idle", "asking", "in_call", "called", "voting"}:
             own.append("fail")
         if self.left["die"]:
             own.append("die")
@@ -126,10 +152,24 @@ class Job:
 
     def _may_complete(self, rank: Rank) -> bool:
         """Data of every member has been sent: as in an all_reduce."""
+        others = self._peers(rank)
+        is_there = [o.member.epoch == rank.member.epoch and o.num_begun >= rank.num_made for o in others]
+        return not rank.has_asked and (all(is_there) or not rank.waits)
+
+    def _group(self, rank: Rank) -> Ranks:
+        return self.group_of.get(next(n for n, r in enumerate(self.ranks) if r is rank), ())
+
+    def _peers(self, rank: Rank) -> list[Rank]:
         assert rank.member.formed is not None
-        group = self.group_of.get(self.ranks.index(rank), ())
-        others = [self.ranks[r].member for r in group or rank.member.formed.members]
-        return not rank.has_asked and all(o.epoch == rank.member.epoch and o.of(group).entered >= 1 for o in others)
+        return [self.ranks[r] for r in self._group(rank) or rank.member.formed.members]
+
+    def _begin(self, rank: Rank) -> None:
+        """Inside of the operation: with another size there than here it would end the process, or sum wrongly."""
+        rank.at, rank.num_begun = "in_call", rank.num_made
+        n = rank.num_made - 1
+        for other in self._peers(rank):
+            has_begun = other.member.epoch == rank.member.epoch and other.num_begun > n
+            assert not has_begun or other.plan[n] == rank.plan[n], f"call {n + 1} has begun with different sizes"
 
     def do(self, action: str, number: int) -> None:
         if action == "time":
@@ -185,10 +225,20 @@ class Job:
             self.up[number].append(ready)
         elif rank.at == "idle":
             if member.enter("all_reduce", self.now_s, group):
-                rank.at = "in_call"
+                called = CallArguments(operation="all_reduce", num_elements=rank.plan[rank.num_made])
+                rank.num_made += 1
+                question = member.compare(called, None, group)
+                if question is not None:
+                    rank.at = "asking"
+                    self.up[number].append(question)
+                else:
+                    self._begin(rank)
+        elif rank.at == "asking":
+            if member.is_open:
+                self._begin(rank)
         elif rank.at == "in_call":
             if member.complete(group):
-                rank.at = "called"
+                rank.at = "idle" if rank.num_made < len(rank.plan) else "called"
         elif rank.at == "called" and member.is_open:
             rank.at = "voting"
             self.up[number].append(member.vote(group))
@@ -198,7 +248,7 @@ class Job:
         rank, member = self.ranks[number], self.ranks[number].member
         calls = member.of(self.group_of.get(number, ()))
         if rank.at == "gather" and member.is_open:
-            rank.at, rank.has_asked = "idle", False
+            rank.at, rank.has_asked, rank.num_made, rank.num_begun = "idle", False, 0, 0
         elif member.excluded is not None:
             rank.at = "excluded"
         elif rank.at == "gather" and member.refused is not None:
@@ -233,7 +283,7 @@ class Job:
             assert all(len(outcomes) == 1 for outcomes in found.values()), f"epoch {epoch}: {found}"
             if any(outcomes != {"passed"} for outcomes in found.values()):
                 self._check_failed(epoch)
-        open_epochs = {r.member.epoch for r in self.ranks if r.at in {"idle", "in_call", "called", "voting"}}
+        open_epochs = {r.member.epoch for r in self.ranks if r.at in {"idle", "asking", "in_call", "called", "voting"}}
         assert all(abs(a - b) <= 1 for a in open_epochs for b in open_epochs)
 
     def _check_failed(self, epoch: int) -> None:

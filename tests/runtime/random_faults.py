@@ -17,6 +17,8 @@ SIZE = 4
 LARGE_TIMEOUT_S = 3.0
 LARGE_STEPS = 40
 LARGE_MIB = (4, 16, 64)
+HARD = {"RTM001", "RTM002", "RTM003", "RTM004"}
+"""Codes of ranks that died, raised, stopped or left: another fault struck before the call that differs was compared."""
 AGREED = {"CollectiveFailed", "HubLost", "RankExcluded", "RecoveryRefused"}
 
 
@@ -61,6 +63,24 @@ def large_faults_of(seed: int, num_faults: int) -> list[dict[str, Any]]:
             fault["after_s"] = round(chance.uniform(0.0, 0.4), 3)
         found.append(fault)
     return found
+
+
+WAYS = ("size", "dtype", "argument", "operation", "skip", "twice", "barrier")
+
+
+def differing_faults_of(seed: int, num_soft: int) -> list[dict[str, Any]]:
+    """The same, but most ranks that would raise or be late make another call than the others.
+
+    Never two at neighbouring steps: whose call differs would depend on who is ahead.
+    """
+    chance = random.Random(f"differ {seed}")
+    steps = range(2, STEPS - 12, 2)
+    soft = [f for f in faults_of(seed, num_soft) if f["kind"] in {"raise", "sleep"}][: len(steps)]
+    for fault, step in zip(soft, chance.sample(steps, len(soft)), strict=True):
+        fault["step"] = step
+        if chance.random() < 0.7:
+            fault |= {"kind": "differ", "how": chance.choice(WAYS)}
+    return [*soft, *(f for f in faults_of(seed, num_soft) if f["kind"] not in {"raise", "sleep"})]
 
 
 class _Waker(threading.Thread):
@@ -128,13 +148,20 @@ def _run_rejoining(
 
 
 def run(
-    folder: Path, seed: int, num_soft: int, *, device: str = "cpu", mesh: bool = False, in_flight: bool = False
+    folder: Path,
+    seed: int,
+    num_soft: int,
+    *,
+    device: str = "cpu",
+    mesh: bool = False,
+    in_flight: bool = False,
+    differ: bool = False,
 ) -> tuple[int, list[str]]:
     """One job: how many faults struck, and all that was wrong."""
-    faults = faults_of(seed, num_soft)
+    faults = differing_faults_of(seed, num_soft) if differ else faults_of(seed, num_soft)
     hard = {f["rank"]: f["kind"] for f in faults if f["kind"] in {"kill", "stop", "crash"}}
     plan: dict[str, Any] = {"steps": STEPS, "timeout_s": TIMEOUT_S, "answer_s": ANSWER_S}
-    plan |= {"device": device, "mesh": mesh, "in_flight": in_flight}
+    plan |= {"device": device, "mesh": mesh, "in_flight": in_flight, "varied": differ}
     with Job(folder, SIZE, faults=faults, confirm=bool(seed % 2), **plan) as job:
         others = [r for r in range(SIZE) if r not in hard]
         problems = []
@@ -146,8 +173,22 @@ def run(
         except AssertionError as error:
             problems.append(f"a rank did not end: {error}")
         problems += _problems(job, others, TIMEOUT_S)
+        problems += [p for rank in others for p in _unseen(rank, job.events(rank))]
         struck = sum(e["event"] == "fault" for r in range(SIZE) for e in job.events(r))
     return struck, problems
+
+
+def _unseen(rank: int, events: list[dict[str, Any]]) -> list[str]:
+    """Calls of this rank that were not those of the others and did not fail as such, on the spot and by its fault."""
+    found = []
+    for number, event in enumerate(events):
+        if event["event"] != "fault" or event["kind"] != "differ":
+            continue
+        end = next((e for e in events[number + 1 :] if e["event"] in {"failed", "done", "ended"}), {"event": "nothing"})
+        is_seen = end.get("code") in {"RTM007", "RTM008"} and set(end["culprits"]) <= {rank}
+        if not is_seen and end.get("code") not in HARD and end.get("error") != "ValueError":
+            found.append(f"rank {rank}: its call differed, and then {end}")
+    return found
 
 
 def _problems(job: Job, others: list[int], timeout_s: float, *, plain: bool = False) -> list[str]:

@@ -14,6 +14,8 @@ from typing import Any
 
 plan = json.loads(sys.argv[1])
 ME, SIZE = int(plan["rank"]), int(plan["size"])
+odd: list[str] = []
+"""How this rank's next call differs from that of the others."""
 
 
 def say(event: str, **values: Any) -> None:
@@ -40,6 +42,8 @@ def strike(fault: dict[str, Any], members: tuple[int, ...]) -> None:
         raise ValueError("made by the test")
     elif kind.startswith("kill_forming"):
         die_in_forming(has_said=kind == "kill_forming_later")
+    elif kind == "differ":
+        odd.append(str(fault["how"]))
     elif kind == "exit":
         sys.exit(0)
     elif kind == "crash":
@@ -147,12 +151,63 @@ def transferred(step: int, group: Any, team: list[int], timeout: timedelta) -> t
     return [t[n].item() for t in found for n in (0, -1, t.numel() // 2)], [e for e in expected for _ in range(3)]
 
 
+def varied(step: int, group: Any, team: list[int], timeout: timedelta) -> tuple[list[float], list[float]]:
+    """A call of a loop in which no call is like the one before it; or what this rank calls in its place."""
+    import torch
+    import torch.distributed as dist
+
+    import allready
+
+    how = odd.pop() if odd else ""
+    given: dict[str, Any] = {"group": group, "timeout": timeout, "async_op": bool(plan.get("in_flight"))}
+    elements = len(team) * (3 + step % 5) * (2 if how == "size" else 1)
+    total = float(sum(step * SIZE + m for m in team))
+    kind = OPERATIONS[(step + (how == "operation")) % len(OPERATIONS)]
+    is_other_type = how == "dtype" or (how == "argument" and kind == "all_gather")  # that has no other argument
+    values = torch.full((elements,), float(step * SIZE + ME), dtype=torch.float64 if is_other_type else torch.float32)
+    if how == "skip":
+        return [], []
+    if how == "barrier":
+        allready.safe_barrier(group, timeout=timeout)
+        return [], []
+    found, expected = [values], [total]
+    if kind == "all_reduce":
+        op = dist.ReduceOp.MAX if how == "argument" else None
+        work = allready.safe_all_reduce(values, op, **given)
+    elif kind == "broadcast":
+        place = 1 if how == "argument" and len(team) > 1 else 0
+        source = dist.get_global_rank(group, place) if group is not None else place
+        work = allready.safe_broadcast(values, source, **given)
+        expected = [float(step * SIZE + team[0])]
+    elif kind == "all_gather":
+        found, expected = [torch.zeros_like(values) for _ in team], [float(step * SIZE + m) for m in team]
+        work = allready.safe_all_gather(found, values, **given)
+    elif kind == "reduce_scatter":
+        found = [torch.zeros(elements // len(team), dtype=values.dtype)]
+        work = allready.safe_reduce_scatter(found[0], values, dist.ReduceOp.MAX if how == "argument" else None, **given)
+    else:
+        sends = receives = [elements // len(team)] * len(team)
+        if how == "argument" and len(team) > 1:
+            sends = [sends[0] - 1, sends[1] + 1, *sends[2:]]
+        received = torch.zeros(elements, dtype=values.dtype)
+        work = allready.safe_all_to_all(received, values, receives, sends, **given)
+        found, expected = list(received.chunk(len(team))), [float(step * SIZE + m) for m in team]
+    if given["async_op"]:
+        work.wait()
+    if how == "twice":
+        odd.append("")
+        varied(step, group, team, timeout)
+    return [t[n].item() for t in found for n in (0, -1)], [e for e in expected for _ in range(2)]
+
+
 def call_and_check(step: int, group: Any, team: list[int], timeout: timedelta) -> None:
     """One step's call; the process ends where its result is wrong."""
     import torch
 
     if plan.get("large"):
         got, expected = transferred(step, group, team, timeout)
+    elif plan.get("varied"):
+        got, expected = varied(step, group, team, timeout)
     else:
         device = plan.get("device", "cpu")
         values = torch.full((int(plan.get("elements", 1000)),), float(step * SIZE + ME), device=device)

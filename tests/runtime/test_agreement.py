@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allready.model import CallPosition, FailureCause, MemberState
+from allready.model import CallArguments, CallPosition, FailureCause, MemberState, Misfit
 from allready.runtime import messages as m
 from allready.runtime.agreement import Agreement, Phase
 from tests.cases import cases
@@ -71,6 +71,14 @@ def running(num_ranks: int, *, epochs: int = 0, **faults: Any) -> Job:
         (3, {"deaths": 1, "fails": 1, "groups": ((0, 1),)}, True),
         (4, {"deaths": 0, "fails": 2, "groups": ((0, 1), (2, 3))}, True),
         (4, {"deaths": 1, "fails": 1, "groups": ((0, 2), (1, 3))}, True),
+        (2, {"deaths": 1, "fails": 0, "plans": ((1, 1), (1, 2))}, False),
+        (2, {"deaths": 0, "fails": 1, "plans": ((1, 1, 1), (1, 1, 2)), "root": 0}, False),
+        (2, {"deaths": 0, "stops": 1, "fails": 1, "plans": ((1, 2, 1), (1, 1, 2))}, True),
+        (3, {"deaths": 1, "fails": 1, "plans": ((1, 1), (1, 1), (1, 2))}, True),
+        (3, {"deaths": 0, "stops": 1, "fails": 1, "plans": ((1, 1, 1), (1, 2, 1), (1, 1, 1)), "root": 0}, True),
+        (3, {"deaths": 0, "fails": 1, "plans": ((1, 2), (1, 2), (1, 2))}, True),
+        (4, {"deaths": 0, "fails": 1, "plans": ((1, 1), (1, 2)), "groups": ((0, 1), (2, 3))}, True),
+        (4, {"deaths": 1, "fails": 0, "plans": ((1, 1), (1, 2), (1, 1), (1, 1))}, True),
     ],
     parts=8,
 )
@@ -87,7 +95,19 @@ def test_no_order_of_events_parts_the_ranks_or_leaves_one_waiting(
 def test_random_orders_with_late_messages_and_several_epochs(data: st.DataObject) -> None:
     num_ranks = data.draw(st.integers(2, 6))
     late_s = data.draw(st.sampled_from([None, 0.0, 0.2]))
-    job = Job(num_ranks, deaths=2, stops=2, fails=4, joins=3, min_ranks=data.draw(st.integers(1, 2)), late_s=late_s)
+    usual = data.draw(st.lists(st.integers(1, 2), min_size=1, max_size=4))
+    odd = [*usual[:-1], data.draw(st.integers(1, 2))]
+    job = Job(
+        num_ranks,
+        deaths=2,
+        stops=2,
+        fails=4,
+        joins=3,
+        min_ranks=data.draw(st.integers(1, 2)),
+        late_s=late_s,
+        plans=(tuple(odd), *[tuple(usual)] * (num_ranks - 1)),
+        root=data.draw(st.sampled_from([None, 0, 1])),
+    )
     job.epochs = 3
     for _ in range(400):
         choices = job.choices()
@@ -329,3 +349,62 @@ def test_a_group_that_is_too_small_is_refused_at_once() -> None:
     hub.take(0, position(1, 0), 1.0)
     out = hub.take(0, m.Ready(epoch=1, timeout_s=50.0, min_ranks=2), 1.0)
     assert out == [(0, m.Refused(epoch=1, missing=(1,), min_ranks=2))]
+
+
+def compared(size: int | None, number: int = 1, **more: Any) -> m.Compare:
+    called = None if size is None else CallArguments(operation="all_reduce", num_elements=size)
+    return m.Compare(epoch=1, number=number, called=called, **more)
+
+
+def test_calls_that_fit_begin_when_all_have_said_so_and_never_before_an_earlier_one() -> None:
+    hub = formed(3)
+    assert kinds(hub.take(0, compared(4), 1.0)) == {(1, "Asked"), (2, "Asked")}
+    hub.take(0, compared(8, 2), 1.0)
+    hub.take(1, compared(4), 1.0)
+    hub.take(1, compared(8, 2), 1.0)
+    assert hub.take(2, compared(8, 2), 1.0) == []  # its answer to the first question is still on its way
+    out = hub.take(2, compared(4), 1.0)
+    assert [(rank, message.number) for rank, message in out if isinstance(message, m.Fits)] == [
+        (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (2, 2),
+    ]  # fmt: skip
+
+
+def test_calls_that_do_not_fit_are_one_failure_that_says_who_called_what() -> None:
+    hub = formed(3)
+    usual = CallArguments(operation="all_reduce", num_elements=4)
+    hub.take(0, compared(8, expected=usual), 1.0)
+    hub.take(1, compared(4), 1.0)
+    assert kinds(hub.take(2, compared(None), 1.0)) == {(0, "Freeze"), (1, "Freeze"), (2, "Freeze")}
+    for rank in (0, 1):
+        hub.take(rank, position(1, 0), 1.0)
+    failed = decided(hub.take(2, position(2, 1), 1.0))
+    assert failed is not None
+    failure = failed.failure
+    assert (failure.cause, failure.number, failure.first_void) == (FailureCause.ARGUMENTS, 1, 1)
+    assert [r.called and r.called.num_elements for r in failure.ranks] == [8, 4, 4]  # the last one has gone on since
+
+
+def test_splits_fit_in_pairs() -> None:
+    def splits(sends: tuple[int, ...], receives: tuple[int, ...]) -> m.Compare:
+        called = CallArguments(operation="all_to_all", sends=sends, receives=receives)
+        return m.Compare(epoch=1, number=1, called=called)
+
+    hub = formed(2)
+    hub.take(0, splits((1, 2), (1, 5)), 1.0)
+    assert {type(message) for _, message in hub.take(1, splits((5, 0), (2, 0)), 1.0)} == {m.Fits}
+    hub = formed(2)
+    hub.take(0, splits((1, 2), (1, 5)), 1.0)
+    hub.take(1, splits((4,), (2, 4)), 1.0)
+    hub.take(0, position(1, 0), 1.0)
+    failed = decided(hub.take(1, position(1, 0), 1.0))
+    assert failed is not None
+    assert failed.failure.misfits == (Misfit(sender=1, receiver=0, num_sent=4, num_expected=5),)
+
+
+def test_who_leaves_before_it_has_said_what_it_calls_is_waited_for_no_more() -> None:
+    hub = formed(2)
+    hub.take(0, compared(4), 1.0)
+    assert kinds(hub.take(1, m.Leave(), 1.0)) == {(0, "Freeze")}
+    hub = formed(2)
+    hub.take(1, m.Leave(), 1.0)
+    assert kinds(hub.take(0, compared(4), 1.0)) == {(0, "Freeze")}

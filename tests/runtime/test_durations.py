@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 
 from allready.errors import UsageError
+from allready.model import CallArguments
 from allready.runtime.calling import Call
 from allready.runtime.durations import duration
 from allready.runtime.pace import AdaptiveTimeout
 
 
 def call(timeout: Any) -> Call:
-    return Call(operation="all_reduce", start=lambda _: None, timeout=timeout, on_failure="raise", group=())
+    called = CallArguments(operation="all_reduce")
+    return Call(called=called, start=lambda _: None, timeout=timeout, on_failure="raise", group=())
 
 
 def test_seconds_and_timedelta_are_the_same() -> None:

@@ -69,6 +69,22 @@ def test_all_operations_go_on_with_large_tensors_among_those_that_are_left(tmp_p
         assert [job.last(r, "done")["steps"] for r in (0, 1, 3)] == [12] * 3
 
 
+def test_a_call_that_differs_is_named_by_all_before_it_begins_and_all_go_on(tmp_path: Path) -> None:
+    """Gloo would end the process of a rank, or sum wrongly."""
+    ways = ["size", "dtype", "argument", "operation", "skip", "twice", "barrier"]
+    faults = [fault(1, "differ", 11 + 2 * n, how=how) for n, how in enumerate(ways)]
+    with Job(tmp_path, 3, faults=faults, varied=True, timeout_s=60.0) as job:
+        job.wait([0, 1, 2])
+        for rank in range(3):
+            found = [e for e in job.events(rank) if e["event"] == "failed"]
+            assert [e["code"] for e in found] == [
+                "RTM008", "RTM008", "RTM008", "RTM007", "RTM007", "RTM007", "RTM007",
+            ], job.errors(rank)  # fmt: skip
+            assert all(e["culprits"] == [1] and e["blocked_s"] < 20.0 for e in found), found
+            assert job.last(rank, "recovered")["members"] == [0, 1, 2]
+            assert job.last(rank, "done")["steps"] == 30
+
+
 def test_a_rank_that_lives_is_waited_for_and_all_go_on(tmp_path: Path) -> None:
     is_waited_for("sleep", "RTM005", tmp_path)
 

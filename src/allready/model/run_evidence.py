@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from allready.model.events import Event, Origin, SourceRecord
-from allready.model.runtime import RuntimeFailure
+from allready.model.runtime import Misfit, RuntimeFailure
 
 
 class CommRecord(Struct, frozen=True, kw_only=True):
@@ -182,15 +182,6 @@ class GroupProgress(Struct, frozen=True, kw_only=True):
     def parties(self) -> tuple[int, ...]:
         """Its members, as far as known: all, or those of which something is told."""
         return self.members or tuple(sorted({*self.positions, *self.absent}))
-
-
-class Misfit(Struct, frozen=True, kw_only=True):
-    """Elements that one rank sends another in an all_to_all, and how many that one expects of it.  Global ranks."""
-
-    sender: int
-    receiver: int
-    num_sent: int
-    num_expected: int
 
 
 class Mismatch(Struct, frozen=True, kw_only=True):

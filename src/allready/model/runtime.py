@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 REJOIN = "ALLREADY_REJOIN"
 """Variable of a rank that a launcher has started again while the others go on."""
@@ -16,6 +17,7 @@ class FailureCause(StrEnum):
     RAISED = "raised"  # the rank's own code raised, outside of a call
     DIED = "died"  # the rank's connection broke without a goodbye
     LEFT = "left"  # the rank said goodbye while others still called
+    ARGUMENTS = "arguments"  # the ranks made calls that do not fit, and none of them was carried out
     FORMING = "forming"  # the group could not be formed again
     VERDICT = "verdict"  # the launcher's verdict says that the job hangs, and nothing else limits the wait
     JOINS = "joins"  # nothing failed: a rank that was outside comes in
@@ -47,14 +49,51 @@ class CallPosition(Struct, frozen=True, kw_only=True):
         return self.completed + (self.waited_s is not None)
 
 
+class CallArguments(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a call is, as far as it has to be the same on all ranks.
+
+    `root`: by its number at the start; while the call runs, by that in the default group.  `chunk_bytes`: of a call
+    that goes out in parts.  `sends`, `receives`: of an all_to_all, elements for and from each rank of the group in its
+    order, one number where they are all equal; these have to fit in pairs.
+    """
+
+    operation: str
+    dtype: str = ""
+    num_elements: int | None = None
+    redop: str = ""
+    root: int | None = None
+    chunk_bytes: int | None = None
+    confirm: bool = False
+    sends: tuple[int, ...] = ()
+    receives: tuple[int, ...] = ()
+
+    @property
+    def shared(self) -> "CallArguments":
+        """Without what differs between ranks that do it right."""
+        return replace(self, sends=(), receives=()) if self.sends or self.receives else self
+
+
+class Misfit(Struct, frozen=True, kw_only=True):
+    """Elements that one rank sends another in an all_to_all, and how many that one expects of it.  Global ranks."""
+
+    sender: int
+    receiver: int
+    num_sent: int
+    num_expected: int
+
+
 class RankAtFailure(Struct, frozen=True, kw_only=True):
-    """One rank; `call` where it answered, in the group that failed.  `rank` is the number that it had at the start."""
+    """One rank; `call` where it answered, in the group that failed.  `rank` is the number that it had at the start.
+
+    `called`: where calls did not fit, the one of this rank.
+    """
 
     rank: int
     state: MemberState
     call: CallPosition | None = None
     cause: FailureCause | None = None  # what it reported itself
     error: str = ""
+    called: CallArguments | None = None
 
 
 class GroupVoid(Struct, frozen=True, kw_only=True):
@@ -70,7 +109,8 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
     `group`: the subgroup whose call failed, by its ranks; empty: the default group, or no call.
     `first_void`: the first call of that group whose result counts on no rank, although single ranks may have completed
     it; None where nobody answered.  `voids`: the same for every group.  `ranks`: all members, by rank.  `time`: by
-    the hub's clock, ISO-8601.
+    the hub's clock, ISO-8601.  `misfits`: of an all_to_all whose splits do not fit, some of the pairs; `number`: of
+    the call that did not fit.
     """
 
     epoch: int
@@ -82,6 +122,8 @@ class RuntimeFailure(Struct, frozen=True, kw_only=True):
     voids: tuple[GroupVoid, ...] = ()
     time: str = ""
     after_s: float = 0.0  # from the first report to the decision
+    number: int | None = None
+    misfits: tuple[Misfit, ...] = ()
 
     @property
     def survivors(self) -> tuple[int, ...]:

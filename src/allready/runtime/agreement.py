@@ -12,9 +12,21 @@ on, or a little later wherever they are, but not while one of them has its door 
 from collections.abc import Iterable
 from enum import StrEnum
 
-from allready.model import CallPosition, FailureCause, GroupVoid, MemberState, RankAtFailure, RuntimeFailure
+from msgspec.structs import replace
+
+from allready.model import (
+    CallArguments,
+    CallPosition,
+    FailureCause,
+    GroupVoid,
+    MemberState,
+    RankAtFailure,
+    RuntimeFailure,
+)
 from allready.runtime import messages as m
+from allready.runtime.comparing import Comparisons, are_alike, calls_of, misfits_of
 from allready.runtime.joining import Joiners
+from allready.runtime.messages import Ranks
 
 FREEZE_S = 0.1
 """Least time that every member has to answer a `Freeze`."""
@@ -29,8 +41,6 @@ class Phase(StrEnum):
 
 
 Out = list[tuple[int, m.ToRank]]
-Ranks = tuple[int, ...]
-"""Of a subgroup; empty: all members."""
 
 
 class Agreement:
@@ -61,6 +71,9 @@ class Agreement:
         self._group: Ranks = ()
         self._reported: dict[int, m.Fail] = {}
         self._positions: dict[int, m.Position] = {}
+        self._comparisons = Comparisons()
+        self._number: int | None = None
+        self._called: dict[int, CallArguments] = {}
         self._joiners = Joiners()
         self._shut: set[int] = set()
 
@@ -78,6 +91,8 @@ class Agreement:
                 out = self._on_vote(rank, message, now_s)
             case m.Fail():
                 out = self._on_fail(rank, message, now_s)
+            case m.Compare():
+                out = self._on_compare(rank, message, now_s)
             case m.Door() if message.epoch == self.epoch:
                 out = self._on_door(rank, message)
             case m.Position():
@@ -236,6 +251,7 @@ class Agreement:
         self.phase = Phase.RUNNING
         self._ready, self._votes, self._passed, self._silent = {}, {}, {}, set()
         self._reported, self._positions, self._shut = {}, {}, set()
+        self._comparisons, self._number, self._called = Comparisons(), None, {}
         self._joiners.formed()
         formed = m.Formed(
             epoch=self.epoch,
@@ -273,6 +289,33 @@ class Agreement:
         self._joiners.passed(now_s)
         return self._let_in(now_s) if number and self._admits() else []
 
+    def _on_compare(self, rank: int, message: m.Compare, now_s: float) -> Out:
+        group = message.group
+        of = group or self.members
+        if message.epoch != self.epoch or self.phase is not Phase.RUNNING or rank not in of:
+            return []
+        if not set(of) <= set(self.members):
+            return []
+        is_first = self._comparisons.add(rank, message)
+        left = next((r for r in of if r in self._gone and self._comparisons.waiting(r, self.members) == group), None)
+        if left is not None:
+            return self._freeze(FailureCause.LEFT, left, now_s, group)
+        asked = m.Asked(epoch=self.epoch, number=message.number, group=group)
+        out: Out = [(r, asked) for r in of if r != rank] if is_first else []
+        while self.phase is Phase.RUNNING and (found := self._comparisons.next(group, len(of))) is not None:
+            number, said = found
+            calls = calls_of(said)
+            if are_alike(calls) and not misfits_of(calls, of):
+                out += [(r, m.Fits(epoch=self.epoch, number=number, group=group)) for r in of]
+            else:
+                self._number = number
+                self._called = {r: self._with_root_at_start(called) for r, called in calls.items()}
+                out += self._freeze(FailureCause.ARGUMENTS, None, now_s, group)
+        return out
+
+    def _with_root_at_start(self, called: CallArguments) -> CallArguments:
+        return called if called.root is None else replace(called, root=self.members[called.root])
+
     def _on_fail(self, rank: int, message: m.Fail, now_s: float) -> Out:
         if message.epoch != self.epoch or self.phase is Phase.GATHERING:
             return []
@@ -293,8 +336,9 @@ class Agreement:
             return []
         if state is MemberState.DIED:
             return self._freeze(FailureCause.DIED, rank, now_s)
-        waiting = [group for group, votes in self._votes.items() if votes and rank in (group or self.members)]
-        return self._freeze(FailureCause.LEFT, rank, now_s, waiting[0]) if waiting else []
+        voting = (group for group, votes in self._votes.items() if votes and rank in (group or self.members))
+        waiting = next(voting, self._comparisons.waiting(rank, self.members))
+        return [] if waiting is None else self._freeze(FailureCause.LEFT, rank, now_s, waiting)
 
     # freezing
 
@@ -331,6 +375,8 @@ class Agreement:
             group=self._group,
             voids=self._voids(),
             after_s=round(now_s - self._frozen_s, 3),
+            number=self._number,
+            misfits=misfits_of(self._called, self._group or self.members) if self._called else (),
         )
         is_late = self._cause in {FailureCause.DEADLINE, FailureCause.VERDICT}
         self._behind = frozenset(r.rank for r in failure.behind if is_late)
@@ -347,6 +393,7 @@ class Agreement:
             call=None if position is None else self._call_of(rank, position),
             cause=None if own is None else own.cause,
             error="" if own is None else own.error,
+            called=self._called[rank].shared if rank in self._called else None,
         )
 
     def _call_of(self, rank: int, position: m.Position) -> CallPosition | None:

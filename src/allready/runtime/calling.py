@@ -2,15 +2,15 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
 from allready.errors import UsageError
-from allready.model import FailureCause
-from allready.runtime.agreement import Ranks
+from allready.model import CallArguments, FailureCause
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed
+from allready.runtime.messages import Ranks
 from allready.runtime.nccl import StreamEnd, await_device
 from allready.runtime.pace import AdaptiveTimeout
 from allready.runtime.recording import recorded
@@ -44,22 +44,26 @@ class _PartFailed(Exception):  # noqa: N818 - an outcome
 class Call:
     """What one call does.
 
-    `start` is told whether to give the operation back unfinished.  `group`: the ranks of a subgroup.  `device`: a GPU,
-    where it runs on one.  `undo` gives the tensor its old content; `take` puts the result where the caller wants it.
+    `called`: what has to be the same on all ranks; `key`: what it is for `direct`.  `start` is told whether to give the
+    operation back unfinished.  `group`: the ranks of a subgroup.  `device`: a GPU, where it runs on one.  `undo` gives
+    the tensor its old content; `take` puts the result where the caller wants it.
     """
 
-    operation: str
+    called: CallArguments
     start: Callable[[bool], Any]
     timeout: Timeout
     on_failure: OnFailure
     group: Ranks
     num_bytes: int = 0
-    confirm: bool = False
+    key: object = None
     device: str | None = None
     undo: Callable[[], object] | None = None
     take: Callable[[], object] | None = None
 
+    operation: str = field(init=False)
+
     def __post_init__(self) -> None:
+        self.operation = self.called.operation
         if self.on_failure not in OUTCOMES:
             raise UsageError('on_failure: "raise" or "return", not {given!r}', given=self.on_failure)
         if self.timeout is not None and not isinstance(self.timeout, AdaptiveTimeout):
@@ -101,18 +105,22 @@ class Works:
 class Handle:
     """A call in flight.  Calls of a group are completed in the order in which they were begun, by whoever waits."""
 
-    __slots__ = ("_call", "_failure", "_is_over", "_session", "_waits", "_work")
+    __slots__ = ("_call", "_error", "_failure", "_held", "_is_over", "_session", "_waits", "_work")
 
     def __init__(self, session: Session, call: Call) -> None:
         self._session, self._call = session, call
         self._work: Any = None
         self._failure: CollectiveFailed | None = None
+        self._error: Exception | None = None
+        self._held: int | None = None
+        """The call's number, until it and all before are known to fit what the other ranks call."""
         self._is_over = self._waits = False
 
     def is_completed(self) -> bool:
         """Whether `wait` would return, or raise, at once as far as this call is concerned."""
-        is_running = self._session.member.is_open and self._work is not None
-        return self._is_over or not is_running or bool(self._work.is_completed())
+        if self._is_over or not self._session.member.is_open or self._error is not None:
+            return True
+        return self._held is None and (self._work is None or bool(self._work.is_completed()))
 
     def wait(self) -> CollectiveFailed | None:
         """Until the call has its outcome, which is that of the synchronous form; its deadline counts from here.
@@ -131,8 +139,18 @@ class Handle:
         try:
             with session.lock:
                 is_open = session.member.enter(call.operation, begin_s, call.group, waits=waits)
+                ask = session.member.compare(call.called, call.key, call.group) if is_open else None
+                calls = session.member.of(call.group)
+                self._held = calls.entered if calls.comparing else None
             if not is_open:
                 session.refuse(call.operation, call.group)
+            if ask is not None:
+                session.send(ask)
+            if self._held is not None:
+                if not waits and call.device is None:
+                    return  # the link's thread begins it
+                session.await_fit(self._held, begin_s + self.limit_s(), call.operation, call.group)
+                self._held = None
             if call.device is not None and waits:
                 call.start(False)
                 self._work = StreamEnd(call.device)
@@ -140,6 +158,18 @@ class Handle:
                 self._work = call.start(True)
         except BaseException as error:  # noqa: BLE001 - raised there if it is no failure
             self._fail(error)
+
+    def may_begin(self) -> None:
+        """In the link's thread: it was not begun before because another rank might have called something else."""
+        calls = self._session.member.of(self._call.group)
+        if self._is_over or self._held is None or min(calls.comparing, default=self._held + 1) <= self._held:
+            return
+        try:
+            if self._call.device is None:
+                self._work = self._call.start(True)
+                self._held = None
+        except Exception as error:  # noqa: BLE001 - raised by `wait`
+            self._error, self._held = error, None
 
     def take_over(self, work: Any, error: BaseException, *, has_begun: bool) -> None:
         """A call that was entered and perhaps begun, and did not succeed at once."""
@@ -200,6 +230,10 @@ class Handle:
                 is_open = session.member.wait(begin_s, call.group)
             if not is_open:
                 session.refuse(call.operation, call.group)
+        if self._held is not None:
+            session.await_fit(self._held, begin_s + limit_s, call.operation, call.group)
+        if self._error is not None:
+            raise self._error
         try:
             if call.device is not None:
                 _finish_on_device(session, self._work, begin_s + limit_s)
@@ -211,7 +245,7 @@ class Handle:
             session.fail(FailureCause.DEADLINE, operation=call.operation, group=call.group)
         except _Over:
             session.refuse(call.operation, call.group)
-        if call.confirm:
+        if call.called.confirm:
             _confirm(session, call, begin_s + limit_s)
             return
         with session.lock:
@@ -258,7 +292,7 @@ def _run_alone(session: Session, call: Call) -> CollectiveFailed | None:
 def begin(call: Call) -> Handle:
     """Only its entry."""
     session = current()
-    if call.confirm:
+    if call.called.confirm:
         raise UsageError("async_op=True goes without confirm=True: call safe_barrier after wait()")
     with session.alone:
         handle = Handle(session, call)

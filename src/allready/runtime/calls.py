@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 from allready.errors import UsageError
-from allready.runtime.agreement import Ranks
+from allready.model import CallArguments
 from allready.runtime.calling import Call, OnFailure, Timeout, Works, run, run_or_begin
 from allready.runtime.direct import OTHER, sum_directly
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.group import GLOO_SUMS
+from allready.runtime.messages import Ranks
 from allready.runtime.session import current
 
 MAX_CHUNKS = 1024
@@ -71,7 +72,14 @@ def safe_all_reduce(
         works = [dist.all_reduce(part, chosen, group, async_op=later) for part in parts]
         return Works(works) if later else None
 
-    return _in_place("all_reduce", tensor, start, timeout, on_failure, restore, confirm, group, async_op)
+    redop = _name_of_op(chosen)
+    called = CallArguments(
+        operation="all_reduce", dtype=_name_of(tensor), num_elements=tensor.numel(), redop=redop,
+        chunk_bytes=part_bytes, confirm=confirm,
+    )  # fmt: skip
+    is_plain = redop == "sum" and part_bytes is None and not (confirm or tensor.is_complex())
+    key = (tensor.dtype, tensor.numel()) if is_plain else None
+    return _in_place(called, key, tensor, start, timeout, on_failure, restore, group, async_op)
 
 
 def safe_broadcast(
@@ -93,9 +101,13 @@ def safe_broadcast(
     if root not in (dist.get_process_group_ranks(group) if is_subgroup else range(current().num_ranks(()))):
         raise UsageError("src: the number of a rank of the group, not {given!r}", given=src)
 
+    _check(tensor)
+    called = CallArguments(
+        operation="broadcast", dtype=_name_of(tensor), num_elements=tensor.numel(), root=root, confirm=confirm
+    )
     return _in_place(
-        "broadcast", tensor, lambda t, later: dist.broadcast(_movable(t), root, group, async_op=later), timeout,
-        on_failure, restore, confirm, group, async_op,
+        called, None, tensor, lambda t, later: dist.broadcast(_movable(t), root, group, async_op=later), timeout,
+        on_failure, restore, group, async_op,
     )  # fmt: skip
 
 
@@ -144,12 +156,13 @@ def safe_all_gather(
 
     return run_or_begin(
         Call(
-            operation="all_gather",
+            called=CallArguments(
+                operation="all_gather", dtype=_name_of(tensor), num_elements=tensor.numel(), confirm=confirm
+            ),
             num_bytes=len(tensors) * _bytes_of(tensor),
             start=start,
             timeout=timeout,
             on_failure=on_failure,
-            confirm=confirm,
             group=ranks,
             device=_gpu_of(tensor),
             take=take,
@@ -196,12 +209,17 @@ def safe_reduce_scatter(
         start = lambda later: dist.all_reduce(source, chosen, group, async_op=later)  # noqa: E731
     return run_or_begin(
         Call(
-            operation="reduce_scatter",
+            called=CallArguments(
+                operation="reduce_scatter",
+                dtype=_name_of(tensor),
+                num_elements=tensor.numel(),
+                redop=_name_of_op(chosen),
+                confirm=confirm,
+            ),
             num_bytes=_bytes_of(tensor),
             start=start,
             timeout=timeout,
             on_failure=on_failure,
-            confirm=confirm,
             group=ranks,
             device=_gpu_of(tensor),
             take=lambda: None if part is output else _fill(output, part.view(output.shape)),
@@ -253,14 +271,19 @@ def safe_all_to_all(
     received = _movable(filled, in_rows=True)
     return run_or_begin(
         Call(
-            operation="all_to_all",
+            called=CallArguments(
+                operation="all_to_all",
+                dtype=_name_of(tensor),
+                confirm=confirm,
+                sends=_parts(tensor, input_split_sizes, size),
+                receives=_parts(output, output_split_sizes, size),
+            ),
             num_bytes=_bytes_of(tensor),
             start=lambda later: dist.all_to_all_single(
                 received, source, output_split_sizes, input_split_sizes, group, async_op=later
             ),
             timeout=timeout,
             on_failure=on_failure,
-            confirm=confirm,
             group=ranks,
             device=_gpu_of(tensor),
             take=lambda: None if filled is output else _fill(output, filled),
@@ -284,11 +307,10 @@ def safe_barrier(
     """
     return run(
         Call(
-            operation="barrier",
+            called=CallArguments(operation="barrier", confirm=True),
             start=lambda _: None,
             timeout=timeout,
             on_failure=on_failure,
-            confirm=True,
             group=_ranks_of(group),
             device=current().group.gpu(),
         )
@@ -296,17 +318,16 @@ def safe_barrier(
 
 
 def _in_place(
-    operation: str,
+    called: CallArguments,
+    key: object,
     tensor: Any,
     start: Callable[[Any, bool], Any],
     timeout: Timeout,
     on_failure: OnFailure,
     restore: bool,
-    confirm: bool,
     group: Any,
     async_op: bool,
 ) -> Any:
-    _check(tensor)
     _check_written(tensor)
     dense = _dense(tensor)
     undo = None
@@ -315,12 +336,12 @@ def _in_place(
         undo = (lambda: None) if before is None else (lambda: _fill(tensor, before))
     return run_or_begin(
         Call(
-            operation=operation,
+            called=called,
+            key=key,
             num_bytes=_bytes_of(tensor),
             start=lambda later: start(dense, later),
             timeout=timeout,
             on_failure=on_failure,
-            confirm=confirm,
             group=_ranks_of(group),
             device=_gpu_of(tensor),
             undo=undo,
@@ -395,6 +416,25 @@ def _name_of(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
+def _name_of_op(op: Any) -> str:
+    """With what one reduces, as in the findings of every other command."""
+    import torch.distributed as dist
+
+    known = dist.ReduceOp.RedOpType
+    name = op.name if isinstance(op, known) else next(n for n, value in known.__members__.items() if op == value)
+    return str(name).lower()
+
+
+def _parts(tensor: Any, rows: list[int] | None, size: int) -> tuple[int, ...]:
+    """Elements for each rank; one number where they are all equal."""
+    num_rows = tensor.shape[0]
+    if not rows:
+        return (tensor.numel() // size,)
+    width = tensor.numel() // num_rows if num_rows else 0
+    parts = tuple(operator.index(number) * width for number in rows)
+    return parts[:1] if len(set(parts)) == 1 else parts
+
+
 def _checked_op(op: Any, *tensors: Any) -> Any:
     """What to reduce with.  Before the call begins, since Gloo fails only in the middle of it, on all ranks."""
     import torch.distributed as dist
@@ -417,8 +457,10 @@ def _checked_op(op: Any, *tensors: Any) -> Any:
         is_whole = not (tensor.is_floating_point() or tensor.is_complex())
         is_wrong = op in (known.BAND, known.BOR, known.BXOR) if not is_whole else op == known.AVG
         if is_wrong or op == known.PREMUL_SUM:
-            name = "PREMUL_SUM" if op == known.PREMUL_SUM else str(op).rpartition(".")[2]
-            raise UsageError("Gloo cannot reduce elements of type {kind} with {op}", kind=_name_of(tensor), op=name)
+            raise UsageError(
+                "Gloo cannot reduce elements of type {kind} with {op}",
+                kind=_name_of(tensor), op=_name_of_op(op).upper(),
+            )  # fmt: skip
     return op
 
 

@@ -9,6 +9,7 @@ from enum import Enum
 from time import monotonic
 from typing import Any, Literal
 
+from allready.model import CallArguments
 from allready.runtime.calling import OUTCOMES, SLICE, SLICE_S, Call, Handle, OnFailure, Timeout
 from allready.runtime.durations import LONGEST
 from allready.runtime.failures import CollectiveFailed
@@ -47,7 +48,6 @@ def sum_directly(
         )
         or not (direct.takes_cpu if tensor.is_cpu else direct.gpu is not None and tensor.device == direct.gpu)
         or not tensor.is_contiguous()
-        or tensor.dtype not in direct.types
         or tensor.is_neg()
         or direct.is_special(tensor)
         or session.pending
@@ -61,9 +61,9 @@ def sum_directly(
     begin_s = monotonic()
     try:
         with session.lock:
-            has_entered = member.enter_alone(_IN_FLIGHT, begin_s)
+            has_entered = member.enter_alone(_IN_FLIGHT, (tensor.dtype, tensor.numel()), begin_s)
         if not has_entered:
-            session.refuse(_OPERATION)
+            return OTHER  # `calling` knows why
         work = direct.all_reduce([tensor], direct.options)
         has_begun = True
         if direct.end is None or tensor.is_cpu:
@@ -101,7 +101,7 @@ def _go_on(
 ) -> CollectiveFailed | None:
     """As every call that was entered."""
     call = Call(
-        operation=_OPERATION,
+        called=CallArguments(operation=_OPERATION),
         start=lambda _: None,
         timeout=timeout,
         on_failure=on_failure,

@@ -43,7 +43,7 @@ class Direct:
     """The sum over the default group as its process group takes it: torch.distributed's function around it costs more
     than all that the runtime library does beside.
 
-    `takes_cpu`, `gpu`, `types`: the tensors that it is for.  `is_special`: whether torch.distributed's function would
+    `takes_cpu`, `gpu`: the tensors that it is for.  `is_special`: whether torch.distributed's function would
     leave some to a function of their own.
     """
 
@@ -54,7 +54,6 @@ class Direct:
     tensor: Any
     takes_cpu: bool
     gpu: Any
-    types: frozenset[Any]
     end: nccl.StreamEnd | None
     num_ranks: int
 
@@ -76,7 +75,6 @@ def _direct(devices: tuple[str, ...], gpu: str | None, num_ranks: int) -> Direct
         tensor=torch.Tensor,
         takes_cpu="cpu" in devices,
         gpu=None if gpu is None else torch.device(gpu),
-        types=frozenset(kind for kind in (getattr(torch, name) for name in GLOO_SUMS) if not kind.is_complex),
         end=None if gpu is None else nccl.StreamEnd(gpu),
         num_ranks=num_ranks,
     )

@@ -1,17 +1,28 @@
 """A rank's side of the agreement: what it may complete, and what it answers.  Pure like `agreement`."""
 
-from allready.model import CallPosition, RuntimeFailure
+from allready.model import CallArguments, CallPosition, RuntimeFailure
 from allready.runtime import messages as m
-from allready.runtime.agreement import Ranks
+from allready.runtime.messages import Ranks
+from allready.runtime.path import Path
 
 
 class Calls:
-    """How far this rank is in one group; `operations` that it has entered and not completed, the oldest first."""
+    """How far this rank is in one group; `operations` that it has entered and not completed, the oldest first.
 
-    __slots__ = ("completed", "entered", "entered_s", "is_waiting", "last", "operations", "passed", "voted")
+    `comparing`: calls that this rank has asked about and that are not known to fit; it begins none of them, and none
+    after them.  `asked`: calls to come that others ask about.
+    """
+
+    __slots__ = (
+        "asked", "comparing", "completed", "entered", "entered_s", "is_waiting", "last", "operations", "passed",
+        "path", "voted",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.entered = self.completed = 0
+        self.asked: frozenset[int] = frozenset()
+        self.comparing: frozenset[int] = frozenset()
+        self.path = Path()
         self.entered_s = 0.0
         self.is_waiting = False
         self.last = ""
@@ -33,6 +44,19 @@ class Calls:
         self.operations += (operation,)
         if waits:
             self.is_waiting, self.entered_s = True, now_s
+
+    def follow(self, called: CallArguments, key: object) -> tuple[CallArguments | None, bool]:
+        """After `enter`: what was expected in place of that call, and whether the ranks have to compare it."""
+        number = self.entered
+        expected = self.path.follow(called, key, number)
+        is_compared = expected != called or number in self.asked
+        if self.asked:
+            self.asked = frozenset(n for n in self.asked if n > number)
+        if self.asked:
+            self.path.hide()
+        if is_compared:
+            self.comparing |= {number}
+        return expected, is_compared
 
     def complete(self) -> None:
         """End the oldest one."""
@@ -82,13 +106,33 @@ class Member:
             self.of(group).enter(operation, now_s, waits=waits)
         return self.is_open
 
-    def enter_alone(self, operations: tuple[str], now_s: float) -> bool:
-        """`enter` for a call of the default group with no other in flight: nothing that it can do without."""
-        if self.is_open:
-            calls = self.world
-            calls.entered += 1
-            calls.operations, calls.is_waiting, calls.entered_s = operations, True, now_s
-        return self.is_open
+    def compare(self, called: CallArguments, key: object, group: Ranks) -> m.Compare | None:
+        """After `enter`: what to ask before the call may begin; None: it is the one that all ranks expect."""
+        calls = self.of(group)
+        path = calls.path
+        step = path.expected
+        if step is not None and step.called == called:
+            path.last, path.expected = step, step.next
+            return None
+        expected, is_compared = calls.follow(called, key)
+        if not is_compared:
+            return None
+        return m.Compare(epoch=self.epoch, number=calls.entered, called=called, expected=expected, group=group)
+
+    def enter_alone(self, operations: tuple[str], key: object, now_s: float) -> bool:
+        """`enter` for a call of the default group with no other in flight: nothing that it can do without.
+
+        False, and not entered: the epoch is over, or the call is not the expected one.
+        """
+        calls = self.world
+        path = calls.path
+        step = path.expected
+        if step is None or step.key != key or not self.is_open:
+            return False
+        path.last, path.expected = step, step.next
+        calls.entered += 1
+        calls.operations, calls.is_waiting, calls.entered_s = operations, True, now_s
+        return True
 
     def complete_alone(self) -> bool:
         """`complete` for that one."""
@@ -158,12 +202,29 @@ class Member:
                 calls = self.of(message.group)
                 calls.passed = message.number
                 calls.complete()  # an agreed point is the last thing that a call does
+            case m.Asked() if message.epoch == self.epoch and self.is_open:
+                return self._answer(message)
+            case m.Fits() if message.epoch == self.epoch:
+                calls = self.of(message.group)
+                calls.comparing = frozenset(n for n in calls.comparing if n > message.number)
             case m.Tell() if message.epoch == self.epoch:
                 self.told = message.text
             case m.Freeze() if message.epoch == self.epoch:
                 self.is_open = False
                 return self.position(now_s)
         return None
+
+    def _answer(self, message: m.Asked) -> m.Compare | None:
+        """None: it says so by itself, or has."""
+        number, calls = message.number, self.of(message.group)
+        if calls.entered < number:
+            calls.asked |= {number}
+            calls.path.hide()
+        if calls.entered < number or number in calls.comparing:
+            return None
+        last = calls.path.last
+        called = last.called if last is not None and calls.entered == number else None
+        return m.Compare(epoch=self.epoch, number=number, called=called, group=message.group)
 
     def _begin(self, formed: m.Formed) -> None:
         self.epoch = formed.epoch

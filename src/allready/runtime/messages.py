@@ -4,7 +4,10 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from allready.model import CallPosition, FailureCause, RuntimeFailure
+from allready.model import CallArguments, CallPosition, FailureCause, RuntimeFailure
+
+Ranks: TypeAlias = tuple[int, ...]
+"""Of a subgroup; empty: all members."""
 
 
 class Hello(Struct, frozen=True, kw_only=True):
@@ -64,7 +67,7 @@ class Vote(Struct, frozen=True, kw_only=True):
 
     epoch: int
     number: int
-    group: tuple[int, ...] = ()
+    group: Ranks = ()
 
 
 class Fail(Struct, frozen=True, kw_only=True):
@@ -77,13 +80,25 @@ class Fail(Struct, frozen=True, kw_only=True):
     cause: FailureCause
     error: str = ""
     number: int | None = None
-    group: tuple[int, ...] = ()
+    group: Ranks = ()
+
+
+class Compare(Struct, frozen=True, kw_only=True):
+    """What this rank calls as `number` of the group: asked for by `Asked`, or before it begins a call that it did not
+    `expect`.  No `called`: it has gone on since, and what it called was what all expected.
+    """
+
+    epoch: int
+    number: int
+    called: CallArguments | None
+    expected: CallArguments | None = None
+    group: Ranks = ()
 
 
 class InGroup(Struct, frozen=True, kw_only=True):
     """How far a rank came in a subgroup."""
 
-    group: tuple[int, ...]
+    group: Ranks
     call: CallPosition
 
 
@@ -117,7 +132,23 @@ class Passed(Struct, frozen=True, kw_only=True):
 
     epoch: int
     number: int
-    group: tuple[int, ...] = ()
+    group: Ranks = ()
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A rank has come to this call and did not expect it: say what you call there, at once or when you come to it."""
+
+    epoch: int
+    number: int
+    group: Ranks = ()
+
+
+class Fits(Struct, frozen=True, kw_only=True):
+    """What the ranks call as this number fits; so did all before."""
+
+    epoch: int
+    number: int
+    group: Ranks = ()
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
@@ -164,11 +195,11 @@ class Excluded(Struct, frozen=True, kw_only=True):
     epoch: int
 
 
-FromRank: TypeAlias = Beat | Ready | Join | Door | Vote | Fail | Position | Tell | Leave
-ToRank: TypeAlias = Freeze | Passed | Failed | Formed | Refused | Excluded | Waiting | Knock | Tell
+FromRank: TypeAlias = Beat | Ready | Join | Door | Vote | Fail | Compare | Position | Tell | Leave
+ToRank: TypeAlias = Freeze | Passed | Asked | Fits | Failed | Formed | Refused | Excluded | Waiting | Knock | Tell
 FROM_RANK: dict[str, type[FromRank]] = {
-    t.__name__: t for t in (Beat, Ready, Join, Door, Vote, Fail, Position, Tell, Leave)
+    t.__name__: t for t in (Beat, Ready, Join, Door, Vote, Fail, Compare, Position, Tell, Leave)
 }
 TO_RANK: dict[str, type[ToRank]] = {
-    t.__name__: t for t in (Freeze, Passed, Failed, Formed, Refused, Excluded, Waiting, Knock, Tell)
+    t.__name__: t for t in (Freeze, Passed, Asked, Fits, Failed, Formed, Refused, Excluded, Waiting, Knock, Tell)
 }

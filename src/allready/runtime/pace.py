@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from allready.errors import UsageError
-from allready.runtime.agreement import Ranks
 from allready.runtime.durations import Duration, duration
+from allready.runtime.messages import Ranks
 
 HALF_LIFE = 1000
 """Calls of one size after which a long one counts half: a rare slow call is remembered, but not for ever."""

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from allready.runtime.agreement import Ranks
 from allready.runtime.failures import CollectiveFailed
+from allready.runtime.messages import Ranks
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 import logging
 
-from allready.runtime.agreement import Ranks
+from allready.runtime.messages import Ranks
 
 WARN_EVERY = 5
 

@@ -14,7 +14,7 @@ from allready.errors import UsageError
 from allready.model import FailureCause
 from allready.runtime import messages as m
 from allready.runtime import recording
-from allready.runtime.agreement import FREEZE_S, Ranks
+from allready.runtime.agreement import FREEZE_S
 from allready.runtime.durations import Duration, duration
 from allready.runtime.failures import CollectiveFailed, HubLost, RankExcluded
 from allready.runtime.group import Group
@@ -22,6 +22,7 @@ from allready.runtime.hang_watch import HangWatch
 from allready.runtime.hub import max_record_bytes
 from allready.runtime.link import Link
 from allready.runtime.member import Member
+from allready.runtime.messages import Ranks
 from allready.runtime.pace import TRAINING, AdaptiveTimeout, Pace, Paces
 from allready.runtime.repeats import Repeats
 
@@ -37,6 +38,9 @@ class Pending(Protocol):
 
     def finish(self, begin_s: float, limit_s: float) -> None:
         """Until it has its outcome."""
+
+    def may_begin(self) -> None:
+        """All calls up to here fit what the other ranks call; in the link's thread."""
 
     def abandon(self) -> None:
         """Its epoch has failed, so it has."""
@@ -199,6 +203,9 @@ class Session:
             was_open = self.member.is_open
             answer = self.member.take(message, time.monotonic())
             is_over = was_open and not self.member.is_open
+            if isinstance(message, m.Fits):
+                for call in (*self.pending.get(message.group, ()),):
+                    call.may_begin()
             self.changed.notify_all()
         if is_over:
             if answer is not None:
@@ -248,6 +255,23 @@ class Session:
             if vote is not None and calls.passed >= vote:
                 return True
         raise self.failure(operation, group)
+
+    def await_fit(self, number: int, until_s: float, operation: str, group: Ranks) -> None:
+        """Until all calls of this rank up to that number are known to fit what the others call.
+
+        Raises:
+            CollectiveFailed: they do not, or it is not known in time.
+        """
+        calls = self.member.of(group)
+
+        def fits() -> bool:
+            return min(calls.comparing, default=number + 1) > number
+
+        self.wait(lambda: fits() or self.member.failure is not None, max(0.0, until_s - time.monotonic()))
+        if not self.member.is_open:
+            self.refuse(operation, group)
+        if not fits():
+            self.fail(FailureCause.DEADLINE, operation=operation, group=group)
 
     def await_failure(self, operation: str, group: Ranks = ()) -> CollectiveFailed:
         """What to raise in a rank whose epoch is over; waits for the decision."""

@@ -5,7 +5,7 @@ from typing import Any
 from allready.model import CallPosition, FailureCause, Fleet, MemberState, RankAtFailure, RuntimeFailure
 from tests.fleets import fleet
 
-CODES = ["RTM001", "RTM002", "RTM003", "RTM004", "RTM005", "RTM006", "RTM007"]
+CODES = ["RTM001", "RTM002", "RTM003", "RTM004", "RTM005", "RTM006", "RTM007", "RTM008"]
 
 
 def rank(
@@ -21,7 +21,7 @@ def gone(number: int, state: MemberState, **more: Any) -> RankAtFailure:
     return RankAtFailure(rank=number, state=state, **more)
 
 
-def failed(*ranks: RankAtFailure, cause: FailureCause = FailureCause.DEADLINE) -> Fleet:
+def failed(*ranks: RankAtFailure, cause: FailureCause = FailureCause.DEADLINE, **more: Any) -> Fleet:
     """A job of which nothing else is known."""
-    failure = RuntimeFailure(epoch=1, cause=cause, reporter=0, ranks=ranks, first_void=7)
+    failure = RuntimeFailure(epoch=1, cause=cause, reporter=0, ranks=ranks, first_void=7, **more)
     return fleet(2, runtime=failure)

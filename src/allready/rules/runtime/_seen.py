@@ -1,9 +1,22 @@
 """What the rules of this area read from a failure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
+from allready.judging.majority import majority
+from allready.judging.mismatch import described
 from allready.judging.stated import stated
-from allready.model import Confidence, Culprits, Evidence, FailureCause, Hit, MemberState, RankAtFailure, RuntimeFailure
+from allready.model import (
+    CallArguments,
+    Confidence,
+    Culprits,
+    Evidence,
+    FailureCause,
+    Hit,
+    MemberState,
+    Operation,
+    RankAtFailure,
+    RuntimeFailure,
+)
 
 
 def raised(failure: RuntimeFailure) -> list[RankAtFailure]:
@@ -16,9 +29,59 @@ def in_state(failure: RuntimeFailure, state: MemberState) -> list[RankAtFailure]
     return [r for r in failure.ranks if r.state is state and r.cause is not FailureCause.RAISED]
 
 
+def operations(failure: RuntimeFailure) -> dict[int, str]:
+    """By rank: what was called as the call that did not fit, or else the operations in which ranks wait."""
+    if failure.cause is FailureCause.ARGUMENTS:
+        return {r.rank: r.called.operation for r in failure.ranks if r.called is not None}
+    return {r.rank: r.call.operation for r in failure.waiting if r.call is not None}
+
+
 def calls_differ(failure: RuntimeFailure) -> bool:
-    """Whether the ranks that wait in the last call wait in different operations."""
-    return len({r.call.operation for r in failure.waiting if r.call is not None}) > 1
+    """Whether these are different ones."""
+    return len({*operations(failure).values()}) > 1
+
+
+def call_text(called: CallArguments) -> str:
+    """`all_reduce [1048576] float32 sum`, with all that has to be the same on all ranks but splits."""
+    operation = Operation(
+        seq=0,
+        name=called.operation,
+        num_elements=called.num_elements,
+        dtype=called.dtype or None,
+        redop=called.redop or None,
+        root=called.root,
+    )
+    parts = "" if called.chunk_bytes is None else f" chunk_bytes={called.chunk_bytes}"
+    return described(operation) + parts + (" confirm" if called.confirm and called.operation != "barrier" else "")
+
+
+def hit_of_differing(failure: RuntimeFailure, called: Mapping[int, str], **more: str) -> Iterator[Hit]:
+    """A hit where ranks called something else than most; where that is nothing, one that shows all and accuses none."""
+    usual = majority(called, failure.group or (r.rank for r in failure.ranks))
+    if len({*called.values()}) < 2:
+        return
+    odd = usual.odd if usual is not None else ()
+    first = next(iter(called.values()))
+    shown = odd or tuple(rank for rank, call in called.items() if call == first)
+    rest = tuple(rank for rank in called if rank not in shown)
+    values = {
+        "who": _named(shown),
+        "odd": _each(called, shown),
+        "usual": "?" if usual is None else usual.value,
+        "rest": "?" if odd else _named(rest),
+        "of_rest": "?" if odd else _each(called, rest),
+    }
+    confidence = Confidence.CERTAIN if odd else Confidence.LIKELY
+    yield hit_of(failure, [r for r in failure.ranks if r.rank in odd], confidence=confidence, **values, **more)
+
+
+def _named(ranks: Iterable[int]) -> str:
+    return ", ".join(f"rank {r}" for r in ranks)
+
+
+def _each(called: Mapping[int, str], ranks: Iterable[int]) -> str:
+    """Each different one once."""
+    return "; ".join(dict.fromkeys(called[r] for r in ranks))
 
 
 def is_lone_failure(failure: RuntimeFailure) -> bool:
@@ -36,24 +99,24 @@ def hit_of(
     culprits: Iterable[RankAtFailure],
     *,
     confidence: Confidence = Confidence.CERTAIN,
-    operation: str = "",
     **values: str,
 ) -> Hit:
     """With what every rule of this area says.
 
-    `operation`: the one to name, by default that of the first who waits.  Without culprits any rank's error is told.
+    Without culprits any rank's error is told.
     """
     ranks = tuple(r.rank for r in culprits)
-    last = failure.furthest
+    last = failure.furthest if failure.number is None else failure.number
     inside = failure.waiting
-    operation = operation or next((r.call.operation for r in inside if r.call is not None and r.call.operation), "")
+    operation = next((r.call.operation for r in inside if r.call is not None and r.call.operation), "")
     errors = [r.error for r in failure.ranks if (r.rank in ranks or not ranks) and r.error]
     return Hit(
         culprits=Culprits(ranks=ranks),
         confidence=confidence,
         fault_time=failure.time or None,
         values={
-            "who": ", ".join(f"rank {r}" for r in ranks),
+            "who": _named(ranks),
+            "number": str(last),
             "call": f"{operation} #{last}" if operation else "?",
             "waiting": ", ".join(str(r.rank) for r in inside if r.rank not in ranks) or "?",
             "error": errors[0] if errors else "?",
@@ -67,11 +130,13 @@ def _text(rank: RankAtFailure) -> Evidence:
     call = rank.call
     return stated(
         f"rank {rank.rank}",
-        "{state}[[; entered {entered}, completed {completed}]][[; {seconds} s in {call}]][[; {error}]]",
+        "{state}[[; entered {entered}, completed {completed}]][[; {seconds} s in {call}]][[; called {called}]][[; "
+        "{error}]]",
         state=rank.state.value,
         entered=None if call is None else call.entered,
         completed=None if call is None else call.completed,
         seconds=None if call is None or call.waited_s is None else f"{call.waited_s:.3f}",
         call=None if call is None else call.operation,
+        called=None if rank.called is None else call_text(rank.called),
         error=rank.error or None,
     )

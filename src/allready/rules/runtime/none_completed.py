@@ -12,8 +12,7 @@ from allready.rules.runtime._seen import calls_differ, hit_of, is_lone_failure
     layer=Layer.TRANSPORT,
     title="All ranks entered the collective, and it did not complete",
     message="all ranks entered[[ {call}]], and it did not complete[[: {error}]]",
-    remedy="check the paths between the nodes (allready check), and whether the ranks call it with the same sizes and "
-    "types",
+    remedy="check the paths between the nodes (allready check)",
 )
 def none_completed(runtime: RuntimeFailure) -> Iterator[Hit]:
     """
@@ -21,7 +20,7 @@ def none_completed(runtime: RuntimeFailure) -> Iterator[Hit]:
     A call of the runtime library's that every rank entered and that ended by its deadline or by an error of the
     backend.  Which ranks had come to a plain collective of torch's is not known, so it gives no finding about one.
     ## Why it matters
-    No rank is late, so the data does not flow: a path between nodes, or calls that do not match.
+    No rank is late, and all call the same, so the data does not flow on a path between nodes.
     ## Check by hand
     `allready check` on the same nodes.
     ## When it is harmless

@@ -39,5 +39,5 @@ def rank_not_arrived(runtime: RuntimeFailure) -> Iterator[Hit]:
     if runtime.cause is FailureCause.BACKEND and longest_s < SOON_S:
         return
     late = runtime.behind
-    if late and is_lone_failure(runtime) and not joins(runtime):
+    if late and runtime.cause is not FailureCause.ARGUMENTS and is_lone_failure(runtime) and not joins(runtime):
         yield hit_of(runtime, late)

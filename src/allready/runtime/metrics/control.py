@@ -17,9 +17,8 @@ from allready.judging.loading import load_area
 from allready.judging.report_builder import verdict_of
 from allready.model import EventLog, Fleet, Lag, LogBegin, Origin, RunEvidence, RuntimeCounts, Verdict, World
 from allready.runtime import recording
-from allready.runtime.agreement import Ranks
 from allready.runtime.exchange import tell_all
-from allready.runtime.messages import Formed
+from allready.runtime.messages import Formed, Ranks
 from allready.runtime.metrics.alerts import MAX_WAITING, Hook, Teller
 from allready.runtime.metrics.courier import Courier
 from allready.runtime.metrics.event_file import MAX_BYTES, EventFile

@@ -20,9 +20,9 @@ from allready.model import (
     RankOut,
     RuntimeCounts,
 )
-from allready.runtime.agreement import Ranks
 from allready.runtime.failures import CollectiveFailed
 from allready.runtime.member import Member
+from allready.runtime.messages import Ranks
 from allready.runtime.metrics.counts import Operation, Waits
 
 KEPT = 1_000
