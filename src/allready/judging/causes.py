@@ -1,5 +1,6 @@
 """Which deaths are causes: not those that a launcher, a watchdog or the fault itself brought about."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,8 @@ from allready.judging.stated import stated
 from allready.model import CRASHES, Culprits, Death, Evidence, Hit, Role, RunEvidence, Severity, clock_time
 from allready.signatures import of_line
 from allready.signatures.watchdog import TIMEOUTS
+
+_STOPPED_JOB = re.compile(r": line \d{1,7}: +\d{1,9} (?:Terminated|Hangup|Interrupt)\b")
 
 END_S = 30.0
 """How long a job may take to end once it was ordered to: what crashes meanwhile, crashes in its teardown."""
@@ -129,6 +132,11 @@ def _planned(death: Death, run: RunEvidence) -> bool:
 def is_interrupt(death: Death) -> bool:
     """SIGINT, as Python tells it."""
     return death.kind == "exception" and death.text.partition(":")[0] == "KeyboardInterrupt"
+
+
+def is_stopped_job(text: str) -> bool:
+    """Whether a shell says that somebody ended the command that it had started: `run.sh: line 32: 4067342 Terminated`."""
+    return _STOPPED_JOB.search(text) is not None
 
 
 def is_named_by_signature(death: Death) -> bool:

@@ -76,11 +76,14 @@ def _all_tell(closings: Sequence[Closing]) -> bool:
 
 
 def _is_torn_down_in_part(processes: Sequence[ProcessRecord]) -> bool:
-    """Whether some ranks destroyed their communicators, or began them, and others did not come so far."""
+    """Whether some ranks left their communicators, or began them, and others did not come so far.
+
+    Old torch aborts them also at a good end, when its process groups are destructed.
+    """
     comms = [process.comms for process in processes if process.comms]
-    has_left = [any(c.destroyed for c in of_one) for of_one in comms]
+    has_left = [any(c.destroyed or c.aborted for c in of_one) for of_one in comms]
     waits = any(c.init_started and not c.init_completed for of_one in comms for c in of_one)
-    return waits or (any(has_left) and not all(has_left)) or any(c.aborted for of_one in comms for c in of_one)
+    return waits or (any(has_left) and not all(has_left))
 
 
 def _contradicts(event: Event, closings: Sequence[Closing]) -> bool:

@@ -53,6 +53,9 @@ _MAX_MESSAGE = 5
 _MAX_BEHIND_TESTS = 4
 """What a shell adds: the time, an exit code."""
 
+_MIN_CUT = 16
+"""Letters of a last line that may have been cut: it is like those that it begins like."""
+
 _DIGITS = re.compile(r"\d+")
 
 
@@ -79,7 +82,11 @@ class _Ending:
 
     @functools.cached_property
     def _shapes(self) -> list[str]:
-        return [_shape(text) for text in self.lines]
+        shapes = [_shape(text) for text in self.lines]
+        if len(shapes[-1]) >= _MIN_CUT:
+            alike = [one for one in shapes[:-1] if one.startswith(shapes[-1])]
+            shapes[-1] = alike[-1] if len(alike) > 1 else shapes[-1]
+        return shapes
 
     @functools.cached_property
     def _repeating(self) -> set[int]:
@@ -287,7 +294,11 @@ class _Ending:
             wording.tests().search(text) is not None and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS
         )
         is_done = (
-            is_last and not self._counting and wording.done().search(text) is not None and not wording.is_other(text)
+            is_last
+            and not self._counting
+            and wording.done().search(text) is not None
+            and not wording.is_other(text)
+            and not self._is_of_a_list(at)
         )
         is_likely = wording.LIKELY.search(text) is not None and not wording.is_other(text)
         is_evaluated = (
@@ -305,6 +316,11 @@ class _Ending:
             if ((is_behind and is_sum) or not is_midway) and self._stands_once(at):
                 return False
         return None
+
+    def _is_of_a_list(self, at: int) -> bool:
+        """Whether the line before says the same of another file: more of them may be to come."""
+        words = wording.without_paths(self.lines[at])
+        return words != self.lines[at] and at > 0 and wording.without_paths(self.lines[at - 1]) == words
 
     def _is_closed_by(self, results: Results, state: Progress | None) -> bool:
         """Whether these results are the last word: no count is open in front of them, or they say so."""

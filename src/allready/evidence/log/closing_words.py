@@ -30,7 +30,7 @@ WHOLE = re.compile(
     r"\bmax(?:imum)?[_ ](?:number of )?(?:epochs?|steps?|iter(?:ation)?s?|time|tokens)\b[^|]{0,24}\breached|"
     r"\bexiting program (?:at|after)\b|\bfinish(?:ed|ing) training (?:at|after)\b|"
     r"\bworker group (?:successfully )?finished\b|\bfinished server process\b|"
-    r"\bfinished mdrun\b|"
+    r"\bfinished mdrun\b|^\s{0,8}writing wavefunctions\s*$|"
     r"^# Ended \(code 0\)|"
     r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
     re.IGNORECASE,
@@ -48,7 +48,7 @@ LIKELY = re.compile(
     r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b(?!=)"
     r"\s{0,8}(?:is|was)?\s{0,8}(?:[:=(]|\d)|"
     r"\b(?:finished|completed?|done|took)\b.{0,20}\b\d[\d.:]{0,20}\s{0,8}(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
-    r"\bresults? (?:saved|written)\b|\brun (?:summary|stats|statistics):|"
+    r"\bresults?(?: files?)? (?:saved|written)\b|\brun (?:summary|stats|statistics):|"
     r"wandb: Synced \d|"
     r"\bbenchmark duration \(s\):?\s{1,40}\d|"
     r"\bfound no errors\b|\bno errors? (?:was |were )?(?:found|detected|occurred)\b|"
@@ -124,7 +124,7 @@ def of_the_run() -> re.Pattern[str]:
 def _path() -> re.Pattern[str]:
     """Names of folders are no words of a sentence."""
     return re.compile(
-        r"(?<![\w/])(?:[~.]{0,2}/[^\s,;'\"]{1,400}|\w[\w.-]{0,100}(?:/[\w.-]{1,100}){2,20}/?|[A-Z]:\\\S{1,400})"
+        r"(?<![\w/])(?:[~.]{0,2}/[^\s,;'\"]{1,400}|\w[\w.-]{0,100}(?:[/\\][\w.-]{1,100}){2,20}/?|[A-Z]:\\\S{1,400})"
     )
 
 
@@ -302,8 +302,13 @@ def is_other(text: str) -> bool:
     return _of_a_part().search(_with_results().sub("", _plain(text))) is not None or denies(text)
 
 
+def without_paths(text: str) -> str:
+    """The words of a line, without the names of folders and files in them."""
+    return _path().sub("", text) if "/" in text or "\\" in text else text
+
+
 def _plain(text: str) -> str:
-    return _harmless().sub("", _path().sub("", text) if "/" in text or "\\" in text else text)
+    return _harmless().sub("", without_paths(text))
 
 
 @functools.cache

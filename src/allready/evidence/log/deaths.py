@@ -13,6 +13,10 @@ _EITHER = (
     "by_launcher", "first", "is_collective_error", "is_own", "is_table", "is_handlers", "call", "last_words",
 )  # fmt: skip
 """Fields of one end that are those of whichever statement has them."""
+HYDRA = "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
+"""How MPICH's and Intel MPI's launcher begins what it says of each process that ended badly."""
+
+_KILLS = ("SIGKILL", "SIGTERM")
 _NEAR_LINES = 200
 _MAX_CANDIDATES = 64
 
@@ -77,7 +81,7 @@ class DeathDraft(Struct, kw_only=True):
 
 def merge(drafts: Sequence[DeathDraft]) -> list[Death]:
     """One death for each process: statements are joined where pid, rank or local rank say that they mean the same."""
-    once = _merged(_signed(drafts))
+    once = _merged(_swept(_signed(drafts)))
     merged = _handled(_explained(_aborted(_merged(once))))  # twice: a later table may say which rank a pid was
     for draft in merged:
         if draft.by_launcher and draft.first and draft.exit_code is not None and draft.exit_code >= 0:
@@ -85,6 +89,18 @@ def merge(drafts: Sequence[DeathDraft]) -> list[Death]:
         if draft.first or (draft.is_own and draft.kind in ("exception", "abort")):
             draft.by_launcher = False
     return [draft.finished() for draft in merged]
+
+
+def _swept(drafts: list[DeathDraft]) -> list[DeathDraft]:
+    """Hydra kills the others where one rank has crashed, and lists all of them alike."""
+    listed = [d for d in drafts if d.text.startswith(HYDRA)]
+    for writer in {d.writer for d in listed}:
+        of_one = [d for d in listed if d.writer == writer]
+        if any(d.signal not in _KILLS for d in of_one):
+            for draft in of_one:
+                if draft.signal in _KILLS:
+                    draft.by_launcher, draft.first = True, False
+    return drafts
 
 
 def _aborted(drafts: list[DeathDraft]) -> list[DeathDraft]:

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from allready.evidence.log import tracebacks
-from allready.evidence.log.deaths import DeathDraft, signal_name
+from allready.evidence.log.deaths import HYDRA, DeathDraft, signal_name
 from allready.evidence.log.line import Line
 
 MAX_TASKS = 4096
@@ -270,7 +270,7 @@ def _hydra(here: _Here) -> Iterable[DeathDraft]:
     if number or exit_code in (6, 7, 9, 11, 15):  # old Hydra prints the wait status: 9 is signal 9
         exit_code = -exit_code
     if process is not None or exit_code:  # MPICH before 3.1 names no process
-        yield _made(here, process or end, kind="exit", text=here.text.strip(" ="), exit_code=exit_code, first=True)
+        yield _made(here, process or end, kind="exit", text=HYDRA, exit_code=exit_code, first=True)
 
 
 def _shell(here: _Here) -> Iterable[DeathDraft]:
@@ -439,7 +439,7 @@ _READERS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     ),
     (("] Signal: ", "] Caught signal ", "received by PID", "received at time="), _received),
     (("F0000 00:00:",), _checked),
-    (("BAD TERMINATION OF ONE",), _hydra),
+    ((HYDRA,), _hydra),
     (("ill process", "illed process", ": segfault at", "general protection"), _kernel),
     (("oom_kill event", "oom-kill event", "OOMKilled"), _oom),
     (("Fatal Python error",), _fatal_python),

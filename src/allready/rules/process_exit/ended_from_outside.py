@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from allready.judging.causes import is_interrupt
+from allready.judging.causes import is_interrupt, is_stopped_job
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.signs import Sign
@@ -42,7 +42,7 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     ## What it checks
     A launcher that received a signal (`Received 15 death signal`, DeepSpeed's `Main process received SIGINT`), PBS's
     exit status of 256 and a signal's number, a scheduler that cancelled the step (`CANCELLED AT`,
-    without a reason) and `KeyboardInterrupt`, where no process had failed and no rank had waited in vain before.
+    without a reason), a shell that saw its command ended (`line 32: 4067342 Terminated`) and `KeyboardInterrupt`, where no process had failed and no rank had waited in vain before.
     ## Why it matters
     Everything after that line is an echo, and no rank is to blame.
     ## Check by hand
@@ -51,7 +51,11 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     When you ended the job yourself.
     """
     reported = [_Order(e.origin, e.text, e.time_s) for e in run.events if _is_order(e) and e.role is not Role.HARMLESS]
-    reported += [_Order(d.origin, d.text, d.time_s) for d in run.deaths if is_interrupt(d) and not d.earlier]
+    reported += [
+        _Order(d.origin, d.text, d.time_s)
+        for d in run.deaths
+        if (is_interrupt(d) or is_stopped_job(d.text)) and not (d.earlier or d.by_launcher)
+    ]
     if not reported:
         return
     if any(d.is_collective_error and not d.earlier for d in run.deaths):
@@ -70,7 +74,7 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
 def _words(text: str) -> str:
     """The order without what else stands in its line: a progress bar, a logger's name."""
     start = max(text.find("*** "), text.find("Received "), 0)
-    return text[start : start + 200]
+    return " ".join(text[start : start + 200].split())
 
 
 class _Order(NamedTuple):
