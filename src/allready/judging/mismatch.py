@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from allready.evidence.flight.progress import SOURCE as RECORDER
 from allready.judging.run_signs import who
 from allready.model import Culprits, Evidence, Hit, Live, Mismatch, Operation, RunEvidence, clock_time
 
@@ -114,19 +115,30 @@ def hit_of(run: RunEvidence, mismatch: Mismatch, **changes: Any) -> Hit:
 def first_mismatches(run: RunEvidence, live: Live | None = None, *, flow: bool) -> list[Mismatch]:
     """Of each group the first mismatch (recorders know call sites, so they are asked first), of one kind; no UNMET.
 
-    Of a running job none of which only digests are known so far: in a moment its recorders tell what it is.  Nor other
-    arguments while the line of some rank's call is not known: it may turn out to be another call.
+    Of a running job none of which only digests are known so far: in a moment its recorders tell what it is.  Nor any
+    whose lines are on their way, nor other arguments while the line of some rank's call is not known: it may turn out
+    to be another call.
     """
     is_early = live is not None and live.since_s is not None and live.now_s - live.since_s < RECORD_S
     found: dict[tuple[str, int], Mismatch] = {}
-    order = {"flight recorder": 0, "coll log": 1}
+    order = {RECORDER: 0, "coll log": 1}
     met = (m for m in run.mismatches if m.kind != UNMET)
     for mismatch in sorted(met, key=lambda m: (order.get(m.source, 2), m.seq, m.is_by_digest)):
         # Names of groups differ between sources: a communicator's hash here, a number there.  Same ranks, same group.
         key = (",".join(map(str, sorted({*mismatch.by_rank, *mismatch.missing}))), 0)
         found.setdefault(key, mismatch)
     chosen = [m for m in found.values() if is_flow(m) == flow]
-    return [m for m in chosen if not (is_early and (m.is_by_digest or (not flow and _lacks_a_line(m))))]
+    if live is None or not is_early:
+        return chosen
+    return [m for m in chosen if not (m.is_by_digest or awaits_lines(m, live) or (not flow and _lacks_a_line(m)))]
+
+
+def awaits_lines(mismatch: Mismatch, live: Live) -> bool:
+    """Whether the recorders can still tell from which lines of the program these calls came: only dumps, which cost
+    more than rings and are not asked for at first, have them."""
+    has_dump = any(r.dump for answer in live.evidence.values() for r in answer.ranks if r.rank in mismatch.by_rank)
+    is_recorded = mismatch.source == RECORDER and not mismatch.is_by_digest
+    return is_recorded and not has_dump and not all(o.site for o in mismatch.by_rank.values())
 
 
 def _lacks_a_line(mismatch: Mismatch) -> bool:

@@ -1,13 +1,15 @@
 """The judge with made-up jobs: who is accused, when, and when nobody is."""
 
 from itertools import groupby
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from allready.live.monitor.monitor import GATHER_AGAIN_S
 from allready.model import GroupMark, Loss, LossReason, NodeStatus, Report, Status, Verdict
 from tests.cases import cases
-from tests.live.monitor.made import CLOSED, STACK, Play, codes, traceback
+from tests.live.monitor.made import CLOSED, STACK, Play, call_at, codes, traceback
 
 
 def verdict(report: Report | None) -> Verdict:
@@ -63,6 +65,36 @@ def test_a_rank_that_computes_is_waited_for_and_then_forgotten(busy_s: float) ->
     assert after is not None
     assert (after.status, after.verdict) == (Status.HEALTHY, None)
     assert not any(codes(r) for r in job.reports)
+
+
+def differing(dumps: dict[int, Any] | None) -> Play:
+    """A job whose rank 3 calls another operation than the others; its recorders' rings know no lines."""
+    job = Play(is_paced=False, dumps=dumps)
+    job.play(10)
+    job.odd[3] = {job.seq + 1: {"name": "broadcast", "size": 1}}
+    job.seen = {rank: {"stack": ""} for rank in range(4)}
+    job.stick()
+    return job
+
+
+def test_the_lines_of_calls_that_differ_are_asked_for_at_once_and_stand_in_the_first_verdict() -> None:
+    job = differing(dict.fromkeys(range(4), call_at(12)) | {3: call_at(19)})
+    job.play(4)
+    first = next(r for r in job.reports if r.status is Status.FAULT)
+    assert accused(first) == ("DESYNC-FLOW", (3,))
+    assert "train.py:19" in verdict(first).sentence
+    assert "train.py:12" in verdict(first).sentence
+    asked, again = job.asked[:2]
+    assert again - asked < GATHER_AGAIN_S[0]
+
+
+@cases("dumps", [None, {}])
+def test_calls_that_differ_are_named_without_their_lines_where_there_are_none(dumps: dict[int, Any] | None) -> None:
+    job = differing(dumps)
+    job.play(6)
+    first = next(r for r in job.reports if r.status is Status.FAULT)
+    assert accused(first) == ("DESYNC-FLOW", (3,))
+    assert "train.py" not in verdict(first).sentence
 
 
 def test_what_may_end_by_itself_counts_after_the_time_that_was_asked_for() -> None:

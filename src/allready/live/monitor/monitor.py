@@ -10,6 +10,7 @@ from allready.judging.engine import judge as ask
 from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
 from allready.judging.loading import load
+from allready.judging.mismatch import awaits_lines
 from allready.judging.report_builder import ReportBuilder
 from allready.live.monitor.course import CourseBook
 from allready.live.monitor.ends import STOPS
@@ -34,6 +35,8 @@ CALM_S = 1.5
 PLACE_S, PLACE_AGAIN_S = 1.5, 2.0
 """Who has stood for so long where no answer has seen it yet is worth another look."""
 WORDS_AGAIN_S = 0.4
+LINES_AGAIN_S = 0.3
+"""The second question brings dumps, which have the lines of calls: where calls differ it need not wait."""
 WORDS_S = 5.0
 """So long the judge waits for the last words of a rank that has ended."""
 DOUBT_S = 2.0
@@ -184,6 +187,8 @@ class Judge:
             for rank, since in ends.items()
         ):
             again = WORDS_AGAIN_S
+        elif self._num_asked == 1 and self._awaits_lines():
+            again = LINES_AGAIN_S
         elif self._board.has_settled_elsewhere(PLACE_S):
             again = min(again, PLACE_AGAIN_S)
         if self._asked is not None and now - self._asked < again:
@@ -197,6 +202,11 @@ class Judge:
             keep=self._num_asked <= 2 or self._suspicion.kind == "ended" or self._standing.verdict is not None,
             with_dump=self._num_asked > 1 or self._suspicion.kind in {"digests", "ended", "left"},
         )
+
+    def _awaits_lines(self) -> bool:
+        """Whether calls differ and nobody knows yet from which lines of the program they came."""
+        run, live = (self.fleet.run_evidence, self.fleet.live) if self.fleet is not None else (None, None)
+        return run is not None and live is not None and any(awaits_lines(m, live) for m in run.mismatches)
 
     def ask(self, why: str, *, with_dump: bool = True) -> model.Gather:
         """An order for evidence that is not the monitor's own idea; its answers count like all others."""
