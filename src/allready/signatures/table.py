@@ -9,10 +9,10 @@ was taken off; its named groups are the event's values.
 """
 
 import functools
-import hashlib
 import json
 import re
 import tomllib
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from types import MappingProxyType
@@ -166,8 +166,9 @@ def sources() -> dict[str, bytes]:
 
 
 def digest(texts: Mapping[str, bytes]) -> str:
-    """Changes whenever a table does."""
-    return hashlib.blake2b(b"\0".join(texts.values()), digest_size=16).hexdigest()
+    """Changes whenever a table does; `hashlib` would load OpenSSL for it."""
+    joined = b"\0".join(texts.values())
+    return f"{len(joined)} {zlib.crc32(joined):08x}"
 
 
 def _signature(family: str, entry: Mapping[str, Any]) -> Signature:
