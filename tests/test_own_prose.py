@@ -53,7 +53,7 @@ FOREIGN = (
     Foreign("judging/stall_files.py", "text", "the exception that a rank ended by"),
     Foreign("judging/stall_files.py", "error", "RAS's words about a communicator"),
     Foreign("judging/watchdog_calls.py", "text", "torch's watchdog lines"),
-    Foreign("live/monitor/ends.py", "text", "the exception that a rank ended by"),
+    Foreign("judging/live_ends.py", "text", "the exception that a rank ended by"),
     Foreign("live/monitor/readings.py", "text", "the exception that a rank ended by"),
     Foreign("preflight/collectives/tracker.py", "error", "the exception that a rank ended by"),
     Foreign("rules/collective/_blame.py", "error", "the exception that a rank ended by"),

@@ -17,13 +17,13 @@ from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.closing import closed
-from allready.agent.compare import Comparison
 from allready.agent.context import AgentContext
 from allready.agent.earlier import put_aside_job
 from allready.agent.node import NodeAgent
 from allready.agent.nodes import NodeTable
 from allready.agent.supervisor import Supervisor
 from allready.errors import ExchangeError
+from allready.judging.differences import Comparison
 from allready.launch.attempts import Attempts, RestartChoice
 from allready.launch.outcome import Outcome
 from allready.launch.ranks import Entry, RanksError, assign

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from allready.agent import messages
 from allready.agent.attempt import GATHER_BEFORE_END_S
-from allready.agent.compare import Comparison
 from allready.agent.hang import is_hang
 from allready.agent.interruption import Interruption, ReportHistory, interrupted
 from allready.agent.jax_meeting import Meetings
 from allready.agent.nodes import Lost, NodeTable
 from allready.errors import ExchangeError
+from allready.judging.differences import Comparison
 from allready.launch.outcome import Outcome, outcome_of
 from allready.launch.request import RunRequest
 from allready.model import NodeEvidence, NodeStatus, Report

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from allready.evidence.flight.names import dtype_name, operation_name
+from allready.evidence.operation_names import ALIKE, NOTHING
 
 UNKNOWN = 0
 """Digest of an operation of which the recorder has too little; it is never compared."""
@@ -18,19 +19,6 @@ _BITS = 32
 _NAME_SHIFT = 24
 _MASK = (1 << _BITS) - 1
 _MAX_ROOTS = 1 << 30
-
-INPUTS, OUTPUTS, NOTHING = "inputs", "outputs", ""
-
-ALIKE: Mapping[str, str] = {
-    "all_reduce": INPUTS,
-    "broadcast": INPUTS,
-    "reduce": INPUTS,
-    "reduce_scatter": INPUTS,  # outputs differ in its uneven form, and so do the parts of the input, not their sum
-    "all_gather": OUTPUTS,  # the same the other way round
-}
-"""Operation -> whose elements, all tensors together, every member must have alike.  Of others (all_to_all with splits,
-scatter and gather, where the root has more) only the name is compared.
-"""
 
 NAMES = (
     "all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "gather", "reduce", "reduce_scatter", "scatter",

@@ -9,11 +9,11 @@ from allready.judging.engine import crashed
 from allready.judging.engine import judge as ask
 from allready.judging.latch import VerdictLatch
 from allready.judging.layers import Layer
+from allready.judging.live_ends import STOPS
 from allready.judging.loading import load
 from allready.judging.mismatch import awaits_lines
 from allready.judging.report_builder import ReportBuilder
 from allready.live.monitor.course import CourseBook
-from allready.live.monitor.ends import STOPS
 from allready.live.monitor.job_state import LATE_LOG_S, JobState
 from allready.live.monitor.pace import PaceBook
 from allready.live.monitor.run_evidence import run_evidence_of

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from allready.evidence.reading import Reading
 from allready.judging.assemble import assemble
-from allready.live.monitor.ends import reading_of_ends, settled, with_reported_sizes
+from allready.judging.live_ends import reading_of_ends, settled, with_reported_sizes
 from allready.live.monitor.job_state import JobState
 from allready.live.monitor.progress import progress_of
 from allready.model import CallShift, Lag, Mismatch, RunEvidence, World

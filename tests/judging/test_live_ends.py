@@ -9,7 +9,7 @@ from allready.evidence.flight.reader import read_dump
 from allready.evidence.reading import FlightDump
 from allready.judging.analysis import Analysis
 from allready.judging.causes import causes
-from allready.live.monitor.ends import reading_of_ends, settled, with_reported_sizes
+from allready.judging.live_ends import reading_of_ends, settled, with_reported_sizes
 from allready.model import (
     Death,
     Fleet,

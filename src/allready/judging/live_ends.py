@@ -9,11 +9,11 @@ from allready.evidence.flight.given import Splits
 from allready.evidence.flight.groups import Group, by_rank, groups_of
 from allready.evidence.flight.names import element_bytes
 from allready.evidence.flight.tracks import Track, operation_at, tracks_of
+from allready.evidence.operation_names import ALIKE
 from allready.evidence.reading import FlightDump, Reading
 from allready.judging.flight_splits import misfits_of, splits_mismatch, splits_of
 from allready.judging.last_calls import SIZES
 from allready.judging.majority import majority
-from allready.live.digests import ALIKE
 from allready.model import Death, Misfit, Mismatch, NodeStatus, Operation, Origin, RankStatus, RunEvidence, SourceRecord
 
 TOGETHER_S = 0.3

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from allready.agent import compare
+from allready.judging import differences as compare
 from allready.model import (
     Confidence,
     Culprits,

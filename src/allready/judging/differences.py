@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from allready.judging.engine import judge
-from allready.judging.report_builder import verdict_of
+from allready.judging.report_builder import verdict_from, verdict_of
 from allready.model import FaultClass, Finding, Fleet, NodeFacts, Report, Severity, Status
 
 AREAS = ("ENV", "LIM")
@@ -65,14 +65,7 @@ class Comparison:
         cause = next((f for f in self._choices if is_open or named & set(f.culprits.variables)), None)
         if cause is None:
             return report
-        explained = replace(
-            verdict,
-            code=cause.code,
-            fault_class=cause.fault_class,
-            confidence=cause.confidence,
-            culprits=cause.culprits,
-            sentence=cause.message,
-            remedy=cause.remedy,
-            remedies=cause.remedies,
-        )
+        since = datetime.fromisoformat(verdict.detected_time)
+        explained = verdict_from(cause, detected=since, detect_s=verdict.detect_s)
+        explained = replace(explained, fault_time=verdict.fault_time)  # when the job stood, not when nodes differed
         return replace(report, verdict=explained, findings=(cause, *report.findings))
