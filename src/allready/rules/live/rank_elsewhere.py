@@ -37,8 +37,8 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     ## Why it matters
     Each side waits for the other, so no rank's timeout shows which one is wrong. The minority is named; none on a tie,
     and none where those that are late stand in a send or recv that has worked before and a peer may have left out its
-    side: where all others kept to the calls of their loop, theirs is one too many. Of ranks that receive from each other
-    in a chain the one is named that waits for none of the others.
+    side: where all others kept to the calls of their loop, theirs is one too many. Of ranks that receive in a chain the
+    one is named that waits for none of the others.
     ## Check by hand
     `py-spy dump` of all ranks, and compare the innermost lines of your own program.
     ## When it is harmless
