@@ -297,7 +297,8 @@ class Frame(Struct, frozen=True, kw_only=True):
 class ThreadStack(Struct, frozen=True, kw_only=True):
     """One thread at one moment.  state: "active", "idle", "gil" or "".
 
-    `activity`: in one of the words of `evidence.stacks`, "" when its frames say nothing.
+    `activity`: in one of the words of `evidence.stacks`, "" when its frames say nothing.  `peer`: the rank that it
+    sends to or receives from, where the beacon wrote it; `has_peer_group`: in another group than that of all ranks.
     """
 
     name: str
@@ -305,6 +306,8 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
     state: str = ""
     is_main: bool = False
     activity: str = ""
+    peer: int | None = None
+    has_peer_group: bool = False
 
 
 class ProcessStack(Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -173,3 +174,31 @@ def test_without_a_gil_nothing_can_be_told(monkeypatch: pytest.MonkeyPatch) -> N
     assert can_read_stacks() is getattr(sys, "_is_gil_enabled", lambda: True)()
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
     assert not can_read_stacks()
+
+
+@cases(
+    ("function", "argument", "given", "peer"),
+    [("recv", "src", 3, 3), ("send", "dst", 0, 0), ("recv", "src", None, None), ("isend", "dst", 1, None)],
+)
+def test_for_which_rank_a_send_or_receive_waits_is_read_back(
+    function: str, argument: str, given: int | None, peer: int | None
+) -> None:
+    made: dict[str, Any] = {}
+    source = f"def {function}(lock, {argument}):\n    lock.acquire()\n"
+    exec(compile(source, "/site-packages/torch/distributed/distributed_c10d.py", "exec"), made)
+    lock, found = threading.Lock(), list[bytes]()
+    lock.acquire()
+
+    def look() -> None:
+        deadline = Deadline(20)
+        while not deadline.passed() and f" in {function}\n".encode() not in b"".join(found[-1:]):
+            found.append(all_stacks(MAIN, "-"))
+        lock.release()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    made[function](lock, given)
+    thread.join(20)
+    reading = read_stacks(found[-1], "stacks.txt")
+    assert f"<waits for rank {peer}".encode() in found[-1] or peer is None
+    assert [t.peer for s in reading.stacks for t in s.threads if t.is_main] == [peer]

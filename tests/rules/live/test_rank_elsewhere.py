@@ -4,7 +4,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.model import Confidence, FaultClass, GroupProgress, Operation, Position, RankStatus
+from allready.model import Confidence, FaultClass, GroupProgress, Operation, Position, RankStatus, ThreadStack
+from tests.cases import cases
 from tests.rules.live.made import NOW, ask, behind, mark, progress, stack, waiting
 
 
@@ -94,6 +95,26 @@ def test_two_that_exchange_are_at_odds_with_each_other_while_the_rest_is_in_a_co
     pair = (stack(0, "in_collective", "c10d.py:1 send"), stack(1, "in_collective", "c10d.py:2 recv"))
     [hit] = ask("LIV008", behind(0), behind(1), stacks=pair).hits
     assert (hit.culprits.ranks, hit.fault_class) == ((0, 1), FaultClass.DESYNC_ARGS)
+
+
+def test_a_receive_in_a_group_of_its_own_may_miss_what_its_peer_left_out() -> None:
+    """A pair of stages: their group has no collectives, so nothing counts their sends."""
+    thread = ThreadStack(name="", frames=(), is_main=True, peer=1, has_peer_group=True)
+    waits = stack(2, "in_collective", "distributed_c10d.py:2799 recv")
+    [hit] = ask("LIV008", behind(2), stacks=(replace(waits, threads=(thread,)),)).hits
+    assert (hit.culprits.ranks, hit.fault_class, hit.confidence) == ((), None, Confidence.POSSIBLE)
+
+
+@cases(("peers", "accused"), [({2: 1, 3: 2}, (2,)), ({2: 3, 3: 2}, (2, 3)), ({2: 1, 3: 0}, (2, 3)), ({2: 1}, (2, 3))])
+def test_who_waits_for_one_that_waits_for_another_stage_is_not_the_one(peers: dict[int, int], accused: Any) -> None:
+    """A chain of receives: rank 3 waits for rank 2, which waits for one that is in the collective of all."""
+    stacks = tuple(stack(r, "in_collective", "distributed_c10d.py:2799 recv") for r in (2, 3))
+    stacks = tuple(
+        replace(s, threads=(ThreadStack(name="", frames=(), is_main=True, peer=peers.get(s.rank or 0)),))
+        for s in stacks
+    )
+    [hit] = ask("LIV008", behind(2), behind(3), stacks=stacks).hits
+    assert hit.culprits.ranks == accused
 
 
 def connecting(rank: int) -> RankStatus:

@@ -24,6 +24,8 @@ class OpenThread(Struct):
     is_main: bool = False
     is_cut: bool = False
     frames: list[Frame] = []
+    peer: int | None = None
+    has_peer_group: bool = False
 
     def add(self, frame: Frame) -> None:
         """One frame further out."""
@@ -87,7 +89,14 @@ def finished(processes: Sequence[OpenProcess], source: str, hints: Origin) -> li
                 rank=origin.rank,
                 pid=pid,
                 threads=tuple(
-                    ThreadStack(name=t.name, frames=tuple(t.frames), state=t.state, is_main=t.is_main)
+                    ThreadStack(
+                        name=t.name,
+                        frames=tuple(t.frames),
+                        state=t.state,
+                        is_main=t.is_main,
+                        peer=t.peer,
+                        has_peer_group=t.has_peer_group,
+                    )
                     for t in process.threads
                 ),
                 command=process.command[:2000],

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 MAX_THREADS = 100
 MAX_FRAMES = 200
 _LONGEST_NAME = 80
+_PEERS = {"send": "dst", "recv": "src"}
+"""Of torch.distributed's functions that wait for one rank: in which argument they are given it."""
+_PEERS_FILE = "distributed_c10d.py"
 
 
 def can_read_stacks() -> bool:
@@ -30,11 +33,13 @@ def all_stacks(main: int, own_folder: str) -> bytes:
     frames = sys._current_frames()  # noqa: SLF001 - the documented way
     frames.pop(_thread.get_ident(), None)  # it holds this very dictionary
     rows: list[tuple[int, list[tuple[str, int | None, str]], bool]] = []
+    peer = ""
     left_out = max(0, len(frames) - MAX_THREADS)
     for ident in [main, *(i for i in frames if i != main)][: MAX_THREADS + 1]:
         frame = frames.pop(ident, None)
         if frame is not None:
             rows.append((ident, *_walk(frame)))
+            peer = _waits_for(frame) if ident == main else peer
         del frame
     del frames
     names = _names()
@@ -43,6 +48,8 @@ def all_stacks(main: int, own_folder: str) -> bytes:
         if ident != main and walked and not is_cut and walked[-1][0].startswith(own_folder):
             continue
         parts.append(as_text(ident, names.get(ident, ""), walked, is_cut=is_cut))
+    if peer:
+        parts[-1] = parts[-1].removesuffix("\n") + f"  <{peer}>\n\n"  # the main thread's is last
     return "".join(parts).encode("utf-8", "backslashreplace")
 
 
@@ -61,6 +68,22 @@ def _walk(frame: "FrameType | None") -> tuple[list[tuple[str, int | None, str]],
         found.append((code.co_filename, frame.f_lineno, code.co_name))
         frame = frame.f_back
     return found, frame is not None
+
+
+def _waits_for(frame: "FrameType | None") -> str:
+    """For which rank the innermost call of torch.distributed waits, if it sends to or receives from one; "" if not."""
+    for _ in range(3):  # below it there are wrappers at most
+        if frame is None:
+            break
+        code = frame.f_code
+        if code.co_name in _PEERS and code.co_filename.endswith(_PEERS_FILE):
+            given = frame.f_locals
+            peer, group = given.get(_PEERS[code.co_name]), given.get("group")
+            world = getattr(frame.f_globals.get("GroupMember"), "WORLD", None)
+            where = "" if group is None or group is world else " in a group of its own"
+            return f"waits for rank {peer}{where}" if type(peer) is int and peer >= 0 else ""
+        frame = frame.f_back
+    return ""
 
 
 def _names() -> dict[int, str]:

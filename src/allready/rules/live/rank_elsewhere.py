@@ -37,7 +37,8 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
     ## Why it matters
     Each side waits for the other, so no rank's timeout shows which one is wrong. The minority is named; none on a tie,
     and none where those that are late stand in a send or recv that has worked before and a peer may have left out its
-    side: where all others kept to the calls of their loop, theirs is one too many.
+    side: where all others kept to the calls of their loop, theirs is one too many. Of ranks that receive in a chain the
+    one is named that waits for none of the others.
     ## Check by hand
     `py-spy dump` of all ranks, and compare the innermost lines of your own program.
     ## When it is harmless
@@ -60,7 +61,7 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
         accused = found.waiting
     else:
         # All of them stand in send or recv: they wait for each other there, while the rest is in a call of everybody.
-        accused = late if len(late) > 1 and all(_exchanges(case.run, r) for r in late) else ()
+        accused = _heads(case.run, late) if len(late) > 1 and all(_exchanges(case.run, r) for r in late) else ()
     others_kept_to_their_loop = all(case.run.turns.get(r) for r in found.waiting)
     if all(_misses_its_peer(live, case.run, r) for r in late) and not others_kept_to_their_loop:
         accused = ()
@@ -86,6 +87,14 @@ def _hit(case: Analysis, live: model.Live, found: HangBlame, accused: tuple[int,
     )
 
 
+def _heads(run: model.RunEvidence, late: tuple[int, ...]) -> tuple[int, ...]:
+    """Of ranks that wait in send or recv those that wait for none of the others, for whom these wait, where it is known
+    for whom each waits; all of them where they wait for each other."""
+    peers = {s.rank: t.peer for s in run.stacks if s.role == "rank" for t in s.threads if t.is_main}
+    heads = tuple(r for r in late if peers.get(r) is not None and peers[r] not in late)
+    return heads if heads and all(peers.get(r) is not None for r in late) else late
+
+
 def _whole(live: model.Live, operation: model.Operation, found: HangBlame) -> str:
     """`all_reduce [32, 32] float32 #4 (default_pg), train.py:19 <module>`, as far as known."""
     assert found.wait is not None
@@ -99,10 +108,13 @@ def _misses_its_peer(live: model.Live, run: model.RunEvidence, rank: int) -> boo
     """Whether it stands in a send or recv and has made such calls before: then the other end may have left out its
     side.
 
-    Gloo records collectives alone; what its count of operations has besides are sends and receives.
+    Gloo records collectives alone; what its count of operations has besides are sends and receives.  A group that is
+    not that of all ranks was made for them.
     """
     if not _exchanges(run, rank):
         return False
+    if any(t.has_peer_group for s in run.stacks if s.rank == rank and s.role == "rank" for t in s.threads):
+        return True
     enqueued = {mark.group: mark.enqueued for mark in live.ranks()[rank].groups}
     return any(
         position.completed if " send " in progress.group else enqueued.get(progress.group, 0) > position.enqueued + 1
