@@ -181,6 +181,22 @@ def of_all_kinds() -> None:
         is_wide=is_wide, lazy=lazy_views())  # fmt: skip
 
 
+def begun_early() -> list[float]:
+    """A call of a size that none had, and of which one rank only looks whether it has ended."""
+    import torch
+
+    import allready
+
+    values = torch.ones(17)
+    handle = allready.safe_all_reduce(values, async_op=True, timeout=timedelta(seconds=10))
+    if ME == 2:
+        until_s = time.monotonic() + 60.0
+        while not handle.is_completed() and time.monotonic() < until_s:
+            time.sleep(0.01)
+    handle.wait()
+    return [float(value) for value in values.unique()]
+
+
 def in_flight() -> None:
     """Several calls begun and not yet waited for; then one rank begins fewer of them, and another one does not wait."""
     import torch
@@ -189,6 +205,7 @@ def in_flight() -> None:
     from allready.errors import UsageError
 
     team = make_team()
+    early = begun_early()
     begun = [allready.safe_all_reduce(torch.full((3,), ME + n), async_op=True) for n in range(3)]
     backwards = [handle.wait() for handle in reversed(begun)]
     column = torch.full((4, 6), float(ME))[:, 2]
@@ -210,7 +227,7 @@ def in_flight() -> None:
     except UsageError:
         refused = 1
     say("begun", backwards=backwards, column=column.tolist(), got=got.tolist(), is_done=is_done, refused=refused,
-        tensors=[t[0].item() for t in tensors])  # fmt: skip
+        tensors=[t[0].item() for t in tensors], early=early)  # fmt: skip
 
     sources = [torch.full((100_000,), float(10 * ME + n)) for n in range(3)]
     handles = []

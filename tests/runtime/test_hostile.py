@@ -11,7 +11,7 @@ import pytest
 
 from allready.errors import ExchangeError
 from allready.messaging.wire import encode, read_frame
-from allready.model import CallPosition, FailureCause, MemberState, RankAtFailure, RuntimeFailure
+from allready.model import CallArguments, CallPosition, FailureCause, MemberState, RankAtFailure, RuntimeFailure
 from allready.runtime import messages as m
 from allready.runtime.hub import MAX_FRAME_BYTES, MAX_STRANGERS, Place, Plan, listen, max_record_bytes, start
 from tests.runtime.job import Job
@@ -69,6 +69,15 @@ def test_a_failure_of_thousands_of_ranks_fits_a_message() -> None:
             call=CallPosition(entered=10**9, completed=10**9, operation="reduce_scatter", waited_s=123.456),
             cause=FailureCause.RAISED,
             error="\x01" * 500,
+            called=CallArguments(
+                operation="reduce_scatter",
+                dtype="complex128",
+                num_elements=10**15,
+                redop="product",
+                root=r,
+                chunk_bytes=10**15,
+                confirm=True,
+            ),
         )
         for r in range(4096)
     )

@@ -85,6 +85,7 @@ def _calls_in_flight_are_right(job: Job, rank: int) -> None:
     begun = job.last(rank, "begun")
     assert begun["backwards"] == [None] * 3
     assert (begun["column"], begun["got"]) == ([3.0] * 4, [0.0, 1.0, 2.0])
+    assert begun["early"] == [3.0]
     assert begun["tensors"] == [33, 42 if rank != 1 else 21]
     assert (begun["is_done"], begun["refused"]) == ([True, None, None, None], 1)
     abandoned = job.last(rank, "abandoned")

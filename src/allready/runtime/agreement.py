@@ -268,13 +268,13 @@ class Agreement:
     def _on_vote(self, rank: int, message: m.Vote, now_s: float) -> Out:
         group = message.group
         of = group or self.members
-        if message.epoch != self.epoch or self.phase is not Phase.RUNNING or rank not in of:
+        if message.epoch != self.epoch or not self._runs(rank, group):
             return []
-        if message.number != self._passed.get(group, -1) + 1 or not set(of) <= set(self.members):
+        if message.number != self._passed.get(group, -1) + 1:
             return []
         votes = self._votes.setdefault(group, set())
         votes.add(rank)
-        left = next((r for r in of if r in self._gone), None)
+        left = next((r for r in self._gone if r in of), None)
         if left is not None:
             return self._freeze(FailureCause.LEFT, left, now_s, group)
         if len(votes) < len(of):
@@ -284,6 +284,10 @@ class Agreement:
         passed = m.Passed(epoch=self.epoch, number=message.number, group=group)
         return [*((r, passed) for r in of), *([] if group else self._all_passed(message.number, now_s))]
 
+    def _runs(self, rank: int, group: Ranks) -> bool:
+        """Whether a rank, which is a member, may speak of that group in this epoch."""
+        return self.phase is Phase.RUNNING and (not group or (rank in group and set(group) <= set(self.members)))
+
     def _all_passed(self, number: int, now_s: float) -> Out:
         """The place to let in who waits: no member is inside of a call of the default group."""
         self._joiners.passed(now_s)
@@ -292,12 +296,10 @@ class Agreement:
     def _on_compare(self, rank: int, message: m.Compare, now_s: float) -> Out:
         group = message.group
         of = group or self.members
-        if message.epoch != self.epoch or self.phase is not Phase.RUNNING or rank not in of:
-            return []
-        if not set(of) <= set(self.members):
+        if message.epoch != self.epoch or not self._runs(rank, group):
             return []
         is_first = self._comparisons.add(rank, message)
-        left = next((r for r in of if r in self._gone and self._comparisons.waiting(r, self.members) == group), None)
+        left = next((r for r in self._gone if r in of and self._comparisons.waiting(r, self.members) == group), None)
         if left is not None:
             return self._freeze(FailureCause.LEFT, left, now_s, group)
         asked = m.Asked(epoch=self.epoch, number=message.number, group=group)

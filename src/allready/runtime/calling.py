@@ -141,15 +141,15 @@ class Handle:
                 is_open = session.member.enter(call.operation, begin_s, call.group, waits=waits)
                 ask = session.member.compare(call.called, call.key, call.group) if is_open else None
                 calls = session.member.of(call.group)
-                self._held = calls.entered if calls.comparing else None
+                held = self._held = calls.entered if calls.comparing else None
             if not is_open:
                 session.refuse(call.operation, call.group)
             if ask is not None:
                 session.send(ask)
-            if self._held is not None:
+            if held is not None:
                 if not waits and call.device is None:
-                    return  # the link's thread begins it
-                session.await_fit(self._held, begin_s + self.limit_s(), call.operation, call.group)
+                    return  # the link's thread begins it, or just has
+                session.await_fit(held, begin_s + self.limit_s(), call.operation, call.group)
                 self._held = None
             if call.device is not None and waits:
                 call.start(False)

@@ -418,10 +418,11 @@ def _name_of(tensor: Any) -> str:
 
 def _name_of_op(op: Any) -> str:
     """With what one reduces, as in the findings of every other command."""
-    import torch.distributed as dist
+    name = getattr(op, "name", None)
+    if name is None:  # a `ReduceOp`, which is equal to the one that it stands for
+        import torch.distributed as dist
 
-    known = dist.ReduceOp.RedOpType
-    name = op.name if isinstance(op, known) else next(n for n, value in known.__members__.items() if op == value)
+        name = next(n for n, value in dist.ReduceOp.RedOpType.__members__.items() if op == value)
     return str(name).lower()
 
 
