@@ -137,7 +137,8 @@ CLASS_OF_STANDSTILL = {"FAB002": FaultClass.ENV_MISMATCH}
 ENDED_FROM_OUTSIDE: Mapping[str, Callable[[Finding], bool]] = {
     "LCH008": lambda finding: finding.values.get("what") in {"JOB", "STEP"},  # cancelled, and nothing says why
     "DTH006": lambda finding: (
-        str(finding.values.get("text")).startswith("KeyboardInterrupt") or is_stopped_job(str(finding.values.get("text")))
+        str(finding.values.get("text")).startswith("KeyboardInterrupt")
+        or is_stopped_job(str(finding.values.get("text")))
     ),
 }
 """Code of a line on the end -> whether it says that a scheduler ended the job.  A signal to torchrun alone says less:
