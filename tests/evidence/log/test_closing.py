@@ -46,6 +46,8 @@ GOOD = {
         *_comms("Abort"),
     ],
     "the line that the run began with": [RUN_FOLDER, "a map was made", *LOSSES, "Training complete!", RUN_FOLDER],
+    "ranks of a measure": ["testing", *(f"INFO   Test HITS@{k} : 0.{k}97" for k in (1, 3, 10))],
+    "results that it saved": ["P R F", "name 63.8 85.1 73.0", "[+] Saved results to logs\\test_results.json"],
     "VASP": ["DAV:  22  -0.138E+03", "   1 F= -.138E+03 E0= -.138E+03", " writing wavefunctions", "sjob"],
     "results that were written": ["reading frames", "result file saved to out/result/val.json"],
     "all phases, behind the epochs of one": [

@@ -140,5 +140,5 @@ def _is_of_results(text: str) -> bool:
 
 
 def _name(text: str) -> str:
-    """What a line is called, without its numbers."""
-    return re.sub(r"\s+", " ", re.sub(r"[\d.,+-]+", "0", text)).strip()[:60]
+    """What a line is called, without its numbers; hits@1 and hits@3 are two measures."""
+    return re.sub(r"\s+", " ", re.sub(r"(?<![@\d])[\d.,+-]+", "0", text)).strip()[:60]
