@@ -135,7 +135,7 @@ def is_interrupt(death: Death) -> bool:
 
 
 def is_stopped_job(text: str) -> bool:
-    """Whether a shell says that somebody ended the command that it had started: `run.sh: line 32: 4067342 Terminated`."""
+    """Whether a shell says that somebody ended the command that it had started: `run.sh: line 32: 406 Terminated`."""
     return _STOPPED_JOB.search(text) is not None
 
 

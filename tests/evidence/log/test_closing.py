@@ -22,7 +22,42 @@ def _report(*files: list[str]) -> Report:
     return judge_readings(readings, Question(), started=datetime.now(UTC))[0]
 
 
+TORCH_W = "n1: [rank5]:[W410 20:32:38.047326535 ProcessGroupNCCL.cpp:1771] [PG ID 0 PG GUID 0(default_pg) Rank 5] "
+AT_THE_DOOR = [
+    TORCH_W + 'Failed to check the "should dump" flag on TCPStore, with error: Broken pipe',
+    "n1: Exception raised from sendBytes at /pytorch/csrc/Utils.hpp:653 (most recent call first):",
+    "n1: frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x80 (0x7f in libc10.so)",
+]
+RUN_FOLDER = "Run directory: /home/u/logs/2025-12-06_21-21-02"
+
+
+def _comms(what: str, ranks: int = 2) -> list[str]:
+    return [
+        f"n1:{40 + r}:{40 + r} [{r}] NCCL INFO comm 0x5{r} rank {r} nranks 2 cudaDev {r} busId {r}000 - {what} COMPLETE"
+        for r in range(ranks)
+    ]
+
+
 GOOD = {
+    "communicators that old torch aborts when the process ends": [
+        *_comms("Init"),
+        *HALF,
+        "Training finished.",
+        *_comms("Abort"),
+    ],
+    "the line that the run began with": [RUN_FOLDER, "a map was made", *LOSSES, "Training complete!", RUN_FOLDER],
+    "ranks of a measure": ["testing", *(f"INFO   Test HITS@{k} : 0.{k}97" for k in (1, 3, 10))],
+    "results that it saved": ["P R F", "name 63.8 85.1 73.0", "[+] Saved results to logs\\test_results.json"],
+    "VASP": ["DAV:  22  -0.138E+03", "   1 F= -.138E+03 E0= -.138E+03", " writing wavefunctions", "sjob"],
+    "results that were written": ["reading frames", "result file saved to out/result/val.json"],
+    "all phases, behind the epochs of one": [
+        *(f"epoch {n} of the model" for n in range(4)),
+        "Saved prediction to a.shp",
+        "All enabled phases completed.",
+    ],
+    "a measure that is the last one": ["sample one: fair", "sample two: good", "Final WER: 0.37806"],
+    "the main loop of a script": ["Starting main loop", "a submitted", "Finishing main loop Wed 29 Aug 02:02:40"],
+    "what torch warns of when the others have gone": [*STEPS, "Training finished.", *AT_THE_DOOR],
     "the table of an evaluation that was saved": ["evaluating", "Success rate: 22/100", "Table saved to out/table.csv"],
     "a word with a time": ["next=finished", "[2026-06-14 02:51:05] [finished]"],
     "a status of a benchmark": [*HALF, "__results.time__=20.08", '__exp.status__="success"'],
@@ -224,6 +259,32 @@ GOOD = {
 }
 
 OPEN = {
+    "communicators that one rank left and another did not": [
+        *_comms("Init"),
+        *HALF,
+        "Training finished.",
+        *_comms("Abort", ranks=1),
+    ],
+    "a start behind the first run, of which one line is there": [
+        "nohup: ignoring input",
+        "settings were read",
+        *LOSSES,
+        "Training complete!",
+        "nohup: ignoring input",
+    ],
+    "a line of the loop that was cut": [
+        *(f"    epoch {n}, minibatch 9/9, error of best model {9 / n:.3f} %" for n in range(1, 30)),
+        "    epoch 30, minibatch 9/9, error of best model 0.3",
+    ],
+    "figures that are being drawn": [f"Figure saved to out/figures/{name}.png" for name in ("a", "b", "c")],
+    "a result of each sample": [f"Prediction: {w} (WER: 0.{n})" for n, w in enumerate("abcdefgh", 1)],
+    "steps of a program that writes as libraries do, behind a preparation": [
+        f"{GLOG} Solver scaffolding done.",
+        *(f"{GLOG} Iteration {n * 500}, loss = {9 / n:.3f}" for n in range(1, 9)),
+    ],
+    "a part of an evaluation": ["Running per image evaluation...", "Evaluate annotation type *bbox*", "DONE (t=0.16s)"],
+    "all data of a kind": ["reading", "All 12 shards completed loading"],
+    "a final setting": ["reading", "Final learning rate: 0.001"],
     "a checkpoint that was saved, in a program that prints no steps": ["loading", "Checkpoint saved to out/last.pt"],
     "a preparation that is done": ["reading conf.yaml", "Environment installed and activated: done"],
     "work of a program that counts, done in the middle": [*HALF, "cleaning done"],

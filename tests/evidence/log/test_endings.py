@@ -279,6 +279,13 @@ srun: error: node02: task 4: Killed
     assert {d["rank"]: d.get("by_launcher", False) for d in told(text)} == {3: False, 0: True, 1: True, 4: True}
 
 
+def test_ranks_that_hydra_killed_for_another_one_s_crash_are_victims() -> None:
+    crashed = HYDRA.replace("RANK 3 PID 99", "RANK 1 PID 97").replace("9 (Killed)", "11 (Segmentation fault)")
+    ends = {d["rank"]: (d["signal"], d.get("by_launcher", False)) for d in told(HYDRA + "\n" + crashed)}
+    assert ends == {1: ("SIGSEGV", False), 3: ("SIGKILL", True)}
+    assert [d.get("by_launcher", False) for d in told(HYDRA)] == [False]
+
+
 def test_a_task_is_no_rank_where_each_task_is_a_launcher() -> None:
     text = "1: " + CLOSING + "srun: error: node01: task 1: Exited with exit code 1\n"
     assert [d.get("rank") for d in told("1: " + FAILED + text)] == [None, None, None]

@@ -53,7 +53,7 @@ def test_a_rank_that_stopped_early_in_a_long_log_is_found() -> None:
     assert 1300 < int(report.not_checked[0].values["done"]) < 1500  # marks are thinned
 
 
-_ALONE = {"_BAR", "_KERAS", "_LIBRARY"}
+_ALONE = {"_BAR", "_KERAS", "_LIBRARY", "_STACK"}
 """Tried at the beginning of a line only."""
 
 

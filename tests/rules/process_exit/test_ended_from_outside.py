@@ -25,6 +25,15 @@ def test_a_person_who_interrupts_the_job_makes_no_rank_guilty() -> None:
     assert not hit.culprits
 
 
+def test_a_shell_that_saw_its_command_ended_says_so() -> None:
+    [hit] = ask(
+        "DTH006", deaths=(death(None, "signal", signal="SIGTERM", text="run.sh: line 32: 406 Terminated  py"),)
+    ).hits
+    assert hit.values["text"] == "run.sh: line 32: 406 Terminated py"
+    killed = death(None, "signal", signal="SIGKILL", text="run.sh: line 32: 406 Killed  py")
+    assert ask("DTH006", deaths=(killed,)).state == "clear"
+
+
 def test_a_failure_before_the_order_explains_it() -> None:
     assert ask("DTH006", events=(ORDER,), deaths=(death(2),)).state == "clear"
     lost = death(2, text="RuntimeError: Connection reset by peer", is_collective_error=True)

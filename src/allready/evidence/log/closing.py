@@ -53,6 +53,7 @@ _MAX_MESSAGE = 5
 _MAX_BEHIND_TESTS = 4
 """What a shell adds: the time, an exit code."""
 
+_FEW_RESULTS = 2
 _MIN_CUT = 16
 """Letters of a last line that may have been cut: it is like those that it begins like."""
 
@@ -245,6 +246,8 @@ class _Ending:
             if at == last_exit:
                 return at, True
             if not text.strip() or _is_noise(text):
+                if wording.INFO.match(text) is not None and wording.goes_on(text):
+                    return None  # a program that writes as libraries do
                 continue
             if wording.is_end_of_run(text):
                 return (at, True) if wording.means_all(text) else None
@@ -288,6 +291,7 @@ class _Ending:
             and wording.result().search(text) is not None
             and not wording.denies(text)
             and self._shapes[at] not in self._shapes[:at]
+            and not self._is_one_of_many(at)
             and (state is None or (state.total is not None and state.done >= state.total))
         )
         is_tests = (
@@ -316,6 +320,14 @@ class _Ending:
             if ((is_behind and is_sum) or not is_midway) and self._stands_once(at):
                 return False
         return None
+
+    def _is_one_of_many(self, at: int) -> bool:
+        """Whether the lines before give a result as well, and begin alike: one of each sample."""
+        before = [text for text in self.lines[:at] if text.strip()][-_FEW_RESULTS:]
+        first = self.lines[at].split(maxsplit=1)[0]
+        return len(before) == _FEW_RESULTS and all(
+            text.split(maxsplit=1)[0] == first and wording.result().search(text) is not None for text in before
+        )
 
     def _is_of_a_list(self, at: int) -> bool:
         """Whether the line before says the same of another file: more of them may be to come."""

@@ -8,7 +8,7 @@ from allready.evidence.log.trouble import is_of_some
 _SUBJECT = (
     r"(?:pre-?training|fine-?tun(?:e|ing)|training|train(?:er)?|fit(?:ting)?|run|jobs?|benchmark(?:s|ing)?|experiments?|"
     r"trials?|tests|programs?|scripts?|pipelines?|workflows?|workloads?|applications?|execution|simulation|processes|"
-    r"solving|solver|optimi[sz](?:ation|ing)|learning|"
+    r"main loop|solving|solver|optimi[sz](?:ation|ing)|learning|"
     r"all (?:ranks?|workers?|tasks?|nodes?|epochs|steps|iterations)|everything)"
 )
 CERTAIN = re.compile(
@@ -31,6 +31,9 @@ WHOLE = re.compile(
     r"\bexiting program (?:at|after)\b|\bfinish(?:ed|ing) training (?:at|after)\b|"
     r"\bworker group (?:successfully )?finished\b|\bfinished server process\b|"
     r"\bfinished mdrun\b|^\s{0,8}writing wavefunctions\s*$|"
+    r"\ball (?:[a-z]{1,16} ){0,2}(?:phases|stages|parts|folds|tasks|experiments|runs|jobs|trials|seeds|scenarios|"
+    r"analyses|explanations|evaluations|benchmarks)(?: (?:are|were|have|been|now|successfully)){0,3} "
+    r"(?:completed?|finished|done)\b[^\w(]{0,80}$|"
     r"^# Ended \(code 0\)|"
     r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
     re.IGNORECASE,
@@ -48,7 +51,8 @@ LIKELY = re.compile(
     r"\b(?:train(?:ing)?|elapsed|run(?:ning)?|execution|wall(?:[- ]?clock)?)[ _]?(?:time|runtime|duration)\b(?!=)"
     r"\s{0,8}(?:is|was)?\s{0,8}(?:[:=(]|\d)|"
     r"\b(?:finished|completed?|done|took)\b.{0,20}\b\d[\d.:]{0,20}\s{0,8}(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b|"
-    r"\bresults?(?: files?)? (?:saved|written)\b|\brun (?:summary|stats|statistics):|"
+    r"\bresults?(?: files?)? (?:saved|written)\b|\bsaved (?:the |all ){0,2}results\b|"
+    r"\brun (?:summary|stats|statistics):|"
     r"wandb: Synced \d|"
     r"\bbenchmark duration \(s\):?\s{1,40}\d|"
     r"\bfound no errors\b|\bno errors? (?:was |were )?(?:found|detected|occurred)\b|"
@@ -73,6 +77,8 @@ def of_all() -> re.Pattern[str]:
         r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
         r"\bfinal_(?!lr|learning|div|layer|norm|dim|size|step)\w{1,40}\b\W{1,4}\d|"
         r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|"
+        r"^\W{0,8}final (?!lr|learning|layer|norm|dim|step|epoch|loss scale)[a-z][\w @/-]{0,30}\s{0,3}[:=]"
+        r"\s{0,3}\d{1,9}(?:\.\d{1,20})?%?\s{0,8}$|"
         r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
         r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d",
         re.IGNORECASE,
@@ -192,7 +198,7 @@ def _of_a_part() -> re.Pattern[str]:
         r"checkpoint\w*|data\w*|token\w*|pre-?process\w*|prepar\w*|start-?up|hand-?shake|prolog\w*|epilog\w*|preflight|"
         r"build\w*|built|phase|stage|fold|chunk|shard\w*|part|cach\w*|download\w*|request\w*|forward|backward|rendezvous|"
         r"barrier|connect\w*|process \d+|rank \d+|task \d+|worker \d+|"
-        r"visuali[sz]ation|plotting|"
+        r"visuali[sz]ation|plotting|done \(t=\d|"
         r"(?:trial|run|job|test|experiment|round|sweep|seed|image|sample|file|episode|game)s? ?#?\d{1,4}"
         r"(?= (?:is |was |has )?(?:finished|done|completed?|ended)))\b",
         re.IGNORECASE,

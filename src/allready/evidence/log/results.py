@@ -1,11 +1,12 @@
 """The results with which an evaluation or a benchmark ends: the last lines give measures, and stand once."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 _MAX_LINES = 60
-_FEW = 2
+_FEW, _MANY = 2, 5
 _MAX_TAIL = 4
 """Lines of the block behind the last measure: counts, settings, the end of a document."""
 
@@ -63,21 +64,7 @@ def last_results(lines: Sequence[str], earlier: Sequence[str], is_noise: Callabl
     `earlier`: lines from the beginning of the log, none of the last.
     Each of its lines gives at least one measure by its name, or stands in a table or a document of them.
     """
-    at = last = -1
-    measures: list[int] = []
-    title = False
-    for at in range(len(lines) - 1, max(-1, len(lines) - 1 - _MAX_LINES), -1):
-        text = lines[at]
-        if not text.strip() or _RULE.match(text) or is_noise(text):
-            continue
-        if _TITLE.match(text) is not None and measures:
-            title = title or _ENDS.search(text) is not None
-            continue
-        if _GOES_ON.search(text) is not None or not (_is_of_results(text) or (measures and _PAIR.search(text))):
-            break
-        last = max(last, at)
-        if _measures(text):
-            measures.append(at)
+    last, measures, title = _last_block(lines, is_noise)
     if last < 0 or not measures:
         return None
     shown = [lines[place] for place in measures]
@@ -86,6 +73,8 @@ def last_results(lines: Sequence[str], earlier: Sequence[str], is_noise: Callabl
         return None
     if not any(_MEASURE.search(text) is not None for text in lines[measures[-1] : last + 1]):
         return None  # a table of something else
+    if len(shown) > _FEW and not is_summed and len({_measure_of(text) for text in shown} - {""}) == 1:
+        return None  # one measure of each sample
     names = [_name(text) for text in shown]
     is_document = any(text.rstrip() in {"}", "]"} for text in lines[last:])
     if (len(set(names)) < len(names) and not is_document) or measures[0] < last - _MAX_TAIL:
@@ -95,6 +84,29 @@ def last_results(lines: Sequence[str], earlier: Sequence[str], is_noise: Callabl
     if names[0] in before:
         return None
     return Results(last, title or any(_ENDS.search(text) for text in shown))
+
+
+def _last_block(lines: Sequence[str], is_noise: Callable[[str], bool]) -> tuple[int, list[int], bool]:
+    """The place of its last line (-1 without one), those of its measures from behind, whether a title closes it."""
+    last = -1
+    measures: list[int] = []
+    times = Counter(map(_name, lines))
+    title = False
+    for at in range(len(lines) - 1, max(-1, len(lines) - 1 - _MAX_LINES), -1):
+        text = lines[at]
+        if not text.strip() or _RULE.match(text) or is_noise(text):
+            continue
+        if _TITLE.match(text) is not None and measures:
+            title = title or _ENDS.search(text) is not None
+            continue
+        if sum(number for name, number in times.items() if name.startswith(_name(text))) >= _MANY:
+            break  # of the loop in front of the results, also where its last line was cut
+        if _GOES_ON.search(text) is not None or not (_is_of_results(text) or (measures and _PAIR.search(text))):
+            break
+        last = max(last, at)
+        if _measures(text):
+            measures.append(at)
+    return last, measures, title
 
 
 def _measures(text: str) -> int:
@@ -111,6 +123,12 @@ def _measures(text: str) -> int:
     return _FEW if is_row or (_CELLS.match(text) is not None and _FRACTION.search(text) is not None) else 0
 
 
+def _measure_of(text: str) -> str:
+    """The only measure that a line gives, by the last word of its name; "" where it gives several, or a row."""
+    names = [match["name"] for match in _PAIR.finditer(text) if _MEASURE.search(match["name"]) is not None]
+    return names[0].split()[-1].strip("(").lower() if len(names) == 1 else ""
+
+
 def _is_of_results(text: str) -> bool:
     """Whether a line may stand among results: a measure, a part of a document or a table, a count."""
     if _measures(text) or _CELLS.match(text) is not None:
@@ -122,5 +140,5 @@ def _is_of_results(text: str) -> bool:
 
 
 def _name(text: str) -> str:
-    """What a line is called, without its numbers."""
-    return re.sub(r"\s+", " ", re.sub(r"[\d.,+-]+", "0", text)).strip()[:60]
+    """What a line is called, without its numbers; hits@1 and hits@3 are two measures."""
+    return re.sub(r"\s+", " ", re.sub(r"(?<![@\d])[\d.,+-]+", "0", text)).strip()[:60]

@@ -88,7 +88,8 @@ def _share() -> re.Pattern[str]:
 
 
 _LIBRARY = re.compile(
-    r"\s*(?:\[rank\d+\]:)?\[?[WI]\d{4} |.{0,200}?(?:\bWarning: |\.py:\d{1,6}: [A-Z]\w{2,40}Warning: |"
+    r"\s*(?:[\w.-]{1,255}: )?(?:\[rank\d+\]:)?\[?[WI]\d{3,4} |"
+    r".{0,200}?(?:\bWarning: |\.py:\d{1,6}: [A-Z]\w{2,40}Warning: |"
     r"warnings\.warn\(|resource_tracker|\bWARN(?:ING)?\b|_WARN\b|"
     r"NCCL INFO )|"
     r"wandb: (?:WARNING|ERROR Error while (?:calling|uploading)) |"
@@ -96,11 +97,18 @@ _LIBRARY = re.compile(
 )
 
 
+_STACK = re.compile(
+    r"\s{0,40}(?:[\w.-]{1,255}: )?(?:\[rank\d{1,7}\]: ?)?"
+    r"(?:frame #\d{1,3}: |Exception raised from \w{1,80} at .{1,300}most recent call first)"
+)
+"""A stack that torch prints below its message, which says itself how grave it is."""
+
+
 @functools.cache
 def _of_a_member() -> re.Pattern[str]:
     """What also counts in a warning: another process or node is gone."""
     return re.compile(
-        rf"\b{_MEMBERS}\b.{{0,24}}?\b(?:failed|lost|died|dead|crashed|killed|unreachable|not responding|"
+        rf"\b{_MEMBERS}\b[^\]]{{0,24}}?\b(?:failed|lost|died|dead|crashed|killed|unreachable|not responding|"
         rf"fail(?:s|ure)?)\b|"
         r"\bdeath signal\b|\bSIG(?:TERM|KILL|ABRT|SEGV)\b",
         re.IGNORECASE,
@@ -116,6 +124,8 @@ def is_bad(text: str) -> bool:
     """Whether a line says that something went wrong."""
     if is_of_a_library(text):
         return _of_a_member().search(text) is not None
+    if _STACK.match(text) is not None:
+        return False
     plain = _harmless().sub("", text)
     return _bad().search(plain) is not None or is_of_some(plain)
 
