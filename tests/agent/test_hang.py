@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from allready.agent.hang import HangMark, is_hang
 from allready.model import Confidence, Culprits, FaultClass, Status
-from tests.agent.test_compare import report
+from tests.judging.test_differences import report
 
 
 def test_the_mark_is_there_while_ranks_wait_for_a_fault_that_is_known_for_sure(tmp_path: Path) -> None:
