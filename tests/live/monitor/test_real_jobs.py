@@ -173,6 +173,48 @@ def test_exchanges_and_groups_that_do_not_match(
         assert accused(run.until_fault()) == ("fault", fault_class, ranks)
 
 
+MESH = """
+from torch.distributed.device_mesh import init_device_mesh
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+x = torch.ones(1000)
+for step in range(100000):
+    work()
+    for call in range(2):
+        dist.all_reduce(x, group=mesh.get_group("tp"))
+    if (rank, step) != {left_out}:
+        dist.all_reduce(x, group=mesh.get_group("dp"))
+    x.fill_(1)
+"""
+
+
+@pytest.mark.slow
+def test_a_call_that_is_left_out_without_a_hang_is_named_and_no_rank_is_called_slow(tmp_path: Path) -> None:
+    """Of a mesh: the next iteration's call has the same kind and size, and takes its place."""
+    with job(tmp_path, MESH.format(left_out=(3, 20))) as run:
+        assert accused(run.until_fault()) == ("fault", "DESYNC-FLOW", (3,))
+        assert not any(f.code.startswith("SLW0") and f.culprits.ranks for r in run.reports for f in r.findings)
+
+
+STAGES = """
+x = torch.ones(100)
+for step in range(100000):
+    work()
+    for part in range(4):
+        if rank:
+            dist.recv(x, rank - 1)
+        if rank < 3 and (rank, step, part) != (2, 2, 1):
+            dist.send(x, rank + 1)
+    dist.all_reduce(x)
+    x.fill_(1)
+"""
+
+
+@pytest.mark.slow
+def test_a_send_that_is_left_out_in_the_first_steps_names_its_stage(tmp_path: Path) -> None:
+    with job(tmp_path, STAGES) as run:
+        assert accused(run.until_fault()) == ("fault", "DESYNC-FLOW", (2,))
+
+
 @pytest.mark.slow
 def test_of_two_groups_in_opposite_order_who_leaves_the_order_of_the_loop_is_named(tmp_path: Path) -> None:
     script = """

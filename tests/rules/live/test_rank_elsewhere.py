@@ -105,8 +105,16 @@ def test_a_receive_in_a_group_of_its_own_may_miss_what_its_peer_left_out() -> No
     assert (hit.culprits.ranks, hit.fault_class, hit.confidence) == ((), None, Confidence.POSSIBLE)
 
 
-@cases(("peers", "accused"), [({2: 1, 3: 2}, (2,)), ({2: 3, 3: 2}, (2, 3)), ({2: 1, 3: 0}, (2, 3)), ({2: 1}, (2, 3))])
-def test_who_waits_for_one_that_waits_for_another_stage_is_not_the_one(peers: dict[int, int], accused: Any) -> None:
+ARGS = FaultClass.DESYNC_ARGS
+
+
+@cases(
+    ("peers", "accused", "fault_class"),
+    [({2: 1, 3: 2}, (2,), None), ({2: 3, 3: 2}, (2, 3), ARGS), ({2: 1, 3: 0}, (2, 3), ARGS), ({2: 1}, (2, 3), ARGS)],
+)
+def test_who_waits_for_one_that_waits_for_another_stage_is_not_the_one(
+    peers: dict[int, int], accused: Any, fault_class: FaultClass | None
+) -> None:
     """A chain of receives: rank 3 waits for rank 2, which waits for one that is in the collective of all."""
     stacks = tuple(stack(r, "in_collective", "distributed_c10d.py:2799 recv") for r in (2, 3))
     stacks = tuple(
@@ -114,7 +122,7 @@ def test_who_waits_for_one_that_waits_for_another_stage_is_not_the_one(peers: di
         for s in stacks
     )
     [hit] = ask("LIV008", behind(2), behind(3), stacks=stacks).hits
-    assert hit.culprits.ranks == accused
+    assert (hit.culprits.ranks, hit.fault_class) == (accused, fault_class)
 
 
 def connecting(rank: int) -> RankStatus:

@@ -131,8 +131,11 @@ def _exchanges(run: model.RunEvidence, rank: int, calls: tuple[str, ...] = P2P) 
 def _is_wrong_peer(live: model.Live, run: model.RunEvidence, ranks: Iterable[int]) -> bool:
     """Whether the halves of an exchange may miss each other: a receive that another peer or tag would have answered.
 
-    A send alone is one call too many, or its receive is one too few.  Where such calls have worked before, their peers
-    and tags are right, and what is new is when it makes one.
+    A send alone is one call too many, or its receive is one too few.  Where such calls have worked before, the peer and
+    tag of one that waits alone are right, and what is new is when it makes one.  Both halves that wait for each other
+    do not meet.
     """
-    exchanging = [r for r in ranks if _exchanges(run, r) and not _misses_its_peer(live, run, r)]
-    return len(exchanging) > 1 or any(_exchanges(run, r, RECEIVES) for r in exchanging)
+    exchanging = tuple(r for r in ranks if _exchanges(run, r))
+    if len(exchanging) > 1:
+        return _heads(run, exchanging) == exchanging
+    return any(_exchanges(run, r, RECEIVES) and not _misses_its_peer(live, run, r) for r in exchanging)
