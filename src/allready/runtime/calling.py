@@ -270,9 +270,11 @@ class Handle:
     def _leave(self) -> None:
         self._is_over = True
         self._work = None
-        pending = self._session.pending.get(self._call.group)
-        if pending and self in pending:
-            pending.remove(self)
+        pending, group = self._session.pending, self._call.group
+        if self in pending.get(group, ()):
+            pending[group].remove(self)
+            if not pending[group]:
+                del pending[group]  # `direct` looks whether there is any
 
 
 def run(call: Call) -> CollectiveFailed | None:
