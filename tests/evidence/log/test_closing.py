@@ -48,6 +48,11 @@ GOOD = {
     "the line that the run began with": [RUN_FOLDER, "a map was made", *LOSSES, "Training complete!", RUN_FOLDER],
     "ranks of a measure": ["testing", *(f"INFO   Test HITS@{k} : 0.{k}97" for k in (1, 3, 10))],
     "results that it saved": ["P R F", "name 63.8 85.1 73.0", "[+] Saved results to logs\\test_results.json"],
+    "the measure of a program that evaluates only": [
+        "[i] Start inference on 500 batches",
+        "[i] Evaluation results for fish in csv format:",
+        "#### ('AP', 8.3942433) ####",
+    ],
     "VASP": ["DAV:  22  -0.138E+03", "   1 F= -.138E+03 E0= -.138E+03", " writing wavefunctions", "sjob"],
     "results that were written": ["reading frames", "result file saved to out/result/val.json"],
     "all phases, behind the epochs of one": [
@@ -282,6 +287,13 @@ OPEN = {
         f"{GLOG} Solver scaffolding done.",
         *(f"{GLOG} Iteration {n * 500}, loss = {9 / n:.3f}" for n in range(1, 9)),
     ],
+    "a measure of a program that trains": [
+        *LOSSES,
+        "Start inference on 500 batches",
+        "Evaluation results:",
+        "#### ('AP', 8.3942433) ####",
+    ],
+    "a setting of a program that evaluates": ["Start inference", "  TEST:", "    SCORE_MIN: 0.001"],
     "a part of an evaluation": ["Running per image evaluation...", "Evaluate annotation type *bbox*", "DONE (t=0.16s)"],
     "all data of a kind": ["reading", "All 12 shards completed loading"],
     "a final setting": ["reading", "Final learning rate: 0.001"],

@@ -14,7 +14,7 @@ from allready.evidence.log.apart import Course, left_behind
 from allready.evidence.log.context import LogContext
 from allready.evidence.log.eta import counts_down
 from allready.evidence.log.last_error import last_error
-from allready.evidence.log.left_loop import closing_line, plain
+from allready.evidence.log.left_loop import closing_line, plain, trains
 from allready.evidence.log.line import decode
 from allready.evidence.log.members import all_ended
 from allready.evidence.log.progress import Progress, counts, progress
@@ -164,7 +164,7 @@ class _Ending:
         last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
         if state is not None and state.is_full and not self._is_contradicted(state.at):
             return self._made(ClosingKind.PROGRESS, state.at, at, state)
-        results = last_results(self.lines, self._earlier, _is_noise)
+        results = last_results(self.lines, self._earlier, _is_noise, lambda: trains(self._kept))
         if results is not None and self._is_closed_by(results, state):
             return self._made(ClosingKind.WORDS, results.at, at, state)
         told = self._behind_loop(state)

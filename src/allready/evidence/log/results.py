@@ -12,7 +12,7 @@ _MAX_TAIL = 4
 
 _NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?"
 _PAIR = re.compile(
-    rf"['\"]?(?P<name>[^\W\d][\w @%/()\[\].+-]{{0,60}}?)['\"]?\s{{0,30}}[:=|]{{1,2}}\s{{0,20}}['\"\[]?"
+    rf"['\"]?(?P<name>[^\W\d][\w @%/()\[\].+-]{{0,60}}?)['\"]?\s{{0,30}}(?:[:=|]{{1,2}}|(?<=['\"]),)\s{{0,20}}['\"\[]?"
     rf"(?P<value>{_NUMBER}|nan\b|None\b)",
     re.IGNORECASE,
 )
@@ -40,9 +40,10 @@ _SETTING = re.compile(
     r"(?<![a-z])(?:lr|learning|rate|dropout|decay|eps(?:ilon)?|warm-?up|seed|beta\d?|momentum|alpha|gamma|lambda|"
     r"temperature|top_?[pk]|patience|epochs?|steps?|iter(?:ation)?s?|layers?|heads?|hidden|dim|vocab|path|port|"
     r"version|params?|parameters|weight|fraction|eta|remaining|limit|max_\w{1,20}|min_delta|tol(?:erance)?|cpu|threads?|"
-    r"timeout|walltime)(?![a-z])|_threshold|allow_",
+    r"timeout|walltime)(?![a-z])|_thresh|allow_",
     re.IGNORECASE,
 )
+_EVALUATES = re.compile(r"\b(?:evaluat\w+|inference|testing|predict\w+)\b", re.IGNORECASE)
 _GOES_ON = re.compile(
     r"%\||\b(?:epoch|step|iter(?:ation)?|batch|episode)\b['\"]?[ :=/\[#]{1,3}\d|\b(?:eta|time_left|learning_rate|lr|"
     r"grad_norm|running|waiting|pending|queued?|prog)\b['\"]?\s{0,3}[:=]|\bepoch\b",
@@ -58,10 +59,13 @@ class Results(NamedTuple):
     closes: bool
 
 
-def last_results(lines: Sequence[str], earlier: Sequence[str], is_noise: Callable[[str], bool]) -> Results | None:
+def last_results(
+    lines: Sequence[str], earlier: Sequence[str], is_noise: Callable[[str], bool], trains: Callable[[], bool]
+) -> Results | None:
     """The block of measures that the log ends with; None where it ends otherwise, or where one like it came before.
 
-    `earlier`: lines from the beginning of the log, none of the last.
+    `earlier`: lines from the beginning of the log, none of the last.  `trains`: a loop of it trains something: then one
+    measure alone may be that of an evaluation in the middle.
     Each of its lines gives at least one measure by its name, or stands in a table or a document of them.
     """
     last, measures, title = _last_block(lines, is_noise)
@@ -69,7 +73,8 @@ def last_results(lines: Sequence[str], earlier: Sequence[str], is_noise: Callabl
         return None
     shown = [lines[place] for place in measures]
     is_summed = any(_OF_ALL.search(text) for text in shown) or title
-    if sum(_measures(text) for text in shown) < _FEW and not is_summed:
+    is_alone = sum(_measures(text) for text in shown) < _FEW and not is_summed
+    if is_alone and (trains() or not _is_of_an_evaluation(lines[:last], shown[0])):
         return None
     if not any(_MEASURE.search(text) is not None for text in lines[measures[-1] : last + 1]):
         return None  # a table of something else
@@ -121,6 +126,11 @@ def _measures(text: str) -> int:
     row = _ROW.match(text)
     is_row = row is not None and _FRACTION.search(text) is not None
     return _FEW if is_row or (_CELLS.match(text) is not None and _FRACTION.search(text) is not None) else 0
+
+
+def _is_of_an_evaluation(before: Sequence[str], text: str) -> bool:
+    """Whether a measure is what an evaluation in front of it found, rather than a setting in a list of them."""
+    return not text[0].isspace() and any(_EVALUATES.search(line) is not None for line in before[-_MAX_LINES:])
 
 
 def _measure_of(text: str) -> str:
