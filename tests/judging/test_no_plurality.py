@@ -4,18 +4,21 @@ import ast
 import json
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allready.cli.main import main
+from allready.model import FactMissing, NetFacts, ScriptFacts
+from tests.cases import cases
 from tests.evidence.flight.dialect import torch_pickle
 from tests.evidence.flight.make import dump, entry
-from tests.fleets import check, fleet
+from tests.fleets import check, fleet, healthy_node
 from tests.live.monitor.made import Play
-from tests.rules.env.made import host
+from tests.rules.env.made import host, variables
 from tests.text.sources import nodes, trees
 
 SPLITS = [(2, 1, 1), (3, 2, 2)]
@@ -89,11 +92,29 @@ def test_live_cells(split: Sequence[int]) -> None:
     assert report.verdict.culprits.ranks == ((5, 6) if split == (5, 2) else ())
 
 
-@pytest.mark.parametrize("split", [*SPLITS, (3, 1)])
-def test_facts(split: Sequence[int]) -> None:
-    kernels = {node: host(node, kernel=f"6.{value}.0") for node, value in enumerate(votes(split))}
-    [hit] = check("ENV005", fleet(sum(split), host=kernels)).hits
-    assert hit.culprits.nodes == ((3,) if split == (3, 1) else ())
+def of_mtu(node: int, value: int) -> NetFacts:
+    net = healthy_node(node, 8).net
+    assert isinstance(net, NetFacts)
+    own = (replace(i, mtu_bytes=9000 - value) if i.name == "eth0" else i for i in net.interfaces)
+    return replace(net, interfaces=tuple(own))
+
+
+FACTS: dict[str, tuple[str, Callable[[int, int], object]]] = {
+    "ENV002": ("env", lambda _, value: variables(NCCL_ALGO=str(value))),
+    "ENV005": ("host", lambda node, value: host(node, kernel=f"6.{value}.0")),
+    "ENV003": ("script", lambda _, value: ScriptFacts(path="train.py", size_bytes=1, sha256=f"{value}" * 64)),
+    "NET003": ("net", of_mtu),
+}
+"""Code of a rule that compares nodes -> the fact that it compares, and that fact of a node with a given value."""
+
+
+@cases(("code", "split", "num", "odd"), [(c, *votes) for c in FACTS for votes in (*WHOLE, *OF_MORE, ((2, 1), 64, []))])
+def test_facts(code: str, split: Sequence[int], num: int, odd: list[int]) -> None:
+    part, of_value = FACTS[code]
+    known: dict[int, object] = {node: of_value(node, value) for node, value in enumerate(votes(split))}
+    unknown = {node: FactMissing("no answer") for node in range(num) if node not in known}
+    hits = check(code, fleet(num, **{part: known | unknown})).hits
+    assert {hit.culprits.nodes for hit in hits} == {tuple(odd)}
 
 
 JUDGES = ("rules/", "judging/", "live/monitor/", "evidence/", "preflight/", "agent/", "report/", "model/")
