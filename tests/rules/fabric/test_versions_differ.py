@@ -1,5 +1,6 @@
 from allready.judging.loading import load
-from allready.model import Severity, fill
+from allready.model import Severity
+from allready.model.fill import fill
 from allready.text.catalog import in_language
 from tests.cases import cases
 from tests.rules.runs import ask, process
