@@ -109,6 +109,23 @@ def test_survives_chains_that_call_each_other() -> None:
     assert nft("jump a", "accept", more).dropped_ports == ((9, 9),)
 
 
+@cases(
+    ("conditions", "expected"),
+    [
+        ("ip saddr 10.0.0.2 meta l4proto { tcp, udp }", (("tcp", "udp"), (), ("10.0.0.2",), True)),
+        ("ip saddr 10.0.0.2 ip protocol 6", (("6",), (), ("10.0.0.2",), True)),
+        ("ip saddr 10.0.0.2 meta l4proto { udp, icmp }", (("udp", "icmp"), (), ("10.0.0.2",), False)),
+        ('iifname { "eth0", "eth1" }', ((), ("eth0", "eth1"), (), True)),
+        ("fib daddr . iif type != { local, broadcast }", ((), (), (), False)),
+        ("fib saddr . iif oif missing", ((), (), (), False)),
+        ('ip saddr . iifname { 10.0.0.2 . "eth0" }', ((), (), (), False)),
+    ],
+)
+def test_says_what_a_rule_narrows(conditions: str, expected: tuple[object, ...]) -> None:
+    [rule] = nft(f"{conditions} drop").drops
+    assert (rule.protocols, rule.interfaces, rule.sources, rule.is_by_address_alone) == expected
+
+
 def test_lists_drops_of_single_peers_without_claiming_the_port() -> None:
     facts = nft("ip saddr 10.0.0.2 counter packets 1 bytes 2 drop\nct state invalid drop")
     assert texts(facts) == ["inet filter input: ip saddr 10.0.0.2 drop"]
@@ -303,6 +320,11 @@ table inet guard {
     ct state new,established tcp dport 11 drop
     meta mark 0x1 drop
     tcp sport 29500 drop
+    ip saddr 10.0.0.2 meta l4proto { tcp, udp } drop
+    fib daddr . iif type != { local, broadcast } drop
+    fib daddr type broadcast drop
+    fib saddr . iif oif missing drop
+    ip saddr . tcp dport { 10.0.0.8 . 81 } drop
   }
   chain out { type filter hook output priority 0; tcp sport 5 drop; ip daddr 10.0.0.9 drop; }
 }

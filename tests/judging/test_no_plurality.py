@@ -4,22 +4,29 @@ import ast
 import json
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from allready.cli.main import main
+from allready.model import FactMissing, NetFacts, ScriptFacts
+from tests.cases import cases
 from tests.evidence.flight.dialect import torch_pickle
 from tests.evidence.flight.make import dump, entry
-from tests.fleets import check, fleet
+from tests.fleets import check, fleet, healthy_node
 from tests.live.monitor.made import Play
-from tests.rules.env.made import host
+from tests.rules.env.made import host, variables
 from tests.text.sources import nodes, trees
 
 SPLITS = [(2, 1, 1), (3, 2, 2)]
 """How many members have the first, second and third value: none has more than half."""
+WHOLE = [((2, 1, 1), 4, []), ((3, 2, 2), 7, []), ((3, 1), 4, [3]), ((5, 2), 7, [5, 6])]
+"""Votes of all members, how many members there are, and who differs from the majority."""
+OF_MORE = [((2, 1), 4, []), ((4, 1), 8, []), ((3, 1), 5, [3]), ((5, 2), 9, [5, 6])]
+"""The same where some members left nothing: they may have had any value."""
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
 
 
@@ -36,9 +43,9 @@ def verdict(folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("split", [*SPLITS, (3, 1)])
-def test_dumps(split: Sequence[int], tmp_path: Path) -> None:
-    members = tuple(range(sum(split)))
+@pytest.mark.parametrize(("split", "num", "odd"), [*WHOLE, *OF_MORE])
+def test_dumps(split: Sequence[int], num: int, odd: list[int], tmp_path: Path) -> None:
+    members = tuple(range(num))
     folder = tmp_path / "dumps"
     folder.mkdir()
     for rank, value in enumerate(votes(split)):
@@ -47,27 +54,27 @@ def test_dumps(split: Sequence[int], tmp_path: Path) -> None:
         (folder / f"fr_{rank}").write_bytes(torch_pickle(dump(calls, members=members)))
     found = verdict(folder)
     assert (found["code"], found["fault_class"]) == ("DSY002", "DESYNC-ARGS")
-    assert found["culprits"]["ranks"] == ([3] if split == (3, 1) else [])
+    assert found["culprits"]["ranks"] == odd
 
 
-@pytest.mark.parametrize("split", [*SPLITS, (3, 1), (5, 2)])
-def test_coll_logs(split: Sequence[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("split", "num", "odd"), [*WHOLE, *OF_MORE])
+def test_coll_logs(split: Sequence[int], num: int, odd: list[int], tmp_path: Path) -> None:
     """Rank 0's log of a recorded run, as every member would have written it; from one call on, sizes differ."""
     with tarfile.open(RUNS / "size_mismatch.tar.xz") as tar:
         tar.extractall(tmp_path / "recorded", filter="data")
     text = (tmp_path / "recorded" / "size_mismatch" / "nccl.node0.vm.1900.log").read_text(encoding="utf-8")
-    text = re.sub(r"(n[rR]anks[ =])4\b", rf"\g<1>{sum(split)}", text)
-    equal, mark, odd = text.partition("opCount 3f ")
+    text = re.sub(r"(n[rR]anks[ =])4\b", rf"\g<1>{num}", text)
+    equal, mark, rest = text.partition("opCount 3f ")
     assert mark
     folder = tmp_path / "logs"
     folder.mkdir()
     for rank, value in enumerate(votes(split)):
-        own = equal + mark + odd.replace("count 1048576 ", f"count {1048576 - value} ")
+        own = equal + mark + rest.replace("count 1048576 ", f"count {1048576 - value} ")
         own = own.replace(" rank 0 ", f" rank {rank} ").replace("vm:1900:", f"vm:{1900 + rank}:")
         (folder / f"nccl.vm.{1900 + rank}.log").write_text(own, encoding="utf-8")
     found = verdict(folder)
     assert (found["code"], found["fault_class"]) == ("DSY002", "DESYNC-ARGS")
-    assert found["culprits"]["ranks"] == ([3] if split == (3, 1) else [5, 6] if split == (5, 2) else [])
+    assert found["culprits"]["ranks"] == odd
 
 
 @pytest.mark.parametrize("split", [*SPLITS, (5, 2)])
@@ -85,11 +92,29 @@ def test_live_cells(split: Sequence[int]) -> None:
     assert report.verdict.culprits.ranks == ((5, 6) if split == (5, 2) else ())
 
 
-@pytest.mark.parametrize("split", [*SPLITS, (3, 1)])
-def test_facts(split: Sequence[int]) -> None:
-    kernels = {node: host(node, kernel=f"6.{value}.0") for node, value in enumerate(votes(split))}
-    [hit] = check("ENV005", fleet(sum(split), host=kernels)).hits
-    assert hit.culprits.nodes == ((3,) if split == (3, 1) else ())
+def of_mtu(node: int, value: int) -> NetFacts:
+    net = healthy_node(node, 8).net
+    assert isinstance(net, NetFacts)
+    own = (replace(i, mtu_bytes=9000 - value) if i.name == "eth0" else i for i in net.interfaces)
+    return replace(net, interfaces=tuple(own))
+
+
+FACTS: dict[str, tuple[str, Callable[[int, int], object]]] = {
+    "ENV002": ("env", lambda _, value: variables(NCCL_ALGO=str(value))),
+    "ENV005": ("host", lambda node, value: host(node, kernel=f"6.{value}.0")),
+    "ENV003": ("script", lambda _, value: ScriptFacts(path="train.py", size_bytes=1, sha256=f"{value}" * 64)),
+    "NET003": ("net", of_mtu),
+}
+"""Code of a rule that compares nodes -> the fact that it compares, and that fact of a node with a given value."""
+
+
+@cases(("code", "split", "num", "odd"), [(c, *votes) for c in FACTS for votes in (*WHOLE, *OF_MORE, ((2, 1), 64, []))])
+def test_facts(code: str, split: Sequence[int], num: int, odd: list[int]) -> None:
+    part, of_value = FACTS[code]
+    known: dict[int, object] = {node: of_value(node, value) for node, value in enumerate(votes(split))}
+    unknown = {node: FactMissing("no answer") for node in range(num) if node not in known}
+    hits = check(code, fleet(num, **{part: known | unknown})).hits
+    assert {hit.culprits.nodes for hit in hits} == {tuple(odd)}
 
 
 JUDGES = ("rules/", "judging/", "live/monitor/", "evidence/", "preflight/", "agent/", "report/", "model/")

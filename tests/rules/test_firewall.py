@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
-from allready.judging.firewall import nft_chain, open_command
-from allready.model import DropRule
+from allready.judging.firewall import answers_dropped, nft_chain, open_command, own_drop
+from allready.model import DropRule, FirewallFacts
 from tests.cases import cases
 
 FIREWALLD = 'rule family="ipv4" source address="10.0.0.2" port port="4-5" protocol="tcp" accept'
@@ -33,6 +33,29 @@ def test_prints_the_command(tool: str, ports: tuple[int, int], peers: list[str],
     command = open_command(tool, ports, peers)
     assert command == " && ".join(lines)
     shlex.split(command)
+
+
+@cases(
+    ("protocols", "is_named"),
+    [
+        ((), True),
+        (("tcp",), True),
+        (("tcp", "udp"), True),
+        (("6",), True),
+        (("all",), True),
+        (("udp",), False),
+        (("udp", "icmp"), False),
+    ],
+)
+def test_a_drop_of_several_protocols_is_one_of_tcp_where_that_is_among_them(
+    protocols: tuple[str, ...], is_named: bool
+) -> None:
+    rule = DropRule(text="drop", verdict="drop", protocols=protocols, sources=("10.0.0.2",))
+    assert (own_drop(FirewallFacts(tool="nft", drops=(rule,)), "10.0.0.2") is not None) == is_named
+    answers = DropRule(
+        text="drop", verdict="drop", hooks=("output",), protocols=protocols, source_ports=((29500, 29500),)
+    )
+    assert (answers_dropped(FirewallFacts(tool="nft", drops=(answers,)), 29500) is not None) == is_named
 
 
 def test_opens_the_chain_that_drops() -> None:

@@ -28,10 +28,13 @@ _FIELDS = {
 
 _OTHER_PROTOCOLS = frozenset({"udp", "udplite", "icmp", "icmpv6", "sctp", "dccp", "esp", "ah", "igmp"})
 
+_FIB_RESULTS = frozenset({"type", "oif", "oifname", "check"})
+
 Sets = Mapping[str, tuple[str, ...]]  # name of a set -> its elements
 Verdict = tuple[str, str | None]  # with the chain that jump and goto lead to
 Field = tuple[str, str]
 UNNAMED = ("", "")  # what is compared is no field that has a meaning here
+TOGETHER = (".", "")  # several fields are compared at once
 
 
 def _condition(left: Field, op: str, values: tuple[str, ...], sets: Sets) -> Iterator[Condition]:
@@ -282,6 +285,11 @@ def _rules_of_text(line: str, sets: Sets, table: str) -> Iterator[FilterRule]:
                 del words[:2]
             continue
         left = _left_of_text(words)
+        while words[:1] == ["."]:  # several together are compared with pairs
+            del words[:1]
+            if words and _left_of_text(words) == UNNAMED:
+                del words[:1]
+            left = TOGETHER
         if left == UNNAMED:
             conditions.append(Condition(""))
             del words[:1]
@@ -300,6 +308,11 @@ def _rules_of_text(line: str, sets: Sets, table: str) -> Iterator[FilterRule]:
 
 def _left_of_text(words: list[str]) -> Field:
     """Takes what is compared from the front of `words`, with a mask of flags; nothing where it is nothing known."""
+    if words[0] == "fib":  # `fib daddr . iif type`: what the routing table says of an address, here at an interface
+        end = next((n for n, word in enumerate(words) if word in _FIB_RESULTS and words[n - 1] not in {"fib", "."}), 0)
+        left = ("fib", " ".join(words[1:end])) if words[end : end + 1] == ["type"] else TOGETHER
+        del words[: end + 1]
+        return left
     if words[0] in {"iif", "iifname", "oif", "oifname"}:
         return "meta", words.pop(0)
     if words[0] not in {"meta", "ct", "ip", "ip6", "tcp", "th"} | _OTHER_PROTOCOLS or len(words) < 2:

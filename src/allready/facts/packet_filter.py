@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from allready.model import DropRule
+from allready.model.facts import TCP
 
 ALL_PORTS = (1 << 65536) - 1
 MAX_DEPTH = 16
@@ -95,7 +96,7 @@ def filter_rule(
             case "status" if TRANSLATED.issuperset(values) and values:
                 never |= not negated  # of connections to ports that are forwarded, which those of a job are not
             case "protocol":
-                never |= bool({"tcp", "all", "6", "0"} & set(values)) == negated
+                never |= (not TCP.isdisjoint(values)) == negated
             case "family":
                 never |= ("ipv6" in values) != negated
             case "dport" | "sport" as what:
@@ -124,8 +125,8 @@ def filter_rule(
             verdict=verdict,
             handle=handle,
             is_policy=is_policy,
-            protocol=", ".join(names.get("protocol", ())),
-            interface=", ".join(names.get("interface", ())),
+            protocols=names.get("protocol", ())[:MAX_VALUES],
+            interfaces=names.get("interface", ())[:MAX_VALUES],
             sources=names.get("saddr", ())[:MAX_VALUES],
             destinations=names.get("daddr", ())[:MAX_VALUES],
             source_ports=() if source_ports == ALL_PORTS else tuple(port_ranges(source_ports))[:MAX_VALUES],

@@ -44,7 +44,7 @@ def compare_operations(found: OperationsJoin, *, marker: str = "iteration") -> C
     mismatches: list[Mismatch] = []
     lags: list[Lag | None] = []
     for comm in found.communicators:
-        mismatch = first_mismatch(comm.streams, group=comm.name, complete=comm.complete)
+        mismatch = first_mismatch(comm.streams, group=comm.name, size=comm.size, complete=comm.complete)
         mismatches += [mismatch] if mismatch is not None else []
         mismatches += pair_mismatches(comm.streams, comm.members, group=comm.name)
         lags.append(lag_of_streams(comm.name, comm.streams, comm.clocks))

@@ -48,7 +48,7 @@ class StreamCalls:
 
 
 def first_mismatch(
-    streams: Mapping[int, OpStream], *, group: str, label: str = "", complete: bool = False
+    streams: Mapping[int, OpStream], *, group: str, label: str = "", size: int = 0, complete: bool = False
 ) -> Mismatch | None:
     """Compare all ranks in lockstep.
 
@@ -56,12 +56,13 @@ def first_mismatch(
 
     Args:
         label: what people call it.
+        size: how many ranks it has, also those that left no log.
         complete: every rank's operations are there to the last one.
     """
     if len(streams) < 2:
         return None
     table = Table(streams.values())
-    found = first_difference({r: StreamCalls(s, table) for r, s in sorted(streams.items())})
+    found = first_difference({r: StreamCalls(s, table) for r, s in sorted(streams.items())}, num_members=size)
     if found is None:
         return None
     one, other = found.examples()

@@ -102,7 +102,7 @@ def locked_out(roll: RollCall, firewall: FirewallFacts | None, net: NetFacts | N
 def answers_dropped(firewall: FirewallFacts | None, port: int) -> DropRule | None:
     """The rule of this node that drops its own answers from TCP `port` to all others, if there is one."""
     for rule in firewall.drops if firewall is not None else ():
-        narrowed = rule.is_conditional or rule.ports or rule.destinations or rule.protocol not in {"", "tcp"}
+        narrowed = rule.is_conditional or rule.ports or rule.destinations or not rule.is_of_tcp
         if rule.is_outbound and not narrowed and any(low <= port <= high for low, high in rule.source_ports):
             return rule
     return None

@@ -91,7 +91,7 @@ def _codes(column: "array[int]") -> Codes:
 
 def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, KnownCalls]) -> Mismatch | None:
     """The first number under which two members made different calls."""
-    found = first_difference(calls, group.dumps)
+    found = first_difference(calls, group.dumps, num_members=group.size)
     if found is None:
         return None
     late = out_of_turn(codes_before(calls, found.seq), found.codes)
@@ -127,7 +127,7 @@ def _other_call(group: Group, tracks: Mapping[int, Track], calls: Mapping[int, K
 def other_root(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
     """The first operation for which two members named different roots."""
     roots = {rank: KnownCalls(t.lo, _roots(t)) for rank, t in tracks.items() if any(_root_of(t).values())}
-    found = first_difference(roots, group.dumps)
+    found = first_difference(roots, group.dumps, num_members=group.size)
     if found is None:
         return None
     operations = _operations(group, tracks, found)
@@ -190,7 +190,7 @@ def _other_sites(group: Group, tracks: Mapping[int, Track]) -> Mismatch | None:
         code_of = [numbers.setdefault(s, len(numbers) + 1) if at else ANY for at, s in enumerate(dump.stacks)]
         codes = np.array([code_of[ring.site[i]] if i >= 0 else ANY for i in track.first], dtype=np.int64)
         sites[rank] = KnownCalls(track.lo, codes)
-    found = first_difference(sites, group.dumps)
+    found = first_difference(sites, group.dumps, num_members=group.size)
     if found is None or not found.odd:
         return None
     a, b = found.examples()

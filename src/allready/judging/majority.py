@@ -29,32 +29,39 @@ def is_minority(num: int, of: int) -> bool:
     return is_majority(of - num, of)
 
 
-def majority(values: Mapping[int, Value], members: Iterable[int] = ()) -> Majority[Value] | None:
+def majority(
+    values: Mapping[int, Value], members: Iterable[int] = (), *, num_members: int = 0
+) -> Majority[Value] | None:
     """The value of more than half of all members; None where no value has so many, and then no member is odd.
 
     Args:
         members: all that take part; those without a value may have any.
+        num_members: how many take part, where only that is known of some.
     """
     holders = grouped((value, member) for member, value in values.items())
     if not holders:
         return None
     value, same = max(holders.items(), key=lambda item: len(item[1]))
-    if not is_majority(len(same), len({*members, *values})):
+    if not is_majority(len(same), max(num_members, len({*members, *values}))):
         return None
     return Majority(value, tuple(sorted(same)), tuple(sorted(m for m in values if values[m] != value)))
 
 
 class Split(msgspec.Struct, frozen=True):
-    """Groups of members (node ranks or ranks) that have the same value, largest group first."""
+    """Groups of members (node ranks or ranks) that have the same value, largest group first.
+
+    `num_members`: how many members there are, those without a known value included, where that is known.
+    """
 
     groups: tuple[tuple[str, tuple[int, ...]], ...]
+    num_members: int = 0
 
     @classmethod
-    def by(cls, values: Mapping[int, object]) -> Self:
+    def by(cls, values: Mapping[int, object], *, num_members: int = 0) -> Self:
         """Group the members of `values` by `str` of their value; order: size of the group, then smallest member."""
         members = grouped((str(value), member) for member, value in values.items())
         groups = sorted(((v, tuple(sorted(m))) for v, m in members.items()), key=lambda g: (-len(g[1]), g[1]))
-        return cls(tuple(groups))
+        return cls(tuple(groups), num_members)
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -65,5 +72,6 @@ class Split(msgspec.Struct, frozen=True):
 
     def outliers(self) -> tuple[int, ...]:
         """Members outside the majority; empty unless more than half of all members share one value."""
-        found = majority({member: value for value, group in self.groups for member in group})
+        known = {member: value for value, group in self.groups for member in group}
+        found = majority(known, num_members=self.num_members)
         return found.odd if found is not None else ()

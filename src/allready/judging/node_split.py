@@ -82,6 +82,7 @@ def differing(
     values: Mapping[int, object],
     source: str,
     *,
+    num_nodes: int,
     texts: Mapping[int, str] | None = None,
     severity: Severity | None = None,
     variables: tuple[str, ...] = (),
@@ -90,11 +91,12 @@ def differing(
     """The hit of a rule that compares one value between nodes; nothing where all agree.  The minority is the culprit.
 
     Args:
+        num_nodes: how many nodes could have a value: those in `values`, and those of which the fact is not known.
         texts: evidence of each node; by default its value.
         variables: culprits beside the nodes.
         more: values of the message besides `split`.
     """
-    split = Split.by(values)
+    split = Split.by(values, num_members=num_nodes)
     if len(split) > 1:
         odd = split.outliers()
         yield Hit(

@@ -80,7 +80,9 @@ class Difference(msgspec.Struct, frozen=True):
         return one, next(r for r in other if self.codes[r] != self.codes[one])
 
 
-def first_difference(calls: Mapping[int, Calls], members: Iterable[int] = ()) -> Difference | None:
+def first_difference(
+    calls: Mapping[int, Calls], members: Iterable[int] = (), *, num_members: int = 0
+) -> Difference | None:
     """Where members of one group first made different calls, and who differs from the majority of all of them.
 
     Members whose calls are not known there, since they begin later or ended before, cannot differ; they take part all
@@ -88,7 +90,8 @@ def first_difference(calls: Mapping[int, Calls], members: Iterable[int] = ()) ->
 
     Args:
         calls: of the members of which any are known.
-        members: all that take part, besides these: a member that left no record at all is asked nothing.
+        members: all that take part, besides these.
+        num_members: how many take part, where only that is known of some.
     """
     for begin, end in _windows(calls.values()):
         pieces: dict[bytes, tuple[Codes, list[int]]] = {}
@@ -102,7 +105,7 @@ def first_difference(calls: Mapping[int, Calls], members: Iterable[int] = ()) ->
         if at is None:
             continue
         here = {rank: int(codes[at]) for codes, ranks in pieces.values() for rank in ranks if codes[at] != ANY}
-        most = majority(here, {*members, *calls})
+        most = majority(here, {*members, *calls}, num_members=num_members)
         return Difference(
             seq=begin + at,
             codes=dict(sorted(here.items())),

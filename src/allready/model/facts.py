@@ -422,6 +422,10 @@ class ScriptFacts(Struct, frozen=True, kw_only=True):
     spawns: tuple[str, ...] = ()
 
 
+TCP = frozenset({"tcp", "6", "all", "0"})
+"""As packet filters call it, by name or number, alone or with all others."""
+
+
 class DropRule(Struct, frozen=True, kw_only=True):
     """A rule of a node's packet filter, or the policy of a chain, that drops or rejects packets.
 
@@ -434,8 +438,8 @@ class DropRule(Struct, frozen=True, kw_only=True):
     hooks: tuple[str, ...] = ()  # where the kernel comes to it from: input, output, prerouting, postrouting, ingress
     handle: int | None = None  # nft's number of the rule in its chain
     is_policy: bool = False  # what happens to everything that no rule of the chain decides
-    protocol: str = ""  # tcp, udp, ...
-    interface: str = ""
+    protocols: tuple[str, ...] = ()  # any of tcp, udp, ...
+    interfaces: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()  # addresses and networks
     destinations: tuple[str, ...] = ()
     source_ports: tuple[tuple[int, int], ...] = ()  # inclusive ranges
@@ -448,9 +452,14 @@ class DropRule(Struct, frozen=True, kw_only=True):
         return any(hook in {"output", "postrouting"} for hook in self.hooks)
 
     @property
+    def is_of_tcp(self) -> bool:
+        """Whether TCP is among its protocols."""
+        return not self.protocols or not TCP.isdisjoint(self.protocols)
+
+    @property
     def is_by_address_alone(self) -> bool:
         """Whether it drops everything of the addresses that it names: then nothing of a connection gets through."""
-        return not (self.ports or self.source_ports or self.is_conditional) and self.protocol in {"", "tcp"}
+        return not (self.ports or self.source_ports or self.is_conditional) and self.is_of_tcp
 
 
 class FilterView(Struct, frozen=True, kw_only=True):

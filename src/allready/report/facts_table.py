@@ -64,8 +64,12 @@ NOT_SET = Shown(key="fact_not_set")
 NONE = Shown(key="fact_none")
 
 
-def rows(facts: Mapping[int, Mapping[str, Any]]) -> list[Row]:
-    """All rows, in the order of NODE_FACTS; a fact of the wrong shape becomes one "not known" cell."""
+def rows(facts: Mapping[int, Mapping[str, Any]], num_nodes: int = 0) -> list[Row]:
+    """All rows, in the order of NODE_FACTS; a fact of the wrong shape becomes one "not known" cell.
+
+    Args:
+        num_nodes: of the job, also those that sent no facts.
+    """
     table: dict[tuple[str, Shown], tuple[dict[int, Shown], bool]] = {}
     whys: dict[tuple[str, int], Shown] = {}
     for node_rank, known in facts.items():
@@ -81,13 +85,13 @@ def rows(facts: Mapping[int, Mapping[str, Any]]) -> list[Row]:
                 cells[node_rank] = value
     ordered = sorted(table.items(), key=lambda item: list(_READERS).index(item[0][0]))
     result = [
-        _row(group, label, {n: cells.get(n) or whys.get((group, n)) or _absent(group) for n in facts}, own=own)
-        for (group, label), (cells, own) in ordered
+        _row(group, label, {n: of.get(n) or whys.get((group, n)) or _absent(group) for n in facts}, num_nodes, own=own)
+        for (group, label), (of, own) in ordered
     ]
     lost = {group for (group, _), why in whys.items() if why.missing} - {group for group, _ in table}
     for group in (g for g in _READERS if g in lost):
         cells = {n: whys.get((group, n), Shown(key="fact_none")) for n in facts}
-        result.append(_row(group, Shown(key=f"group_{group}"), cells, own=False))
+        result.append(_row(group, Shown(key=f"group_{group}"), cells, num_nodes, own=False))
     return result
 
 
@@ -98,7 +102,7 @@ def nodes(report: Report, codes: Sequence[str]) -> dict[str, Any] | None:
     """
     if not report.facts:
         return None
-    table = rows(report.facts)
+    table = rows(report.facts, report.world.num_nodes)
     several = len(report.facts) > 1
     different = [row for row in table if several and not row.same]
     same = [row for row in table if not several or row.same]
@@ -128,9 +132,9 @@ def _shown(report: Report, different: Sequence[Row]) -> list[int]:
     return sorted(sorted(ranks, key=lambda n: (-weight[n], n))[:MAX_NODES], key=lambda n: (-weight[n], n))
 
 
-def _row(group: str, label: Shown, values: dict[int, Shown], *, own: bool) -> Row:
+def _row(group: str, label: Shown, values: dict[int, Shown], num_nodes: int, *, own: bool) -> Row:
     present = {n: f"{v.key} {v.text}" for n, v in values.items() if not v.missing}
-    split = Split.by(present)
+    split = Split.by(present, num_members=num_nodes)
     same = len(split) <= 1 and len({v.why for v in values.values()}) <= 1 and len(present) in {0, len(values)}
     return Row(group, label, values, own, frozenset() if own else frozenset(split.outliers()), same)
 

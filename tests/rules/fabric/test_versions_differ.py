@@ -1,4 +1,8 @@
+from allready.judging.loading import load
 from allready.model import Severity
+from allready.model.fill import fill
+from allready.text.catalog import in_language
+from tests.cases import cases
 from tests.rules.runs import ask, process
 
 
@@ -11,8 +15,23 @@ def test_names_the_rank_with_another_nccl() -> None:
     assert (hit.culprits.ranks, hit.values["odd"], hit.values["usual"]) == ((2,), "2.27.5", "2.28.9")
 
 
-def test_blames_nobody_on_a_tie() -> None:
-    [hit] = ask("FAB003", processes=running("2.28.9", "2.28.9", "2.27.5", "2.27.5")).hits
+@cases("versions", ["2.28.9 2.28.9 2.27.5 2.27.5", "2.28.9 2.28.9 2.27.5 2.26.2"])
+def test_lists_all_sides_without_a_majority_and_accuses_no_rank(versions: str) -> None:
+    [hit] = ask("FAB003", processes=running(*versions.split())).hits
+    assert not hit.culprits
+    rule = load()["FAB003"]
+    for language in ("en", "zh"):
+        sentence = fill(in_language(rule.message, language, rule.area, rule.code, "message"), hit.values)
+        assert all(f"{version} [" in sentence for version in versions.split()), sentence
+        assert "rank 2" not in sentence
+        assert "其他" not in sentence
+        assert "others" not in sentence
+    assert {e.text.split()[-1] for e in hit.evidence} == set(versions.split())
+
+
+def test_ranks_that_left_no_log_count() -> None:
+    versions = running("2.28.9", "2.28.9", "2.27.5")
+    [hit] = ask("FAB003", processes=versions, expected_ranks=4).hits
     assert not hit.culprits
 
 

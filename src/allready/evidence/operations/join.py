@@ -16,12 +16,14 @@ class Communicator(Struct, frozen=True, kw_only=True):
     """One communicator whose ranks are known.
 
     `streams`: global rank -> its operations.  `members`: rank in the communicator -> global rank, of those that left a
-    log.  `complete`: all ranks ended it in order.  `clocks`: rank -> seconds that its clock is ahead; None: not known.
+    log.  `size`: how many it has in all.  `complete`: all ranks ended it in order.  `clocks`: rank -> seconds that its
+    clock is ahead; None: not known.
     """
 
     name: str
     streams: Mapping[int, OpStream]
     members: Mapping[int, int]
+    size: int
     complete: bool
     clocks: Mapping[int, float] | None
 
@@ -58,7 +60,12 @@ def join_operations(streams: Sequence[OpStream], processes: Sequence[ProcessReco
             progress.append(_progress(group, ranks, by_rank, complete=complete))
         communicators.append(
             Communicator(
-                name=group.name, streams=by_rank, members=ranks, complete=complete, clocks=_clocks(group, ranks)
+                name=group.name,
+                streams=by_rank,
+                members=ranks,
+                size=group.nranks,
+                complete=complete,
+                clocks=_clocks(group, ranks),
             )
         )
     of_process = {p.rank: list(p.streams.values()) for p in gathered if p.rank is not None and p.streams}

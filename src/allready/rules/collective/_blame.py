@@ -164,7 +164,7 @@ def culprits(blamed: Blame, world: model.World) -> model.Culprits:
     ranks = blamed.ranks
     if set(ranks) >= set(blamed.run.ranks) and len(blamed.run.ranks) > 1:
         stated = {s.rank: re.sub(r"\d+", "#", s.error or s.signal or s.state) for s in blamed.states}
-        ranks = Split.by(stated).outliers()
+        ranks = Split.by(stated, num_members=len(blamed.run.ranks)).outliers()
         if not ranks:
             nodes = {world.node_of(r) for r in blamed.ranks} - {None}
             return model.Culprits(nodes=tuple(n for n in nodes if n is not None) if world.num_nodes == 1 else ())

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.node_split import differing
 from allready.judging.registry import Layer, Rule
-from allready.model import FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity
+from allready.model import FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity, World
 
 
 @Rule(
@@ -19,7 +19,7 @@ from allready.model import FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Sever
         command="nvidia-smi -L",
     ),
 )
-def gpu_model_differs(gpu: PerNode[GpuFacts]) -> Iterator[Hit]:
+def gpu_model_differs(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
     Which GPU models the job may use on each node. Their number is left to GPU003, and nodes without any are left out.
@@ -32,4 +32,6 @@ def gpu_model_differs(gpu: PerNode[GpuFacts]) -> Iterator[Hit]:
     When the mixture is intentional and the work is divided accordingly.
     """
     models = {n: " + ".join(sorted({g.name for g in f.gpus if g.index in f.visible})) for n, f in gpu.items()}
-    yield from differing({n: names for n, names in models.items() if names}, "NVML")
+    shown = {n: names for n, names in models.items() if names}
+    num_without = len(models) - len(shown)
+    yield from differing(shown, "NVML", num_nodes=world.num_nodes - num_without)

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.node_split import differing
 from allready.judging.registry import Layer, Rule
-from allready.model import FaultClass, Hit, HostFacts, PerNode, RemedyStep, Severity
+from allready.model import FaultClass, Hit, HostFacts, PerNode, RemedyStep, Severity, World
 
 
 @Rule(
@@ -16,7 +16,7 @@ from allready.model import FaultClass, Hit, HostFacts, PerNode, RemedyStep, Seve
         explanation="nothing, unless only these nodes have problems; to compare", where="every node", command="uname -r"
     ),
 )
-def kernel_differs(host: PerNode[HostFacts]) -> Iterator[Hit]:
+def kernel_differs(host: PerNode[HostFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
     The release of the Linux kernel on every node.
@@ -28,4 +28,5 @@ def kernel_differs(host: PerNode[HostFacts]) -> Iterator[Hit]:
     ## When it is harmless
     Nearly always.
     """
-    yield from differing({node: facts.kernel for node, facts in host.items()}, "uname -r")
+    kernels = {node: facts.kernel for node, facts in host.items()}
+    yield from differing(kernels, "uname -r", num_nodes=world.num_nodes)

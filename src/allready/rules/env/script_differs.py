@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 from allready.judging.node_split import differing
 from allready.judging.registry import Layer, Rule
-from allready.model import FaultClass, Hit, PerNode, RemedyStep, ScriptFacts, Severity
+from allready.model import FaultClass, Hit, PerNode, RemedyStep, ScriptFacts, Severity, World
 
 DIGITS = 12
 
@@ -20,7 +20,7 @@ DIGITS = 12
         command="sha256sum {path}",
     ),
 )
-def script_differs(script: PerNode[ScriptFacts]) -> Iterator[Hit]:
+def script_differs(script: PerNode[ScriptFacts], world: World) -> Iterator[Hit]:
     """
     ## What it checks
     The SHA-256 of the script that was named after `--`, on every node. Its path may differ.
@@ -35,4 +35,5 @@ def script_differs(script: PerNode[ScriptFacts]) -> Iterator[Hit]:
     """
     digests = {node: facts.sha256[:DIGITS] for node, facts in script.items()}
     texts = {n: f"{facts.path}: {facts.sha256} ({facts.size_bytes} B)" for n, facts in script.items()}
-    yield from differing(digests, "sha256sum", texts=texts, path=next((f.path for f in script.values()), "?"))
+    path = next((f.path for f in script.values()), "?")
+    yield from differing(digests, "sha256sum", num_nodes=world.num_nodes, texts=texts, path=path)

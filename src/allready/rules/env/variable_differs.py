@@ -53,12 +53,13 @@ def variable_differs(env: PerNode[EnvFacts], world: World) -> Iterator[Hit]:
     differing_names.sort(key=lambda item: (-item[0].weight, item[1]))
     for severity, name in differing_names[:MAX_HITS]:
         found = {node: values[name].get(node, UNSET) for node in env}
-        split = Split.by(found)
+        split = Split.by(found, num_members=world.num_nodes)
         odd = split.outliers()
         wanted = split.groups[:1] if odd else split.groups[:3]
         yield from differing(
             found,
             "environment",
+            num_nodes=world.num_nodes,
             texts={n: f"{name}={cut([value], 400)[0]}" for n, value in found.items()},
             severity=severity,
             variables=(name,),

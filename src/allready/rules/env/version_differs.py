@@ -55,18 +55,20 @@ def version_differs(software: PerNode[SoftwareFacts], case: Analysis) -> Iterato
     launch, gpu = case.facts(LaunchFacts), case.facts(GpuFacts)
     for name in sorted({name for facts in software.values() for name in facts.versions}):
         versions = {node: facts.versions.get(name) or MISSING for node, facts in software.items()}
-        yield from _compare(name, versions, _severity(name, versions, launch, gpu))
+        yield from _compare(name, versions, _severity(name, versions, launch, gpu), case.world.num_nodes)
     drivers = {node: facts.driver_version for node, facts in gpu.items() if facts.driver_version}
-    yield from _compare(DRIVER, drivers, ALWAYS[DRIVER])
+    num_without = sum(not facts.driver_version for facts in gpu.values())
+    yield from _compare(DRIVER, drivers, ALWAYS[DRIVER], case.world.num_nodes - num_without)
 
 
-def _compare(name: str, versions: Mapping[int, str], severity: Severity) -> Iterator[Hit]:
-    split = Split.by(versions)
+def _compare(name: str, versions: Mapping[int, str], severity: Severity, num_nodes: int) -> Iterator[Hit]:
+    split = Split.by(versions, num_members=num_nodes)
     candidates = [v for v, _ in split.groups if v != MISSING]
     is_clear = split.outliers() and split.groups[0][0] != MISSING
     yield from differing(
         versions,
         name,
+        num_nodes=num_nodes,
         severity=severity,
         variables=(name,),
         name=name,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from allready.judging.majority import Split
+from allready.judging.node_split import brief
 from allready.judging.run_signs import who
 from allready.model import Culprits, Evidence, Hit, RunEvidence, Severity
 
@@ -15,19 +16,20 @@ def ranks_differ(
     severity: Severity | None = None,
     variables: Iterable[str] = (),
 ) -> Iterator[Hit]:
-    """The ranks with another value of `name` than the most; nothing where all have the same."""
-    split = Split.by(values)
+    """The ranks with another value of `name` than the majority; without one all sides, and no rank is accused."""
+    split = Split.by(values, num_members=run.expected_ranks)
     if len(split) > 1:
-        usual, odd = split.groups[0][0], split.outliers()
-        shown = odd or tuple(r for r, v in values.items() if v != usual)
+        odd = split.outliers()
+        shown = odd or tuple(group[0] for _, group in split.groups)
         yield Hit(
             severity=severity,
             culprits=Culprits(ranks=odd, variables=tuple(variables)),
             values={
                 "name": name,
-                "who": who(run, shown),
-                "odd": ", ".join(sorted({values[r] for r in shown})),
-                "usual": usual,
+                "who": who(run, odd) if odd else None,
+                "odd": ", ".join(sorted({values[r] for r in odd})),
+                "usual": split.groups[0][0],
+                "split": None if odd else brief(split),
             },
             evidence=rank_evidence(run, {r: f"{name} {values[r]}" for r in (*shown, *list(values)[:1])}, 6),
         )

@@ -38,7 +38,7 @@ def gpu_count_differs(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], worl
     used = {node: facts.gpus for node, facts in gpu.items() if launch[node].backend != "gloo"}
     counts = {node: len(gpus) for node, gpus in used.items()}
     models = {g.name for gpus in used.values() for g in gpus}
-    split = Split.by(counts)
+    split = Split.by(counts, num_members=len(counts) + world.num_nodes - len(gpu))
     if len(split) < 2 or len(models) != 1:
         return
     most = max(counts.values())

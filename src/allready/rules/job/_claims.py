@@ -42,10 +42,10 @@ class Comparison(Struct, frozen=True):
         return ", ".join(f"{rank} ({name})" if name else str(rank) for rank, name in sorted(names.items()))
 
 
-def compare(claims: Iterable[Claim], value: Callable[[Claim], object]) -> Comparison | None:
-    """The claims of several nodes by one value; None where all agree."""
+def compare(claims: Iterable[Claim], value: Callable[[Claim], object], *, num_nodes: int) -> Comparison | None:
+    """The claims of several nodes by one value; None where all agree.  `num_nodes`: of the job, also those not here."""
     claims = tuple(claims)
-    split = Split.by({at: value(claim) for at, claim in enumerate(claims)})
+    split = Split.by({at: value(claim) for at, claim in enumerate(claims)}, num_members=num_nodes)
     return Comparison(claims, split) if len(split) > 1 else None
 
 

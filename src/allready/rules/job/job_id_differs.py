@@ -30,7 +30,8 @@ def job_id_differs(roll: RollCall) -> Iterator[Hit]:
     ## When it is harmless
     When the other job is a leftover that will end by itself, and all nodes of this one are here.
     """
-    found = compare(current(c for c in roll.claims if c.refused in {None, "job_id_differs"}), lambda c: c.job_id)
+    here = current(c for c in roll.claims if c.refused in {None, "job_id_differs"})
+    found = compare(here, lambda c: c.job_id, num_nodes=roll.num_nodes)
     if found is None:
         return
     refused = [c for c in found.claims if c.refused is not None]

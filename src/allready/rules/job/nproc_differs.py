@@ -35,7 +35,8 @@ def nproc_differs(roll: RollCall, case: Analysis) -> Iterator[Hit]:
     ## When it is harmless
     When the nodes have different numbers of GPUs and each uses all of its own: then it is information only.
     """
-    found = compare(current(c for c in roll.claims if c.refused is None), lambda c: c.nproc_per_node)
+    here = current(c for c in roll.claims if c.refused is None)
+    found = compare(here, lambda c: c.nproc_per_node, num_nodes=roll.num_nodes)
     if found is None:
         return
     num_gpus = {node: len(facts.visible) for node, facts in case.facts(GpuFacts).items()}

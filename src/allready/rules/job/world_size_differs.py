@@ -48,7 +48,7 @@ def world_size_differs(roll: RollCall, world: World) -> Iterator[Hit]:
             arrival_s=0.0,
         )
         claims = (own, *claims)
-    found = compare(claims, lambda c: c.num_nodes)
+    found = compare(claims, lambda c: c.num_nodes, num_nodes=roll.num_nodes)
     if found is not None:
         yield Hit(
             culprits=Culprits(nodes=found.odd, variables=("nnodes",)),

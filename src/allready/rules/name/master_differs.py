@@ -48,7 +48,8 @@ def master_differs(names: model.PerNode[model.NameFacts], case: Analysis) -> Ite
         return
     contact, node_0 = case.facts(model.MasterContactFacts), case.facts(model.NetFacts).get(0)
     right = {n for n in sets if reached(contact.get(n)) or sets[n] & own_addresses(node_0)}
-    split = Split.by(merged)
+    num_loopback = sum(all_loopback(tuple(f.master_addresses)) for f in names.values())
+    split = Split.by(merged, num_members=case.world.num_nodes - num_loopback)
     odd = split.outliers()
     if right:
         agreeing = {merged[r] for r in right}

@@ -41,7 +41,8 @@ def link_speed_differs(net: PerNode[NetFacts], transport: PerNode[TransportFacts
     for library in ("NCCL", "Gloo"):
         chosen = {n: c for n, items in case.of(needed_choices).items() for c in items if c.backend == library}
         speed = {n: total for n, c in chosen.items() if n in net and (total := _speed(net[n], c))}
-        split = Split.by(speed)
+        num_unknown = case.world.num_nodes - len(net) + len(chosen.keys() - speed.keys())
+        split = Split.by(speed, num_members=len(speed) + num_unknown)
         if len(split) < 2 or split.groups in reported:
             continue
         reported.append(split.groups)

@@ -54,7 +54,7 @@ def mtu_differs(
         alike.setdefault(tuple(sorted(found[text].items())), []).append(text)
     for items, networks in alike.items():
         mtu = dict(items)
-        split = Split.by(mtu)
+        split = Split.by(mtu, num_members=len(mtu) + case.world.num_nodes - len(net))
         if len(split) < 2:
             continue
         lost = _lost_between(mtu, case.reach)

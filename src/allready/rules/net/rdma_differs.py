@@ -48,14 +48,16 @@ def rdma_differs(rdma: PerNode[RdmaFacts], world: World) -> Iterator[Hit]:
         n: [p for p in f.ports if p.state == "ACTIVE" and (p.device, p.port) not in down] for n, f in rdma.items()
     }
     kinds = {n: _kinds(Counter((p.link_layer, p.rate_gbit_per_s) for p in ports)) for n, ports in active.items()}
+    odd = Split.by(kinds, num_members=world.num_nodes).outliers()
     yield from differing(
         kinds,
         "/sys/class/infiniband",
+        num_nodes=world.num_nodes,
         texts={
             n: ", ".join(f"{p.device}/{p.port} {p.state} {p.rate_gbit_per_s}" for p in facts.ports) or "-"
             for n, facts in rdma.items()
         },
-        nodes=on_nodes(world, Split.by(kinds).outliers() or tuple(kinds)),
+        nodes=on_nodes(world, odd or tuple(kinds)),
     )
 
 

@@ -147,7 +147,7 @@ def _rule(filter_: FirewallFacts, ports: Ports, view: FilterView, way: Way) -> D
     """The rule to show: one that names the peer or the interface, else the one for these ports."""
     rules = [r for r in filter_.drops if r.is_outbound == (way == "out")]
     peers = (r for r in rules if view.peer and is_within(view.peer, r.destinations if way == "out" else r.sources))
-    there = (r for r in rules if view.interface and view.interface in r.interface.split(", "))
+    there = (r for r in rules if view.interface and view.interface in r.interfaces)
     return next(peers, None) or next(there, None) or rule_for(filter_, ports, outward=way == "out")
 
 
