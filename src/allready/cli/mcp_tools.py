@@ -11,8 +11,8 @@ from typing import Any
 
 DESCRIPTION = (
     "Finds the rank or node at fault, the cause and the fix when a distributed PyTorch or JAX job fails to start, "
-    "hangs, times out or is slow. Begin with diagnose on the folder of logs: it answers who, why and what to do. "
-    "All tools only read."
+    "hangs, times out or is slow. Begin with diagnose on the folder of logs: it names all of them "
+    "with the evidence. All tools only read."
 )
 DIAGNOSE_S = 300.0
 QUICK_S = 60.0
