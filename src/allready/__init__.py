@@ -1,4 +1,4 @@
-"""allready: who is missing, stuck or slow in a distributed job, why, and what to type.
+"""allready: which rank or node is missing, hung or slow in a distributed job, the cause and the fix.
 
 The command line lives in `allready.cli`; this module imports nothing so that every command starts fast.  Its other
 names are those of the runtime library (docs/runtime.md), imported when they are first used.

@@ -37,7 +37,7 @@ def test_a_code_gives_its_page(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_page_comes_in_chinese(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "NET003", "--lang", "zh"]) == 0
     text = capsys.readouterr().out
-    assert "严重程度：warning" in text
+    assert "严重程度：警告" in text
     assert "检查内容" in text
     assert "What it checks" not in text
 

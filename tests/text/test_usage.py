@@ -68,6 +68,24 @@ def test_a_usage_error_is_shown_in_the_language_of_the_command(capsys: pytest.Ca
     assert "name files, folders or archives" in capsys.readouterr().err
 
 
+@cases(
+    ("arguments", "is_chinese"),
+    [
+        (["--lang", "zh", "explain", "HNG001"], True),
+        (["--lang=zh", "explain", "HNG001"], True),
+        (["--lang", "zh", "env", "explain", "NCCL_DEBUG"], True),
+        (["--lang", "zh", "diagnose", "--explain-line", "x"], True),
+        (["--lang", "zh", "explain", "HNG001", "--lang", "en"], False),
+        (["--lang", "en", "explain", "HNG001"], False),
+    ],
+)
+def test_a_language_before_the_command_holds_for_it(
+    arguments: list[str], is_chinese: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) in {0, 3}
+    assert bool(re.search("[\u4e00-\u9fff]{2}", capsys.readouterr().out)) == is_chinese
+
+
 def test_an_unknown_option_is_one_line_with_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["run", "--lang", "en", "--noderank", "1", "train.py"])

@@ -19,8 +19,23 @@ def test_texts_of_every_kind_are_read() -> None:
     kinds = Counter(
         text.file.partition("/")[0] if "/" not in text.file else text.file.split("/")[-2] for text in texts()
     )
-    for kind in ("README.md", "docs", "zh", "cli", "signatures", "en", "zh_CN", "net", "live", "process_exit"):
+    for kind in (
+        "README.md",
+        "docs",
+        "zh",
+        "cli",
+        "signatures",
+        "en",
+        "zh_CN",
+        "net",
+        "live",
+        "process_exit",
+        "bundle",
+        "tables",
+        "report",
+    ):
         assert kinds[kind], f"no text of {kind}"
+    assert {"pyproject.toml", "examples/deepspeed_eval/README.md"} <= {text.file for text in texts()}
     assert sum(kinds.values()) > 4000
 
 
@@ -35,6 +50,8 @@ def test_texts_of_every_kind_are_read() -> None:
         "one look at the sockets",
         "its last words",
         "stopped for want of memory",
+        "named from the second\nsecond on",
+        "它最后的话",
         "某个进程没有人知道",
         "本地代码持有 GIL",
     ],

@@ -1,11 +1,15 @@
 """The texts that people read, each with the file it stands in, and the words that must not stand in them."""
 
+import ast
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.text.sources import nodes, trees
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGE = CHECKOUT / "src" / "allready"
@@ -53,6 +57,7 @@ ENGLISH = _words(
         r"\bin good order\b": "cleanly, with exit code 0",
         r"\b(got|gets|getting) on\b|\bnot get on\b": "make progress",
         r"\bof before\b": "previous, until",
+        r"\bwho, why\b": "the rank or node at fault, the cause",
     }
 )
 
@@ -64,13 +69,16 @@ CHINESE = _words(
         "(?<!责)任何人|没有人|没人|无人(?!值守)|有人|某人|别人|谁也|大家": "写明 rank、节点或进程",
         "吞掉|吞没": "丢弃",
         "一声不响|一言不发|不吭声|没有吭声|无声无息": "没有任何输出",
-        "遗言|临终": "最后的输出",
+        "遗言|临终|最后的话": "最后的输出",
+        "敲(?!门|网卡|另一台|入)": "执行, 运行",
         "故事": "事件",
         "修补": "修复",
         "聚合操作|聚集操作": "集合通信",
     },
     0,
 )
+
+_ANY = re.compile("|".join(word.pattern.pattern for word in (*ENGLISH, *CHINESE)), re.IGNORECASE)
 
 
 class Text(NamedTuple):
@@ -82,19 +90,20 @@ class Text(NamedTuple):
 
 
 _PROSE = {"title", "message", "remedy", "page", "explanation", "where"}
+_VALUE = re.compile(r"\{\w+\}")
 _CODE = re.compile(r"```.*?```|<!--.*?-->|`[^`\n]*`|\]\([^)]*\)|https?://\S+", re.DOTALL)
 _QUOTED = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”")
 
 
 def prose(text: str) -> str:
-    """Without code, addresses and quotations: what others wrote is not ours to change."""
-    return _QUOTED.sub('""', _CODE.sub("``", text))
+    """Without code, values, addresses and quotations: what others wrote is not ours to change."""
+    return _QUOTED.sub('""', _CODE.sub("``", _VALUE.sub("{}", text)))
 
 
 @cache
 def texts() -> tuple[Text, ...]:
-    """All of them: rules, signatures, labels, Chinese, help, usage errors, documents."""
-    return (*_of_rules(), *_of_tables(), *_of_help(), *_of_documents())
+    """All of them: rules, signatures, labels, Chinese, help, errors, documents, descriptions of report.json."""
+    return (*_of_rules(), *_of_tables(), *_of_help(), *_of_documents(), *_of_sources(), *_of_variables(), *_of_schema())
 
 
 def _of_rules() -> Iterator[Text]:
@@ -154,10 +163,39 @@ def _of_help() -> Iterator[Text]:
 
 def _of_documents() -> Iterator[Text]:
     files = [
-        path for pattern in ("*.md", "docs/*.md", "docs/zh/*.md", "examples/*.md") for path in CHECKOUT.glob(pattern)
+        path for pattern in ("*.md", "docs/*.md", "docs/zh/*.md", "examples/**/*.md") for path in CHECKOUT.glob(pattern)
     ]
     for path in sorted(files):
         yield Text(path.relative_to(CHECKOUT).as_posix(), "text", path.read_text(encoding="utf-8"))
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    yield Text("pyproject.toml", "description", project["description"])
+
+
+def _of_sources() -> Iterator[Text]:
+    """Texts of more than one word in the code: reasons, errors, lines of logs."""
+    for file, tree in trees().items():
+        pages = {id(text) for text in _docstrings(tree)}
+        for node in nodes(tree, ast.Constant):
+            if isinstance(node.value, str) and " " in node.value and id(node) not in pages:
+                yield Text(f"src/allready/{file}", f"line {node.lineno}", node.value)
+
+
+def _docstrings(tree: ast.AST) -> Iterator[ast.expr]:
+    """Also those behind an assignment: texts that nothing uses."""
+    return (statement.value for statement in nodes(tree, ast.Expr))
+
+
+def _of_variables() -> Iterator[Text]:
+    for path in sorted((PACKAGE / "variables" / "tables").glob("*.json")):
+        for place, text in _strings(json.loads(path.read_text(encoding="utf-8")), "", every=True):
+            yield Text(path.relative_to(CHECKOUT).as_posix(), place, text)
+
+
+def _of_schema() -> Iterator[Text]:
+    """The descriptions, which are the docstrings of the models."""
+    path = PACKAGE / "report" / "report.schema.json"
+    for name, model in json.loads(path.read_text(encoding="utf-8"))["$defs"].items():
+        yield Text(path.relative_to(CHECKOUT).as_posix(), name, model.get("description", ""))
 
 
 class Found(NamedTuple):
@@ -171,9 +209,9 @@ class Found(NamedTuple):
 
 
 def found(text: Text) -> Iterator[Found]:
-    """Every forbidden word of one text."""
-    bare = prose(text.text)
-    for word in (*ENGLISH, *CHINESE):
+    """Every forbidden word of one text, also those between which a line breaks."""
+    bare = " ".join(prose(text.text).split())
+    for word in (*ENGLISH, *CHINESE) if _ANY.search(bare) else ():
         for match in word.pattern.finditer(bare):
-            around = bare[max(0, match.start() - 50) : match.end() + 40].replace("\n", " ")
+            around = bare[max(0, match.start() - 50) : match.end() + 40]
             yield Found(text.file, text.place, match.group(), word.instead, around)

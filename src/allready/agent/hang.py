@@ -50,4 +50,4 @@ class HangMark:
             else:
                 self._path.unlink(missing_ok=True)
         except OSError as error:
-            log.debug("the ranks are not told of a hang: %s", error)
+            log.debug("the ranks were not notified of a hang: %s", error)

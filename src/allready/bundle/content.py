@@ -43,7 +43,7 @@ def content_of(stream: BinaryIO, *, most_bytes: int, hide: Hide, secrets: Sequen
     secrets: as for `without_secrets`.
 
     Raises:
-        LeftOutError: it is binary, so nobody can tell what is in it.
+        LeftOutError: it is binary, so its content cannot be checked for secrets.
     """
     head, tail, total = both_ends(stream, most_bytes)
     if tail:
@@ -52,7 +52,7 @@ def content_of(stream: BinaryIO, *, most_bytes: int, hide: Hide, secrets: Sequen
     is_text = not head or head.startswith(_UTF16) or not sniff.is_binary(head[: sniff.HEAD_BYTES])
     if head[:1] == _PICKLE or not is_text:
         if cut or sniff.kind_of(head[: sniff.HEAD_BYTES]) != sniff.FLIGHT:
-            raise LeftOutError("binary: nobody could tell what is in it")
+            raise LeftOutError("binary: its content cannot be checked for secrets")
         text = _dump_text(head)
     else:
         text = _decoded(head)

@@ -103,7 +103,7 @@ def _pages(pages: Sequence[Page], language: str) -> Iterator[Block]:
         style = _STYLES[page.severity]
         yield Line((Piece(f"{page.code} ", style), Piece(page.title, "bold")))
         for name, value, style_of_value in (
-            ("severity", page.severity, style),
+            ("severity", _severity(page, language), style),
             ("fault_class", page.fault_class, ""),
             ("area", page.area, ""),
             ("name", page.name, ""),
@@ -122,6 +122,10 @@ def _pages(pages: Sequence[Page], language: str) -> Iterator[Block]:
             yield from (Line((Piece(example, "dim"),), indent=2) for example in page.examples)
 
 
+def _severity(page: Page, language: str) -> str:
+    return ui(f"report.severity_{page.severity}", language)
+
+
 def _list(rules: Sequence[Rule], language: str) -> Iterator[Block]:
     head = tuple(ui(f"explain.{name}", language) for name in ("code", "severity", "fault_class", "name", "title"))
     for number, (area, members) in enumerate(by_area(rules).items()):
@@ -130,7 +134,13 @@ def _list(rules: Sequence[Rule], language: str) -> Iterator[Block]:
         yield Line((Piece(area, "bold"),))
         pages = [page_of(rule, language) for rule in members]
         rows = tuple(
-            (Piece(p.code), Piece(p.severity, _STYLES[p.severity]), Piece(p.fault_class), Piece(p.name), Piece(p.title))
+            (
+                Piece(p.code),
+                Piece(_severity(p, language), _STYLES[p.severity]),
+                Piece(p.fault_class),
+                Piece(p.name),
+                Piece(p.title),
+            )
             for p in pages
         )
         yield Grid(head=head, rows=rows, right=(False,) * len(head))

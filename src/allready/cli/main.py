@@ -79,7 +79,9 @@ def _main(argv: "Sequence[str] | None") -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     language = language_of(arguments)
     speak(language)
+    given = len(arguments)
     arguments = from_command(arguments)
+    asked = language if len(arguments) < given else None
     if not arguments or arguments[0] in {"-h", "--help", "help"}:
         sys.stdout.write(usage())
         return EXIT_HEALTHY if arguments else EXIT_USAGE
@@ -93,7 +95,7 @@ def _main(argv: "Sequence[str] | None") -> int:
         text = usage_text("no command {name!r}; valid: {known}", name=name, known=", ".join(COMMANDS))
         sys.stderr.write(f"allready: {text}{did_you_mean(name, COMMANDS)}\n")
         return EXIT_USAGE
-    return _run(name, arguments[1:], language)
+    return _run(name, arguments[1:], language, asked)
 
 
 def from_command(arguments: "Sequence[str]") -> list[str]:
@@ -102,7 +104,8 @@ def from_command(arguments: "Sequence[str]") -> list[str]:
     return list(arguments[2 if first == "--lang" else 1 if first.startswith("--lang=") else 0 :])
 
 
-def _run(name: str, arguments: list[str], language: str) -> int:
+def _run(name: str, arguments: list[str], language: str, asked: str | None) -> int:
+    """`asked`: the language that stood before the command, which holds as if it stood behind it."""
     import importlib
 
     from allready.cli.parser import localize, parser_of
@@ -113,7 +116,8 @@ def _run(name: str, arguments: list[str], language: str) -> int:
     if language != "en":
         localize(parser)
     parsed = parser.parse(arguments)
-    speak(choose_language(getattr(parsed, "lang", None)))
+    parsed.lang = getattr(parsed, "lang", None) or asked
+    speak(choose_language(parsed.lang))
     try:
         return int(importlib.import_module(COMMANDS[name][0]).run(parsed))
     except UsageError as error:

@@ -11,8 +11,8 @@ from typing import Any
 
 DESCRIPTION = (
     "Finds the rank or node at fault, the cause and the fix when a distributed PyTorch or JAX job fails to start, "
-    "hangs, times out or is slow. Begin with diagnose on the folder of logs: it answers who, why and what to do. "
-    "All tools only read."
+    "hangs, times out or is slow. Begin with diagnose on the folder of logs: it names all of them "
+    "with the evidence. All tools only read."
 )
 DIAGNOSE_S = 300.0
 QUICK_S = 60.0
@@ -194,7 +194,7 @@ def _report(body: dict[str, Any], language: str) -> dict[str, Any]:
     from msgspec import MsgspecError, convert, to_builtins
 
     from allready.model import Finding
-    from allready.text.catalog import say, say_evidence, say_remedies
+    from allready.text.catalog import say, say_evidence, say_remedies, say_source
 
     findings: list[dict[str, Any]] = []
     for row in body.get("findings", ()):
@@ -203,7 +203,8 @@ def _report(body: dict[str, Any], language: str) -> dict[str, Any]:
             found = convert(row, Finding)
             finding["title"], finding["message"] = say(found, "title", language), say(found, "message", language)
             finding["evidence"] = [
-                {**to_builtins(item), "text": say_evidence(item, language)} for item in found.evidence
+                {**to_builtins(item), "source": say_source(item, language), "text": say_evidence(item, language)}
+                for item in found.evidence
             ]
             finding["remedies"] = to_builtins(say_remedies(found, language))
         findings.append(finding)

@@ -96,7 +96,7 @@ def left_early(run: RunEvidence, rank: int) -> tuple[str, str, Evidence] | None:
         pids = ", ".join(str(d.pid) for d in run.deaths if d.by_launcher and d.origin.source == signal.origin.source)
         shown = stated(
             str(signal.origin or ""),
-            "the launcher told only {pids} to end: rank {rank} had ended",
+            "the launcher signalled only {pids}: rank {rank} had ended",
             time=clock_time(signal.time_s),
             pids=pids,
             rank=rank,

@@ -233,7 +233,7 @@ def _wait_in(
         behind=tuple(sorted(behind)),
         unseen=unseen,
         elsewhere=elsewhere,
-        why_unseen={r: group.absent.get(r, "no word") for r in unseen},
+        why_unseen={r: group.absent.get(r, "no data") for r in unseen},
         progress=group,
     )
 

@@ -386,7 +386,7 @@ class CurveGap(Struct, frozen=True, kw_only=True):
 
 
 class Prediction(Struct, frozen=True, kw_only=True):
-    """What a model's collectives should take, by a measured curve; `gaps` are why it could not be said."""
+    """What a model's collectives should take, by a measured curve; `gaps` are why it is not known."""
 
     strategy: str  # ddp, fsdp
     num_params: int

@@ -38,7 +38,7 @@ class RankStatus(Struct, frozen=True, kw_only=True):
 
     phase: what the main thread is about, from its frames: "starting", "importing", "joining" (rendezvous, building
     groups), "compiling", "loading" (data), "computing", "communicating", "evaluating", "saving", "ending" or "unknown".
-    `heartbeat_age_s`: how old the beacon's last word is; None without a beacon.  It grows when the process is stopped
+    `heartbeat_age_s`: age of the beacon's newest record; None without a beacon.  It grows when the process is stopped
     or something holds the GIL.  `cpu_share`: CPU seconds per second of the rank's own process over the last second or
     two; `children_cpu_share`: of its descendants.  `period_s`: median time between the last operations of the busiest
     group. `stuck_site`: innermost frame of the main thread outside the libraries, `file:line function`, and
@@ -280,7 +280,7 @@ def outsiders(statuses: Mapping[int, NodeStatus]) -> frozenset[int]:
 class Live(Struct, frozen=True, kw_only=True):
     """What the judge knows of a running job; the part of a fleet that live rules ask for.
 
-    `statuses`: the newest of each node.  `heard_s`: node -> seconds since its last word (monotonic on node 0).
+    `statuses`: the newest of each node.  `heard_s`: node -> seconds since its last heartbeat (monotonic on node 0).
     `evidence`: the newest answers, only while something is suspected.  `since_s`: since when (node 0's wall clock) the
     present suspicion has held; None without one.  `history`: node -> its statuses of the last 30 s or so, oldest first,
     for rules about pace.  `rested_s`: rank -> since when its main thread has used next to no processor time, on its

@@ -258,7 +258,7 @@ class ClosingKind(StrEnum):
 
 
 class Closing(Struct, frozen=True, kw_only=True):
-    """The end of one log in its program's own words.
+    """The end of one log, as its program states it.
 
     `first_progress_line`, `progress_line`: numbers of the first and the last line of progress, also where words tell
     the end; `restart_line`: where its count began again, at the last time; `last_counts_line`: from where on a count

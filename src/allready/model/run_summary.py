@@ -59,7 +59,7 @@ class RankRow(Struct, frozen=True, kw_only=True):
 
     init: "completed", "started" (and never completed), "" when no log tells.  `end`: how it ended or what it waits in,
     None when nothing is known; `ending` is its text.  `groups`: the texts of `positions`, by "group (source)";
-    `group_counts`: their counts.  `activity`: what its stack shows, in a word of `evidence.stacks`, and where.
+    `group_counts`: their counts.  `activity`: what its stack shows, as `evidence.stacks` names it, and where.
     """
 
     rank: int | None
@@ -158,7 +158,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     clocks: tuple[ClockOffset, ...] = ()
     sources: tuple[SourceRecord, ...] = ()
     benches: tuple[BenchRun, ...] = ()
-    closing: Closing | None = None  # how the job ended, where its own words or counts say so
+    closing: Closing | None = None  # how the job ended, where its own output or counts say so
     iterations: IterationCounts | None = None
     differences: tuple[Difference, ...] = ()  # from the baseline, if one was given
     baseline: str | None = None

@@ -36,7 +36,7 @@ from allready.report.words import (
     where,
     why_not_checked,
 )
-from allready.text.catalog import remedy_parts, say_evidence
+from allready.text.catalog import remedy_parts, say_evidence, say_source
 
 MAX_EVIDENCE = 8
 MAX_MATRIX = 16
@@ -110,7 +110,7 @@ def _evidence(finding: Finding, language: str, verbose: int) -> Iterator[Block]:
     # The lead is the same for all, so that the lines stand under each other and can be found by grep.
     lead, colon = t("evidence", language).lower(), t("colon", language)
     for item in finding.evidence[:most]:
-        place = plain(item.source, most=160)
+        place = plain(say_source(item, language), most=160)
         if item.node_rank is not None:
             place = f"{t('culprit_node', language, label=item.node_rank)} · {place}"
         time = f" ({_clock(item.time, verbose)})" if item.time else ""

@@ -21,7 +21,7 @@ from allready.report.page_run import page_run
 from allready.report.run_words import details, folded_findings, r
 from allready.report.safe import plain
 from allready.report.words import SYMBOLS, other_findings, t, verdict_finding
-from allready.text.catalog import place_text, say_evidence
+from allready.text.catalog import place_text, say_evidence, say_source
 
 WIDE_MATRIX = 12
 """Up to this many nodes a good cell has room for its round trip."""
@@ -126,13 +126,17 @@ def evidence_rows(items: Sequence[Evidence]) -> list[dict[str, Any]]:
         equal.setdefault((item.text, item.time), []).append(item)
     return [
         {
-            "places": [(item.node_rank, item.source) for item in same[:MAX_PLACES]],
+            "places": [(item.node_rank, _source(item)) for item in same[:MAX_PLACES]],
             "more": max(0, len(same) - MAX_PLACES),
             "text": both(lambda language, item=same[0]: plain(say_evidence(item, language), most=MAX_CHARS)),
             "time": time,
         }
         for (_, time), same in equal.items()
     ]
+
+
+def _source(item: Evidence) -> Markup:
+    return both(lambda language: plain(say_source(item, language), most=MAX_CHARS))
 
 
 def _details(row: RankRow) -> list[tuple[str, list[Markup], int]]:

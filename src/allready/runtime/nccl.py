@@ -225,4 +225,4 @@ def _abort(group: Any) -> None:
     try:
         group._get_backend(torch.device("cuda")).abort()  # noqa: SLF001
     except RuntimeError:
-        log.exception("NCCL's communicator did not end in good order")
+        log.exception("NCCL's communicator was not aborted cleanly")

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from allready.model import Evidence, Finding, Remedy, RemedyStep
 from allready.model.fill import fill, fill_place, steps_of
 from allready.text.steps import written
-from allready.text.ui import FOLDERS, entries, ui
+from allready.text.ui import FOLDERS, entries, table, ui
 from allready.text.usage import choose_language as choose_language
 
 LANGUAGES = ("en", "zh")
@@ -79,7 +79,7 @@ def _fill(template: str, values: Mapping[str, str], language: str, *, is_command
     """A template with its values; a Chinese word for what is not known needs no blank before Chinese."""
     text = fill(
         template,
-        values,
+        in_words(values, language),
         is_command=is_command,
         nowhere=_NOWHERE[language],
         nobody=_NOBODY[language],
@@ -87,6 +87,46 @@ def _fill(template: str, values: Mapping[str, str], language: str, *, is_command
         nothing=_NOTHING[language],
     )
     return re.sub(_BLANK_AFTER_UNKNOWN, "", text)
+
+
+_LABELS = {
+    "state": ("watch", "state_"),
+    "phase": ("watch", "phase_"),
+    "activity": ("run_summary", "activity_"),
+    "doing": ("run_summary", "activity_"),
+}
+"""Values that labels of another view have words for: the area, and how their names begin."""
+
+
+@functools.cache
+def words(language: str) -> Mapping[str, Mapping[str, str]]:
+    """Values that are words of ours in `language`, by the value's name and its English; empty for English."""
+    if language == "en":
+        return {}
+    file = resources.files("allready.text") / FOLDERS[language] / "rules" / "words.toml"
+    found: dict[str, dict[str, str]] = {}
+    for name, (area, start) in _LABELS.items():
+        labels = table(language, area).items()
+        found[name] = {key.removeprefix(start): text for key, text in labels if key.startswith(start)}
+    for name, some in tomllib.loads(file.read_text(encoding="utf-8")).items():
+        found[name] = found.get(name, {}) | some
+    return found
+
+
+def in_words(values: Mapping[str, str], language: str) -> Mapping[str, str]:
+    """The values with those that are words of ours in `language`; names, numbers and quotations stay."""
+    known = words(language)
+    return {name: _word(value, known[name]) if name in known else value for name, value in values.items()}
+
+
+def _word(value: str, known: Mapping[str, str]) -> str:
+    """One value, which may list several."""
+    return known.get(value) or ", ".join(known.get(part, part) for part in value.split(", "))
+
+
+def say_source(item: Evidence, language: str) -> str:
+    """Where a piece of evidence comes from: a file or a command as it is, a name of ours in `language`."""
+    return words(language).get("source", {}).get(item.source, item.source)
 
 
 @functools.cache

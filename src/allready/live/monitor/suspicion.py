@@ -65,7 +65,7 @@ def suspect(
         return _of("halted", "a process is stopped", halted)
     silent = sorted({*(n for n, age in heard_s.items() if age > SILENT_S), *lost})
     if silent and len(gone) < len(words):
-        return Suspicion(kind="silent", why=f"nothing is heard of node {', '.join(map(str, silent))}")
+        return Suspicion(kind="silent", why=f"no heartbeat of node {', '.join(map(str, silent))}")
     if has_other_digests:
         return Suspicion(kind="digests", why="ranks pair different operations")
     living = [w for w in words if not w.status.is_gone]

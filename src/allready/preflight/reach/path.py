@@ -160,7 +160,7 @@ class Path:
             if self._sock is not None:
                 await self._back(self._sock, size_bytes)
         except EOFError:
-            self._end("error", "connected, then closed by whoever listens there")
+            self._end("error", "connected, then closed by the process that listens there")
         except OSError as error:
             self._end("error", f"connected, then: {_words(error)}")
         finally:

@@ -42,7 +42,7 @@ def rank_silent(case: Analysis) -> Iterator[Hit]:
         fault_class, confidence = FaultClass.DEAD, Confidence.POSSIBLE
         if snapshot.source == "ras" and not case.of(lost_a_peer):
             fault_class = FaultClass.NET_BROKEN
-    why = sorted({wait.why_unseen.get(r, "no word") for r in blame.ranks})
+    why = sorted({wait.why_unseen.get(r, "no data") for r in blame.ranks})
     yield hit_of(
         case,
         blame,
