@@ -91,7 +91,8 @@ def judge(
         return _judge_control(base, before_end)
     assert shows_s is not None
     result = _judge_fault(base, setup, before_end, truth, shows_s)
-    if ran and result.outcome == "missed":  # nothing was wrong to be named: the job ran
+    is_only_right = result.class_right and result.culprit_right and not result.blamed_innocents
+    if ran and (result.outcome == "missed" or is_only_right):  # nothing is wrong any more that could stand: the job ran
         return msgspec.structs.replace(result, outcome="right", class_right=True, culprit_right=True, ran=True)
     return result
 
