@@ -108,6 +108,17 @@ def test_a_cancelled_job_has_no_other_fault() -> None:
     assert found[0] == "DTH001"
 
 
+def test_a_closed_session_ends_torchrun_also_under_nohup() -> None:
+    steps = [f"step {n}/40 loss 2.0" for n in range(1, 21)]
+    told = "W0416 02:48:17.999000 1684 torch/distributed/elastic/agent/server/api.py:688] Received {} death signal"
+    for number in ("1", "Signals.SIGHUP"):
+        assert _verdict([*steps, told.format(number) + ", shutting down workers"]) == ("DTH006", Confidence.POSSIBLE)
+    raised = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1684 got signal: "
+    assert _verdict([*steps, raised + "1"]) == ("DTH006", Confidence.POSSIBLE)
+    assert _verdict([*steps, raised + "15"]) is None
+    assert _verdict([*steps, told.format("15") + ", shutting down workers"]) is None
+
+
 def test_of_several_jobs_in_one_log_that_slurm_ended_the_last_is_named() -> None:
     def ended(job: int, host: str) -> str:
         return f"slurmstepd: error: *** JOB {job} ON {host} CANCELLED AT 2025-08-17T01:22:18 ***"

@@ -12,6 +12,7 @@ from allready.signatures import of_line
 from allready.signatures.watchdog import TIMEOUTS
 
 _STOPPED_JOB = re.compile(r": line \d{1,7}: +\d{1,9} (?:Terminated|Hangup|Interrupt)\b")
+_SESSION_ENDED = re.compile(r"\bReceived (?:1|(?:Signals\.)?SIGHUP) death signal|\bgot signal: 1(?!\d)")
 
 END_S = 30.0
 """How long a job may take to end once it was ordered to: what crashes meanwhile, crashes in its teardown."""
@@ -130,13 +131,19 @@ def _planned(death: Death, run: RunEvidence) -> bool:
 
 
 def is_interrupt(death: Death) -> bool:
-    """SIGINT, as Python tells it."""
-    return death.kind == "exception" and death.text.partition(":")[0] == "KeyboardInterrupt"
+    """SIGINT, as Python tells it; a signal, as torchrun does."""
+    name = death.text.partition(":")[0]
+    return death.kind == "exception" and (name == "KeyboardInterrupt" or name.endswith(".api.SignalException"))
 
 
 def is_stopped_job(text: str) -> bool:
     """Whether a shell says that somebody ended the command that it had started: `run.sh: line 32: 406 Terminated`."""
     return _STOPPED_JOB.search(text) is not None
+
+
+def is_session_end(text: str) -> bool:
+    """Whether torchrun was told SIGHUP: its terminal or SSH session was closed.  It takes that under nohup as well."""
+    return _SESSION_ENDED.search(text) is not None
 
 
 def is_named_by_signature(death: Death) -> bool:

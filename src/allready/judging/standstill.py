@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from allready.judging.arbiter import is_error
-from allready.judging.causes import is_stopped_job
+from allready.judging.causes import is_session_end, is_stopped_job
 from allready.model import Confidence, FaultClass, Finding, RunEvidence, Severity
 
 MAX_BEHIND = 40
@@ -139,7 +139,8 @@ ENDED_FROM_OUTSIDE: Mapping[str, Callable[[Finding], bool]] = {
     "DTH006": lambda finding: (
         str(finding.values.get("text")).startswith("KeyboardInterrupt")
         or is_stopped_job(str(finding.values.get("text")))
+        or is_session_end(str(finding.values.get("text")))
     ),
 }
 """Code of a line on the end -> whether it says that a scheduler ended the job.  A signal to torchrun alone says less:
-whoever watches a job that hangs sends one as well."""
+whoever watches a job that hangs sends one as well; SIGHUP is the end of the terminal or the SSH session."""

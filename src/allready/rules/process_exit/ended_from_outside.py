@@ -33,6 +33,10 @@ from allready.model import (
             " stalled before, that is the fault: give diagnose all ranks' logs, the flight recorder's "
             "dumps, or stacks from the next time"
         ),
+        RemedyStep(
+            explanation="signal 1 (SIGHUP) comes when the terminal or the SSH session is closed, and torchrun takes it"
+            " although nohup ignores it: start it in tmux or screen, with setsid, or as a job of the scheduler"
+        ),
         RemedyStep(shared="job_record"),
         RemedyStep(shared="pod"),
     ),
