@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any
 
 from allready.judging.analysis import Analysis
@@ -134,9 +135,19 @@ def is_interrupt(death: Death) -> bool:
     return death.kind == "exception" and death.text.partition(":")[0] == "KeyboardInterrupt"
 
 
-def is_stopped_job(text: str) -> bool:
-    """Whether a shell says that somebody ended the command that it had started: `run.sh: line 32: 4067342 Terminated`."""
-    return _STOPPED_JOB.search(text) is not None
+class Ender(StrEnum):
+    """What says that a process was ended from outside."""
+
+    KEYBOARD = "keyboard"  # Python's KeyboardInterrupt
+    SHELL = "shell"  # of a command that it had started: `run.sh: line 32: 4067342 Terminated`
+    LAUNCHER = "launcher"
+
+
+def ender_of(death: Death) -> Ender | None:
+    """What says that this process was ended from outside; None where nothing does."""
+    if is_interrupt(death):
+        return Ender.KEYBOARD
+    return Ender.SHELL if _STOPPED_JOB.search(death.text) else None
 
 
 def is_named_by_signature(death: Death) -> bool:
