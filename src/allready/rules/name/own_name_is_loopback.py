@@ -7,6 +7,7 @@ from allready.judging.names import by_hosts
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen, wants_nccl
 from allready.model.operations import GLOO_STAGES
+from allready.text.choices import say_choice
 
 
 @Rule(
@@ -87,7 +88,7 @@ def own_name_is_loopback(
                 "getaddrinfo",
                 {
                     n: f"{names[n].own_name} -> {own[n]}; Gloo takes {', '.join(transport[n].gloo.addresses)}: "
-                    f"{transport[n].gloo.reason}"
+                    f"{say_choice(transport[n].gloo)}"
                     for n in nodes
                 },
             ),
