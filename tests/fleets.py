@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from allready import model
 from allready.judging.engine import Outcome, run
 from allready.judging.loading import load
+from allready.model.facts import ChoiceStep
 from allready.model.fill import fill_steps
 
 __all__ = [
@@ -76,7 +77,7 @@ def healthy_node(node_rank: int, num_nodes: int) -> model.NodeFacts:
         for i in range(NPROC)
     )
     choice = model.InterfaceChoice(
-        variable="NCCL_SOCKET_IFNAME", pattern=None, interfaces=("eth0",), addresses=(address,), reason="only candidate"
+        variable="NCCL_SOCKET_IFNAME", pattern=None, interfaces=("eth0",), addresses=(address,), step=ChoiceStep.ALL_BUT
     )
     facts = model.NodeFacts(
         launch=model.LaunchFacts(

@@ -21,6 +21,10 @@ TEXTS = {
 }  # fmt: skip
 """Fields of the model (and of what travels between nodes) that hold sentences or lines."""
 
+PUT_TOGETHER = {"label", "labels", "site", "source"}
+"""Fields, and methods, whose text has several parts, or is a name: it may be compared with another one, but it is not
+taken apart, nor is a word looked for in it."""
+
 NAMED = TEXTS - {"text", "error", "extra"} | {"reason"}
 """Variables and parameters that hold such a text wherever they come from."""
 
@@ -45,6 +49,7 @@ FOREIGN = (
     Foreign("judging/causes.py", "text", "the exception of a traceback"),
     Foreign("judging/ends.py", "text", "the kernel's lines of killed processes; what Gloo throws"),
     Foreign("judging/hang.py", "error", "RAS's words about a communicator"),
+    Foreign("judging/hang.py", "last_error", "NCCL's words about a communicator"),
     Foreign("judging/hang.py", "text", "the exception that a rank ended by"),
     Foreign("judging/last_calls.py", "last_words", "what a rank wrote last"),
     Foreign("judging/last_calls.py", "text", "the exception that a rank ended by"),
@@ -55,6 +60,7 @@ FOREIGN = (
     Foreign("judging/watchdog_calls.py", "text", "torch's watchdog lines"),
     Foreign("judging/live_ends.py", "text", "the exception that a rank ended by"),
     Foreign("live/monitor/readings.py", "text", "the exception that a rank ended by"),
+    Foreign("preflight/collectives/rank.py", "message", "a warning of torch"),
     Foreign("preflight/collectives/tracker.py", "error", "the exception that a rank ended by"),
     Foreign("rules/collective/_blame.py", "error", "the exception that a rank ended by"),
     Foreign("rules/collective/device_failed.py", "error", "the exception that a rank ended by"),
@@ -79,10 +85,33 @@ def is_text(node: ast.expr) -> str:
             return is_text(value)
         case ast.Subscript(value=value, slice=ast.Slice()):
             return is_text(value)
+        case ast.Call(func=ast.Name(id="str"), args=[value]):
+            return is_text(value)
+        case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="values"), attr="get"), args=[key, *_]):
+            return is_text_of(key)
+        case ast.Subscript(value=ast.Attribute(attr="values"), slice=key):
+            return is_text_of(key)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return is_text(left) or is_text(right)
         case ast.BoolOp(values=values):
             return next(filter(None, map(is_text, values)), "")
+    return ""
+
+
+def is_text_of(key: ast.expr) -> str:
+    """The name of a value of a finding or event that is a text."""
+    return str(key.value) if isinstance(key, ast.Constant) and key.value in TEXTS else ""
+
+
+def is_put_together(node: ast.expr) -> str:
+    """The same of the texts that may be compared as a whole."""
+    match node:
+        case ast.Attribute(value=ast.Attribute(attr="bad") | ast.Name(id="stage"), attr="name"):
+            return "name"
+        case ast.Attribute(attr=name) | ast.Call(func=ast.Attribute(attr=name)) if name in PUT_TOGETHER:
+            return name
+        case ast.Call(func=ast.Name(id="str"), args=[value]):
+            return is_put_together(value)
     return ""
 
 
@@ -107,14 +136,14 @@ def looks(tree: ast.AST) -> Iterator[tuple[int, str]]:
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 if isinstance(op, ast.In | ast.NotIn):
-                    found = is_text(right) or (is_text(left) if is_literal(right) else "")
+                    found = is_text(right) or is_put_together(right) or (is_text(left) if is_literal(right) else "")
                 elif isinstance(op, ast.Eq | ast.NotEq) and (is_literal(left) or is_literal(right)):
                     found = is_text(left) or is_text(right)
             case ast.Call(func=ast.Attribute(value=value, attr=method), args=arguments):
                 if method in LOOKING:
-                    found = is_text(value)
+                    found = is_text(value) or is_put_together(value)
                 if method in MATCHING:
-                    found = found or next(filter(None, map(is_text, arguments)), "")
+                    found = found or next(filter(None, (is_text(a) or is_put_together(a) for a in arguments)), "")
         if found:
             yield getattr(node, "lineno", 0), found
 
@@ -145,8 +174,15 @@ def judge(item, why, facts, loss, row):
     died = re.search(r"exit code ([0-9]+)", row.ending.lower())
     same = verdict.sentence == "nodes differ"
     first = finding.message.partition(":")[0]
+    host = world.label(0).partition("(")[2]
+    is_isolated = run.label.startswith("isolate")
+    place = finding.evidence[0].source.rpartition(":")
+    function = before.site.rpartition(" ")[2]
+    is_own = any(word in stage.name for word in ("import", "device"))
+    is_interrupt = str(finding.values.get("text")).startswith("KeyboardInterrupt")
+    is_killed = "Killed" in finding.values["text"]
 """
-    assert sorted(line for line, _ in looks(ast.parse(old))) == [3, 5, 6, 7, 8, 9, 10, 11]
+    assert sorted(line for line, _ in looks(ast.parse(old))) == [3, 5, *range(6, 19)]
 
 
 def test_fields_values_and_files_are_no_texts() -> None:
@@ -157,6 +193,7 @@ def judge(item, loss, line, row):
     name = line.split("=")[0]
     is_known = event.signature == "elastic.death_signal"
     shown = [item.message, item.why]
+    is_same = one.label == other.label and stage.name in OWN_STAGES and progress.source == "ras"
     has_text = bool(row.text) and item.why != other.why
 """
     assert list(looks(ast.parse(new))) == []

@@ -63,7 +63,8 @@ def lost_all(node: Node, folder: Path, reason: str) -> None:
     assert len(lines_with(node, f"evidence of this node is not kept: {reason}")) == 1
     assert not lines_with(node, "report.html")
     last = our_lines(node)[-1]
-    assert "rank 1 ended with exit code 3; no report of the end was written: " + reason in last
+    assert "(DTH004 DEAD): rank 1 (node 0) exited with code 3" in last
+    assert "; no report of the end was written: " + reason in last
     assert not (folder / "report.json").is_file()
 
 

@@ -1,5 +1,6 @@
 """What `check` and `run` say while nodes are awaited, and the first and last line of `run`."""
 
+import json
 import re
 import subprocess
 import sys
@@ -119,6 +120,25 @@ def test_run_begins_and_ends_with_a_line(code: int, language: str, end: str, tmp
     assert lines[-1].endswith("out/report.html")
     assert (tmp_path / "out" / "report.html").is_file()
     assert done.returncode == code
+
+
+@pytest.mark.jobs
+def test_the_last_line_says_what_the_report_says_of_a_rank_that_was_terminated(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import os, signal, time\ntime.sleep(2)\n"
+        "if os.environ['RANK'] == '1':\n    os.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(30)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "allready", "run", "--report-dir", "out", "--nproc-per-node", "2",
+         "--master-port", str(free_port()), str(script)],
+        capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False,
+    )  # fmt: skip
+    verdict = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))["verdict"]
+    assert (verdict["code"], verdict["culprits"]["ranks"]) == ("LIV012", [1])
+    last = [line for line in done.stderr.splitlines() if line.startswith("allready run: ")][-1]
+    assert f"(LIV012 DEAD): {verdict['sentence']}; " in last
+    assert done.returncode == 143
 
 
 def test_every_end_of_a_job_has_words() -> None:

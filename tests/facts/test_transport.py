@@ -9,6 +9,7 @@ from allready.facts.live import LiveHost
 from allready.facts.net import collect_net
 from allready.facts.transport import choose_gloo, choose_hcas, choose_nccl, collect_transport, version_tuple
 from allready.model import FactMissing, InterfaceChoice, NameFacts, NetFacts, RdmaFacts, RdmaPort
+from allready.text.choices import say_choice
 from tests.cases import cases
 from tests.facts.helpers import LO, interface
 from tests.facts.saved_host import SavedHost
@@ -80,7 +81,7 @@ def test_reads_nccl_socket_ifname_as_nccl_does(pattern: str, chosen: str) -> Non
 def test_searches_in_nccls_order_when_nothing_is_set(machine: tuple[object, ...], chosen: str, reason: str) -> None:
     choice = choose_nccl(machine, {})  # type: ignore[arg-type]
     assert choice.interfaces == tuple(chosen.split())
-    assert reason in choice.reason
+    assert reason in say_choice(choice)
     assert (choice.error is None) == bool(chosen)
 
 
@@ -182,7 +183,7 @@ def test_gloo_takes_what_the_host_name_resolves_to(
     for environ in ({}, {"GLOO_SOCKET_IFNAME": ""}, {"GLOO_SOCKET_IFNAME": "e"}):
         choice = choose_gloo(MACHINE, environ, own_addresses=own)
         assert (choice.interfaces, choice.addresses) == ((chosen,), (address,))
-        assert reason in choice.reason
+        assert reason in say_choice(choice)
 
 
 def test_gloo_fails_without_loopback() -> None:

@@ -16,7 +16,7 @@ from allready.agent.folder import ReportFolder
 from allready.cli.output import let_go_of_stdout, write_all, write_pages
 from allready.cli.so_far import SoFar
 from allready.launch.request import Note, RunRequest
-from allready.model import Report, Status, UncheckedKind
+from allready.model import EndCause, Report, Status, UncheckedKind
 from allready.report import json_report, terminal
 from allready.report.course import course_lines
 from allready.report.live import LiveNarrator
@@ -128,7 +128,7 @@ class RunShow:
             name,
             self._language,
             code=end.job.exit_code,
-            cause=ui(f"run.cause_{end.job.outcome}", self._language),
+            cause=self._cause(end),
             why=self._why(end),
             took=units.time(report.duration_s),
             status=t(f"status_{report.status}", self._language),
@@ -152,9 +152,17 @@ class RunShow:
             values = {"name": path.name, "reason": reason, "json": self._json.name, "folder": str(path.parent)}
             self._write(ui(key, self._language, **values))
 
+    def _cause(self, end: JobEnd) -> str:
+        """`DTH001 DEAD` of the verdict; else what kind of end it was."""
+        verdict = end.report.verdict
+        if verdict is not None and end.job.outcome is not EndCause.STOPPED:
+            return f"{verdict.code} {verdict.fault_class}"
+        return ui(f"run.cause_{end.job.outcome}", self._language)
+
     def _why(self, end: JobEnd) -> str:
-        """The reason in the reader's language where the report has it; else the English one of the record."""
-        if self._language != "en" and end.report.verdict is not None:
+        """The verdict's sentence where there is one, but of a job that was stopped; else the one of the record."""
+        is_stopped = end.job.outcome is EndCause.STOPPED and self._language == "en"
+        if end.report.verdict is not None and not is_stopped:
             return sentence(end.report, self._language)
         return end.why or "-"
 

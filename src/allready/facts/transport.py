@@ -12,6 +12,7 @@ from allready.errors import FactUnavailable
 from allready.facts.env import nccl_conf
 from allready.facts.host import Host
 from allready.model import FactMissing, Interface, InterfaceChoice, NameFacts, NetFacts, RdmaFacts, TransportFacts
+from allready.model.facts import ChoiceStep
 from allready.variables.filters import MAX_HCAS, MAX_INTERFACES, exact_names, parse
 
 NCCL_SKIPS_VIRBR_AND_DOWN = (2, 28)  # first version that leaves out virbr* and checks IFF_RUNNING
@@ -81,22 +82,25 @@ def choose_nccl(
     newer = version is None or version >= NCCL_SKIPS_VIRBR_AND_DOWN
     pattern = environ.get("NCCL_SOCKET_IFNAME")
     rows = _nccl_candidates(interfaces, environ.get("NCCL_SOCKET_FAMILY"), only_running=newer)
-    found, reason = _search(interfaces, rows, environ, pattern, newer=newer, resolve=resolve)
+    found, step, names = _search(interfaces, rows, environ, pattern, newer=newer, resolve=resolve)
     error = None if found else _nccl_error(interfaces, environ, pattern)
     comm_id = environ.get("NCCL_COMM_ID")
+    is_set_up_by_comm_id = False
     if comm_id:  # the bootstrap then reads nothing else
         first = _same_subnet(interfaces, _comm_id_address(comm_id, resolve))
         if first is None:
             error = f"no interface here is in the subnet of NCCL_COMM_ID ({comm_id})"
         else:
             found = [first, *(row for row in found if row[0] != first[0])][:MAX_INTERFACES]
-            reason = f"the bootstrap takes the subnet of NCCL_COMM_ID; data: {reason}"
+            is_set_up_by_comm_id = True
     return InterfaceChoice(
         variable="NCCL_SOCKET_IFNAME",
         pattern=pattern,
         interfaces=tuple(name for name, _ in found),
         addresses=tuple(address for _, address in found),
-        reason=reason,
+        step=step,
+        names=names,
+        is_set_up_by_comm_id=is_set_up_by_comm_id,
         error=error,
     )
 
@@ -112,13 +116,13 @@ def choose_gloo(
     pattern = environ.get(variable)
     if pattern and len(pattern) > 1:  # torch ignores a value of one character
         return _gloo_by_name(interfaces, variable, pattern)
-    found, reason = _gloo_default(interfaces, own_addresses)
+    found, step = _gloo_default(interfaces, own_addresses)
     return InterfaceChoice(
         variable=variable,
         pattern=pattern,
         interfaces=(found[0],) if found else (),
         addresses=(found[1],) if found else (),
-        reason=reason,
+        step=step,
         error=None if found else f"not even {LOOPBACK} can be bound: is lo up?",
     )
 
@@ -137,24 +141,24 @@ def _search(
     *,
     newer: bool,
     resolve: Callable[[str], tuple[str, ...]] | None,
-) -> tuple[list[Named], str]:
+) -> tuple[list[Named], ChoiceStep, tuple[str, ...]]:
     """NCCL's steps in their order; the first that finds something ends the search."""
     if pattern and len(pattern) > 1:  # NCCL ignores a value of one character
-        return _matching(rows, pattern), "named by NCCL_SOCKET_IFNAME"
+        return _matching(rows, pattern), ChoiceStep.NAMED, ()
     if found := _matching(rows, "ib"):
-        return found, "automatic: ib* comes first"
+        return found, ChoiceStep.IB, ()
     comm_id = environ.get("NCCL_COMM_ID")
     if comm_id and len(comm_id) > 1:
         match = _same_subnet(interfaces, _comm_id_address(comm_id, resolve))
         if match:
-            return [match], "in the subnet of NCCL_COMM_ID"
-    others = "^docker,lo,virbr" if newer else "^docker,lo"
-    if found := _matching(rows, others):
-        return found, f"automatic: all but {others[1:].replace(',', '*, ')}*"
-    for last in ("docker", "lo", *(("virbr",) if newer else ())):
-        if found := _matching(rows, last):
-            return found, f"automatic: nothing but {last}* is left"
-    return [], "no interface has an address that NCCL takes"
+            return [match], ChoiceStep.COMM_ID, ()
+    last = ("docker", "lo", *(("virbr",) if newer else ()))
+    if found := _matching(rows, f"^{','.join(last)}"):
+        return found, ChoiceStep.ALL_BUT, tuple(f"{name}*" for name in last)
+    for name in last:
+        if found := _matching(rows, name):
+            return found, ChoiceStep.ONLY, (f"{name}*",)
+    return [], ChoiceStep.NONE, ()
 
 
 def _nccl_candidates(interfaces: Sequence[Interface], family: str | None, *, only_running: bool) -> list[Named]:
@@ -232,7 +236,7 @@ def _gloo_by_name(interfaces: Sequence[Interface], variable: str, pattern: str) 
         pattern=pattern,
         interfaces=tuple(name for name, _ in found),
         addresses=tuple(address for _, address in found),
-        reason=f"named by {variable}",
+        step=ChoiceStep.NAMED,
         error=error,
     )
 
@@ -249,12 +253,12 @@ def _gloo_error(interface: Interface | None, name: str) -> str:
     return f"no interface here is called {name}"
 
 
-def _gloo_default(interfaces: Sequence[Interface], own_addresses: Sequence[str]) -> tuple[Named | None, str]:
+def _gloo_default(interfaces: Sequence[Interface], own_addresses: Sequence[str]) -> tuple[Named | None, ChoiceStep]:
     for address in own_addresses:
         if found := _bindable(interfaces, address):
-            return found, "the host name resolves to it"
-    why = "the host name resolves to no address of this node" if own_addresses else "the host name does not resolve"
-    return _bindable(interfaces, LOOPBACK), f"{why}, therefore loopback"
+            return found, ChoiceStep.HOST_NAME
+    step = ChoiceStep.NAME_OF_ANOTHER if own_addresses else ChoiceStep.NAME_UNRESOLVED
+    return _bindable(interfaces, LOOPBACK), step
 
 
 def _bindable(interfaces: Sequence[Interface], address: str) -> Named | None:

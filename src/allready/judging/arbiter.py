@@ -134,7 +134,8 @@ def _names(finding: Finding) -> bool:
 
 def _is_before(one: Finding, other: Finding) -> bool:
     """By their first lines: in one file by these, else by time; not told is not before."""
-    first = [(f.evidence[0].source.rpartition(":") if f.evidence else ("", "", "")) for f in (one, other)]
-    if first[0][0] == first[1][0] and all(line.isdecimal() for _, _, line in first):
-        return int(first[0][2]) < int(first[1][2])
+    if one.evidence and other.evidence:
+        first, second = one.evidence[0], other.evidence[0]
+        if first.file == second.file and first.line is not None and second.line is not None:
+            return first.line < second.line
     return one.fault_time is not None and other.fault_time is not None and one.fault_time < other.fault_time

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any
 
 from allready.judging.analysis import Analysis
@@ -136,14 +137,25 @@ def is_interrupt(death: Death) -> bool:
     return death.kind == "exception" and (name == "KeyboardInterrupt" or name.endswith(".api.SignalException"))
 
 
-def is_stopped_job(text: str) -> bool:
-    """Whether a shell says that somebody ended the command that it had started: `run.sh: line 32: 406 Terminated`."""
-    return _STOPPED_JOB.search(text) is not None
+class Ender(StrEnum):
+    """What says that a process was ended from outside."""
+
+    KEYBOARD = "keyboard"  # Python's KeyboardInterrupt
+    SHELL = "shell"  # of a command that it had started: `run.sh: line 32: 4067342 Terminated`
+    SESSION = "session"  # SIGHUP to torchrun: its terminal or SSH session was closed; it takes that under nohup as well
+    LAUNCHER = "launcher"
 
 
-def is_session_end(text: str) -> bool:
-    """Whether torchrun was told SIGHUP: its terminal or SSH session was closed.  It takes that under nohup as well."""
-    return _SESSION_ENDED.search(text) is not None
+def ender_of(death: Death) -> Ender | None:
+    """What says that this process was ended from outside; None where nothing does."""
+    if is_interrupt(death):
+        return Ender.KEYBOARD if death.text.startswith("KeyboardInterrupt") else ender_of_order(death.text)
+    return Ender.SHELL if _STOPPED_JOB.search(death.text) else None
+
+
+def ender_of_order(text: str) -> Ender:
+    """The same of a launcher's line on a signal that it got."""
+    return Ender.SESSION if _SESSION_ENDED.search(text) is not None else Ender.LAUNCHER
 
 
 def is_named_by_signature(death: Death) -> bool:

@@ -25,7 +25,7 @@ from allready.judging.stall import BUSY, LEAVING, STUCK, WAITING, StallCause, St
 from allready.judging.stall_files import CLOSED as CLOSED_BY_PEER
 from allready.judging.stall_files import stall_by_files
 from allready.judging.stall_live import doing_of, stack_of, stall_of_process
-from allready.judging.waits import Wait, WaitSnapshot, snapshots
+from allready.judging.waits import TOGETHER, Wait, WaitSnapshot, snapshots
 from allready.model import Absence, Confidence, FaultClass, Live, Operation, RunEvidence
 from allready.model.live import outsiders
 from allready.signatures.watchdog import ERRORS
@@ -35,9 +35,6 @@ RAS_SILENT = {Absence.UNRESPONSIVE, Absence.DEAD}
 
 STOOD_S = 10.0
 """A job that is told to end so soon after an operation was moving, as far as its log tells."""
-
-TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "?"}
-"""No rank leaves these before every rank has entered."""
 
 NO_RECORD_S = 2.0
 """Without a recorder a rank waits when its stack has been the same for so long, in a call that waits for others."""
@@ -651,7 +648,9 @@ def _are_apart(wait: Wait) -> bool:
 def _entered_elsewhere(case: Analysis, snapshot: WaitSnapshot) -> set[int]:
     """Ranks unseen here that other evidence shows to be as far as all others."""
     others = (s for s in case.of(snapshots) if s is not snapshot)
-    return {r for other in others for wait in (*other.waits, *other.level) for r in wait.waiting}
+    return {
+        r for other in others for wait in (*other.waits, *other.level) for r in wait.waiting if r not in other.roots
+    }
 
 
 def _idle(run: RunEvidence, snapshot: WaitSnapshot) -> tuple[int, ...]:

@@ -71,10 +71,8 @@ class Isolated(Struct, frozen=True, kw_only=True):
 
 
 def variable_of(run: CollectiveRun) -> str | None:
-    """The variable that an --isolate run sets; None for any other run."""
-    if not run.label.startswith("isolate"):
-        return None
-    return next(iter(run.extra_env), None) or run.label.removeprefix("isolate").strip().partition("=")[0] or None
+    """The variable by which an --isolate run switches a transport off; None for any other run."""
+    return next((name for name in run.extra_env if name in TRANSPORTS), None)
 
 
 def isolated(collectives: Collectives) -> Isolated | None:

@@ -39,7 +39,10 @@ def who(run: RunEvidence, rank_numbers: Iterable[int]) -> str:
 
 def evidence(origin: Origin | None, text: str, time_s: float | None = None) -> Evidence:
     """A piece of evidence that names its source."""
-    return Evidence(source=str(origin) if origin is not None else "", text=text[:400], time=clock_time(time_s))
+    text, time = text[:400], clock_time(time_s)
+    if origin is None:
+        return Evidence(source="", text=text, time=time)
+    return Evidence(source=str(origin), text=text, time=time, file=origin.source, line=origin.line)
 
 
 def stack_evidence(stack: ProcessStack) -> Evidence:

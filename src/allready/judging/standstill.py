@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from allready.judging.arbiter import is_error
-from allready.judging.causes import is_session_end, is_stopped_job
+from allready.judging.causes import Ender
 from allready.model import Confidence, FaultClass, Finding, RunEvidence, Severity
 
 MAX_BEHIND = 40
@@ -136,11 +136,7 @@ CLASS_OF_STANDSTILL = {"FAB002": FaultClass.ENV_MISMATCH}
 
 ENDED_FROM_OUTSIDE: Mapping[str, Callable[[Finding], bool]] = {
     "LCH008": lambda finding: finding.values.get("what") in {"JOB", "STEP"},  # cancelled, and nothing says why
-    "DTH006": lambda finding: (
-        str(finding.values.get("text")).startswith("KeyboardInterrupt")
-        or is_stopped_job(str(finding.values.get("text")))
-        or is_session_end(str(finding.values.get("text")))
-    ),
+    "DTH006": lambda finding: finding.values.get("by") in {Ender.KEYBOARD, Ender.SHELL, Ender.SESSION},
 }
 """Code of a line on the end -> whether it says that a scheduler ended the job.  A signal to torchrun alone says less:
 whoever watches a job that hangs sends one as well; SIGHUP is the end of the terminal or the SSH session."""

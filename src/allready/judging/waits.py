@@ -5,7 +5,7 @@ and that wait for nobody are the ones to look at; ranks that wait for each other
 different orders.  A rank of which this kind of evidence shows nothing counts as waited for, since it may be anywhere.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,12 +13,14 @@ from msgspec.structs import replace
 from allready.judging.analysis import Analysis
 from allready.judging.run_signs import has_stopped
 from allready.judging.stated import stated
-from allready.model import UNNAMED_GROUP, Evidence, GroupProgress, Operation, Position, clock_time
+from allready.model import UNNAMED_GROUP, Absence, Evidence, GroupProgress, Operation, Position, clock_time
 
 MAX_AHEAD = 1_000
 """Nobody gets so far ahead of an operation that does not end: CUDA's queues are full before.  Numbers that are further
 apart are those of several groups whose lines do not tell them apart."""
 
+TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier", "?"}
+"""No rank leaves these before every rank has entered."""
 TORCH = ("flight recorder", "watchdog")
 """These two number operations alike, so that one fills the other's gaps."""
 
@@ -68,7 +70,8 @@ def snapshots(case: Analysis) -> tuple[WaitSnapshot, ...]:
     run = case.run
     if case.live is not None:
         marks = [p for p in run.progress if p.source == "flight recorder"]
-        return tuple(s for s in (_snapshot("torch", marks, waits_in=_waits_of_each, is_still=False),) if s is not None)
+        now = snapshot_of("torch", marks, is_still=False)
+        return (now,) if now is not None else ()
     torch = _combined([p for p in run.progress if p.source in TORCH])
     ras = [_with_pending(p) for p in run.progress if p.source == "ras"]
     logs = [_with_pending(_of_those_given(p)) for p in run.progress if p.source == "coll log"]
@@ -155,15 +158,9 @@ def _kind_that_differs(positions: Sequence[Position]) -> str:
 
 def snapshot_of(source: str, groups: Sequence[GroupProgress], *, is_still: bool = True) -> WaitSnapshot | None:
     """Who waits for whom by one kind of evidence; None where it tells of no group."""
-    return _snapshot(source, groups, waits_in=_last_wait, is_still=is_still)
-
-
-def _snapshot(
-    source: str, groups: Sequence[GroupProgress], *, waits_in: Callable[[GroupProgress], Sequence[Wait]], is_still: bool
-) -> WaitSnapshot | None:
     if not groups:
         return None
-    every = [wait for group in groups for wait in waits_in(group)]
+    every = [wait for group in groups for wait in _waits_in(group)]
     waits = sorted((wait for wait in every if wait.behind or wait.unseen), key=lambda w: -len(w.waiting))
     waiting_for: dict[int, set[int]] = {}
     for wait in waits:
@@ -187,31 +184,31 @@ def _snapshot(
     )
 
 
-def _last_wait(group: GroupProgress) -> list[Wait]:
-    """The operation that the group's members wait in when all is over."""
+def _waits_in(group: GroupProgress) -> list[Wait]:
+    """One for each operation that a member is in, the latest first.
+
+    In rooted operations some leave before others have come, so that members are in several of them at once.  An
+    operation that a member gave up and none came through is the one that all wait in, whatever number errors left
+    behind; who gave up in an earlier one than that did not stay away: it was waiting, too.
+    """
     pending = {r: p.stuck for r, p in group.positions.items() if p.stuck is not None}
     if not pending:
         return []
-    # Errors can leave an early number behind; what members really wait in is the latest one, or an earlier one that
-    # a member gave up and none came through: then all wait in that one.
     latest = max(pending.values(), key=lambda o: o.seq)
     latest = _given_up(group, latest.seq) or latest
-    # Who waited a whole time-out in an earlier one did not stay away: it was waiting, too.
     elsewhere = {r: o for r, o in pending.items() if o.seq < latest.seq and group.positions[r].gave_up}
-    waiting = (r for r, p in group.positions.items() if p.enqueued >= latest.seq and r not in elsewhere)
-    return [_wait_in(group, latest.seq, pending.values(), waiting, elsewhere)]
-
-
-def _waits_of_each(group: GroupProgress) -> list[Wait]:
-    """One for each operation that a member is in, the latest first.
-
-    In rooted operations some leave before others have come, so that ranks of one group are in several of them at once.
-    """
-    inside: dict[int, dict[int, Operation]] = {}
+    inside: dict[int, list[int]] = {latest.seq: []}
     for rank, position in group.positions.items():
-        if position.stuck is not None:
-            inside.setdefault(position.stuck.seq, {})[rank] = position.stuck
-    return [_wait_in(group, seq, inside[seq].values(), inside[seq], {}) for seq in sorted(inside, reverse=True)]
+        # Gloo retires failed operations too; but no rank gets through one that needs all while some are missed.
+        is_through = latest.name not in TOGETHER and (position.completed or 0) >= latest.seq
+        is_in_latest = position.enqueued >= latest.seq and not is_through
+        if rank not in elsewhere and (rank in pending or is_in_latest):
+            seq = pending[rank].seq if rank in pending else latest.seq
+            inside.setdefault(min(seq, latest.seq), []).append(rank)
+    return [
+        _wait_in(group, seq, pending.values(), inside[seq], elsewhere, is_latest=seq == latest.seq)
+        for seq in sorted(inside, reverse=True)
+    ]
 
 
 def _wait_in(
@@ -220,19 +217,25 @@ def _wait_in(
     pending: Iterable[Operation],
     waiting: Iterable[int],
     elsewhere: Mapping[int, Operation],
+    *,
+    is_latest: bool,
 ) -> Wait:
-    unseen = tuple(r for r in group.parties if r not in group.positions)
     here = [o for o in pending if o.seq == seq]
+    operation = next((o for o in here if o.name != "?"), here[0])
+    unseen = tuple(r for r in group.parties if r not in group.positions)
+    if not is_latest and operation.name in TOGETHER:
+        # Others went on from it, so that all have come.  Who still waits may wait for one of which little is known.
+        unseen = tuple(r for r in unseen if group.absent.get(r) is Absence.OUTDATED)
     behind = (r for r, p in group.positions.items() if p.enqueued < seq and r not in elsewhere)
     return Wait(
         group=group.group,
         label=group.label,
         source=group.source,
-        operation=next((o for o in here if o.name != "?"), here[0]),
+        operation=operation,
         waiting=tuple(sorted(waiting)),
         behind=tuple(sorted(behind)),
         unseen=unseen,
-        elsewhere=elsewhere,
+        elsewhere=elsewhere if is_latest else {},
         why_unseen={r: group.absent.get(r, "no data") for r in unseen},
         progress=group,
     )

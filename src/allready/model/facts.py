@@ -133,6 +133,21 @@ class NetFacts(Struct, frozen=True, kw_only=True):
         return next((i for i in self.interfaces if i.name == name), None)
 
 
+class ChoiceStep(StrEnum):
+    """Which step of a library's search for interfaces gave its choice; `InterfaceChoice.names` is of some of them."""
+
+    UNSPECIFIED = "unspecified"  # by an older version
+    NAMED = "named"  # by its variable
+    IB = "ib"  # ib* comes first
+    COMM_ID = "comm_id"  # in the subnet of NCCL_COMM_ID
+    ALL_BUT = "all_but"  # all but `names`
+    ONLY = "only"  # nothing but `names` is left
+    NONE = "none"
+    HOST_NAME = "host_name"  # resolves to it
+    NAME_UNRESOLVED = "name_unresolved"  # the host name does not resolve: loopback
+    NAME_OF_ANOTHER = "name_of_another"  # it resolves to no address of this node: loopback
+
+
 class InterfaceChoice(Struct, frozen=True, kw_only=True):
     """What one library (NCCL or Gloo) will use for its own sockets on this node, and why."""
 
@@ -140,7 +155,9 @@ class InterfaceChoice(Struct, frozen=True, kw_only=True):
     pattern: str | None  # the variable's value; None when it is not set
     interfaces: tuple[str, ...]  # in order; the first one is used for set-up (NCCL's bootstrap)
     addresses: tuple[str, ...]  # one per interface, without prefix length
-    reason: str  # English, one clause: which step of the library's search gave this
+    step: ChoiceStep = ChoiceStep.UNSPECIFIED
+    names: tuple[str, ...] = ()  # patterns of interfaces, of ALL_BUT and ONLY
+    is_set_up_by_comm_id: bool = False  # the bootstrap takes the subnet of NCCL_COMM_ID, and `step` is of the data
     error: str | None = None  # the library will fail; why
 
 

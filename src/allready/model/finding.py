@@ -70,6 +70,7 @@ class Culprits(Struct, frozen=True, kw_only=True):
 class Evidence(Struct, frozen=True, kw_only=True):
     """One thing that was seen: where (file:line, rank or probe), and the text as it stood there.
 
+    `file`, `line`: the place in a file, where it is one.
     `form`, `values`: of a text that is a sentence of ours, the template that it was made from; see `judging.stated`.
     """
 
@@ -79,6 +80,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     node_rank: int | None = None
     form: str = ""
     values: Mapping[str, str] = {}
+    file: str = ""
+    line: int | None = None
 
 
 class Hit(Struct, frozen=True, kw_only=True):

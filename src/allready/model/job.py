@@ -35,10 +35,14 @@ class World(Struct, frozen=True, kw_only=True):
 
     def label(self, node_rank: int) -> str:
         """`1 (gpu02)`, `1` while the name is unknown, `gpu02` where the job's own numbers are not known."""
-        name = next((n.name for n in self.nodes if n.node_rank == node_rank and n.name), None)
+        name = self.name(node_rank)
         if name and not self.is_numbered:
             return name
         return f"{node_rank} ({name})" if name else str(node_rank)
+
+    def name(self, node_rank: int) -> str:
+        """Its host name; "" while it is unknown."""
+        return next((n.name for n in self.nodes if n.node_rank == node_rank and n.name), "")
 
     def labels(self, node_ranks: tuple[int, ...] | list[int], *, most: int = 8) -> str:
         """Labels joined by commas; beyond `most` only their number is shown."""
@@ -342,7 +346,8 @@ class GroupPoint(Struct, frozen=True, kw_only=True):
 class CollectiveRun(Struct, frozen=True, kw_only=True):
     """One run of the staged collectives: all ranks, or fewer (`--grow`), or with one transport off (`--isolate`)."""
 
-    label: str  # "all", "grow 2", "isolate NCCL_P2P_DISABLE=1"
+    label: str  # for people: "all", "grow 2", "isolate NCCL_P2P_DISABLE=1"
+    is_grown: bool = False  # with the first ranks only, or all of them after these (`--grow`)
     backend: str  # nccl, gloo, jax
     ranks: tuple[int, ...]
     stages: tuple[StageResult, ...]

@@ -66,5 +66,11 @@ OPERATIONS: Mapping[str, Operation] = {
 JAX_OPERATIONS = ("all_reduce", "all_gather")
 """Those that are measured with JAX: psum and all_gather."""
 
+IMPORT_STAGES = frozenset({"import", "jax_import"})
+DEVICE_STAGE = "device"
+GLOO_STAGES = frozenset({"gloo_barrier", "gloo_small"})
+OWN_STAGES = IMPORT_STAGES | {DEVICE_STAGE, "allocate"}
+"""Stages that each rank goes through by itself, without waiting for others."""
+
 SWEEPS: Mapping[str, str] = {op.stage: op.name for op in OPERATIONS.values()}
 """Stage -> the operation that it measures at all sizes."""

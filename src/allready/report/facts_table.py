@@ -17,6 +17,7 @@ from allready.model import NODE_FACTS, FactMissing, NotApplicable, Report, fact_
 from allready.model import facts as f
 from allready.report.safe import plain
 from allready.report.words import t
+from allready.text.choices import say_choice
 
 MAX_CHARS = 240
 MAX_NODES = 64
@@ -24,16 +25,28 @@ TRANSPOSE_ABOVE = 8
 
 
 class Shown(Struct, frozen=True):
-    """A row's name or a cell: a neutral `text`, or our own text `key` filled with `text` (a name) or `why`."""
+    """A row's name or a cell: a neutral `text`, or our own text `key` filled with `text` (a name) or `why`.
+
+    `choice`: of the interfaces in `text`, which is why.
+    """
 
     text: str = ""
     key: str = ""
     why: str = ""
+    choice: f.InterfaceChoice | None = None
 
     def text_in(self, language: str) -> str:
         """What to show, harmless and not too long."""
         text = plain(self.text, most=MAX_CHARS)
+        if self.choice is not None:
+            return f"{text or units.UNKNOWN} ({self.choice.error or say_choice(self.choice, language)})"
         return (t(self.key, language, name=text, why=plain(self.why)) if self.key else text) or units.UNKNOWN
+
+    @property
+    def value(self) -> str:
+        """What is compared between nodes."""
+        choice = self.choice
+        return " ".join((self.key, self.text, *((choice.step, choice.error or "") if choice is not None else ())))
 
     @property
     def missing(self) -> bool:
@@ -133,7 +146,7 @@ def _shown(report: Report, different: Sequence[Row]) -> list[int]:
 
 
 def _row(group: str, label: Shown, values: dict[int, Shown], num_nodes: int, *, own: bool) -> Row:
-    present = {n: f"{v.key} {v.text}" for n, v in values.items() if not v.missing}
+    present = {n: v.value for n, v in values.items() if not v.missing}
     split = Split.by(present, num_members=num_nodes)
     same = len(split) <= 1 and len({v.why for v in values.values()}) <= 1 and len(present) in {0, len(values)}
     return Row(group, label, values, own, frozenset() if own else frozenset(split.outliers()), same)
@@ -247,9 +260,7 @@ def _net(fact: f.NetFacts) -> Iterator[Fact]:
 
 def _transport(fact: f.TransportFacts) -> Iterator[Fact]:
     for label, choice in (("nccl_sockets", fact.nccl), ("gloo_sockets", fact.gloo)):
-        text = ", ".join(choice.interfaces)
-        why = choice.error or choice.reason
-        yield _named(label), Shown(f"{text or units.UNKNOWN} ({why})" if why else text), False
+        yield _named(label), Shown(", ".join(choice.interfaces), choice=choice), False
     if fact.hcas or (fact.hcas is not None and fact.hcas_by):
         text = ", ".join(fact.hcas) or units.UNKNOWN
         yield _named("nccl_hcas"), Shown(f"{text} ({fact.hcas_by})" if fact.hcas_by else text), False

@@ -79,7 +79,7 @@ def mtu(card: Interface, mtu_bytes: int) -> Interface:
 def sockets(name: str, address: str, gloo: tuple[str, str] | None = None) -> TransportFacts:
     def choice(variable: str, interface: str, own: str) -> InterfaceChoice:
         return InterfaceChoice(
-            variable=variable, pattern=None, interfaces=(interface,), addresses=(own,), reason="automatic"
+            variable=variable, pattern=None, interfaces=(interface,), addresses=(own,)
         )
 
     return TransportFacts(

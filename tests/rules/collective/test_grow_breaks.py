@@ -9,8 +9,8 @@ HUNG = stage("nccl_small", "hung", world_size=4)
 
 def grown(num: int, *, works: bool) -> CollectiveRun:
     if works:
-        return replace(healthy_collectives(num).runs[0], label=f"grow {num}")
-    return run(replace(HUNG, entered=tuple(range(num))), world_size=num, label=f"grow {num}")
+        return replace(healthy_collectives(num).runs[0], label=f"grow {num}", is_grown=True)
+    return run(replace(HUNG, entered=tuple(range(num))), world_size=num, label=f"grow {num}", is_grown=True)
 
 
 def test_names_the_node_that_joined_when_it_broke() -> None:

@@ -36,7 +36,12 @@ def test_is_only_possible_when_it_passes_with_each_of_them_off() -> None:
 
 
 def test_counts_the_stage_that_failed_and_not_a_later_one() -> None:
-    later = run(stage("sweep", "hung", world_size=2), world_size=2, label="isolate NCCL_P2P_DISABLE=1")
+    later = run(
+        stage("sweep", "hung", world_size=2),
+        world_size=2,
+        label="isolate NCCL_P2P_DISABLE=1",
+        extra_env={"NCCL_P2P_DISABLE": "1"},
+    )
     [hit] = check("COL011", fleet(1, collectives=stopped_at(HUNG, later, world_size=2))).hits
     assert hit.values["transports"] == "P2P"
 

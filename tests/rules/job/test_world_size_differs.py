@@ -1,4 +1,6 @@
-from allready.model import Claim, RollCall
+from msgspec.structs import replace
+
+from allready.model import Claim, RollCall, WorldNode
 from tests.fleets import check, claim, fleet
 from tests.rules.port.fleets import worker_alone
 
@@ -52,3 +54,11 @@ def test_is_clear_when_all_agree() -> None:
 
 def test_is_not_checked_without_a_roll_call() -> None:
     assert check("JOB004", fleet(4, roll=None)).state == "not_checked"
+
+
+def test_a_host_is_called_as_it_is_called() -> None:
+    partial = roll(claim(1, 3, refused="num_nodes_differs"), num_nodes=2)
+    known = worker_alone("rejected", num_nodes=3, roll=partial)
+    named = replace(known, world=replace(known.world, nodes=(WorldNode(node_rank=0, name="gpu(a)"),)))
+    [hit] = check("JOB004", named).hits
+    assert hit.values["split"] == "0 (gpu(a)): --nnodes 2; 1 (gpu1): --nnodes 3"

@@ -1,6 +1,11 @@
 """LIV012."""
 
-from tests.rules.live.made import ENTERED, ask, ended, waiting
+from typing import Any
+
+from allready.judging.engine import Outcome
+from allready.model import RankStatus
+from tests.cases import cases
+from tests.rules.live.made import ENTERED, NOW, ask, ended, waiting
 
 
 def test_names_the_only_rank_that_was_told_to_end() -> None:
@@ -23,3 +28,32 @@ def test_an_orderly_end_is_another_finding() -> None:
 
 def test_nothing_is_said_of_a_running_job() -> None:
     assert ask("LIV012", waiting(2)).state == "clear"
+
+
+def alone(rank: int, **changes: Any) -> RankStatus:
+    """A rank that works by itself: it has no groups, and no rank waits for another."""
+    known: dict[str, Any] = {"groups": (), "phase": "computing", "num_operations": 0, "cpu_share": 0.9}
+    return waiting(rank, **(known | changes))
+
+
+def calm(*ranks: RankStatus) -> Outcome:
+    """What is said of a job of which no rank waits."""
+    return ask("LIV012", *ranks, live={"since_s": None})
+
+
+def gone(rank: int, signal: str = "SIGTERM", **changes: Any) -> RankStatus:
+    return ended(rank, None, signal, **({"groups": (), "num_operations": 0} | changes))
+
+
+@cases("signal", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_names_the_only_one_that_was_terminated_where_no_rank_waits(signal: str) -> None:
+    [hit] = calm(gone(1, signal), *(alone(r) for r in (0, 2, 3))).hits
+    assert (hit.culprits.ranks, hit.values["doing"], hit.values["waiting"]) == ((1,), signal, "?")
+
+
+def test_one_of_several_that_end_is_no_culprit() -> None:
+    others = [alone(r) for r in (2, 3)]
+    assert calm(gone(0), gone(1), *others).state == "clear"
+    assert calm(gone(0), alone(1, phase="ending"), *others).state == "clear"
+    assert calm(gone(0, ended_s=NOW - 1.0), alone(1), *others).state == "clear"
+    assert calm(gone(0), ended(1, groups=()), *others).state == "clear"

@@ -2,6 +2,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from allready.model.facts import ChoiceStep
 from allready.model import (
     Collectives,
     FactMissing,
@@ -22,7 +23,7 @@ def by_name(node: int, *own: str, error: str | None = None) -> dict[str, Any]:
     healthy = healthy_node(node, 3)
     assert isinstance(healthy.names, NameFacts)
     assert isinstance(healthy.transport, TransportFacts)
-    gloo = replace(healthy.transport.gloo, interfaces=("lo",), addresses=own or ("127.0.0.1",), reason="the host name")
+    gloo = replace(healthy.transport.gloo, interfaces=("lo",), addresses=own or ("127.0.0.1",), step=ChoiceStep.HOST_NAME)
     return {
         "names": replace(healthy.names, own_addresses=own, own_error=error),
         "transport": replace(healthy.transport, gloo=gloo),

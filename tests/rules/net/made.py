@@ -99,7 +99,6 @@ def choosing(
         pattern=pattern,
         interfaces=(name,) if name else (),
         addresses=(address,) if address else (),
-        reason="as the test says",
         error=error,
     )
     return replace(transport_of(node), **{library: choice})

@@ -3,6 +3,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allready.model import FactMissing, Fleet, InterfaceChoice, NetFacts, Route, RoutingRule, TransportFacts, UsageFacts
+from allready.model.facts import ChoiceStep
 from tests.facts.helpers import LO, interface
 from tests.fleets import check, commands, fleet, healthy_node
 from tests.rules.gpu.made_up import launched
@@ -17,7 +18,7 @@ ROUTES = (
 
 def choice(variable: str, name: str, address: str, **changes: Any) -> InterfaceChoice:
     made = InterfaceChoice(
-        variable=variable, pattern=None, interfaces=(name,), addresses=(address,), reason="automatic"
+        variable=variable, pattern=None, interfaces=(name,), addresses=(address,), step=ChoiceStep.ALL_BUT
     )
     return replace(made, **changes)
 
@@ -52,7 +53,7 @@ def test_what_looks_alike_and_is_harmless_is_clear() -> None:
     harmless = {
         "one node": alone(num_nodes=1),
         "set by hand": alone(pattern="eth0"),
-        "the subnet of NCCL_COMM_ID": alone(reason="in the subnet of NCCL_COMM_ID"),
+        "the subnet of NCCL_COMM_ID": alone(step=ChoiceStep.COMM_ID),
         "InfiniBand": alone(net=replace(plain, interfaces=(*CARDS, ib0)), name="ib0", address="10.9.0.1"),
         "no default route": alone(net=replace(plain, routes=ROUTES[1:])),
         "two default routes": alone(net=replace(plain, routes=(*ROUTES, replace(ROUTES[0], interface="eth0")))),

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from allready.evidence.log.line import Line
 from allready.evidence.prefix import Prefix
 from allready.evidence.stacks.libraries import CALLS
+from allready.model.call_site import CallSite
 from allready.patterns import compiled
 
 HEADER = "Traceback (most recent call last)"
@@ -155,7 +156,7 @@ def innermost(frames: Sequence[tuple[str, int, str]]) -> str | None:
     """`file:line function` of the first frame outside the libraries; frames innermost first."""
     for file, line, function in frames:
         if not any(mark in file for mark in _LIBRARIES):
-            return f"{file}:{line} {function}"
+            return str(CallSite(file, line, function))
     return None
 
 

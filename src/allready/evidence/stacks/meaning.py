@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from allready.evidence.stacks.libraries import CALLS, is_native, is_users, package_path
 from allready.model import Frame, ProcessStack, ThreadStack
+from allready.model.call_site import CallSite
 
 _STRENGTH = (
     "exit", "in_collective", "data_loading", "import_or_compile", "tokenize", "io", "subprocess_wait", "network_wait",
@@ -87,8 +88,7 @@ def _main(threads: Sequence[ThreadStack]) -> ThreadStack | None:
 
 
 def _site(frame: Frame) -> str:
-    line = f":{frame.line}" if frame.line is not None else ""
-    return f"{frame.file or '?'}{line} {frame.function}"
+    return str(CallSite(frame.file or "?", frame.line, frame.function))
 
 
 def _until_user(frames: Sequence[Frame]) -> Sequence[Frame]:

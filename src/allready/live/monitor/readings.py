@@ -15,6 +15,7 @@ from allready.evidence.reading import Reading
 from allready.evidence.stacks.libraries import is_users
 from allready.evidence.stacks.read import read_stacks
 from allready.model import CRASHES, Death, Event, NodeEvidence, Origin, RankEvidence, RankStatus, Role, SourceRecord
+from allready.model.call_site import CallSite
 
 MAX_DUMP_BYTES = 16 << 20
 MAX_RING_BYTES = 8 << 20
@@ -65,12 +66,11 @@ def has_left_place(one: RankEvidence, before: RankStatus, time_s: float) -> bool
     main = next((t for s in reading.stacks if s.role == "rank" for t in s.threads if t.is_main and t.frames), None)
     if main is None:
         return False
-    place, _, function = before.site.partition(" ")
-    file, _, line = place.rpartition(":")
-    own = [frame for frame in main.frames if _is_same_file(frame.file, file)]
+    site = CallSite.of(before.site)
+    own = [frame for frame in main.frames if _is_same_file(frame.file, site.file)]
     if before.site_since_s is None or time_s - before.site_since_s < STOOD_S:
-        return all(frame.function != function for frame in own)
-    there = next((frame for frame in own if str(frame.line) == line), None)
+        return all(frame.function != site.function for frame in own)
+    there = next((frame for frame in own if frame.line == site.line), None)
     return there is None or any(is_users(frame) for frame in main.frames[: main.frames.index(there)])
 
 

@@ -68,6 +68,7 @@ def _never_started(spec: RunSpec, absent: list[int]) -> CollectiveRun:
         backend=spec.backend,
         ranks=tuple(node_of),
         extra_env=dict(spec.extra_env),
+        is_grown=spec.is_grown,
         stages=(failed, *(_stage(spec, name, "skipped", detail=_NOT_REACHED) for name in rest)),
     )
 
@@ -392,6 +393,7 @@ class _Run:
             pids=tracker.pids(),
             points=tracker.points(),
             extra_env=dict(spec.extra_env),
+            is_grown=spec.is_grown,
             path=spec.path,
             is_graph=spec.is_graph,
             diagnostics=tuple(tracker.diagnostics),

@@ -117,6 +117,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     sweep_budget_s: float = 86_400.0  # fewer iterations and sizes when the sweep would take longer than this
     stage_deadline_s: dict[str, float] = {}  # overrides STAGE_DEADLINE_S
     extra_env: dict[str, str] = {}
+    is_grown: bool = False  # one of several runs with more and more ranks
     quick: bool = False
     dtype: str = "float32"
     step_bytes: int = 0  # from one size to the next; 0: each is `factor` times the one before

@@ -47,8 +47,7 @@ async def isolate(
         shorter = replace(shorter, max_bytes=max(shorter.min_bytes, bad.size_bytes))
     runs = []
     for name, value in switches:
-        this = replace(shorter, label=f"isolate {name}={value}", extra_env={**spec.extra_env, name: value})
-        runs.append(await conduct(hub, this, narrator))
+        runs.append(await conduct(hub, _switched_off(shorter, name, value), narrator))
         passed = runs[-1].bad is None
         narrator.log(
             "collectives.isolate_passes" if passed else "collectives.isolate_fails", variable=f"{name}={value}"
@@ -75,11 +74,14 @@ async def measure_without_each(
         step_bytes=0,
         sweep_budget_s=min(spec.sweep_budget_s, _ISOLATE_S),
     )
-    changes = [(CONTROL, {}), *((f"isolate {name}={value}", {name: value}) for name, value in switches), (CONTROL, {})]
-    return [
-        await conduct(hub, replace(shorter, label=label, extra_env={**spec.extra_env, **change}), narrator)
-        for label, change in changes
-    ]
+    control = replace(shorter, label=CONTROL)
+    specs = [control, *(_switched_off(shorter, name, value) for name, value in switches), control]
+    return [await conduct(hub, one, narrator) for one in specs]
+
+
+def _switched_off(spec: RunSpec, name: str, value: str) -> RunSpec:
+    """The same run with one variable that switches a transport off."""
+    return replace(spec, label=f"isolate {name}={value}", extra_env={**spec.extra_env, name: value})
 
 
 async def ask_nccl(
@@ -119,7 +121,7 @@ async def grow(hub: HubSide, spec: RunSpec, narrator: Narrator) -> list[Collecti
     runs: list[CollectiveRun] = []
     num_ranks = 1
     while True:
-        this = replace(spec.first_ranks(num_ranks), label=f"grow {num_ranks}")
+        this = replace(spec.first_ranks(num_ranks), label=f"grow {num_ranks}", is_grown=True)
         runs.append(await conduct(hub, this, narrator))
         if runs[-1].bad is not None or num_ranks == spec.world_size:
             break

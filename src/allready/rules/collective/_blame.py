@@ -21,6 +21,7 @@ from allready import model
 from allready.judging.majority import Split
 from allready.judging.stated import stated
 from allready.judging.values import grouped, on_nodes, rank_labels, stage_label
+from allready.model.operations import DEVICE_STAGE, IMPORT_STAGES, OWN_STAGES
 
 CONSEQUENCE = (
     r"(?i)"
@@ -112,7 +113,7 @@ def blame(run: model.CollectiveRun) -> tuple[Blame, ...]:
 
 def is_alone(stage: model.StageResult) -> bool:
     """Whether each rank goes through this stage by itself, without waiting for others."""
-    return any(word in stage.name for word in ("import", "device", "alloc"))
+    return stage.name in OWN_STAGES
 
 
 def _own_fault(state: model.RankState, stage: model.StageResult) -> Kind | None:
@@ -128,11 +129,11 @@ def _own_fault(state: model.RankState, stage: model.StageResult) -> Kind | None:
     if error and re.search(CONSEQUENCE, error):
         return None
     if error:
-        if "import" in stage.name:
+        if stage.name in IMPORT_STAGES:
             return Kind.IMPORT
         if re.search(OUT_OF_MEMORY, error):
             return Kind.MEMORY
-        return Kind.DEVICE if "device" in stage.name or re.search(NO_DEVICE, error) else Kind.FAILED
+        return Kind.DEVICE if stage.name == DEVICE_STAGE or re.search(NO_DEVICE, error) else Kind.FAILED
     if state.state in {model.ProcessState.EXITED, model.ProcessState.ZOMBIE} and state.rank not in stage.finished:
         return Kind.DIED
     return None

@@ -1,4 +1,3 @@
-import re
 from collections.abc import Iterator
 
 from allready import model
@@ -29,7 +28,7 @@ def grow_breaks(collectives: model.Collectives, world: model.World) -> Iterator[
     ## When it is harmless
     When the failing size was stopped by hand.
     """
-    runs = sorted((n, run) for run in collectives.runs if (n := _number(run)) is not None)
+    runs = sorted(((len(run.ranks), run) for run in collectives.runs if run.is_grown), key=lambda item: item[0])
     first_bad = next((i for i, (_, run) in enumerate(runs) if run.bad is not None), None)
     if first_bad is None:
         return
@@ -61,11 +60,6 @@ def grow_breaks(collectives: model.Collectives, world: model.World) -> Iterator[
             for _, run in runs
         ),
     )
-
-
-def _number(run: model.CollectiveRun) -> int | None:
-    found = re.fullmatch(r"grow (\d+)", run.label)
-    return int(found[1]) if found else None
 
 
 def _culprits(added: tuple[int, ...], before: tuple[int, ...], world: model.World) -> model.Culprits:

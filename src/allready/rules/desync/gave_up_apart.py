@@ -9,6 +9,7 @@ from allready.judging.run_signs import who
 from allready.judging.signs import Sign
 from allready.judging.stall import WAITING
 from allready.model import Confidence, Culprits, Death, Evidence, FaultClass, Hit, RunEvidence, Severity, clock_time
+from allready.model.call_site import CallSite
 
 SAME_MOMENT_S = 60.0
 """Ranks that wait for each other give up within the time-out of the one that came last; the rest is another story."""
@@ -88,8 +89,8 @@ class _Place(Struct, frozen=True, kw_only=True):
     @property
     def function(self) -> str:
         """`train.py step all_reduce`: the place without its line, since one loop may call from two of them."""
-        place, _, function = self.site.rpartition(" ")
-        return f"{place.rpartition(':')[0]} {function} {self.call}"
+        site = CallSite.of(self.site)
+        return f"{site.file} {site.function} {self.call}"
 
 
 def _places(run: RunEvidence, ended: Sequence[Death]) -> dict[int, _Place]:

@@ -6,6 +6,7 @@ from allready.judging.majority import Split
 from allready.judging.node_split import brief
 from allready.judging.run_signs import who
 from allready.model import Culprits, Evidence, Hit, RunEvidence, Severity
+from allready.model.fill import UNKNOWN
 
 
 def ranks_differ(
@@ -26,10 +27,10 @@ def ranks_differ(
             culprits=Culprits(ranks=odd, variables=tuple(variables)),
             values={
                 "name": name,
-                "who": who(run, odd) if odd else None,
+                "who": who(run, odd) if odd else UNKNOWN,
                 "odd": ", ".join(sorted({values[r] for r in odd})),
                 "usual": split.groups[0][0],
-                "split": None if odd else brief(split),
+                "split": UNKNOWN if odd else brief(split),
             },
             evidence=rank_evidence(run, {r: f"{name} {values[r]}" for r in (*shown, *list(values)[:1])}, 6),
         )

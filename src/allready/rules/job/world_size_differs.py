@@ -36,10 +36,9 @@ def world_size_differs(roll: RollCall, world: World) -> Iterator[Hit]:
     """
     claims = current(c for c in roll.claims if c.refused not in {"job_id_differs", "version"})
     if not any(c.node_rank == 0 and c.refused is None for c in claims):  # a refused node gets part of the roll
-        name = world.label(0).partition("(")[2].rstrip(")")
         own = Claim(
             node_rank=0,
-            name=name,
+            name=world.name(0),
             address="",
             pid=0,
             num_nodes=roll.num_nodes,

@@ -6,6 +6,8 @@ from allready.judging.analysis import Analysis
 from allready.judging.names import by_hosts
 from allready.judging.registry import Layer, Rule
 from allready.judging.values import grouped, seen, wants_nccl
+from allready.model.operations import GLOO_STAGES
+from allready.text.choices import say_choice
 
 
 @Rule(
@@ -50,7 +52,7 @@ def own_name_is_loopback(
     When all nodes of the job run on one machine, or the job creates no Gloo group.
     """
     runs = case.collectives.runs if case.collectives is not None else ()
-    gloo_failed = any(r.bad is not None and (r.bad.name.startswith("gloo") or r.backend == "gloo") for r in runs)
+    gloo_failed = any(r.bad is not None and (r.bad.name in GLOO_STAGES or r.backend == "gloo") for r in runs)
     gloo_worked = any(
         stage.name == "gloo_barrier" and stage.outcome == "ok" and len(stage.entered) >= case.world.world_size
         for run in runs
@@ -86,7 +88,7 @@ def own_name_is_loopback(
                 "getaddrinfo",
                 {
                     n: f"{names[n].own_name} -> {own[n]}; Gloo takes {', '.join(transport[n].gloo.addresses)}: "
-                    f"{transport[n].gloo.reason}"
+                    f"{say_choice(transport[n].gloo)}"
                     for n in nodes
                 },
             ),

@@ -12,6 +12,7 @@ from allready.judging.addresses import Address, Network, is_loopback, is_private
 from allready.judging.analysis import Analysis
 from allready.judging.node_split import exports
 from allready.judging.values import commands, nccl_nodes, on_nodes, seen
+from allready.text.choices import say_choice
 
 Interfaced = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
@@ -108,7 +109,7 @@ class Chosen(Struct, frozen=True):
     @property
     def text(self) -> str:
         """Interfaces, addresses and the reason of the choice, as evidence."""
-        return f"{self.names} ({','.join(self.choice.addresses)}): {self.choice.reason}"
+        return f"{self.names} ({','.join(self.choice.addresses)}): {say_choice(self.choice)}"
 
 
 def choices(case: Analysis) -> tuple[Chosen, ...]:

@@ -20,6 +20,7 @@ from allready.model import (
     UsageFacts,
     World,
 )
+from allready.model.facts import ChoiceStep
 from allready.model.fill import UNKNOWN
 from allready.rules.net._interfaces import has_other_tables, holder, needed_choices, route_to
 
@@ -99,7 +100,7 @@ def _chosen(choice: InterfaceChoice, facts: NetFacts) -> str | None:
     """The interface that a library uses for the set-up; None where it was told so, or has no other to choose."""
     address = choice.addresses[0] if choice.addresses else ""
     interface = holder(facts, address)
-    if interface is None or choice.pattern or "COMM_ID" in choice.reason:
+    if interface is None or choice.pattern or choice.step is ChoiceStep.COMM_ID or choice.is_set_up_by_comm_id:
         return None
     return None if is_loopback(address) or ":" in address or interface.kind == "infiniband" else choice.interfaces[0]
 

@@ -6,6 +6,7 @@ from allready.judging.node_split import brief
 from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, TransportFacts
 from allready.rules.net._interfaces import Chosen, choice_hit, choices, has_nccl_syntax
+from allready.text.choices import say_choice
 
 
 @Rule(
@@ -45,7 +46,7 @@ def ifname_missing(transport: PerNode[TransportFacts], net: PerNode[NetFacts], c
         if choice.pattern and fails:
             bad.setdefault(choice.variable, {})[item.node] = item
     for variable, items in sorted(bad.items()):
-        errors = {n: item.choice.error or item.choice.reason for n, item in items.items()}
+        errors = {n: item.choice.error or say_choice(item.choice) for n, item in items.items()}
         yield choice_hit(
             case,
             items,

@@ -4,6 +4,7 @@ from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
 from allready.model import FaultClass, Hit, PerNode, RemedyStep, Severity, TransportFacts
 from allready.rules.net._interfaces import Chosen, choice_hit, choices
+from allready.text.choices import say_choice
 
 
 @Rule(
@@ -41,5 +42,5 @@ def no_interface(transport: PerNode[TransportFacts], case: Analysis) -> Iterator
         if item.needed and (nothing or other):
             bad.setdefault(item.backend, {})[item.node] = item
     for _, items in sorted(bad.items(), reverse=True):
-        errors = {n: item.choice.error or item.choice.reason for n, item in items.items()}
+        errors = {n: item.choice.error or say_choice(item.choice) for n, item in items.items()}
         yield choice_hit(case, items, errors, error=errors[min(items)])

@@ -20,6 +20,7 @@ from allready.rules.net._interfaces import (
     subnets,
 )
 from allready.rules.net._paths import path_evidence
+from allready.text.choices import say_choice
 
 MAX_ROUTE_TABLES = 16
 
@@ -77,7 +78,7 @@ def unroutable_choice(
         hit = choice_hit(
             case,
             {n: chosen for n, (chosen, _, _) in found.items()},
-            {n: f"{address}: {chosen.choice.reason}" for n, (chosen, _, address) in list(found.items())[:8]},
+            {n: f"{address}: {say_choice(chosen.choice)}" for n, (chosen, _, address) in list(found.items())[:8]},
             avoid={*shared, *(address for _, _, address in found.values())},
             confidence=model.Confidence.CERTAIN if certain else model.Confidence.LIKELY,
             addresses=brief(Split.by({n: f"{address} ({name})" for n, (_, name, address) in found.items()})),

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from allready.judging.causes import is_interrupt, is_stopped_job
+from allready.judging.causes import Ender, ender_of, ender_of_order
 from allready.judging.registry import Layer, Rule
 from allready.judging.run_signs import WAITED, evidence
 from allready.judging.signs import Sign
@@ -55,11 +55,15 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
     ## When it is harmless
     When you ended the job yourself.
     """
-    reported = [_Order(e.origin, e.text, e.time_s) for e in run.events if _is_order(e) and e.role is not Role.HARMLESS]
+    reported = [
+        _Order(e.origin, e.text, e.time_s, ender_of_order(e.text))
+        for e in run.events
+        if _is_order(e) and e.role is not Role.HARMLESS
+    ]
     reported += [
-        _Order(d.origin, d.text, d.time_s)
+        _Order(d.origin, d.text, d.time_s, by)
         for d in run.deaths
-        if (is_interrupt(d) or is_stopped_job(d.text)) and not (d.earlier or d.by_launcher)
+        if (by := ender_of(d)) is not None and not (d.earlier or d.by_launcher)
     ]
     if not reported:
         return
@@ -69,9 +73,9 @@ def ended_from_outside(run: RunEvidence) -> Iterator[Hit]:
         return
     first = min(reported, key=lambda order: (order.time_s is None, order.time_s or 0.0))
     yield Hit(
-        values={"text": _words(first.text)},
+        values={"text": _words(first.text), "by": first.by},
         confidence=Confidence.LIKELY,
-        evidence=tuple(evidence(*order) for order in reported[:4]),
+        evidence=tuple(evidence(order.origin, order.text, order.time_s) for order in reported[:4]),
         fault_time=clock_time(first.time_s),
     )
 
@@ -88,6 +92,7 @@ class _Order(NamedTuple):
     origin: Origin
     text: str
     time_s: float | None
+    by: Ender
 
 
 def _is_order(event: Event) -> bool:

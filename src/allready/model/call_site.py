@@ -1,0 +1,28 @@
+"""A line of a program and the function that it is in: the one form in which cells, dumps and logs hand it on."""
+
+from typing import Self
+
+from msgspec import Struct
+
+
+class CallSite(Struct, frozen=True):
+    """Where a call is.  Its text is `train.py:31 step`, without what is not known; `of` reads that again."""
+
+    file: str
+    line: int | None = None
+    function: str = ""
+
+    def __str__(self) -> str:
+        line = f":{self.line}" if self.line is not None else ""
+        return f"{self.file}{line} {self.function}".rstrip()
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """The parts of the text of one; a path may have blanks, a function `f.<locals>.g` has none."""
+        place, blank, function = text.rpartition(" ")
+        if not blank:
+            place, function = text, ""
+        file, colon, line = place.rpartition(":")
+        if not (colon and line.isdecimal()):
+            return cls(place, None, function)
+        return cls(file, int(line), function)
