@@ -24,9 +24,9 @@ COMMAND = re.compile(
     r"|\bedac-util -|\brocm-smi -|\bamd-smi [a-z]|\bras-mc-ctl -|\bkubectl (?:get|logs|describe) [\w{]"
     r"|\bpython3? -[cm]|\| (?:grep|sort|head|wc|tail|uniq|cut|sed|awk)\b|\bsysctl (?:-\w )?\w+\.\w|\benv \|"
     r"|\bldd [\w{/~]|\bnvidia-smi --?\w|\bsudo \w|\b(?:modprobe|rmmod) \w|\bsystemctl (?:(?:re)?start|enable|daemon)"
-    r"|\blsof -|\bls (?:-\w|/)|\bpip (?:install|show)|\bfuser -|\brm [~/{-]|\bfi_\w+ -|\bgrep -|\bsha256sum\b|\btime dd\b"
-    r"|\bchmod [0-7+]|\bkill PID|\becho [\"$]|\bscontrol show|\bln -s|\bmkdir -|\btimeout \d+ \w|\bip link (?:show|set)"
-    r"|\bip route\b|\btc qdisc|\bumount|\bmount -|\btcpdump|\bfind [~/]|\bcurl "
+    r"|\blsof -|\bls (?:-\w|/)|\bpip (?:install|show)|\bfuser -|\brm [~/{-]|\bfi_\w+ -|\bgrep -"
+    r"|\bsha256sum\b|\btime dd\b|\bchmod [0-7+]|\bkill PID|\becho [\"$]|\bscontrol show|\bln -s|\bmkdir -"
+    r"|\btimeout \d+ \w|\bip link (?:show|set)|\bip route\b|\btc qdisc|\bumount|\bmount -|\btcpdump|\bfind [~/]|\bcurl "
     r"|\bping (?:-c \d )?[{A-Z]|\b(?:coredumpctl|lspci|ethtool|scontrol|env explain)\b[^;,.()]* \{"
 )
 """Shell commands that show something, or act on a process.  Settings of the next start are none, nor names alone."""
