@@ -187,10 +187,12 @@ def bisected(shares: dict[int, float], num_members: int, most_rounds: int = 9) -
     members, rounds = list(range(num_members)), list[list[GroupPoint]]()
     while (groups := search(members, rounds).groups) and len(rounds) < most_rounds:
         number = len(rounds)
-        rounds.append([
-            GroupPoint(round=number, members=g, size_bytes=1, gb_per_s=min(shares.get(m, 1.0) for m in g))
-            for g in groups
-        ])  # fmt: skip
+        rounds.append(
+            [
+                GroupPoint(round=number, members=g, size_bytes=1, gb_per_s=min(shares.get(m, 1.0) for m in g))
+                for g in groups
+            ]
+        )
     ended = StageResult(name="bisect", outcome="ok", deadline_s=1.0, duration_s=1.0)
     points = tuple(g for groups in rounds for g in groups)
     run = CollectiveRun(label="all", backend="gloo", ranks=tuple(members), stages=(ended,), groups=points)
