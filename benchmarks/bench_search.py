@@ -130,9 +130,11 @@ def main() -> int:
     wanted = [
         (what, slow)
         for what in args.what.split(",")
-        for slow in [*({chance.randrange(NUM_NODES): round(1 - loss, 3)} for loss in losses for _ in range(args.runs)),
-                     *({} for _ in range(args.healthy))]
-    ]  # fmt: skip
+        for slow in [
+            *({chance.randrange(NUM_NODES): round(1 - loss, 3)} for loss in losses for _ in range(args.runs)),
+            *({} for _ in range(args.healthy)),
+        ]
+    ]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         lab = stack.enter_context(Lab.up(NUM_NODES, name=f"search{os.getpid()}"))

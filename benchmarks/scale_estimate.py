@@ -13,7 +13,7 @@ import msgspec
 from allready.facts.exchange import from_json, to_json
 from allready.judging.engine import judge
 from allready.messaging.wire import encode
-from allready.preflight.check.inquiry import Inquiry, plain
+from allready.preflight.check.report_series import ReportSeries, plain
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.fleets import fleet
@@ -35,7 +35,7 @@ def main() -> int:
     began = time.process_time()
     judge(evidence)
     judge_s = time.process_time() - began
-    report = plain(Inquiry().judge(evidence, waiting=False, visible_since=None))
+    report = plain(ReportSeries().judge(evidence, waiting=False, visible_since=None))
     result_bytes = len(encode("result", report))
     figures = {
         "facts of one node, as sent": f"{len(encode('facts', facts))} B",

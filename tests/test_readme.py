@@ -215,6 +215,14 @@ def test_each_way_to_the_verdict_has_eight_stations_at_most() -> None:
     assert [int(n) for n in re.findall(r"^ *(\d) ", picture, re.MULTILINE)] == list(range(1, 9))
 
 
+@cases("document", ["docs/architecture.md", "docs/zh/architecture.md"])
+def test_every_station_on_the_way_to_the_verdict_is_a_module(document: str) -> None:
+    picture = next(b for b in blocks_of(text_of(ROOT / document)) if "a heartbeat" in b)
+    stations = re.findall(r"\w+(?:/\w+)+\.py", picture)
+    assert len(stations) > 15
+    assert not [s for s in stations if not (ROOT / "src" / "allready" / s).is_file()]
+
+
 REACH = ReachRequest()
 DEFAULT_WAIT_S = next(f.default for f in fields(CheckRequest) if f.name == "wait_s")
 LIMITS = {

@@ -297,13 +297,20 @@ def test_a_job_that_ended_well_shows_no_moment_of_its_way() -> None:
     waits = RunEvent(kind=Happening.WAITS, operation="?", seq=196, group="default_pg")
     position = GroupPosition(group="default_pg", source="flight recorder", enqueued=196, completed=195, waits=waits)
     row = RankRow(
-        rank=2, end=waits, ending="waits in ? #196", activity="import_or_compile x", activity_kind="import_or_compile",
-        site="x", positions=(position,), groups={"default_pg (flight recorder)": "196 enqueued, waits in ? #196"},
-    )  # fmt: skip
+        rank=2,
+        end=waits,
+        ending="waits in ? #196",
+        activity="import_or_compile x",
+        activity_kind="import_or_compile",
+        site="x",
+        positions=(position,),
+        groups={"default_pg (flight recorder)": "196 enqueued, waits in ? #196"},
+    )
     summary = RunSummary(
-        ranks=(row,), stacks=(StackGroup(ranks=(2,), frames=("x",)),),
+        ranks=(row,),
+        stacks=(StackGroup(ranks=(2,), frames=("x",)),),
         timeline=(TimelineEvent(time_s=1.0, role="operation", text="", event=waits),),
-    )  # fmt: skip
+    )
     before = replace(report(Status.HEALTHY), summary=summary)
     after = closed(before, GOOD).summary
     assert after is not None

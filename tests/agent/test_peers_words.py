@@ -73,9 +73,19 @@ def test_a_node_speaks_for_its_own_ranks_only() -> None:
 
 
 PLAN = messages.Plan(
-    attempt=0, job_id="job", instance="0123456789abcdef", num_nodes=2, node_rank=1, place=1, ranks=(2, 3), world_size=4,
-    master_addr="gpu01", store_port=29501, max_restarts=3, token="0123456789abcdef0000",
-)  # fmt: skip
+    attempt=0,
+    job_id="job",
+    instance="0123456789abcdef",
+    num_nodes=2,
+    node_rank=1,
+    place=1,
+    ranks=(2, 3),
+    world_size=4,
+    master_addr="gpu01",
+    store_port=29501,
+    max_restarts=3,
+    token="0123456789abcdef0000",
+)
 REQUEST = RunRequest(command=Command(target="train.py"), nproc_per_node=2, job_id="job")
 
 

@@ -122,9 +122,15 @@ def test_who_leaves_out_or_adds_a_call_in_the_first_second_is_named(job: Job, ki
     """Also its first one: a rank that is aborted by it leaves no record, and votes by the line in which it was."""
     victim = (len(kind) + at) % nproc
     node = job.start(
-        "--grace", "2", "--on-hang", "abort", "--nproc-per-node", str(nproc), job.script(FIRST),
+        "--grace",
+        "2",
+        "--on-hang",
+        "abort",
+        "--nproc-per-node",
+        str(nproc),
+        job.script(FIRST),
         env={"KIND": f"{kind} {victim} {at}"},
-    )  # fmt: skip
+    )
     assert node.wait(100) != 0
     verdict = node.report()["verdict"]
     assert (verdict["fault_class"], verdict["culprits"]["ranks"]) == ("DESYNC-FLOW", [victim]), verdict["sentence"]

@@ -80,9 +80,12 @@ def test_where_nothing_moves_that_is_told_in_torch_and_in_jax_and_never_of_a_slo
                 label = f"{framework} {name}"
                 script = job.script(textwrap.dedent(begin) + textwrap.dedent(text), f"{label.replace(' ', '_')}.py")
                 nodes[label] = job.start(
-                    "--nproc-per-node", "1", *(["--framework", "jax"] if framework == "jax" else []), script,
+                    "--nproc-per-node",
+                    "1",
+                    *(["--framework", "jax"] if framework == "jax" else []),
+                    script,
                     env={"JAX_PLATFORMS": "cpu"},
-                )  # fmt: skip
+                )
         assert len(nodes) == 9
         quiet = nodes.pop("torch goes on")
 

@@ -104,9 +104,7 @@ def timed(*, both: bool) -> Report:
     """Two ranks with single times: in the third iteration the other one is the longer."""
     times = ((1e-3, 2e-3, 5e-3), (2e-3, 3e-3, 4e-3))
     other = ((7e-3,) * 3, (6e-3, 6e-3, 9e-3))
-    form = BenchForm(
-        in_place=False, time_s=7e-3, algbw_gb_per_s=1.0, busbw_gb_per_s=1.0, num_errors=0, times_s=other
-    )  # fmt: skip
+    form = BenchForm(in_place=False, time_s=7e-3, algbw_gb_per_s=1.0, busbw_gb_per_s=1.0, num_errors=0, times_s=other)
     measured = point("all_reduce", 4096, times_s=times, other_form=form if both else None)
     run = replace(RUN, ranks=(0, 1), pids={0: 4711, 1: 4712}, points=(measured,))
     return replace(REPORT, collectives=Collectives(runs=(run,)))

@@ -147,9 +147,14 @@ def test_what_is_long_is_cut_and_that_is_said() -> None:
 def test_without_the_package_it_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "mcp.py").write_text("raise ImportError('no')\n")
     done = subprocess.run(
-        [*PROGRAM, "mcp"], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+        [*PROGRAM, "mcp"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
         env=plain_environment(PYTHONPATH=str(tmp_path)),
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stdout) == (3, "")
     assert "pip install 'allready[mcp]'" in done.stderr
 

@@ -15,7 +15,7 @@ from allready.evidence.sharing import Shared
 from allready.model import ProcessRecord, RankRow, RunEvidence
 
 NUM = 400
-MOST_BYTES = 1_800
+MAX_BYTES = 1_800
 """Of one log of a line.  Without sharing it takes twice as much, and 100,000 of them over 300 MB."""
 
 
@@ -61,7 +61,7 @@ def test_a_small_log_among_many_takes_little(folder: Path, monkeypatch: pytest.M
     finally:
         tracemalloc.stop()
     assert len(results.readings()) == NUM
-    assert taken_bytes / NUM < MOST_BYTES
+    assert taken_bytes / NUM < MAX_BYTES
 
 
 def test_rows_beyond_those_that_a_report_has_are_never_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -418,10 +418,13 @@ def test_finds_no_firewall_in_a_fresh_namespace() -> None:
 @pytest.mark.parametrize(
     ("tool", "close"),
     [
-        ("nft", "nft add table ip g; nft 'add chain ip g i { type filter hook input priority 0; }'; nft add rule ip g i tcp dport 29500 drop"),
+        (
+            "nft",
+            "nft add table ip g; nft 'add chain ip g i { type filter hook input priority 0; }'; nft add rule ip g i tcp dport 29500 drop",
+        ),
         ("iptables", "iptables -A INPUT -p tcp --dport 29500 -j DROP"),
     ],
-)  # fmt: skip
+)
 def test_the_command_that_it_names_really_opens_the_port(tool: str, close: str) -> None:
     before, after = json_in_namespace(
         f"""

@@ -35,11 +35,17 @@ RATES = st.tuples(st.floats(1e-6, 1e-2), st.floats(1e8, 1e12))
 def curve(operation: str = "all_reduce", *, seconds: Mapping[int, float], dtype: str = "bfloat16") -> list[BenchPoint]:
     return [
         BenchPoint(
-            size_bytes=size, time_s=t, algbw_gb_per_s=size / t / 1e9, busbw_gb_per_s=0.0, num_errors=0,
-            num_iterations=20, operation=operation, dtype=dtype,
+            size_bytes=size,
+            time_s=t,
+            algbw_gb_per_s=size / t / 1e9,
+            busbw_gb_per_s=0.0,
+            num_errors=0,
+            num_iterations=20,
+            operation=operation,
+            dtype=dtype,
         )
         for size, t in seconds.items()
-    ]  # fmt: skip
+    ]
 
 
 def steady(operation: str, latency_s: float, rate: float, largest: int = 4 * GIB) -> list[BenchPoint]:
@@ -59,9 +65,7 @@ def test_a_step_sends_every_byte_as_often_as_its_strategy_does(question: Questio
     if question.strategy == "ddp":
         assert sent == {"all_reduce": total}
     else:
-        assert sent == {
-            "all_gather": 2 * question.grad_accum * total, "reduce_scatter": question.grad_accum * total
-        }  # fmt: skip
+        assert sent == {"all_gather": 2 * question.grad_accum * total, "reduce_scatter": question.grad_accum * total}
 
 
 @given(RATES, QUESTIONS, st.integers(2, 4096))
@@ -70,8 +74,9 @@ def test_with_latency_and_bandwidth_alone_the_time_is_that_of_the_formula(
 ) -> None:
     latency_s, rate = rates
     points = [p for operation in STRATEGIES[question.strategy] for p in steady(operation, latency_s, rate)]
-    found = predict(points, 8, Question(**{f: getattr(question, f) for f in question.__struct_fields__}
-                                        | {"world_size": world}))  # fmt: skip
+    found = predict(
+        points, 8, Question(**{f: getattr(question, f) for f in question.__struct_fields__} | {"world_size": world})
+    )
     if found.gaps:  # only where the largest size does not show the bandwidth yet
         assert found.step_s is found.timeout_s is None
         assert all(g.size_bytes > 4 * GIB for g in found.gaps)

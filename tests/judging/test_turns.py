@@ -93,8 +93,10 @@ def first_turns(*texts: str, with_lines: bool) -> dict[int, bool]:
     lines = {"A": 10, "B": 20, "t": 30, "n": 40}
     dumps = []
     for rank, text in enumerate(texts):
-        made = [e | {"frames": [e["frames"][0], {**e["frames"][1], "line": lines[what]}] if with_lines else []}
-                for e, what in zip(calls(text), text, strict=True)]  # fmt: skip
+        made = [
+            e | {"frames": [e["frames"][0], {**e["frames"][1], "line": lines[what]}] if with_lines else []}
+            for e, what in zip(calls(text), text, strict=True)
+        ]
         dumps.append(loaded(dump(made, groups=GROUPS | {TP: (0, 1, 2)}), f"fr_{rank}"))
         dumps[-1].rank = rank
     return kept_turns(join_dumps(dumps).groups)

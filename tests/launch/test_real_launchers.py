@@ -113,8 +113,16 @@ class Slurm:
     def start(self) -> None:
         """All daemons in the foreground, so that they end with us; until both nodes are idle."""
         f = self.folder
-        self._daemon("munged", "--foreground", "--force", f"--key-file={f}/key", f"--socket={f}/munge.sock",
-                     f"--pid-file={f}/munge.pid", f"--log-file={f}/munge.log", f"--seed-file={f}/seed")  # fmt: skip
+        self._daemon(
+            "munged",
+            "--foreground",
+            "--force",
+            f"--key-file={f}/key",
+            f"--socket={f}/munge.sock",
+            f"--pid-file={f}/munge.pid",
+            f"--log-file={f}/munge.log",
+            f"--seed-file={f}/seed",
+        )
         deadline = Deadline(20)
         while not (f / "munge.sock").exists():
             assert not deadline.passed(), "munged does not come up"
@@ -205,9 +213,17 @@ def test_slurm_tasks_of_two_nodes_become_one_world_and_keep_their_cpus(slurm: Sl
     script = slurm.folder / "show.py"
     script.write_text(SHOW)
     done = slurm.run(
-        "srun", "--nodes=2", "--ntasks-per-node=2", "--cpu-bind=cores", "--export=ALL,MASTER_ADDR=127.0.0.1",
-        *ALLREADY.split(), "run", "--report-dir", str(slurm.folder / "r"), str(script),
-    )  # fmt: skip
+        "srun",
+        "--nodes=2",
+        "--ntasks-per-node=2",
+        "--cpu-bind=cores",
+        "--export=ALL,MASTER_ADDR=127.0.0.1",
+        *ALLREADY.split(),
+        "run",
+        "--report-dir",
+        str(slurm.folder / "r"),
+        str(script),
+    )
     found = ranks_in(done.stdout)
     assert (done.returncode, {rank: size for rank, (size, _) in found.items()}) == (0, dict.fromkeys(range(4), 4)), done
     if len(CPUS) > 1 and len(found[0][1]) < len(CPUS):
@@ -261,8 +277,10 @@ def test_a_job_that_slurm_ends_says_how(slurm: Slurm, cause: str) -> None:
     touched, report = slurm.folder / f"waits-{cause}", slurm.folder / cause
     number, _ = slurm.batch(
         f"srun {ALLREADY} run --report-dir {report} --nproc-per-node 1 wait.py {touched}",
-        "--nodes=1", "--requeue", wait=False,
-    )  # fmt: skip
+        "--nodes=1",
+        "--requeue",
+        wait=False,
+    )
     deadline = Deadline(60)
     while not touched.exists():
         assert not deadline.passed(), "the job does not start"

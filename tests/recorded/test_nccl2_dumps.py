@@ -34,10 +34,18 @@ NUM = len(LOOP)
 def played(calls: Sequence[Call], completed: int, group: str = "default_pg") -> dict[str, Any]:
     """A rank's dump: this many of its calls were completed, none is known to have begun."""
     made = [
-        entry(at + 1, call.name, size=call.size, dtype=call.dtype, line=call.line, group=("0", group),
-              state="completed" if at < completed else "scheduled") | {"op_id": at}
+        entry(
+            at + 1,
+            call.name,
+            size=call.size,
+            dtype=call.dtype,
+            line=call.line,
+            group=("0", group),
+            state="completed" if at < completed else "scheduled",
+        )
+        | {"op_id": at}
         for at, call in enumerate(calls)
-    ]  # fmt: skip
+    ]
     numbers = {"last_enqueued_collective": len(calls) - 1, "last_started_collective": -1}
     status = {"0": numbers | {"last_completed_collective": completed - 1}}
     return dump(made, pg_status=status, groups={("0", group): tuple(range(RANKS))})

@@ -224,9 +224,15 @@ def test_512_nodes_are_drawn_quickly_and_not_all_of_them(made: object) -> None:
 def test_findings_of_one_rule_stand_together_and_all_of_them_are_there() -> None:
     def busy(node: int) -> Finding:
         return Finding(
-            code="LIM005", severity=Severity.WARNING, fault_class=FaultClass.ENV_LIMIT, confidence=Confidence.CERTAIN,
-            culprits=Culprits(nodes=(node,)), title="Few CPUs", message=f"node {node} has 2 CPUs", remedy="more CPUs",
-        )  # fmt: skip
+            code="LIM005",
+            severity=Severity.WARNING,
+            fault_class=FaultClass.ENV_LIMIT,
+            confidence=Confidence.CERTAIN,
+            culprits=Culprits(nodes=(node,)),
+            title="Few CPUs",
+            message=f"node {node} has 2 CPUs",
+            remedy="more CPUs",
+        )
 
     report = faulty_report()
     page = render(replace(report, findings=(*report.findings, *map(busy, range(4)))))

@@ -3,12 +3,13 @@
 import importlib
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from allready.judging import engine
+from allready.judging.analysis import Analysis
 from allready.judging.registry import Rule
 from allready.model import Absence, Finding, Fleet, ProcessState
 from allready.text.catalog import in_words, say_source, words
@@ -40,7 +41,7 @@ def findings() -> list[Finding]:
     found: list[Finding] = []
     asked = engine._run
 
-    def recorded(rule: Rule, fleet: Fleet, case: engine.Analysis) -> engine.Outcome:
+    def recorded(rule: Rule, fleet: Fleet, case: Analysis) -> engine.Outcome:
         outcome = asked(rule, fleet, case)
         found.extend(engine.finding_of(rule, hit) for hit in outcome.hits)
         return outcome
@@ -53,7 +54,7 @@ def findings() -> list[Finding]:
     return found
 
 
-def english(values: dict[str, str]) -> Iterator[tuple[str, str]]:
+def english(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The words of ours that stay English in Chinese."""
     shown = in_words(values, "zh")
     for name, value in values.items():
@@ -74,8 +75,8 @@ def test_no_value_and_no_source_that_is_a_word_of_ours_is_english_in_a_chinese_r
 
 def test_words_of_enumerations_are_all_there() -> None:
     known = words("zh")
-    missing = [("state", state) for state in ProcessState if state not in known["state"]]
-    missing += [("why", why) for why in Absence if why not in known["why"]]
+    every = [*(("state", str(state)) for state in ProcessState), *(("why", str(why)) for why in Absence)]
+    missing = [(name, value) for name, value in every if value not in known[name]]
     assert not missing
 
 

@@ -163,10 +163,14 @@ def train(plan: dict[str, Any], rank: int) -> None:
         trainer.step = max(recovery.steps)
 
     @allready.resilient_evaluation(
-        timeout=timedelta(seconds=WAIT_S), sync_timeout=timedelta(seconds=WAIT_S), on_recovery=take_over, min_ranks=2,
-        recover_timeout=timedelta(seconds=20), communicates=not plan.get("alone"),
+        timeout=timedelta(seconds=WAIT_S),
+        sync_timeout=timedelta(seconds=WAIT_S),
+        on_recovery=take_over,
+        min_ranks=2,
+        recover_timeout=timedelta(seconds=20),
+        communicates=not plan.get("alone"),
         record=lambda values, step: trainer.records.append({"step": step, **values}),
-    )  # fmt: skip
+    )
     def evaluate(batch: Any) -> dict[str, float]:
         return trainer.evaluate_batch(model.module, batch)
 
@@ -222,9 +226,12 @@ def train_in_loop(plan: dict[str, Any], rank: int) -> None:
 
     trainer = Trainer(plan, rank)
     allready.init_process_group(
-        init_method=f"tcp://127.0.0.1:{plan['port']}", rank=rank, world_size=SIZE,
-        timeout=timedelta(seconds=60), answer_within=timedelta(seconds=2),
-    )  # fmt: skip
+        init_method=f"tcp://127.0.0.1:{plan['port']}",
+        rank=rank,
+        world_size=SIZE,
+        timeout=timedelta(seconds=60),
+        answer_within=timedelta(seconds=2),
+    )
     model = DistributedDataParallel(made_model())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 

@@ -65,8 +65,14 @@ def fails(event: str, call: Any) -> None:
         assert recovery.failure is not None
         verdict = recovery.failure.verdict
         assert verdict is not None
-        say(event, code=verdict.code, culprits=verdict.culprits.ranks, took_s=took_s, total=total(),
-            is_restored=getattr(error, "is_restored", None))  # fmt: skip
+        say(
+            event,
+            code=verdict.code,
+            culprits=verdict.culprits.ranks,
+            took_s=took_s,
+            total=total(),
+            is_restored=getattr(error, "is_restored", None),
+        )
     else:
         say(event, code="none")
 
@@ -101,9 +107,12 @@ def restores() -> None:
 def main() -> None:
     torch.cuda.set_device(ME % torch.cuda.device_count())
     allready.init_process_group(
-        "cpu:gloo,cuda:nccl", init_method=f"tcp://127.0.0.1:{plan['port']}", rank=ME, world_size=SIZE,
+        "cpu:gloo,cuda:nccl",
+        init_method=f"tcp://127.0.0.1:{plan['port']}",
+        rank=ME,
+        world_size=SIZE,
         start_timeout=timedelta(seconds=100),
-    )  # fmt: skip
+    )
     on_cpu = torch.full((10,), float(ME + 1))
     allready.safe_all_reduce(on_cpu, timeout=LONG)
     wide = torch.full((4, 6), float(ME), device="cuda")
@@ -116,9 +125,17 @@ def main() -> None:
     allready.safe_all_to_all(got, torch.full((SIZE,), float(ME), device="cuda"), timeout=LONG)
     parts = torch.full((1001,), float(ME + 1), device="cuda")
     allready.safe_all_reduce(parts, timeout=LONG, chunk_bytes=400)
-    say("healthy", on_cpu=on_cpu[0].item(), total=total(), column=wide[:, 1].tolist(), beside=wide[0, 0].item(),
-        rows=[r[0].item() for r in rows], part=part.tolist(), got=got.tolist(),
-        parts=parts.unique().tolist())  # fmt: skip
+    say(
+        "healthy",
+        on_cpu=on_cpu[0].item(),
+        total=total(),
+        column=wide[:, 1].tolist(),
+        beside=wide[0, 0].item(),
+        rows=[r[0].item() for r in rows],
+        part=part.tolist(),
+        got=got.tolist(),
+        parts=parts.unique().tolist(),
+    )
     in_flight()
     returns()
     fails("device_is_late", device_is_late)

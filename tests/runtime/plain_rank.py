@@ -61,8 +61,13 @@ def main() -> None:
             assert recovery.failure is not None
             verdict = recovery.failure.verdict
             assert verdict is not None
-            say("recovered", members=recovery.members, is_same=recovery.is_same_group, code=verdict.code,
-                culprits=verdict.culprits.ranks)  # fmt: skip
+            say(
+                "recovered",
+                members=recovery.members,
+                is_same=recovery.is_same_group,
+                code=verdict.code,
+                culprits=verdict.culprits.ranks,
+            )
     total = sum(float(p.double().sum()) for p in model.parameters())
     allready.safe_barrier()
     allready.destroy_process_group()

@@ -222,12 +222,16 @@ def say_failed(error: Exception, step: int, blocked_s: float) -> None:
     failure = getattr(error, "failure", None)
     verdict = getattr(error, "verdict", None)
     say(
-        "failed", step=step, blocked_s=blocked_s, error=type(error).__name__, text=str(error),
+        "failed",
+        step=step,
+        blocked_s=blocked_s,
+        error=type(error).__name__,
+        text=str(error),
         epoch=None if failure is None else failure.epoch,
         first_void=None if failure is None else failure.first_void,
         code=None if verdict is None else verdict.code,
         culprits=None if verdict is None else verdict.culprits.ranks,
-    )  # fmt: skip
+    )
 
 
 def say_recovered(recovery: Any, step: int) -> None:
@@ -294,9 +298,12 @@ def main() -> None:
         except (allready.CollectiveFailed, ValueError, RuntimeError) as error:
             say_failed(error, step, time.monotonic() - called_s)
             recovery = allready.recover(
-                error, step=step, min_ranks=int(plan.get("min_ranks", 1)),
-                timeout=timedelta(seconds=float(plan.get("recover_s", 20.0))), rejoin=bool(plan.get("rejoin")),
-            )  # fmt: skip
+                error,
+                step=step,
+                min_ranks=int(plan.get("min_ranks", 1)),
+                timeout=timedelta(seconds=float(plan.get("recover_s", 20.0))),
+                rejoin=bool(plan.get("rejoin")),
+            )
             members, has_recovered, teams = recovery.members, True, []
             step = max(recovery.steps)
             say_recovered(recovery, step)

@@ -74,8 +74,14 @@ def others() -> None:
     dist.new_group([0, 1], timeout=timedelta(seconds=77))
     with allready.phase("short", timedelta(seconds=33)):
         limits = allready.effective_timeouts()
-    say("limits", text=str(limits), of={",".join(map(str, g.ranks)): [g.plain and g.plain.total_seconds(),
-        g.calls and g.calls.total_seconds()] for g in limits})  # fmt: skip
+    say(
+        "limits",
+        text=str(limits),
+        of={
+            ",".join(map(str, g.ranks)): [g.plain and g.plain.total_seconds(), g.calls and g.calls.total_seconds()]
+            for g in limits
+        },
+    )
     empty = torch.zeros(0)
     allready.safe_reduce_scatter(empty, torch.zeros(0))
     allready.safe_all_reduce(empty, chunk_bytes=4)
@@ -177,8 +183,16 @@ def of_all_kinds() -> None:
             call()
         except UsageError:
             errors += 1
-    say("kinds", moved=moved, refused=refused, weight=weight.unique().tolist(), column=column.tolist(), errors=errors,
-        is_wide=is_wide, lazy=lazy_views())  # fmt: skip
+    say(
+        "kinds",
+        moved=moved,
+        refused=refused,
+        weight=weight.unique().tolist(),
+        column=column.tolist(),
+        errors=errors,
+        is_wide=is_wide,
+        lazy=lazy_views(),
+    )
 
 
 def begun_early() -> list[float]:
@@ -226,8 +240,16 @@ def in_flight() -> None:
         allready.safe_all_reduce(torch.ones(1), async_op=True, confirm=True)
     except UsageError:
         refused = 1
-    say("begun", backwards=backwards, column=column.tolist(), got=got.tolist(), is_done=is_done, refused=refused,
-        tensors=[t[0].item() for t in tensors], early=early)  # fmt: skip
+    say(
+        "begun",
+        backwards=backwards,
+        column=column.tolist(),
+        got=got.tolist(),
+        is_done=is_done,
+        refused=refused,
+        tensors=[t[0].item() for t in tensors],
+        early=early,
+    )
 
     sources = [torch.full((100_000,), float(10 * ME + n)) for n in range(3)]
     handles = []
@@ -235,10 +257,13 @@ def in_flight() -> None:
         for n, source in enumerate(sources[: 1 if ME == 2 else 3]):
             handles.append(
                 allready.safe_all_reduce(
-                    source, async_op=True, restore=n > 0, timeout=timedelta(seconds=0.7),
+                    source,
+                    async_op=True,
+                    restore=n > 0,
+                    timeout=timedelta(seconds=0.7),
                     on_failure="return" if n == 1 else "raise",
                 )
-            )  # fmt: skip
+            )
         if ME == 0:
             handles[0].wait()
             failure = handles[1].wait()
@@ -305,10 +330,15 @@ def overdue() -> None:
             verdict, agreed = failure.verdict, failure.failure
             assert agreed is not None
             say(
-                "overdue", name=name, code=verdict and verdict.code, culprits=verdict and verdict.culprits.ranks,
-                team=agreed.group, kept=kept.tolist(), source=source.unique().tolist(),
+                "overdue",
+                name=name,
+                code=verdict and verdict.code,
+                culprits=verdict and verdict.culprits.ranks,
+                team=agreed.group,
+                kept=kept.tolist(),
+                source=source.unique().tolist(),
                 is_restored=failure.is_restored,
-            )  # fmt: skip
+            )
             allready.recover(failure)
         again = torch.ones(1)
         allready.safe_all_reduce(again, confirm=True)
@@ -341,9 +371,12 @@ def main() -> None:
     empty = torch.zeros(0)
     allready.safe_all_reduce(empty)
     say(
-        "views", column=column.tolist(), beside=matrix[:, 0].tolist(), said=said.unique().tolist(),
+        "views",
+        column=column.tolist(),
+        beside=matrix[:, 0].tolist(),
+        said=said.unique().tolist(),
         rows=[r.unique().tolist() for r in rows],
-    )  # fmt: skip
+    )
 
     for is_strided in (False, True):
         with allready.phase("short", timedelta(seconds=0.7)):
@@ -354,9 +387,12 @@ def main() -> None:
         assert failure is not None
         verdict = failure.verdict
         say(
-            "late", code=verdict and verdict.code, culprits=verdict and verdict.culprits.ranks,
-            is_restored=failure.is_restored, content=wide.unique().tolist(),
-        )  # fmt: skip
+            "late",
+            code=verdict and verdict.code,
+            culprits=verdict and verdict.culprits.ranks,
+            is_restored=failure.is_restored,
+            content=wide.unique().tolist(),
+        )
         recovery = allready.recover(failure)
         again = torch.ones(1)
         allready.safe_all_reduce(again, confirm=True)

@@ -11,13 +11,13 @@ from allready.runtime.pace import HALF_LIFE, MAX_KINDS, AdaptiveTimeout, Pace, P
 from allready.runtime.repeats import Repeats
 
 NOISE = 3.0
-MOST_S = 600.0
+MAX_S = 600.0
 STRICT = AdaptiveTimeout(least=timedelta(0))
 """Without the floor: only what was learned counts."""
 
 
 def limit_s(pace: Pace, num_bytes: int, *, num_ranks: int = 4, adaptive: AdaptiveTimeout = STRICT) -> float:
-    return adaptive.limit_s(pace.expected_s(num_bytes, num_ranks, after=adaptive.after), MOST_S)
+    return adaptive.limit_s(pace.expected_s(num_bytes, num_ranks, after=adaptive.after), MAX_S)
 
 
 @settings(max_examples=200, deadline=None)
@@ -35,7 +35,7 @@ def test_a_healthy_slow_rank_with_threefold_noise_is_never_late(
     for which, noise, num_ranks in [*((0, 1.0, 2) for _ in range(STRICT.after)), *calls]:
         num_bytes = sizes[which % len(sizes)]
         took_s = noise * (latency_s + num_bytes / bytes_per_s) * num_ranks / 8
-        if took_s < MOST_S:
+        if took_s < MAX_S:
             assert took_s <= limit_s(pace, num_bytes, num_ranks=num_ranks)
             pace.note(num_bytes, took_s, num_ranks)
 
@@ -53,9 +53,9 @@ def test_the_limit_is_between_its_bounds_and_generous_before_enough_was_seen(
     for one in seen:
         pace.note(*one)
     found_s = limit_s(pace, num_bytes, adaptive=adaptive)
-    assert adaptive.least_s <= found_s <= MOST_S
+    assert adaptive.least_s <= found_s <= MAX_S
     if len(seen) < adaptive.after:
-        assert found_s == MOST_S
+        assert found_s == MAX_S
 
 
 def test_a_hang_is_noticed_long_before_the_time_out_of_the_phase() -> None:
@@ -109,7 +109,7 @@ def test_an_evaluation_teaches_nothing_about_training() -> None:
         for _ in range(20):
             paces.of(phase, (), "barrier").note(0, took_s, 4)
     assert limit_s(paces.of("training", (), "barrier"), 0) == pytest.approx(0.05)
-    assert limit_s(paces.of("evaluation", (), "barrier"), 0) == MOST_S
+    assert limit_s(paces.of("evaluation", (), "barrier"), 0) == MAX_S
 
 
 def test_the_fifth_recovery_at_the_same_step_is_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -52,9 +52,15 @@ def hugging_face() -> int:
 
     rows = [{"x": torch.ones(4) * n, "labels": torch.ones(1)} for n in range(64)]
     arguments = transformers.TrainingArguments(
-        output_dir=plan["where"], max_steps=STEPS, per_device_train_batch_size=2, use_cpu=True, report_to=[],
-        save_strategy="no", disable_tqdm=True, logging_strategy="no",
-    )  # fmt: skip
+        output_dir=plan["where"],
+        max_steps=STEPS,
+        per_device_train_batch_size=2,
+        use_cpu=True,
+        report_to=[],
+        save_strategy="no",
+        disable_tqdm=True,
+        logging_strategy="no",
+    )
     CALLBACKS[0:] = [hugging_face_callback()]
     trainer = transformers.Trainer(model=Model(), args=arguments, train_dataset=rows, callbacks=CALLBACKS)
     trainer.train()
@@ -82,10 +88,17 @@ def lightning() -> int:
     loader = torch.utils.data.DataLoader(torch.ones(64, 4), batch_size=2)
     CALLBACKS[0:] = [lightning_callback()]
     trainer = pl.Trainer(
-        accelerator="cpu", strategy="ddp", devices=SIZE, max_steps=STEPS, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, callbacks=CALLBACKS,
+        accelerator="cpu",
+        strategy="ddp",
+        devices=SIZE,
+        max_steps=STEPS,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=CALLBACKS,
         default_root_dir=plan["where"],
-    )  # fmt: skip
+    )
     trainer.fit(Module(), loader)
     return int(trainer.global_step)
 

@@ -1,16 +1,17 @@
 """A command in a remedy is data: to copy, with what is known filled in.  Sentences name programs at most."""
 
 import re
+from collections.abc import Iterator
 
 from allready import model
 from allready.docs import own_steps
 from allready.judging.loading import load
 from allready.judging.registry import placeholders
 from allready.judging.values import hosts_of, processes_of
-from allready.model.fill import UNKNOWN, fill_steps
+from allready.model.fill import UNKNOWN, fill_steps, steps_of
 from allready.text.catalog import say_remedies
 from allready.text.steps import NAMES, resolved, written
-from allready.text.ui import table
+from allready.text.ui import entries, table
 from tests.fleets import fleet
 
 RULES = load()
@@ -21,25 +22,49 @@ COMMAND = re.compile(
     r"|\bdf -|\bfree -[gh]\b|\blsmod \||\bmount \||\bcat /|\bps -[of]|\bibv_devinfo -|\bibstat -|\bmlxfwmanager -"
     r"|\bkill -\w+ [{P]|\bsacct -j|\bkubectl describe pod|\bulimit -[lnu](?! (?:unlimited|\d))"
     r"|\bedac-util -|\brocm-smi -|\bamd-smi [a-z]|\bras-mc-ctl -|\bkubectl (?:get|logs|describe) [\w{]"
+    r"|\bpython3? -[cm]|\| (?:grep|sort|head|wc|tail|uniq|cut|sed|awk)\b|\bsysctl (?:-\w )?\w+\.\w|\benv \|"
+    r"|\bldd [\w{/~]|\bnvidia-smi --?\w|\bsudo \w|\b(?:modprobe|rmmod) \w|\bsystemctl (?:(?:re)?start|enable|daemon)"
+    r"|\blsof -|\bls (?:-\w|/)|\bpip (?:install|show)|\bfuser -|\brm [~/{-]|\bfi_\w+ -|\bgrep -"
+    r"|\bsha256sum\b|\btime dd\b|\bchmod [0-7+]|\bkill PID|\becho [\"$]|\bscontrol show|\bln -s|\bmkdir -"
+    r"|\btimeout \d+ \w|\bip link (?:show|set)|\bip route\b|\btc qdisc|\bumount|\bmount -|\btcpdump|\bfind [~/]|\bcurl "
     r"|\bping (?:-c \d )?[{A-Z]|\b(?:coredumpctl|lspci|ethtool|scontrol|env explain)\b[^;,.()]* \{"
 )
 """Shell commands that show something, or act on a process.  Settings of the next start are none, nor names alone."""
 
-PART_OF_A_LONGER_ONE = {
-    "CUD008": "torchrun --nproc-per-node=$(nvidia-smi -L | wc -l)",
-    "NLG056": "torchrun --nproc-per-node=$(nvidia-smi -L | wc -l)",
-}
+PLACE = re.compile(
+    r"(?:as root )?\bon (?:that|this|its|every|each|both|all) (?:node|machine|host)s?\b[^;,.]{0,20}:|\bas root on\b"
+    r"|^在(?:该|每个|所有|报错的)(?:节点|机器|主机)上(?:执行)?：?"
+)
+"""A place before what is done there: `where` of the step."""
+
+PART_OF_A_LONGER_ONE = {"VAR036": '$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'}
 """A setting that contains a command."""
+
+
+def explanations() -> Iterator[tuple[str, model.RemedyStep]]:
+    """The steps of every rule and signature in both languages, by its code."""
+    for code, rule in RULES.items():
+        chinese = steps_of(entries("zh", rule.area).get(code, {}))
+        yield from ((code, step) for step in (*own_steps(rule), *chinese))
 
 
 def test_no_sentence_of_a_rule_or_signature_hides_a_command() -> None:
     failures = []
-    for code, rule in RULES.items():
-        for step in own_steps(rule):
-            text = step.explanation.replace(PART_OF_A_LONGER_ONE.get(code, "\0"), "")
-            if found := COMMAND.findall(text):
-                failures.append(f"{code}: {found} in “{step.explanation}”")
+    for code, step in explanations():
+        text = step.explanation.replace(PART_OF_A_LONGER_ONE.get(code, "\0"), "")
+        if found := COMMAND.findall(text):
+            failures.append(f"{code}: {found} in “{step.explanation}”")
     assert not failures, "make them a step, shared (text/steps.py) or its own:\n" + "\n".join(failures)
+
+
+def test_no_sentence_of_a_rule_or_signature_hides_the_place_where_it_is_done() -> None:
+    """But where one step is about several places."""
+    failures = [
+        f"{code}: {found} in “{step.explanation}”"
+        for code, step in explanations()
+        if not step.where and (found := PLACE.findall(step.explanation))
+    ]
+    assert not failures, "it is the step's `where`:\n" + "\n".join(failures)
 
 
 def test_every_shared_step_has_texts_and_every_text_a_step() -> None:

@@ -54,7 +54,12 @@ def _ended_well(summary: RunSummary) -> RunSummary:
         summary,
         ranks=tuple(
             replace(
-                row, end=end, ending="", activity="", activity_kind="", site="",
+                row,
+                end=end,
+                ending="",
+                activity="",
+                activity_kind="",
+                site="",
                 positions=tuple(replace(p, waits=None) for p in row.positions),
                 groups={name: text for name, text in row.groups.items() if not is_waiting.get(name)},
             )
@@ -63,7 +68,7 @@ def _ended_well(summary: RunSummary) -> RunSummary:
         ),
         timeline=tuple(m for m in summary.timeline if m.event is None or m.event.kind is not Happening.WAITS),
         stacks=(),
-    )  # fmt: skip
+    )
 
 
 def _open(report: Report, why: Reason) -> Report:

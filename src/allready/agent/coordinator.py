@@ -70,7 +70,7 @@ class JobCoordinator:
         self._tries = Attempts(max_restarts=self._job.max_restarts, backoff=self._job.backoff, folder=agent.report_dir)
         for name in self._job.excluded_nodes:
             self._tries.exclude(name, "--exclude-nodes")
-        self._comparison = Comparison(self._roll.facts, started=check.inquiry.started)
+        self._comparison = Comparison(self._roll.facts, started=check.report_series.started)
         self._enough_since_s: float | None = None
         self._node: NodeAgent | None = None
         self._kept_port: socket.socket | None = None
@@ -296,7 +296,7 @@ class JobCoordinator:
         return Judge(
             hang_after_s=self._job.hang_after_s,
             world=world,
-            started=self._check.inquiry.started,
+            started=self._check.report_series.started,
             addresses={n: o.addresses for n, o in self._table.offers.items()},
         )
 
@@ -337,7 +337,7 @@ class JobCoordinator:
 
     def _last(self) -> Report:
         """The newest report: of the last attempt, or of the roll call."""
-        return self._agent.state.reports.last or self._check.inquiry.last or self._roll.judge(waiting=True)
+        return self._agent.state.reports.last or self._check.report_series.last or self._roll.judge(waiting=True)
 
 
 def assign_ranks(offers: Mapping[int, messages.Offer]) -> dict[int, tuple[int, ...]]:

@@ -35,7 +35,7 @@ from allready.messaging.token import Token
 from allready.messaging.wire import hello_of
 from allready.model import EndCause, JobOutcome, LaunchFacts, NodeFacts, Report, UncheckedKind
 from allready.preflight.check.context import CheckContext, collect_facts, resolve
-from allready.preflight.check.inquiry import Inquiry
+from allready.preflight.check.report_series import ReportSeries
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.check.roll_call import is_local
 from allready.preflight.check.waits import say_exhaustion_once
@@ -56,7 +56,7 @@ class Job(Struct):
     request: RunRequest
     host: Host
     report_dir: Path
-    inquiry: Inquiry
+    report_series: ReportSeries
     show: Callable[[Report], None]
     say: Callable[[Note], None]
     on_start: Callable[[], None]
@@ -77,7 +77,7 @@ class Job(Struct):
     def interrupted(self, signal: str) -> JobEnd:
         """The end of a job that was cancelled by a signal before any rank ran."""
         job = JobOutcome(exit_code=1, outcome=EndCause.STOPPED, attempts=0)
-        report = self.inquiry.interrupted("roll", reason(UncheckedKind.INTERRUPTED, signal=signal, stage="roll"))
+        report = self.report_series.interrupted("roll", reason(UncheckedKind.INTERRUPTED, signal=signal, stage="roll"))
         return JobEnd(job=job, report=closed(report, job), why=f"ended by {signal}")
 
     async def _run_in(self, run_dir: Path) -> JobEnd:
@@ -134,7 +134,7 @@ class Job(Struct):
             hello=hello_of(orders.launch, name=agent.name, instance=agent.instance, may_choose=may_choose),
             own_facts=own_facts,
             host=self.host,
-            inquiry=self.inquiry,
+            report_series=self.report_series,
             publish=agent.state.reports.publish,
             narrator=self.narrator,
             token=self.token,

@@ -98,7 +98,7 @@ class JobParticipant:
 
     def _local_view(self) -> LocalView:
         node, contact = self._check.launch.node_rank, self._joiner.contact
-        last = self._check.inquiry.last
+        last = self._check.report_series.last
         is_known = last is not None and any(n.node_rank == node for n in last.world.nodes)
         return LocalView(
             node,
@@ -154,5 +154,5 @@ class JobParticipant:
         return JobEnd(job=job, report=closed(local, job), why=f"node 0 was lost: {loss}")
 
     def _last(self) -> Report:
-        reports, inquiry = self._context.state.reports, self._check.inquiry
-        return reports.last or inquiry.last or inquiry.failed("job", reason(UncheckedKind.JOB_OVER))
+        reports, report_series = self._context.state.reports, self._check.report_series
+        return reports.last or report_series.last or report_series.failed("job", reason(UncheckedKind.JOB_OVER))

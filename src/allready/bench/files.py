@@ -29,7 +29,7 @@ from allready.model.operations import DTYPE_BYTES, OPERATIONS
 VERSION = 3
 _TIME = "%Y-%m-%d %H:%M:%S"
 _WARMUP = 5
-MOST_BYTES = 1 << 28
+MAX_BYTES = 1 << 28
 _NOT_OURS = (
     msgspec.MsgspecError, TooLargeError, RecursionError, ValueError, TypeError, KeyError, AttributeError, OverflowError,
 )  # fmt: skip
@@ -264,9 +264,9 @@ def read_curves(path: Path) -> Curves:
         UsageError: it cannot be read, or is neither.
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
+        if path.stat().st_size > MAX_BYTES:
             raise UsageError("{path}: too large for measured curves", path=path)
-        body = decode_within(MOST_BYTES, path.read_bytes())
+        body = decode_within(MAX_BYTES, path.read_bytes())
         return _curves(body, path.stem)
     except OSError as error:
         raise UsageError("{path}: {reason}", path=path, reason=error.strerror or error) from error

@@ -26,7 +26,7 @@ SEARCHES = ("pairs", "bisect")
 PREDICT = "predict"
 DTYPE_NAMES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}
 """Short names of types, as trainers write them."""
-MOST_PARAMS = 1e15
+MAX_PARAMS = 1e15
 
 
 def _letters(word: str) -> str:
@@ -391,7 +391,7 @@ def _number(text: str) -> int:
         value = float(text[:-1]) * scale if scale else float(text)
     except ValueError:
         value = 0.0
-    if not 1 <= value <= MOST_PARAMS:
+    if not 1 <= value <= MAX_PARAMS:
         raise argparse.ArgumentTypeError(usage_text("{text!r} is not a number of parameters; write 7e9", text=text))
     return round(value)
 

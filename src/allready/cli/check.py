@@ -201,10 +201,10 @@ async def _check(
     request: CheckRequest, output: Any, interrupts: Interrupts, token: "Token | None", command: str
 ) -> tuple[Report, int]:
     from allready.facts.live import LiveHost
-    from allready.preflight.check.inquiry import Inquiry
+    from allready.preflight.check.report_series import ReportSeries
     from allready.preflight.check.run import check
 
-    inquiry = Inquiry(command=command)
+    report_series = ReportSeries(command=command)
     position: list[Callable[[], str]] = []
     task = asyncio.ensure_future(
         check(
@@ -212,7 +212,7 @@ async def _check(
             LiveHost(),
             name=socket.gethostname(),
             instance=secrets.token_hex(8),
-            inquiry=inquiry,
+            report_series=report_series,
             publish=output.interim,
             narrator=output.narrator,
             where=position.append,
@@ -224,15 +224,15 @@ async def _check(
             report = await task
     except asyncio.CancelledError:
         if not interrupts.caught:
-            return inquiry.failed(command, reason(UncheckedKind.CANCELLED)), EXIT_BUG
+            return report_series.failed(command, reason(UncheckedKind.CANCELLED)), EXIT_BUG
         stage = position[0]() if position else "start"
         name = interrupts.caught[0]
-        report = inquiry.interrupted(stage, reason(UncheckedKind.INTERRUPTED, signal=name, stage=stage))
+        report = report_series.interrupted(stage, reason(UncheckedKind.INTERRUPTED, signal=name, stage=stage))
         output.narrator.log("check.interrupted", signal=name, stage=stage)
     except Exception as error:
         ours = "" if isinstance(error, AllreadyError) else f"a bug of allready itself: {type(error).__name__}: "
         why = reason(UncheckedKind.FAILED, error=f"{ours}{error}")
-        output.interim(inquiry.failed(position[0]() if position else "start", why))
+        output.interim(report_series.failed(position[0]() if position else "start", why))
         raise
     return report, exit_code_of(report.status)
 

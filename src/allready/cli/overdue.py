@@ -11,7 +11,7 @@ from types import FrameType
 from allready.cli.interrupts import is_of_this_command
 from allready.cli.promise import begun_s, margin_s
 
-LEAST_S = 0.3
+MIN_S = 0.3
 """Where less is left at the beginning nothing can be found out any more: where the CPUs are so busy, starting a child
 alone takes longer, and cannot be cut short."""
 
@@ -53,7 +53,7 @@ def ended_within(limit_s: float) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, end)
     try:
-        if left_s < LEAST_S:
+        if left_s < MIN_S:
             raise OverdueError
         signal.setitimer(signal.ITIMER_REAL, left_s)
         yield

@@ -92,7 +92,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
     from allready.cli.run_show import RunShow
     from allready.facts.live import LiveHost
     from allready.messaging.token import token_from
-    from allready.preflight.check.inquiry import Inquiry
+    from allready.preflight.check.report_series import ReportSeries
 
     if request.preset:
         from allready.cli.env_preset import with_preset
@@ -127,7 +127,7 @@ def _run(args: argparse.Namespace, interrupts: Interrupts) -> int:
             request,
             LiveHost(),
             report_dir=folder.path,
-            inquiry=Inquiry(command="run"),
+            report_series=ReportSeries(command="run"),
             show=take,
             say=show.say,
             on_start=show.ranks_begin,

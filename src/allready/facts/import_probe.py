@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RECENT_S = 1.0
 ASK_S = 0.2
 """For the stack of a child that does nothing; of the time it has."""
-LEAST_S = 0.02
+MIN_S = 0.02
 IDLE_CPU_S = 0.05
 MAX_STACK = 12
 _OF_IMPORTING = ("importlib", "import_child", "frozen runpy")
@@ -93,7 +93,7 @@ def _silent(
     """What a child does that has not ended: CPU time, state, and where it stands, which it is asked for."""
     now, wchan = read_stat(child.pid), wchan_of(child.pid)
     child.send_signal(signal.SIGUSR1)
-    output.wait(max(LEAST_S, until_s - time.monotonic()))
+    output.wait(max(MIN_S, until_s - time.monotonic()))
     return {
         "outcome": "silent",
         "cpu_s": None if now is None else now.cpu_s,

@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S", bound=Hashable)
 
-MOST_OF_ONE_BYTES = 1 << 20  # of one sender; one message more may come at any size that a frame can have
-MOST_BYTES = 128 << 20  # of all senders
+MAX_OF_ONE_BYTES = 1 << 20  # of one sender; one message more may come at any size that a frame can have
+MAX_BYTES = 128 << 20  # of all senders
 
 
 class _Waiting(Struct, Generic[S]):
@@ -43,7 +43,7 @@ class Inbox(Generic[S]):
 
     async def room(self, sender: S) -> None:
         """Wait until what this sender says next may be kept."""
-        while self._bytes_of.get(sender, 0) > MOST_OF_ONE_BYTES or sum(self._bytes_of.values()) > MOST_BYTES:
+        while self._bytes_of.get(sender, 0) > MAX_OF_ONE_BYTES or sum(self._bytes_of.values()) > MAX_BYTES:
             self._taken.clear()
             await self._taken.wait()
 

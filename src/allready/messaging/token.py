@@ -23,8 +23,8 @@ HELLO = b"hello"
 WANTS_TOKEN = "wants_token"  # noqa: S105
 """Key in the hello of a node that has a token and leaves because node 0 does not ask for one."""
 
-_LEAST_BYTES = 16
-_MOST_BYTES = 4096
+_MIN_BYTES = 16
+_MAX_BYTES = 4096
 _STDIN_S = 30.0
 
 
@@ -117,11 +117,11 @@ def secret_from(path: str | None, environ: MutableMapping[str, str]) -> str | No
         where, secret = VARIABLE, variable.strip()
     else:
         return None
-    if len(secret) < _LEAST_BYTES:
+    if len(secret) < _MIN_BYTES:
         raise UsageError(
             "{where}: a token has at least {least} characters; make one with `openssl rand -hex 32`",
             where=where,
-            least=_LEAST_BYTES,
+            least=_MIN_BYTES,
         )
     return secret
 
@@ -134,7 +134,7 @@ def _read(path: str) -> bytes:
             raise UsageError(
                 "--token-file {path}: no token can be read: {reason}", path=path, reason="it is no regular file"
             )
-        data = os.read(descriptor, _MOST_BYTES + 1)
+        data = os.read(descriptor, _MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(
             "--token-file {path}: no token can be read: {reason}", path=path, reason=error.strerror or str(error)
@@ -143,9 +143,9 @@ def _read(path: str) -> bytes:
         if descriptor >= 0:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
-    if len(data) > _MOST_BYTES:
+    if len(data) > _MAX_BYTES:
         raise UsageError(
-            "--token-file {path}: no token can be read: {reason}", path=path, reason=f"more than {_MOST_BYTES} bytes"
+            "--token-file {path}: no token can be read: {reason}", path=path, reason=f"more than {_MAX_BYTES} bytes"
         )
     return data
 
@@ -154,7 +154,7 @@ def _first_line() -> bytes:
     """Of standard input, and nothing after it: what follows are the signs of life of who started this agent."""
     deadline, line = time.monotonic() + _STDIN_S, b""
     try:
-        while not line.endswith(b"\n") and len(line) <= _MOST_BYTES:
+        while not line.endswith(b"\n") and len(line) <= _MAX_BYTES:
             if not select.select([0], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 raise UsageError(
                     "--token-file {path}: no token can be read: {reason}",

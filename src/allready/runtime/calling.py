@@ -17,7 +17,7 @@ from allready.runtime.recording import recorded
 from allready.runtime.session import Session, current
 
 SLICE_S = 0.1
-LEAST_S = 0.002
+MIN_S = 0.002
 """torch takes a wait of less than a millisecond for one without a limit."""
 SLICE = timedelta(seconds=SLICE_S)
 RESTORE_S = 2.0
@@ -88,7 +88,7 @@ class Works:
                 if until_s is None:
                     work.wait()
                 else:
-                    work.wait(timedelta(seconds=max(LEAST_S, until_s - time.monotonic())))
+                    work.wait(timedelta(seconds=max(MIN_S, until_s - time.monotonic())))
             except RuntimeError:
                 if not work.is_completed():
                     raise
@@ -320,7 +320,7 @@ def _finish(session: Session, work: Any, begin_s: float, limit_s: float) -> None
         return
     left_s = begin_s + limit_s - time.monotonic()
     try:
-        work.wait(SLICE if left_s > SLICE_S else timedelta(seconds=max(LEAST_S, left_s)))
+        work.wait(SLICE if left_s > SLICE_S else timedelta(seconds=max(MIN_S, left_s)))
     except RuntimeError:
         if work.is_completed():
             work.wait()  # raises what the operation did, or it came right now
@@ -334,7 +334,7 @@ def _finish(session: Session, work: Any, begin_s: float, limit_s: float) -> None
         if left_s <= 0:
             raise _Late
         try:
-            work.wait(timedelta(seconds=max(LEAST_S, min(SLICE_S, left_s))))
+            work.wait(timedelta(seconds=max(MIN_S, min(SLICE_S, left_s))))
         except RuntimeError:
             if not work.is_completed():
                 continue

@@ -74,9 +74,13 @@ def safe_all_reduce(
 
     redop = _name_of_op(chosen)
     called = CallArguments(
-        operation="all_reduce", dtype=_name_of(tensor), num_elements=tensor.numel(), redop=redop,
-        chunk_bytes=part_bytes, confirm=confirm,
-    )  # fmt: skip
+        operation="all_reduce",
+        dtype=_name_of(tensor),
+        num_elements=tensor.numel(),
+        redop=redop,
+        chunk_bytes=part_bytes,
+        confirm=confirm,
+    )
     is_plain = redop == "sum" and part_bytes is None and not (confirm or tensor.is_complex())
     key = (tensor.dtype, tensor.numel()) if is_plain else None
     return _in_place(called, key, tensor, start, timeout, on_failure, restore, group, async_op)
@@ -106,9 +110,16 @@ def safe_broadcast(
         operation="broadcast", dtype=_name_of(tensor), num_elements=tensor.numel(), root=root, confirm=confirm
     )
     return _in_place(
-        called, None, tensor, lambda t, later: dist.broadcast(_movable(t), root, group, async_op=later), timeout,
-        on_failure, restore, group, async_op,
-    )  # fmt: skip
+        called,
+        None,
+        tensor,
+        lambda t, later: dist.broadcast(_movable(t), root, group, async_op=later),
+        timeout,
+        on_failure,
+        restore,
+        group,
+        async_op,
+    )
 
 
 def safe_all_gather(
@@ -134,8 +145,9 @@ def safe_all_gather(
     if len(tensors) != size or any(t.shape != tensor.shape or t.dtype != tensor.dtype for t in tensors):
         raise UsageError(
             "all_gather over {size} ranks: so many tensors are needed for the results, each as the one given: {given}",
-            size=size, given=f"{tuple(tensor.shape)} {_name_of(tensor)}",
-        )  # fmt: skip
+            size=size,
+            given=f"{tuple(tensor.shape)} {_name_of(tensor)}",
+        )
     dense = [_dense(t) for t in tensors]
     own = _movable(_dense(tensor))
     moved = [_movable(t) for t in dense]
@@ -196,9 +208,13 @@ def safe_reduce_scatter(
         raise UsageError(
             "reduce_scatter over {size} ranks: output has {own} elements of {kind}, so tensor must have {needed} of "
             "the same, and has {given} of {other}",
-            size=size, own=output.numel(), kind=str(output.dtype), needed=size * output.numel(),
-            given=tensor.numel(), other=str(tensor.dtype),
-        )  # fmt: skip
+            size=size,
+            own=output.numel(),
+            kind=str(output.dtype),
+            needed=size * output.numel(),
+            given=tensor.numel(),
+            other=str(tensor.dtype),
+        )
     if tensor.is_cuda:
         source, part = _dense(tensor), _dense(output)
         start = lambda later: dist.reduce_scatter_tensor(part, source, chosen, group, async_op=later)  # noqa: E731
@@ -260,13 +276,16 @@ def safe_all_to_all(
         if sizes and (len(sizes) != size or min(sizes) < 0 or sum(sizes) != rows):
             raise UsageError(
                 "all_to_all over {size} ranks: so many split sizes are needed, which come to {rows} rows, not {sizes}",
-                size=size, rows=rows, sizes=str(list(sizes)),
-            )  # fmt: skip
+                size=size,
+                rows=rows,
+                sizes=str(list(sizes)),
+            )
         if not sizes and rows % size:
             raise UsageError(
                 "all_to_all over {size} ranks: {rows} rows are not to be divided equally; give the split sizes",
-                size=size, rows=rows,
-            )  # fmt: skip
+                size=size,
+                rows=rows,
+            )
     filled, source = _dense(output), _movable(_dense(tensor), in_rows=True)
     received = _movable(filled, in_rows=True)
     return run_or_begin(
@@ -445,8 +464,9 @@ def _checked_op(op: Any, *tensors: Any) -> Any:
         if not tensor.is_cuda and _name_of(tensor) not in GLOO_SUMS:
             raise UsageError(
                 "Gloo cannot reduce elements of type {kind}: convert them to one of {kinds}",
-                kind=_name_of(tensor), kinds=", ".join(GLOO_SUMS),
-            )  # fmt: skip
+                kind=_name_of(tensor),
+                kinds=", ".join(GLOO_SUMS),
+            )
     if op is None:
         return dist.ReduceOp.SUM
     if not isinstance(op, dist.ReduceOp | dist.ReduceOp.RedOpType):
@@ -460,8 +480,9 @@ def _checked_op(op: Any, *tensors: Any) -> Any:
         if is_wrong or op == known.PREMUL_SUM:
             raise UsageError(
                 "Gloo cannot reduce elements of type {kind} with {op}",
-                kind=_name_of(tensor), op=_name_of_op(op).upper(),
-            )  # fmt: skip
+                kind=_name_of(tensor),
+                op=_name_of_op(op).upper(),
+            )
     return op
 
 

@@ -6,7 +6,7 @@ from allready.runtime import messages as m
 
 PATIENCE_S = 0.3
 """So long a rank that joins waits for a point at which all members are, before a step is interrupted for it."""
-MOST_PATIENCE_S = 30.0
+MAX_PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -76,5 +76,5 @@ class Joiners:
         """When the members are interrupted for them, wherever they are then."""
         if not self._waiting:
             return None
-        patience_s = min(MOST_PATIENCE_S, PATIENCE_S + 2 * self.interval_s)
+        patience_s = min(MAX_PATIENCE_S, PATIENCE_S + 2 * self.interval_s)
         return min(j.at_s for j in self._waiting.values()) + patience_s

@@ -25,7 +25,7 @@ from tests.evidence.lines.test_forms import TIGHT, made_up
 ROOT = Path(__file__).parents[3]
 SOURCE = SOURCES[0]
 FIXTURES = ROOT / "tests" / "fixtures"
-MOST_BYTES = 3_000_000
+MAX_BYTES = 3_000_000
 KINDS = (
     "--kind mixed --ranks 1", "--kind mixed --ranks 64", "--kind mixed --ranks 64 --timestamps", "--kind training",
     "--kind words", "--kind bars", "--ranks 1 --iterations", "--ranks 8 --interleaved",
@@ -72,7 +72,7 @@ def _recorded() -> Iterator[tuple[str, bytes]]:
         for source in unpack(found) if isinstance(found, Found) else ():
             if isinstance(source, Source):
                 with source.open() as stream:
-                    yield source.label, stream.read(MOST_BYTES)
+                    yield source.label, stream.read(MAX_BYTES)
 
 
 @pytest.mark.thorough
@@ -95,7 +95,7 @@ def test_recorded_runs_give_the_same(engine: Native, every: int) -> None:
             continue
         if fields := _difference(data, chunk_bytes=1 << 20):
             wrong[label] = fields
-        if len(whole) < MOST_BYTES and len(data) < 200_000:
+        if len(whole) < MAX_BYTES and len(data) < 200_000:
             whole += data
     assert num > 300
     wrong |= {f"all, {limits}": fields for limits in (LIMITS, TIGHT) if (fields := _difference(bytes(whole), limits))}

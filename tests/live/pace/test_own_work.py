@@ -53,8 +53,10 @@ def test_a_rank_that_comes_late_out_of_another_group_is_not() -> None:
 def test_what_takes_longer_now_here_and_now_there_is_nobodys_own_work() -> None:
     """Wake-ups on a busy machine: half of the operations take 4 ms longer, on one side or on the other."""
     before = {0: every(0.001), 1: every(0.001), 2: every(0.001), 3: every(0.001)}
-    uneven = {1: [t + (0.004 if i % 2 else 0.0) for i, t in enumerate(every(0.003))],
-              2: [t + (0.0 if i % 2 else 0.004) for i, t in enumerate(every(0.003))]}  # fmt: skip
+    uneven = {
+        1: [t + (0.004 if i % 2 else 0.0) for i, t in enumerate(every(0.003))],
+        2: [t + (0.0 if i % 2 else 0.004) for i, t in enumerate(every(0.003))],
+    }
     assert share({"all": before, "12": uneven}, "12", 2) < 0.02
 
 

@@ -11,14 +11,14 @@ from allready.model import NodeFacts, Report, Status
 from allready.preflight import reach
 from allready.preflight.check import follow as module
 from allready.preflight.check.follow import REACH_OPEN, Abandoned, follow
-from allready.preflight.check.inquiry import Inquiry, plain
+from allready.preflight.check.report_series import ReportSeries, plain
 from allready.preflight.collectives import agent
 from allready.preflight.collectives.wire import START
 from tests.cases import cases
 from tests.fleets import fleet, healthy_node
 from tests.messaging.memory import MemoryHub, memory_channel, silent
 
-REPORT = Inquiry().judge(fleet(2), waiting=False, visible_since=None)
+REPORT = ReportSeries().judge(fleet(2), waiting=False, visible_since=None)
 
 
 def facts_now() -> "asyncio.Future[NodeFacts]":

@@ -8,7 +8,7 @@ from allready.messaging import wire
 from allready.messaging.channel import convert
 from allready.model import DatagramProbe, Fleet, PathProbe, Reachability, Report, World, WorldNode
 from allready.preflight.check import thinning
-from allready.preflight.check.inquiry import Inquiry, plain
+from allready.preflight.check.report_series import ReportSeries, plain
 from allready.preflight.check.thinning import thin
 from allready.report import html, json_report
 from allready.report.matrix import matrix
@@ -47,7 +47,7 @@ def with_bad(reach: Reachability, bad: dict[int, str]) -> Reachability:
 def report_of(reach: Reachability) -> Report:
     nodes = tuple(WorldNode(node_rank=n, name=f"gpu{n}", ranks=(n,)) for n in range(NUM_NODES))
     fleet = Fleet(world=World(num_nodes=NUM_NODES, world_size=NUM_NODES, nodes=nodes), nodes={}, reach=reach)
-    return Inquiry().judge(fleet, waiting=False, visible_since=None)
+    return ReportSeries().judge(fleet, waiting=False, visible_since=None)
 
 
 def test_a_small_job_is_left_as_it_is() -> None:

@@ -45,9 +45,13 @@ def test_an_operation_accepts_its_own_result_and_no_other() -> None:
             ops, given = [], []
             for rank in range(ranks):
                 devices: Any = SimpleNamespace(
-                    jax=jax, numpy=np, count=ranks, own_part=lambda x: x, array=lambda own: own,
+                    jax=jax,
+                    numpy=np,
+                    count=ranks,
+                    own_part=lambda x: x,
+                    array=lambda own: own,
                     compiled=lambda function, argument: function,
-                )  # fmt: skip
+                )
                 ops.append(JaxOperation(name, devices, rank, dtype))
                 ops[-1].bind(3 * 1000 * np.dtype(jax.numpy.dtype(dtype)).itemsize)
                 given.append(ops[-1]._input)

@@ -142,8 +142,9 @@ def test_every_operation_is_right_in_both_forms_and_takes_the_next_part_of_the_b
                 places = []
                 for start in (starters[1],) * 4:
                     start()
-                    places.append({call[2 if call[0] not in {"ncclSend", "ncclRecv"} else 1] for call in
-                                   exchange.calls[1]})  # fmt: skip
+                    places.append(
+                        {call[2 if call[0] not in {"ncclSend", "ncclRecv"} else 1] for call in exchange.calls[1]}
+                    )
                     exchange.calls[1].clear()
                 assert places[0] != places[1] != places[2] != places[0], case
                 assert places[3] == places[0], case  # three sizes fit

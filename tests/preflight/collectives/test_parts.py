@@ -126,9 +126,12 @@ def test_a_slow_very_first_operation_is_no_measurement_of_its_size() -> None:
     for first_s, later_s, expected in ((0.25, 0.001, 4), (0.25, 0.25, 1)):
         times, sent = iter([first_s]), list[tuple[str, Any]]()
         operation: Any = SimpleNamespace(
-            operation=OPERATIONS["all_reduce"], fill=lambda: None, check=lambda: (0, ""), settle=lambda: None,
+            operation=OPERATIONS["all_reduce"],
+            fill=lambda: None,
+            check=lambda: (0, ""),
+            settle=lambda: None,
             bind=lambda _size, times=times, later_s=later_s: lambda: time.sleep(next(times, later_s)),
-        )  # fmt: skip
+        )
         orders = SimpleNamespace(
             world_size=2,
             dtype="float32",

@@ -95,9 +95,16 @@ def swept(
     cuda = Cuda(one_s)
     monkeypatch.setattr("allready.preflight.collectives.sweep.time.perf_counter", lambda: cuda.now_s)
     orders = SimpleNamespace(
-        sizes=[1024], world_size=2, dtype="float32", is_bench=True, is_graph=is_graph, iters=iters, warmup=2,
-        size_budget_s=60.0, path="nccl" if by_host else "torch",
-    )  # fmt: skip
+        sizes=[1024],
+        world_size=2,
+        dtype="float32",
+        is_bench=True,
+        is_graph=is_graph,
+        iters=iters,
+        warmup=2,
+        size_budget_s=60.0,
+        path="nccl" if by_host else "torch",
+    )
     side = SimpleNamespace(orders=orders, mark=lambda *_: None, send=lambda _event, **fields: told.append(fields))
     operation = Operation(cuda, Calls(cuda, seen) if by_host else None)
     sweep = Sweep(side, "sweep", operation, list, cuda)  # type: ignore[arg-type]

@@ -369,7 +369,7 @@ async def test_last_bursts_to_many_partners_are_sent_side_by_side() -> None:
 
 
 async def test_when_the_time_for_last_bursts_is_over_what_was_counted_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert node_part.MOST_LAST_BURSTS_S < node_part.COUNT_S < hub_part.COUNTED_S
+    assert node_part.MAX_LAST_BURSTS_S < node_part.COUNT_S < hub_part.COUNTED_S
     monkeypatch.setattr(node_part, "COUNT_S", 0.3)
     probes = [(number, SlowBurst(seconds)) for number, seconds in enumerate((0.0, 20.0))]
     counted = await node_part._count(cast("Any", probes), 0.0)

@@ -11,12 +11,14 @@ def bisected(shares: dict[int, float], work: Any = None) -> Any:
     members = list(range(8))
     rounds: list[list[model.GroupPoint]] = []
     while groups := search(members, rounds).groups:
-        rounds.append([
-            model.GroupPoint(
-                round=len(rounds), members=g, size_bytes=1, gb_per_s=10 * min(shares.get(m, 1.0) for m in g)
-            )
-            for g in groups
-        ])  # fmt: skip
+        rounds.append(
+            [
+                model.GroupPoint(
+                    round=len(rounds), members=g, size_bytes=1, gb_per_s=10 * min(shares.get(m, 1.0) for m in g)
+                )
+                for g in groups
+            ]
+        )
     speeds = {r: {"work": w} for r, w in (work or {}).items()}
     points = tuple(g for groups in rounds for g in groups)
     run = replace(healthy_collectives(8).runs[0], groups=points, copies_gb_per_s=speeds)

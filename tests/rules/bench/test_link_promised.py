@@ -62,11 +62,17 @@ def ports(*rates: float, provider: str | None = None) -> model.RdmaFacts:
     return model.RdmaFacts(
         ports=tuple(
             model.RdmaPort(
-                device=f"mlx5_{i}", port=1, state="ACTIVE", physical_state="LinkUp", link_layer="InfiniBand",
-                rate_gbit_per_s=rate, provider=provider,
-            ) for i, rate in enumerate(rates)
+                device=f"mlx5_{i}",
+                port=1,
+                state="ACTIVE",
+                physical_state="LinkUp",
+                link_layer="InfiniBand",
+                rate_gbit_per_s=rate,
+                provider=provider,
+            )
+            for i, rate in enumerate(rates)
         )
-    )  # fmt: skip
+    )
 
 
 def test_between_nodes_the_cards_of_a_node_count_rdma_before_tcp() -> None:

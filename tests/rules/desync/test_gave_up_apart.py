@@ -63,9 +63,13 @@ def test_another_kind_of_call_in_the_same_function_is_another_call() -> None:
 def test_after_a_crash_over_sizes_stacks_show_where_ranks_stood() -> None:
     """JAX over Gloo: one is aborted by data that is too large, two lose it, and the fourth waits for them."""
     refused = death(
-        2, "signal", signal="SIGABRT", text="killed by SIGABRT", is_collective_error=True,
+        2,
+        "signal",
+        signal="SIGABRT",
+        text="killed by SIGABRT",
+        is_collective_error=True,
         last_words="what(): op.preamble.length <= op.nbytes. 512 vs 2",
-    )  # fmt: skip
+    )
     lost = tuple(gave_up(r, "train.py:12 step") for r in (1, 3))
     other = ThreadStack(name="MainThread", is_main=True, frames=(Frame(function="metric", file="train.py", line=17),))
     crashed, waits = stack(2, "in_collective", threads=(other,)), stack(0, "in_collective")

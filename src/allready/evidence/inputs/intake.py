@@ -8,7 +8,7 @@ from collections.abc import Callable
 from allready.evidence.inputs.codecs import CHUNK, Feed
 from allready.evidence.inputs.limits import Budget, DamagedError, TooMuchError
 
-_LEAST_HOLE_BYTES = 1 << 20
+_MIN_HOLE_BYTES = 1 << 20
 CUT = "it ends in the middle of a member: it was cut"
 
 
@@ -179,7 +179,7 @@ class FileFeed:
             self._passes_holes = error.errno == errno.ENXIO
             end = at + self._left if self._passes_holes else at
         num_bytes = min(end - at, self._left) - 1
-        is_long = num_bytes >= _LEAST_HOLE_BYTES
+        is_long = num_bytes >= _MIN_HOLE_BYTES
         os.lseek(number, at + num_bytes if is_long else at, os.SEEK_SET)
         if is_long:
             self._left -= num_bytes

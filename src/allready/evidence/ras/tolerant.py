@@ -11,9 +11,9 @@ from typing import Any
 from allready.json_bounds import memory_bytes
 
 DEEPEST = 32
-MOST_BYTES = 128 << 20
+MAX_BYTES = 128 << 20
 """Memory that one object may take when it is read at once."""
-MOST_VALUES = 400_000
+MAX_VALUES = 400_000
 """Values of an object that is repaired, or that would take more: an answer about 10,000 ranks has a tenth of it."""
 _TOKEN = re.compile(
     r'\s*(?:("[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))|(-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?)|(true|false|null)|([{}\[\],:])|(\S))',
@@ -27,7 +27,7 @@ _STRICT = json.JSONDecoder()
 def parse_object(text: str) -> tuple[dict[str, Any], int, str | None]:
     """The object that `text` begins with, where it ends, and what was wrong with it."""
     try:
-        if memory_bytes(text) > MOST_BYTES:
+        if memory_bytes(text) > MAX_BYTES:
             return _Repair(text).parse()
         value, end = _STRICT.raw_decode(text)
     except (ValueError, RecursionError):
@@ -65,8 +65,8 @@ class _Repair:
             if len(self.open) > DEEPEST:
                 break
             self.num_values += 1
-            if self.num_values > MOST_VALUES:
-                return self.root, len(self.text), f"only its first {MOST_VALUES:,} values were read"
+            if self.num_values > MAX_VALUES:
+                return self.root, len(self.text), f"only its first {MAX_VALUES:,} values were read"
         return self.root, len(self.text), "broken JSON: the end is missing"
 
     def _is_key(self, end: int) -> bool:

@@ -11,12 +11,12 @@ from allready.model import Frame
 
 _DECODER = json.JSONDecoder()
 MAX_THREADS = 20_000
-MOST_BYTES = 96 << 20
+MAX_BYTES = 96 << 20
 
 
 def take_json(text: str, start: int, line: int) -> tuple[list[OpenProcess], int, str | None]:
     """The processes of the list that begins at `start`, where it ends, and what was wrong with it."""
-    if memory_bytes(text, start) > MOST_BYTES:
+    if memory_bytes(text, start) > MAX_BYTES:
         return [], len(text), "a list of threads that would take too much memory"
     try:
         value, end = _DECODER.raw_decode(text, start)

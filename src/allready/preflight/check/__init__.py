@@ -1,1 +1,1 @@
-"""One check from start to verdict: `lead` on node 0, `member` on every node, `inquiry` between evidence and report."""
+"""One check from start to verdict: coordinator on node 0, participant on every node, reports from evidence."""

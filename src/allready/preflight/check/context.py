@@ -13,7 +13,7 @@ from allready.messaging.channel import Narrator
 from allready.messaging.token import Token
 from allready.messaging.wire import Hello
 from allready.model import LaunchFacts, NodeFacts, Report
-from allready.preflight.check.inquiry import Inquiry
+from allready.preflight.check.report_series import ReportSeries
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.check.waits import in_daemon_thread
 
@@ -33,7 +33,7 @@ class CheckContext(Struct, frozen=True, kw_only=True):
     hello: Hello
     own_facts: asyncio.Future[NodeFacts]
     host: Host
-    inquiry: Inquiry
+    report_series: ReportSeries
     publish: Publish
     narrator: Narrator
     token: Token | None = None

@@ -25,7 +25,7 @@ class Joiner:
         self._context = context
         self._contact = Contact(context.hello, context.launch.master_port, context.resolve, token=context.token)
         self._last_reported = ("", 0.0)
-        self._visible_since: datetime = context.inquiry.started
+        self._visible_since: datetime = context.report_series.started
 
     @property
     def contact(self) -> MasterContactFacts:
@@ -82,7 +82,7 @@ class Joiner:
             roll=refusal.roll if refusal is not None else None,
             why_not=dict.fromkeys(("roll", "reach", "collectives"), why),
         )
-        report = context.inquiry.judge(
+        report = context.report_series.judge(
             fleet,
             waiting=waiting,
             visible_since=self._visible_since,

@@ -89,7 +89,7 @@ class Participant:
                 present=report.roll.num_nodes - len(report.roll.awaited),
                 num_nodes=report.roll.num_nodes,
             )
-        self._context.inquiry.last = report
+        self._context.report_series.last = report
         self._context.publish(report)
 
 

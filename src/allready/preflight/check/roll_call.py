@@ -17,8 +17,8 @@ from allready.messaging.channel import LOST
 from allready.messaging.contact import Contact
 from allready.messaging.hub import Hub
 from allready.preflight.check.context import LAST_FACTS_S, CheckContext
-from allready.preflight.check.inquiry import plain, world_of
 from allready.preflight.check.master_port import MasterPort
+from allready.preflight.check.report_series import plain, world_of
 from allready.preflight.check.waits import in_daemon_thread
 from allready.text.reasons import reason
 
@@ -63,7 +63,7 @@ class RollCaller:
         self.reach: model.Reachability | None = None
         self.collectives: model.Collectives | None = None
         self.why_not: dict[str, model.Reason] = {}
-        self.visible_since: datetime = context.inquiry.started
+        self.visible_since: datetime = context.report_series.started
         self._is_finished = False
         self._last_interim_s = 0.0
 
@@ -94,7 +94,8 @@ class RollCaller:
         roll = self.hub.roll(finished=True)
         last_arrival_s = max((c.arrival_s for c in roll.claims), default=0.0)
         self.visible_since = max(
-            self._context.inquiry.started, datetime.now(UTC) - timedelta(seconds=self.hub.elapsed_s - last_arrival_s)
+            self._context.report_series.started,
+            datetime.now(UTC) - timedelta(seconds=self.hub.elapsed_s - last_arrival_s),
         )
         self.hub.close_roll(await self._own_process())
         if roll.missing or self.hub.clash_since is not None:
@@ -254,7 +255,7 @@ class RollCaller:
         unchecked = {k: v for k, v in self.why_not.items() if k in asked}
         if not waiting:
             unchecked |= gaps(self.facts, self.reach)
-        report = self._context.inquiry.judge(
+        report = self._context.report_series.judge(
             self.fleet(), waiting=waiting, visible_since=self.visible_since, unchecked_stages=unchecked
         )
         self._context.publish(report)

@@ -10,8 +10,8 @@ from allready.messaging.wire import hello_of
 from allready.model import Report
 from allready.preflight.check.context import CheckContext, Publish, collect_facts
 from allready.preflight.check.coordinator import Coordinator
-from allready.preflight.check.inquiry import Inquiry
 from allready.preflight.check.participant import Participant
+from allready.preflight.check.report_series import ReportSeries
 from allready.preflight.check.request import CheckRequest
 from allready.preflight.check.waits import say_exhaustion_once
 
@@ -22,7 +22,7 @@ async def check(
     *,
     name: str,
     instance: str,
-    inquiry: Inquiry,
+    report_series: ReportSeries,
     publish: Publish,
     narrator: Narrator,
     where: Callable[[Callable[[], str]], None],
@@ -32,7 +32,7 @@ async def check(
 
     Args:
         instance: random; tells this process from any other.
-        inquiry: keeps the standing verdict, also for a caller that interrupts.
+        report_series: keeps the standing verdict, also for a caller that interrupts.
         where: is given a function that says which stage the check is in.
         token: shared by all nodes, if the user gave one.
     """
@@ -44,7 +44,7 @@ async def check(
         hello=hello_of(launch, name=name, instance=instance),
         own_facts=own_facts,
         host=host,
-        inquiry=inquiry,
+        report_series=report_series,
         publish=publish,
         narrator=narrator,
         token=token,

@@ -23,7 +23,7 @@ from allready.judging.pair_matrix import read_matrix, suspects
 from allready.judging.passes import is_known, kept, together
 from allready.model import GroupPoint, PairPoint
 from allready.preflight.collectives.rank_side import RankSide, last_line
-from allready.preflight.collectives.spec import MAX_ROUNDS, MOST_AGAIN, PAIR_S
+from allready.preflight.collectives.spec import MAX_AGAIN, MAX_ROUNDS, PAIR_S
 from allready.preflight.collectives.wire import Rail
 from allready.preflight.reach.schedule import disjoint_rounds, make_schedule
 
@@ -31,7 +31,7 @@ _REPEATS = 5, 200
 _ENOUGH_GROUP_S = 1.2
 _ENOUGH_S = 0.15  # of one direction of a pair: longer than what a scheduler does to a process
 _ENOUGH_LONG_S = 0.6  # the same in a bisection, which has few rounds
-_SURE, _MOST_BATCHES = 0.02, 2  # there a pair is measured so often at most, until its rate is known that well
+_SURE, _MAX_BATCHES = 0.02, 2  # there a pair is measured so often at most, until its rate is known that well
 _CONFIRMING = 2  # rounds that a bisection usually has after its pairs
 _PASSES_SHARE = 0.5  # of the time of `pairs`, for measuring all of them again where rates differ
 _SMALL_REPEATS = 7
@@ -200,7 +200,7 @@ class Meetings:
         points = [p for m in rail.members for p in convert(json.loads(self._store.get(f"{key}/{m}")), list[PairPoint])]
         slow = suspects(read_matrix(points), [(p.sender, p.receiver) for p in points if p.gb_per_s is not None])
         failed = {(min(p.sender, p.receiver), max(p.sender, p.receiver)) for p in points if p.num_failed}
-        return disjoint_rounds((*sorted(failed), *(pair for pair in slow if pair not in failed)), max_rounds=MOST_AGAIN)
+        return disjoint_rounds((*sorted(failed), *(pair for pair in slow if pair not in failed)), max_rounds=MAX_AGAIN)
 
     def bisect(self) -> int:
         """Measure groups until `judging.bisection.search` has its answer, or the time is over; returns the rounds."""
@@ -339,7 +339,7 @@ class Meetings:
                 try:
                     group = self._connect(f"{key}/{low}-{high}", (low, high))
                     is_first = self._rank == low
-                    times, latency_s = self._both_ways(group, _ENOUGH_LONG_S, _MOST_BATCHES, is_first=is_first)
+                    times, latency_s = self._both_ways(group, _ENOUGH_LONG_S, _MAX_BATCHES, is_first=is_first)
                 finally:
                     self._store.add(over, 1)
                 rate = min(rate, self._size_bytes / without_reply_s(usual(times), latency_s) / 1e9)

@@ -12,7 +12,7 @@ from allready.preflight.collectives.nccl_library import SUM, TYPES
 from allready.preflight.collectives.operations import Buffers, Pattern, RankOperation
 
 _ROOT = 0
-_MOST_PARTS = 1024
+_MAX_PARTS = 1024
 ONLY_OUT_OF_PLACE = frozenset({"all_to_all", "sendrecv"})
 """Operations that NCCL cannot do in place."""
 
@@ -31,7 +31,7 @@ class NcclOperation(RankOperation):
         """Choose the buffers of this size; returns what starts the operation, each time on the next part of them."""
         buffers = self._buffers
         self._choose(size_bytes)
-        num_parts = max(1, min(_MOST_PARTS, buffers.size_bytes // size_bytes))
+        num_parts = max(1, min(_MAX_PARTS, buffers.size_bytes // size_bytes))
         part_bytes = size_bytes // self._world_size if self.operation.is_split else size_bytes
         calls = self._calls_of(self._in.data_ptr(), self._out.data_ptr(), part_bytes // buffers.item_bytes)
         self._calls = bound(self._place, calls, num_parts, size_bytes)

@@ -15,7 +15,7 @@ PATHS = ("torch", "nccl")
 """What calls NCCL: torch.distributed, as training does, or our own loop, as nccl-tests does."""
 PAIR_S = 10.0
 """How long one pair or group of a search may take, connecting included."""
-MAX_ROUNDS, MOST_AGAIN = 64, 16
+MAX_ROUNDS, MAX_AGAIN = 64, 16
 """Rounds of pairs, and further ones for pairs that looked slow."""
 
 STAGES: Mapping[str, tuple[str, ...]] = {
@@ -200,7 +200,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     @property
     def search_s(self) -> float:
         """How long a search may take: its rounds, if in every one of them something is blocked, and their passes."""
-        rounds = MOST_AGAIN + sum(min(len(rail.members), MAX_ROUNDS) + 2 for rail in self.rails)
+        rounds = MAX_AGAIN + sum(min(len(rail.members), MAX_ROUNDS) + 2 for rail in self.rails)
         return max(len(self.members) + 2, rounds) * (PAIR_S + 2.0) + self.sweep_budget_s
 
     def operation_deadline_s(self, size_bytes: int, expected_s: float | None = None) -> float:

@@ -37,7 +37,7 @@ _SPIN_S = (
     1e-3  # for operations that are shorter nothing sleeps before they are timed: waking up takes as long as they do
 )
 _ASK_EVERY_S = 0.2
-MOST_TIMES = 1000
+MAX_TIMES = 1000
 """Of more iterations only the spread is told."""
 _GRAPH_S, _REPLAYS = 1.0, 5  # the operations of one graph take no longer; so many launches are timed
 
@@ -146,7 +146,7 @@ class Sweep:
         if not orders.is_bench:
             return {}
         found: dict[str, Any] = {"spread": asdict(spread_of(form.times_s))}
-        if not orders.is_graph and len(form.times_s) <= MOST_TIMES:  # those of a graph were not timed one by one
+        if not orders.is_graph and len(form.times_s) <= MAX_TIMES:  # those of a graph were not timed one by one
             found["times_s"] = [round(t, 9) for t in form.times_s]
             found["other_times_s"] = [round(t, 9) for t in other.times_s] if other is not None else []
         return found

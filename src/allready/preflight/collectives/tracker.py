@@ -22,8 +22,8 @@ STOPPED_FOR_S = 2.0
 SETTLE_S = 0.3
 SETTLE_MAX_S = 1.5
 CAUSE_WAIT_S = 2.5
-_MOST_DIAGNOSTICS = 256
-_MOST_TIMES = 500_000
+_MAX_DIAGNOSTICS = 256
+_MAX_TIMES = 500_000
 """Single iterations of all ranks and sizes that are kept; of what comes after them, only the spread."""
 _ON_ITS_OWN = frozenset({"import", "device", "allocate", "local", "jax_import"})  # here no rank needs another
 _APART = _ON_ITS_OWN | SEARCHES  # a pair that is blocked is a result of a search, and the others go on
@@ -342,7 +342,7 @@ class StageTracker:
         if event.choice is not None:
             key = event.choice.operation, event.choice.size_bytes, event.choice.is_whole
             self._choices.setdefault(key, event.choice)
-        if event.diagnostic is not None and len(self.diagnostics) < _MOST_DIAGNOSTICS:
+        if event.diagnostic is not None and len(self.diagnostics) < _MAX_DIAGNOSTICS:
             self.diagnostics.setdefault(event.diagnostic)
 
     def _take_size(self, rank: Rank, event: RankEvent) -> None:
@@ -352,7 +352,7 @@ class StageTracker:
             self._left.setdefault(stage, event)
             return
         self._num_times += len(event.times_s) + len(event.other_times_s)
-        if self._num_times > _MOST_TIMES:
+        if self._num_times > _MAX_TIMES:
             event = replace(event, times_s=(), other_times_s=())
         self._points.setdefault((stage, event.size_bytes), {})[rank.rank] = event
         if _num_wrong(event):

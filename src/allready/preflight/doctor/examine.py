@@ -26,7 +26,7 @@ from allready.model import (
     World,
     WorldNode,
 )
-from allready.preflight.check.inquiry import Inquiry
+from allready.preflight.check.report_series import ReportSeries
 from allready.text.reasons import not_checked, reason
 
 NECESSARY = ("host", "net", "gpu", "rdma", "limits")
@@ -76,7 +76,7 @@ def judge(nodes: Sequence[NodeFacts], settings: Settings | None, *, command: str
     """
     several = dict(enumerate(nodes if len(nodes) == 1 else _as_one_job(nodes)))
     fleet = Fleet(world=_world(several), nodes=several, settings=settings, inapplicable=ALONE)
-    report = Inquiry(command=command).judge(
+    report = ReportSeries(command=command).judge(
         fleet, waiting=False, visible_since=None, unchecked_stages=_missing(several.values())
     )
     known = {(node, f.values.get("module")) for f in report.findings if f.code in HANGS for node in f.culprits.nodes}

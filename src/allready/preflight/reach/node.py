@@ -26,7 +26,7 @@ IN_FLIGHT_S = 0.02
 QUEUED_IN_FLIGHT_S = 0.5
 """The same after a burst over paths that lose packets, perhaps through a queue that is still long."""
 LAST_BURST_S = 0.25
-MOST_LAST_BURSTS_S = 3.0
+MAX_LAST_BURSTS_S = 3.0
 """The last bursts go out round by round, each with its time, so that no node gets those of all others at once."""
 COUNT_S = 4.0
 """How long a node sends last bursts; less than node 0 waits for its answer."""
@@ -95,7 +95,7 @@ async def _probe_and_answer(
             if kind == "reach.plan" and probing is None:
                 plan = convert(body, wire.Plan)
                 wait_s += plan.limit_s
-                slot_s = min(LAST_BURST_S, MOST_LAST_BURSTS_S / max(1, len(plan.partners)))
+                slot_s = min(LAST_BURST_S, MAX_LAST_BURSTS_S / max(1, len(plan.partners)))
                 probing = asyncio.ensure_future(_probe(node.node_rank, opening, report, plan, probes, speaker))
             elif kind in {"reach.count", "reach.collect"}:
                 for task in (probing, counting):

@@ -30,7 +30,7 @@ _MAX_WINDOWS = 3  # a payload that moves, but slowly, gets its deadline so many 
 _MEASURE_S = 0.6  # the network is slow where it still carries the measured payload after so long
 _MEASURE_EVERY_S = 0.1
 _MEASURED_BYTES = 2**15  # of it must have arrived to tell a rate
-_MOST_ALONE_BYTES = 2**16  # a packet of full size goes ahead alone of payloads up to this size
+_MAX_ALONE_BYTES = 2**16  # a packet of full size goes ahead alone of payloads up to this size
 _USUAL_BYTES = 1460
 _MIN_LOST, _LOST_SHARE = 3, 0.01
 _LESS_BYTES = 64
@@ -210,7 +210,7 @@ class Path:
                 raise OSError(errno.EPROTO, f"node {rank} answers at this address, not node {self._dst}")
         self._handed_bytes += wire.REQUEST.size + size
         message = wire.REQUEST.pack(size) + pattern(size)
-        alone = _alone_bytes(sock) if len(message) <= _MOST_ALONE_BYTES else 0
+        alone = _alone_bytes(sock) if len(message) <= _MAX_ALONE_BYTES else 0
         if 0 < alone < len(message):
             await loop.sock_sendall(sock, message[:alone])
             await _acknowledged(sock)

@@ -27,10 +27,12 @@ SLOW, WRONG = "slow_network", "p2p_wrong"
     message="NCCL's diagnostics found: {who}{text}; {ok} of {count} checks passed",
     remedy=(
         RemedyStep(explanation="a slow network: measure this rank's NIC beside another one's", command="ib_write_bw"),
-        RemedyStep(explanation="wrong data between GPUs: look at ACS and IOMMU, and try without P2P",
-                   command="export NCCL_P2P_DISABLE=1"),
+        RemedyStep(
+            explanation="wrong data between GPUs: look at ACS and IOMMU, and try without P2P",
+            command="export NCCL_P2P_DISABLE=1",
+        ),
     ),
-)  # fmt: skip
+)
 def nccl_diagnosed(collectives: Collectives, world: World) -> Iterator[Hit]:
     """
     ## What it checks

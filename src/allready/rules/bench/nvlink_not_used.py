@@ -21,7 +21,7 @@ from allready.model import (
 from allready.rules.bench.busbw_expected import switched_off
 from allready.units import MIB, size
 
-LEAST_BYTES = 64 * MIB
+MIN_BYTES = 64 * MIB
 LOST = 0.25
 """Of what the vendor promises for NVLink.  From 64 MiB on healthy machines reach 40 % and more (busbw.toml); PCIe of
 the same generation and host memory stay below 15 %."""
@@ -76,7 +76,7 @@ def nvlink_not_used(
         return
     used = [g for g in facts.gpus if g.index in facts.visible]
     links = {link for g in used if (link := link_of_gpu(g.name)) is not None}
-    points = [p for p in run.points if p.spread is not None and p.size_bytes >= LEAST_BYTES]
+    points = [p for p in run.points if p.spread is not None and p.size_bytes >= MIN_BYTES]
     best = max(points, key=lambda p: p.busbw_gb_per_s, default=None)
     if len(links) != 1 or best is None:
         return

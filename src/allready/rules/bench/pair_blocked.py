@@ -30,12 +30,12 @@ MAX_ROWS = 8
     message="no data between {links}; {num_good} other pairs or groups work",
     remedy=(
         RemedyStep(
-            explanation="test the paths between these nodes on random ports, both ways", command="allready check "
-            "--stages reach"
+            explanation="test the paths between these nodes on random ports, both ways",
+            command="allready check --stages reach",
         ),
         RemedyStep(explanation="check packet filter and routes on both nodes", command="nft list ruleset; ip route"),
     ),
-)  # fmt: skip
+)
 def pair_blocked(collectives: Collectives, world: World) -> Iterator[Hit]:
     """
     ## What it checks

@@ -15,12 +15,16 @@ from allready.units import size
     title="The collectives are faster without one of NCCL's transports",
     message="{operation} of {size} is {percent} % faster with {setting}: {transport} slows it",
     remedy=(
-        RemedyStep(explanation="see which paths and rates NCCL takes it for", command="export NCCL_DEBUG=INFO "
-        "NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET"),
-        RemedyStep(explanation="until the cause is known, the variable may stay set; note why, and measure again after "
-        "each change of driver, NCCL or machine"),
+        RemedyStep(
+            explanation="see which paths and rates NCCL takes it for",
+            command="export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,NET",
+        ),
+        RemedyStep(
+            explanation="until the cause is known, the variable may stay set; note why, and measure again after "
+            "each change of driver, NCCL or machine"
+        ),
     ),
-)  # fmt: skip
+)
 def transport_slows(collectives: Collectives) -> Iterator[Hit]:
     """
     ## What it checks

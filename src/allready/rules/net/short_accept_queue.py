@@ -7,7 +7,7 @@ from allready.judging.values import seen
 from allready.model import Culprits, FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, World
 from allready.model.fill import UNKNOWN
 
-LEAST_DEFAULT = 128
+MIN_DEFAULT = 128
 
 
 @Rule(
@@ -46,7 +46,7 @@ def short_accept_queue(net: PerNode[NetFacts], world: World) -> Iterator[Hit]:
         if facts.somaxconn is None:
             continue
         is_short = world.num_nodes > 1 and facts.somaxconn < world.world_size
-        if is_short or facts.somaxconn < LEAST_DEFAULT:
+        if is_short or facts.somaxconn < MIN_DEFAULT:
             yield Hit(
                 severity=None if is_short else Severity.INFO,
                 culprits=Culprits(nodes=(node,)),
@@ -54,7 +54,7 @@ def short_accept_queue(net: PerNode[NetFacts], world: World) -> Iterator[Hit]:
                     "node": world.label(node),
                     "most": facts.somaxconn,
                     "ranks": world.world_size if is_short else UNKNOWN,
-                    "least": UNKNOWN if is_short else LEAST_DEFAULT,
+                    "least": UNKNOWN if is_short else MIN_DEFAULT,
                 },
                 evidence=seen("net.core.somaxconn", {node: str(facts.somaxconn)}),
             )

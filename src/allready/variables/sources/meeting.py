@@ -47,9 +47,14 @@ def meetings(source: str, text: str, settings: Sequence[Setting]) -> Iterator[Me
     fewest = min(asked, key=lambda nodes: nodes.number)
     for address, line, shown in list(_named(body, settings))[:MAX_PLANS]:
         yield MeetingPlan(
-            source=source, line=line, text=shown, address=address,
-            nodes=fewest.number, nodes_line=fewest.line, nodes_text=fewest.text,
-        )  # fmt: skip
+            source=source,
+            line=line,
+            text=shown,
+            address=address,
+            nodes=fewest.number,
+            nodes_line=fewest.line,
+            nodes_text=fewest.text,
+        )
 
 
 def _starts_several(body: str) -> bool:

@@ -44,9 +44,15 @@ class Parsed(Struct, kw_only=True):
         if len(self.settings) < MAX_SETTINGS:
             known = value[:MAX_VALUE_CHARS] if value is not None else None
             setting = Setting(
-                name=name, value=known, source=self.source, line=line, kind=self.kind, exported=exported,
-                scope=self.scope, is_of_rank=value is None and _LOCAL_RANK.search(written) is not None,
-            )  # fmt: skip
+                name=name,
+                value=known,
+                source=self.source,
+                line=line,
+                kind=self.kind,
+                exported=exported,
+                scope=self.scope,
+                is_of_rank=value is None and _LOCAL_RANK.search(written) is not None,
+            )
             self.settings.append(setting)
             if len(self.settings) == MAX_SETTINGS:
                 self.slip(line, f"only the first {MAX_SETTINGS} settings are read", Slip.UNREADABLE)

@@ -20,7 +20,7 @@ from allready.model import (
     UncheckedKind,
     World,
 )
-from allready.preflight.check.inquiry import FACTS_OF_NODES_IN_REPORT, Inquiry, plain, world_of
+from allready.preflight.check.report_series import FACTS_OF_NODES_IN_REPORT, ReportSeries, plain, world_of
 from allready.text.reasons import not_checked, reason
 from tests.fleets import claim, fleet, healthy_collectives, healthy_node, healthy_roll
 from tests.rules.bench.made_up import point
@@ -40,31 +40,31 @@ NOT_TRIED = reason(UncheckedKind.PAIRS_UNTRIED, done=1, planned=3)
 
 
 def test_a_healthy_fleet_is_healthy() -> None:
-    report = Inquiry().judge(fleet(2), waiting=False, visible_since=None)
+    report = ReportSeries().judge(fleet(2), waiting=False, visible_since=None)
     assert (report.status, report.verdict, report.not_checked) == (Status.HEALTHY, None, ())
     assert report.world.num_nodes == 2
     assert set(report.facts) == {0, 1}
 
 
 def test_a_stage_that_was_asked_for_and_not_done_forbids_healthy() -> None:
-    report = Inquiry().judge(fleet(2), waiting=False, visible_since=None, unchecked_stages={"reach": NOT_TRIED})
+    report = ReportSeries().judge(fleet(2), waiting=False, visible_since=None, unchecked_stages={"reach": NOT_TRIED})
     assert report.status is Status.UNKNOWN
     assert report.not_checked == (not_checked("reach", NOT_TRIED),)
     assert report.not_checked[0].why == "only 1 of 3 pairs were tried"
 
 
 def test_while_it_waits_the_status_is_waiting_whatever_is_known() -> None:
-    inquiry = Inquiry()
-    assert inquiry.judge(fleet(2), waiting=True, visible_since=None).status is Status.WAITING
-    report = inquiry.judge(job_without(2, 1), waiting=True, visible_since=None)
+    report_series = ReportSeries()
+    assert report_series.judge(fleet(2), waiting=True, visible_since=None).status is Status.WAITING
+    report = report_series.judge(job_without(2, 1), waiting=True, visible_since=None)
     assert (report.status, report.verdict and report.verdict.culprits.nodes) == (Status.WAITING, (1,))
 
 
 def test_the_first_detection_is_kept_while_the_verdict_accuses_the_same() -> None:
-    inquiry = Inquiry()
+    report_series = ReportSeries()
     since = datetime.now(UTC) - timedelta(seconds=2)
-    first = inquiry.judge(job_without(3, 2, waited_s=2.0), waiting=True, visible_since=since).verdict
-    later = inquiry.judge(
+    first = report_series.judge(job_without(3, 2, waited_s=2.0), waiting=True, visible_since=since).verdict
+    later = report_series.judge(
         job_without(3, 2, waited_s=60.0), waiting=False, visible_since=since - timedelta(seconds=50)
     ).verdict
     assert first is not None
@@ -74,9 +74,9 @@ def test_the_first_detection_is_kept_while_the_verdict_accuses_the_same() -> Non
 
 
 def test_another_culprit_is_a_new_detection() -> None:
-    inquiry = Inquiry()
-    first = inquiry.judge(job_without(3, 2), waiting=True, visible_since=datetime.now(UTC)).verdict
-    other = inquiry.judge(
+    report_series = ReportSeries()
+    first = report_series.judge(job_without(3, 2), waiting=True, visible_since=datetime.now(UTC)).verdict
+    other = report_series.judge(
         job_without(3, 1), waiting=False, visible_since=datetime.now(UTC) - timedelta(seconds=9)
     ).verdict
     assert first is not None
@@ -86,14 +86,14 @@ def test_another_culprit_is_a_new_detection() -> None:
 
 
 def test_a_verdict_that_went_away_is_forgotten() -> None:
-    inquiry = Inquiry()
-    inquiry.judge(job_without(2, 1), waiting=True, visible_since=None)
-    report = inquiry.judge(fleet(2), waiting=False, visible_since=None)
+    report_series = ReportSeries()
+    report_series.judge(job_without(2, 1), waiting=True, visible_since=None)
+    report = report_series.judge(fleet(2), waiting=False, visible_since=None)
     assert (report.status, report.verdict) == (Status.HEALTHY, None)
 
 
 def test_an_interruption_before_anything_is_known_is_told_as_one() -> None:
-    report = Inquiry().interrupted("start", reason(UncheckedKind.INTERRUPTED, signal="SIGINT", stage="start"))
+    report = ReportSeries().interrupted("start", reason(UncheckedKind.INTERRUPTED, signal="SIGINT", stage="start"))
     assert (report.status, report.verdict, report.findings) == (Status.INTERRUPTED, None, ())
     assert (report.not_checked[0].code, report.not_checked[0].why) == (
         "start",
@@ -103,19 +103,19 @@ def test_an_interruption_before_anything_is_known_is_told_as_one() -> None:
 
 
 def test_an_interruption_of_a_healthy_check_is_never_healthy() -> None:
-    inquiry = Inquiry()
-    inquiry.judge(fleet(2), waiting=True, visible_since=None)
-    assert inquiry.failed("sweep", reason(UncheckedKind.FAILED, error="a bug")).status is Status.UNKNOWN
-    report = inquiry.interrupted("sweep", reason(UncheckedKind.CANCELLED))
+    report_series = ReportSeries()
+    report_series.judge(fleet(2), waiting=True, visible_since=None)
+    assert report_series.failed("sweep", reason(UncheckedKind.FAILED, error="a bug")).status is Status.UNKNOWN
+    report = report_series.interrupted("sweep", reason(UncheckedKind.CANCELLED))
     assert report.status is Status.INTERRUPTED
     assert report.roll == healthy_roll(2)
-    assert inquiry.last is report
+    assert report_series.last is report
 
 
 def test_an_interruption_keeps_the_fault_that_stood() -> None:
-    inquiry = Inquiry()
-    stood = inquiry.judge(job_without(2, 1), waiting=True, visible_since=None)
-    report = inquiry.interrupted("roll", reason(UncheckedKind.CANCELLED))
+    report_series = ReportSeries()
+    stood = report_series.judge(job_without(2, 1), waiting=True, visible_since=None)
+    report = report_series.interrupted("roll", reason(UncheckedKind.CANCELLED))
     assert (report.status, report.verdict, report.findings) == (Status.FAULT, stood.verdict, stood.findings)
     assert report.not_checked == (report.not_checked[0], *stood.not_checked)
     assert report.duration_s >= stood.duration_s
@@ -156,7 +156,7 @@ def many(num_nodes: int) -> Fleet:
 def test_the_facts_of_many_nodes_are_those_of_node_0_and_of_nodes_that_are_named(num_nodes: int) -> None:
     strange = replace(healthy_node(50, num_nodes), env=EnvFacts(variables={"NCCL_ALGO": "Ring"}))
     whole = many(num_nodes)
-    report = Inquiry().judge(replace(whole, nodes={**whole.nodes, 50: strange}), waiting=False, visible_since=None)
+    report = ReportSeries().judge(replace(whole, nodes={**whole.nodes, 50: strange}), waiting=False, visible_since=None)
     if num_nodes <= FACTS_OF_NODES_IN_REPORT:
         assert set(report.facts) == set(range(num_nodes))
     else:
@@ -171,14 +171,14 @@ def test_more_named_nodes_than_places_leave_exactly_as_many_as_there_are_places(
     assert isinstance(whole.nodes[0].limits, LimitFacts)
     small = replace(whole.nodes[0].limits, nofile_soft=64, nofile_hard=64)
     nodes = {n: replace(facts, limits=small) for n, facts in whole.nodes.items()}
-    report = Inquiry().judge(replace(whole, nodes=nodes), waiting=False, visible_since=None)
+    report = ReportSeries().judge(replace(whole, nodes=nodes), waiting=False, visible_since=None)
     assert len({n for f in report.findings for n in f.culprits.nodes}) > FACTS_OF_NODES_IN_REPORT
     assert len(report.facts) == FACTS_OF_NODES_IN_REPORT
     assert 0 in report.facts
 
 
 def test_what_travels_is_plain_data_with_text_keys() -> None:
-    body = plain(Inquiry().judge(fleet(2), waiting=False, visible_since=None))
+    body = plain(ReportSeries().judge(fleet(2), waiting=False, visible_since=None))
     assert set(body["facts"]) == {"0", "1"}
     assert isinstance(body["findings"], (list, tuple))
 
@@ -187,10 +187,12 @@ def bisected(shares: dict[int, float], num_members: int, most_rounds: int = 9) -
     members, rounds = list(range(num_members)), list[list[GroupPoint]]()
     while (groups := search(members, rounds).groups) and len(rounds) < most_rounds:
         number = len(rounds)
-        rounds.append([
-            GroupPoint(round=number, members=g, size_bytes=1, gb_per_s=min(shares.get(m, 1.0) for m in g))
-            for g in groups
-        ])  # fmt: skip
+        rounds.append(
+            [
+                GroupPoint(round=number, members=g, size_bytes=1, gb_per_s=min(shares.get(m, 1.0) for m in g))
+                for g in groups
+            ]
+        )
     ended = StageResult(name="bisect", outcome="ok", deadline_s=1.0, duration_s=1.0)
     points = tuple(g for groups in rounds for g in groups)
     run = CollectiveRun(label="all", backend="gloo", ranks=tuple(members), stages=(ended,), groups=points)
@@ -200,7 +202,7 @@ def bisected(shares: dict[int, float], num_members: int, most_rounds: int = 9) -
 def test_a_bisection_without_an_answer_says_why() -> None:
     def left(collectives: Collectives) -> list[object]:
         whole = replace(fleet(8), collectives=collectives)
-        report = Inquiry().judge(whole, waiting=False, visible_since=None)
+        report = ReportSeries().judge(whole, waiting=False, visible_since=None)
         return [n for n in report.not_checked if n.code == "bisect"]
 
     assert left(bisected({5: 0.5}, 8)) == left(bisected({}, 8)) == []
@@ -213,7 +215,7 @@ def test_a_baseline_of_other_sizes_is_said_to_compare_with_nothing() -> None:
     def judged(*baseline: BenchPoint) -> list[object]:
         run = replace(healthy_collectives(4).runs[0], points=(point(2**20, 1.0),))
         collectives = Collectives(runs=(run,), baseline=baseline, baseline_source="good")
-        report = Inquiry().judge(replace(fleet(2), collectives=collectives), waiting=False, visible_since=None)
+        report = ReportSeries().judge(replace(fleet(2), collectives=collectives), waiting=False, visible_since=None)
         return [n for n in report.not_checked if n.code == "BEN002"]
 
     assert judged() == judged(point(2**20, 1.0), point(64, 1.0)) == []

@@ -48,7 +48,7 @@ COMPARISON = "BEN002"
 FACTS_OF_NODES_IN_REPORT = 64  # beyond this only nodes that a finding names keep their facts in the report
 
 
-class Inquiry:
+class ReportSeries:
     """Keeps what must not change between two judgements: when it began, and since when a verdict has stood."""
 
     def __init__(self, *, command: str = "check") -> None:
