@@ -19,8 +19,8 @@ FOLDER = Path(__file__).parent
 WORDS = re.compile(r"[a-z][a-z_ ]+(, [a-z_ ]+)*")
 """Values of small letters only: longer ones are sentences, names and numbers have others."""
 _NAMED = (
-    "backend base baseline better by call called cloud command direction example file first function group here hint kind "
-    "master module name odd of_rest operation others own owner part reset stage step theirs tool usual value "
+    "backend base baseline better by call called cloud command direction example file first function group here hint "
+    "kind master module name odd of_rest operation others own owner part reset stage step theirs tool usual value "
     "warning who words text frames site interface device"
 )
 NAMES = frozenset(_NAMED.split())
