@@ -15,6 +15,8 @@ from allready.model import Absence, Finding, Fleet, ProcessState
 from allready.text.catalog import in_words, say_source, words
 from tests.rules.test_proof import calls_of
 
+pytestmark = pytest.mark.thorough
+
 FOLDER = Path(__file__).parent
 WORDS = re.compile(r"[a-z][a-z_ ]+(, [a-z_ ]+)*")
 """Values of small letters only: longer ones are sentences, names and numbers have others."""
