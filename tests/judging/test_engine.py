@@ -268,7 +268,7 @@ def test_of_two_roots_of_one_class_the_earlier_one_that_names_something_is_first
             remedy="",
             title="",
             values=values,
-            evidence=(Evidence(source=f"out.log:{line}", text=""),),
+            evidence=(Evidence(source=f"out.log:{line}", text="", file="out.log", line=line),),
         )
 
     rules = load()
