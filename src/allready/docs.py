@@ -7,7 +7,7 @@ import argparse
 import functools
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from allready import signatures
 from allready.judging.loading import AREAS, load
 from allready.judging.registry import Rule
-from allready.model import RemedyStep
-from allready.model.fill import plain, steps_of
+from allready.judging.values import ALL_PIDS
+from allready.model import HOSTS, PROCESSES, Remedy, RemedyStep
+from allready.model.fill import UNKNOWN, fill_steps, plain, steps_of
 from allready.text import catalog
 from allready.text.steps import written
 from allready.text.ui import FOLDERS, areas, entries, table, ui
@@ -144,18 +145,31 @@ def _t(name: str, language: str) -> str:
     return ui(f"explain.{name}", language)
 
 
+BLANK: Mapping[str, object] = {
+    PROCESSES: ({"on": UNKNOWN, "rank": UNKNOWN, "pid": UNKNOWN, "find": ALL_PIDS},),
+    HOSTS: ({"on": UNKNOWN},),
+}
+"""What a shared step is for, while no rank and no host is accused."""
+
+
 def own_steps(rule: Rule) -> tuple[RemedyStep, ...]:
     """The steps of a rule's remedy that are written in the rule itself."""
     return tuple(step for step in rule.steps if not step.shared)
 
 
-def steps(rule: Rule, language: str) -> tuple[RemedyStep, ...]:
-    """The steps of a rule's remedy with their placeholders; a step that `language` lacks stays English."""
+def steps(rule: Rule, language: str) -> tuple[RemedyStep | Remedy, ...]:
+    """The steps of a rule's remedy with their placeholders; a step that `language` lacks stays English.
+
+    The command of a shared step has names for what only a finding knows: `py-spy dump --pid PID`.
+    """
     translated = iter(steps_of(entries(language, rule.area).get(rule.code, {})))
-    found = []
+    found: list[RemedyStep | Remedy] = []
     for step in rule.steps:
-        text = written(step.shared, language) if step.shared else next(translated, step)
-        found.append(replace(step, explanation=text.explanation, where=text.where))
+        if step.shared:
+            found += fill_steps((written(step.shared, language),), BLANK)
+        else:
+            text = next(translated, step)
+            found.append(replace(step, explanation=text.explanation, where=text.where))
     return tuple(found)
 
 

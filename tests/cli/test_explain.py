@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from allready.cli.main import main
+from allready.docs import own_steps, page_of
 from allready.judging.loading import load
 from tests.cases import cases
 
@@ -122,3 +123,20 @@ def test_a_narrow_terminal_gets_wrapped_lines(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TERM", "dumb")
     assert main(["explain", "NET003", "--lang", "en"]) == 0
     assert max(len(line) for line in terminal.getvalue().splitlines()) <= 60
+
+
+def named_in(text: str) -> set[str]:
+    return set(re.findall(r"\{(\w+)\}", text))
+
+
+def test_commands_that_many_remedies_share_have_names_for_what_a_finding_fills_in() -> None:
+    """Of a rule's own steps the placeholders are the rule's; `{pid}` of a shared one would mean nothing to a reader."""
+    rules = load()
+    for rule in rules.values():
+        own = set().union(*(named_in(s.explanation + s.command + s.where) for s in own_steps(rule)))
+        for language in ("en", "zh"):
+            left = named_in(page_of(rule, language).remedy) - own
+            assert not left, f"{rule.code} ({language}): {left}"
+    page = page_of(rules["HNG001"], "en").remedy
+    assert "find the process of rank N: pgrep -af python" in page
+    assert "py-spy dump --pid PID" in page

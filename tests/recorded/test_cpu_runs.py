@@ -27,7 +27,7 @@ TRUTH: dict[str, tuple[set[str], list[int] | None]] = {
     # Eight or four ranks with flight-recorder dumps of those that could still write one
     "gloo_sleep_8": ({"CPU-STUCK"}, [5]),
     "gloo_lock": ({"CPU-STUCK"}, [3]),
-    "gloo_skip": ({"DESYNC-FLOW"}, [1]),
+    "gloo_skip": ({"DESYNC-FLOW"}, None),  # rank 1; but rank 0 left nothing, and two of four are no majority
     "gloo_exit_0": ({"DESYNC-FLOW"}, [0]),
     "gloo_sysexit": ({"DEAD"}, [2]),
     "gloo_memory": ({"DEAD"}, [2]),

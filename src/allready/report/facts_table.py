@@ -39,7 +39,7 @@ class Shown(Struct, frozen=True):
         """What to show, harmless and not too long."""
         text = plain(self.text, most=MAX_CHARS)
         if self.choice is not None:
-            return f"{text or units.UNKNOWN} ({self.choice.error or say_choice(self.choice, language)})"
+            return f"{text or units.UNKNOWN} ({plain(self.choice.error or say_choice(self.choice, language))})"
         return (t(self.key, language, name=text, why=plain(self.why)) if self.key else text) or units.UNKNOWN
 
     @property
@@ -158,7 +158,7 @@ def typed(group: str, value: Any) -> Any:
         return value
     try:
         return fact_from_json(group, value)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter: a lone surrogate for one of few words
         return FactMissing(str(error))
 
 
