@@ -759,3 +759,12 @@ def test_a_logged_exception_with_many_lines_behind_it_ended_nothing() -> None:
     assert interpret(scan(stream), "job.out", mtime_s=None).deaths == []
     stream = io.BytesIO("".join(f"{line}\n" for line in logged).encode())
     assert len(interpret(scan(stream), "job.out", mtime_s=None).deaths) == 1
+
+
+def test_the_last_line_of_a_file_is_kept_where_its_name_says_whose_it_is() -> None:
+    def record(source: str) -> tuple[int | None, str]:
+        reading = interpret(scan(io.BytesIO(b"rank 1: starting\nbad config\n\n")), source, mtime_s=None)
+        return reading.source.rank, reading.source.last_line
+
+    assert record("run/attempt0/node0/rank1/out.log") == (1, "bad config")
+    assert record("run/train.log") == (None, "")

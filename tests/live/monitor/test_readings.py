@@ -155,3 +155,9 @@ def test_what_a_library_wrote_right_before_its_end_names_the_cause_and_what_the_
         words = named.format(minute) + end
         [reading] = readings_of(answer(RankEvidence(rank=3, status=aborted, log_tail=words)))
         assert {e.values["ranks"] for e in reading.events if e.values.get("ranks")} == expected, minute
+
+
+def test_the_output_of_a_rank_that_left_without_a_traceback_has_its_last_line() -> None:
+    [reading] = readings_of(answer(RankEvidence(rank=3, status=DEAD, log_tail="starting\nbad config\n\n")))
+    assert not reading.deaths
+    assert (reading.source.rank, reading.source.last_line) == (3, "bad config")

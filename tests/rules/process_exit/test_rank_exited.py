@@ -1,4 +1,6 @@
-from allready.model import Confidence
+from msgspec.structs import replace
+
+from allready.model import Confidence, SourceRecord
 from tests.rules.runs import ask, death
 
 
@@ -24,6 +26,18 @@ def test_the_last_words_before_the_code_are_quoted() -> None:
     [hit] = ask("DTH004", deaths=(death(0, "exit", exit_code=2, last_words=words),)).hits
     assert (hit.values["words"], hit.culprits.ranks) == (words, (0,))
     assert words in hit.evidence[0].text
+
+
+def test_without_a_reason_the_last_line_of_the_rank_s_own_output_is_quoted() -> None:
+    def quoted(*sources: SourceRecord) -> str:
+        [hit] = ask("DTH004", deaths=(death(1, "exit", exit_code=1),), sources=sources).hits
+        return str(hit.values["words"])
+
+    own = SourceRecord(path="node0/rank1/out.log", kind="log", rank=1, last_line="bad config")
+    other = SourceRecord(path="node0/rank0/out.log", kind="log", rank=0, last_line="step 7")
+    assert quoted(other, own) == "bad config"
+    assert quoted(other) == quoted() == "?"
+    assert quoted(own, replace(own, path="attempt_0/1/stdout.log", last_line="older")) == "?"
 
 
 def test_a_traceback_of_nobody_known_says_more_than_codes_in_a_launchers_order() -> None:

@@ -20,6 +20,7 @@ from allready.evidence.reading import Reading
 from allready.model import SourceRecord
 
 _MAX_EXAMPLES = 8
+_MAX_LINE_CHARS = 300
 
 
 class LogMemory:
@@ -61,7 +62,7 @@ def interpret(
     deaths = endings.find(log)
     _name_writers_of_streams(log)
     return Reading(
-        source=_record(log, events.num_dropped),
+        source=_record(log, events.num_dropped, by_name=file_hints),
         events=list(events),
         processes=processes.records(log),
         deaths=deaths,
@@ -97,7 +98,7 @@ def _name_writers_of_streams(log: LogContext) -> None:
         )
 
 
-def _record(log: LogContext, num_events_dropped: int) -> SourceRecord:
+def _record(log: LogContext, num_events_dropped: int, *, by_name: bool) -> SourceRecord:
     scanned, lines = log.scanned, log.lines
     times = [line.time_s for line in lines if line.time_s is not None]
     times += [t for stream in scanned.streams for _, t in stream.times]
@@ -113,6 +114,7 @@ def _record(log: LogContext, num_events_dropped: int) -> SourceRecord:
         problems.append(f"{num_events_dropped:,} events were counted only")
     num_repeats = sum(repeat.count for repeat in scanned.repeats)
     num_understood = scanned.num_coll + len(kept) - len(unknown) + num_repeats + followers + marks
+    rank = hints(log.source).rank if by_name else None
     return SourceRecord(
         path=log.source,
         kind="log",
@@ -124,7 +126,14 @@ def _record(log: LogContext, num_events_dropped: int) -> SourceRecord:
         problem="; ".join(problems) or None,
         first_time_s=min(times, default=None),
         last_time_s=max(times, default=None),
+        rank=rank,
+        last_line="" if rank is None else last_line_of(decode(scanned.tail)),
     )
+
+
+def last_line_of(text: str) -> str:
+    """The last line that is not blank, without its end where that is long."""
+    return next((line.strip()[:_MAX_LINE_CHARS] for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 def _examples(texts: Sequence[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from allready.evidence.flight.reader import read_dump
 from allready.evidence.log import read_lines
+from allready.evidence.log.interpret import last_line_of
 from allready.evidence.ras.read import read_ras
 from allready.evidence.reading import Reading
 from allready.evidence.stacks.libraries import is_users
@@ -179,7 +180,8 @@ def _last_words(one: RankEvidence, source: str, whose: Whose, time_s: float) -> 
         or (e.role is Role.ROOT and e.origin.line == last_line is not None)
         or (e.role is Role.ROOT and e.signature.startswith(MESSAGING) and _last_s(e) >= since_s)
     ]
-    return replace(reading, deaths=own, events=events, processes=[], op_streams=[])
+    record = replace(reading.source, rank=one.rank, last_line=last_line_of(_cut(one.log_tail)))
+    return replace(reading, source=record, deaths=own, events=events, processes=[], op_streams=[])
 
 
 def _nccl_errors(one: RankEvidence, source: str, whose: Whose, time_s: float) -> Reading:

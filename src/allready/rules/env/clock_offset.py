@@ -3,7 +3,8 @@ from statistics import median
 
 from allready.judging.majority import is_minority
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import listed, on_nodes, seen
+from allready.judging.stated import stated
+from allready.judging.values import MAX_EVIDENCE, listed, on_nodes
 from allready.model import ClockFacts, Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, World
 
 LIMIT_S = 1.0
@@ -53,8 +54,14 @@ def clock_offset(clock: PerNode[ClockFacts], world: World) -> Iterator[Hit]:
             "offsets": listed([f"{world.label(n)} {off[n]:+.1f} s" for n in shown], 6),
             "nodes": on_nodes(world, apart),
         },
-        evidence=seen(
-            "round trips to node 0",
-            {n: f"offset {offsets[n][0]:+.4f} s, uncertainty {offsets[n][1]:.4f} s" for n in shown},
+        evidence=tuple(
+            stated(
+                "round trips to node 0",
+                "offset {offset} s, uncertainty {uncertainty} s",
+                node_rank=n,
+                offset=f"{offsets[n][0]:+.4f}",
+                uncertainty=f"{offsets[n][1]:.4f}",
+            )
+            for n in shown[:MAX_EVIDENCE]
         ),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen
+from allready.judging.stated import stated
 from allready.model import (
     Confidence,
     Culprits,
@@ -57,5 +57,5 @@ def clock_unsynchronized(time: PerNode[TimeFacts], host: PerNode[HostFacts], wor
             confidence=Confidence.POSSIBLE,
             culprits=Culprits(nodes=(node,)),
             values={"node": world.label(node)},
-            evidence=seen("adjtimex", {node: "unsynchronized; no time service"}),
+            evidence=(stated("adjtimex", "unsynchronized; no time service", node_rank=node),),
         )

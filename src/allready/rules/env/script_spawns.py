@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen
+from allready.judging.stated import stated
 from allready.model import Confidence, FaultClass, Hit, LaunchFacts, PerNode, RemedyStep, ScriptFacts, Severity, World
 
 
@@ -40,6 +40,10 @@ def script_spawns(script: PerNode[ScriptFacts], launch: PerNode[LaunchFacts], wo
             yield Hit(
                 values={"path": facts.path, "call": facts.spawns[0], "nproc": nproc},
                 confidence=Confidence.POSSIBLE,
-                evidence=seen("script", {node: f"{facts.path}, line {', '.join(facts.spawns)}"}),
+                evidence=(
+                    stated(
+                        "script", "{path}, line {lines}", node_rank=node, path=facts.path, lines=", ".join(facts.spawns)
+                    ),
+                ),
             )
             return

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen
+from allready.judging.stated import stated
 from allready.model import Confidence, Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, UsageFacts, World
 
 OLD_S, VERY_OLD_S = 600.0, 3600.0
@@ -53,5 +53,7 @@ def stale_build_lock(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]:
                     "remove": f"rm {shlex.quote(lock.path)}",
                     "minutes": round(lock.age_s / 60),
                 },
-                evidence=seen(lock.path, {node: f"{lock.age_s:.0f} s old, held by no process"}),
+                evidence=(
+                    stated(lock.path, "{age} s old, held by no process", node_rank=node, age=f"{lock.age_s:.0f}"),
+                ),
             )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen
+from allready.judging.stated import stated
 from allready.model import (
     Culprits,
     EnvFacts,
@@ -70,5 +70,14 @@ def too_many_threads(
                     "cpus": cpus,
                     "share": max(1, cpus // nproc),
                 },
-                evidence=seen("environment", {node: f"{NAME}={threads}, {cpus} usable CPUs"}),
+                evidence=(
+                    stated(
+                        "environment",
+                        "{name}={threads}, {num} usable CPUs",
+                        node_rank=node,
+                        name=NAME,
+                        threads=threads,
+                        num=cpus,
+                    ),
+                ),
             )

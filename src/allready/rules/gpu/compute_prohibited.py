@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen, used_gpus
+from allready.judging.stated import stated
+from allready.judging.values import used_gpus
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, World
 
 EXCLUSIVE = {"exclusive_process", "exclusive_thread"}
@@ -53,5 +54,7 @@ def compute_prohibited(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], wor
                         "mode": one.compute_mode or "?",
                         "holder": f"pid {holder.pid}" if holder is not None else "?",
                     },
-                    evidence=seen(f"NVML GPU {one.index}", {node: f"compute mode {one.compute_mode}"}),
+                    evidence=(
+                        stated(f"NVML GPU {one.index}", "compute mode {mode}", node_rank=node, mode=one.compute_mode),
+                    ),
                 )

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import nccl_worked, seen, wants_nccl
+from allready.judging.stated import stated
+from allready.judging.values import nccl_worked, wants_nccl
 
 
 @Rule(
@@ -61,8 +62,14 @@ def driver_too_old(
                     "driver_major": f"{have}.x",
                 },
                 evidence=(
-                    *seen("NVML", {node: f"driver {facts.driver_version}, CUDA {offered}"}),
-                    *seen("torch", {node: f"built for CUDA {wanted}"}),
+                    stated(
+                        "NVML",
+                        "driver {driver}, CUDA {cuda}",
+                        node_rank=node,
+                        driver=facts.driver_version,
+                        cuda=offered,
+                    ),
+                    stated("torch", "built for CUDA {cuda}", node_rank=node, cuda=wanted),
                 ),
             )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen
+from allready.judging.stated import stated
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity, World
 
 
@@ -43,5 +43,7 @@ def fabric_not_ready(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
                 yield Hit(
                     culprits=Culprits(nodes=(node,)),
                     values={"node": world.label(node), "gpu": one.index, "state": one.fabric_state or "?"},
-                    evidence=seen(f"NVML GPU {one.index}", {node: f"fabric state {one.fabric_state}"}),
+                    evidence=(
+                        stated(f"NVML GPU {one.index}", "fabric state {state}", node_rank=node, state=one.fabric_state),
+                    ),
                 )

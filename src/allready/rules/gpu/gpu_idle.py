@@ -1,7 +1,8 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen, wants_nccl
+from allready.judging.stated import stated
+from allready.judging.values import wants_nccl
 from allready.model import FaultClass, GpuFacts, Hit, LaunchFacts, PerNode, RemedyStep, Severity, World
 
 
@@ -31,5 +32,5 @@ def gpu_idle(gpu: PerNode[GpuFacts], launch: PerNode[LaunchFacts], world: World)
         if not chosen and job.nproc_per_node < num_gpus and wants_nccl(node, launch, gpu):
             yield Hit(
                 values={"node": world.label(node), "nproc": job.nproc_per_node, "num_gpus": num_gpus},
-                evidence=seen("NVML", {node: f"visible GPUs: {list(facts.visible)}"}),
+                evidence=(stated("NVML", "visible GPUs: {gpus}", node_rank=node, gpus=list(facts.visible)),),
             )

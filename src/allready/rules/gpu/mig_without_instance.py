@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen
+from allready.judging.stated import stated
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RemedyStep, Severity, World
 
 
@@ -44,5 +44,5 @@ def mig_without_instance(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
                 yield Hit(
                     culprits=Culprits(nodes=(node,)),
                     values={"node": world.label(node), "gpu": one.index, "name": one.name},
-                    evidence=seen(f"NVML GPU {one.index}", {node: "MIG enabled, 0 instances"}),
+                    evidence=(stated(f"NVML GPU {one.index}", "MIG enabled, 0 instances", node_rank=node),),
                 )

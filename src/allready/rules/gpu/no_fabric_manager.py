@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen
+from allready.judging.stated import stated
 from allready.model import (
     Confidence,
     Culprits,
@@ -62,7 +62,12 @@ def no_fabric_manager(gpu: PerNode[GpuFacts], host: PerNode[HostFacts], world: W
                 confidence=Confidence.LIKELY,
                 culprits=Culprits(nodes=(node,)),
                 values={"node": world.label(node), "count": facts.num_switches, "driver": facts.driver_version or "?"},
-                evidence=seen(
-                    "/proc", {node: f"{facts.num_switches} in nvidia-nvswitch/devices; no process nv-fabricmanager"}
+                evidence=(
+                    stated(
+                        "/proc",
+                        "{count} in nvidia-nvswitch/devices; no process nv-fabricmanager",
+                        node_rank=node,
+                        count=facts.num_switches,
+                    ),
                 ),
             )

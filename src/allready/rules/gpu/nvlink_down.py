@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen
+from allready.judging.stated import stated
 from allready.model import Culprits, FaultClass, Gpu, GpuFacts, Hit, PerNode, RemedyStep, Severity, World
 
 
@@ -52,8 +52,14 @@ def nvlink_down(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
                         "other": best,
                         "name": one.name,
                     },
-                    evidence=seen(
-                        f"NVML GPU {one.index}", {node: f"{sum(one.nvlinks)} of {len(one.nvlinks)} links are up"}
+                    evidence=(
+                        stated(
+                            f"NVML GPU {one.index}",
+                            "{up} of {all} links are up",
+                            node_rank=node,
+                            up=sum(one.nvlinks),
+                            all=len(one.nvlinks),
+                        ),
                     ),
                 )
 

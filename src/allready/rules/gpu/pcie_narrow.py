@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen
+from allready.judging.stated import stated
 from allready.model import Culprits, FaultClass, Gpu, GpuFacts, Hit, PerNode, RemedyStep, Severity, World
 
 
@@ -51,7 +51,15 @@ def pcie_narrow(gpu: PerNode[GpuFacts], world: World) -> Iterator[Hit]:
                         "name": one.name,
                         "bus": one.pci_bus_id,
                     },
-                    evidence=seen(f"NVML GPU {one.index}", {node: f"{one.pcie_width} of {one.max_pcie_width} lanes"}),
+                    evidence=(
+                        stated(
+                            f"NVML GPU {one.index}",
+                            "{width} of {all} lanes",
+                            node_rank=node,
+                            width=one.pcie_width,
+                            all=one.max_pcie_width,
+                        ),
+                    ),
                 )
 
 

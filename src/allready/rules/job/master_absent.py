@@ -12,7 +12,8 @@ from allready.judging.addresses import (
 )
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import grouped, seen
+from allready.judging.stated import stated
+from allready.judging.values import MAX_EVIDENCE, grouped
 
 
 @Rule(
@@ -68,9 +69,16 @@ def master_absent(contact: model.PerNode[model.MasterContactFacts], case: Analys
             "master": first.master_addr,
             "port": first.master_port,
         },
-        evidence=seen(
-            "attempts to reach node 0",
-            {n: f"{contact[n].outcome}, {contact[n].attempts} attempts: {contact[n].detail}" for n in nodes},
+        evidence=tuple(
+            stated(
+                "attempts to reach node 0",
+                "{outcome}, {num} attempts[[: {detail}]]",
+                node_rank=n,
+                outcome=contact[n].outcome,
+                num=contact[n].attempts,
+                detail=contact[n].detail or None,
+            )
+            for n in nodes[:MAX_EVIDENCE]
         ),
     )
 

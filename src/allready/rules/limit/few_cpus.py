@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen
+from allready.judging.stated import stated
 from allready.model import Culprits, FaultClass, Hit, HostFacts, LaunchFacts, PerNode, RemedyStep, Severity, World
 
 
@@ -41,5 +41,5 @@ def few_cpus(host: PerNode[HostFacts], launch: PerNode[LaunchFacts], world: Worl
             yield Hit(
                 culprits=Culprits(nodes=(node,)),
                 values={"node": world.label(node), "num_cpus": facts.num_cpus, "nproc": nproc},
-                evidence=seen("affinity and cgroup", {node: f"{facts.num_cpus} usable CPUs"}),
+                evidence=(stated("affinity and cgroup", "{num} usable CPUs", node_rank=node, num=facts.num_cpus),),
             )

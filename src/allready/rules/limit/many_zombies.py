@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen
+from allready.judging.stated import stated
 from allready.model import Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, UsageFacts, World
 
 MANY = 100
@@ -56,5 +56,14 @@ def many_zombies(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]:
                     "parent": name,
                     "pid": parent.pid or "PID",
                 },
-                evidence=seen("/proc", {node: f"{facts.num_zombies} zombies, {facts.num_parents_zombies} of {name}"}),
+                evidence=(
+                    stated(
+                        "/proc",
+                        "{num} zombies, {own} of {parent}",
+                        node_rank=node,
+                        num=facts.num_zombies,
+                        own=facts.num_parents_zombies,
+                        parent=name,
+                    ),
+                ),
             )

@@ -3,7 +3,8 @@ from collections.abc import Iterator
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import nccl_worked, seen, wants_nccl
+from allready.judging.stated import stated
+from allready.judging.values import nccl_worked, wants_nccl
 from allready.units import GIB, MIB, size
 
 _HOPELESS_BYTES = 64 * MIB
@@ -59,5 +60,5 @@ def memlock(
             confidence=model.Confidence.LIKELY if hopeless else model.Confidence.POSSIBLE,
             culprits=model.Culprits(nodes=(node,)),
             values={"node": case.world.label(node), "limit": size(limit), "ports": ", ".join(ports)},
-            evidence=seen("RLIMIT_MEMLOCK", {node: f"soft limit {limit} bytes"}),
+            evidence=(stated("RLIMIT_MEMLOCK", "soft limit {limit} bytes", node_rank=node, limit=limit),),
         )

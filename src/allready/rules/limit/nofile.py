@@ -3,7 +3,8 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen, wants_nccl
+from allready.judging.stated import stated
+from allready.judging.values import wants_nccl
 from allready.model import (
     Culprits,
     EnvFacts,
@@ -84,7 +85,16 @@ def nofile(limits: PerNode[LimitFacts], launch: PerNode[LaunchFacts], case: Anal
                 "wanted": max(wanted, least),
                 "fit": min(hard, fit) if hard is not None and hard > soft else fit,
             },
-            evidence=seen("RLIMIT_NOFILE", {node: f"soft {soft}, hard {hard}; at least {least}"}),
+            evidence=(
+                stated(
+                    "RLIMIT_NOFILE",
+                    "soft {soft}, hard {hard}; at least {least}",
+                    node_rank=node,
+                    soft=soft,
+                    hard="unlimited" if hard is None else hard,
+                    least=least,
+                ),
+            ),
         )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen
+from allready.judging.stated import stated
 from allready.model import Confidence, Culprits, FaultClass, Hit, PerNode, RemedyStep, Severity, UsageFacts, World
 
 
@@ -49,5 +49,5 @@ def storage_silent(usage: PerNode[UsageFacts], world: World) -> Iterator[Hit]:
                 confidence=Confidence.LIKELY,
                 culprits=Culprits(nodes=(node,)),
                 values={"node": world.label(node), "paths": paths},
-                evidence=seen("statvfs", {node: f"{paths}: no answer"}),
+                evidence=(stated("statvfs", "{paths}: no answer", node_rank=node, paths=paths),),
             )

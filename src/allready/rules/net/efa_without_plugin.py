@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import listed, seen
+from allready.judging.stated import stated
+from allready.judging.values import listed
 from allready.model import (
     Confidence,
     Culprits,
@@ -63,5 +64,5 @@ def efa_without_plugin(rdma: PerNode[RdmaFacts], gpu: PerNode[GpuFacts], world: 
                 confidence=Confidence.POSSIBLE,
                 culprits=Culprits(nodes=(node,)),
                 values={"node": world.label(node), "count": len(ports), "ports": listed(ports, 3)},
-                evidence=seen("loader", {node: f"{', '.join(ports[:8])}; no libnccl-net.so"}),
+                evidence=(stated("loader", "{ports}; no libnccl-net.so", node_rank=node, ports=", ".join(ports[:8])),),
             )

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import listed, seen
+from allready.judging.stated import stated
+from allready.judging.values import listed
 from allready.model import Culprits, FaultClass, GpuFacts, Hit, PerNode, RdmaFacts, RemedyStep, Severity, World
 
 VERBS = frozenset({"InfiniBand", "Ethernet"})
@@ -58,7 +59,13 @@ def rdma_unusable(rdma: PerNode[RdmaFacts], gpu: PerNode[GpuFacts], world: World
                 severity=Severity.WARNING if counts else None,
                 culprits=Culprits(nodes=(node,)),
                 values={"node": world.label(node), "ports": listed(active, 3), "lacking": ", ".join(lacking)},
-                evidence=seen(
-                    "/sys/class/infiniband", {node: f"{', '.join(active[:8])}; missing: {', '.join(lacking)}"}
+                evidence=(
+                    stated(
+                        "/sys/class/infiniband",
+                        "{ports}; missing: {missing}",
+                        node_rank=node,
+                        ports=", ".join(active[:8]),
+                        missing=", ".join(lacking),
+                    ),
                 ),
             )

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import seen
+from allready.judging.stated import stated
 from allready.model import Confidence, Culprits, FaultClass, Hit, NetFacts, PerNode, RemedyStep, Severity, World
 from allready.rules.net._interfaces import are_told_apart
 
@@ -64,7 +64,16 @@ def strict_reverse_path(net: PerNode[NetFacts], world: World) -> Iterator[Hit]:
                         "interfaces": ", ".join(names),
                         "command": f"sudo sysctl -w {' '.join(map(_loose, strict))}",
                     },
-                    evidence=seen("rp_filter", {node: f"{subnet}: {', '.join(names)}; strict: {', '.join(strict)}"}),
+                    evidence=(
+                        stated(
+                            "rp_filter",
+                            "{subnet}: {interfaces}; strict: {strict}",
+                            node_rank=node,
+                            subnet=subnet,
+                            interfaces=", ".join(names),
+                            strict=", ".join(strict),
+                        ),
+                    ),
                 )
 
 

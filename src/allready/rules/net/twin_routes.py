@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from allready.judging.analysis import Analysis
 from allready.judging.registry import Layer, Rule
-from allready.judging.values import grouped, seen
+from allready.judging.stated import stated
+from allready.judging.values import grouped
 from allready.model import (
     Confidence,
     Culprits,
@@ -96,7 +97,16 @@ def twin_routes(
                     "only": UNKNOWN if is_shared else twins[0],
                     "ways": len(twins) if is_shared else UNKNOWN,
                 },
-                evidence=seen("/proc/net/route", {node: f"{destination} metric {metric}: {', '.join(twins)}"}),
+                evidence=(
+                    stated(
+                        "/proc/net/route",
+                        "{destination} metric {metric}: {interfaces}",
+                        node_rank=node,
+                        destination=destination,
+                        metric=metric,
+                        interfaces=", ".join(twins),
+                    ),
+                ),
             )
 
 

@@ -1,11 +1,11 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from allready.judging.analysis import Analysis
 from allready.judging.causes import culprits_of, first_causes, hit_of, is_end_of_all, is_named_by_signature
 from allready.judging.environment_errors import trouble_of
 from allready.judging.majority import is_majority
 from allready.judging.registry import Layer, Rule
-from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, Severity
+from allready.model import Confidence, Culprits, Death, FaultClass, Hit, RunEvidence, Severity
 
 
 @Rule(
@@ -24,7 +24,8 @@ def rank_exited(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
     ## What it checks
     Ranks of which only an exit code is known: their launcher reports it, no traceback is theirs.  Quoted is the last
     line in the same output that gives the reason of an exit: `error: unrecognized arguments`, `can't open file`,
-    `command not found`, the end of a traceback whose beginning is missing; a dash where there is none.
+    `command not found`, the end of a traceback whose beginning is missing; else the last line of the rank's own output
+    (`sys.exit("bad config")` writes one), and nothing where that was not kept or not given.
     ## Why it matters
     A program that refuses its arguments says so in one line; else the cause is in the output of that rank, which was
     not kept or not given.
@@ -44,7 +45,16 @@ def rank_exited(case: Analysis, run: RunEvidence) -> Iterator[Hit]:
         culprits=Culprits() if is_common else culprits_of(deaths, run),  # of most ranks none stands out
         values={
             "exit_code": deaths[0].exit_code if deaths[0].exit_code is not None else "?",
-            "words": next((d.last_words for d in deaths if d.last_words), "?"),
+            "words": next((d.last_words for d in deaths if d.last_words), None) or _last_line(deaths, run) or "?",
         },
         confidence=Confidence.POSSIBLE if is_common else Confidence.LIKELY,
     )
+
+
+def _last_line(deaths: Sequence[Death], run: RunEvidence) -> str:
+    """How the output of the first of them ends; nothing where several files are a rank's, of which one may be older."""
+    for death in deaths:
+        ends = [s.last_line for s in run.sources if s.rank is not None and s.rank == death.rank and s.last_line]
+        if len(ends) == 1:
+            return ends[0]
+    return ""
