@@ -42,11 +42,12 @@ LOOP = "ttd"
 @cases(
     ("odd", "expected"),
     [
-        ("ttd" * 2 + "td" + "ttd" * 40, (3, "tp", -1)),
-        ("td" + "ttd" * 40, (3, "tp", -1)),  # at its first turn
-        ("ttd" * 2 + "tt" + "ttd" * 40, (3, "dp", -1)),
-        ("ttd" * 2 + "tttd" + "ttd" * 40, (3, "tp", 1)),
-        ("ttd" * 2 + "ttdd" + "ttd" * 40, (3, "dp", 1)),
+        ("ttd" * 14 + "td" + "ttd" * 28, (3, "tp", -1)),
+        ("ttd" * 14 + "tt" + "ttd" * 28, (3, "dp", -1)),
+        ("ttd" * 14 + "tttd" + "ttd" * 28, (3, "tp", 1)),
+        ("ttd" * 14 + "ttdd" + "ttd" * 28, (3, "dp", 1)),
+        ("td" + "ttd" * 42, None),  # from the beginning, as by design
+        ("tdt" * 43, None),
         ("ttd" * 43, None),
         ("ttd" * 43 + "t", None),  # it is only ahead
         ("ttd" * 38 + "tdt" + "ttd" * 4, None),  # another order once
@@ -72,13 +73,14 @@ def test_accuses_nobody_without_one_that_differs_from_all(texts: Sequence[str]) 
 
 def test_of_two_nobody_knows_which_one_is_ahead() -> None:
     groups = {rank: {"t": "t01", "d": "w"} for rank in range(2)}
-    assert shift(LOOP * 40, "td" + LOOP * 40, groups=groups) is None
+    assert shift(LOOP * 40, LOOP * 14 + "td" + LOOP * 26, groups=groups) is None
     groups = {rank: {"t": "t01", "d": "w"} for rank in range(3)}
-    assert told(shift(LOOP * 40, LOOP * 40, "td" + LOOP * 40, groups=groups)) == (2, "tp", -1)
+    odd = LOOP * 14 + "td" + LOOP * 26
+    assert told(shift(LOOP * 40, LOOP * 40, odd, groups=groups)) == (2, "tp", -1)
 
 
 def test_groups_of_one_rank_and_groups_without_a_name_are_not_compared() -> None:
     alone = {r: {"t": f"t{r}", "d": "w"} for r in range(3)}
-    assert shift(LOOP * 40, LOOP * 40, "td" + LOOP * 40, groups=alone) is None
+    assert shift(LOOP * 40, LOOP * 40, LOOP * 14 + "td" + LOOP * 26, groups=alone) is None
     pairs = {r: {"t": "p", "d": "q"} for r in range(3)}
-    assert shift(LOOP * 40, LOOP * 40, "td" + LOOP * 40, groups=pairs) is None
+    assert shift(LOOP * 40, LOOP * 40, LOOP * 14 + "td" + LOOP * 26, groups=pairs) is None

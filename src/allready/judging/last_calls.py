@@ -23,6 +23,10 @@ from allready.model import Mismatch, Operation, ProcessStack, RunEvidence
 SIZES = ("op.preamble.length <= op.nbytes", "message truncated", "size mismatch", "received data size", "nbytes")
 """What libraries say when a peer's operation was of another size."""
 
+RECEIVES = frozenset({"recv", "irecv", "batch_isend_irecv"})
+P2P = RECEIVES | {"send", "isend"}
+"""Calls between two ranks."""
+
 MAX_BACK = 256
 """Calls before the last one among which the same line of the program is looked for."""
 

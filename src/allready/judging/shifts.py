@@ -15,7 +15,9 @@ from allready.model import CallShift
 MIN_RANKS = 3
 """Of two ranks nobody knows which one is ahead."""
 MIN_CALLS = 12
-"""For so many calls in a row the difference must be the same: calls of several threads come in any order."""
+"""For so many calls in a row the difference must be the same, and for as many before it there must be none: calls
+of several threads come in any order."""
+MAX_LOOK = 2000
 
 
 class Made(Protocol):
@@ -90,7 +92,20 @@ def _odd(bases: Mapping[int, Made], besides: Mapping[int, Made]) -> tuple[int, i
         if len(apart) > 1:
             return None
     [(rank, num)] = apart
-    return rank, num, newest, first
+    return (rank, num, newest, first) if _was_even(bases, besides, newest - MIN_CALLS) else None
+
+
+def _was_even(bases: Mapping[int, Made], besides: Mapping[int, Made], newest: int) -> bool:
+    """Whether all made the calls in one order before: who always makes them in another one does so by design, and a
+    thread that loads ahead is some calls ahead from the beginning."""
+    even = 0
+    for seq in range(newest, max(0, newest - MAX_LOOK), -1):
+        numbers = _before(bases, besides, seq)
+        is_even = len(numbers) == len(bases) and len({*numbers.values()}) == 1
+        even = even + 1 if is_even else 0
+        if even >= MIN_CALLS:
+            return True
+    return False
 
 
 def _before(bases: Mapping[int, Made], besides: Mapping[int, Made], seq: int) -> dict[int, int]:

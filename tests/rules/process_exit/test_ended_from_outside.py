@@ -27,9 +27,10 @@ def test_a_person_who_interrupts_the_job_makes_no_rank_guilty() -> None:
 
 def test_a_shell_that_saw_its_command_ended_says_so() -> None:
     [hit] = ask(
-        "DTH006", deaths=(death(None, "signal", signal="SIGTERM", text="run.sh: line 32: 406 Terminated  py"),)
+        "DTH006",
+        deaths=(death(None, "signal", signal="SIGTERM", text="run.sh: line 32: 406 Terminated  python train.py"),),
     ).hits
-    assert hit.values["text"] == "run.sh: line 32: 406 Terminated py"
+    assert hit.values["text"] == "run.sh: line 32: 406 Terminated python train.py"
     killed = death(None, "signal", signal="SIGKILL", text="run.sh: line 32: 406 Killed  py")
     assert ask("DTH006", deaths=(killed,)).state == "clear"
 

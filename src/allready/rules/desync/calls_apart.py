@@ -14,18 +14,18 @@ from allready.model import Confidence, Culprits, FaultClass, Hit, RunEvidence, S
     layer=Layer.DESYNC,
     applies=Applies.LIVE,
     title="One rank's calls are paired with those of another iteration",
-    message="{who} made {own} calls in group {group} where the others made {usual} (before call {seq} of {base}): the "
-    "job goes on, and its {operation} calls are paired with wrong ones of the others",
+    message="{who} made {own} calls in group {group} where the others made {usual} (before call {seq} of {base}), and "
+    "as many as they before: the job goes on, and its {operation} calls are paired with those of another iteration",
     remedy="look for a call in group {group} or {base} that {who} leaves out or makes twice (a branch on rank or "
-    "data, an early continue, a caught exception)[[; the calls are made at {site}]]. Results since then are wrong: go "
-    "back to an earlier checkpoint",
+    "data, an early continue, a caught exception)[[; the calls are made at {site}]]. If there is one, results since "
+    "then are wrong: go back to an earlier checkpoint",
 )
 def calls_apart(run: RunEvidence) -> Iterator[Hit]:
     """
     ## What it checks
     Ranks that are in two groups (a row and a column of a mesh) make the calls of both in one order.  One rank has made
     more or fewer calls of one group than all others when it comes to a call of the other group, and equally many more
-    or fewer for a dozen calls in a row.
+    or fewer for a dozen calls in a row; before, all had made as many.
     ## Why it matters
     A call that is left out need not hang: where the next one has the same kind and size it is paired with that, and all
     later ones are one apart.  Nothing fails, gradients and activations are of different steps, and ranks wait longer
@@ -33,7 +33,7 @@ def calls_apart(run: RunEvidence) -> Iterator[Hit]:
     ## Check by hand
     Count the calls of each group per iteration on every rank: `TORCH_LOGS=+distributed`, or flight-recorder dumps.
     ## When it is harmless
-    Where one rank alone makes the same calls in another order by design.
+    Where the calls of one group come from a thread of their own, which on one rank falls behind by a constant number.
     """
     shift = run.shift
     if shift is None:

@@ -2,7 +2,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from allready.judging.last_calls import call_of_stack, refused_data
+from allready.judging.last_calls import P2P, call_of_stack, refused_data
 from allready.judging.majority import majority
 from allready.judging.registry import Applies, Layer, Rule
 from allready.judging.run_signs import who
@@ -44,7 +44,8 @@ def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
     ## Check by hand
     `grep -B 3 "Error" LOG`: compare the last frames of your own files over all ranks.
     ## When it is harmless
-    In a pipeline, ranks of different stages wait at different places when any rank is missing: then look for that one.
+    In a pipeline, ranks of different stages wait at different places when any rank is missing: sends and receives are
+    compared only where one got data of another size.
     """
     ended = [d for d in run.deaths if not d.earlier and not (d.by_launcher and d.kind != "exception")]
     places = _places(run, ended)
@@ -52,6 +53,8 @@ def gave_up_apart(run: RunEvidence) -> Iterator[Hit]:
         d.rank not in places or not d.is_collective_error for d in ended
     ):
         return
+    if not refused_data(run) and any(place.call in P2P for place in places.values()):
+        return  # stages of a pipeline wait at different places whatever stops it
     is_everybody = len(places) == run.expected_ranks  # else one of whom nothing is here may be who they wait for
     times = [p.time_s for p in places.values() if p.time_s is not None and p.has_ended]
     functions = {rank: place.function for rank, place in places.items()}

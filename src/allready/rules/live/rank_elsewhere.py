@@ -5,14 +5,13 @@ from msgspec.structs import replace
 from allready import model
 from allready.judging.analysis import Analysis
 from allready.judging.hang import HangBlame, HangKind, blame_hang
+from allready.judging.last_calls import P2P, RECEIVES
 from allready.judging.majority import is_majority, is_minority
 from allready.judging.mismatch import described
 from allready.judging.registry import Layer, Rule
 from allready.judging.stall import StallKind
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
 
-RECEIVES = ("recv", "irecv", "batch_isend_irecv")
-P2P = (*RECEIVES, "send", "isend")
 
 
 @Rule(
