@@ -78,9 +78,7 @@ def mtu(card: Interface, mtu_bytes: int) -> Interface:
 
 def sockets(name: str, address: str, gloo: tuple[str, str] | None = None) -> TransportFacts:
     def choice(variable: str, interface: str, own: str) -> InterfaceChoice:
-        return InterfaceChoice(
-            variable=variable, pattern=None, interfaces=(interface,), addresses=(own,)
-        )
+        return InterfaceChoice(variable=variable, pattern=None, interfaces=(interface,), addresses=(own,))
 
     return TransportFacts(
         nccl=choice("NCCL_SOCKET_IFNAME", name, address), gloo=choice("GLOO_SOCKET_IFNAME", *(gloo or (name, address)))

@@ -13,12 +13,8 @@ from tests.messaging.memory import memory_channel, silent
 
 def transport(*addresses: str, interface: str = "lo") -> TransportFacts:
     names = tuple(interface for _ in addresses)
-    nccl = InterfaceChoice(
-        variable="NCCL_SOCKET_IFNAME", pattern=None, interfaces=names, addresses=addresses
-    )
-    gloo = InterfaceChoice(
-        variable="GLOO_SOCKET_IFNAME", pattern=None, interfaces=names[:1], addresses=addresses[:1]
-    )
+    nccl = InterfaceChoice(variable="NCCL_SOCKET_IFNAME", pattern=None, interfaces=names, addresses=addresses)
+    gloo = InterfaceChoice(variable="GLOO_SOCKET_IFNAME", pattern=None, interfaces=names[:1], addresses=addresses[:1])
     return TransportFacts(nccl=nccl, gloo=gloo)
 
 

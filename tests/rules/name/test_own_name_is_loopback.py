@@ -2,7 +2,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from allready.model.facts import ChoiceStep
 from allready.model import (
     Collectives,
     FactMissing,
@@ -14,6 +13,7 @@ from allready.model import (
     StageResult,
     TransportFacts,
 )
+from allready.model.facts import ChoiceStep
 from tests.fleets import check, fleet, healthy_collectives, healthy_node
 from tests.rules.port.fleets import contact, node_0_alone
 
@@ -23,7 +23,8 @@ def by_name(node: int, *own: str, error: str | None = None) -> dict[str, Any]:
     healthy = healthy_node(node, 3)
     assert isinstance(healthy.names, NameFacts)
     assert isinstance(healthy.transport, TransportFacts)
-    gloo = replace(healthy.transport.gloo, interfaces=("lo",), addresses=own or ("127.0.0.1",), step=ChoiceStep.HOST_NAME)
+    addresses = own or ("127.0.0.1",)
+    gloo = replace(healthy.transport.gloo, interfaces=("lo",), addresses=addresses, step=ChoiceStep.HOST_NAME)
     return {
         "names": replace(healthy.names, own_addresses=own, own_error=error),
         "transport": replace(healthy.transport, gloo=gloo),

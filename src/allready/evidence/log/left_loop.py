@@ -35,17 +35,20 @@ _WHOLE_TIME = re.compile(
 """How long all of it took, which is printed behind it."""
 
 _BARE = re.compile(
-    r"^\W*(?:all )?(?:finish(?:ed)?|done|completed?)(?:\W*$|[.!] (?=[^.]{0,80}\b(?:saved|written|results?|report|output)\b))",
+    r"^\W*(?:all )?(?:finish(?:ed)?|done|completed?)"
+    r"(?:\W*$|[.!] (?=[^.]{0,80}\b(?:saved|written|results?|report|output)\b))",
     re.IGNORECASE,
 )
 
 _SUM = re.compile(
-    r"^\W*(?:summary\b[^\d]{0,80}|(?:final|overall)\b(?! (?:lr|learning|progress|step|epoch))[^\d:=]{0,60}[:=]\s{0,4})[-+]?\d"
+    r"^\W*(?:summary\b[^\d]{0,80}"
+    r"|(?:final|overall)\b(?! (?:lr|learning|progress|step|epoch))[^\d:=]{0,60}[:=]\s{0,4})[-+]?\d"
     r"(?!\d*(?:/|\s?%\|))",
     re.IGNORECASE,
 )
 _BEST = re.compile(
-    r"^\W*(?:the )?best\b(?!.{0,200}\b(?:so far|sav(?:e|ed|ing)|updated?|improved|checkpoint)\b).{0,80}?\d", re.IGNORECASE
+    r"^\W*(?:the )?best\b(?!.{0,200}\b(?:so far|sav(?:e|ed|ing)|updated?|improved|checkpoint)\b).{0,80}?\d",
+    re.IGNORECASE,
 )
 _MIN_EPOCHS = 20
 """So many went by without such a line: the first evaluation of several names the best as well."""
