@@ -28,7 +28,8 @@ from allready.facts import (
     transport,
 )
 from allready.facts.exchange import from_json, to_json
-from allready.model import NODE_FACTS, ChoiceStep, NodeFacts
+from allready.model import NODE_FACTS, NodeFacts
+from allready.text.choices import say_choice
 from tests.facts.helpers import LO, interface
 from tests.facts.saved_host import SavedHost
 from tests.fleets import healthy_node
@@ -171,7 +172,7 @@ def test_every_pattern_gets_a_choice_that_keeps_its_promises(pattern: str, own: 
         assert len(choice.interfaces) == len(choice.addresses)
         assert choice.interfaces or choice.error
         assert set(choice.interfaces) <= {"lo", "eth0", "ib0"}
-        assert choice.step is not ChoiceStep.UNSPECIFIED
+        assert say_choice(choice)
 
 
 @given(spans=st.lists(st.tuples(st.integers(0, 66_000), st.integers(0, 66_000)), max_size=20))

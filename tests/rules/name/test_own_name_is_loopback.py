@@ -23,9 +23,8 @@ def by_name(node: int, *own: str, error: str | None = None) -> dict[str, Any]:
     healthy = healthy_node(node, 3)
     assert isinstance(healthy.names, NameFacts)
     assert isinstance(healthy.transport, TransportFacts)
-    gloo = replace(
-        healthy.transport.gloo, interfaces=("lo",), addresses=own or ("127.0.0.1",), step=ChoiceStep.HOST_NAME
-    )
+    addresses = own or ("127.0.0.1",)
+    gloo = replace(healthy.transport.gloo, interfaces=("lo",), addresses=addresses, step=ChoiceStep.HOST_NAME)
     return {
         "names": replace(healthy.names, own_addresses=own, own_error=error),
         "transport": replace(healthy.transport, gloo=gloo),
