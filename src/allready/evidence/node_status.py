@@ -52,7 +52,6 @@ def _is_bad(rank: RankStatus) -> bool:
 
 def _death(rank: RankStatus, evidence: NodeEvidence, label: str, first_s: float | None) -> Death:
     host, node = evidence.status.name or None, f"node{evidence.node_rank}"
-    how = f"killed by {rank.signal}" if rank.signal else f"exited with code {rank.exit_code}"
     is_later = first_s is not None and rank.ended_s is not None and rank.ended_s > first_s
     return Death(
         kind="oom" if rank.oom_killed else "signal" if rank.signal else "exit",
@@ -64,7 +63,7 @@ def _death(rank: RankStatus, evidence: NodeEvidence, label: str, first_s: float 
         pid=rank.pid,
         signal=rank.signal,
         exit_code=rank.exit_code,
-        text=how + (", by the kernel for lack of memory" if rank.oom_killed else ""),
+        text=f"killed by {rank.signal}, by the kernel for lack of memory" if rank.oom_killed else "",
         time_s=rank.ended_s,
         # The agent sends SIGTERM to the others once a rank of its node failed.
         by_launcher=rank.signal == "SIGTERM" and is_later,

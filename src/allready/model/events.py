@@ -60,8 +60,8 @@ class SourceRecord(Struct, frozen=True, kw_only=True):
 
     kind: "log", "flight recorder", "ras", "stacks", "nccl-tests", "inspector", "report", "archive", "empty", "binary".
     `num_understood`: lines (or records) that a reader knew; `num_unknown`: that it did not, with a few of them in
-    `unknown_examples`.  `problem`: why it could not be read, or only in part.  `rank`: whose output all of it is, by its
-    name; `last_line`: how that ends, "" where `rank` is None.
+    `unknown_examples`.  `problem`: why it could not be read, or only in part.  `rank`: whose output it is, by its name;
+    `last_line`: how that ends, "" where `rank` is None.
     """
 
     path: str
