@@ -41,8 +41,8 @@ _BARE = re.compile(
 )
 
 _SUM = re.compile(
-    r"^\W*(?:summary\b[^\d]{0,80}"
-    r"|(?:final|overall)\b(?! (?:lr|learning|progress|step|epoch))[^\d:=]{0,60}[:=]\s{0,4})[-+]?\d"
+    r"^\W*(?:summary\b[^\d]{0,80}|"
+    r"(?:final|overall)\b(?! (?:lr|learning|progress|step|epoch))[^\d:=]{0,60}[:=]\s{0,4})[-+]?\d"
     r"(?!\d*(?:/|\s?%\|))",
     re.IGNORECASE,
 )
@@ -52,6 +52,12 @@ _BEST = re.compile(
 )
 _MIN_EPOCHS = 20
 """So many went by without such a line: the first evaluation of several names the best as well."""
+
+_TRAINS = re.compile(
+    r"\b(?:\w{0,24}_)?(?:loss(?:es)?|lr|learning[ _]rate|grad(?:ient)?[ _]?norm|epochs?|reward|throughput|steps?)\b"
+    r".{0,40}?\d",
+    re.IGNORECASE,
+)
 
 _EPOCH = re.compile(r"\bepoch\b\D{0,12}(\d{1,7})\b", re.IGNORECASE)
 
@@ -80,6 +86,12 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
     if found is None and len({match[1] for text in texts[: last + 1] if (match := _EPOCH.search(text))}) >= _MIN_EPOCHS:
         found = next((text for text in once if _BEST.match(text) is not None), None)
     return found
+
+
+def trains(lines: Sequence[str]) -> bool:
+    """Whether a line that came again and again is of a training."""
+    texts = [text for text in map(plain, lines) if _TRAINS.search(text) is not None]
+    return max(Counter(map(_shape, texts)).values(), default=0) >= _TIMES
 
 
 def plain(line: str) -> str:

@@ -13,7 +13,6 @@ from allready.judging.stall import StallKind
 from allready.rules.live._hits import MIN_WAIT_S, hit_of, visible_s
 
 
-
 @Rule(
     code="LIV008",
     severity=model.Severity.BLOCKER,
@@ -60,7 +59,8 @@ def rank_elsewhere(case: Analysis, live: model.Live) -> Iterator[model.Hit]:
         accused = found.waiting
     else:
         # All of them stand in send or recv: they wait for each other there, while the rest is in a call of everybody.
-        accused = _heads(case.run, late) if len(late) > 1 and all(_exchanges(case.run, r) for r in late) else ()
+        is_exchange = len(late) > 1 and all(_exchanges(case.run, r) for r in late)
+        accused = _heads(case.run, late) if is_exchange and not _are_renumbered(live) else ()
     others_kept_to_their_loop = all(case.run.turns.get(r) for r in found.waiting)
     if all(_misses_its_peer(live, case.run, r) for r in late) and not others_kept_to_their_loop:
         accused = ()
@@ -94,6 +94,11 @@ def _heads(run: model.RunEvidence, late: tuple[int, ...]) -> tuple[int, ...]:
     return heads if heads and all(peers.get(r) is not None for r in late) else late
 
 
+def _are_renumbered(live: model.Live) -> bool:
+    """Whether the runtime library has formed the group again: torch numbers the peers anew, and stacks show those."""
+    return model.newest_epoch(live.statuses) > 1
+
+
 def _whole(live: model.Live, operation: model.Operation, found: HangBlame) -> str:
     """`all_reduce [32, 32] float32 #4 (default_pg), train.py:19 <module>`, as far as known."""
     assert found.wait is not None
@@ -122,7 +127,7 @@ def _misses_its_peer(live: model.Live, run: model.RunEvidence, rank: int) -> boo
     )
 
 
-def _exchanges(run: model.RunEvidence, rank: int, calls: tuple[str, ...] = P2P) -> bool:
+def _exchanges(run: model.RunEvidence, rank: int, calls: frozenset[str] = P2P) -> bool:
     sites = (s.site for s in run.stacks if s.rank == rank and s.role == "rank")
     return any(site.rpartition(" ")[2] in calls for site in sites)
 
@@ -136,5 +141,5 @@ def _is_wrong_peer(live: model.Live, run: model.RunEvidence, ranks: Iterable[int
     """
     exchanging = tuple(r for r in ranks if _exchanges(run, r))
     if len(exchanging) > 1:
-        return _heads(run, exchanging) == exchanging
+        return not _are_renumbered(live) and _heads(run, exchanging) == exchanging
     return any(_exchanges(run, r, RECEIVES) and not _misses_its_peer(live, run, r) for r in exchanging)
