@@ -233,9 +233,8 @@ def in_any_order() -> dict[str, list[Any]]:
         group = dist.new_group([2, 0, 1], **unsorted)
     if ME != 1:
         values = [torch.ones(29), torch.ones(31)]
-        begun = []
-        for n in (0, 1) if ME == 0 else (1, 0):
-            begun.append(allready.safe_all_reduce(values[n], group=twins[n], async_op=True))
+        order = (0, 1) if ME == 0 else (1, 0)
+        begun = [allready.safe_all_reduce(values[n], group=twins[n], async_op=True) for n in order]
         for handle in begun:
             handle.wait()
         for n in (0, 1):  # as often in the one as in the other, each in the order of that group

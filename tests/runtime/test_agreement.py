@@ -402,16 +402,17 @@ def test_splits_fit_in_pairs() -> None:
     assert failed.failure.misfits == (Misfit(sender=1, receiver=0, num_sent=4, num_expected=5),)
 
 
-@given(st.integers(3, 24), st.sets(st.tuples(st.integers(0, 23), st.integers(0, 23)), min_size=1))
-def test_the_splits_that_are_shown_prove_no_more_than_all_of_them(size: int, wrong: set[tuple[int, int]]) -> None:
-    """Who has a part in all of them, and whether it sends in any."""
-    pairs = {(s % size, r % size) for s, r in wrong}
+@given(st.integers(20, 40), st.sampled_from(["", "sends", "receives"]), st.sets(st.tuples(*[st.integers(0, 39)] * 2)))
+def test_the_splits_that_are_shown_prove_no_more_than_all_of_them(
+    size: int, all_of_5: str, wrong: set[tuple[int, int]]
+) -> None:
+    """Who has a part in all of them, and whether it sends in any: mostly one rank, with all, and some others."""
     row = range(size)
+    pairs = {(s % size, r % size) for s, r in wrong} | {(7, 5)}
+    pairs |= {(5, r) if all_of_5 == "sends" else (r, 5) for r in row if all_of_5 and r != 5}
     calls = {
         rank: CallArguments(
-            operation="all_to_all",
-            sends=tuple(4 + ((rank, r) in pairs) for r in row),
-            receives=tuple(4 for _ in row),
+            operation="all_to_all", sends=tuple(4 + ((rank, r) in pairs) for r in row), receives=tuple(4 for _ in row)
         )
         for rank in row
     }

@@ -16,7 +16,14 @@ FLAG_ELEMENTS = 16
 TENSOR_ELEMENTS = 4096
 """At most so many numbers are a flag, at least so many are gradients, weights or activations."""
 
-_WITH_ROOT = {"broadcast": "root", "reduce": "root", "gather": "root", "scatter": "root", "send": "peer", "recv": "peer"}
+_WITH_ROOT = {
+    "broadcast": "root",
+    "reduce": "root",
+    "gather": "root",
+    "scatter": "root",
+    "send": "peer",
+    "recv": "peer",
+}
 
 
 def is_flow(mismatch: Mismatch) -> bool:

@@ -12,8 +12,8 @@ from allready.rules.runtime._seen import calls_differ, hit_of, is_lone_failure
     layer=Layer.TRANSPORT,
     title="All ranks entered the collective, and it did not complete",
     message="all ranks entered[[ {call}]], and it did not complete[[: {error}]]",
-    remedy="check the paths between the nodes (allready check), and that plain collectives beside this call come in the "
-    "same order on all ranks",
+    remedy="check the paths between the nodes (allready check), and that plain collectives beside this call come in "
+    "the same order on all ranks",
 )
 def none_completed(runtime: RuntimeFailure) -> Iterator[Hit]:
     """
@@ -23,7 +23,7 @@ def none_completed(runtime: RuntimeFailure) -> Iterator[Hit]:
     ## Why it matters
     No rank is late, and none says that it calls another operation.  So the data did not flow in time; why is not known
     here: a path between nodes, a GPU or work that its stream had before, plain collectives that ranks called in another
-    order, or a process that stands still on one node.
+    order, or a process that is stalled.
     ## Check by hand
     `allready check` on the same nodes; the stacks of all ranks (`allready run` has them) where they are one node, or
     where plain collectives run beside.
