@@ -16,6 +16,8 @@ plan = json.loads(sys.argv[1])
 ME, SIZE = int(plan["rank"]), int(plan["size"])
 odd: list[str] = []
 """How this rank's next call differs from that of the others."""
+ONE_OFF = "one off"
+"""It is the call of before or after in its place: it was made, or left out."""
 
 
 def say(event: str, **values: Any) -> None:
@@ -159,13 +161,15 @@ def varied(step: int, group: Any, team: list[int], timeout: timedelta) -> tuple[
     import allready
 
     how = odd.pop() if odd else ""
-    given: dict[str, Any] = {"group": group, "timeout": timeout, "async_op": bool(plan.get("in_flight"))}
+    # An asynchronous call begins before it is compared: one that differs would end a process of Gloo's.
+    given: dict[str, Any] = {"group": group, "timeout": timeout, "async_op": bool(plan.get("in_flight")) and not how}
     elements = len(team) * (3 + step % 5) * (2 if how == "size" else 1)
     total = float(sum(step * SIZE + m for m in team))
     kind = OPERATIONS[(step + (how == "operation")) % len(OPERATIONS)]
     is_other_type = how == "dtype" or (how == "argument" and kind == "all_gather")  # that has no other argument
     values = torch.full((elements,), float(step * SIZE + ME), dtype=torch.float64 if is_other_type else torch.float32)
     if how == "skip":
+        odd.append(ONE_OFF)
         return [], []
     if how == "barrier":
         allready.safe_barrier(group, timeout=timeout)
@@ -195,7 +199,7 @@ def varied(step: int, group: Any, team: list[int], timeout: timedelta) -> tuple[
     if given["async_op"]:
         work.wait()
     if how == "twice":
-        odd.append("")
+        odd.append(ONE_OFF)
         varied(step, group, team, timeout)
     return [t[n].item() for t in found for n in (0, -1)], [e for e in expected for _ in range(2)]
 

@@ -1,5 +1,6 @@
 """One rank of a test job: tensors of all kinds through the safe calls, then a call that one rank never enters."""
 
+import inspect
 import json
 import sys
 import time
@@ -211,6 +212,44 @@ def begun_early() -> list[float]:
     return [float(value) for value in values.unique()]
 
 
+def in_any_order() -> dict[str, list[Any]]:
+    """Calls in flight beside plain ones, in two groups of the same ranks, and splits in a group that is not sorted."""
+    import torch
+    import torch.distributed as dist
+
+    import allready
+
+    found: dict[str, list[Any]] = {"beside": [], "twins": [], "unsorted": []}
+    for size in (19, 23):  # none had these: they are compared
+        own, plain = torch.full((size,), 1.0), torch.full((size,), 100.0)
+        handle = allready.safe_all_reduce(own, async_op=True)
+        time.sleep(0.2 * ME)
+        dist.all_reduce(plain)
+        handle.wait()
+        found["beside"] += [own[0].item(), plain[0].item()]
+    unsorted = {"sort_ranks": False} if "sort_ranks" in inspect.signature(dist.new_group).parameters else {}
+    with allready.subgroups():
+        twins = [dist.new_group([0, 2]) for _ in range(2)]
+        group = dist.new_group([2, 0, 1], **unsorted)
+    if ME != 1:
+        values = [torch.ones(29), torch.ones(31)]
+        order = (0, 1) if ME == 0 else (1, 0)
+        begun = [allready.safe_all_reduce(values[n], group=twins[n], async_op=True) for n in order]
+        for handle in begun:
+            handle.wait()
+        for n in (0, 1):  # as often in the one as in the other, each in the order of that group
+            allready.safe_all_reduce(values[n], group=twins[n])
+        found["twins"] = [v.unique().tolist() for v in values]
+    rows = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    place = dist.get_group_rank(group, ME)
+    receives = [row[place] for row in rows]
+    got = torch.zeros(sum(receives))
+    sent = torch.full((sum(rows[place]),), float(place))
+    allready.safe_all_to_all(got, sent, receives, rows[place], group)
+    found["unsorted"] = [n.unique().tolist() for n in got.split(receives)]
+    return found
+
+
 def in_flight() -> None:
     """Several calls begun and not yet waited for; then one rank begins fewer of them, and another one does not wait."""
     import torch
@@ -249,6 +288,7 @@ def in_flight() -> None:
         refused=refused,
         tensors=[t[0].item() for t in tensors],
         early=early,
+        **in_any_order(),
     )
 
     sources = [torch.full((100_000,), float(10 * ME + n)) for n in range(3)]

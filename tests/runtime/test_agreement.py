@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from allready.model import CallArguments, CallPosition, FailureCause, MemberState, Misfit
 from allready.runtime import messages as m
 from allready.runtime.agreement import Agreement, Phase
+from allready.runtime.comparing import MAX_MISFITS, misfits_of
 from tests.cases import cases
 from tests.runtime.model import Job
 
@@ -399,6 +400,29 @@ def test_splits_fit_in_pairs() -> None:
     failed = decided(hub.take(1, position(1, 0), 1.0))
     assert failed is not None
     assert failed.failure.misfits == (Misfit(sender=1, receiver=0, num_sent=4, num_expected=5),)
+
+
+@given(st.integers(20, 40), st.sampled_from(["", "sends", "receives"]), st.sets(st.tuples(*[st.integers(0, 39)] * 2)))
+def test_the_splits_that_are_shown_prove_no_more_than_all_of_them(
+    size: int, all_of_5: str, wrong: set[tuple[int, int]]
+) -> None:
+    """Who has a part in all of them, and whether it sends in any: mostly one rank, with all, and some others."""
+    row = range(size)
+    pairs = {(s % size, r % size) for s, r in wrong} | {(7, 5)}
+    pairs |= {(5, r) if all_of_5 == "sends" else (r, 5) for r in row if all_of_5 and r != 5}
+    calls = {
+        rank: CallArguments(
+            operation="all_to_all", sends=tuple(4 + ((rank, r) in pairs) for r in row), receives=tuple(4 for _ in row)
+        )
+        for rank in row
+    }
+    shown = {(x.sender, x.receiver) for x in misfits_of(calls, tuple(row))}
+    assert shown <= pairs
+    assert len(shown) <= MAX_MISFITS
+    common = frozenset.intersection(*map(frozenset, pairs))
+    assert frozenset.intersection(*map(frozenset, shown)) == common
+    for rank in common:
+        assert any(s == rank for s, _ in shown) is any(s == rank for s, _ in pairs)
 
 
 def test_who_leaves_before_it_has_said_what_it_calls_is_waited_for_no_more() -> None:

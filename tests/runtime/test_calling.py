@@ -12,6 +12,7 @@ from allready.model import CallArguments
 from allready.runtime import messages as m
 from allready.runtime.calling import Call, Handle, _finish, _Late, _Over
 from allready.runtime.session import Session
+from tests.cases import cases
 
 
 class Stuck:
@@ -53,31 +54,39 @@ def test_and_at_the_deadline_while_the_epoch_lasts() -> None:
 
 
 class Hub:
-    """Stands for the link: whatever a rank asks about fits, which it hears before `send` has returned."""
+    """Stands for the link: what a rank asks about."""
 
-    def __init__(self, asking: Session) -> None:
-        self._session = asking
+    def __init__(self) -> None:
+        self.asked: list[m.FromRank] = []
 
     def send(self, message: m.FromRank) -> None:
-        if isinstance(message, m.Compare):
-            self._session._take(m.Fits(epoch=message.epoch, number=message.number))
+        self.asked.append(message)
 
 
-def test_a_call_that_fits_before_the_one_who_asked_looks_again_begins_once() -> None:
-    """Its operation would meet that of the others' next call: seen as a wrong sum."""
-    found = Session(0, SimpleNamespace(), answer_s=1.0, timeout_s=5.0)  # type: ignore[arg-type]
-    found.member.take(m.Formed(epoch=1, members=(0, 1), steps=(0, 0)), 0.0)
-    found._link = Hub(found)  # type: ignore[assignment]
+@cases("ranks, is_compared", [((), True), ((0, 1), True), ((0, 2), False)])
+def test_a_call_in_flight_has_begun_when_it_is_returned_and_counts_once_it_fits(
+    ranks: tuple[int, ...], is_compared: bool
+) -> None:
+    """What is called next, also by torch's own functions, would overtake it.  Two groups have the ranks 0 and 2."""
+    found = Session(0, SimpleNamespace(doubled={(0, 2)}), answer_s=1.0, timeout_s=5.0)  # type: ignore[arg-type]
+    found.member.take(m.Formed(epoch=1, members=(0, 1, 2), steps=(0, 0, 0)), 0.0)
+    found._link = hub = Hub()  # type: ignore[assignment]
     begun: list[str] = []
 
     def start(later: bool) -> Any:
         begun.append(f"later={later}")
         return Done()
 
-    call = Call(called=CallArguments(operation="all_reduce"), start=start, timeout=None, on_failure="raise", group=())
+    call = Call(
+        called=CallArguments(operation="all_reduce"), start=start, timeout=None, on_failure="raise", group=ranks
+    )
     handle = Handle(found, call)
-    found.pending[()] = [handle]
+    found.pending[ranks] = [handle]
     handle.start(time.monotonic(), waits=False)
+    assert begun == ["later=True"]
+    assert [type(message) for message in hub.asked] == [m.Compare] * is_compared
+    assert handle.is_completed() is not is_compared
+    found._take(m.Fits(epoch=1, number=1, group=ranks))
     assert handle.is_completed()
     assert handle.wait() is None
     assert begun == ["later=True"]

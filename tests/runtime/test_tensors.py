@@ -88,6 +88,9 @@ def _calls_in_flight_are_right(job: Job, rank: int) -> None:
     assert begun["early"] == [3.0]
     assert begun["tensors"] == [33, 42 if rank != 1 else 21]
     assert (begun["is_done"], begun["refused"]) == ([True, None, None, None], 1)
+    assert begun["beside"] == [3.0, 300.0] * 2
+    assert begun["twins"] == ([[4.0], [4.0]] if rank != 1 else [])
+    assert begun["unsorted"] == [[0.0], [1.0], [2.0]]
     abandoned = job.last(rank, "abandoned")
     missing = ["RTM005", [2], True]  # and not rank 1, which had begun them all and did not wait
     assert abandoned["outcomes"] == ([missing] * 2 if rank != 2 else [])

@@ -16,7 +16,14 @@ FLAG_ELEMENTS = 16
 TENSOR_ELEMENTS = 4096
 """At most so many numbers are a flag, at least so many are gradients, weights or activations."""
 
-_WITH_ROOT = {"broadcast", "reduce", "gather", "scatter", "send", "recv", "?"}
+_WITH_ROOT = {
+    "broadcast": "root",
+    "reduce": "root",
+    "gather": "root",
+    "scatter": "root",
+    "send": "peer",
+    "recv": "peer",
+}
 
 
 def is_flow(mismatch: Mismatch) -> bool:
@@ -53,8 +60,8 @@ def described(operation: Operation) -> str:
         parts.append(operation.dtype)
     if operation.redop:
         parts.append(operation.redop)
-    if operation.root is not None and operation.name in _WITH_ROOT:
-        parts.append(f"root/peer {operation.root}")
+    if operation.root is not None and operation.name in (*_WITH_ROOT, "?"):
+        parts.append(f"{_WITH_ROOT.get(operation.name, 'root/peer')} {operation.root}")
     return " ".join(parts) + (f" ({operation.site})" if operation.site else "")
 
 

@@ -53,8 +53,8 @@ class CallArguments(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a call is, as far as it has to be the same on all ranks.
 
     `root`: by its number at the start; while the call runs, by that in the default group.  `chunk_bytes`: of a call
-    that goes out in parts.  `sends`, `receives`: of an all_to_all, elements for and from each rank of the group in its
-    order, one number where they are all equal; these have to fit in pairs.
+    that goes out in parts.  `sends`, `receives`: of an all_to_all, elements for and from each rank of the group, the
+    lowest first, one number where they are all equal; these have to fit in pairs.
     """
 
     operation: str

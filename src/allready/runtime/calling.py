@@ -105,22 +105,21 @@ class Works:
 class Handle:
     """A call in flight.  Calls of a group are completed in the order in which they were begun, by whoever waits."""
 
-    __slots__ = ("_call", "_error", "_failure", "_held", "_is_over", "_session", "_waits", "_work")
+    __slots__ = ("_call", "_failure", "_held", "_is_over", "_session", "_waits", "_work")
 
     def __init__(self, session: Session, call: Call) -> None:
         self._session, self._call = session, call
         self._work: Any = None
         self._failure: CollectiveFailed | None = None
-        self._error: Exception | None = None
         self._held: int | None = None
         """The call's number, until it and all before are known to fit what the other ranks call."""
         self._is_over = self._waits = False
 
     def is_completed(self) -> bool:
         """Whether `wait` would return, or raise, at once as far as this call is concerned."""
-        if self._is_over or not self._session.member.is_open or self._error is not None:
+        if self._is_over or not self._session.member.is_open:
             return True
-        return self._held is None and (self._work is None or bool(self._work.is_completed()))
+        return self._fits() and (self._work is None or bool(self._work.is_completed()))
 
     def wait(self) -> CollectiveFailed | None:
         """Until the call has its outcome, which is that of the synchronous form; its deadline counts from here.
@@ -139,16 +138,15 @@ class Handle:
         try:
             with session.lock:
                 is_open = session.member.enter(call.operation, begin_s, call.group, waits=waits)
-                ask = session.member.compare(call.called, call.key, call.group) if is_open else None
+                is_compared = is_open and call.group not in session.group.doubled
+                ask = session.member.compare(call.called, call.key, call.group) if is_compared else None
                 calls = session.member.of(call.group)
                 held = self._held = calls.entered if calls.comparing else None
             if not is_open:
                 session.refuse(call.operation, call.group)
             if ask is not None:
                 session.send(ask)
-            if held is not None:
-                if not waits and call.device is None:
-                    return  # the link's thread begins it, or just has
+            if waits and held is not None:  # one in flight begins at once: what is called next comes after it
                 session.await_fit(held, begin_s + self.limit_s(), call.operation, call.group)
                 self._held = None
             if call.device is not None and waits:
@@ -159,17 +157,8 @@ class Handle:
         except BaseException as error:  # noqa: BLE001 - raised there if it is no failure
             self._fail(error)
 
-    def may_begin(self) -> None:
-        """In the link's thread: it was not begun before because another rank might have called something else."""
-        calls = self._session.member.of(self._call.group)
-        if self._is_over or self._held is None or min(calls.comparing, default=self._held + 1) <= self._held:
-            return
-        try:
-            if self._call.device is None:
-                self._work = self._call.start(True)
-                self._held = None
-        except Exception as error:  # noqa: BLE001 - raised by `wait`
-            self._error, self._held = error, None
+    def _fits(self) -> bool:
+        return self._held is None or self._session.member.of(self._call.group).fits(self._held)
 
     def take_over(self, work: Any, error: BaseException, *, has_begun: bool) -> None:
         """A call that was entered and perhaps begun, and did not succeed at once."""
@@ -232,8 +221,6 @@ class Handle:
                 session.refuse(call.operation, call.group)
         if self._held is not None:
             session.await_fit(self._held, begin_s + limit_s, call.operation, call.group)
-        if self._error is not None:
-            raise self._error
         try:
             if call.device is not None:
                 _finish_on_device(session, self._work, begin_s + limit_s)

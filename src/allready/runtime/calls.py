@@ -294,8 +294,8 @@ def safe_all_to_all(
                 operation="all_to_all",
                 dtype=_name_of(tensor),
                 confirm=confirm,
-                sends=_parts(tensor, input_split_sizes, size),
-                receives=_parts(output, output_split_sizes, size),
+                sends=_parts(tensor, input_split_sizes, group),
+                receives=_parts(output, output_split_sizes, group),
             ),
             num_bytes=_bytes_of(tensor),
             start=lambda later: dist.all_to_all_single(
@@ -445,14 +445,20 @@ def _name_of_op(op: Any) -> str:
     return str(name).lower()
 
 
-def _parts(tensor: Any, rows: list[int] | None, size: int) -> tuple[int, ...]:
-    """Elements for each rank; one number where they are all equal."""
+def _parts(tensor: Any, rows: list[int] | None, group: Any) -> tuple[int, ...]:
+    """Elements for each rank, the lowest first; one number where they are all equal."""
+    import torch.distributed as dist
+
     num_rows = tensor.shape[0]
     if not rows:
-        return (tensor.numel() // size,)
+        return (tensor.numel() // dist.get_world_size(group),)
     width = tensor.numel() // num_rows if num_rows else 0
     parts = tuple(operator.index(number) * width for number in rows)
-    return parts[:1] if len(set(parts)) == 1 else parts
+    if len(set(parts)) == 1:
+        return parts[:1]
+    if not _ranks_of(group):
+        return parts
+    return tuple(part for _, part in sorted(zip(dist.get_process_group_ranks(group), parts, strict=True)))
 
 
 def _checked_op(op: Any, *tensors: Any) -> Any:

@@ -64,9 +64,19 @@ def are_alike(calls: Mapping[int, CallArguments]) -> bool:
 
 
 def misfits_of(calls: Mapping[int, CallArguments], of: Ranks) -> tuple[Misfit, ...]:
-    """What a rank sends another, and that one does not expect: some of them, from all over."""
+    """What a rank sends another, and that one does not expect: some of them, from all over.
+
+    A rank has a part in all of these only if it has one in those that are left out, too; likewise if it sends in none.
+    """
     found = tuple(_misfits(calls, of))
-    return found[:: len(found) // MAX_MISFITS + 1]
+    if len(found) <= MAX_MISFITS:
+        return found
+    first = found[0]
+    others = (
+        next((x for x in found if x.sender == first.receiver), first),
+        *(next((x for x in found if r not in (x.sender, x.receiver)), first) for r in (first.sender, first.receiver)),
+    )
+    return tuple(dict.fromkeys((first, *others, *found[:: len(found) // (MAX_MISFITS - 4) + 1])))
 
 
 def _misfits(calls: Mapping[int, CallArguments], of: Ranks) -> Iterator[Misfit]:

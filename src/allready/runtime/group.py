@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -168,6 +169,8 @@ class Group:
         self._is_cut = False
         self._unfinished: list[Any] = []
         self._subgroups: dict[Any, tuple[int, ...]] = {}
+        self.doubled: frozenset[tuple[int, ...]] = frozenset()
+        """Ranks of which several subgroups consist: each rank may call in these in an order of its own."""
         self._num_makings = 0
         self._epoch = 0
         self._members: tuple[int, ...] = (rank,)
@@ -344,6 +347,8 @@ class Group:
         for group in made:
             ranks = dist.get_process_group_ranks(group)
             self._subgroups[group] = tuple(sorted(self._members[r] for r in ranks))
+        of_living = Counter(ranks for group, ranks in self._subgroups.items() if group in groups)
+        self.doubled |= {ranks for ranks, num in of_living.items() if num > 1}
         self.set_timeout(self.timeout)
 
     def ranks_of(self, group: Any) -> tuple[int, ...]:
@@ -386,7 +391,7 @@ class Group:
         """Give the group back to torch."""
         import torch.distributed as dist
 
-        self.direct = None
+        self.direct, self.doubled = None, frozenset()
         communicator, self._communicator = self._communicator, None
         if not dist.is_initialized():
             return

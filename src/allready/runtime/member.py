@@ -9,8 +9,8 @@ from allready.runtime.path import Path
 class Calls:
     """How far this rank is in one group; `operations` that it has entered and not completed, the oldest first.
 
-    `comparing`: calls that this rank has asked about and that are not known to fit; it begins none of them, and none
-    after them.  `asked`: calls to come that others ask about.
+    `comparing`: calls that this rank has asked about and that are not known to fit; until then none of them counts, and
+    one that is waited for does not begin, nor after them.  `asked`: calls to come that others ask about.
     """
 
     __slots__ = (
@@ -57,6 +57,10 @@ class Calls:
         if is_compared:
             self.comparing |= {number}
         return expected, is_compared
+
+    def fits(self, number: int) -> bool:
+        """Whether all calls up to that number are known to fit what the other ranks call."""
+        return min(self.comparing, default=number + 1) > number
 
     def complete(self) -> None:
         """End the oldest one."""

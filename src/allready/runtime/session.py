@@ -39,9 +39,6 @@ class Pending(Protocol):
     def finish(self, begin_s: float, limit_s: float) -> None:
         """Until it has its outcome."""
 
-    def may_begin(self) -> None:
-        """All calls up to here fit what the other ranks call; in the link's thread."""
-
     def abandon(self) -> None:
         """Its epoch has failed, so it has."""
 
@@ -203,9 +200,6 @@ class Session:
             was_open = self.member.is_open
             answer = self.member.take(message, time.monotonic())
             is_over = was_open and not self.member.is_open
-            if isinstance(message, m.Fits):
-                for call in (*self.pending.get(message.group, ()),):
-                    call.may_begin()
             self.changed.notify_all()
         if is_over:
             if answer is not None:
@@ -264,13 +258,10 @@ class Session:
         """
         calls = self.member.of(group)
 
-        def fits() -> bool:
-            return min(calls.comparing, default=number + 1) > number
-
-        self.wait(lambda: fits() or self.member.failure is not None, max(0.0, until_s - time.monotonic()))
+        self.wait(lambda: calls.fits(number) or self.member.failure is not None, max(0.0, until_s - time.monotonic()))
         if not self.member.is_open:
             self.refuse(operation, group)
-        if not fits():
+        if not calls.fits(number):
             self.fail(FailureCause.DEADLINE, operation=operation, group=group)
 
     def await_failure(self, operation: str, group: Ranks = ()) -> CollectiveFailed:

@@ -46,13 +46,32 @@ def test_of_a_subgroup_its_own_ranks_are_the_members() -> None:
     assert hit.culprits.ranks == (2,)
 
 
-def test_of_splits_it_shows_a_pair_and_accuses_who_has_a_part_in_all_that_does_not_fit() -> None:
+@cases(
+    "pairs, culprits, common",
+    [
+        ([(1, 0)], (), "?"),
+        ([(1, 0), (2, 1)], (1,), "rank 1"),
+        ([(1, 0), (1, 2)], (1,), "rank 1"),
+        ([(0, 1), (2, 1)], (), "rank 1"),  # what it expects may be right, and what the others send wrong
+        ([(0, 1), (1, 1)], (1,), "rank 1"),  # its own part does not fit itself
+        ([(0, 1), (1, 2), (2, 0)], (), "?"),
+    ],
+)
+def test_of_splits_it_shows_a_pair_and_accuses_who_sends_and_has_a_part_in_all_that_does_not_fit(
+    pairs: list[tuple[int, int]], culprits: tuple[int, ...], common: str
+) -> None:
     call = {"operation": "all_to_all", "num_elements": None, "redop": ""}
-    one = Misfit(sender=1, receiver=0, num_sent=3, num_expected=4)
-    for misfits, culprits in (((one,), ()), ((one, Misfit(sender=2, receiver=1, num_sent=1, num_expected=2)), (1,))):
-        [hit] = check("RTM008", compared(call, call, call, misfits=misfits)).hits
-        assert hit.culprits.ranks == culprits
-        assert (hit.values["sender"], hit.values["num_sent"], hit.values["num_expected"]) == ("1", "3", "4")
+    misfits = tuple(Misfit(sender=s, receiver=r, num_sent=3, num_expected=4) for s, r in pairs)
+    [hit] = check("RTM008", compared(call, call, call, misfits=misfits)).hits
+    assert (hit.culprits.ranks, hit.confidence) == (culprits, Confidence.LIKELY)
+    first = tuple(map(str, pairs[0]))
+    assert (hit.values["sender"], hit.values["receiver"], hit.values["common"]) == (*first, common)
+
+
+def test_a_root_is_called_one() -> None:
+    call = {"operation": "broadcast", "redop": ""}
+    [hit] = check("RTM008", compared(call | {"root": 0}, call | {"root": 2}, call | {"root": 0})).hits
+    assert (hit.values["odd"], hit.culprits.ranks) == ("broadcast [10] float32 root 2", (1,))
 
 
 def test_a_death_explains_it() -> None:

@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from allready.judging.registry import Layer, Rule
-from allready.model import FailureCause, FaultClass, Hit, RuntimeFailure, Severity
+from allready.model import Confidence, FailureCause, FaultClass, Hit, RuntimeFailure, Severity
 from allready.rules.runtime._seen import call_text, calls_differ, hit_of, hit_of_differing, is_lone_failure
 
 _OF_PAIR = ("sender", "receiver", "num_sent", "num_expected", "common")
@@ -24,7 +24,7 @@ def arguments_differ(runtime: RuntimeFailure) -> Iterator[Hit]:
     """
     ## What it checks
     Calls of the runtime library: one that a rank did not make in this place before is compared on all ranks before it
-    begins.
+    begins; one with async_op=True begins at once, and is compared before its wait() returns.
     ## Why it matters
     No backend compares them: Gloo ends the process of a rank that gets more than it expects and takes less for the
     whole, NCCL hangs or goes on with wrong numbers.
@@ -32,7 +32,8 @@ def arguments_differ(runtime: RuntimeFailure) -> Iterator[Hit]:
     Print shape and dtype on every rank before the call.
     ## When it is harmless
     Never. Splits of an all_to_all that are uneven and match are not reported. Where no call has a majority, no rank is
-    accused.
+    accused. Of splits the one rank that has a part in all that does not fit is accused; not one that only receives
+    there: what it expects may be what the senders were to send.
     """
     if runtime.cause is not FailureCause.ARGUMENTS or calls_differ(runtime) or not is_lone_failure(runtime):
         return
@@ -41,15 +42,17 @@ def arguments_differ(runtime: RuntimeFailure) -> Iterator[Hit]:
         yield from hit_of_differing(runtime, called, **dict.fromkeys(_OF_PAIR, "?"))
         return
     first = runtime.misfits[0]
-    common = set.intersection(*({x.sender, x.receiver} for x in runtime.misfits)) or set(called)
+    common = set.intersection(*({x.sender, x.receiver} for x in runtime.misfits))
+    is_proven = len(common) == 1 and any(x.sender in common for x in runtime.misfits)
     yield hit_of(
         runtime,
-        [r for r in runtime.ranks if common == {r.rank}],
+        [r for r in runtime.ranks if is_proven and r.rank in common],
+        confidence=Confidence.LIKELY,
         sender=str(first.sender),
         receiver=str(first.receiver),
         num_sent=str(first.num_sent),
         num_expected=str(first.num_expected),
-        common="?" if len(common) > 1 else f"rank {min(common)}",
+        common=f"rank {min(common)}" if len(common) == 1 else "?",
         odd="?",
         usual="?",
         rest="?",
