@@ -172,7 +172,8 @@ class _Ending:
         last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
         if state is not None and state.is_full and not self._is_contradicted(state.at):
             return self._made(ClosingKind.PROGRESS, state.at, at, state)
-        results = last_results(self.lines, self._earlier, _is_noise, lambda: self._trains)
+        is_counted = state is not None and state.total is not None
+        results = last_results(self.lines, self._earlier, _is_noise, lambda: not is_counted and self._trains)
         if results is not None and self._is_closed_by(results, state):
             return self._made(ClosingKind.WORDS, results.at, at, state)
         told = self._behind_loop(state)
@@ -288,8 +289,6 @@ class _Ending:
         return is_of_a_part(self._kept)
 
     def _is_of_a_part_at(self, at: int) -> bool:
-        if wording.all_parts().search(self.lines[at]) is not None:
-            return False
         return self._is_of_a_part or any(wording.of_a_fold().search(line) for line in self.lines[at:])
 
     def _is_left_unsaid(self, at: int) -> bool:
@@ -324,7 +323,6 @@ class _Ending:
         is_other = wording.is_other(text) or wording.is_of_a_step().search(text) is not None
         is_of_all = (
             wording.of_all().search(text) is not None
-            or wording.all_parts().search(text) is not None
             or (wording.of_best().search(text) is not None and (state is None or state.total is not None))
         ) and not wording.denies(text)
         is_last = not any(wording.WORD.search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
@@ -471,14 +469,7 @@ def _is_noise(text: str) -> bool:
         return False
     return wording.INFO.match(text) is None or not any(
         words.search(text)
-        for words in (
-            wording.CERTAIN,
-            wording.WHOLE,
-            wording.LIKELY,
-            wording.of_all(),
-            wording.of_best(),
-            wording.all_parts(),
-        )
+        for words in (wording.CERTAIN, wording.WHOLE, wording.LIKELY, wording.of_all(), wording.of_best())
     )
 
 

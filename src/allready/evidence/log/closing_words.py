@@ -31,6 +31,10 @@ WHOLE = re.compile(
     r"\bexiting program (?:at|after)\b|\bfinish(?:ed|ing) training (?:at|after)\b|"
     r"\bworker group (?:successfully )?finished\b|\bfinished server process\b|"
     r"\bfinished mdrun\b|^\s{0,8}writing wavefunctions\s*$|"
+    r"\ball (?:(?:\d{1,4}|enabled|requested|planned|scheduled|selected|configured) "
+    r"(?:phases|stages|parts|tasks|jobs)|"
+    r"(?:\d{1,4} )?(?:folds|experiments|runs|trials|seeds|scenarios|analyses|explanations))"
+    r"(?: (?:are|were|have|been|now|successfully)){0,3} (?:completed?|finished|done)\b[^\w(]{0,80}$|"
     r"^# Ended \(code 0\)|"
     r"HPCG result is VALID|\bEnd of Tests\b|Overall training speed",
     re.IGNORECASE,
@@ -62,17 +66,6 @@ LIKELY = re.compile(
     re.IGNORECASE,
 )
 """Words that programs print when they end, and some of them more often."""
-
-
-@functools.cache
-def all_parts() -> re.Pattern[str]:
-    """Without another adjective: all preprocessing jobs, warm-up runs or evaluations are done in the middle."""
-    return re.compile(
-        r"\ball (?:(?:\d{1,4}|enabled|requested|planned|scheduled|selected|configured) )?(?:phases|stages|folds|"
-        r"experiments|runs|trials|seeds|scenarios|analyses|explanations)"
-        r"(?: (?:are|were|have|been|now|successfully)){0,3} (?:completed?|finished|done)\b[^\w(]{0,80}$",
-        re.IGNORECASE,
-    )
 
 
 @functools.cache
