@@ -144,6 +144,10 @@ class _Ending:
         """Whether the log speaks of a training: without a count, one result may be of the test before it."""
         return trains(self._kept)
 
+    def _is_known(self, state: Progress | None) -> bool:
+        """Whether it is known how far it will count, or it does not train: else an evaluation may be in the middle."""
+        return not self._trains if state is None else state.total is not None
+
     @property
     def _earlier(self) -> list[str]:
         """Those that are not among the last ones."""
@@ -172,8 +176,7 @@ class _Ending:
         last = next(index for index in range(len(self.lines) - 1, -1, -1) if self.lines[index])
         if state is not None and state.is_full and not self._is_contradicted(state.at):
             return self._made(ClosingKind.PROGRESS, state.at, at, state)
-        is_counted = state is not None and state.total is not None
-        results = last_results(self.lines, self._earlier, _is_noise, lambda: not is_counted and self._trains)
+        results = last_results(self.lines, self._earlier, _is_noise, lambda: not self._is_known(state))
         if results is not None and self._is_closed_by(results, state):
             return self._made(ClosingKind.WORDS, results.at, at, state)
         told = self._behind_loop(state)
@@ -323,7 +326,7 @@ class _Ending:
         is_other = wording.is_other(text) or wording.is_of_a_step().search(text) is not None
         is_of_all = (
             wording.of_all().search(text) is not None
-            or (wording.of_best().search(text) is not None and (state is None or state.total is not None))
+            or (wording.of_best().search(text) is not None and self._is_known(state))
         ) and not wording.denies(text)
         is_last = not any(wording.WORD.search(line) and not _is_noise(line) for line in self.lines[at + 1 :])
         is_result = (
@@ -332,7 +335,8 @@ class _Ending:
             and not wording.denies(text)
             and self._shapes[at] not in self._shapes[:at]
             and not self._is_one_of_many(at)
-            and (not self._trains if state is None else state.total is not None and state.done >= state.total)
+            and self._is_known(state)
+            and (state is None or state.total is None or state.done >= state.total)
         )
         is_tests = (
             wording.tests().search(text) is not None and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS
@@ -340,13 +344,18 @@ class _Ending:
         is_done = (
             is_last
             and not self._counting
+            and self._is_known(state)
             and wording.done().search(text) is not None
             and not is_other
             and not self._is_of_a_list(at)
         )
         is_likely = wording.LIKELY.search(text) is not None and not is_other
         is_evaluated = (
-            (state is None or state.is_full or (state.done == state.total and not state.is_midway))
+            (
+                self._is_known(state)
+                if state is None
+                else state.is_full or (state.done == state.total and not state.is_midway)
+            )
             and wording.evaluated().search(text) is not None
             and not wording.denies(text)
             and len(set(self._shapes[at + 1 :]) - {""}) <= _MAX_BEHIND_TESTS

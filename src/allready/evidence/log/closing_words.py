@@ -95,8 +95,9 @@ def of_all() -> re.Pattern[str]:
     return re.compile(
         r"\bsav(?:ed|ing) (?:the )?final\b|"
         r"\bsav(?:ed?|ing)\b.{0,200}?[/_-]final(?:\.\w{1,12}|/)?['\"]?[\s.!]*$|"
-        r"\bfinal_(?!lr|learning|div|layer|norm|dim|size|step)\w{1,40}\b\W{1,4}\d|"
-        r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b|"
+        r"\bfinal_(?!lr|learning|div|layer|norm|dim|size|step)\w{1,40}\b\W{1,4}\d{1,12}\.\d|"
+        r"\bfinal[ _](?:\w{1,20}[ _])?(?:model|checkpoint|weights|results?|metrics?|accuracy|loss|score)\b"
+        r"(?! (?:threshold|target|tolerance|weight|scale))|"
         r"\b(?:total|average|avg|mean) (?:images|samples|tokens|examples|sequences|throughput|bandwidth)"
         r"(?: ?/ ?s(?:ec(?:ond)?)?| per second)?\b\W{0,4}\d",
         re.IGNORECASE,

@@ -63,8 +63,8 @@ def last_results(
 ) -> Results | None:
     """The block of measures that the log ends with; None where it ends otherwise, or where one like it came before.
 
-    `earlier`: lines from the beginning of the log, none of the last.  `trains`: it trains, it is not known for how long:
-    then one measure alone may be that of an evaluation in the middle.
+    `earlier`: lines from the beginning of the log, none of the last.  `trains`: it trains, and does not say for how
+    long: then one measure alone may be that of an evaluation in the middle.
     Each of its lines gives at least one measure by its name, or stands in a table or a document of them.
     """
     last, measures, title = _last_block(lines, is_noise)
