@@ -4,10 +4,17 @@ import functools
 import re
 from collections.abc import Iterable
 
+_MAX_CHARS = 200
 _PART = (
     r"(?:fold|split|subject|seed|config(?:uration)?|run|trial|experiment|stage|phase|shard|chunk|part|task|job|"
     r"repeat|repetition)"
 )
+
+_WORDS = (
+    *("fold", "split", "subject", "seed", "config", "run", "trial", "experiment", "stage", "phase", "shard", "chunk"),
+    *("part", "task", "job", "repe", "sweep", "validation", "grid search", "leave"),
+)
+"""Most lines hold none of them, which is seen faster than that no pattern matches."""
 
 
 @functools.cache
@@ -43,19 +50,23 @@ def _several() -> re.Pattern[str]:
 def is_of_a_part(lines: Iterable[str], *, for_certain: bool = False) -> bool:
     """Whether the last part that these lines name need not be the last one of all.
 
-    `for_certain`: only where they say how many there are, and more are to come.
+    `for_certain`: only where they say how many there are, and none is the last: ranks may load theirs in any order.
     """
     open_parts: dict[str, bool] = {}
     from_zero: set[str] = set()
     is_announced = False
     for line in lines:
-        text = line[:200]
+        text = line[:_MAX_CHARS]
+        lower = text.lower()
+        if not any(word in lower for word in _WORDS):
+            continue
         for match in _counted().finditer(text):
             name, done, total = match["name"].lower(), int(match["done"]), match["total"]
             if done == 0:
                 from_zero.add(name)
             if total is not None:
-                open_parts[name] = done + (name in from_zero) < int(total)
+                is_open = done + (name in from_zero) < int(total)
+                open_parts[name] = is_open and not (for_certain and open_parts.get(name) is False)
             elif not for_certain:
                 open_parts[name] = True
         if not for_certain:
