@@ -140,9 +140,13 @@ class _Ending:
         return kept.decode("utf-8", "replace").replace("\r", "\n").split("\n")
 
     @functools.cached_property
-    def _trains(self) -> bool:
-        """Whether the log speaks of a training: without a count, one result may be of the test before it."""
+    def _has_loop(self) -> bool:
         return trains(self._kept)
+
+    @functools.cached_property
+    def _trains(self) -> bool:
+        """Whether it trains, or speaks of it: one result may be of the test before it."""
+        return self._has_loop or any(wording.of_a_training().search(text) for text in self._kept)
 
     def _is_known(self, state: Progress | None) -> bool:
         """Whether it is known how far it will count, or it does not train: else an evaluation may be in the middle."""
@@ -344,7 +348,7 @@ class _Ending:
         is_done = (
             is_last
             and not self._counting
-            and self._is_known(state)
+            and not (state is None and self._has_loop)
             and wording.done().search(text) is not None
             and not is_other
             and not self._is_of_a_list(at)

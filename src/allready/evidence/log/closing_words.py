@@ -108,6 +108,7 @@ def of_all() -> re.Pattern[str]:
 def early() -> re.Pattern[str]:
     """The event, not the setting or the counter."""
     return re.compile(
+        r"\bsignaling trainer to stop\b|"
         r"\bearly[ _-]?stop(?:ping|ped)?\b(?!['\"]?\s{0,3}=|['\"]?\s{0,3}:\s{0,3}(?:true|false|none|\d|[{\['\"])|"
         r"(?:[ _-]|:\s)?(?:counter|patience|callback|rounds?|criteri\w*|monitor\w*|enabled|disabled|is |with |will |"
         r"in \d|if |not |round|config\w*|set ))",

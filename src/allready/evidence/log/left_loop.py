@@ -72,12 +72,9 @@ def closing_line(lines: Sequence[str], is_noise: Callable[[str], bool]) -> str |
 
 
 def trains(lines: Sequence[str]) -> bool:
-    """Whether a line speaks of a training, or one that came again and again is of one."""
-    texts = list(map(plain, lines))
-    if any(wording.of_a_training().search(text) for text in texts):
-        return True
-    again = Counter(_shape(text) for text in texts if _TRAINS.search(text) is not None)
-    return max(again.values(), default=0) >= _TIMES
+    """Whether a line that came again and again is of a training."""
+    texts = [text for text in map(plain, lines) if _TRAINS.search(text) is not None]
+    return max(Counter(map(_shape, texts)).values(), default=0) >= _TIMES
 
 
 def plain(line: str) -> str:
