@@ -43,7 +43,7 @@ def _comms(what: str, ranks: int = 2) -> list[str]:
 GOOD = {
     "early stopping in the words of Lightning": [
         *(f"Epoch {n}: 40/40 [00:01<00:00, v_num=0, loss=0.{n}]" for n in range(1, 8)),
-        "Monitored metric val_loss did not improve in the last 5 records. Best score: 0.026. Signaling Trainer to stop.",
+        "Monitored metric loss did not improve in the last 5 records. Best score: 0.026. Signaling Trainer to stop.",
     ],
     "the result of the last of all parts": [
         *(line for k in (1, 2) for line in (f"Fold {k}/2", *LOSSES)),
